@@ -88,7 +88,7 @@ class Device:
 
 
 def builtin_plugins() -> tuple[tuple[str, object], ...]:
-    """(name, plugin) of core's own plugins, in the order of registration."""
+    """Returns (name, plugin) of core's own plugins, in the order of registration."""
     from litz.codegen.cpp import CppCodegen
     from litz.codegen.meta import MetaCodegen
     from litz.codegen.triton import TritonCodegen

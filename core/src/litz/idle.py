@@ -24,7 +24,7 @@ NO_TUNER = (
 
 @cache
 def warn_once(text: str) -> None:
-    """A warning that a process gives once, however many graphs it is true of."""
+    """Gives a warning once in a process, however many graphs it is true of."""
     warnings.warn(text, stacklevel=2)
 
 

@@ -33,7 +33,7 @@ SUFFIX = ".json"
 def kernel_data(
     kernel: Kernel | KernelCall, source: KernelSource, file: str, plan: ExecutionPlan, options: Options
 ) -> str:
-    """The JSON text for one kernel of a plan. file: the name of its source's file, in the same folder."""
+    """Returns the JSON text for one kernel of a plan. file: the name of its source's file, in the same folder."""
     program, inplace = plan.program, getattr(kernel, "inplace", {})
     places = {name: number for number, name in enumerate(source.arguments) if isinstance(name, str)}
     estimate = plan.estimates.get(kernel.name)
@@ -65,7 +65,7 @@ def kernel_data(
 
 
 def buffer_data(buffer: Buffer, program: Program) -> dict[str, Any]:
-    """Type, sizes and strides of a buffer, for the hinted sizes."""
+    """Returns the dtype, sizes, strides, elements and bytes of a buffer, for the hinted sizes."""
     layout, hint = buffer.layout, program.hint
     return {
         "buffer": buffer.name,
@@ -94,7 +94,7 @@ class KernelTime:
 
     @property
     def gb_s(self) -> float | None:
-        """1e9 bytes a second, if each tensor is read or written once."""
+        """Returns GB/s, 1e9 bytes a second, if each tensor is read or written once; None without a time."""
         return None if not self.us else self.bytes / self.us / 1e3
 
 

@@ -110,7 +110,7 @@ LIKELY = _Likely()
 
 @contextmanager
 def said_from(origin: str) -> Iterator[None]:
-    """Errors about a kernel name what in the user's model it is of; '' where that is not known."""
+    """Makes a LitzError that is raised inside name what in the user's model it is about. origin: '' if unknown."""
     try:
         yield
     except LitzError as error:
@@ -120,7 +120,7 @@ def said_from(origin: str) -> Iterator[None]:
 
 
 def prepare(graph: Graph, compiler: Compiler) -> None:
-    """Tell the code generators of a graph's devices that there will be kernels to build."""
+    """Tells the code generators of a graph's devices that there will be kernels to build."""
     for device in {device.type for device in graph_cache.devices_of(graph)}:
         spec = compiler.specs.get(device)
         if spec is not None and isinstance(spec.codegen, PreparingCodegen):

@@ -329,7 +329,7 @@ def local_ranks(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def without_gpus(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of a process that is to see no GPU."""
+    """Returns a copy of the environment for a process that must see no GPU."""
     return {**environ, "CUDA_VISIBLE_DEVICES": ""}
 
 

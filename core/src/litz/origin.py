@@ -61,7 +61,7 @@ class Frame:
 
 
 def break_in_words(reason: str) -> str:
-    """The reason of a graph break in a line: dynamo's title of it and its explanation, without the hints."""
+    """Returns the reason of a graph break in a line: dynamo's title and explanation, without the hints."""
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     explained = next((line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")), "")
     return ": ".join([*lines[:1], *([explained] if explained else [])])
@@ -79,7 +79,7 @@ class Provenance:
     program: str = ""
 
     def of(self, nodes: Iterable[str]) -> tuple[Origin, ...]:
-        """The different origins of some nodes, in order; of those where something is known."""
+        """Returns the distinct origins of some nodes, in order; nodes of unknown origin are left out."""
         found = (self.nodes.get(name) for name in nodes)
         return tuple(dict.fromkeys(origin for origin in found if origin))
 
@@ -103,7 +103,7 @@ class ByPosition:
     program: str = ""
 
     def of(self, positions: Iterable[int]) -> tuple[Origin, ...]:
-        """The different origins of some nodes, in order; of those where something is known."""
+        """Returns the distinct origins of the nodes at `positions`, in order; unknown origins are left out."""
         found = (self.nodes[at] for at in positions if at < len(self.nodes))
         return tuple(dict.fromkeys(origin for origin in found if origin))
 

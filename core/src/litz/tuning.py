@@ -55,7 +55,7 @@ class Variant:
 
     @property
     def weighed(self) -> Mapping[str, Weighed]:
-        """The decisions that were weighed, by their keys without the graph."""
+        """Returns the decisions that were weighed, by their keys without the graph."""
         return {key.partition(":")[2]: found for key, found in self.log.gate.weighed.items()}
 
 
@@ -74,7 +74,7 @@ class Tuning:
         self._unsettled: list[str] = []
 
     def chosen(self) -> Variant:
-        """What runs: what the plugins choose, else what the estimates say."""
+        """Returns the variant that runs: the one that a plugin chooses, else the one that estimates favour."""
         begun = time.perf_counter()
         found = self._compiler.plugins.tune(self, of_type(Variant))
         if found is not None:
@@ -99,7 +99,7 @@ class Tuning:
 
     @property
     def device(self) -> torch.device:
-        """What most of it runs on: the first device that is not the CPU."""
+        """Returns the first device that is not the CPU, or the CPU if there is no other."""
         return next((device for device in self._devices if device.type != "cpu"), torch.device("cpu"))
 
     @cached_property
@@ -113,7 +113,7 @@ class Tuning:
 
     @property
     def why_not(self) -> str:
-        """Why nothing must be measured, '' if it may."""
+        """Returns why nothing may be measured; '' if measuring is allowed."""
         schedule = self.first.schedule
         if any(
             isinstance(step, (Collective, Wait)) or torch_api.is_collective(step.target) for step in schedule.externs
@@ -125,7 +125,7 @@ class Tuning:
 
     @cached_property
     def key(self) -> str:
-        """A digest of the graph as it was lowered, its targets, and the options that decide what is made of it."""
+        """Returns a digest of the graph as lowered, its targets, and the options that decide what is made of it."""
         program = replace(self.first.lowered.program, name="graph")
         targets = [repr(self._compiler.target_of(device)) for device in self._devices]
         options = self._compiler.options
@@ -150,7 +150,7 @@ class Tuning:
         return replace(self._make(compiler, Log(), lowered), ways=dict(ways))
 
     def same(self, first: Variant, second: Variant) -> bool:
-        """Do two variants run the same steps?"""
+        """Returns whether two variants run the same steps."""
         return same_steps(first.schedule, second.schedule)
 
     def difference(self, first: Variant, second: Variant) -> Difference | None:
@@ -159,7 +159,7 @@ class Tuning:
         return difference(first.schedule, second.schedule)
 
     def whole(self, first: Variant, second: Variant) -> Difference:
-        """All of two variants. Inseparable where that cannot be run on made-up tensors."""
+        """Returns all of two variants as a Difference. Raises Inseparable if that cannot run on made-up tensors."""
         return whole(first.schedule, second.schedule)
 
     @cached_property
@@ -183,7 +183,7 @@ class Tuning:
         self.unsettled("something faster is looked for in the background")
 
     def unsettled(self, reason: str) -> None:
-        """Say why another process may choose otherwise: the graph cache does not keep this compile's code."""
+        """Notes why another process may choose otherwise: the graph cache does not keep this compile's code."""
         self._unsettled.append(reason)
 
     def note(self, variant: Variant, decision: Decision) -> None:

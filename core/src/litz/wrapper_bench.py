@@ -172,7 +172,7 @@ class Clock:
     _open: list[tuple[int, Any, Any]] = field(default_factory=list)
 
     def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, whose calls are timed by the line that they are in."""
+        """Returns a function that calls `function` and times each call by the line that the call is in."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             line = sys._getframe(1).f_lineno
@@ -199,7 +199,7 @@ class Clock:
             wait(AHEAD)
 
     def end_run(self) -> None:
-        """Take the times of a run that is over."""
+        """Takes the times of a run that is over, in seconds by line."""
         if self.target.asynchronous:
             torch.get_device_module(self.target.type).synchronize(self.target.index)
         run: dict[int, float] = {}
@@ -212,7 +212,7 @@ class Clock:
 
 
 def time_wrapper(path: Path, seconds: float = 1.0) -> Times:
-    """Run the wrapper of a file and time it. Errors: WrapperFileError; what its kernels' builds and its steps raise."""
+    """Runs and times the wrapper in a file. Raises WrapperFileError, and what its kernels' builds and steps raise."""
     data = _read(path.with_name(FILE))
     text = path.read_text(encoding="utf-8")
     compiler = make_compiler(None, data["options"])
@@ -362,7 +362,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def main(file: str) -> int:
-    """What `python wrapper.py` does: print a table of 80 columns. Returns the exit status."""
+    """Prints the times of `python wrapper.py` as a table. Returns the exit status, 1 after an error."""
     from litz_plugins.errors import LitzError
 
     try:
@@ -379,7 +379,7 @@ def main(file: str) -> int:
 
 
 def parts(times: Times) -> Iterator[Any]:
-    """The table and what is said around it, for a console."""
+    """Yields the table and the words around it, for a rich console."""
     from rich.table import Table
     from rich.text import Text
 

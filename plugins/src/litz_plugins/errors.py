@@ -95,7 +95,7 @@ class PluginError(LitzError):
 
     @property
     def warning(self) -> str:
-        """The message for who goes on without the plugin already: how to do that is left out."""
+        """Returns the message for who goes on without the plugin already: how to do that is left out."""
         return self._message(self.repair)
 
 

@@ -27,7 +27,7 @@ class WrongName(ValueError):
 
 
 def variable(option: str) -> str:
-    """The environment variable of an option, by its full name: "autotune.seconds" is LITZ_AUTOTUNE_SECONDS."""
+    """Returns the environment variable of an option by its full name: LITZ_AUTOTUNE_SECONDS for "autotune.seconds"."""
     return "LITZ_" + "".join(c if c.isalnum() else "_" for c in option).upper()
 
 
@@ -49,7 +49,7 @@ def check_op(key: Any) -> None:
 
 
 def rules(result: Mapping[Any, Any], *, whole: bool = False) -> Mapping[Any, Any]:
-    """Op -> function. whole: None may stand for a function."""
+    """Returns a mapping of ops to functions after a check. whole: None may stand for a function."""
     for op, rule in result.items():
         check_op(op)
         if not callable(rule) and not (whole and rule is None):
@@ -58,7 +58,7 @@ def rules(result: Mapping[Any, Any], *, whole: bool = False) -> Mapping[Any, Any
 
 
 def layout_needs(result: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Op -> a word for all its tensors, or the name of an argument -> a word."""
+    """Returns, after a check, op -> a word for all its tensors, or op -> (name of an argument -> a word)."""
     for op, row in result.items():
         check_op(op)
         schema = getattr(op, "_schema", None)
@@ -135,7 +135,7 @@ def names_to_leave_out(names: Collection[str], known: Collection[str]) -> None:
 
 
 def of_type(kind: type[T]) -> Callable[[Any], T]:
-    """A check that a result is of a class."""
+    """Returns a function that raises TypeError unless a result is of a class."""
 
     def check(result: Any) -> T:
         if not isinstance(result, kind):
@@ -146,7 +146,7 @@ def of_type(kind: type[T]) -> Callable[[Any], T]:
 
 
 def sequence_of(kind: type[T]) -> Callable[[Any], tuple[T, ...]]:
-    """A check that a result is a sequence of records of a class; gives a tuple."""
+    """Returns a function that gives a sequence of records of a class as a tuple, and raises TypeError for others."""
 
     def check(result: Any) -> tuple[T, ...]:
         items = (result,) if isinstance(result, (str, bytes, kind)) else tuple(result)
@@ -159,12 +159,12 @@ def sequence_of(kind: type[T]) -> Callable[[Any], tuple[T, ...]]:
 
 
 def mapping(result: Any) -> Mapping[Any, Any]:
-    """A check that a result is a mapping."""
+    """Returns a mapping as it is. Raises TypeError for anything else."""
     if not isinstance(result, Mapping):
         raise TypeError(f"returned {type(result).__name__}; a mapping is expected")
     return result
 
 
 def anything(result: Any) -> Any:
-    """A check that lets all pass."""
+    """Returns any result as it is."""
     return result

@@ -82,15 +82,15 @@ class PluginHarness:
 
     @property
     def passes(self) -> tuple[Pass, ...]:
-        """Every pass, in running order."""
+        """Returns every pass, in running order."""
         return self.plugins.passes(self.options)
 
     def run_passes(self, stage: Stage, noun: Noun) -> Noun:
-        """What the stage's passes make of ``noun`` (anything that they accept)."""
+        """Returns what the stage's passes make of ``noun``, which is anything that they accept."""
         return self.plugins.run_passes(stage, noun, self.options, note=self.decisions.append)
 
     def estimate(self, operation: Operation, target: Target | str = "cpu", program: Program = None) -> Estimate | None:
-        """What the plugins say of an operation on a target, or on a type of device."""
+        """Returns what the plugins say of an operation on a target, or on a type of device."""
         target = Target(target) if isinstance(target, str) else target
         return self.plugins.estimate_runtime(operation, target, program)
 
@@ -207,7 +207,7 @@ def check_conformance(plugin: object, **how: Any) -> Any:
 
 
 def name_of(plugin: object) -> str:
-    """The name that a plugin goes by in tests where none is given: its module's or class's, in lower case."""
+    """Returns the name of a plugin in tests that give none: its module's or class's, in lower case."""
     name = getattr(plugin, "__name__", None) or type(plugin).__name__
     return str(name).rpartition(".")[2].removeprefix("litz_").lower()
 

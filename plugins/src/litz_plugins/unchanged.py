@@ -17,10 +17,10 @@ class Snapshot(Protocol):
     """What a noun was."""
 
     def change(self) -> str:
-        """What of the noun is not as it was, in words; '' if all is."""
+        """Returns what of the noun is not as it was, in words; '' if nothing changed."""
 
     def restore(self) -> None:
-        """Put back what was changed."""
+        """Puts back what was changed."""
 
 
 def take(noun: Any, *, deep: bool) -> Snapshot:

@@ -153,7 +153,7 @@ class Gate:
         return self.forbids(maker, subject) or self.preferences.way(key_of(self.graph, maker, subject)) == NO
 
     def take(self, maker: str, subject: str = "") -> bool:
-        """May the decision be taken? The caller is about to take it if so, and the gate remembers that."""
+        """Returns whether the caller may take a decision, and remembers the decision as taken if so."""
         if self.forbids(maker, subject):
             return False
         self.taken[key_of(self.graph, maker, subject)] = None

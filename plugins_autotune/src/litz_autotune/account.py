@@ -64,7 +64,7 @@ class Contested:
 
 
 def render_text(contested: Sequence[Contested]) -> str:
-    """A table for each decision."""
+    """Returns a table for each decision, as text."""
     return "\n\n".join(one.text for one in contested) + "\n"
 
 

@@ -43,7 +43,7 @@ class Duel:
     index: int | None = None
 
     def run(self, state: dict[str, Any]) -> tuple[list[float], list[float]]:
-        """µs of each run of the first and of the second. Raises Different, and what building or running does."""
+        """Returns µs of each run of the first and the second. Raises Different, and what building or running does."""
         device = self._device()
         schedules = [moved(schedule, device) for schedule in (self.first, self.second)]
         state.clear()  # what was kept for other measurements

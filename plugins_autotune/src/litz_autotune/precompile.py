@@ -60,7 +60,7 @@ class Precompilation:
                 return
 
     def close(self) -> None:
-        """Start nothing more. What is being compiled goes on, for the disk cache."""
+        """Starts nothing more. What is being compiled goes on, for the disk cache."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _of(self, name: str) -> list[Future[Any]]:

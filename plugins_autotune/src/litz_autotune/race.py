@@ -73,7 +73,7 @@ class Race:
     limit_us: float = inf
 
     def run(self, state: dict[str, Any]) -> tuple[Measurement, ...]:
-        """The result for each entrant. state: kept from call to call. Raises only if the reference does not run."""
+        """Returns the result for each entrant. state: kept between calls. Raises if the reference fails, or fatally."""
         device = self._device()
         held = state.get(self.key)
         if held is None:
@@ -137,7 +137,7 @@ class _Held:
 
 
 def executable(program: Program, options: Options, cache: Cache) -> Callable[[list[Any]], Sequence[Any]]:
-    """The program as litz would run it: fused, generated and built, with core's own plugins only."""
+    """Returns the program as litz would run it: fused, generated and built, with core's own plugins only."""
     compiler = _compiler(options, cache)
     options, plugins, target_of = compiler.options, compiler.plugins, compiler.target_of
     schedule = make_schedule(program, target_of=target_of, options=options)
@@ -150,7 +150,7 @@ def executable_schedule(schedule: Schedule, options: Options, cache: Cache) -> C
 
 
 def scheduled(schedule: Schedule, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
-    """A schedule as code that runs."""
+    """Returns a schedule as code that runs: a function of the list of inputs."""
     plan = plan_execution(schedule, options=compiler.options, target_of=compiler.target_of)
     sources = generate(plan, compiler)
     return build(plan, sources, generate_wrapper(plan, sources), compiler)
@@ -164,7 +164,7 @@ def _compiler(options: Options, cache: Cache) -> Compiler:
 
 @functools.cache
 def core_plugins() -> Plugins:
-    """Core's own. Made once for all races of a process: reading their hooks takes 10 ms, as long as a screening."""
+    """Returns core's own plugins, made once for all races: reading their hooks takes 10 ms, as long as a screening."""
     return make_plugins(builtin_plugins(), entry_points=())
 
 

@@ -70,7 +70,7 @@ class Record:
 
     @staticmethod
     def from_json(text: str | bytes) -> Record:
-        """Errors: ValueError for anything that is not a record of this version."""
+        """Returns the record in a JSON text. Raises ValueError for anything that is no record of this version."""
         try:
             data = json.loads(text)
             if data["format"] != FORMAT or data["version"] != VERSION:
@@ -127,11 +127,11 @@ class LocalStore:
         return record, count
 
     def put_partial(self, key: str, record: Record, count: int) -> None:
-        """Keep an incomplete record, after `count` others."""
+        """Stores an incomplete record after `count` others."""
         self.cache.build(PARTIAL, digest(key, str(count)), lambda folder: _write(folder, record), (FILE,))
 
     def put(self, key: str, record: Record) -> None:
-        """Keep a record that came from elsewhere."""
+        """Stores a record that came from elsewhere."""
         self.cache.build(KIND, key, lambda folder: _write(folder, record), (FILE,))
 
     def all_keys(self) -> list[str]:
@@ -164,7 +164,7 @@ def _read(folder: Path) -> Record | None:
 
 
 def export_records(store: LocalStore) -> dict[str, Any]:
-    """All records as one JSON value."""
+    """Returns all records as one JSON value, which `import_records` reads."""
     found = {key: store.find(key) for key in store.all_keys()}
     return {
         "format": FORMAT,
@@ -174,7 +174,7 @@ def export_records(store: LocalStore) -> dict[str, Any]:
 
 
 def import_records(store: LocalStore, data: Any) -> int:
-    """Keep the records of an export that are not there yet; how many these were. Errors: ValueError."""
+    """Stores an export's records that are not there yet, and returns how many. Raises ValueError for other data."""
     if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("records"), dict):
         raise ValueError("this is no export of `litz tune export`")
     records = {str(key): Record.from_json(json.dumps(value)) for key, value in data["records"].items()}

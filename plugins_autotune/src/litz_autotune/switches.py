@@ -36,7 +36,7 @@ def is_decided(options: OptionsView, kind: str) -> bool:
 
 
 def most_in_one_kernel(options: OptionsView) -> int | None:
-    """How many nodes of the graph a contraction's kernel may do, itself among them; None for no limit."""
+    """Returns how many nodes of the graph a contraction's kernel may do, itself among them; None for no limit."""
     from litz.schedule.fusion_size import most_operations
 
     return most_operations(options) if options["autotune.fusion"] else 1

@@ -53,7 +53,7 @@ class Measurement:
 
     @staticmethod
     def from_data(data: Any) -> Measurement:
-        """Errors: ValueError, KeyError or TypeError for what is no measurement."""
+        """Returns the measurement in the data. Raises ValueError, KeyError or TypeError for what is no measurement."""
         us = inf if data["us"] is None else float(data["us"])
         found = Measurement(us, float(data["noise_us"]), int(data["runs"]), str(data["why"]))
         if not found.us > 0 or not 0 <= found.noise_us < inf:
@@ -90,16 +90,16 @@ class Stream(Protocol):
     """A device's queue, as `in_turns` sees it. Marks are points in it."""
 
     def clear(self, spin_us: float) -> None:
-        """Enqueue what clears the caches, and then keeps the device busy for so many µs at least."""
+        """Enqueues what clears the caches and then keeps the device busy for `spin_us` µs at least."""
 
     def mark(self) -> Any:
-        """Enqueue a mark."""
+        """Enqueues a mark, and returns it."""
 
     def reached(self, mark: Any) -> bool:
         """Has the device come to a mark by now?"""
 
     def between(self, first: Any, last: Any) -> float:
-        """µs from one mark to another, once all is done."""
+        """Returns the µs from one mark to another, once all is done."""
 
 
 def in_turns(
@@ -239,7 +239,7 @@ def _clocked(function: Callable[[], Any], calls: int) -> float:
 
 
 def timer_for(device: torch.device) -> Timer:
-    """The timer of a device type. KeyError if there is none."""
+    """Returns the timer of a device type. Raises KeyError if there is none."""
     timers: Mapping[str, Timer] = {"cuda": CudaTimer(), "cpu": CpuTimer()}
     return timers[device.type]
 

@@ -50,7 +50,7 @@ def signature(steps: Sequence[Step], before: Sequence[set[int]], program: Progra
 
 
 def agreed(plan: Plan, key: str) -> Plan:
-    """The plan that a rank has left under `key`, this one if it is the first. Without a process group: this one."""
+    """Returns the plan that the first rank left under `key`; this plan if this rank is first or has no group."""
     found = torch_api.default_store()
     if found is None:
         return plan

@@ -59,7 +59,7 @@ def tensors_of(step: Collective) -> tuple[TensorRef, ...]:
 
 
 def bucket_key(step: Any, program: Program) -> tuple[Any, ...] | None:
-    """What members of a bucket have in common; None for a step that cannot be in one."""
+    """Returns what members of a bucket have in common; None for a step that cannot be in a bucket."""
     if not isinstance(step, Collective) or step.target not in COALESCED or not step.ranks:
         return None
     refs = tensors_of(step)
@@ -71,7 +71,7 @@ def bucket_key(step: Any, program: Program) -> tuple[Any, ...] | None:
 
 
 def merge(first: Collective, second: Collective) -> Collective:
-    """Both as one, under the name of the first."""
+    """Returns both collectives as one, under the name of the first."""
     return replace(
         first,
         target=COALESCED[first.target],
@@ -177,7 +177,7 @@ def _bytes(step: Collective, program: Program) -> int:
 def merged_as(
     groups: Sequence[Sequence[str]], steps: Sequence[Step], before: Sequence[set[int]], estimate: EstimateOf
 ) -> Bucketing:
-    """The steps with the named collectives merged, whatever it costs: as another rank decided."""
+    """Returns the steps with the named collectives merged as another rank decided, whatever that costs."""
     named = {step.name: number for number, step in enumerate(steps)}
     graph = ContractedGraph(before)
     merged: dict[int, Collective] = {}

@@ -94,7 +94,7 @@ def table_json(table: Table) -> dict[str, Any]:
 
 
 def read_table(data: Any) -> dict[str, tuple[Contention, ...]]:
-    """The table of a JSON object. Errors: TypeError, KeyError or ValueError saying what is wrong."""
+    """Returns a JSON object's table. Raises TypeError, KeyError or ValueError that says what is wrong."""
     found = {}
     for kind, rows in data.items():
         read = [

@@ -41,7 +41,7 @@ class Cost:
 
 
 def collective_cost(message: Message, profile: Profile) -> Cost:
-    """The cost of a message. Errors: TopologyError for an unknown kind, a negative size or an empty group."""
+    """Returns a message's cost. Raises TopologyError for an unknown kind, a negative size or an empty group."""
     if message.kind not in KINDS:
         raise TopologyError(f"there is no collective {message.kind!r}; litz knows {', '.join(KINDS)}")
     if message.bytes < 0 or message.world_size < 1:

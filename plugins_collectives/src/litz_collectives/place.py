@@ -43,7 +43,7 @@ class Work:
 
     @property
     def starts(self) -> dict[str, int]:
-        """Collective -> where it starts."""
+        """Returns collective -> the number of the task that starts it."""
         return {task.name: number for number, task in enumerate(self.tasks) if task.kind == "start"}
 
 

@@ -126,7 +126,7 @@ def litz_estimate_runtime(operation: Any, target: Target, program: Any, options:
 
 
 def operation_cost(operation: Any, program: Any, profile: Profile) -> Cost | None:
-    """The cost of a Collective; None for an op that is not modelled or a group that is not known."""
+    """Returns the cost of a Collective; None for an op that is not modelled or a group that is not known."""
     from .traffic import message_of
 
     message = message_of(operation, program)
@@ -134,7 +134,7 @@ def operation_cost(operation: Any, program: Any, profile: Profile) -> Cost | Non
 
 
 def chosen_profile(target: Target, options: OptionsView | None) -> Profile:
-    """The profile that the option collectives.profile names, else the one for the device."""
+    """Returns the profile that the option collectives.profile names, else the profile for the device."""
     path = None if options is None else options.get("collectives.profile")
     return profile_of(target.name) if path is None else _profile_at(path, path.stat().st_mtime_ns)
 
@@ -146,7 +146,7 @@ def _profile_at(path: Path, changed_ns: int) -> Profile:
 
 @lru_cache(maxsize=8)
 def profile_of(gpu: str) -> Profile:
-    """The profile for a GPU by its driver's name: this machine's links if NVML knows them, else the usual ones."""
+    """Returns the profile for a GPU's name: of this machine's links if NVML knows them, else of the usual links."""
     here = machine_topology()
     if here is not None:
         return Profile(here)

@@ -30,7 +30,7 @@ Rule = Callable[[Sequence[Step], Sequence[set[int]], Mapping[str, float]], list[
 
 
 def make_pass(rule: Rule, why: str) -> Callable[[Any, PassContext], Any]:
-    """A schedule pass of a rule. why: for the record, where the order changes."""
+    """Returns a schedule pass that applies a rule. why: the reason to record where the order changes."""
 
     def run(schedule: Schedule, context: PassContext) -> Schedule:
         if not any(isinstance(step, (Collective, Wait)) for step in schedule.steps):
@@ -50,12 +50,12 @@ def make_pass(rule: Rule, why: str) -> Callable[[Any, PassContext], Any]:
 
 
 def sink_waits(steps: Sequence[Step], before: Sequence[set[int]], times: Mapping[str, float]) -> list[int]:
-    """Everything else in its order; a wait, and what needs it, when nothing else can go."""
+    """Returns an order in which waits, and what needs them, come last and all else keeps its order."""
     return topological(before, lambda n: 2 * n + (len(steps) * 2 if isinstance(steps[n], Wait) else 0))
 
 
 def raise_comms(steps: Sequence[Step], before: Sequence[set[int]], times: Mapping[str, float]) -> list[int]:
-    """A collective, and what it needs, before anything else; the others in their order."""
+    """Returns an order in which collectives, and what they need, come first and all else keeps its order."""
     count = len(steps)
     score = list(range(count))
     for number in range(count):

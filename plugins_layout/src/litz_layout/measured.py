@@ -124,7 +124,7 @@ def _wait(device: str) -> None:
 
 
 def find_cases(reports: Sequence[Any]) -> list[Case]:
-    """The convolutions of compiled graphs, each once, from what the plugin attached to their reports."""
+    """Returns the convolutions of compiled graphs, each once, from the reports' attachments."""
     found: dict[str, Case] = {}
     for report in reports:
         for item in json.loads(report.attachments.get("convolutions.json", "[]")):

@@ -68,7 +68,7 @@ class Epilogue:
 
 
 def accumulator(program: Program, template: Template, dtype: torch.dtype) -> tuple[Node, Buffer, tuple[Range, ...]]:
-    """The node that stands for the sum, its stand-in buffer, and the ranges of the template's result."""
+    """Returns the node that loads the sum, its stand-in buffer, and the ranges of the template's result."""
     (name,) = template.outputs
     assert name is not None
     layout = program.buffers[name].layout
@@ -78,7 +78,7 @@ def accumulator(program: Program, template: Template, dtype: torch.dtype) -> tup
 
 
 def place(ranges: Sequence[Range]) -> tuple[Expr, ...]:
-    """The element at the variables of `ranges`, as loops that read it say it: 0 along a dimension of size 1."""
+    """Returns the index by which loops read the element at `ranges`: a variable each; 0 along a dimension of size 1."""
     return tuple(ZERO if r.size == ONE else r.var for r in ranges)
 
 

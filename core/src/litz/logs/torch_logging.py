@@ -46,7 +46,7 @@ def known_logger(name: str) -> logging.Logger:
 
 
 def trace(name: str, text: Callable[[], str]) -> None:
-    """Add a text to the trace that TORCH_TRACE has written, beside dynamo's for the same compile."""
+    """Adds a text to the trace that TORCH_TRACE has written, beside dynamo's for the same compile."""
     try:
         from torch._logging import trace_structured
     except ImportError:

@@ -67,7 +67,7 @@ def _best(runs: Sequence[tuple[int, int, int]], low: int, high: int) -> list[Rep
 
 
 def step_repeats(steps: Sequence[Step]) -> list[Repeat]:
-    """The stretches of steps that do the same on data of the same shape."""
+    """Returns the stretches of steps that do the same on data of the same shape."""
     return find_repeats([(step.kind, step.what, stems(step)) for step in steps])
 
 

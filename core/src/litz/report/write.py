@@ -63,7 +63,7 @@ def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
 
 
 def write_index(directory: Path) -> None:
-    """Write index.html, over all reports in a folder. It is put in place whole, as other processes write it too."""
+    """Writes index.html over all reports in a folder, and puts the file there whole: others write the file too."""
     new = directory / f".index-{os.getpid()}-{threading.get_ident()}.html"
     _write(new, render_index(read_summaries(directory)))
     new.replace(directory / "index.html")

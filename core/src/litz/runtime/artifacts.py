@@ -34,7 +34,7 @@ def record(kind: str, key: str, folder: Path) -> None:
 
 @cache
 def register() -> bool:
-    """Have torch know litz's artifacts; False where this version of torch has no such thing."""
+    """Registers litz's artifacts with torch. Returns False where this version of torch has no artifacts."""
     try:
         from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
     except ImportError:

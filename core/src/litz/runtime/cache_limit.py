@@ -39,7 +39,7 @@ class Limit:
     bytes: int = 0
 
     def written(self, folder: Path) -> None:
-        """An entry was written: make room if there is none. What cannot be written or locked stays as it is."""
+        """Makes room where a new entry, `folder`, exceeds the limit. What cannot be written or locked stays."""
         if not self.bytes:
             return
         with contextlib.suppress(OSError, Timeout, NotImplementedError, ValueError):

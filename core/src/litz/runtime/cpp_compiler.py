@@ -47,7 +47,7 @@ def find_command(wanted: str) -> tuple[str, ...] | None:
 
 @functools.lru_cache
 def find_compiler(wanted: str | None = None) -> Compiler:
-    """The compiler named, else the first of `COMPILERS` that runs. CompilerNotFoundError if there is none."""
+    """Returns the compiler `wanted`, or the first of `COMPILERS` that runs. Raises CompilerNotFoundError."""
     tried = (wanted,) if wanted else COMPILERS
     for name in tried:
         words = find_command(name)

@@ -43,7 +43,7 @@ def _check(status: int, what: str) -> None:
 
 
 def driver_version() -> int:
-    """The CUDA version that the driver supports: 1000 * major + 10 * minor."""
+    """Returns the CUDA version that the driver supports: 1000 * major + 10 * minor."""
     found = ctypes.c_int()
     _check(_driver().cuDriverGetVersion(ctypes.byref(found)), "cuDriverGetVersion")
     return found.value
@@ -77,7 +77,7 @@ class Function:
 def load_function(
     cubin: bytes, name: str, device: int, threads: int, shared: int, arguments: int, parameters: int
 ) -> Function:
-    """Kernel `name` of a cubin. It is never unloaded: work may be in flight."""
+    """Returns kernel `name` of a cubin, loaded on `device`. The kernel is never unloaded, as work may be in flight."""
     driver = _driver()
     with torch.cuda.device(device):
         _make_current(device)

@@ -75,7 +75,7 @@ class GraphEntry:
 
 
 def write_entry(entry: GraphEntry, folder: Path) -> None:
-    """Write all but `texts` into a folder. Errors: NotCacheable (`check_storable` finds out without a folder)."""
+    """Writes all but `texts` into a folder. Raises NotCacheable (`check_storable` finds out without a folder)."""
     check_storable(entry)
     tensors = {name: value for name, value in entry.objects.items() if isinstance(value, torch.Tensor)}
     places = write_tensors(tensors, folder / OBJECTS)
@@ -124,7 +124,7 @@ def read_entry(folder: Path) -> GraphEntry:
 
 
 def check_storable(entry: GraphEntry) -> None:
-    """Errors: NotCacheable, for an entry that files cannot hold."""
+    """Raises NotCacheable for an entry that files cannot hold."""
     total = 0
     for name, value in entry.objects.items():
         if isinstance(value, torch.Tensor):

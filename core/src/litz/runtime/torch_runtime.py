@@ -26,7 +26,7 @@ def graph_is_kept() -> bool:
 
 
 def storage_use_count(storage: torch.UntypedStorage) -> int:
-    """How many owners a storage has, this Python object included."""
+    """Returns how many owners a storage has, this Python object included."""
     return int(torch._C._storage_Use_Count(storage._cdata))
 
 
@@ -37,7 +37,7 @@ def storage_at(place: int, device: torch.device, size: int) -> torch.UntypedStor
 
 
 def drop_library_workspaces() -> None:
-    """Let torch forget the memory that cuBLAS works in. The next product on each stream allocates memory anew."""
+    """Makes torch forget the memory that cuBLAS works in. The next product on each stream allocates memory anew."""
     torch._C._cuda_clearCublasWorkspaces()
 
 

@@ -82,7 +82,7 @@ class Call:
 
     @property
     def parameters(self) -> Sequence[Sequence[str]]:
-        """(name, "pointer", text, dtype), (name, "int" or "float", text) or (name, "constant", its repr)."""
+        """Returns rows: (name, "pointer", text, dtype), (name, "int" or "float", text) or (name, "constant", repr)."""
         found: Sequence[Sequence[str]] = self.source.settings["parameters"]
         return found
 
@@ -174,7 +174,7 @@ def _passed(compiled: Any, call: Call) -> tuple[tuple[str, str], ...]:
 
 
 def bits(value: float, type_: str) -> int:
-    """The number whose lowest bits are those of a value of one of Triton's types."""
+    """Returns the number whose lowest bits are those of `value` in `type_`, one of Triton's types."""
     if type_ == "bf16":
         return int(struct.unpack("<I", struct.pack("<f", value))[0]) >> 16
     formats = {"fp16": "<e", "fp32": "<f", "fp64": "<d"}
@@ -390,7 +390,7 @@ def pack(source: KernelSource, hint: Callable[[Any], int], provide: Provide) -> 
 
 
 def unpacked(source: KernelSource, data: Mapping[str, Any], read: Callable[[str], bytes]) -> Provide:
-    """A `Provide` for what is in a package. read: a binary, by name."""
+    """Returns a `Provide` for what is in a package. It raises KernelBuildError for others. read: a binary, by name."""
 
     def provide(config: int, special: Special) -> Built:
         wide = any(item.startswith("wide") for item in special)

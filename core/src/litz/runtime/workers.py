@@ -54,7 +54,7 @@ _logger = logs.LOGGER.getChild("build")
 
 
 def compiling(options: Any) -> Compile:
-    """What compiles kernels under a compile's options: workers, or this process. options: None for the latter."""
+    """Returns a function that compiles kernels by workers, or in this process where `options` ask for none."""
     most = worker_count(options)
     return partial(_compile, most=most) if most else compile_job
 
@@ -155,7 +155,7 @@ class Worker:
 
     @property
     def ready(self) -> bool:
-        """Will it begin with a request at once?"""
+        """Returns whether the worker would begin with a request at once."""
         return self.warm or self._line.poll()
 
     def ask(self, request: bytes, seconds: float) -> bytes:
@@ -177,14 +177,14 @@ class Worker:
         return self._line.recv_bytes()
 
     def end(self) -> None:
-        """End the process, and leave nothing of it."""
+        """Ends the process, waits for up to 5 seconds, and closes its files."""
         self.process.kill()
         with suppress(subprocess.TimeoutExpired):  # not even a kill ends a process that waits for a disk
             self.process.wait(5.0)
         self.let_go()
 
     def let_go(self) -> None:
-        """Close this process's end of the line."""
+        """Closes this process's end of the line, and the file of the worker's errors."""
         with suppress(OSError):
             self._line.close()
         self._errors.close()
@@ -209,13 +209,13 @@ class Workers:
             return [worker.process.pid for worker in (*self._free, *self._busy)]
 
     def start(self, most: int) -> None:
-        """Have so many workers; those that are missing are started, and not waited for."""
+        """Starts the workers that are missing to `most`, and does not wait for them."""
         with self._changed:
             while len(self._free) + len(self._busy) < most and self._add():
                 pass
 
     def compile(self, job: Job, folder: Path, most: int) -> str:
-        """A `Compile` by one of up to `most` workers, which is waited for; by this process where there is none."""
+        """Compiles a job by one of up to `most` workers, and waits; in this process where no worker can."""
         request = json.dumps({"job": job.to_data(), "folder": str(folder.resolve())}).encode()
         worker = self._take(most)
         if worker is None:
@@ -233,7 +233,7 @@ class Workers:
         return answer.decode()
 
     def close(self) -> None:
-        """End all workers, and start no more."""
+        """Ends all workers, and starts no more."""
         with self._changed:
             self._over = True
             ending = [*self._free, *self._busy]
@@ -245,7 +245,7 @@ class Workers:
             worker.end()
 
     def forget(self) -> None:
-        """In a forked process: these are the parent's workers, whose lines are not to be held open here."""
+        """Lets go, in a forked process, of the parent's workers, whose lines are not to be held open here."""
         for worker in (*self._free, *self._busy):
             worker.let_go()
             worker.process.returncode = 0  # not this process's to wait for

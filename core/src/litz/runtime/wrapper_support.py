@@ -21,7 +21,7 @@ def empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device
 
 
 def reuse(dead: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor in the memory of one that is no longer needed. Not a view: autograd sees no relation."""
+    """Returns a tensor in the memory of `dead`, which nobody needs. Autograd sees no relation between the two."""
     if dead.dtype == dtype:
         return view(dead, size, stride, 0)
     return torch.empty(0, dtype=dtype, device=dead.device).set_(  # type: ignore[call-overload, no-any-return]
@@ -133,7 +133,7 @@ def results(value: Any) -> Any:
 
 
 def results_of(call: PluginCall, value: Any, count: int) -> Any:
-    """As `results`, for a plugin's function: checks that the function returned as many results as it promised."""
+    """Does what `results` does for a plugin's function. Raises the call's failure unless there are `count` results."""
     found = results(value)
     if len(found) != count:
         raise call.failure(f"it returned {len(found)} results, where {count} were promised")
@@ -147,7 +147,7 @@ def unlike(call: str, result: torch.Tensor, size: Sequence[int], dtype: torch.dt
 
 
 def is_dense(*layout: int) -> int:
-    """1 if a tensor of these sizes and then these strides has no gaps and no element twice, else 0."""
+    """Returns 1 if a tensor of these sizes and then these strides has no gaps and no element twice, else 0."""
     rank = len(layout) // 2
     step = 1
     for stride, size in sorted(zip(layout[rank:], layout[:rank], strict=True)):
@@ -160,7 +160,7 @@ def is_dense(*layout: int) -> int:
 
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy of it where its data does not start at a multiple of 16 bytes, as kernels assume."""
+    """Returns the tensor, or a copy where its data does not start at a multiple of 16 bytes, as kernels assume."""
     return tensor if tensor.data_ptr() % 16 == 0 else _copy_to(tensor, tuple(tensor.shape), tensor.stride())
 
 
@@ -171,7 +171,7 @@ def number_on(device: torch.device, number: torch.Tensor) -> torch.Tensor:
 
 
 def support(pool: Pool) -> dict[str, object]:
-    """The names that every wrapper finds in its globals. Graph inputs have names of ops (`view`), hence the `_`."""
+    """Returns the globals of every wrapper. Names begin with `_`, as graph inputs have names of ops (`view`)."""
     functions = (
         aligned,
         empty,

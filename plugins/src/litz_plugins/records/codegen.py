@@ -77,7 +77,7 @@ class Codegen(Protocol):
 
     @property
     def language(self) -> str:
-        """The language that `generate` writes: "triton", "cpp", ..."""
+        """Returns the language that `generate` writes: "triton", "cpp", ..."""
 
     def generate(self, kernel: KernelPlan, context: Any) -> Any:
         """Source of one kernel (a `KernelSource`). Pure: the same kernel gives the same text.

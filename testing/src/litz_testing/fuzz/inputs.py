@@ -70,7 +70,7 @@ class InputSpec:
 
     @property
     def text(self) -> str:
-        """A Python expression for the tensor."""
+        """Returns a Python expression for the tensor."""
         if self.alias:
             return self.alias
         count, seeded = self.storage_size, f"torch.Generator().manual_seed({self.seed})"
@@ -117,7 +117,7 @@ def in_one_memory(specs: tuple[InputSpec, ...], shift: int) -> tuple[InputSpec, 
 
 
 def in_own_memory(specs: tuple[InputSpec, ...]) -> tuple[InputSpec, ...]:
-    """What `in_one_memory` was given, but for the elements before the first and after the last."""
+    """Returns what `in_one_memory` was given, but keeps the elements before the first and after the last."""
     return tuple(replace(spec, alias="") if "as_strided" in spec.alias else spec for spec in specs)
 
 
@@ -143,7 +143,7 @@ def _addresses(value: torch.Tensor) -> set[int]:
 
 
 def is_inexact(dtype: torch.dtype) -> bool:
-    """Are numbers of the dtype rounded?"""
+    """Returns whether numbers of the dtype are rounded."""
     return dtype.is_floating_point or dtype.is_complex
 
 

@@ -105,7 +105,7 @@ class FuzzProgram:
         return function
 
     def without_dead_code(self) -> FuzzProgram:
-        """Less the statements and trailing inputs that no output and no write to an input hangs on."""
+        """Returns the program without statements and trailing inputs that no output and no write depends on."""
         # A view may be written through: what aliases what is not known here, so every write counts as needed if
         # anything it could alias is. Writes are kept, and so is what they use.
         needed = set(self.outputs)
@@ -117,7 +117,7 @@ class FuzzProgram:
         return replace(self, statements=tuple(reversed(kept)))
 
     def script(self, reason: str = "") -> str:
-        """A stand-alone script that compiles the program and compares with eager."""
+        """Returns a stand-alone script that compiles the program and compares with eager."""
         comment = "".join(f"# {line}\n" for line in [self.label, *reason.splitlines()] if line)
         calls = {"make_inputs": self.inputs}
         calls |= {f"make_{what.replace(' ', '_')}": specs for what, specs in self.other_inputs.items()}

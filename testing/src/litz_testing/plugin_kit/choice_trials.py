@@ -53,7 +53,7 @@ def choice_trials(
 
 
 def offered_without(examples: Sequence[Example], without: Under, watching: Watching) -> frozenset[str]:
-    """What is offered by others than the plugin."""
+    """Returns what others than the plugin offer."""
     found: set[str] = set()
     for example in examples:
         found |= set(_offered(watching, partial(_run, example, without, False), frozenset()))

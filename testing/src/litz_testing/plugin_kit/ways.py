@@ -41,12 +41,12 @@ class Under:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def backend(self, **options: Any) -> Callable[..., Any]:
-        """litz, with these plugins."""
+        """Returns litz with these plugins, as a backend for torch.compile."""
         given = {"fallback": "error", "graph_cache": False, **self.options, **options}
         return partial(pipeline.compile_backend, options=given, plugins=self.plugins)
 
     def interpreting(self) -> Callable[..., Any]:
-        """The same up to the finished schedule, which the IR's interpreter runs: nothing is built."""
+        """Returns a backend that compiles up to the schedule, which the IR's interpreter runs: nothing is built."""
 
         def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             given = {"debug": True, "fallback": "error", **self.options}
@@ -74,7 +74,7 @@ def _interpreted(graph: Graph, compiler: pipeline.Compiler) -> Callable[[list[An
 
 
 def problem_of(fast: Function, function: Function, inputs: Inputs, train: bool = False, values: bool = True) -> str:
-    """What is wrong with `fast(*inputs)`, '' if it is as good as eager's `function(*inputs)`."""
+    """Returns what is wrong with `fast(*inputs)`; '' if it is as good as eager's `function(*inputs)`."""
     expected = run_once(function, clones(inputs), train=train)
 
     def exact() -> Run | None:

@@ -29,7 +29,7 @@ KINDS = ("flex_attention_backward",)
 
 
 def offer_attention_backward(template: AttentionBackward, context: ChoiceContext) -> list[Choice]:
-    """Two kernels for a backward, in a choice for each pair of tiles."""
+    """Returns two kernels, as one choice, for each pair of tiles that fits; none, and records why, for others."""
     program: Program = context.program
     if not isinstance(template, AttentionBackward) or "attention" not in context.target.abilities:
         return []
@@ -129,7 +129,7 @@ def sum_delta(
     grad_out: torch.Tensor | None,
     grad_logsumexp: torch.Tensor | None,
 ) -> torch.Tensor:
-    """What the first kernel hands to the second, as `litz.ir.attention_backward` says."""
+    """Returns `delta`, which the first kernel hands to the second, as float32. See `litz.ir.attention_backward`."""
     total = torch.zeros(logsumexp.shape, dtype=torch.float32, device=logsumexp.device)
     if grad_out is not None:
         total = (out.float() * grad_out.float()).sum(-1)

@@ -121,7 +121,7 @@ Table = Mapping[int, tuple[BackwardTiles, ...]]
 
 
 def fitting(dtype: torch.dtype, tf32: bool, widths: tuple[int, int], most_shared: int) -> Iterator[BackwardTiles]:
-    """Tiles for heads of the widths, of a key and of a value, the best first."""
+    """Yields the tiles that fit into `most_shared` bytes, best first. widths: of a key's and a value's head."""
     table: Table = _HALF if dtype.itemsize == 2 else _TF32 if tf32 else _SINGLE
     width = next((width for width in table if max(widths) <= width), None)
     for tiles in table[width] if width is not None else ():

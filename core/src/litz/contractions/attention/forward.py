@@ -77,7 +77,7 @@ class KeyAxis(Axis):
 
     @property
     def masked(self) -> bool:
-        """May the last tile reach beyond the keys?"""
+        """Returns whether the last tile may reach beyond the keys."""
         return self.beyond
 
 
@@ -88,7 +88,7 @@ def write_attention(plan: AttentionPlan, tiles: Tiles, name: str) -> KernelSourc
 
 
 def check_blocks(blocks: Blocks | None, tiles: Tiles) -> None:
-    """Unsuitable unless a tile is part of one block. One block for all is as good as none."""
+    """Raises Unsuitable unless each tile lies in one block of the mask. One block for all fits any tile."""
     if blocks is None:
         return
     sides = ((blocks.queries, tiles.rows, blocks.counts, 2), (blocks.keys, tiles.keys, blocks.indices, 3))
@@ -100,7 +100,7 @@ def check_blocks(blocks: Blocks | None, tiles: Tiles) -> None:
 
 
 def within_blocks(blocks: Blocks | None, tiles: Tiles) -> Tiles:
-    """The tiles, or the largest parts of them of which each lies in one block. Unsuitable where there are none."""
+    """Returns the tiles, halved until each lies in one block of the mask. Raises Unsuitable if none do."""
     if blocks is None or not (blocks.queries.is_Integer and blocks.keys.is_Integer):
         check_blocks(blocks, tiles)
         return tiles
@@ -193,7 +193,7 @@ class Forward:
         return str(-(-int(size) // block)) if size.is_Integer else f"tl.cdiv({self.plan.text(size)}, {block})"
 
     def write_operands(self) -> None:
-        """The queries, and where the tiles of keys and values begin. Keys lie transposed in their tile."""
+        """Emits the loads of the queries, and the pointers of the first tiles of keys (transposed) and values."""
         attention, emit = self.attention, self.tile.emit
         query, key, value = attention.query, attention.key, attention.value
         shared = self.shared_head()
@@ -211,7 +211,7 @@ class Forward:
             emit(f"valuetile{e.number} = {along} + {across}")
 
     def shared_head(self) -> Expr:
-        """The head of the key that the program's reads."""
+        """Returns the number of the key's head that the program's head of the query reads."""
         heads = self.attention.query.layout.size[1]
         return floordiv(H, floordiv(heads, self.attention.key.layout.size[1]), {H: heads})
 
@@ -276,7 +276,7 @@ class Forward:
         return [node for node in found if node is not None]
 
     def walk_all(self) -> None:
-        """Over all keys: whole tiles, and one that reaches beyond the end where there is one."""
+        """Emits the walk over all keys: a loop over whole tiles, and a last tile that may reach beyond the end."""
         text, keys = self.plan.text(self.plan.size[3]), self.plan.size[3]
         block = self.tiles.keys
         if keys.is_Integer:
@@ -323,7 +323,7 @@ class Forward:
         self.walk("end", "last", True, self.uneven)
 
     def limit(self, limits: tuple[Expr, ...], greatest: bool, combine: str, found: str) -> str:
-        """The text of the least or greatest value of each limit among the tile's queries, and `found`, combined."""
+        """Returns the text of `combine` over `found` and each limit's extreme among the tile's queries."""
         for limit in limits:
             last = (limit.coeff(Q) > 0) == greatest
             names = {**self.plan.names.index_names, Q: "ylast" if last else "yfirst"}
@@ -339,12 +339,12 @@ class Forward:
 
     @property
     def uneven(self) -> bool:
-        """May the last tile reach beyond the last key?"""
+        """Returns whether the last tile may reach beyond the last key."""
         keys = self.plan.size[3]
         return not (keys.is_Integer and int(keys) % self.tiles.keys == 0)
 
     def walk_blocks(self, blocks: Blocks, counts: TensorRef, indices: TensorRef, with_mask: bool) -> None:
-        """Over the blocks that are listed for the program's queries."""
+        """Emits the walk over the blocks of keys that the mask lists for the program's queries."""
         plan, emit, tiles, wide = self.plan, self.tile.emit, self.tiles, self.wide
         keys, block = plan.size[3], int(blocks.keys)
         several = max(1, int(blocks.queries) // tiles.rows)
@@ -367,7 +367,7 @@ class Forward:
             self.step(with_mask, not whole)
 
     def tiles_of_block(self, keys: Expr, block: int) -> str:
-        """How many tiles of keys a block has. A block may be larger than all the keys."""
+        """Returns the text of how many tiles of keys a block has. A block may be larger than all the keys."""
         if keys.is_Integer:
             return str(-(-min(block, int(keys)) // self.tiles.keys))
         if block < 2**30:
@@ -376,7 +376,7 @@ class Forward:
 
     @contextmanager
     def loop(self, head: str) -> Iterator[None]:
-        """A loop over keys; its values are gone at its end."""
+        """Emits a loop with the head line `head` around what is written inside. Its values are forgotten at its end."""
         tile = self.tile
         kept = dict(tile.values)
         tile.emit(head)
@@ -437,7 +437,7 @@ class Forward:
         emit("maximum = greatest")
 
     def use(self, axis: Axis) -> None:
-        """Have core's code generator write for these keys from here on."""
+        """Makes core's code generator write for the keys of `axis` from here on."""
         self.tile.tiling = self.plan.tile(self.rows, axis, self.tiles.warps).tiling
 
     def write_body(self, with_mask: bool, beyond: bool) -> None:

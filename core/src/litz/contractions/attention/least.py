@@ -20,7 +20,7 @@ LEAST_SCALED = -2.3e38
 
 
 def keeps_least(attention: Attention, score: Node) -> bool:
-    """May a row have no greater score than the least number, and weights all the same?"""
+    """Returns whether a row may have weights although no score in it is greater than the least number of the dtype."""
     return math.isnan(attention.nothing) or has_least(score)
 
 
@@ -35,7 +35,7 @@ def is_least(node: Node) -> bool:
 
 
 def least_mask(score: Node | None) -> Node | None:
-    """The condition without which a score becomes, or has added to it, the least number there is; None without one."""
+    """Returns the condition outside which a score becomes, or has added to it, the least number; None without one."""
     if score is None:
         return None
     score = uncast(score)

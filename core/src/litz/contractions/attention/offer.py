@@ -73,7 +73,7 @@ def _suitable(plan: AttentionPlan, target: Target) -> Iterator[Tiles]:
 
 
 def kernel_call(plan: AttentionPlan, tiles: Tiles, meaning: Meaning | None = None) -> KernelCall:
-    """The kernel in the place of the library call. meaning: of what it stands for instead, which reads the same."""
+    """Returns a call of the kernel. meaning: what the call stands for; by default the plan's attention."""
     attention = plan.attention
     meaning = meaning or Meaning(cut(plan.program, [attention], plan.outputs))
     return KernelCall(

@@ -88,7 +88,7 @@ def shared_bytes(tiles: Tiles, widths: tuple[int, int], itemsize: int, read: tup
 def fitting(
     dtype: torch.dtype, widths: tuple[int, int], most_shared: int, read: tuple[int, int] = (0, 0)
 ) -> Iterator[Tiles]:
-    """Tiles for heads of the (padded) widths, the best first. read: as for `shared_bytes`."""
+    """Yields the tiles that fit into `most_shared` bytes, best first. widths: padded. read: see `shared_bytes`."""
     table = _FLOAT if dtype.itemsize > 2 else _HALF
     width = next((width for width in table if max(widths) <= width), None)
     for tiles in table[width] if width is not None else ():

@@ -56,7 +56,7 @@ class Shared:
 
     @cached_property
     def key(self) -> str:
-        """What else decides the kernels' texts but the problem and the configuration."""
+        """Returns a text of what decides the kernels' texts besides the problem and the configuration."""
         gemm = self._gemm
         made = [bool(each) for p in gemm.products for each in (p.left.prologue, p.right.prologue, p.scale)]
         return f"{made} {gemm.tf32} {gemm.epilogue.loop.is_reduction} {len(gemm.epilogue.absorbed)}"

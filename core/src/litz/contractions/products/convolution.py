@@ -47,7 +47,7 @@ class Convolution:
 
 
 def read_convolution(template: Template, program: Program) -> Convolution:
-    """A convolution with a batch, of a dtype that tensor cores take. Errors: Unsuitable."""
+    """Returns a convolution with a batch, of a dtype that tensor cores take. Raises Unsuitable for any other."""
     arguments = argument_names(template)
     image, weight, bias = (arguments.get(name) for name in ("input", "weight", "bias"))
     if not isinstance(image, TensorRef) or not isinstance(weight, TensorRef):

@@ -65,7 +65,7 @@ class HalfTile(Tile):
     words: frozenset[str] = frozenset()
 
     def compute(self, roots: Iterable[Node]) -> None:
-        """Emit what the roots need: of a byte that comes with its word, not the byte itself."""
+        """Emits what the roots need. A byte that comes with its word is not computed by itself."""
         for root in roots:
             self.get(root)
 

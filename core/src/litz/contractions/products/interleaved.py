@@ -31,7 +31,7 @@ def wide_position(products: Sequence[Product]) -> Expr | None:
 
 
 def split_lines(tile: str, row_block: str, count: int) -> Iterator[str]:
-    """Lines that take the tile named `tile`, (rows, count * KBLOCK), apart: `lane0`, `lane1`, ... of (rows, KBLOCK)."""
+    """Yields lines that split the tile named `tile`, (rows, count * KBLOCK), into `lane0`, ... of (rows, KBLOCK)."""
     bits = count.bit_length() - 1
     yield f"{tile} = tl.reshape({tile}, [{', '.join([row_block, 'KBLOCK', *['2'] * bits])}])"
     parts = {tile: 0}

@@ -70,7 +70,7 @@ def tiles_of(gemm: Gemm, config: Config) -> Expr:
 
 
 def workspace_size(gemm: Gemm, config: Config) -> Expr:
-    """Elements of the buffer that takes partial sums: a tile for each part of each tile."""
+    """Returns the number of elements of the buffer of partial sums, which has a tile for each part of each tile."""
     return tiles_of(gemm, config) * config.split * config.m * config.n
 
 

@@ -37,7 +37,7 @@ class Scaling:
 
     @property
     def in_blocks(self) -> bool:
-        """Do scales vary along the depth?"""
+        """Returns whether scales vary along the depth."""
         return self.depth is not None
 
     def position(self, row: Expr, block: Expr = ZERO) -> Expr:

@@ -24,7 +24,7 @@ class Unpadded:
 
 
 def unpadded_product(template: Template, program: Program) -> Unpadded | None:
-    """`mm` whose weight has columns added, and whose result is cut back to what it was by a copy."""
+    """Returns an `mm` without the columns that are added to its weight and cut off its result; None for any other."""
     if template.kind != "mm" or template.kwargs or len(template.args) != 2:
         return None
     left, right = template.args

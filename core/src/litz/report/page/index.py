@@ -59,7 +59,7 @@ def read_summaries(folder: Path) -> list[dict[str, Any]]:
 
 
 def render_index(graphs: Sequence[Mapping[str, Any]]) -> str:
-    """The page of a run's graphs, as `read_summaries` gives them."""
+    """Returns the page of a run's graphs. graphs: what `read_summaries` returns."""
     breaks = [one for one in graphs if one["broke"] and one["kind"] != "backward"]
     again = [one for one in graphs if one["recompiled"] and one["kind"] != "backward"]
     facts = [

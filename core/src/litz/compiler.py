@@ -61,7 +61,7 @@ class Compiler:
 
     @property
     def is_watched(self) -> bool:
-        """Does anybody read the reports?"""
+        """Returns whether anybody reads the reports."""
         return bool(self.collectors) or self.options.report_dir is not None
 
     def owner(self, plugin: str) -> Owner:

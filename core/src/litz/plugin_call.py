@@ -161,7 +161,7 @@ def _is_nested(value: Any) -> bool:
 
 
 def is_foreign(target: Any) -> bool:
-    """Is what an operation calls a function of neither torch nor litz?"""
+    """Returns whether what an operation calls is a function of neither torch nor litz."""
     kinds = {cls.__name__ for cls in type(target).__mro__}
     if kinds & {"OpOverload", "HigherOrderOperator", "PluginCall"}:
         return False

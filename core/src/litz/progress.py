@@ -208,7 +208,7 @@ def _claim() -> Claim | None:
 
 
 def can_be_seen(rank: int | None) -> bool:
-    """Is there a terminal to draw on, and is this the process that should? rank: of a distributed job, None of none."""
+    """Returns whether this process should draw, and on a terminal. rank: in a distributed job, None outside of one."""
     if rank:
         return False
     try:

@@ -136,7 +136,7 @@ class Tuning:
         return digest(str(program), *targets, *ways, *hints, *self._compiler.plugins.names())
 
     def is_early(self, key: str) -> bool:
-        """Is a decision taken before the graph is lowered? It may change what is saved for the backward."""
+        """Returns whether a decision is taken before the graph is lowered and may change what the backward saves."""
         return key in self._early
 
     def make(self, ways: Mapping[str, str]) -> Variant:

@@ -78,7 +78,7 @@ class Judge(Protocol):
         """Returns why a plugin was left out."""
 
     def is_builtin(self, plugin: str) -> bool:
-        """Is a plugin core's own?"""
+        """Returns whether a plugin is core's own."""
 
     def slow(self, plugin: str, what: str) -> None:
         """Notes that a call has been running for a second. Another thread calls this."""

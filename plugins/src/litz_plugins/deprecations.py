@@ -45,7 +45,7 @@ class Deprecation:
         return f"{major}.{number + WARNS_FOR}"
 
     def works(self, version: str = API_VERSION) -> bool:
-        """Does the old name still work, with a warning, in a version?"""
+        """Returns whether the old name still works, with a warning, in `version`."""
         return minor(version) < minor(self.gone_in)
 
     def __str__(self) -> str:

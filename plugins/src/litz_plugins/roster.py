@@ -411,7 +411,7 @@ class Roster:
         return self._on_error == "disable"
 
     def is_builtin(self, plugin: str) -> bool:
-        """Is a plugin core's own? So is whoever decides under a name that no plugin has ("core")."""
+        """Returns whether a plugin is core's own. So is whoever decides under a name that no plugin has ("core")."""
         source = self._sources.get(plugin)
         return source is None or source.status == "builtin"
 

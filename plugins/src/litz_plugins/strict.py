@@ -35,7 +35,7 @@ def variable(option: str) -> str:
 
 
 def check_op(key: Any) -> None:
-    """Is a key an op as graphs call it: an overload, or a higher-order op? WrongName if not."""
+    """Raises WrongName unless a key is an op as graphs call it: an overload, or a higher-order op."""
     if type(key).__name__ == "OpOverload":  # core's table has hundreds
         return
     kinds = {cls.__name__ for cls in type(key).__mro__}
@@ -75,7 +75,7 @@ def layout_needs(result: Mapping[Any, Any]) -> Mapping[Any, Any]:
 
 
 def templates(specs: Sequence[TemplateSpec]) -> None:
-    """Is each kind one that lowering makes?"""
+    """Raises WrongName unless lowering makes contractions of each kind."""
     for spec in specs:
         for kind in spec.kinds:
             if kind not in TEMPLATE_KINDS:
@@ -103,7 +103,7 @@ def pass_order(own: Sequence[Pass], others: Iterable[Pass] = ()) -> None:
 
 
 def commands(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Is each name free, and what it stands for a command?"""
+    """Returns the commands. Raises WrongName for a name of core's, TypeError for what is no command."""
     for name, command in result.items():
         if name in CORE_COMMANDS:
             raise WrongName(f"the command {name!r} is core's, which no plugin replaces; choose another name")
@@ -126,7 +126,7 @@ def options(specs: Iterable[OptionSpec], taken: Mapping[str, str]) -> dict[str, 
 
 
 def names_to_leave_out(names: Collection[str], known: Collection[str]) -> None:
-    """Is there a plugin of each name? WrongName if not."""
+    """Raises WrongName unless there is a plugin of each name."""
     for name in sorted(set(names) - set(known)):
         raise WrongName(f"there is no plugin {name!r} to leave out", name, sorted(known))
 

@@ -139,7 +139,7 @@ class Autotune:
 
     @hookimpl
     def litz_compile_finished(self) -> None:
-        """Has the measuring processes free their memory on the device, if races have run since the last compile."""
+        """Makes the measuring processes free their memory on the device, if races have run since the last compile."""
         if "counters" in vars(self) and self._raced != self.counters.races:
             from .race import Forget
 

@@ -260,6 +260,6 @@ def relative_errors(output: torch.Tensor, wanted: torch.Tensor) -> tuple[float, 
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Has the error spoilt the process's CUDA context, so that nothing runs in it any more?"""
+    """Returns whether the error has spoilt the process's CUDA context, so that nothing runs in it any more."""
     text = str(error)
     return "CUDA error" in text and not isinstance(error, torch.OutOfMemoryError) and "out of memory" not in text

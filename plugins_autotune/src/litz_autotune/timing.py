@@ -39,7 +39,7 @@ class Measurement:
 
     @property
     def valid(self) -> bool:
-        """Is there a finite time, and no reason not to use it?"""
+        """Returns whether there is a finite time, and no reason not to use it."""
         return isfinite(self.us) and not self.reason
 
     def to_data(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Stream(Protocol):
         """Enqueues a mark, and returns it."""
 
     def reached(self, mark: Any) -> bool:
-        """Has the device come to a mark by now?"""
+        """Returns whether the device has come to a mark by now."""
 
     def between(self, first: Any, last: Any) -> float:
         """Returns the µs from one mark to another, once all is done."""
@@ -245,5 +245,5 @@ def timer_for(device: torch.device) -> Timer:
 
 
 def can_measure(device: torch.device) -> bool:
-    """Has this machine a device of that type?"""
+    """Returns whether litz can measure on a device of that type here: a CPU, or CUDA where torch has it."""
     return device.type == "cpu" or (device.type == "cuda" and torch.cuda.is_available())

@@ -17,7 +17,7 @@ from litz.schedule.schedule import Step
 
 
 def counts(name: str, program: Program) -> bool:
-    """Does the memory of a buffer come or go while the schedule runs?"""
+    """Returns whether the memory of a buffer comes or goes while the schedule runs."""
     return program.buffers[name].kind == "temporary" or name in program.dying_inputs
 
 

@@ -251,7 +251,7 @@ def replay(tasks: Sequence[Task], corner: Corner = LIKELY) -> Replay:
 
 
 def surely_gains(new: Sequence[Task], old: Sequence[Task]) -> bool:
-    """Is the new order faster by what is likely, and in no corner of the estimates slower?"""
+    """Returns whether the new order is faster by what is likely, and slower in no corner of the estimates."""
     if not replay(new).us < replay(old).us:
         return False
     return all(replay(new, corner).us <= replay(old, corner).us * (1 + 1e-9) for corner in CORNERS)

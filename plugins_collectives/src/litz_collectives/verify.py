@@ -112,6 +112,6 @@ def _tensor(ref: TensorRef, program: Program) -> str:
 
 
 def wanted(options: Any) -> bool:
-    """Is the check on: as the option says, or in debug mode where it says nothing?"""
+    """Returns whether the check is on: as the option says, or in debug mode where the option is not set."""
     said = options.get("collectives.verify_plan")
     return bool(options.get("debug", False) if said is None else said)

@@ -131,7 +131,7 @@ def fused(program: Program, template: Template, start: Epilogue, most: int | Non
 
 
 def stands(program: Program, template: Template, absorbed: Sequence[str]) -> bool:
-    """Is there a place in the program's order for a kernel that does all of these, and anyone who needs it?"""
+    """Returns whether a kernel that does all of these has a place in the program's order and somebody who needs it."""
     inside = {template.name, *absorbed}
     try:
         check_order(program, sorted(program.positions[name] for name in inside))

@@ -83,7 +83,7 @@ def jobs(dtypes: Sequence[torch.dtype] = DTYPES, only: str | None = None, device
 
 
 def differentiable(job: Job) -> bool:
-    """Does the operator have a backward in this dtype?"""
+    """Returns whether the operator has a backward in this dtype."""
     op = op_table()[job.op]
     return bool(
         job.dtype.is_floating_point

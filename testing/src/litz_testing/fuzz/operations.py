@@ -100,7 +100,7 @@ def place(fits: Fits, least: int = 0, exact: bool = False) -> Callable[[Draw], P
 
 
 def is_number(t: torch.Tensor) -> bool:
-    """Does the tensor hold numbers, not bools?"""
+    """Returns whether the tensor holds numbers, not bools."""
     return t.dtype != torch.bool
 
 

@@ -170,5 +170,5 @@ def gradients(outputs, inputs):
 
 
 def is_trained(spec: InputSpec) -> bool:
-    """Does the input want a gradient in a program with `grad`?"""
+    """Returns whether the input wants a gradient in a program with `grad`."""
     return spec.dtype.is_floating_point and not (spec.alias or spec.expanded or spec.windows)

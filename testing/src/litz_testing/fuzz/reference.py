@@ -76,7 +76,7 @@ class Reference:
         self.exact[name], self.noisy[name] = make_inputs((spec,), True)[0], make_inputs((spec,), True)[0]
 
     def is_exact(self, name: str) -> bool:
-        """Is the variable free of rounding errors?"""
+        """Returns whether the variable is free of rounding errors."""
         value = self.eager[name]
         return not is_inexact(value.dtype) or _memory(value) not in self.tainted
 

@@ -126,7 +126,7 @@ def _once(
 
 
 def torch_fails(function: Function, inputs: Sequence[Inputs], dynamic: bool) -> bool:
-    """Does torch itself fail to trace the function, with nothing of litz's behind it?"""
+    """Returns whether torch itself fails to trace the function, with nothing of litz's behind it."""
     torch.compiler.reset()
     fast = torch_compiled(function, "aot_eager", dynamic, data=True)
     try:

@@ -93,7 +93,7 @@ def refuse(attention: Attention, original: Attention, program: Program) -> None:
 
 
 def is_used(name: str | None, program: Program) -> bool:
-    """Does an operation read the buffer, or does the program return it? False for None."""
+    """Returns whether an operation reads the buffer, or the program returns it. False for None."""
     return name is not None and (bool(program.readers.get(name)) or name in program.output_buffers)
 
 

@@ -25,12 +25,12 @@ def keeps_least(attention: Attention, score: Node) -> bool:
 
 
 def has_least(score: Node) -> bool:
-    """Is a mask of the least number there is part of what becomes of a score?"""
+    """Returns whether what becomes of a score includes a mask of the least number there is."""
     return any(is_least(node) for node in walk(score))
 
 
 def is_least(node: Node) -> bool:
-    """Is the node a constant so low that only a mask adds it to a score? -inf is not."""
+    """Returns whether the node is a constant so low that only a mask adds it to a score. False for -inf."""
     return node.op == "const" and -math.inf < node.attrs[0] < LEAST_SCALED
 
 

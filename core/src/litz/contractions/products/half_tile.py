@@ -30,7 +30,7 @@ UNIT: Mapping[torch.dtype, int] = {dtype: round(1 / torch.finfo(dtype).eps) for 
 
 
 def pays(prologue: Loop) -> bool:
-    """Does a prologue make values of a half type from small integers, or from float8?"""
+    """Returns whether a prologue makes values of a half type from small integers, or from float8."""
     (store,) = prologue.stores
     small = any((n.dtype in INTEGER and n.dtype.itemsize == 1) or n.dtype in FLOAT8 for n in prologue.loads)
     return store.value.dtype in HALF and small

@@ -16,7 +16,7 @@ from litz_plugins.nouns import OptionsView
 
 
 class Core:
-    """Decompositions, lowerings, and the passes of all three stages."""
+    """Core's plugin of decompositions, lowerings, and the passes of all three stages."""
 
     @hookimpl
     def litz_register_decompositions(self) -> Mapping[OpOverload, Callable[..., Any]]:
@@ -53,7 +53,7 @@ class Core:
 
 
 class Contractions:
-    """Kernels for contractions that need no measurement."""
+    """Core's plugin of kernels for contractions that need no measurement."""
 
     @hookimpl
     def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:

@@ -96,7 +96,7 @@ def _shows_progress(compiler: Compiler) -> bool:
 
 @dataclass(frozen=True)
 class Made:
-    """What became of a graph, stage by stage."""
+    """The graph and what each stage made of it: plan, sources, wrapper, compiled graph."""
 
     graph: Graph
     plan: ExecutionPlan

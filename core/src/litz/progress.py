@@ -61,7 +61,7 @@ def line(jobs: list[Job], seconds: float) -> str:
 
 
 class Board:
-    """The jobs of this process, and the line that shows them."""
+    """The jobs of this process and the line that shows them. patience: seconds until the line appears."""
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self.patience = patience

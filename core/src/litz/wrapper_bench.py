@@ -164,7 +164,7 @@ class Times:
 
 @dataclass
 class Clock:
-    """Times of the steps of a wrapper, by its line, each run's added up. Filled while steps are wrapped in `timed`."""
+    """Seconds of a wrapper's steps by line, a list of runs each. Functions from `timed` add to them."""
 
     target: Target
     seconds: dict[int, list[float]] = field(default_factory=dict)

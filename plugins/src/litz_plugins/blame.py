@@ -62,7 +62,7 @@ class Called(NamedTuple):
 
 
 class Judge(Protocol):
-    """Who is told of failures, and of calls: `Plugins`."""
+    """The one who is told of plugins' failures and calls: `Plugins`."""
 
     seconds: float
     ledger: Ledger

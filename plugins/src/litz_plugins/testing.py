@@ -97,7 +97,7 @@ class PluginHarness:
 
 @dataclass(frozen=True)
 class PluginCheck:
-    """What `check_plugin` found in a well-formed plugin: names."""
+    """The names of what `check_plugin` found in a well-formed plugin."""
 
     hooks: tuple[str, ...]
     options: tuple[str, ...]

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 
 class Snapshot(Protocol):
-    """What a noun was."""
+    """Remembers what a noun was."""
 
     def change(self) -> str:
         """Returns what of the noun is not as it was, in words; '' if nothing changed."""
@@ -75,7 +75,7 @@ class FieldsSnapshot:
 
 
 class RecordSnapshot:
-    """Of a record: its fields and those of the records in its fields by identity, and the content of dicts."""
+    """Remembers a record: the identity of its fields and of its records' fields, and the content of dicts."""
 
     __slots__ = ("_contents", "_groups", "_mappings", "_orders", "_owners")
 

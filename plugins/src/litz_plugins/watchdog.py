@@ -38,7 +38,7 @@ class Running:
 
 
 class Watchdog:
-    """The calls that run, of all threads."""
+    """Watches the calls that run in all threads."""
 
     def __init__(self) -> None:
         self._forget()

@@ -23,7 +23,7 @@ LEAST_SECONDS = 0.5
 
 @dataclass
 class Budget:
-    """seconds: for all measuring of one graph, compiling candidates too. spent: so far."""
+    """The time for measuring one graph, compiling candidates too. seconds: in all. spent: so far."""
 
     seconds: float = float("inf")
     spent: float = 0.0

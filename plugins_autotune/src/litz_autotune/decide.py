@@ -34,7 +34,7 @@ class Rival:
 
 @dataclass(frozen=True)
 class Verdict:
-    """name: of the winner, None for the library."""
+    """A contest's winner, None for the library, and the reason."""
 
     name: str | None
     reason: str

@@ -32,7 +32,7 @@ class Different(Exception):
 
 @dataclass(frozen=True)
 class Duel:
-    """seconds: for all runs together. index: of the device, in the process that runs it."""
+    """A timing of two schedules by turns. seconds: for all runs. index: of the device, in the process that runs it."""
 
     first: Schedule
     second: Schedule

@@ -36,7 +36,7 @@ START_SECONDS = 120.0
 
 
 class Request(Protocol):
-    """What a worker is asked. It must pickle: data and functions with a name, no closures."""
+    """A task for a worker. It must pickle: data and functions with a name, no closures."""
 
     def run(self, state: dict[str, Any]) -> Any:
         """Runs in the worker. state: kept from request to request of that worker."""
@@ -44,7 +44,7 @@ class Request(Protocol):
 
 @dataclass(frozen=True)
 class Failure:
-    """A request without a result. crashed: it took the process along."""
+    """A request without a result, with the reason. crashed: whether it took the process along."""
 
     reason: str
     crashed: bool = False

@@ -50,7 +50,7 @@ within the tolerance of the whole."""
 
 @dataclass(frozen=True)
 class Entrant:
-    """name: of the candidate. program: a cut-out program (`subprogram.cut`) with the candidate in it."""
+    """A candidate's name, and a cut-out program (`subprogram.cut`) with the candidate in it."""
 
     name: str
     program: Program

@@ -53,7 +53,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Record:
-    """The measurements for a problem: candidate -> measurement."""
+    """The measurements for a problem, by candidate."""
 
     problem: Problem
     measured: Mapping[str, Measurement]

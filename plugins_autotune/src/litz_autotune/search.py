@@ -43,7 +43,7 @@ TENSORS = 3
 
 @dataclass
 class Clock:
-    """What has been learnt of how long a trial takes, in seconds: to schedule, and to build a kernel."""
+    """The seconds that a trial takes, as learnt so far: to make a schedule, and to build a kernel."""
 
     schedule: float = 0.5
     kernel: float = BUILD_SECONDS

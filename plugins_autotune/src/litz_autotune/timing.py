@@ -77,7 +77,7 @@ def summarize(samples: Sequence[float]) -> Measurement:
 
 
 class Timer(Protocol):
-    """What measures. Implementations are frozen dataclasses of plain values."""
+    """Measures how long functions take. Implementations are frozen dataclasses of plain values."""
 
     def time(
         self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float, limit_us: float = inf
@@ -150,7 +150,7 @@ class _CudaStream:
 
 @dataclass(frozen=True)
 class CudaTimer:
-    """Events on the device's stream, with cold caches, the host's time hidden."""
+    """Measures by events on the device's stream, with cold caches; the host's time is hidden."""
 
     def time(
         self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float, limit_us: float = inf
@@ -181,7 +181,7 @@ class CudaTimer:
 
 @dataclass(frozen=True)
 class CpuTimer:
-    """The host's clock, around work that is done when the call returns."""
+    """Measures by the host's clock, as work is done when the call returns."""
 
     def time(
         self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float, limit_us: float = inf

@@ -45,7 +45,7 @@ EstimateOf = Callable[[Collective], Estimate | None]
 
 @dataclass(frozen=True)
 class Bucketing:
-    """steps: with the buckets in place of their members. members: bucket -> names of what it is made of."""
+    """Steps with buckets in place of their members. estimates: by step, where known. members: by bucket."""
 
     steps: tuple[Step, ...]
     estimates: Mapping[str, Estimate]

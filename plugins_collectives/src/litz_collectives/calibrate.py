@@ -68,7 +68,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Measured:
-    """All that was measured. skipped: messages that there was no time for."""
+    """All that was measured. seconds: how long that took. skipped: how many messages there was no time for."""
 
     rows: tuple[Row, ...]
     gemm_tflops: float

@@ -23,7 +23,7 @@ START = "torchrun --nproc-per-node 4 -m litz calibrate profile.json"
 
 @dataclass(frozen=True)
 class Place:
-    """The process's rank among all processes, and among those of its machine."""
+    """The process's rank among all processes and on its machine, and the sizes of both."""
 
     rank: int
     local_rank: int

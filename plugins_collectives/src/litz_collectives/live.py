@@ -22,7 +22,7 @@ def counts(name: str, program: Program) -> bool:
 
 
 class Live:
-    """Bytes of temporaries, outputs and dying inputs at a time."""
+    """Counts the bytes of temporaries, outputs and dying inputs that are live, step by step."""
 
     def __init__(self, program: Program, steps: Sequence[Step], sizes: dict[str, int] | None = None) -> None:
         """sizes: bytes of buffers that are known; others are added."""

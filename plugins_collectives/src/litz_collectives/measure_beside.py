@@ -29,7 +29,7 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Load:
-    """A graph of `calls` calls on its stream, and what a replay takes alone, in microseconds."""
+    """A graph of `calls` calls on its stream. us: what a replay takes alone."""
 
     graph: torch.cuda.CUDAGraph
     stream: torch.cuda.Stream

@@ -28,7 +28,7 @@ COPY_US, COPY_GB_S = 2.5, 2000.0
 
 @dataclass(frozen=True)
 class Cost:
-    """us: device time; launch_us: what the host takes to launch it (0 if unknown), which a CUDA graph saves."""
+    """A collective's cost in µs, the device's. launch_us: the host's, which a CUDA graph saves (0 if unknown)."""
 
     us: float
     low_us: float

@@ -36,7 +36,7 @@ PESSIMIST = Corner("high", "us", "high")
 
 @dataclass(frozen=True)
 class Work:
-    """Tasks in the order that they came in; before: for each, the positions of those that it must follow."""
+    """Tasks in the order that they came in. before: for each task, the positions that it must follow."""
 
     tasks: Sequence[Task]
     before: Sequence[set[int]]

@@ -148,7 +148,7 @@ ROUNDING = 1e-6
 
 
 class Streams:
-    """The two streams while time goes on."""
+    """The two streams, of computation and of communication, as time goes on."""
 
     def __init__(self, corner: Corner = LIKELY) -> None:
         self.corner = corner

@@ -26,7 +26,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Alignment:
-    """What part of the peak a product reaches by what its smallest alignment is a multiple of, in elements."""
+    """The share of the peak that a product reaches if its sizes are multiples of `multiple` elements."""
 
     multiple: int
     share: float
@@ -66,7 +66,7 @@ _PRODUCTS: Mapping[Any, _Product] = {
 
 @dataclass(frozen=True)
 class Padding:
-    """A product's (m, k, n) as they are and as padded, and what both take in µs (padded: at worst; now: at best)."""
+    """A product's (m, k, n) as they are and padded; µs now, at best, and padded, at worst."""
 
     sizes: tuple[int, int, int]
     padded: tuple[int, int, int]

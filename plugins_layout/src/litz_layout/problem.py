@@ -70,7 +70,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Problem:
-    """variables, copies, reads; orders of each tensor; variable of each tensor; costs of the convolutions."""
+    """Variables, copies and reads; each tensor's orders and variable; the convolutions' costs."""
 
     variables: tuple[Variable, ...]
     copies: tuple[Copy, ...]

@@ -75,7 +75,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of one construct: is it right as it is, else in which safe form, if in any; seconds of testing."""
+    """Whether a construct is right as it is; else its safe form, None if it has none; and the seconds of testing."""
 
     right: bool
     form: str | None = None

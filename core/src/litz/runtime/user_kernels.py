@@ -41,7 +41,7 @@ _compiling = threading.RLock()
 
 @dataclass(frozen=True)
 class Built:
-    """A compiled kernel. passed: the texts of its arguments, of each (kind, text); a constant's text is its bits."""
+    """A compiled kernel. passed: (kind, text) of each argument; a constant's text is its bits."""
 
     binary: Binary
     passed: tuple[tuple[str, str], ...]

@@ -117,7 +117,7 @@ def last_words(errors: IO[bytes]) -> str:
 
 
 class Lost(Exception):
-    """A worker has ended, or had to be ended; why."""
+    """Raised where a worker has ended, or had to be ended; the message says why."""
 
 
 _START = """
@@ -191,7 +191,7 @@ class Worker:
 
 
 class Workers:
-    """A pool. seconds: for a job. idle: seconds without a job until workers end. program: that they run."""
+    """A pool of workers. seconds: for a job. idle: seconds without a job until workers end. program: what they run."""
 
     def __init__(self, seconds: float = BUILD_SECONDS, idle: float = IDLE_SECONDS, program: str = _START) -> None:
         self._seconds, self._idle, self._program = seconds, idle, program

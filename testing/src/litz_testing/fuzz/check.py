@@ -26,7 +26,7 @@ TIME_LIMIT = 120
 
 @dataclass(frozen=True)
 class Failure:
-    """kind: what a shrunk program must still show: "compiled: wrong", "compile: CodegenError"."""
+    """A failure of a program. kind: what a shrunk program must show too, such as "compile: CodegenError"."""
 
     program: FuzzProgram
     kind: str

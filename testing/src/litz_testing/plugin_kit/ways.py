@@ -35,7 +35,7 @@ class NotInterpreted(Exception):
 
 @dataclass(frozen=True)
 class Under:
-    """What is compiled with: plugins, and options of the compile."""
+    """What litz compiles with: plugins, and options."""
 
     plugins: Plugins
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -105,7 +105,7 @@ def _call(plan: BackwardPlan, what: str, meaning: Any, args: tuple[Any, ...], so
 
 @dataclass(frozen=True)
 class Shortened:
-    """The meaning of a kernel whose last argument is what an earlier kernel has made of the others, to save work."""
+    """A kernel's meaning, with a last argument that an earlier kernel computes from the others, to save work."""
 
     meaning: Meaning
 

@@ -29,7 +29,7 @@ from .tiles import padded
 
 @dataclass(frozen=True)
 class BackwardTile:
-    """queries, keys: edges of a tile of scores. warps: of a program. stages: of loads under way."""
+    """A tile of queries by keys scores, and its program's warps and stages (loads under way)."""
 
     queries: int
     keys: int
@@ -64,7 +64,7 @@ table decides. Below it is an estimate."""
 
 @dataclass(frozen=True)
 class BackwardTiles:
-    """first: of the kernel of the query's gradient. second: of that of the gradients of key and value."""
+    """The tiles of two kernels. first: for the query's gradient. second: for the gradients of key and value."""
 
     first: BackwardTile
     second: BackwardTile

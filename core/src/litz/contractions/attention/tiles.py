@@ -25,7 +25,7 @@ not known."""
 
 @dataclass(frozen=True)
 class Tiles:
-    """Queries and keys of a tile, and how the program that works on them runs."""
+    """A tile of rows queries by keys, and the warps and stages (loads under way) of its program."""
 
     rows: int
     keys: int

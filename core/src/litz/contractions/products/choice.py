@@ -123,7 +123,7 @@ def _in_parts(gemm: Gemm, config: Config, template: Template, program: Program, 
 
 @dataclass(frozen=True)
 class WithWorkspace:
-    """The meaning of a kernel that has a buffer to itself: what is in that afterwards means nothing."""
+    """The meaning of a kernel that has a buffer to itself, whose content means nothing after the kernel."""
 
     meaning: Meaning
     buffer: Buffer

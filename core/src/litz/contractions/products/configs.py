@@ -219,7 +219,7 @@ def _bound(compute: float, through_l2: float, memory: float) -> str:
 
 @dataclass(frozen=True)
 class Ranked:
-    """Configurations by their estimates, the best first; and (name, why) of those that were left out."""
+    """Configurations with their estimates, the best first, and (name, why) of the rejected ones."""
 
     best: tuple[tuple[Config, Estimate], ...]
     rejected: tuple[tuple[str, str], ...]

@@ -17,7 +17,7 @@ from ..epilogue import stands
 
 @dataclass(frozen=True)
 class Unpadded:
-    """template: the product without the padding. absorbs: the operations that it makes needless."""
+    """A product without padding. template: the product. absorbs: the operations that it makes needless."""
 
     template: Template
     absorbs: tuple[str, ...]

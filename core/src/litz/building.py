@@ -46,10 +46,10 @@ def generate(
     note: Callable[[Decision], None] = lambda decision: None,
     begin: Begin = lambda source, device, program: None,
 ) -> dict[str, KernelSource]:
-    """The source of every kernel, by name; those of all cases where the plan has such. Where some are in C++, the
-    C++ compiler has been qualified for them by then; `note` takes what it is not trusted with. begin: called with each
-    source as soon as it is known, the device that it is for, and its program; where the compiler is not trusted with a
-    source as it is, that comes again in another form."""
+    """Returns the source of every kernel, by name; those of all cases where the plan has such. Where some are in C++,
+    the C++ compiler has been qualified for them by then; `note` takes what it is not trusted with. begin: called with
+    each source as soon as it is known, the device that it is for, and its program; where the compiler is not trusted
+    with a source as it is, that comes again in another form."""
     asked: set[str] = set()
 
     def trusting(constructs: Collection[str]) -> Mapping[str, str | None]:
@@ -141,8 +141,8 @@ def describe_code(
     compiler: Compiler,
     named: Named | None = None,
 ) -> GraphEntry:
-    """What the plan became, as data; its kernels' arguments are buffers' names and the sizes' expressions. wrapper:
-    without a word of whose model it is. named: what equal graphs can call as they do."""
+    """Returns what the plan became, as data; its kernels' arguments are buffers' names and the sizes' expressions.
+    wrapper: without a word of whose model it is. named: what equal graphs can call as they do."""
     kernels = {}
     for variant in plan.variants:
         for kernel in variant.launched:
@@ -181,8 +181,8 @@ def join_code(entry: GraphEntry, folder: Path, loaded: tuple[Launchers, int], co
 
 
 def write_code(entry: GraphEntry, others: Mapping[str, str], compiler: Compiler, key: Key | None = None) -> Path:
-    """The folder in the disk cache with what a graph became: to be read by people, and with a key by other processes
-    too. others: more texts by file name. Errors: NotCacheable, only with a key."""
+    """Returns the folder in the disk cache with what a graph became: to be read by people, and with a key by other
+    processes too. others: more texts by file name. Errors: NotCacheable, only with a key."""
     files = {**entry.texts(), **others}
 
     def write(folder: Path) -> None:

@@ -75,8 +75,8 @@ def _problem(grid: SizeGrid, sizes: tuple[int, ...]) -> str:
 
 
 def make_grid(graph: Graph, program: Program, sizes: tuple[int, ...]) -> SizeGrid:
-    """The dynamic sizes of the inputs, each with the values to compile for: the one first seen, and those of `sizes`
-    that it may have by its range and its guards. A size without such is left out."""
+    """Returns the dynamic sizes of the inputs, each with the values to compile for: the one first seen, and those of
+    `sizes` that it may have by its range and its guards. A size without such is left out."""
     ranges, holds = symbol_ranges(graph), _guards(graph)
     axes = []
     for symbol in sorted(program.hints, key=str):

@@ -70,8 +70,8 @@ class Compiler:
         return Owner(plugin, source.dist, source.version)
 
     def accept_program(self, plugin: str, before: Program, after: Program) -> Program:
-        """What a plugin's pass made of a program, its calls and kernels marked as that plugin's. ValueError where it
-        does otherwise for who calls it."""
+        """Returns what a plugin's pass made of a program, its calls and kernels marked as that plugin's. ValueError
+        where it does otherwise for who calls it."""
         check_promises(before, after)
         return owned_program(before, after, self.owner(plugin))
 

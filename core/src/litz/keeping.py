@@ -125,7 +125,7 @@ def publish(
     sources: Mapping[str, KernelSource] | None = None,
     said: str = "",
 ) -> None:
-    """Hand out the report, with where everything lies. sources: None for a graph from the graph cache. said: of that
+    """Hands out the report, with where everything lies. sources: None for a graph from the graph cache. said: of that
     cache, in place of what the lookup says."""
     said, hit = said or found.says(hit=sources is None), sources is None
     if sources is None:

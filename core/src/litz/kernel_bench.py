@@ -99,7 +99,7 @@ class KernelTime:
 
 
 def kernel_files(path: Path) -> list[Path]:
-    """The kernels' files that `path` means: itself, or those in a folder, kernel2 before kernel10. Errors:
+    """Returns the kernels' files that `path` means: itself, or those in a folder, kernel2 before kernel10. Errors:
     KernelFileError."""
     if path.is_file():
         return [path.with_suffix(SUFFIX)]
@@ -112,7 +112,7 @@ def kernel_files(path: Path) -> list[Path]:
 
 
 def time_kernel(path: Path, seconds: float = 0.2) -> KernelTime:
-    """Build the kernel of a file and time it on tensors of the right shapes: floats are random, all else is 0.
+    """Builds the kernel of a file and times it on tensors of the right shapes: floats are random, all else is 0.
 
     Caches are as warm as a row of launches leaves them; counters are set to zero before each. Errors: KernelFileError;
     what a build raises.
@@ -153,8 +153,8 @@ def _measured(
 
 
 def build_kernel(data: Mapping[str, Any], folder: Path, device: torch.device, compiler: Compiler) -> Callable[..., Any]:
-    """The launch function of a kernel's data, whose source is in the folder. Errors: KernelFileError; what a build
-    raises."""
+    """Returns the launch function of a kernel's data, whose source is in the folder. Errors: KernelFileError; what a
+    build raises."""
     path = folder / data["source"]
     spec = compiler.specs.get(device.type)
     if spec is None:

@@ -109,8 +109,8 @@ class ByPosition:
 
 
 def origin_text(origins: Sequence[Origin]) -> str:
-    """A line for what several nodes come from: modules, then places. It is a gradient if most of it is: a backward
-    computes parts of its forward once more, and a forward may compute a value for its backward."""
+    """Returns a line for what several nodes come from: modules, then places. It is a gradient if most of it is: a
+    backward computes parts of its forward once more, and a forward may compute a value for its backward."""
     modules = list(dict.fromkeys(origin.module for origin in origins if origin.module))
     places = places_text(origins)
     text = modules_text(modules)

@@ -106,8 +106,8 @@ class Made:
 
 
 def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
-    """One graph, from the graph cache or through all stages; begun anew, without it, where a plugin fails that may be
-    left out. With `fallback="eager"` a graph that litz fails on runs as it was captured."""
+    """Returns one graph, from the graph cache or through all stages; begun anew, without it, where a plugin fails that
+    may be left out. With `fallback="eager"` a graph that litz fails on runs as it was captured."""
 
     def compiled(own: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
         made = _compile_graph(graph, own)

@@ -140,7 +140,7 @@ class Tuning:
         return key in self._early
 
     def make(self, ways: Mapping[str, str]) -> Variant:
-        """The graph with some decisions taken otherwise, by their keys without the graph. Raises what compiling
+        """Returns the graph with some decisions taken otherwise, by their keys without the graph. Raises what compiling
         does."""
         own = self._compiler.preferences
         given = {key.partition(":")[2] if ":" in key else key for key in own.ways}
@@ -154,8 +154,8 @@ class Tuning:
         return same_steps(first.schedule, second.schedule)
 
     def difference(self, first: Variant, second: Variant) -> Difference | None:
-        """What two variants do not share, to be run on made-up tensors; None where they do the same. Inseparable (a
-        ValueError) where that cannot be."""
+        """Returns what two variants do not share, to be run on made-up tensors; None where they do the same.
+        Inseparable (a ValueError) where that cannot be."""
         return difference(first.schedule, second.schedule)
 
     def whole(self, first: Variant, second: Variant) -> Difference:
@@ -164,8 +164,8 @@ class Tuning:
 
     @cached_property
     def total_us(self) -> float:
-        """What the kernels of `first` are expected to take, by the estimates that fusion goes by; and its library
-        calls, where somebody knows."""
+        """Returns what the kernels of `first` are expected to take, by the estimates that fusion goes by; and its
+        library calls, where somebody knows."""
         schedule = self.first.schedule
         costs = CostModel(schedule.program, self._compiler.target_of, self._compiler.ask)
         total = sum(costs.cost(loop).us for kernel in schedule.kernels for loop in kernel.loops)
@@ -176,8 +176,9 @@ class Tuning:
         return total
 
     def later(self, job: Callable[[Stopped], Variant | None]) -> None:
-        """Have the graph run as it is, and `job` once it has been called: in a thread, which a process that ends asks
-        to stop. The variant that it finds is put in between two calls. Decisions that are early must stay as they are.
+        """Lets the graph run as it is, and runs `job` once it has been called: in a thread, which a process that ends
+        asks to stop. The variant that it finds is put in between two calls. Decisions that are early must stay as they
+        are.
         """
         self.job = job
         self.unsettled("something faster is looked for in the background")

@@ -59,7 +59,7 @@ def wrapper_data(
     objects: Mapping[str, Any],
     options: Options,
 ) -> str:
-    """The JSON text. places: of the kernels' sources, from the folder of the wrapper. objects: those of its
+    """Returns the JSON text. places: of the kernels' sources, from the folder of the wrapper. objects: those of its
     WrapperSource."""
     program = plan.program
     steps = [(step, variant) for variant in plan.variants for step in variant.launched]
@@ -192,7 +192,7 @@ class Clock:
         return event
 
     def begin_run(self) -> None:
-        """Have the device wait a little, where it can, so that the host is ahead of it and no step waits for the
+        """Makes the device wait a little, where it can, so that the host is ahead of it and no step waits for the
         host."""
         wait = getattr(torch.get_device_module(self.target.type), "_sleep", None) if self.target.asynchronous else None
         if wait is not None:

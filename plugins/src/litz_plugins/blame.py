@@ -235,8 +235,8 @@ class Blamed:
         return call.result
 
     def call(self, snapshots: Sequence[Snapshot] = (), node: str = "") -> Call:
-        """The context for a call of `function`, and for checks of what it returns. node: of the graph, which the call
-        is for."""
+        """Returns the context for a call of `function`, and for checks of what it returns. node: of the graph, which
+        the call is for."""
         return Call(self.judge, self.plugin, self.what, snapshots, passes=self.passes, node=node)
 
     @property

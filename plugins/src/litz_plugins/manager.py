@@ -98,7 +98,7 @@ def make_plugins(
     on_plugin_error: OnError = "raise",
     seconds: float = SECONDS,
 ) -> Plugins:
-    """Load and check every plugin.
+    """Loads and checks every plugin.
 
     builtins: (name, object) of core's own plugins; asked last. extra: (name, object) of plugins that the caller brings
     along (tests, a notebook); asked first. disable: names to leave out, built-in or not. entry_points: what to load;
@@ -147,8 +147,8 @@ class Plugins(Roster):
     # ------------------------------------------------------------------------------------------- hooks: what there is
 
     def options(self) -> dict[str, tuple[OptionSpec, ...]]:
-        """Option specs by plugin, their names with the plugin's in front ("autotune.seconds"). Asked once. Errors:
-        DuplicateRegistrationError; PluginHookError for two options of one environment variable."""
+        """Returns the option specs by plugin, their names with the plugin's in front ("autotune.seconds"). Asked once.
+        Errors: DuplicateRegistrationError; PluginHookError for two options of one environment variable."""
         if self._option_specs is None:
             self._option_specs = self._joined("litz_register_options", self._ask_options)
         return {plugin: specs for plugin, specs in self._option_specs.items() if self._sources[plugin].obj is not None}
@@ -183,7 +183,7 @@ class Plugins(Roster):
         return self._rules("litz_register_lowerings", "lowering", _of_mapping(strict.rules), (NotImplementedError,))
 
     def passes(self, options: OptionsView, stage: Stage | None = None) -> tuple[Pass, ...]:
-        """The passes of a stage (all stages if None) in running order, each with its plugin filled in.
+        """Returns the passes of a stage (all stages if None) in running order, each with its plugin filled in.
 
         Errors: PassOrderError; PluginHookError for an `after` or `before` that is no pass.
         """
@@ -272,8 +272,8 @@ class Plugins(Roster):
         return self._first("litz_estimate_runtime", arguments, of_type(Estimate))
 
     def asker(self, options: OptionsView) -> Ask | None:
-        """What asks the plugins other than the built-in ones how long an operation runs; None if no such plugin has
-        the hook."""
+        """Returns what asks the plugins other than the built-in ones how long an operation runs; None if no such plugin
+        has the hook."""
 
         def ask(operation: Operation, target: Target, program: Program) -> tuple[str, Estimate] | None:
             arguments = {"operation": operation, "target": target, "program": program, "options": options}
@@ -301,8 +301,8 @@ class Plugins(Roster):
         needs: Callable[[Any, Any], LayoutNeed] = _takes_any,
         target_of: TargetOf = unknown_target,
     ) -> tuple[str, LayoutPlan] | None:
-        """(plugin, plan) of the first plugin with an opinion; None if nobody has one. needs, target_of: as the hook
-        documents."""
+        """Returns (plugin, plan) of the first plugin with an opinion; None if nobody has one. needs, target_of: as the
+        hook documents."""
         arguments = {"graph": graph, "options": options, "needs": needs, "target_of": target_of}
         return self._first("litz_select_layout", arguments, of_type(LayoutPlan))
 
@@ -311,8 +311,8 @@ class Plugins(Roster):
         return bool(self.answering(hook))
 
     def tune(self, tuning: Any, check: Callable[[Any], T] = anything) -> T | None:
-        """The variant of a graph that the first plugin with an opinion chooses; None if nobody has one. check: raises
-        for what is no variant."""
+        """Returns the variant of a graph that the first plugin with an opinion chooses; None if nobody has one. check:
+        raises for what is no variant."""
         found = self._first("litz_tune", {"tuning": tuning}, check)
         return None if found is None else found[1]
 
@@ -366,7 +366,7 @@ class Plugins(Roster):
         gate: Gate | None = None,
         watch: Callable[[Pass, Noun, Noun, float], None] = lambda pass_, before, after, seconds: None,
     ) -> Noun:
-        """Run a stage's passes over ``noun`` and return what the last one returns.
+        """Runs a stage's passes over ``noun`` and returns what the last one returns.
 
         note: takes the decisions that passes record. verify: called with each result that is another noun; what it
         raises is blamed on that pass. verify_builtin: the built-in passes' results too. accept: called with a plugin's
@@ -464,8 +464,8 @@ class Plugins(Roster):
         return passes, faults
 
     def missing(self) -> dict[str, str]:
-        """The plugins that are installed, and left out or failed, with what to do about each: for who names an option
-        of one."""
+        """Returns the plugins that are installed, and left out or failed, with what to do about each: for who names an
+        option of one."""
         found = {}
         for source in self._sources.values():
             if source.error is not None:

@@ -73,8 +73,8 @@ def _project_files(folder: Path) -> Iterator[Path]:
 
 
 def variables(given: Iterable[str], options: Iterable[str], known: Collection[str]) -> list[Missing]:
-    """Variables that are set for options of litz's own plugins, which are not installed. given: the names of all that
-    are set. options: the names of the options that there are."""
+    """Returns the variables that are set for options of litz's own plugins, which are not installed. given: the names
+    of all that are set. options: the names of the options that there are."""
     read = {*CORE_VARIABLES, *map(variable, options)}
     found = []
     for name in sorted(set(given) - read):

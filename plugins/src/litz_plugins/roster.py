@@ -350,9 +350,9 @@ class Roster:
     def blaming(
         self, plugin: str, what: str, *, nouns: Sequence[Noun] = (), seconds: float | None = None, node: str = ""
     ) -> contextlib.AbstractContextManager[Any]:
-        """A context in which a plugin's function is called, and what it returned is checked: a failure inside is that
-        plugin's. PluginHookError, or `litz_plugins.blame.LeftOut` where the plugin is left out instead. Nothing for a
-        built-in plugin. what, node, seconds: as of `litz_plugins.blame.Call`."""
+        """Returns a context in which a plugin's function is called, and what it returned is checked: a failure inside
+        is that plugin's. PluginHookError, or `litz_plugins.blame.LeftOut` where the plugin is left out instead. Nothing
+        for a built-in plugin. what, node, seconds: as of `litz_plugins.blame.Call`."""
         if self.is_builtin(plugin):
             return contextlib.nullcontext()
         return Call(self, plugin, what, self.snapshots(nouns, deep=True), seconds=seconds, node=node)

@@ -45,7 +45,7 @@ def _description(folder: Path) -> str:
 
 
 def scaffold(path: str | Path, name: str, kind: str = DEFAULT_KIND) -> list[Path]:
-    """Write the plugin ``name`` as a new project in the folder ``path``, which must be empty or absent.
+    """Writes the plugin ``name`` as a new project in the folder ``path``, which must be empty or absent.
 
     name: lower-case letters, digits and underscores (hyphens count as underscores). The distribution is litz-NAME, the
     package litz_NAME. kind: one of `kinds()`. Returns the files written, sorted. Errors: ScaffoldError.

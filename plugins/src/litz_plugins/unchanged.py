@@ -24,8 +24,8 @@ class Snapshot(Protocol):
 
 
 def take(noun: Any, *, deep: bool) -> Snapshot:
-    """A snapshot of a noun. deep: of the records in its fields, too (operations, buffers, steps), and of what is in
-    mappings; else of the fields alone, and how many entries a mapping has.
+    """Returns a snapshot of a noun. deep: of the records in its fields, too (operations, buffers, steps), and of what
+    is in mappings; else of the fields alone, and how many entries a mapping has.
 
     A noun of a class with a method ``snapshot()`` says itself what it was.
     """

@@ -30,8 +30,8 @@ def unmet(dist: Distribution | None, version: str) -> str:
 
 
 def unmet_of(requirements: Iterable[str], version: str) -> str:
-    """As `unmet`, of the requirements as metadata has them ("litz-plugins>=1.4; python_version > '3'"). A requirement
-    that cannot be read asks for nothing: pip has the last word on those."""
+    """Does what `unmet` does, of the requirements as metadata has them ("litz-plugins>=1.4; python_version > '3'"). A
+    requirement that cannot be read asks for nothing: pip has the last word on those."""
     asking = [text for text in requirements if API_DIST in text.replace("_", "-").lower()]
     if not asking:
         return ""

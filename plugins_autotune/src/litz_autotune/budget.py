@@ -50,8 +50,8 @@ class Budget:
 
 
 def weights(context: ChoiceContext) -> tuple[float, float]:
-    """What this contraction and its equals are expected to take, in µs, and what those that take longer do that are
-    still to be decided, each with its equals: these are measured once."""
+    """Returns what this contraction and its equals are expected to take, in µs, and what those that take longer do that
+    are still to be decided, each with its equals: these are measured once."""
     program: Program = context.program
     times: dict[object, float] = {}
     for operation in program.operations[program.positions[context.operation.name] :]:

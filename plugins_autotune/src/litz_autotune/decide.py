@@ -41,7 +41,8 @@ class Verdict:
 
 
 def decide(rivals: Sequence[Rival], measured: Mapping[str, Measurement], library_allowed: bool = True) -> Verdict:
-    """The rival that gains most, if it gains more than noise. Where the library may not run, the fastest valid one.
+    """Returns the rival that gains most, if it gains more than noise. Where the library may not run, the fastest valid
+    one.
 
     A verdict of None with `library_allowed=False` means that nothing can run.
     """

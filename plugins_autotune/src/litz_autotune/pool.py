@@ -74,8 +74,8 @@ def dumps(value: Any) -> bytes:
 
 
 def devices_for(inherited: str | None, device: int | None) -> str | None:
-    """What CUDA_VISIBLE_DEVICES is to be for a process that sees one device, by its number in this process; None to
-    leave it as it is."""
+    """Returns what CUDA_VISIBLE_DEVICES is to be for a process that sees one device, by its number in this process;
+    None to leave it as it is."""
     if device is None:
         return None
     return str(device) if inherited is None else inherited.split(",")[device]
@@ -120,8 +120,8 @@ class Worker:
         return None if self._process is None else self._process.pid
 
     def ask(self, request: Request, timeout: float) -> Any:
-        """The request's result, or a Failure. timeout: seconds for the request, the process's start aside. The process
-        takes over torch's settings from this one first (`library_settings`)."""
+        """Returns the request's result, or a Failure. timeout: seconds for the request, the process's start aside. The
+        process takes over torch's settings from this one first (`library_settings`)."""
         try:
             data = dumps((snapshot(), request))
         except Exception as error:

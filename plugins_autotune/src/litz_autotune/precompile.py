@@ -89,8 +89,8 @@ def sources_of(choice: Choice) -> list[KernelSource]:
 
 
 def triton_build(target: Target, program: Program, cache: Cache, options: OptionsView) -> Build:
-    """What compiles a Triton source for a target, in the variant that the likely sizes ask for, where `options` say.
-    Other languages are left to the process that measures."""
+    """Returns what compiles a Triton source for a target, in the variant that the likely sizes ask for, where `options`
+    say. Other languages are left to the process that measures."""
     capability, compile_ = divmod(target.capability, 10), workers.compiling(options)
 
     def build(source: KernelSource) -> None:

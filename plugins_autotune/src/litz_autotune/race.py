@@ -169,8 +169,8 @@ def core_plugins() -> Plugins:
 
 
 def make_inputs(program: Program, generator: torch.Generator | None = None) -> list[Any]:
-    """Tensors with the sizes (symbolic ones by their hints), strides and dtypes of the program's inputs, and sizes.
-    generator: of the program's device; None for torch's own, whose state changes."""
+    """Returns tensors with the sizes (symbolic ones by their hints), strides and dtypes of the program's inputs, and
+    sizes. generator: of the program's device; None for torch's own, whose state changes."""
     within = _positions(program)
     return [
         _tensor(program.buffers[item], program.hint, within.get(item), generator)
@@ -241,7 +241,7 @@ def mismatch(outputs: Sequence[Any], expected: Sequence[Any] | None) -> str:
 
 
 def relative_errors(output: torch.Tensor, wanted: torch.Tensor) -> tuple[float, float]:
-    """How far a result is from what is wanted, in the Euclidean norm: all of it, and its worst row or column.
+    """Returns how far a result is from what is wanted, in the Euclidean norm: all of it, and its worst row or column.
 
     A part counts as large as the mean of its like at least: what is near 0 anyway is not judged by itself.
     """

@@ -93,8 +93,8 @@ class LocalStore:
         return None if folder is None else _read(folder)
 
     def make(self, key: str, measure: Callable[[], tuple[Record, bool]]) -> Record:
-        """The record, from the store or from `measure()`, which also says whether it is complete and so worth keeping.
-        Of several processes that ask at once one measures and the others wait for it."""
+        """Returns the record, from the store or from `measure()`, which also says whether it is complete and so worth
+        keeping. Of several processes that ask at once one measures and the others wait for it."""
         kept: list[Record] = []
 
         def fill(folder: Path) -> None:
@@ -119,8 +119,8 @@ class LocalStore:
         return measure()[0]  # an entry of another version: not overwritten, not used
 
     def partial(self, key: str) -> tuple[Record | None, int]:
-        """The last record of what was measured for a key before a budget was spent, None if there is none; and how many
-        there are."""
+        """Returns the last record of what was measured for a key before a budget was spent, None if there is none; and
+        how many there are."""
         record, count = None, 0
         while (folder := self.cache.find(PARTIAL, digest(key, str(count)), (FILE,))) is not None:
             record, count = _read(folder) or record, count + 1

@@ -67,8 +67,8 @@ def failed(reason: str) -> Measurement:
 
 
 def summarize(samples: Sequence[float]) -> Measurement:
-    """The median, and its standard error from the median absolute deviation (1.4826 MAD is a normal distribution's
-    standard deviation, and a median's standard error is 1.2533 times a mean's)."""
+    """Returns the median, and its standard error from the median absolute deviation (1.4826 MAD is a normal
+    distribution's standard deviation, and a median's standard error is 1.2533 times a mean's)."""
     middle = statistics.median(samples)
     if not isfinite(middle):
         return failed("its time is infinite")
@@ -82,8 +82,8 @@ class Timer(Protocol):
     def time(
         self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float, limit_us: float = inf
     ) -> Mapping[str, list[float]]:
-        """µs of each run of each function, in about `seconds` for all of them together. Functions have been run before.
-        Where all are clearly slower than `limit_us`, they are not run again."""
+        """Returns the µs of each run of each function, in about `seconds` for all of them together. Functions have been
+        run before. Where all are clearly slower than `limit_us`, they are not run again."""
 
 
 class Stream(Protocol):
@@ -122,8 +122,9 @@ def in_turns(
 
 
 def there_and_back(samples: Sequence[float]) -> list[float]:
-    """The mean of a round forwards and the next backwards. Of a pair of events every second one says 0.6 µs more (H100,
-    one kernel of 12 or 21 µs against itself): with two functions in the same order, always the same function's."""
+    """Returns the mean of a round forwards and the next backwards. Of a pair of events every second one says 0.6 µs
+    more (H100, one kernel of 12 or 21 µs against itself): with two functions in the same order, always the same
+    function's."""
     return [(first + second) / 2 for first, second in zip(samples[::2], samples[1::2], strict=True)]
 
 

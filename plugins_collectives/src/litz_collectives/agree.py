@@ -30,7 +30,8 @@ def source_plan(count: int) -> Plan:
 
 
 def signature(steps: Sequence[Step], before: Sequence[set[int]], program: Program, options: Mapping[str, Any]) -> str:
-    """A digest of the collectives in `steps`, of which of them need which, and of the options that a plan hangs on.
+    """Returns a digest of the collectives in `steps`, of which of them need which, and of the options that a plan hangs
+    on.
 
     Groups count by their size and by when they first come: each rank of a mesh has groups of its own.
     """

@@ -91,7 +91,7 @@ def bucketed(
     *,
     ramp: bool = False,
 ) -> Bucketing:
-    """The steps with what pays merged, in an order that their dependences allow.
+    """Returns the steps with what pays merged, in an order that their dependences allow.
 
     before: for each step the positions of those that it follows. cap: bytes sent by a rank in one bucket, a single
     collective aside. ramp: where communication is exposed (see `GATHERS`) buckets start at an eighth of `cap` and

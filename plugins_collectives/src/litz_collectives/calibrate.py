@@ -106,8 +106,8 @@ class _Task:
 
 
 def plan(request: Request) -> list[_Task]:
-    """Every message, by world size so that each group runs in one go: first every other size, enough for a curve, of
-    all; then the sizes between, which are left out when time is up."""
+    """Returns every message, by world size so that each group runs in one go: first every other size, enough for a
+    curve, of all; then the sizes between, which are left out when time is up."""
     sizes = [request.least << power for power in range(64) if request.least << power <= request.most]
     needed = REGIMES * LEAST_SIZES
     if len(sizes) < needed:
@@ -128,7 +128,7 @@ def plan(request: Request) -> list[_Task]:
 
 
 def measure(request: Request, ranks: Together, device: torch.device, tell: Tell) -> Measured:
-    """Run the plan. Every rank of the job calls this with the same request; all get the same result.
+    """Runs the plan. Every rank of the job calls this with the same request; all get the same result.
 
     Errors: CalibrationError, on every rank.
     """

@@ -81,7 +81,7 @@ class Curve:
 
 
 def fit_curve(kind: str, points: Sequence[Point]) -> Curve:
-    """The curve with the least mean relative error over all ways to cut the sizes into regimes.
+    """Returns the curve with the least mean relative error over all ways to cut the sizes into regimes.
 
     With three world sizes or more, `Regime.unseen` comes from curves that were fitted without one of them. Errors:
     LitzError where there are fewer than `LEAST_SIZES` sizes per regime.

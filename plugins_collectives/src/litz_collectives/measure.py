@@ -99,7 +99,7 @@ def eager_us(call: Call, calls: int, device: torch.device) -> float:
 
 
 def record(call: Call, calls: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
-    """A CUDA graph of `calls` calls, made on `stream` after two that warm up.
+    """Returns a CUDA graph of `calls` calls, made on `stream` after two that warm up.
 
     NCCL's own thread asks for events meanwhile, which only a capture of this thread alone allows.
     """

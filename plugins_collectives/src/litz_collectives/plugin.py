@@ -157,7 +157,8 @@ def profile_of(gpu: str) -> Profile:
 
 
 def user_estimate(name: str, operation: Any, target: Target, program: Any) -> Estimate | None:
-    """What the function "module:function" says of an operation: an Estimate, microseconds, or None for no opinion.
+    """Returns what the function "module:function" says of an operation: an Estimate, microseconds, or None for no
+    opinion.
 
     It is called as ``function(operation, target, program)``. Errors: CostFunctionError if there is no such function.
     """

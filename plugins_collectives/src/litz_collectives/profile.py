@@ -73,8 +73,8 @@ def make_profile(
 
 
 def read_points(*paths: Path) -> tuple[dict[str, list[Point]], dict[str, float]]:
-    """(points by kind, host's launch µs by kind) of CSV files with the columns collective, world_size, bytes, time_us
-    and launch_us, where # starts a comment. Errors: TopologyError naming file and line."""
+    """Returns (points by kind, host's launch µs by kind) of CSV files with the columns collective, world_size, bytes,
+    time_us and launch_us, where # starts a comment. Errors: TopologyError naming file and line."""
     points: dict[str, list[Point]] = {}
     launches: dict[str, list[float]] = {}
     for path in paths:

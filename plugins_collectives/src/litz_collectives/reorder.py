@@ -69,9 +69,9 @@ def raise_comms(steps: Sequence[Step], before: Sequence[set[int]], times: Mappin
 def reorder_compute_for_overlap(
     steps: Sequence[Step], before: Sequence[set[int]], times: Mapping[str, float]
 ) -> list[int]:
-    """Between two collectives: first what the next one needs and the first does not hold up; then, as long as the
-    first one's time is not hidden, what neither the first holds up nor the next one needs; then what is left that the
-    next one needs. All the rest comes after the last collective, in its order."""
+    """Returns an order. Between two collectives comes first what the next one needs and the first does not hold up;
+    then, as long as the first one's time is not hidden, what neither the first holds up nor the next one needs; then
+    what is left that the next one needs. All the rest comes after the last collective, in its order."""
     comms = [number for number, step in enumerate(steps) if isinstance(step, Collective)]
     done: list[int] = []
     gone: set[int] = set()

@@ -33,8 +33,8 @@ SlowdownOf = Callable[[Collective], Slowdown]
 
 
 def slowdown_of(step: Collective, program: Program, context: PassContext) -> Slowdown:
-    """What a collective and kernels at a time cost each other: as the profile says, which measured both with matrix
-    products and with copies; where it says nothing, `SLOWDOWN`."""
+    """Returns what a collective and kernels at a time cost each other: as the profile says, which measured both with
+    matrix products and with copies; where it says nothing, `SLOWDOWN`."""
     message = message_of(step, program)
     profile = chosen_profile(context.target_of(step.device), context.options)
     table = profile.contention or builtin_profile().contention

@@ -33,8 +33,8 @@ class Together:
         self._turn = 0
 
     def run(self, function: Callable[[], Any]) -> list[Any]:
-        """What `function` returns on each rank, JSON-able. Errors: CalibrationError on every rank if it raises on one,
-        or if one does not answer."""
+        """Returns what `function` returns on each rank, JSON-able. Errors: CalibrationError on every rank if it raises
+        on one, or if one does not answer."""
         cause: Exception | None = None
         try:
             said = {"value": function()}

@@ -88,7 +88,7 @@ def known_gpu(name: str) -> str | None:
 
 
 def make_topology(gpu: str, link: str | None = None, *, gpus_per_node: int | None = None, **changes: Any) -> Topology:
-    """The usual node of a GPU, with what is given put in place of the usual.
+    """Returns the usual node of a GPU, with what is given put in place of the usual.
 
     changes: network_gb_s, link_gb_s, nvls. Errors: TopologyError for an unknown GPU or a malformed link.
     """

@@ -32,8 +32,8 @@ def overlaps(value: torch.Tensor) -> bool:
 
 
 def eager_or_exact(got: torch.Tensor, want: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """What to compare a floating-point result with: eager's, and float64's (rounded) at elements where one of eager and
-    the result is infinite or NaN and the other is not, or is so in another way.
+    """Returns what to compare a floating-point result with: eager's, and float64's (rounded) at elements where one of
+    eager and the result is infinite or NaN and the other is not, or is so in another way.
 
     Eager's vector kernels are not right for all numbers: with AVX-512, gelu of infinity is NaN, and gelu of a float32
     beyond half of its range infinite. A machine with AVX2 gives the right ones.

@@ -15,7 +15,7 @@ BELOW = "torch.litz"
 
 
 def register(descriptions: Mapping[str, str]) -> None:
-    """Make artifacts known by name, for TORCH_LOGS and `torch._logging.set_logs(modules={name: True})`.
+    """Makes artifacts known by name, for TORCH_LOGS and `torch._logging.set_logs(modules={name: True})`.
 
     Does nothing before torch's logging is loaded: `TORCH_LOGS=litz,litz_schedule` has torch import litz while it reads
     that setting, which is early enough for the names that follow.

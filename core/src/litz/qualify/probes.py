@@ -59,7 +59,7 @@ class Probe:
         return build.load(name, tuple(map(to_expr, at)) or own[: tensor.dim()], tensor.dtype, indirect, mask)
 
     def write(self, *values: Node, mask: Node | None = None, inner: bool = False) -> None:
-        """Store each value in a new output, at the output variables. inner: an element for each step of the reduction,
+        """Stores each value in a new output, at the output variables. inner: an element for each step of the reduction,
         too."""
         sizes = [*self.ranges, *(self.reduction if inner else ())]
         position = (*I[: len(self.ranges)], *R[: len(sizes) - len(self.ranges)])

@@ -148,8 +148,8 @@ def _read(folder: Path | None) -> Finding | None:
 
 
 def judge(options: Options, constructs: Collection[str] = EVERY) -> Findings:
-    """Build and run the probes of constructs; those of constructs that fail again in their safe forms. Empty where the
-    compiler builds no probe at all: the first kernel's error says so, and better."""
+    """Builds and runs the probes of constructs; those of constructs that fail again in their safe forms. Empty where
+    the compiler builds no probe at all: the first kernel's error says so, and better."""
     with ThreadPoolExecutor(options.threads or processors(), "litz-qualify") as threads:
         bench, every = _Bench(options, threads), make_probes()
         probes = {label: probe for label, probe in every.items() if probe.construct in constructs}

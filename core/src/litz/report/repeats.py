@@ -31,8 +31,8 @@ class Repeat:
 
 
 def find_repeats(items: Sequence[Hashable]) -> list[Repeat]:
-    """The repeats that together spare most, in order; none overlaps another. Takes time in proportion to the number of
-    items times the longest period."""
+    """Returns the repeats that together spare most, in order; none overlaps another. Takes time in proportion to the
+    number of items times the longest period."""
     numbers = {item: number for number, item in enumerate(dict.fromkeys(items))}
     ids = [numbers[item] for item in items]
     runs = [run for period in range(1, min(len(ids) // 2, LONGEST) + 1) for run in _runs(ids, period)]

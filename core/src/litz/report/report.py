@@ -193,7 +193,7 @@ def make_report(
     gate: Gate | None = None,
     wrapper_data: str = "",
 ) -> CompileReport:
-    """The report of one compile.
+    """Returns the report of one compile.
 
     graph: the captured Graph (only `kind` is read). plan: the ExecutionPlan. compiled: the CompiledGraph, None for a
     plan that was not built. sources: KernelSource by kernel. decisions: of all stages.

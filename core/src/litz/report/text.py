@@ -49,7 +49,7 @@ def render_summary(reports: Sequence[CompileReport], console: Console) -> None:
 
 
 def render(report: CompileReport, console: Console, verbose: bool = False) -> None:
-    """Print a report: what it became, each step with its cost, what was decided and why, and memory.
+    """Prints a report: what it became, each step with its cost, what was decided and why, and memory.
 
     Steps that do the same, and decisions that say the same, are one row. verbose: every step and every decision, with
     what was considered, and where the generated source lies.

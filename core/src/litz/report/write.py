@@ -32,9 +32,9 @@ def _runs_alone(text: str) -> str:
 
 
 def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
-    """Write report.html, report.txt, report.json, trace.json (chrome://tracing, ui.perfetto.dev), the schedule, the
-    generated source and what plugins attach; and index.html in `directory`, over all reports there. Returns the
-    folder: `directory`/NAME, or NAME-2, NAME-3, ... where that exists.
+    """Writes report.html, report.txt, report.json, trace.json (chrome://tracing, ui.perfetto.dev), the schedule, the
+    generated source and what plugins attach; and index.html in `directory`, over all reports there. Returns the folder:
+    `directory`/NAME, or NAME-2, NAME-3, ... where that exists.
 
     OSError if the folder cannot be written.
     """

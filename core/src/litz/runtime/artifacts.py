@@ -86,7 +86,7 @@ def _packed(folder: Path) -> bytes:
 
 
 def keep(name: str, content: bytes, root: Path | None = None) -> bool:
-    """Put an entry into the disk cache, of the environment if no folder is named; False for what is damaged or no
+    """Puts an entry into the disk cache, of the environment if no folder is named; False for what is damaged or no
     entry."""
     from litz.options import make_options
 

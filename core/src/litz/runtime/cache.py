@@ -105,7 +105,7 @@ class Cache:
     def build(
         self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str] = (), patience: float = PATIENCE
     ) -> Path:
-        """The folder of an entry; if it is not there, `make(folder)` fills a fresh one first.
+        """Returns the folder of an entry; if it is not there, `make(folder)` fills a fresh one first.
 
         needs: files that the caller will read. patience: seconds to wait for another process that builds the entry.
         What `make` raises is passed on, and nothing is kept. Where the cache cannot be used, the folder is a temporary
@@ -208,8 +208,8 @@ class Cache:
         }
 
     def clear(self) -> int:
-        """Remove every entry, and say how many there were. Only what is an entry of this cache is touched, or was left
-        by a process that ended while it wrote one. CacheError if the folder cannot be read."""
+        """Removes every entry, and says how many there were. Only what is an entry of this cache is touched, or was
+        left by a process that ended while it wrote one. CacheError if the folder cannot be read."""
         entries = self._entries()
         for folder in entries:
             _remove(folder)

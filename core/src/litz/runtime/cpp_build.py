@@ -115,8 +115,8 @@ def toolchain(options: Any, forms: Sequence[str] = (), blas: bool = False) -> tu
 
 
 def build(source: Any, options: Any, cache: Cache) -> Path:
-    """The shared object of a KernelSource. settings["forms"]: the safe forms that it needs (`FORMS`); "blas": does it
-    call BLAS?
+    """Returns the shared object of a KernelSource. settings["forms"]: the safe forms that it needs (`FORMS`); "blas":
+    does it call BLAS?
 
     Errors: CompilerNotFoundError, KernelBuildError.
     """
@@ -151,7 +151,7 @@ def _keep(cache: Cache, key: str, text: str) -> Path | None:
 
 
 def load_kernel(source: Any, context: Any) -> Callable[..., Any]:
-    """Build and load a KernelSource; returns the function that launches it, which takes ints.
+    """Builds and loads a KernelSource; returns the function that launches it, which takes ints.
 
     A kernel with `bounded` indices raises an IndexRangeError (for a divisor an IntegerDivisionError) where one does not
     hold; any other is the bare C function.

@@ -38,7 +38,8 @@ def library_name() -> str:
 
 
 def load(compiler: str | None, cache: Cache) -> ModuleType | None:
-    """The module, built if the cache does not have it; None where it cannot be had. compiler: as `find_compiler` takes.
+    """Returns the module, built if the cache does not have it; None where it cannot be had. compiler: as
+    `find_compiler` takes.
 
     Its type `Launch` is called with a kernel's arguments. A process tries once for each compiler: Python's own table of
     modules remembers what came of it.

@@ -87,8 +87,8 @@ NOTHING = "{}"
 
 
 def pack(folder: Path, most: int | None = None) -> str:
-    """The files of a folder as text, its manifest aside; `NOTHING` where they are too many bytes, or lie in folders of
-    their own."""
+    """Returns the files of a folder as text, its manifest aside; `NOTHING` where they are too many bytes, or lie in
+    folders of their own."""
     paths = sorted(path for path in folder.iterdir() if path.name != FILE)
     if not all(path.is_file() for path in paths):
         return NOTHING

@@ -42,8 +42,8 @@ def drop_library_workspaces() -> None:
 
 
 def user_kernel(number: int, constants_number: int) -> tuple[Any, Any]:
-    """A Triton kernel of the user's, and its arguments that are constant by name, in torch's tables. AssertionError or
-    KeyError where they have none of this number."""
+    """Returns a Triton kernel of the user's, and its arguments that are constant by name, in torch's tables.
+    AssertionError or KeyError where they have none of this number."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table as table
 
     return table.get_kernel(number), table.get_constant_args(constants_number)

@@ -124,7 +124,8 @@ def variants(source: KernelSource) -> list[Variant]:
 
 
 def load(source: KernelSource, context: CodegenContext) -> Callable[..., None]:
-    """A function that launches the kernel on the current stream; it takes `source.arguments`, in order, as ints.
+    """Returns a function that launches the kernel on the current stream; it takes `source.arguments`, in order, as
+    ints.
 
     May be called from several threads. KernelBuildError if the kernel does not compile.
     """
@@ -220,8 +221,8 @@ class Launcher:
 
 
 def with_scratch(launch: Callable[..., None], nbytes: int, device: int) -> Callable[..., None]:
-    """A launch that hands the kernel memory of its own. It may be freed at once: the allocator gives it to nobody but
-    what follows on the same stream."""
+    """Returns a launch that hands the kernel memory of its own. It may be freed at once: the allocator gives it to
+    nobody but what follows on the same stream."""
     place = torch.device("cuda", device)
 
     def launchwith_scratch(grid: int, *values: int) -> None:

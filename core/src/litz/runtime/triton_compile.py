@@ -188,7 +188,7 @@ PARSES = 8
 
 
 def retried(compile_: Callable[[], Any]) -> Any:
-    """Run a compilation again when Python's parser tripped over another thread.
+    """Runs a compilation again when Python's parser tripped over another thread.
 
     Before 3.11.8 and 3.12.2 all threads of an interpreter share the parser's count of its recursion (python/cpython
     issue 106905): one that parses while another does may find the count changed, and gives up.

@@ -321,7 +321,8 @@ def _seconds(run: Callable[[], None]) -> float:
 
 
 def load(source: KernelSource, context: CodegenContext) -> Callable[..., None]:
-    """A function that launches the kernel on the current stream; it takes `source.arguments`, in order, as ints.
+    """Returns a function that launches the kernel on the current stream; it takes `source.arguments`, in order, as
+    ints.
 
     What the likely sizes ask for is compiled at once. KernelBuildError if it does not compile.
     """
@@ -369,8 +370,8 @@ def general(source: KernelSource) -> list[Special]:
 
 
 def pack(source: KernelSource, hint: Callable[[Any], int], provide: Provide) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What a package knows of the kernel, and its binaries by name: each configuration for what is likely, and for all
-    else. A configuration that does not compile is left out."""
+    """Returns what a package knows of the kernel, and its binaries by name: each configuration for what is likely, and
+    for all else. A configuration that does not compile is left out."""
     wanted = list(dict.fromkeys([expected(source, hint), *general(source)]))
     built: dict[str, Any] = {}
     files: dict[str, bytes] = {}

@@ -60,13 +60,13 @@ def compiling(options: Any) -> Compile:
 
 
 def start(options: Any) -> None:
-    """Start the workers that a compile with these options may use, where they do not run; does not wait for them. One
+    """Starts the workers that a compile with these options may use, where they do not run; does not wait for them. One
     processor is left to who makes the texts, which takes as long as a worker's start."""
     _shared.start(min(worker_count(options), max(processors(local_ranks()) - 1, 1)))
 
 
 def worker_count(options: Any) -> int:
-    """How many processes compile kernels; 0: this process does. options: None, or with `threads` and
+    """Returns how many processes compile kernels; 0: this process does. options: None, or with `threads` and
     `build_processes`."""
     if options is None:
         return 0
@@ -79,8 +79,8 @@ def worker_count(options: Any) -> int:
 
 
 def processors(ranks: int = 1) -> int:
-    """How many processors this process may use: those that it is bound to, and no more than its share of the machine's,
-    or the container's, where `ranks` processes have one each."""
+    """Returns how many processors this process may use: those that it is bound to, and no more than its share of the
+    machine's, or the container's, where `ranks` processes have one each."""
     machine = _bound_to(1)  # of a container, what it was given
     with suppress(OSError, ValueError):
         quota, period = QUOTA.read_text().split()

@@ -30,7 +30,8 @@ def reuse(dead: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], dt
 
 
 def planned(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    """A library call's result with the strides that the kernels after it were made for: a copy where it has others.
+    """Returns a library call's result with the strides that the kernels after it were made for: a copy where it has
+    others.
 
     What a call returns is known from fake tensors, which are wrong for some ops on some devices.
     """
@@ -64,8 +65,8 @@ def given(
     device: torch.device,
     call: str | PluginCall,
 ) -> torch.Tensor:
-    """As `planned`, for a call that is not torch's own: its fake kernel, which says what it returns, may be wrong; of a
-    plugin's function, the plugin's word for it.
+    """Does what `planned` does, for a call that is not torch's own: its fake kernel, which says what it returns, may be
+    wrong; of a plugin's function, the plugin's word for it.
 
     ForeignResultError where it is, or PluginHookError, since what follows was made for what was said.
     """
@@ -89,16 +90,16 @@ def _unexpected(call: str | PluginCall, found: str, expected: str) -> LitzError:
 
 
 def resolved(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy with equal strides of one whose memory does not hold its elements: those of torch's zero
-    tensor lie nowhere, those of one with the negative bit are the opposite of what lies there."""
+    """Returns the tensor, or a copy with equal strides of one whose memory does not hold its elements: those of torch's
+    zero tensor lie nowhere, those of one with the negative bit are the opposite of what lies there."""
     if not (tensor.is_neg() or tensor._is_zerotensor()):
         return tensor
     return _copy_to(tensor, tuple(tensor.shape), tensor.stride())
 
 
 def present(tensor: torch.Tensor, name: str, written: bool) -> torch.Tensor:
-    """An input whose address is so low that it may have no memory; zeros for torch's zero tensor, if not written.
-    MissingMemoryError for what has elements, and no memory."""
+    """Returns an input whose address is so low that it may have no memory; zeros for torch's zero tensor, if not
+    written. MissingMemoryError for what has elements, and no memory."""
     if tensor.numel() == 0:
         return tensor
     if tensor._is_zerotensor() and not written:
@@ -141,8 +142,8 @@ def results_of(call: PluginCall, value: Any, count: int) -> Any:
 
 
 def unlike(call: str, result: torch.Tensor, size: Sequence[int], dtype: torch.dtype) -> ForeignResultError:
-    """The error for a call whose result has another type or other sizes than tracing said: kernels after the call would
-    read its memory wrongly, or outside of that memory."""
+    """Returns the error for a call whose result has another type or other sizes than tracing said: kernels after the
+    call would read its memory wrongly, or outside of that memory."""
     return ForeignResultError(call, f"{result.dtype} {list(result.shape)}", f"{dtype} {list(size)}")
 
 
@@ -165,8 +166,8 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def number_on(device: torch.device, number: torch.Tensor) -> torch.Tensor:
-    """A CPU tensor of one element on another device. The value goes as the argument of a fill: `to` would copy memory
-    that is not pinned, for which the host waits."""
+    """Returns a CPU tensor of one element on another device. The value goes as the argument of a fill: `to` would copy
+    memory that is not pinned, for which the host waits."""
     return torch.full((), number.item(), dtype=number.dtype, device=device)
 
 

@@ -94,7 +94,7 @@ class FuzzCompiler:
         self.decompositions = decompositions(self.compiler)
 
     def compile(self, program: FuzzProgram, inputs: Sequence[torch.Tensor], peer: Peer | None = None) -> Executable:
-        """The program, compiled for inputs like these. Its kernels are there after `finish`.
+        """Returns the program, compiled for inputs like these. Its kernels are there after `finish`.
 
         peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or none.
         With none ("plain"), no code of litz's runs where dynamo captures the program. "laid out": each tensor then gets

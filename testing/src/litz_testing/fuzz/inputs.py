@@ -99,8 +99,9 @@ class InputSpec:
 
 
 def in_one_memory(specs: tuple[InputSpec, ...], shift: int) -> tuple[InputSpec, ...]:
-    """Tensors of these sizes and strides, those of one type as views of one memory, each of which begins `shift`
-    elements after the one before. Those that are views already, or whose values are no plain ones, stay as they are."""
+    """Returns tensors of these sizes and strides, those of one type as views of one memory, each of which begins
+    `shift` elements after the one before. Those that are views already, or whose values are no plain ones, stay as they
+    are."""
     groups: dict[torch.dtype, list[int]] = {}
     for number, spec in enumerate(specs):
         if spec.kind == "plain" and not spec.alias:
@@ -153,8 +154,8 @@ def double_of(dtype: torch.dtype) -> torch.dtype:
 
 
 def make_inputs(specs: tuple[InputSpec, ...], double: bool = False) -> list[torch.Tensor]:
-    """The tensors, in memory of their own. double: floating point as float64 and complex as complex128, with the same
-    values and strides."""
+    """Returns the tensors, in memory of their own. double: floating point as float64 and complex as complex128, with
+    the same values and strides."""
     made: dict[str, torch.Tensor] = {}
     for number, spec in enumerate(specs):
         names = {"torch": torch, "nan": float("nan"), "inf": float("inf"), **made}

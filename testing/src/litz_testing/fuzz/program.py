@@ -95,8 +95,8 @@ class FuzzProgram:
         return "\n".join([f"def program({names}):", *lines, f"    return ({returned})", ""])
 
     def function(self) -> Callable[..., Any]:
-        """The program as a Python function whose source Python can look up. Dynamo puts a function without source into
-        one of its own, which all programs would share and which dynamo compiles only a few times."""
+        """Returns the program as a Python function whose source Python can look up. Dynamo puts a function without
+        source into one of its own, which all programs would share and which dynamo compiles only a few times."""
         names, source = dict(NAMES), self.source()
         file = f"<fuzz program {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)

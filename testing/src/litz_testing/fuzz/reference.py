@@ -81,7 +81,7 @@ class Reference:
         return not is_inexact(value.dtype) or _memory(value) not in self.tainted
 
     def step(self, statement: Statement) -> None:
-        """Run one statement. Rejected: it raises in eager, or is unfair; a variable it wrote is then in an undefined
+        """Runs one statement. Rejected: it raises in eager, or is unfair; a variable it wrote is then in an undefined
         state, but one that it was to make does not exist."""
         operands = [name for name in statement.uses if name in self.eager]
         tainted = [name for name in operands if not self.is_exact(name)]
@@ -185,8 +185,8 @@ def magnitude(value: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Te
 
 
 def reference_of(program: FuzzProgram, inputs: tuple[InputSpec, ...] | None = None) -> Reference:
-    """All statements run. Rejected if one is unfair, or if eager refuses one and dynamo does not capture the program:
-    else `raised` says what it raised."""
+    """Returns the reference with all statements run. Rejected if one is unfair, or if eager refuses one and dynamo does
+    not capture the program: else `raised` says what it raised."""
     reference = Reference(program.inputs if inputs is None else inputs)
     try:
         for statement in program.statements:

@@ -104,7 +104,7 @@ def run(
     shrink_seconds: float = 60.0,
     show: Callable[[Record], None] = lambda record: None,
 ) -> Record:
-    """Check up to that many programs, from number `start` on, for up to that many seconds. A program depends on `seed`
+    """Checks up to that many programs, from number `start` on, for up to that many seconds. A program depends on `seed`
     and its number alone."""
     settings = {
         "device": device,

@@ -104,8 +104,8 @@ def _is_of(error: BaseException, kind: type[BaseException]) -> bool:
 def problems(
     under: Under, way: str, function: Function, inputs: Sequence[Inputs], train: bool = False, values: bool = True
 ) -> str:
-    """What is wrong with a function, run in a way, for each of several inputs in turn; '' if nothing. way: a row of
-    `WAYS`. Errors: NotInterpreted."""
+    """Returns what is wrong with a function, run in a way, for each of several inputs in turn; '' if nothing. way: a
+    row of `WAYS`. Errors: NotInterpreted."""
     return WAYS[way](under, function, inputs, train, values)
 
 

@@ -62,8 +62,8 @@ def _check(template: AttentionBackward, program: Program) -> None:
 
 
 def plan_for(template: AttentionBackward, program: Program, tf32: bool) -> BackwardPlan:
-    """The plan of both kernels, which write the gradients that someone uses, and what is between the two: a number for
-    each query."""
+    """Returns the plan of both kernels, which write the gradients that someone uses, and what is between the two: a
+    number for each query."""
     layout = Layout.contiguous(template.query.layout.size[:3])
     delta = Buffer(f"{template.name}_delta", torch.float32, template.device, layout)
     extended = replace(program, buffers={**program.buffers, delta.name: delta})

@@ -41,13 +41,13 @@ class BackwardTile:
 
     @property
     def copies(self) -> int:
-        """How many tiles of what is walked are in shared memory. What tensor cores do not take from there (of less than
-        64 rows) goes through it on its way."""
+        """Returns how many tiles of what is walked are in shared memory. What tensor cores do not take from there (of
+        less than 64 rows) goes through it on its way."""
         return self.stages if min(self.queries, self.keys) >= 64 else max(2, self.stages)
 
     def effort(self, queries: int, keys: int, width: int) -> float:
-        """How much longer it takes for a block of so many queries and keys than a large tile that fills it. width: of a
-        head."""
+        """Returns how much longer it takes for a block of so many queries and keys than a large tile that fills it.
+        width: of a head."""
         tiles, area = ceil(queries / self.queries) * ceil(keys / self.keys), self.queries * self.keys
         filled = queries * keys / (tiles * area)
         reached = _NARROW if width <= 64 else _WIDE

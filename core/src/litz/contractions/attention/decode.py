@@ -131,7 +131,7 @@ SPREAD = (0.6, 1.7)
 
 
 def estimate(attention: Attention, split: Split, program: Program, target: Target, replaced: int = 1) -> Estimate:
-    """The expected time in µs: keys and values once at the memory's bandwidth, or one tile after the other.
+    """Returns the expected time in µs: keys and values once at the memory's bandwidth, or one tile after the other.
 
     A launch counts as the cost model of libraries has it. One sets the counters to zero for all attentions of a call;
     where a loop puts the parts together, that is one too. At worst, so many launches as are `replaced` count as those

@@ -82,8 +82,8 @@ class KeyAxis(Axis):
 
 
 def write_attention(plan: AttentionPlan, tiles: Tiles, name: str) -> KernelSource:
-    """The kernel that writes `plan.outputs`: the result, and perhaps logsumexp and maxima. Unsuitable where a tile may
-    be part of two blocks."""
+    """Returns the kernel that writes `plan.outputs`: the result, and perhaps logsumexp and maxima. Unsuitable where a
+    tile may be part of two blocks."""
     return Forward(plan, tiles).source(name)
 
 
@@ -173,8 +173,9 @@ class Forward:
     # ----------------------------------------------------------------------------------------- what a program works on
 
     def write_place(self) -> None:
-        """Programs of one head are neighbours, as they read the same keys. The last queries come first: where a mask is
-        causal they look at the most keys, and what takes long should not start last."""
+        """Emits the program's place: its head and tile. Programs of one head are neighbours, as they read the same
+        keys. The last queries come first: where a mask is causal they look at the most keys, and what takes long should
+        not start last."""
         emit, plan, wide = self.tile.emit, self.plan, self.wide
         _, heads, rows, _ = plan.size
         emit(f"YBLOCK: tl.constexpr = {self.tiles.rows}", f"XBLOCK: tl.constexpr = {self.tiles.keys}")
@@ -290,8 +291,8 @@ class Forward:
             self.walk("end", text, True, True)
 
     def walk_between(self, bounds: Bounds) -> None:
-        """Over the tiles that the mask's bounds leave: with the mask where a bound goes through a tile, then without it
-        those in between. For queries beyond the last there is no tighter bound than for others.
+        """Emits the walk over the tiles that the mask's bounds leave: with the mask where a bound goes through a tile,
+        then without it those in between. For queries beyond the last there is no tighter bound than for others.
 
         In the order of keys, ptxas would wait after each instruction of the tensor cores (CUDA 12.8, causal masks)."""
         emit, keys = self.tile.emit, self.plan.text(self.plan.size[3])
@@ -311,9 +312,9 @@ class Forward:
         self.walk("opened", "closed", False, False)
 
     def walk_seen(self, bounds: Bounds) -> None:
-        """Over the tiles up to the last key that a mask of the least number leaves, and over those behind only if some
-        row has seen nothing by then: what is masked weighs nothing beside any other score, but in such a row all keys
-        count."""
+        """Emits the walk over the tiles up to the last key that a mask of the least number leaves, and over those
+        behind only if some row has seen nothing by then: what is masked weighs nothing beside any other score, but in
+        such a row all keys count."""
         emit, keys = self.tile.emit, self.plan.text(self.plan.size[3])
         emit(f"yfirst = row{self.wide} * YBLOCK", "ylast = yfirst + YBLOCK - 1")
         last = self.limit(bounds.upper, True, "tl.minimum", f"{keys} - 1")
@@ -458,8 +459,8 @@ class Forward:
     # -------------------------------------------------------------------------------------------------------- results
 
     def write_results(self) -> None:
-        """A row without a key gives 0 (or 0 / 0), and -inf as its logsumexp and maximum, both of which count in powers
-        of 2."""
+        """Emits the stores of the results. A row without a key gives 0 (or 0 / 0), and -inf as its logsumexp and
+        maximum, both of which count in powers of 2."""
         attention, plan, emit = self.attention, self.plan, self.tile.emit
         empty = "total" if math.isnan(attention.nothing) else "tl.where(total == 0.0, 1.0, total)"
         emit(f"divisor = ({empty})[:, None]")

@@ -88,8 +88,8 @@ def _source(ref: TensorRef, attention: Attention, program: Program) -> TensorRef
 
 
 def widened(ref: TensorRef, attention: Attention, program: Program) -> tuple[TensorRef, float] | None:
-    """The tensor of a half type that was widened to float32, and multiplied by a number, to make an operand; and that
-    number. None where the operand is made otherwise."""
+    """Returns the tensor of a half type that was widened to float32, and multiplied by a number, to make an operand;
+    and that number. None where the operand is made otherwise."""
     value, factor = _expanded(ref, attention, program), 1.0
     if value is None or value.dtype != torch.float32:
         return None

@@ -51,8 +51,8 @@ def least_mask(score: Node | None) -> Node | None:
 
 
 def evened(score: Node) -> Node:
-    """The score with masks of float16's least number put in its place, where they are added to it in float16: there
-    that number and a score are that number, and all keys of a row that is wholly masked weigh the same."""
+    """Returns the score with masks of float16's least number put in its place, where they are added to it in float16:
+    there that number and a score are that number, and all keys of a row that is wholly masked weigh the same."""
 
     def change(node: Node, args: tuple[Node, ...]) -> Node:
         if node.op == "add" and node.dtype == torch.float16:

@@ -49,8 +49,8 @@ def written(template: Attention, program: Program) -> tuple[str, ...]:
 
 
 def choose_tiles(plan: AttentionPlan, target: Target) -> Tiles:
-    """The best tiles that fit; smaller ones where there are too few programs for all multiprocessors. Unsuitable where
-    none fit."""
+    """Returns the best tiles that fit; smaller ones where there are too few programs for all multiprocessors.
+    Unsuitable where none fit."""
     batch, heads, rows, _ = map(plan.program.hint, plan.size)
     found = list(_suitable(plan, target))
     busy = (tiles for tiles in found if batch * heads * ceil(rows / tiles.rows) >= target.units)

@@ -165,8 +165,9 @@ def make_plan(
     others: Sequence[TensorRef] = (),
     scaled: bool = False,
 ) -> AttentionPlan:
-    """The plan of a kernel that writes `outputs`. others: what else it reads. scaled: bodies get the product times the
-    scale and give the whole score, where else both are part of the exponent's factor. Unsuitable where there is none.
+    """Returns the plan of a kernel that writes `outputs`. others: what else it reads. scaled: bodies get the product
+    times the scale and give the whole score, where else both are part of the exponent's factor. Unsuitable where there
+    is none.
     """
     dims = (attention.query.layout.size[3], attention.value.layout.size[3])
     if not all(width.is_Integer for width in dims):

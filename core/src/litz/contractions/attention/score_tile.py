@@ -65,8 +65,8 @@ class Bodies:
 def make_bodies(
     sizes: tuple[Expr, ...], program: Program, device: torch.device, scale: float, **bodies: Loop | None
 ) -> Bodies:
-    """The bodies by name (score, mask, gradient), each None or a Loop of four ranges, of the extents `sizes`. scale: of
-    the product of query and key, for which the stand-in `SCORE` is afterwards."""
+    """Returns the bodies by name (score, mask, gradient), each None or a Loop of four ranges, of the extents `sizes`.
+    scale: of the product of query and key, for which the stand-in `SCORE` is afterwards."""
     ranges = tuple(Range(var, size) for var, size in zip((BATCH, HEAD, QUERY, KEY), sizes, strict=True))
     extents = {r.var: r.size for r in ranges}
     given = {name: loop for name, loop in bodies.items() if loop is not None}
@@ -116,8 +116,9 @@ class Side(Axis):
 
     @property
     def parts(self) -> Expr:
-        """Tiles of a block of the mask; of all there is, where a block is longer than that: a tile that lies wholly
-        beyond the end has no mask (`masked`). A short block of an unknown size is walked to its end, masked."""
+        """Returns the number of tiles of a block of the mask, or of all there is, where a block is longer than that: a
+        tile that lies wholly beyond the end has no mask (`masked`). A short block of an unknown size is walked to its
+        end, masked."""
         assert self.grain is not None
         return self._tiles(self.grain if self._is_short and not self.size.is_Integer else Min(self.grain, self.size))
 

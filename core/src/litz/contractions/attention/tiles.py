@@ -70,8 +70,8 @@ def padded(width: int) -> int:
 
 
 def parts(width: int) -> tuple[int, ...]:
-    """A head's width as tiles have it: one power of two, or two of them where that is less to multiply (192 as 128 and
-    64)."""
+    """Returns a head's width as tiles have it: one power of two, or two of them where that is less to multiply (192 as
+    128 and 64)."""
     whole = padded(width)
     first = whole // 2
     second = max(LEAST_SECOND, padded(width - first))

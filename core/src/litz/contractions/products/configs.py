@@ -122,8 +122,8 @@ ADDRESSES = 40
 
 
 def shared_bytes(config: Config, in_bytes: int) -> int:
-    """What the operands in flight take. Triton keeps `stages` tiles of each; in a persistent kernel the result's way
-    out overlaps with them (measured by compiling all configurations: up to 32 KiB and a few barriers)."""
+    """Returns what the operands in flight take. Triton keeps `stages` tiles of each; in a persistent kernel the
+    result's way out overlaps with them (measured by compiling all configurations: up to 32 KiB and a few barriers)."""
     way_out = min(2 * config.m * config.n, 32768) + 1024 if config.programs else 0
     return config.stages * (config.m + config.n) * config.k * in_bytes + way_out
 

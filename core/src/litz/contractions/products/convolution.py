@@ -72,8 +72,8 @@ def read_convolution(template: Template, program: Program) -> Convolution:
 
 
 def make_convolution(template: Template, program: Program, tf32: bool = False) -> Gemm:
-    """The product that a convolution is; its groups are a batch, and so are the places between a transposed one's
-    steps. Errors: Unsuitable."""
+    """Returns the product that a convolution is; its groups are a batch, and so are the places between a transposed
+    one's steps. Errors: Unsuitable."""
     given = read_convolution(template, program)
     image, weight, groups = given.image, given.weight, given.groups
     value, buffer, ranges = accumulator(program, template, ACCUMULATE[given.dtype])

@@ -37,8 +37,8 @@ def pays(prologue: Loop) -> bool:
 
 
 def words_of(prologue: Loop | None, depth: Symbol) -> bool:
-    """May bytes be loaded two at a time? Are they neighbours along the variable, and does every use of one make a half
-    type of it, or of its low or high 4 bits?"""
+    """Returns whether bytes may be loaded two at a time: they are neighbours along the variable, and every use of one
+    makes a half type of it, or of its low or high 4 bits."""
     if prologue is None or not pays(prologue):
         return False
     loads = [node for node in prologue.loads if node.dtype in _BYTES]

@@ -17,8 +17,8 @@ WIDE = sympy.Symbol("wide", integer=True, nonnegative=True)
 
 
 def wide_position(products: Sequence[Product]) -> Expr | None:
-    """Where the element at `WIDE` lies, if product j takes every n-th element from the j-th on, n a power of two; else
-    None."""
+    """Returns where the element at `WIDE` lies, if product j takes every n-th element from the j-th on, n a power of
+    two; else None."""
     count, operands = len(products), [p.left for p in products]
     if count == 1 or count & (count - 1) or any(o.prologue is not None or o.inside for o in operands):
         return None

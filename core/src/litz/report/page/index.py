@@ -47,8 +47,8 @@ def summary_of(report: CompileReport, process: int, written: float) -> dict[str,
 
 
 def read_summaries(folder: Path) -> list[dict[str, Any]]:
-    """The summaries of all reports in a folder, in the order of writing, each with its "folder". What cannot be read
-    is being written, and is left out."""
+    """Returns the summaries of all reports in a folder, in the order of writing, each with its "folder". What cannot be
+    read is being written, and is left out."""
     found = []
     for path in folder.glob(f"*/{SUMMARY}"):
         try:

@@ -44,8 +44,8 @@ def litz_register_options() -> Sequence[OptionSpec]:
 
 @hookimpl
 def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
-    """The passes that collectives.passes names, in its order, between core's own order and its `reduce_in_place`; the
-    check of the plan at the end. Errors: UnknownPassError."""
+    """Returns the passes that collectives.passes names, in its order, between core's own order and its
+    `reduce_in_place`; the check of the plan comes last. Errors: UnknownPassError."""
     from .overlap_pass import overlap
     from .reorder import RULES, make_pass
     from .verify import verify_plan, wanted
@@ -67,8 +67,8 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
 
 @hookimpl
 def litz_cache_fingerprint(options: OptionsView) -> str | Uncacheable | None:
-    """The profile by its content, the machine's links, and the source of the user's function. Ranks that compare their
-    plans all have to compile."""
+    """Returns the profile's content, the source of the user's function and, without a profile, the machine's links.
+    Ranks that compare their plans all have to compile."""
     if options.get("collectives.verify_plan"):
         return Uncacheable("the ranks compare their plans while they compile (collectives.verify_plan)")
     path, name = options.get("collectives.profile"), options.get("collectives.cost")
@@ -105,9 +105,9 @@ def litz_register_commands() -> Mapping[str, Any]:
 
 @hookimpl
 def litz_estimate_runtime(operation: Any, target: Target, program: Any, options: OptionsView | None) -> Estimate | None:
-    """The user's own function where there is one; then a Collective by the model: on a CPU only with a profile that the
-    user names, as the model is NCCL's. A Wait takes no time of its own: what it waits for was counted where it
-    started."""
+    """Returns what the user's own function says, where there is one that says something; then the model's time of a
+    Collective: on a CPU only with a profile that the user names, as the model is NCCL's. A Wait takes no time of its
+    own: what it waits for was counted where it started."""
     from litz.ir import Collective, Wait
 
     own = None if options is None else options.get("collectives.cost")

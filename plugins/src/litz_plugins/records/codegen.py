@@ -103,8 +103,8 @@ class PreparingCodegen(Codegen, Protocol):
     """A code generator whose builds need something that takes time to start."""
 
     def prepare(self, options: OptionsView) -> None:
-        """Starts it. Called before a graph is compiled that the graph cache could have had and has not, any number of
-        times, and long before `load`: must return at once."""
+        """Starts what builds need. Must return at once. Called any number of times before a graph is compiled that the
+        graph cache could have had and has not, and long before `load`."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class PassContext:
     gate: Gate = field(default_factory=Gate)
 
     def allows(self, about: str) -> bool:
-        """Returns whether the pass may do what it is about to do: False where the option `veto` names it: do the other
+        """Returns whether the pass may do what it is about to do. False where the option `veto` names it: do the other
         thing then.
 
         about: what the decision is about, the same in every run: the name of the node or operation that it is taken
@@ -63,7 +63,7 @@ class PassContext:
 
     @property
     def tries(self) -> bool:
-        """Returns whether the options `prefer` or `max_autotune` ask for ways that the estimates do not choose? If not,
+        """Returns whether the options `prefer` or `max_autotune` ask for ways that the estimates do not choose. If not,
         their times need not be worked out."""
         return bool(getattr(self.options, "max_autotune", False) or self.gate.preferences.ways)
 

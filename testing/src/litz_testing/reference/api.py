@@ -16,7 +16,7 @@ from .markdown import code, doc_of, page, signature_text, table
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """What plugins may import from a module. use: its purpose. names: with spaces; '' for all of `__all__`."""
+    """What plugins may import from a module. use: its purpose. names: split by spaces; '' for `__all__`."""
 
     name: str
     use: str

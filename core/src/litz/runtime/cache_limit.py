@@ -74,7 +74,7 @@ class Entry:
 
 
 def make_room(root: Path, limit: int, keep: Path | None = None) -> int:
-    """Remove the least recently used entries until they leave a tenth of the limit free, and returns how many those
+    """Removes the least recently used entries until they leave a tenth of the limit free, and returns how many those
     were. keep: stays in any case. Errors: OSError; Timeout where another process is at it."""
     with FileLock(root / ".room.lock", timeout=0):
         found = sorted(entries(root), key=lambda entry: entry.rank)

@@ -28,7 +28,7 @@ def aot_compile(
     options: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
 ) -> str:
-    """Compile `fn(*args, **kwargs)` for inference and write it, with its weights, into the folder `path`.
+    """Compiles `fn(*args, **kwargs)` for inference and writes it, with its weights, into the folder `path`.
 
     Another process loads it with `aot_load` and runs it; it tunes and compiles nothing. Fused and tuned as by
     `torch.compile(fn, backend="litz")`, whose `mode=` and `options=` these are; CUDA graphs are not recorded.
@@ -43,7 +43,7 @@ def aot_compile(
 
 
 def aot_load(path: str | os.PathLike[str]) -> Callable[..., Any]:
-    """What `aot_compile` wrote, as a callable with the signature of the function that it was made of.
+    """Returns what `aot_compile` wrote, as a callable with the signature of the function that it was made of.
 
     It runs without gradients. Errors: PackageError if the package is damaged, or was made with another torch, or for
     another device; on a call PackageInputError for inputs that it was not made for. A package is code: load only what

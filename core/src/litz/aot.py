@@ -41,7 +41,7 @@ def aot_compile(
     dynamic_shapes: Any = None,
     plugins: Plugins | None = None,
 ) -> Path:
-    """See `litz.aot_compile`. plugins: instead of the installed ones, for tests."""
+    """Compiles a function into a package. See `litz.aot_compile`. plugins: for tests, not the installed ones."""
     folder = Path(path)
     if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
         raise PackageError("there is something already", path=str(folder), todo="name a folder that is not there yet")

@@ -19,7 +19,7 @@ def litz(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """Compile one graph that dynamo captured; dynamo calls this, users write `torch.compile(model, backend="litz")`.
+    """Compiles one graph that dynamo captured; dynamo calls this, users write `torch.compile(model, backend="litz")`.
 
     gm, example_inputs: the graph and the fake inputs to compile it for. mode: as in `torch.compile(mode=...)`; dynamo
     does not pass "default" on, so None is the default mode. options: as in `torch.compile(options={...})`.
@@ -45,8 +45,8 @@ def litz(
 
 
 def backend_with(**plugins: object) -> Callable[..., Any]:
-    """The backend with core's plugins and these, and none of those that are installed: for tests, and to try a plugin
-    that is not installed.
+    """Returns the backend with core's plugins and these, and none of those that are installed: for tests, and to try a
+    plugin that is not installed.
 
         backend = backend_with(mine=my_module)
         torch.compile(f, backend=backend, options={"mine.level": 2})

@@ -46,10 +46,10 @@ def generate(
     note: Callable[[Decision], None] = lambda decision: None,
     begin: Begin = lambda source, device, program: None,
 ) -> dict[str, KernelSource]:
-    """The source of every kernel, by name; those of all cases where the plan has such. Where some are in C++, the
-    C++ compiler has been qualified for them by then; `note` takes what it is not trusted with. begin: called with each
-    source as soon as it is known, the device that it is for, and its program; where the compiler is not trusted with a
-    source as it is, that comes again in another form."""
+    """Returns the source of every kernel, by name; those of all cases where the plan has such. Where some are in C++,
+    the C++ compiler has been qualified for them by then; `note` takes what it is not trusted with. begin: called with
+    each source as soon as it is known, the device that it is for, and its program; where the compiler is not trusted
+    with a source as it is, that comes again in another form."""
     asked: set[str] = set()
 
     def trusting(constructs: Collection[str]) -> Mapping[str, str | None]:
@@ -141,8 +141,8 @@ def describe_code(
     compiler: Compiler,
     named: Named | None = None,
 ) -> GraphEntry:
-    """What the plan became, as data; its kernels' arguments are buffers' names and the sizes' expressions. wrapper:
-    without a word of whose model it is. named: what equal graphs can call as they do."""
+    """Returns what the plan became, as data; its kernels' arguments are buffers' names and the sizes' expressions.
+    wrapper: without a word of whose model it is. named: what equal graphs can call as they do."""
     kernels = {}
     for variant in plan.variants:
         for kernel in variant.launched:
@@ -158,7 +158,7 @@ def describe_code(
 
 
 def other_files(plan: ExecutionPlan, entry: GraphEntry, options: Options) -> dict[str, str]:
-    """What is written beside an entry's own files, for a reader and for `litz bench-kernels`."""
+    """Returns the texts to write beside an entry's own files, by name: for readers and for `litz bench-kernels`."""
     files = {"schedule.txt": "\n".join(map(str, plan.variants))}
     for variant in plan.variants if options.benchmark_kernels else ():
         for kernel in variant.launched:
@@ -168,21 +168,21 @@ def other_files(plan: ExecutionPlan, entry: GraphEntry, options: Options) -> dic
 
 
 def load_entry(entry: GraphEntry, folder: Path, compiler: Compiler) -> GraphCode:
-    """The code of an entry whose texts lie in a folder, its kernels built or found."""
+    """Returns the code of an entry whose texts lie in a folder; builds its kernels or finds them."""
     with Loads(compiler) as loads:
         return join_code(entry, folder, load_kernels(loads, entry, {}), compiler)
 
 
 def join_code(entry: GraphEntry, folder: Path, loaded: tuple[Launchers, int], compiler: Compiler) -> GraphCode:
-    """The code of an entry whose texts lie in a folder. loaded: what `load_kernels` gave."""
+    """Returns the code of an entry whose texts lie in a folder. loaded: what `load_kernels` returned."""
     launchers, hits = loaded
     pool = shared_pool() if compiler.options.memory_pool else Pool(keeps=False)
     return load_code(entry, folder, launchers, pool, hits)
 
 
 def write_code(entry: GraphEntry, others: Mapping[str, str], compiler: Compiler, key: Key | None = None) -> Path:
-    """The folder in the disk cache with what a graph became: to be read by people, and with a key by other processes
-    too. others: more texts by file name. Errors: NotCacheable, only with a key."""
+    """Returns the folder in the disk cache with what a graph became: to be read by people, and with a key by other
+    processes too. others: more texts by file name. Errors: NotCacheable, only with a key."""
     files = {**entry.texts(), **others}
 
     def write(folder: Path) -> None:
@@ -198,7 +198,7 @@ def write_code(entry: GraphEntry, others: Mapping[str, str], compiler: Compiler,
 
 
 def likely_values(entry: GraphEntry, programs: Mapping[str, Program]) -> GraphEntry:
-    """The entry with likely values in place of the sizes among its kernels' arguments."""
+    """Returns the entry with likely values in place of the sizes among its kernels' arguments."""
 
     def known(name: str, kernel: StoredKernel) -> StoredKernel:
         hint, given = programs[name].hint, kernel.source.arguments
@@ -211,7 +211,7 @@ def likely_values(entry: GraphEntry, programs: Mapping[str, Program]) -> GraphEn
 def build(
     plan: ExecutionPlan, sources: Mapping[str, KernelSource], wrapper: WrapperSource, compiler: Compiler
 ) -> CompiledGraph:
-    """A plan's kernels and wrapper, built, loaded and kept from no other compile."""
+    """Builds and loads a plan's kernels and wrapper, and stores no code for other compiles."""
     entry = describe_code(plan, sources, wrapper, compiler)
     with Loads(compiler) as loads:
         loaded = load_kernels(loads, entry, programs_of(plan))
@@ -220,7 +220,7 @@ def build(
 
 
 def graph_of(code: GraphCode, name: str, words: Words, output_strides: Any = None, key: str = "") -> CompiledGraph:
-    """One graph of a code, with words of its own; the other arguments are those of `GraphCode.graph`."""
+    """Returns one graph of a code, with words of its own. See `GraphCode.graph` for the other arguments."""
     entry, path = code.entry, code.folder / WRAPPER
     plain = WrapperSource(entry.wrapper, entry.objects, Named.from_data(entry.named).places, words)
     texts = {str(path): plain}  # what is run has no comments: equal graphs share it

@@ -16,7 +16,7 @@ from litz_plugins.nouns import OptionsView
 
 
 class Core:
-    """Decompositions, lowerings, and the passes of all three stages."""
+    """Core's plugin of decompositions, lowerings, and the passes of all three stages."""
 
     @hookimpl
     def litz_register_decompositions(self) -> Mapping[OpOverload, Callable[..., Any]]:
@@ -53,7 +53,7 @@ class Core:
 
 
 class Contractions:
-    """Kernels for contractions that need no measurement."""
+    """Core's plugin of kernels for contractions that need no measurement."""
 
     @hookimpl
     def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
@@ -88,7 +88,7 @@ class Device:
 
 
 def builtin_plugins() -> tuple[tuple[str, object], ...]:
-    """(name, plugin) of core's own plugins, in the order of registration."""
+    """Returns (name, plugin) of core's own plugins, in the order of registration."""
     from litz.codegen.cpp import CppCodegen
     from litz.codegen.meta import MetaCodegen
     from litz.codegen.triton import TritonCodegen

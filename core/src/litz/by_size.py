@@ -35,7 +35,7 @@ Make = Callable[[Program, Log], Schedule]
 
 
 def schedule_by_size(graph: Graph, program: Program, sizes: tuple[int, ...], make: Make, log: Log) -> Schedule:
-    """The schedule for the program's hints, with those for other sizes as its `cases` where there are any."""
+    """Returns the schedule for the program's hints, with schedules for other sizes as its `cases` if they differ."""
     if not sizes or not program.hints:
         return make(program, log)
     holds = _guards(graph)
@@ -75,8 +75,8 @@ def _problem(grid: SizeGrid, sizes: tuple[int, ...]) -> str:
 
 
 def make_grid(graph: Graph, program: Program, sizes: tuple[int, ...]) -> SizeGrid:
-    """The dynamic sizes of the inputs, each with the values to compile for: the one first seen, and those of `sizes`
-    that it may have by its range and its guards. A size without such is left out."""
+    """Returns the dynamic sizes of the inputs, each with the values to compile for: the one first seen, and those of
+    `sizes` that it may have by its range and its guards. A size without such is left out."""
     ranges, holds = symbol_ranges(graph), _guards(graph)
     axes = []
     for symbol in sorted(program.hints, key=str):
@@ -117,7 +117,7 @@ def _communication(schedule: Schedule) -> list[tuple[Any, ...]]:
 def merge_equal(
     plan: ExecutionPlan, sources: Mapping[str, KernelSource], note: Callable[[Decision], None]
 ) -> tuple[ExecutionPlan, Mapping[str, KernelSource]]:
-    """The plan and its sources with one of all cases whose code is equal, the first seen's if it is among them."""
+    """Returns the plan and its sources with cases of equal code made one; the first schedule's case is preferred."""
     if plan.cases is None:
         return plan, sources
     made: dict[Any, ExecutionPlan] = {}

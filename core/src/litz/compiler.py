@@ -61,7 +61,7 @@ class Compiler:
 
     @property
     def is_watched(self) -> bool:
-        """Does anybody read the reports?"""
+        """Returns whether anybody reads the reports."""
         return bool(self.collectors) or self.options.report_dir is not None
 
     def owner(self, plugin: str) -> Owner:
@@ -70,18 +70,18 @@ class Compiler:
         return Owner(plugin, source.dist, source.version)
 
     def accept_program(self, plugin: str, before: Program, after: Program) -> Program:
-        """What a plugin's pass made of a program, its calls and kernels marked as that plugin's. ValueError where it
-        does otherwise for who calls it."""
+        """Returns what a plugin's pass made of a program, its calls and kernels marked as that plugin's. ValueError
+        where it does otherwise for who calls it."""
         check_promises(before, after)
         return owned_program(before, after, self.owner(plugin))
 
     def check_whole(self) -> None:
-        """Raise LeftOut if a plugin was left out since this was made: what was made with it must not go on."""
+        """Raises LeftOut if a plugin was left out since this compiler was made, as its work must not go on."""
         if self.plugins.failures != self.failures:
             raise LeftOut(self.plugins.errors()[-1])
 
     def fresh(self) -> Compiler:
-        """The same without the plugins that were left out since this was made; this one if none was."""
+        """Returns a compiler without the plugins that were left out since this one was made; this one if none was."""
         self.plugins.leave_out_failed()
         if self.plugins.failures == self.failures:
             return self
@@ -111,7 +111,7 @@ class Compiler:
 def make_compiler(
     mode: str | None = None, options: Mapping[str, Any] | None = None, plugins: Plugins | None = None
 ) -> Compiler:
-    """A compiler for torch.compile's `mode=` and `options=`. `plugins` instead of the installed ones, for tests."""
+    """Returns a compiler for torch.compile's `mode=` and `options=`. plugins: for tests, in place of the installed."""
     start = time.perf_counter()
     settings = make_plugin_settings(options)
     if plugins is None:

@@ -31,7 +31,8 @@ def schedule_only(
     dynamic: bool | None = None,
     log: Log | None = None,
 ) -> list[Schedule]:
-    """The schedules of every graph in `fn(*fake_args)`, none of them built: works for CUDA tensors without a GPU.
+    """Returns the schedules of every graph in `fn(*fake_args)`, none of them built: works for CUDA tensors without a
+    GPU.
 
     The arguments are fake tensors of one FakeTensorMode (or real ones); the graphs run on them as they were captured.
     dynamic: as in torch.compile. log: for the decisions. `plan_schedule` makes the plan of each.

@@ -351,7 +351,7 @@ def _place(**parts: str) -> str:
 
 
 def in_short(error: BaseException) -> str:
-    """What litz said, in a line, of whatever torch.compile raised: without torch's words around it."""
+    """Returns what litz said, in a line, of whatever torch.compile raised: without torch's words around it."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, LitzError):
         cause = getattr(cause, "inner_exception", None) or cause.__cause__

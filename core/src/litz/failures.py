@@ -25,7 +25,7 @@ NOT_REPEATED = frozenset({"cache", "cache_dir", "fallback", "progress", "report_
 
 
 def explain_failure(error: Exception, graph: Graph, stage: str, options: Options) -> LitzError:
-    """`error` as a LitzError: itself if it is one, else one that names the stage and the graph."""
+    """Returns `error` if it is a LitzError, else a LitzError that names the stage and the graph."""
     failure = error if isinstance(error, LitzError) else CompileError(graph.name, stage, error)
     if isinstance(failure, (LoweringError, PluginHookError)) and failure.node and not failure.origin:
         node = next((node for node in graph.nodes if node.name == failure.node), None)
@@ -39,7 +39,7 @@ def explain_failure(error: Exception, graph: Graph, stage: str, options: Options
 
 
 def eager_warning(graph: Graph, failure: LitzError) -> str:
-    """What to say where a graph runs in eager mode because it failed to compile."""
+    """Returns the text of the warning that a graph runs in eager mode because it failed to compile."""
     lines = [f"litz runs {graph.name} in eager mode: {failure.what}"]
     lines += [f"  from: {failure.origin}"] if failure.origin else []
     lines += [f"  where: {failure.where}"] if failure.where else []
@@ -60,6 +60,6 @@ def _write_script(graph: Graph, failure: LitzError, options: Options) -> Path | 
 
 
 def changed_options(options: Options) -> Mapping[str, Any]:
-    """The options that are not at their defaults and that a failure may hang on."""
+    """Returns the options that are not at their defaults and that a failure may depend on."""
     found = {row.name: value for row, value in options.changed() if row.name not in NOT_REPEATED}
     return found | {name: options[name] for name in options.plugin_changed}

@@ -24,13 +24,13 @@ NO_TUNER = (
 
 @cache
 def warn_once(text: str) -> None:
-    """A warning that a process gives once, however many graphs it is true of."""
+    """Gives a warning once in a process, however many graphs it is true of."""
     warnings.warn(text, stacklevel=2)
 
 
 def idle_notes(graph: str, options: OptionsView, devices: Collection[str], plugins: Plugins) -> list[Decision]:
-    """A decision for each option that has nothing to do for the graph of this name. devices: the types of devices that
-    the graph uses. Warns where a plugin is missing, as only its user can mend that."""
+    """Returns a decision for each option that has nothing to do for the graph of this name. devices: the types of
+    devices that the graph uses. Warns where a plugin is missing, as only its user can mend that."""
     found = []
     if options["cuda_graphs"] and "cuda" not in devices:
         where = " and ".join(sorted(devices)) or "no device"

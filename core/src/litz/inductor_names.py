@@ -121,7 +121,7 @@ EQUIVALENTS = (
 
 
 def in_litz(name: str) -> str:
-    """What to write instead of a setting of TorchInductor's, for an error message; '' for a name that is none."""
+    """Returns words, for an error message, on litz's counterpart of a TorchInductor setting; '' if unknown."""
     row = next((row for row in EQUIVALENTS if name in row.names), None)
     if row is None:
         return ""

@@ -61,7 +61,7 @@ def graph_store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | No
 def from_cache(
     found: graph_cache.Lookup, graph: Graph, compiler: Compiler, log: Log | None = None
 ) -> CompiledGraph | None:
-    """The compiled graph that a lookup has found, its guards on record; None where they do not hold."""
+    """Returns the compiled graph that a lookup has found, and publishes its report; None if its guards do not hold."""
     log = log or Log()
     with log.stage("graph cache"):
         code = graph_cache.load(found, graph, compiler.cache, lambda entry, folder: load_entry(entry, folder, compiler))
@@ -91,7 +91,7 @@ class Kept:
 def keep(
     entry: GraphEntry, kept: Kept, loaded: Any, compiler: Compiler, found: graph_cache.Lookup, log: Log
 ) -> tuple[GraphCode, graph_cache.Lookup]:
-    """The code, its files in the disk cache, for other processes if it has a key; and what is to be said of it."""
+    """Stores the code for other processes if it has a key. Returns the loaded code, and the lookup with a reason."""
     reason = log.unsettled[0] if log.unsettled else ""
     if found.key is not None and not reason:
         try:
@@ -125,7 +125,7 @@ def publish(
     sources: Mapping[str, KernelSource] | None = None,
     said: str = "",
 ) -> None:
-    """Hand out the report, with where everything lies. sources: None for a graph from the graph cache. said: of that
+    """Hands out the report, with where everything lies. sources: None for a graph from the graph cache. said: of that
     cache, in place of what the lookup says."""
     said, hit = said or found.says(hit=sources is None), sources is None
     if sources is None:

@@ -33,7 +33,7 @@ SUFFIX = ".json"
 def kernel_data(
     kernel: Kernel | KernelCall, source: KernelSource, file: str, plan: ExecutionPlan, options: Options
 ) -> str:
-    """The JSON text for one kernel of a plan. file: the name of its source's file, in the same folder."""
+    """Returns the JSON text for one kernel of a plan. file: the name of its source's file, in the same folder."""
     program, inplace = plan.program, getattr(kernel, "inplace", {})
     places = {name: number for number, name in enumerate(source.arguments) if isinstance(name, str)}
     estimate = plan.estimates.get(kernel.name)
@@ -65,7 +65,7 @@ def kernel_data(
 
 
 def buffer_data(buffer: Buffer, program: Program) -> dict[str, Any]:
-    """Type, sizes and strides of a buffer, for the hinted sizes."""
+    """Returns the dtype, sizes, strides, elements and bytes of a buffer, for the hinted sizes."""
     layout, hint = buffer.layout, program.hint
     return {
         "buffer": buffer.name,
@@ -94,12 +94,12 @@ class KernelTime:
 
     @property
     def gb_s(self) -> float | None:
-        """1e9 bytes a second, if each tensor is read or written once."""
+        """Returns GB/s, 1e9 bytes a second, if each tensor is read or written once; None without a time."""
         return None if not self.us else self.bytes / self.us / 1e3
 
 
 def kernel_files(path: Path) -> list[Path]:
-    """The kernels' files that `path` means: itself, or those in a folder, kernel2 before kernel10. Errors:
+    """Returns the kernels' files that `path` means: itself, or those in a folder, kernel2 before kernel10. Errors:
     KernelFileError."""
     if path.is_file():
         return [path.with_suffix(SUFFIX)]
@@ -112,7 +112,7 @@ def kernel_files(path: Path) -> list[Path]:
 
 
 def time_kernel(path: Path, seconds: float = 0.2) -> KernelTime:
-    """Build the kernel of a file and time it on tensors of the right shapes: floats are random, all else is 0.
+    """Builds the kernel of a file and times it on tensors of the right shapes: floats are random, all else is 0.
 
     Caches are as warm as a row of launches leaves them; counters are set to zero before each. Errors: KernelFileError;
     what a build raises.
@@ -153,8 +153,8 @@ def _measured(
 
 
 def build_kernel(data: Mapping[str, Any], folder: Path, device: torch.device, compiler: Compiler) -> Callable[..., Any]:
-    """The launch function of a kernel's data, whose source is in the folder. Errors: KernelFileError; what a build
-    raises."""
+    """Returns the launch function of a kernel's data, whose source is in the folder. Errors: KernelFileError; what a
+    build raises."""
     path = folder / data["source"]
     spec = compiler.specs.get(device.type)
     if spec is None:

@@ -47,8 +47,8 @@ class Loads:
         self._executor.shutdown(wait=not interrupted, cancel_futures=error is not None)
 
     def begin(self, source: KernelSource, device: str, program: Any) -> Future[tuple[Callable[..., Any], bool]]:
-        """Build and load a kernel, unless an equal one is: its launch function, and whether the cache had it. program:
-        the kernel's, for likely values of its arguments."""
+        """Builds and loads a kernel, unless an equal one is. Returns its launch function, and whether the cache had it.
+        program: the kernel's, for likely values of its arguments."""
         key = (source.language, source.text, device, repr(source.settings))
         if key not in self._begun:
             self._begun[key] = self._executor.submit(self._load, source, torch.device(device), program)
@@ -74,9 +74,9 @@ def load_kernels(
     words: Words = SILENT,
     built: Callable[[int], None] = lambda kernels: None,
 ) -> tuple[Launchers, int]:
-    """The kernels' launch functions by name, and how many were not built, as the cache had them. programs: of each
-    kernel; of those that are not in it, the arguments are likely values. words: for errors. built: called for each that
-    is built, by any thread, with the number of all."""
+    """Returns the kernels' launch functions by name, and how many were not built, as the cache had them. programs: of
+    each kernel; of those that are not in it, the arguments are likely values. words: for errors. built: called for each
+    that is built, by any thread, with the number of all."""
     jobs = {
         name: loads.begin(kernel.source, kernel.device, programs.get(name, LIKELY))
         for name, kernel in entry.kernels.items()
@@ -110,7 +110,7 @@ LIKELY = _Likely()
 
 @contextmanager
 def said_from(origin: str) -> Iterator[None]:
-    """Errors about a kernel name what in the user's model it is of; '' where that is not known."""
+    """Makes a LitzError that is raised inside name what in the user's model it is about. origin: '' if unknown."""
     try:
         yield
     except LitzError as error:
@@ -120,7 +120,7 @@ def said_from(origin: str) -> Iterator[None]:
 
 
 def prepare(graph: Graph, compiler: Compiler) -> None:
-    """Tell the code generators of a graph's devices that there will be kernels to build."""
+    """Tells the code generators of a graph's devices that there will be kernels to build."""
     for device in {device.type for device in graph_cache.devices_of(graph)}:
         spec = compiler.specs.get(device)
         if spec is not None and isinstance(spec.codegen, PreparingCodegen):

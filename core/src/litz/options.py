@@ -322,14 +322,14 @@ LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANK
 
 
 def local_ranks(environ: Mapping[str, str] = os.environ) -> int:
-    """How many processes of a distributed job share this machine: 1 outside of one, and where its launcher does not
-    say."""
+    """Returns how many processes of a distributed job share this machine: 1 outside of one, and where its launcher does
+    not say."""
     counts = [int(environ[name]) for name in LOCAL_RANKS if environ.get(name, "").isdecimal()]
     return max(counts[0] if counts else 1, 1)
 
 
 def without_gpus(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of a process that is to see no GPU."""
+    """Returns a copy of the environment for a process that must see no GPU."""
     return {**environ, "CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -364,7 +364,7 @@ def make_options(
     environ: Mapping[str, str] = os.environ,
     missing: Mapping[str, str] = MappingProxyType({}),
 ) -> Options:
-    """The options of one compile.
+    """Returns the options of one compile.
 
     mode, user_options: torch.compile's ``mode=`` and ``options=``. plugin_specs: of the loaded plugins, with full names
     (`Plugins.option_specs()`). environ: LITZ_DEBUG and the like. missing: plugins that are installed and have no

@@ -61,7 +61,7 @@ class Frame:
 
 
 def break_in_words(reason: str) -> str:
-    """The reason of a graph break in a line: dynamo's title of it and its explanation, without the hints."""
+    """Returns the reason of a graph break in a line: dynamo's title and explanation, without the hints."""
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     explained = next((line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")), "")
     return ": ".join([*lines[:1], *([explained] if explained else [])])
@@ -79,7 +79,7 @@ class Provenance:
     program: str = ""
 
     def of(self, nodes: Iterable[str]) -> tuple[Origin, ...]:
-        """The different origins of some nodes, in order; of those where something is known."""
+        """Returns the distinct origins of some nodes, in order; nodes of unknown origin are left out."""
         found = (self.nodes.get(name) for name in nodes)
         return tuple(dict.fromkeys(origin for origin in found if origin))
 
@@ -103,14 +103,14 @@ class ByPosition:
     program: str = ""
 
     def of(self, positions: Iterable[int]) -> tuple[Origin, ...]:
-        """The different origins of some nodes, in order; of those where something is known."""
+        """Returns the distinct origins of the nodes at `positions`, in order; unknown origins are left out."""
         found = (self.nodes[at] for at in positions if at < len(self.nodes))
         return tuple(dict.fromkeys(origin for origin in found if origin))
 
 
 def origin_text(origins: Sequence[Origin]) -> str:
-    """A line for what several nodes come from: modules, then places. It is a gradient if most of it is: a backward
-    computes parts of its forward once more, and a forward may compute a value for its backward."""
+    """Returns a line for what several nodes come from: modules, then places. It is a gradient if most of it is: a
+    backward computes parts of its forward once more, and a forward may compute a value for its backward."""
     modules = list(dict.fromkeys(origin.module for origin in origins if origin.module))
     places = places_text(origins)
     text = modules_text(modules)

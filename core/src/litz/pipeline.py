@@ -96,7 +96,7 @@ def _shows_progress(compiler: Compiler) -> bool:
 
 @dataclass(frozen=True)
 class Made:
-    """What became of a graph, stage by stage."""
+    """The graph and what each stage made of it: plan, sources, wrapper, compiled graph."""
 
     graph: Graph
     plan: ExecutionPlan
@@ -106,8 +106,8 @@ class Made:
 
 
 def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
-    """One graph, from the graph cache or through all stages; begun anew, without it, where a plugin fails that may be
-    left out. With `fallback="eager"` a graph that litz fails on runs as it was captured."""
+    """Returns one graph, from the graph cache or through all stages; begun anew, without it, where a plugin fails that
+    may be left out. With `fallback="eager"` a graph that litz fails on runs as it was captured."""
 
     def compiled(own: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
         made = _compile_graph(graph, own)

@@ -95,7 +95,7 @@ class PluginCall:
         cause.inputs_whole = cause.inputs_whole and whole
 
     def failure(self, cause: BaseException | str, whole: bool = True) -> PluginHookError:
-        """The error for a call that went wrong. whole: its arguments are as they were, so that all may begin anew."""
+        """Returns the error for a call that went wrong. whole: the arguments are unchanged, so all may begin anew."""
         known: dict[str, Any] = {"dist": self.owner.origin, "package": package_of(self.function)}
         what = f"the call of {self.__name__}"
         return PluginHookError(self.owner.plugin, what, cause, inputs_whole=whole, **known)
@@ -161,7 +161,7 @@ def _is_nested(value: Any) -> bool:
 
 
 def is_foreign(target: Any) -> bool:
-    """Is what an operation calls a function of neither torch nor litz?"""
+    """Returns whether what an operation calls is a function of neither torch nor litz."""
     kinds = {cls.__name__ for cls in type(target).__mro__}
     if kinds & {"OpOverload", "HigherOrderOperator", "PluginCall"}:
         return False
@@ -172,7 +172,7 @@ def is_foreign(target: Any) -> bool:
 
 
 def source_digest(function: Any) -> str:
-    """Of the file that a function is in; '' where there is none."""
+    """Returns 32 hex digits of the SHA-256 of the file that defines a function; '' where there is none."""
     module = sys.modules.get(getattr(function, "__module__", ""))
     file = getattr(module, "__file__", None)
     try:

@@ -49,7 +49,7 @@ class Job:
 
 
 def line(jobs: list[Job], seconds: float) -> str:
-    """What the line says: about the job that began last, which the others wait for if they are in the same thread."""
+    """Returns the text of the line about the job that began last, which others in the same thread wait for."""
     job = jobs[-1]
     kernels = f", {min(job.done, job.kernels)} of {job.kernels} kernels" if job.kernels else ""
     others = len({other.name for other in jobs} - {job.name, ""})
@@ -61,7 +61,7 @@ def line(jobs: list[Job], seconds: float) -> str:
 
 
 class Board:
-    """The jobs of this process, and the line that shows them."""
+    """The jobs of this process and the line that shows them. patience: seconds until the line appears."""
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self.patience = patience
@@ -74,7 +74,7 @@ class Board:
 
     @contextmanager
     def job(self, name: str, enabled: bool) -> Iterator[Job]:
-        """A job while the `with` lasts. name: of the graph; '' for a capture, which makes one or two of them."""
+        """Yields a job that lasts as long as the `with`. name: of the graph; '' for a capture, which makes graphs."""
         with self._lock:
             self._count += bool(name)
             job = Job(name, self._count + (not name), "start" if name else "capture")
@@ -131,7 +131,7 @@ class Shown:
 
     @classmethod
     def on_this_terminal(cls, text: Callable[[], str]) -> Shown | None:
-        """Start to draw; None if another process has the terminal's line, or this terminal cannot have one."""
+        """Returns a line that is drawn from now on; None if another process has it, or this terminal cannot."""
         try:
             claim = _claim()
             if claim is None:
@@ -163,7 +163,7 @@ class Shown:
             return None
 
     def stop(self) -> None:
-        """Erase the line."""
+        """Erases the line, and lets other processes have it."""
         with contextlib.suppress(Exception):
             self._live.stop()
         with contextlib.suppress(Exception):
@@ -208,7 +208,7 @@ def _claim() -> Claim | None:
 
 
 def can_be_seen(rank: int | None) -> bool:
-    """Is there a terminal to draw on, and is this the process that should? rank: of a distributed job, None of none."""
+    """Returns whether this process should draw, and on a terminal. rank: in a distributed job, None outside of one."""
     if rank:
         return False
     try:

@@ -81,13 +81,13 @@ def lowerings(compiler: Compiler) -> Mapping[Any, Callable[..., Any]]:
 
 
 def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> Schedule:
-    """The stages that need no compiler and no device: from the graph to its schedule."""
+    """Returns the schedule of a graph, by the stages that need no compiler and no device."""
     log = log or Log()
     return schedule_prepared(prepare_graph(graph, compiler, log), compiler, log)
 
 
 def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
-    """The graph after the graph passes, its tensors in the layouts that a plugin chose."""
+    """Returns the graph after the graph passes, with its tensors in the layouts that a plugin chose."""
     options, plugins = compiler.options, compiler.plugins
     log.gate = Gate(
         graph.name, compiler.vetoes, log.gate.taken, log.gate.left_out, compiler.preferences, log.gate.weighed
@@ -139,12 +139,12 @@ def _layout_needs(compiler: Compiler) -> LayoutNeeds:
 
 
 def schedule_prepared(graph: Graph, compiler: Compiler, log: Log) -> Schedule:
-    """From a graph that is final to its schedule, and to those for other sizes where the options name some."""
+    """Returns the schedule of a graph that is final, with cases for other sizes where the options name some."""
     return schedule_lowered(Lowered(graph, _lowered(graph, compiler, log), log), compiler, log)
 
 
 def lower_graph(graph: Graph, compiler: Compiler, log: Log) -> Lowered:
-    """The stages that depend on the graph alone: its passes, layouts and lowering."""
+    """Runs the stages that depend on the graph alone: its passes, layouts and lowering."""
     prepared = prepare_graph(graph, compiler, log)
     return Lowered(prepared, _lowered(prepared, compiler, log), log)
 
@@ -161,7 +161,7 @@ def _lowered(graph: Graph, compiler: Compiler, log: Log) -> Program:
 
 
 def schedule_lowered(lowered: Lowered, compiler: Compiler, log: Log) -> Schedule:
-    """From a program to its schedule, and to those for other sizes."""
+    """Returns the schedule of a lowered program, with cases for the sizes that the options name."""
     return schedule_by_size(
         lowered.graph,
         lowered.program,
@@ -204,7 +204,7 @@ def allowed(compiler: Compiler, option: str, gate: Gate) -> Compiler:
 
 
 def plan_schedule(schedule: Schedule, compiler: Compiler, log: Log | None = None) -> ExecutionPlan:
-    """The plan that the wrapper prints: of a schedule that is final, and of its cases."""
+    """Returns the plan, which the wrapper prints, of a schedule that is final and of its cases."""
     log = log or Log()
 
     def estimate(step: Step, program: Program) -> Estimate | None:

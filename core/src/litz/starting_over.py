@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def starting_over(run: Callable[[Compiler], T], compiler: Compiler) -> T:
-    """What `run` makes with a compiler, begun anew each time that a plugin fails in it and is left out.
+    """Returns what `run` makes with a compiler, begun anew each time that a plugin fails in it and is left out.
 
     What `run` begins with must still be whole then: nouns that a plugin was handed are (`litz_plugins.unchanged`).
     """

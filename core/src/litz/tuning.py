@@ -55,7 +55,7 @@ class Variant:
 
     @property
     def weighed(self) -> Mapping[str, Weighed]:
-        """The decisions that were weighed, by their keys without the graph."""
+        """Returns the decisions that were weighed, by their keys without the graph."""
         return {key.partition(":")[2]: found for key, found in self.log.gate.weighed.items()}
 
 
@@ -74,7 +74,7 @@ class Tuning:
         self._unsettled: list[str] = []
 
     def chosen(self) -> Variant:
-        """What runs: what the plugins choose, else what the estimates say."""
+        """Returns the variant that runs: the one that a plugin chooses, else the one that estimates favour."""
         begun = time.perf_counter()
         found = self._compiler.plugins.tune(self, of_type(Variant))
         if found is not None:
@@ -99,7 +99,7 @@ class Tuning:
 
     @property
     def device(self) -> torch.device:
-        """What most of it runs on: the first device that is not the CPU."""
+        """Returns the first device that is not the CPU, or the CPU if there is no other."""
         return next((device for device in self._devices if device.type != "cpu"), torch.device("cpu"))
 
     @cached_property
@@ -113,7 +113,7 @@ class Tuning:
 
     @property
     def why_not(self) -> str:
-        """Why nothing must be measured, '' if it may."""
+        """Returns why nothing may be measured; '' if measuring is allowed."""
         schedule = self.first.schedule
         if any(
             isinstance(step, (Collective, Wait)) or torch_api.is_collective(step.target) for step in schedule.externs
@@ -125,7 +125,7 @@ class Tuning:
 
     @cached_property
     def key(self) -> str:
-        """A digest of the graph as it was lowered, its targets, and the options that decide what is made of it."""
+        """Returns a digest of the graph as lowered, its targets, and the options that decide what is made of it."""
         program = replace(self.first.lowered.program, name="graph")
         targets = [repr(self._compiler.target_of(device)) for device in self._devices]
         options = self._compiler.options
@@ -136,11 +136,11 @@ class Tuning:
         return digest(str(program), *targets, *ways, *hints, *self._compiler.plugins.names())
 
     def is_early(self, key: str) -> bool:
-        """Is a decision taken before the graph is lowered? It may change what is saved for the backward."""
+        """Returns whether a decision is taken before the graph is lowered and may change what the backward saves."""
         return key in self._early
 
     def make(self, ways: Mapping[str, str]) -> Variant:
-        """The graph with some decisions taken otherwise, by their keys without the graph. Raises what compiling
+        """Returns the graph with some decisions taken otherwise, by their keys without the graph. Raises what compiling
         does."""
         own = self._compiler.preferences
         given = {key.partition(":")[2] if ":" in key else key for key in own.ways}
@@ -150,22 +150,22 @@ class Tuning:
         return replace(self._make(compiler, Log(), lowered), ways=dict(ways))
 
     def same(self, first: Variant, second: Variant) -> bool:
-        """Do two variants run the same steps?"""
+        """Returns whether two variants run the same steps."""
         return same_steps(first.schedule, second.schedule)
 
     def difference(self, first: Variant, second: Variant) -> Difference | None:
-        """What two variants do not share, to be run on made-up tensors; None where they do the same. Inseparable (a
-        ValueError) where that cannot be."""
+        """Returns what two variants do not share, to be run on made-up tensors; None where they do the same.
+        Inseparable (a ValueError) where that cannot be."""
         return difference(first.schedule, second.schedule)
 
     def whole(self, first: Variant, second: Variant) -> Difference:
-        """All of two variants. Inseparable where that cannot be run on made-up tensors."""
+        """Returns all of two variants as a Difference. Raises Inseparable if that cannot run on made-up tensors."""
         return whole(first.schedule, second.schedule)
 
     @cached_property
     def total_us(self) -> float:
-        """What the kernels of `first` are expected to take, by the estimates that fusion goes by; and its library
-        calls, where somebody knows."""
+        """Returns what the kernels of `first` are expected to take, by the estimates that fusion goes by; and its
+        library calls, where somebody knows."""
         schedule = self.first.schedule
         costs = CostModel(schedule.program, self._compiler.target_of, self._compiler.ask)
         total = sum(costs.cost(loop).us for kernel in schedule.kernels for loop in kernel.loops)
@@ -176,14 +176,15 @@ class Tuning:
         return total
 
     def later(self, job: Callable[[Stopped], Variant | None]) -> None:
-        """Have the graph run as it is, and `job` once it has been called: in a thread, which a process that ends asks
-        to stop. The variant that it finds is put in between two calls. Decisions that are early must stay as they are.
+        """Lets the graph run as it is, and runs `job` once it has been called: in a thread, which a process that ends
+        asks to stop. The variant that it finds is put in between two calls. Decisions that are early must stay as they
+        are.
         """
         self.job = job
         self.unsettled("something faster is looked for in the background")
 
     def unsettled(self, reason: str) -> None:
-        """Say why another process may choose otherwise: the graph cache does not keep this compile's code."""
+        """Notes why another process may choose otherwise: the graph cache does not keep this compile's code."""
         self._unsettled.append(reason)
 
     def note(self, variant: Variant, decision: Decision) -> None:

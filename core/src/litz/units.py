@@ -10,7 +10,7 @@ UNKNOWN_SIZE = 8192
 
 
 def likely_value(expr: Any, hints: Mapping[Any, int]) -> int:
-    """A likely value of a size, a sympy expression, by those of its symbols: exact where it is a number."""
+    """Returns a likely value of a size, by the hints of its symbols; exact for a number. expr: from sympy."""
     if expr.is_Integer:
         return int(expr)
     return int(expr.xreplace({symbol: hints.get(symbol, UNKNOWN_SIZE) for symbol in expr.free_symbols}))

@@ -23,7 +23,7 @@ Compile = Callable[[], Callable[[list[Any]], Any]]
 
 
 def with_way_out(made: CompiledGraph, graph: Graph, compiler: Compiler, compile_again: Compile) -> CompiledGraph:
-    """The graph, with a way out where it calls functions of plugins and these may be left out."""
+    """Returns the graph, with a way out where it calls functions of plugins that may be left out."""
     if not needs_way_out(made.code.entry.objects, compiler):
         return made
     written = tuple(sorted({*graph.mutated_inputs, *graph.owned_inputs, *made.code.entry.overwritten}))
@@ -32,7 +32,7 @@ def with_way_out(made: CompiledGraph, graph: Graph, compiler: Compiler, compile_
 
 
 def needs_way_out(objects: Mapping[str, Any], compiler: Compiler) -> bool:
-    """May a call of a graph have to do without a plugin? objects: what its wrapper names."""
+    """Returns whether a graph may have to run without a plugin. objects: what its wrapper names."""
     return compiler.plugins.goes_on and any(isinstance(value, PluginCall) for value in objects.values())
 
 

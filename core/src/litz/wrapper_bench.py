@@ -59,7 +59,7 @@ def wrapper_data(
     objects: Mapping[str, Any],
     options: Options,
 ) -> str:
-    """The JSON text. places: of the kernels' sources, from the folder of the wrapper. objects: those of its
+    """Returns the JSON text. places: of the kernels' sources, from the folder of the wrapper. objects: those of its
     WrapperSource."""
     program = plan.program
     steps = [(step, variant) for variant in plan.variants for step in variant.launched]
@@ -164,7 +164,7 @@ class Times:
 
 @dataclass
 class Clock:
-    """Times of the steps of a wrapper, by its line, each run's added up. Filled while steps are wrapped in `timed`."""
+    """Seconds of a wrapper's steps by line, a list of runs each. Functions from `timed` add to them."""
 
     target: Target
     seconds: dict[int, list[float]] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class Clock:
     _open: list[tuple[int, Any, Any]] = field(default_factory=list)
 
     def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, whose calls are timed by the line that they are in."""
+        """Returns a function that calls `function` and times each call by the line that the call is in."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             line = sys._getframe(1).f_lineno
@@ -192,14 +192,14 @@ class Clock:
         return event
 
     def begin_run(self) -> None:
-        """Have the device wait a little, where it can, so that the host is ahead of it and no step waits for the
+        """Makes the device wait a little, where it can, so that the host is ahead of it and no step waits for the
         host."""
         wait = getattr(torch.get_device_module(self.target.type), "_sleep", None) if self.target.asynchronous else None
         if wait is not None:
             wait(AHEAD)
 
     def end_run(self) -> None:
-        """Take the times of a run that is over."""
+        """Takes the times of a run that is over, in seconds by line."""
         if self.target.asynchronous:
             torch.get_device_module(self.target.type).synchronize(self.target.index)
         run: dict[int, float] = {}
@@ -212,7 +212,7 @@ class Clock:
 
 
 def time_wrapper(path: Path, seconds: float = 1.0) -> Times:
-    """Run the wrapper of a file and time it. Errors: WrapperFileError; what its kernels' builds and its steps raise."""
+    """Runs and times the wrapper in a file. Raises WrapperFileError, and what its kernels' builds and steps raise."""
     data = _read(path.with_name(FILE))
     text = path.read_text(encoding="utf-8")
     compiler = make_compiler(None, data["options"])
@@ -362,7 +362,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def main(file: str) -> int:
-    """What `python wrapper.py` does: print a table of 80 columns. Returns the exit status."""
+    """Prints the times of `python wrapper.py` as a table. Returns the exit status, 1 after an error."""
     from litz_plugins.errors import LitzError
 
     try:
@@ -379,7 +379,7 @@ def main(file: str) -> int:
 
 
 def parts(times: Times) -> Iterator[Any]:
-    """The table and what is said around it, for a console."""
+    """Yields the table and the words around it, for a rich console."""
     from rich.table import Table
     from rich.text import Text
 

@@ -161,7 +161,7 @@ def hookimpl(
     optionalhook: bool = False,
     specname: str | None = None,
 ) -> Any:
-    """Mark a function as the implementation of the hook of its name (or of ``specname``).
+    """Marks a function as the implementation of the hook of its name (or of ``specname``).
 
     tryfirst, trylast: ask this plugin before, or after, the others. optionalhook: no error in a litz that does not have
     the hook (yet).

@@ -62,29 +62,29 @@ class Called(NamedTuple):
 
 
 class Judge(Protocol):
-    """Who is told of failures, and of calls: `Plugins`."""
+    """The one who is told of plugins' failures and calls: `Plugins`."""
 
     seconds: float
     ledger: Ledger
     watchers: list[Callable[[Called], None]]
 
     def failed(self, plugin: str, what: str, cause: BaseException, node: str = "") -> None:
-        """Raise an error that names the plugin; return where it is left out instead."""
+        """Raises an error that names the plugin, or returns where the plugin is left out instead."""
 
     def source_of(self, plugin: str) -> Source:
-        """Where a plugin comes from."""
+        """Returns where a plugin comes from."""
 
     def error_of(self, plugin: str) -> PluginError:
-        """Why a plugin was left out."""
+        """Returns why a plugin was left out."""
 
     def is_builtin(self, plugin: str) -> bool:
-        """Is a plugin core's own?"""
+        """Returns whether a plugin is core's own."""
 
     def slow(self, plugin: str, what: str) -> None:
-        """A call has been running for a second. Called from another thread."""
+        """Notes that a call has been running for a second. Another thread calls this."""
 
     def slow_ended(self, plugin: str, what: str, seconds: float) -> None:
-        """Such a call has ended."""
+        """Notes that a slow call has ended, after `seconds`."""
 
 
 class Call(Running):
@@ -144,7 +144,7 @@ class Call(Running):
         return self
 
     def say(self) -> None:
-        """The call has been running for a second: whoever shows progress is told whose it is."""
+        """Tells whoever shows progress whose call has been running for a second."""
         self._judge.slow(self.plugin, self.what)
 
     def turn(self, plugin: str, snapshots: Sequence[Snapshot]) -> None:
@@ -235,8 +235,8 @@ class Blamed:
         return call.result
 
     def call(self, snapshots: Sequence[Snapshot] = (), node: str = "") -> Call:
-        """The context for a call of `function`, and for checks of what it returns. node: of the graph, which the call
-        is for."""
+        """Returns the context for a call of `function`, and for checks of what it returns. node: of the graph, which
+        the call is for."""
         return Call(self.judge, self.plugin, self.what, snapshots, passes=self.passes, node=node)
 
     @property

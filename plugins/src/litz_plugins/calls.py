@@ -67,7 +67,7 @@ CALLS: Mapping[str, Calls] = {
 
 
 def since(hook: str) -> str:
-    """The minor version of litz-plugins that first had a hook, as its documentation says. Errors: KeyError."""
+    """Returns the minor version of litz-plugins that first had a hook, by its docstring. Raises KeyError if unsaid."""
     found = re.search(r"Since (\d+\.\d+)\.", getattr(hookspecs, hook).__doc__ or "")
     if found is None:
         raise KeyError(hook)

@@ -40,12 +40,12 @@ class Deprecation:
 
     @property
     def gone_in(self) -> str:
-        """The first minor version that does not have it."""
+        """Returns the first minor version that does not have the name."""
         major, number = minor(self.since)
         return f"{major}.{number + WARNS_FOR}"
 
     def works(self, version: str = API_VERSION) -> bool:
-        """Does the old name still work, with a warning, in a version?"""
+        """Returns whether the old name still works, with a warning, in `version`."""
         return minor(version) < minor(self.gone_in)
 
     def __str__(self) -> str:
@@ -57,25 +57,25 @@ DEPRECATIONS: tuple[Deprecation, ...] = ()
 
 
 def find(kind: Kind, old: str, table: Iterable[Deprecation] | None = None) -> Deprecation | None:
-    """The row of a name, None for a name that is as good as ever."""
+    """Returns the row of a deprecated name; None for a name that is not deprecated."""
     rows = DEPRECATIONS if table is None else table
     return next((row for row in rows if row.kind == kind and row.old == old), None)
 
 
 def current_hook(hook: str) -> str:
-    """The hook that a name stands for: itself, or what took its place while the old name works."""
+    """Returns the hook that a name stands for: itself, or its successor while the old name works."""
     row = find("hook", hook)
     return row.new if row is not None and row.new and row.works() else hook
 
 
 def why_gone(hook: str) -> str:
-    """Why litz has a hook no more and what to write, '' where it never had one of that name."""
+    """Returns why litz no longer has a hook and what to write; '' for a name that was never a hook or still works."""
     row = find("hook", hook)
     return "" if row is None or row.works() else f"it was given up in litz-plugins {row.gone_in}: {row.instead}"
 
 
 def warn_of(kind: Kind, old: str, by: str = "", stacklevel: int = 3) -> None:
-    """Warn where a name is deprecated. by: who uses it, "plugin 'gentle' (litz-gentle 1.0)"."""
+    """Warns where a name is deprecated. by: who uses the name, such as "plugin 'gentle' (litz-gentle 1.0)"."""
     row = find(kind, old)
     if row is not None and row.works():
         user = f"{by}: " if by else ""

@@ -95,7 +95,7 @@ class PluginError(LitzError):
 
     @property
     def warning(self) -> str:
-        """The message for who goes on without the plugin already: how to do that is left out."""
+        """Returns the message for who goes on without the plugin already: how to do that is left out."""
         return self._message(self.repair)
 
 
@@ -278,8 +278,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def describe(cause: BaseException | str) -> str:
-    """An exception as "Type: message", or only its type when it has no message; a string as it is. Of a LitzError the
-    first sentence: what to do about it is for who reads it alone."""
+    """Returns an exception as "Type: message", or only its type when it has no message; a string as it is. Of a
+    LitzError the first sentence: what to do about it is for who reads it alone."""
     if isinstance(cause, str):
         return cause
     text = (cause.what if isinstance(cause, LitzError) else str(cause)).strip()

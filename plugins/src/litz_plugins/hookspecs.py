@@ -48,12 +48,12 @@ _spec = pluggy.HookspecMarker(PROJECT)
 
 
 def hookspec(function: _F) -> _F:
-    """Mark a function as a hook's specification, keeping its type."""
+    """Marks a function as a hook's specification, and returns it with its type."""
     return _spec(function)
 
 
 def hookspec_first(function: _F) -> _F:
-    """As `hookspec`, for a hook whose first result that is not None is the answer."""
+    """Marks a function as a hook's specification, whose first result that is not None is the answer."""
     return _spec(firstresult=True)(function)
 
 

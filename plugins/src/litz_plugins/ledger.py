@@ -37,7 +37,7 @@ class Ledger:
         self._ended = threading.local()
 
     def called(self, called: Called) -> None:
-        """A call has ended."""
+        """Adds a call that has ended."""
         self.in_turn(called.what, [(called.plugin, called.begun, called.seconds)], called.failed)
 
     def in_turn(self, what: str, turns: Sequence[tuple[str, float, float]], failed: bool = False) -> None:
@@ -68,7 +68,7 @@ class Ledger:
             del ended[: _DEEPEST // 2]
 
     def take(self) -> tuple[Entry, ...]:
-        """The entries so far, which begin anew."""
+        """Returns the entries so far, and forgets them."""
         entries, self._entries = self._entries, {}
         found: dict[tuple[str, str], Entry] = {}
         for (plugin, what), (calls, seconds, failed) in entries.items():

@@ -56,7 +56,7 @@ def installed_entry_points() -> list[importlib.metadata.EntryPoint]:
 def load_entry_points(
     entry_points: Iterable[importlib.metadata.EntryPoint], disable: Collection[str] = (), quarantined: bool = False
 ) -> list[Source]:
-    """Import what the entry points name, sorted by name.
+    """Imports what the entry points name, sorted by name.
 
     A plugin whose import fails has status "failed" and its PluginLoadError. A plugin whose dist asks for another
     version of litz-plugins is not imported, and has status "failed" and a PluginVersionError. The caller decides

@@ -98,7 +98,7 @@ def make_plugins(
     on_plugin_error: OnError = "raise",
     seconds: float = SECONDS,
 ) -> Plugins:
-    """Load and check every plugin.
+    """Loads and checks every plugin.
 
     builtins: (name, object) of core's own plugins; asked last. extra: (name, object) of plugins that the caller brings
     along (tests, a notebook); asked first. disable: names to leave out, built-in or not. entry_points: what to load;
@@ -147,8 +147,8 @@ class Plugins(Roster):
     # ------------------------------------------------------------------------------------------- hooks: what there is
 
     def options(self) -> dict[str, tuple[OptionSpec, ...]]:
-        """Option specs by plugin, their names with the plugin's in front ("autotune.seconds"). Asked once. Errors:
-        DuplicateRegistrationError; PluginHookError for two options of one environment variable."""
+        """Returns the option specs by plugin, their names with the plugin's in front ("autotune.seconds"). Asked once.
+        Errors: DuplicateRegistrationError; PluginHookError for two options of one environment variable."""
         if self._option_specs is None:
             self._option_specs = self._joined("litz_register_options", self._ask_options)
         return {plugin: specs for plugin, specs in self._option_specs.items() if self._sources[plugin].obj is not None}
@@ -169,21 +169,21 @@ class Plugins(Roster):
         return specs
 
     def option_specs(self) -> tuple[OptionSpec, ...]:
-        """All plugins' option specs, names with the plugin's in front, in registration order."""
+        """Returns all plugins' option specs in registration order. Each name begins with the plugin's."""
         return tuple(spec for specs in self.options().values() for spec in specs)
 
     def decompositions(self) -> dict[OpOverload, Callable[..., Any]]:
-        """Op overload -> decomposition, None where the op stays whole. Errors: DuplicateRegistrationError."""
+        """Returns op overload -> decomposition; None keeps an op whole. Raises DuplicateRegistrationError."""
         check = functools.partial(strict.rules, whole=True)
         return self._rules("litz_register_decompositions", "decomposition", _of_mapping(check), ())
 
     def lowerings(self) -> dict[OpOverload, Callable[..., Any]]:
-        """Op overload -> lowering. Errors: DuplicateRegistrationError."""
+        """Returns op overload -> lowering. Raises DuplicateRegistrationError."""
         # One that raises NotImplementedError leaves its op to a library call.
         return self._rules("litz_register_lowerings", "lowering", _of_mapping(strict.rules), (NotImplementedError,))
 
     def passes(self, options: OptionsView, stage: Stage | None = None) -> tuple[Pass, ...]:
-        """The passes of a stage (all stages if None) in running order, each with its plugin filled in.
+        """Returns the passes of a stage (all stages if None) in running order, each with its plugin filled in.
 
         Errors: PassOrderError; PluginHookError for an `after` or `before` that is no pass.
         """
@@ -204,7 +204,7 @@ class Plugins(Roster):
                 return sort_passes(given)
 
     def templates(self, options: OptionsView) -> tuple[TemplateSpec, ...]:
-        """All kernel templates, each with its plugin filled in. Errors: DuplicateRegistrationError."""
+        """Returns all kernel templates, with their plugins filled in. Raises DuplicateRegistrationError."""
         return self._joined("litz_register_templates", lambda: self._owned_templates(options))
 
     def _owned_templates(self, options: OptionsView) -> tuple[TemplateSpec, ...]:
@@ -226,13 +226,13 @@ class Plugins(Roster):
         return self.snapshots([operation, context.program], deep=False)
 
     def layout_needs(self) -> dict[OpOverload, LayoutNeed | Mapping[str, LayoutNeed]]:
-        """Op overload -> how it takes its tensors. Errors: DuplicateRegistrationError."""
+        """Returns op overload -> how the op takes its tensors. Raises DuplicateRegistrationError."""
         hook, check = "litz_register_layout_needs", _of_mapping(strict.layout_needs)
         merged = self._joined(hook, lambda: self._merge("layout needs of", self._registered(hook, check)))
         return {op: row for op, (_, row) in merged.items()}
 
     def targets(self, options: OptionsView) -> dict[str, TargetSpec]:
-        """Device type -> target, each with its plugin filled in. Errors: DuplicateRegistrationError."""
+        """Returns device type -> target, with its plugin filled in. Raises DuplicateRegistrationError."""
         hook = "litz_register_targets"
 
         def merged() -> dict[str, tuple[str, TargetSpec]]:
@@ -247,11 +247,11 @@ class Plugins(Roster):
         return {type_: owned(plugin, spec) for type_, (plugin, spec) in self._joined(hook, merged).items()}
 
     def commands(self) -> dict[str, Any]:
-        """Name -> click command. Errors: DuplicateRegistrationError; PluginHookError for a name of core's."""
+        """Returns name -> click command. Raises DuplicateRegistrationError; PluginHookError for a name of core's."""
         return {name: command for name, (_, command) in self.commands_by_plugin().items()}
 
     def commands_by_plugin(self) -> dict[str, tuple[str, Any]]:
-        """As `commands`, each with its plugin."""
+        """Returns name -> (plugin, click command). See `commands` for the errors."""
         hook, check = "litz_register_commands", _of_mapping(strict.commands)
         return self._joined(hook, lambda: self._merge("command", self._registered(hook, check)))
 
@@ -260,20 +260,20 @@ class Plugins(Roster):
     def estimate_runtime(
         self, operation: Operation, target: Target, program: Program, options: OptionsView | None = None
     ) -> Estimate | None:
-        """How long an operation of ``program`` runs, from the first plugin that knows; None if nobody does."""
+        """Returns how long an operation runs, by the first plugin that knows; None if no plugin knows."""
         found = self.estimate_runtime_from(operation, target, program, options)
         return None if found is None else found[1]
 
     def estimate_runtime_from(
         self, operation: Operation, target: Target, program: Program, options: OptionsView | None = None
     ) -> tuple[str, Estimate] | None:
-        """As `estimate_runtime`, with the name of the plugin that answered."""
+        """Returns what `estimate_runtime` does, with the name of the plugin that answered."""
         arguments = {"operation": operation, "target": target, "program": program, "options": options}
         return self._first("litz_estimate_runtime", arguments, of_type(Estimate))
 
     def asker(self, options: OptionsView) -> Ask | None:
-        """What asks the plugins other than the built-in ones how long an operation runs; None if no such plugin has
-        the hook."""
+        """Returns what asks the plugins other than the built-in ones how long an operation runs; None if no such plugin
+        has the hook."""
 
         def ask(operation: Operation, target: Target, program: Program) -> tuple[str, Estimate] | None:
             arguments = {"operation": operation, "target": target, "program": program, "options": options}
@@ -284,7 +284,7 @@ class Plugins(Roster):
         return None if all(impl.builtin for impl in impls) else ask
 
     def select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> tuple[str, Choice] | None:
-        """(plugin, choice) of the first plugin with an opinion; None if nobody has one."""
+        """Returns (plugin, choice) of the first plugin with an opinion; None if no plugin has one."""
         given = tuple(choices)
 
         def check(result: Any) -> Choice:
@@ -301,8 +301,8 @@ class Plugins(Roster):
         needs: Callable[[Any, Any], LayoutNeed] = _takes_any,
         target_of: TargetOf = unknown_target,
     ) -> tuple[str, LayoutPlan] | None:
-        """(plugin, plan) of the first plugin with an opinion; None if nobody has one. needs, target_of: as the hook
-        documents."""
+        """Returns (plugin, plan) of the first plugin with an opinion; None if nobody has one. needs, target_of: as the
+        hook documents."""
         arguments = {"graph": graph, "options": options, "needs": needs, "target_of": target_of}
         return self._first("litz_select_layout", arguments, of_type(LayoutPlan))
 
@@ -311,38 +311,38 @@ class Plugins(Roster):
         return bool(self.answering(hook))
 
     def tune(self, tuning: Any, check: Callable[[Any], T] = anything) -> T | None:
-        """The variant of a graph that the first plugin with an opinion chooses; None if nobody has one. check: raises
-        for what is no variant."""
+        """Returns the variant of a graph that the first plugin with an opinion chooses; None if nobody has one. check:
+        raises for what is no variant."""
         found = self._first("litz_tune", {"tuning": tuning}, check)
         return None if found is None else found[1]
 
     # ------------------------------------------------------------------------------------------- hooks: what is cached
 
     def deciders(self) -> tuple[Source, ...]:
-        """The plugins, other than the built-in ones, that may change what a graph becomes, by name."""
+        """Returns the plugins, without the built-in ones, that may change what a graph becomes, by name."""
         names = {name for hook in DECIDING for name in self.answering(hook)}
         found = (self._sources[name] for name in sorted(names))
         return tuple(source for source in found if source.status != "builtin")
 
     def cache_fingerprints(self, options: OptionsView) -> dict[str, str | Uncacheable]:
-        """What plugins say that their results hang on, by name; those that have the hook and say nothing, with ''."""
+        """Returns plugin -> what its results depend on, '' if it says nothing, for plugins with the hook."""
         found: dict[str, str | Uncacheable] = dict.fromkeys(sorted(self.answering("litz_cache_fingerprint")), "")
         return found | dict(self._each("litz_cache_fingerprint", {"options": options}, _fingerprint))
 
     # ------------------------------------------------------------------------------------------------ hooks: observers
 
     def compile_started(self, graph: Graph, options: OptionsView) -> None:
-        """Tell every plugin that a graph is about to be compiled."""
+        """Tells every plugin that a graph is about to be compiled."""
         self._each("litz_compile_started", {"graph": graph, "options": options}, anything)
 
     def pass_finished(self, pass_: Pass, before: Noun, after: Noun, seconds: float) -> None:
-        """Tell every plugin that a pass has run, in ``seconds``."""
+        """Tells every plugin that a pass has run, in ``seconds``."""
         arguments = {"pass_": pass_, "before": before, "after": after, "seconds": seconds}
         self._each("litz_pass_finished", arguments, anything)
         self._told_of = after
 
     def compile_finished(self, report: Report) -> None:
-        """Tell every plugin that a graph is compiled."""
+        """Tells every plugin that a graph is compiled, and forgets the snapshots."""
         self._each("litz_compile_finished", {"report": report}, anything)
         self._snapshots.clear()
         self._stale.clear()
@@ -366,7 +366,7 @@ class Plugins(Roster):
         gate: Gate | None = None,
         watch: Callable[[Pass, Noun, Noun, float], None] = lambda pass_, before, after, seconds: None,
     ) -> Noun:
-        """Run a stage's passes over ``noun`` and return what the last one returns.
+        """Runs a stage's passes over ``noun`` and returns what the last one returns.
 
         note: takes the decisions that passes record. verify: called with each result that is another noun; what it
         raises is blamed on that pass. verify_builtin: the built-in passes' results too. accept: called with a plugin's
@@ -413,15 +413,15 @@ class Plugins(Roster):
         return noun
 
     def sources(self) -> tuple[Source, ...]:
-        """Every plugin with where it comes from, blocked and failed ones included."""
+        """Returns the sources of all plugins, blocked and failed ones included."""
         return tuple(self._sources.values())
 
     def names(self) -> tuple[str, ...]:
-        """Names of the plugins that are in use, in registration order."""
+        """Returns the names of the plugins that are in use, in registration order."""
         return tuple(n for n in self._rank_order() if self._sources[n].status in ("builtin", "external"))
 
     def listing(self, options: OptionsView | None = None) -> list[PluginInfo]:
-        """One row per plugin, blocked and failed ones included. ``options``: to list passes too (they depend on it)."""
+        """Returns a row per plugin, blocked and failed ones included. ``options``: to list passes too."""
         specs = self.options()
         passes, faults = ({}, {}) if options is None else self._passes_by_plugin(options)
         rows = []
@@ -464,8 +464,8 @@ class Plugins(Roster):
         return passes, faults
 
     def missing(self) -> dict[str, str]:
-        """The plugins that are installed, and left out or failed, with what to do about each: for who names an option
-        of one."""
+        """Returns the plugins that are installed, and left out or failed, with what to do about each: for who names an
+        option of one."""
         found = {}
         for source in self._sources.values():
             if source.error is not None:
@@ -478,7 +478,7 @@ class Plugins(Roster):
         return found
 
     def errors(self) -> list[PluginError]:
-        """Why plugins failed, for those that did (only with ``on_plugin_error="disable"``)."""
+        """Returns the errors of the plugins that failed, which exist only with ``on_plugin_error="disable"``."""
         return [s.error for s in self._sources.values() if s.error is not None]
 
 

@@ -37,7 +37,7 @@ def how_to_install(plugin: str) -> str:
 
 
 def own_dists(known: Collection[str]) -> list[Missing]:
-    """Litz's own dists that are not installed. known: the names of the plugins that there are."""
+    """Returns litz's own dists that are not installed. known: the names of the plugins that are there."""
     return [
         Missing(plugin, dist, f"not installed; it {does}", f"pip install {dist}", wanted=False)
         for plugin, (dist, does) in OWN_DISTS.items()
@@ -46,7 +46,7 @@ def own_dists(known: Collection[str]) -> list[Missing]:
 
 
 def projects(folder: Path, known: Collection[str]) -> list[Missing]:
-    """Plugin projects that were never installed: in this folder, in a folder in it, or in one above it."""
+    """Returns plugin projects that are not installed, in this folder, in one inside, or in one above."""
     found: dict[str, Missing] = {}
     for file in _project_files(folder):
         try:
@@ -73,8 +73,8 @@ def _project_files(folder: Path) -> Iterator[Path]:
 
 
 def variables(given: Iterable[str], options: Iterable[str], known: Collection[str]) -> list[Missing]:
-    """Variables that are set for options of litz's own plugins, which are not installed. given: the names of all that
-    are set. options: the names of the options that there are."""
+    """Returns the variables that are set for options of litz's own plugins, which are not installed. given: the names
+    of all that are set. options: the names of the options that there are."""
     read = {*CORE_VARIABLES, *map(variable, options)}
     found = []
     for name in sorted(set(given) - read):

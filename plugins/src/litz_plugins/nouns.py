@@ -29,4 +29,4 @@ class OptionsView(Protocol):
         """The value of an option; KeyError when there is none of that name."""
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of an option, or ``default`` when there is none of that name."""
+        """Returns the value of an option, or ``default`` when no option has the name."""

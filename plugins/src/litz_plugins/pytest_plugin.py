@@ -33,19 +33,19 @@ from litz_plugins import testing
 
 @pytest.fixture
 def check_litz_plugin() -> Callable[..., testing.PluginCheck]:
-    """`litz_plugins.testing.check_plugin`."""
+    """Returns `litz_plugins.testing.check_plugin`."""
     return testing.check_plugin
 
 
 @pytest.fixture
 def litz_harness() -> Callable[..., testing.PluginHarness]:
-    """`litz_plugins.testing.make_test_plugins`."""
+    """Returns `litz_plugins.testing.make_test_plugins`."""
     return testing.make_test_plugins
 
 
 @pytest.fixture(scope="session")
 def litz_test_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The run's own cache of kernels and graphs, unless LITZ_CACHE_DIR names one."""
+    """Sets a cache of kernels and graphs for this run alone, unless LITZ_CACHE_DIR names one."""
     with pytest.MonkeyPatch.context() as patch:
         if not os.environ.get("LITZ_CACHE_DIR"):
             patch.setenv("LITZ_CACHE_DIR", str(tmp_path_factory.mktemp("litz-cache")))
@@ -54,5 +54,5 @@ def litz_test_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def check_litz_conformance(litz_test_cache: None) -> Callable[..., Any]:
-    """`litz_plugins.testing.check_conformance`."""
+    """Returns `litz_plugins.testing.check_conformance`."""
     return testing.check_conformance

@@ -16,32 +16,32 @@ _entries: dict[tuple[str, str, str], PluginError] = {}
 
 
 def add(obj: Any, error: PluginError) -> None:
-    """A plugin, the module or object with its hooks, has failed."""
+    """Notes that a plugin has failed, unless that is noted. obj: the module or object with its hooks."""
     if reason(obj) is None:
         _objects.append((obj, error))
 
 
 def reason(obj: Any) -> PluginError | None:
-    """Why a plugin is left out; None if it is not."""
+    """Returns why a plugin is left out; None if it is not."""
     return next((error for known, error in _objects if known is obj), None)
 
 
 def add_entry(dist: str, version: str, value: str, error: PluginError) -> None:
-    """An entry point could not be imported."""
+    """Notes that an entry point could not be imported."""
     _entries[dist, version, value] = error
 
 
 def entry_reason(dist: str, version: str, value: str) -> PluginError | None:
-    """Why an entry point is not imported; None if it is."""
+    """Returns why an entry point is not imported; None if it is."""
     return _entries.get((dist, version, value))
 
 
 def size() -> int:
-    """How many plugins have failed."""
+    """Returns how many plugins have failed."""
     return len(_objects)
 
 
 def forget() -> None:
-    """Try all plugins again: for tests."""
+    """Forgets all failures, so that plugins are tried again: for tests."""
     _objects.clear()
     _entries.clear()

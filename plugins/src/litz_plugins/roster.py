@@ -202,7 +202,7 @@ class Roster:
         return builtin + [s.name for s in self._sources.values() if s.status != "builtin"]
 
     def answering(self, hook: str) -> frozenset[str]:
-        """The plugins that have a hook, none of them asked."""
+        """Returns the names of the plugins that have a hook, and calls none."""
         return frozenset(impl.plugin for impl in self._implementations(hook))
 
     def _each(
@@ -322,7 +322,7 @@ class Roster:
         return taken
 
     def snapshots(self, nouns: Iterable[Noun], *, deep: bool) -> list[Snapshot]:
-        """What nouns are before a plugin is handed them; None among them has no snapshot."""
+        """Returns snapshots of nouns that a plugin is about to be handed. A noun that is None has none."""
         return [self._snapshot(noun, deep) for noun in nouns if noun is not None]
 
     def _snapshot(self, noun: Noun, deep: bool) -> Snapshot:
@@ -350,9 +350,9 @@ class Roster:
     def blaming(
         self, plugin: str, what: str, *, nouns: Sequence[Noun] = (), seconds: float | None = None, node: str = ""
     ) -> contextlib.AbstractContextManager[Any]:
-        """A context in which a plugin's function is called, and what it returned is checked: a failure inside is that
-        plugin's. PluginHookError, or `litz_plugins.blame.LeftOut` where the plugin is left out instead. Nothing for a
-        built-in plugin. what, node, seconds: as of `litz_plugins.blame.Call`."""
+        """Returns a context in which a plugin's function is called, and what it returned is checked: a failure inside
+        is that plugin's. PluginHookError, or `litz_plugins.blame.LeftOut` where the plugin is left out instead. Nothing
+        for a built-in plugin. what, node, seconds: as of `litz_plugins.blame.Call`."""
         if self.is_builtin(plugin):
             return contextlib.nullcontext()
         return Call(self, plugin, what, self.snapshots(nouns, deep=True), seconds=seconds, node=node)
@@ -366,11 +366,11 @@ class Roster:
         check: Callable[[Any], Any] | None = None,
         handed: Callable[..., Sequence[Snapshot]] | None = None,
     ) -> Callable[..., Any]:
-        """A function of a plugin's that is called later; that of a built-in plugin as it is. See `Blamed`."""
+        """Returns a plugin's function as `Blamed`, to be called later; a built-in plugin's function as it is."""
         return function if self.is_builtin(plugin) else Blamed(self, plugin, what, function, passes, check, handed)
 
     def failed(self, plugin: str, what: str, cause: BaseException, node: str = "") -> None:
-        """A plugin has failed. Raise an error that names it, or leave it out and return."""
+        """Raises an error that names the plugin that failed, or leaves the plugin out and returns."""
         source = self._sources[plugin]
         if source.status == "builtin" and isinstance(cause, LitzError):
             raise cause  # core's own errors already say what happened
@@ -384,39 +384,39 @@ class Roster:
             self._drop(plugin, error)
 
     def slow(self, plugin: str, what: str) -> None:
-        """A call of a plugin takes more than a second: named while it runs, in the log and to who shows progress."""
+        """Names a call of more than a second, while it runs, in the log and to whoever shows progress."""
         self.slow_call = f"plugin {plugin}: {what}"
         level = logging.INFO if what in MEASURING else logging.WARNING
         LOGGER.log(level, "plugin %r (%s) has been in %s for %g s", plugin, self.source_of(plugin).origin, what, SLOW)
 
     def slow_ended(self, plugin: str, what: str, seconds: float) -> None:
-        """Such a call has ended."""
+        """Notes in the log that a slow call has ended, after `seconds`."""
         self.slow_call = ""
         LOGGER.info("plugin %r was in %s for %.1f s", plugin, what, seconds)
 
     def error_of(self, plugin: str) -> PluginError:
-        """Why a plugin was left out. Errors: KeyError for a plugin that was not."""
+        """Returns why a plugin was left out. Raises KeyError for a plugin that was not."""
         error = self._sources[plugin].error
         if error is None:
             raise KeyError(plugin)
         return error
 
     def source_of(self, plugin: str) -> Source:
-        """Where a plugin comes from. Errors: KeyError for a name that no plugin has."""
+        """Returns where a plugin comes from. Raises KeyError for a name that no plugin has."""
         return self._sources[plugin]
 
     @property
     def goes_on(self) -> bool:
-        """Are plugins that fail left out, in place of an error?"""
+        """Returns whether plugins that fail are left out, in place of an error."""
         return self._on_error == "disable"
 
     def is_builtin(self, plugin: str) -> bool:
-        """Is a plugin core's own? So is whoever decides under a name that no plugin has ("core")."""
+        """Returns whether a plugin is core's own. So is whoever decides under a name that no plugin has ("core")."""
         source = self._sources.get(plugin)
         return source is None or source.status == "builtin"
 
     def leave_out_failed(self) -> None:
-        """Leave out the plugins that have failed elsewhere in this process meanwhile."""
+        """Leaves out the plugins that have failed elsewhere in this process meanwhile."""
         if self._on_error == "disable" and quarantine.size():
             for source in list(self._sources.values()):
                 error = quarantine.reason(source.obj) if source.status == "external" else None

@@ -35,7 +35,7 @@ class ScaffoldError(LitzError):
 
 
 def kinds() -> dict[str, str]:
-    """The kinds of projects, sorted, each with what its example does."""
+    """Returns the kinds of projects, sorted, each with what its example does."""
     return {folder.name: _description(folder) for folder in sorted(PROJECTS.iterdir()) if folder.is_dir()}
 
 
@@ -45,7 +45,7 @@ def _description(folder: Path) -> str:
 
 
 def scaffold(path: str | Path, name: str, kind: str = DEFAULT_KIND) -> list[Path]:
-    """Write the plugin ``name`` as a new project in the folder ``path``, which must be empty or absent.
+    """Writes the plugin ``name`` as a new project in the folder ``path``, which must be empty or absent.
 
     name: lower-case letters, digits and underscores (hyphens count as underscores). The distribution is litz-NAME, the
     package litz_NAME. kind: one of `kinds()`. Returns the files written, sorted. Errors: ScaffoldError.
@@ -72,12 +72,12 @@ def scaffold(path: str | Path, name: str, kind: str = DEFAULT_KIND) -> list[Path
 
 
 def plugin_name(name: str) -> str:
-    """The name of the plugin that a user means by "my-cost", "litz-my-cost" or "my_cost": the last of these."""
+    """Returns the plugin's name "my_cost" for what a user writes: "my-cost", "litz-my-cost" or "my_cost"."""
     return name.replace("-", "_").removeprefix("litz_")
 
 
 def project_files(kind: str, name: str) -> dict[str, str]:
-    """The text of each file of a new project, by its path in the project."""
+    """Returns the text of each file of a new project, by its path in the project."""
     example = f"my_{kind.replace('-', '_')}"
     words = {example: name, example.replace("_", "-"): name.replace("_", "-"), example.upper(): name.upper()}
 
@@ -95,14 +95,14 @@ def project_files(kind: str, name: str) -> dict[str, str]:
 
 
 def own_files(folder: Path) -> Iterator[Path]:
-    """The files of a project in ``folder``, without what an installation or a test run has left there."""
+    """Yields the files of a project in ``folder``, without what an installation or a test run has left there."""
     for file in sorted(folder.rglob("*")):
         if file.is_file() and not any(_MADE.fullmatch(part) for part in file.relative_to(folder).parts):
             yield file
 
 
 def check_name(name: str) -> None:
-    """ScaffoldError unless a new plugin can have the name: core has nothing of that name, nor is anything installed."""
+    """Raises ScaffoldError unless a new plugin can have the name. Names of core's and of installed things are taken."""
     if not _NAME.fullmatch(name) or keyword.iskeyword(name) or len(name) > _LONGEST:
         raise ScaffoldError(
             f"{name!r} cannot be a plugin's name",

@@ -27,7 +27,7 @@ class WrongName(ValueError):
 
 
 def variable(option: str) -> str:
-    """The environment variable of an option, by its full name: "autotune.seconds" is LITZ_AUTOTUNE_SECONDS."""
+    """Returns the environment variable of an option by its full name: LITZ_AUTOTUNE_SECONDS for "autotune.seconds"."""
     return "LITZ_" + "".join(c if c.isalnum() else "_" for c in option).upper()
 
 
@@ -35,7 +35,7 @@ def variable(option: str) -> str:
 
 
 def check_op(key: Any) -> None:
-    """Is a key an op as graphs call it: an overload, or a higher-order op? WrongName if not."""
+    """Raises WrongName unless a key is an op as graphs call it: an overload, or a higher-order op."""
     if type(key).__name__ == "OpOverload":  # core's table has hundreds
         return
     kinds = {cls.__name__ for cls in type(key).__mro__}
@@ -49,7 +49,7 @@ def check_op(key: Any) -> None:
 
 
 def rules(result: Mapping[Any, Any], *, whole: bool = False) -> Mapping[Any, Any]:
-    """Op -> function. whole: None may stand for a function."""
+    """Returns a mapping of ops to functions after a check. whole: None may stand for a function."""
     for op, rule in result.items():
         check_op(op)
         if not callable(rule) and not (whole and rule is None):
@@ -58,7 +58,7 @@ def rules(result: Mapping[Any, Any], *, whole: bool = False) -> Mapping[Any, Any
 
 
 def layout_needs(result: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Op -> a word for all its tensors, or the name of an argument -> a word."""
+    """Returns, after a check, op -> a word for all its tensors, or op -> (name of an argument -> a word)."""
     for op, row in result.items():
         check_op(op)
         schema = getattr(op, "_schema", None)
@@ -75,7 +75,7 @@ def layout_needs(result: Mapping[Any, Any]) -> Mapping[Any, Any]:
 
 
 def templates(specs: Sequence[TemplateSpec]) -> None:
-    """Is each kind one that lowering makes?"""
+    """Raises WrongName unless lowering makes contractions of each kind."""
     for spec in specs:
         for kind in spec.kinds:
             if kind not in TEMPLATE_KINDS:
@@ -103,7 +103,7 @@ def pass_order(own: Sequence[Pass], others: Iterable[Pass] = ()) -> None:
 
 
 def commands(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Is each name free, and what it stands for a command?"""
+    """Returns the commands. Raises WrongName for a name of core's, TypeError for what is no command."""
     for name, command in result.items():
         if name in CORE_COMMANDS:
             raise WrongName(f"the command {name!r} is core's, which no plugin replaces; choose another name")
@@ -113,8 +113,8 @@ def commands(result: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def options(specs: Iterable[OptionSpec], taken: Mapping[str, str]) -> dict[str, str]:
-    """The environment variable of each option -> the option. taken: those of core and of other plugins, with what each
-    is of. WrongName where two options would share a variable."""
+    """Returns the environment variable of each option -> the option. taken: those of core and of other plugins, with
+    what each is of. WrongName where two options would share a variable."""
     found: dict[str, str] = {}
     for spec in specs:
         name = variable(spec.name)
@@ -126,7 +126,7 @@ def options(specs: Iterable[OptionSpec], taken: Mapping[str, str]) -> dict[str, 
 
 
 def names_to_leave_out(names: Collection[str], known: Collection[str]) -> None:
-    """Is there a plugin of each name? WrongName if not."""
+    """Raises WrongName unless there is a plugin of each name."""
     for name in sorted(set(names) - set(known)):
         raise WrongName(f"there is no plugin {name!r} to leave out", name, sorted(known))
 
@@ -135,7 +135,7 @@ def names_to_leave_out(names: Collection[str], known: Collection[str]) -> None:
 
 
 def of_type(kind: type[T]) -> Callable[[Any], T]:
-    """A check that a result is of a class."""
+    """Returns a function that raises TypeError unless a result is of a class."""
 
     def check(result: Any) -> T:
         if not isinstance(result, kind):
@@ -146,7 +146,7 @@ def of_type(kind: type[T]) -> Callable[[Any], T]:
 
 
 def sequence_of(kind: type[T]) -> Callable[[Any], tuple[T, ...]]:
-    """A check that a result is a sequence of records of a class; gives a tuple."""
+    """Returns a function that gives a sequence of records of a class as a tuple, and raises TypeError for others."""
 
     def check(result: Any) -> tuple[T, ...]:
         items = (result,) if isinstance(result, (str, bytes, kind)) else tuple(result)
@@ -159,12 +159,12 @@ def sequence_of(kind: type[T]) -> Callable[[Any], tuple[T, ...]]:
 
 
 def mapping(result: Any) -> Mapping[Any, Any]:
-    """A check that a result is a mapping."""
+    """Returns a mapping as it is. Raises TypeError for anything else."""
     if not isinstance(result, Mapping):
         raise TypeError(f"returned {type(result).__name__}; a mapping is expected")
     return result
 
 
 def anything(result: Any) -> Any:
-    """A check that lets all pass."""
+    """Returns any result as it is."""
     return result

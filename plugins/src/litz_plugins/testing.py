@@ -82,22 +82,22 @@ class PluginHarness:
 
     @property
     def passes(self) -> tuple[Pass, ...]:
-        """Every pass, in running order."""
+        """Returns every pass, in running order."""
         return self.plugins.passes(self.options)
 
     def run_passes(self, stage: Stage, noun: Noun) -> Noun:
-        """What the stage's passes make of ``noun`` (anything that they accept)."""
+        """Returns what the stage's passes make of ``noun``, which is anything that they accept."""
         return self.plugins.run_passes(stage, noun, self.options, note=self.decisions.append)
 
     def estimate(self, operation: Operation, target: Target | str = "cpu", program: Program = None) -> Estimate | None:
-        """What the plugins say of an operation on a target, or on a type of device."""
+        """Returns what the plugins say of an operation on a target, or on a type of device."""
         target = Target(target) if isinstance(target, str) else target
         return self.plugins.estimate_runtime(operation, target, program)
 
 
 @dataclass(frozen=True)
 class PluginCheck:
-    """What `check_plugin` found in a well-formed plugin: names."""
+    """The names of what `check_plugin` found in a well-formed plugin."""
 
     hooks: tuple[str, ...]
     options: tuple[str, ...]
@@ -114,7 +114,7 @@ def make_test_plugins(
     options: Mapping[str, Any] | None = None,
     **more_options: Any,
 ) -> PluginHarness:
-    """Load one plugin, and nothing that happens to be installed.
+    """Loads one plugin, and nothing that happens to be installed.
 
     plugin: the module or object with the hooks. name: as the entry point would name it; by default the module's last
     name. builtins: (name, object) of what should stand in for core. options: values by name ("my_plugin.level", or a
@@ -134,7 +134,7 @@ def make_test_plugins(
 
 
 def check_plugin(plugin: object, *, name: str = "", options: Mapping[str, Any] | None = None) -> PluginCheck:
-    """Load a plugin, ask each of its registering hooks, and check what they return.
+    """Loads a plugin, asks each of its registering hooks, and checks what they return.
 
     options: values that make the plugin offer all it has, if the defaults do not. Errors: PluginCheckError with the
     first fault of each hook; the errors of `make_plugins` and of options, when it gets no further than that.
@@ -190,8 +190,8 @@ def _check_callable(what: str, function: Any, arguments: tuple[str, ...], attrib
 
 
 def check_conformance(plugin: object, **how: Any) -> Any:
-    """Run all that a plugin registers against eager, judged by float64: each lowering and decomposition on samples made
-    from the op's schema, each pass on small programs, each choice that a template offers taken.
+    """Runs all that a plugin registers against eager, judged by float64: each lowering and decomposition on samples
+    made from the op's schema, each pass on small programs, each choice that a template offers taken.
 
     Returns a `litz_testing.plugin_kit.Conformance`, which prints. how: as `litz_testing.plugin_kit.check_conformance`
     documents them (name, options, samples, examples, ops, builds, may_be_untried). Errors: ConformanceError with all
@@ -207,7 +207,7 @@ def check_conformance(plugin: object, **how: Any) -> Any:
 
 
 def name_of(plugin: object) -> str:
-    """The name that a plugin goes by in tests where none is given: its module's or class's, in lower case."""
+    """Returns the name of a plugin in tests that give none: its module's or class's, in lower case."""
     name = getattr(plugin, "__name__", None) or type(plugin).__name__
     return str(name).rpartition(".")[2].removeprefix("litz_").lower()
 

@@ -14,18 +14,18 @@ from typing import Any, Protocol
 
 
 class Snapshot(Protocol):
-    """What a noun was."""
+    """Remembers what a noun was."""
 
     def change(self) -> str:
-        """What of the noun is not as it was, in words; '' if all is."""
+        """Returns what of the noun is not as it was, in words; '' if nothing changed."""
 
     def restore(self) -> None:
-        """Put back what was changed."""
+        """Puts back what was changed."""
 
 
 def take(noun: Any, *, deep: bool) -> Snapshot:
-    """A snapshot of a noun. deep: of the records in its fields, too (operations, buffers, steps), and of what is in
-    mappings; else of the fields alone, and how many entries a mapping has.
+    """Returns a snapshot of a noun. deep: of the records in its fields, too (operations, buffers, steps), and of what
+    is in mappings; else of the fields alone, and how many entries a mapping has.
 
     A noun of a class with a method ``snapshot()`` says itself what it was.
     """
@@ -75,7 +75,7 @@ class FieldsSnapshot:
 
 
 class RecordSnapshot:
-    """Of a record: its fields and those of the records in its fields by identity, and the content of dicts."""
+    """Remembers a record: the identity of its fields and of its records' fields, and the content of dicts."""
 
     __slots__ = ("_contents", "_groups", "_mappings", "_orders", "_owners")
 

@@ -22,8 +22,8 @@ EXAMPLES = "65536, 64KiB, 1.5GiB or 16MB"
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as "65536", "64KiB", "1.5 GiB" or "16MB"; letters may be of either case. A fraction of a
-    byte is dropped. Errors: ValueError, whose message has examples."""
+    """Returns the bytes of a size such as "65536", "64KiB", "1.5 GiB" or "16MB"; letters may be of either case. A
+    fraction of a byte is dropped. Errors: ValueError, whose message has examples."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
     if found is None or found[2] not in FACTORS:
         raise ValueError(f"{text!r} is no size such as {EXAMPLES}")

@@ -77,7 +77,7 @@ class Registry(pluggy.PluginManager):
     its place."""
 
     def admit(self, obj: object, name: str) -> None:
-        """Register a plugin that `check_hooks` has let through, whatever other plugin it is equal to."""
+        """Registers a plugin that `check_hooks` has let through, whatever other plugin it is equal to."""
         self.register(_Held(obj, [each for each in dir(obj) if self._is_hook(obj, each)]), name=name)
 
     def _is_hook(self, obj: object, attribute: str) -> bool:

@@ -19,19 +19,19 @@ API_DIST = "litz-plugins"
 
 
 def minor(version: str) -> tuple[int, int]:
-    """(major, minor) of a version, to compare and to count by. Errors: ValueError for what is no version."""
+    """Returns (major, minor) of a version, to compare and to count by. Raises ValueError for what is no version."""
     major, _, rest = version.partition(".")
     return int(major), int(rest.partition(".")[0] or 0)
 
 
 def unmet(dist: Distribution | None, version: str) -> str:
-    """What a plugin's dist asks of litz-plugins and ``version`` is not, such as ">=1.4"; '' where all is well."""
+    """Returns what a plugin's dist asks of litz-plugins and ``version`` is not, such as ">=1.4"; '' if all is well."""
     return "" if dist is None else unmet_of(dist.requires or (), version)
 
 
 def unmet_of(requirements: Iterable[str], version: str) -> str:
-    """As `unmet`, of the requirements as metadata has them ("litz-plugins>=1.4; python_version > '3'"). A requirement
-    that cannot be read asks for nothing: pip has the last word on those."""
+    """Does what `unmet` does, of the requirements as metadata has them ("litz-plugins>=1.4; python_version > '3'"). A
+    requirement that cannot be read asks for nothing: pip has the last word on those."""
     asking = [text for text in requirements if API_DIST in text.replace("_", "-").lower()]
     if not asking:
         return ""

@@ -44,7 +44,7 @@ class Vetoes:
     keys: frozenset[str] = frozenset()
 
     def forbid(self, graph: str, maker: str, subject: str = "") -> bool:
-        """Is the decision of `maker` about `subject` in `graph` vetoed? '' as subject: of the maker as a whole."""
+        """Returns whether a decision of `maker` in `graph` is vetoed. subject: '' for the maker as a whole."""
         if not self.keys:
             return False
         exact = {ALL, maker, key_of(graph, maker)}
@@ -142,18 +142,18 @@ class Gate:
     weighed: dict[str, Weighed] = field(default_factory=dict)
 
     def forbids(self, maker: str, subject: str = "") -> bool:
-        """Is the decision vetoed? A decision that is not vetoed need not be taken."""
+        """Returns whether the decision is vetoed. A decision that is not vetoed need not be taken."""
         forbidden = self.vetoes.forbid(self.graph, maker, subject)
         if forbidden:
             self.left_out[key_of(self.graph, maker, subject)] = None
         return forbidden
 
     def refuses(self, maker: str, subject: str = "") -> bool:
-        """Is the decision vetoed, or NO its preferred way? For passes that have to know before they can weigh it."""
+        """Returns whether the decision is vetoed or NO is its way, for passes that must know before they can weigh."""
         return self.forbids(maker, subject) or self.preferences.way(key_of(self.graph, maker, subject)) == NO
 
     def take(self, maker: str, subject: str = "") -> bool:
-        """May the decision be taken? The caller is about to take it if so, and the gate remembers that."""
+        """Returns whether the caller may take a decision, and remembers the decision as taken if so."""
         if self.forbids(maker, subject):
             return False
         self.taken[key_of(self.graph, maker, subject)] = None

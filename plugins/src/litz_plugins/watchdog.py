@@ -34,11 +34,11 @@ class Running:
         self.told = self.said = False
 
     def say(self) -> None:
-        """The call takes more than a second. Called once, from another thread."""
+        """Says that the call takes more than a second. Another thread calls this, once."""
 
 
 class Watchdog:
-    """The calls that run, of all threads."""
+    """Watches the calls that run in all threads."""
 
     def __init__(self) -> None:
         self._forget()
@@ -53,7 +53,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def begin(self, running: Running) -> None:
-        """A call begins in this thread."""
+        """Notes that a call begins in this thread, and wakes the thread that watches."""
         running.thread = threading.get_ident()
         running.begun = begun = time.perf_counter()
         if running.seconds:
@@ -65,7 +65,7 @@ class Watchdog:
             self._wake.set()
 
     def again(self, running: Running, now: float) -> None:
-        """A call has ended in time, and the next begins in its place. TookTooLong where it had not."""
+        """Notes that a call has ended and the next begins in its place. Raises TookTooLong if it was told to end."""
         with self._lock:  # from here on nobody ends the call that was
             if running.told:
                 raise TookTooLong
@@ -74,7 +74,7 @@ class Watchdog:
                 running.ends = now + running.seconds
 
     def end(self, running: Running) -> bool:
-        """The call has ended, or was ended. Was it told to?"""
+        """Notes that a call has ended. Returns whether the call was told to end."""
         with self._lock:  # `told` and the exception go together
             self._running.discard(running)
             if running.told:

@@ -33,7 +33,7 @@ class Contested:
     count: int = 1
 
     def took(self, name: str) -> bool:
-        """Is this measurement of what was chosen? The library's is, alone and with what stands around it."""
+        """Returns whether a measurement is of what was chosen. The library's are alone and with its surroundings."""
         return name == self.chosen or (self.chosen == LIBRARY and name.startswith(LIBRARY))
 
     @property
@@ -64,7 +64,7 @@ class Contested:
 
 
 def render_text(contested: Sequence[Contested]) -> str:
-    """A table for each decision."""
+    """Returns a table for each decision, as text."""
     return "\n\n".join(one.text for one in contested) + "\n"
 
 

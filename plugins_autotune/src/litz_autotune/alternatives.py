@@ -47,9 +47,9 @@ class Alternative:
 
     @property
     def promise(self) -> float:
-        """µs that trying it may be expected to save: the mean of what it saves, if the other way's time is distributed
-        log-normally around its estimate, and what saves nothing counts as 0 (Black and Scholes, "The Pricing of Options
-        and Corporate Liabilities", 1973: a put)."""
+        """Returns the µs that trying it may be expected to save: the mean of what it saves, if the other way's time is
+        distributed log-normally around its estimate, and what saves nothing counts as 0 (Black and Scholes, "The
+        Pricing of Options and Corporate Liabilities", 1973: a put)."""
         if self.now_us <= 0 or self.other_us <= 0:
             return 0.0
         ahead = log(self.now_us / self.other_us) / ERROR
@@ -58,7 +58,7 @@ class Alternative:
 
 
 def rank(weighed: Mapping[str, Weighed], total_us: float, settled: Collection[str] = ()) -> list[Alternative]:
-    """The alternatives that are worth a try, the most promising first.
+    """Returns the alternatives that are worth a try, the most promising first.
 
     weighed: by key without the graph. total_us: what the graph takes, by the estimates. settled: keys to leave alone.
     """

@@ -23,7 +23,7 @@ LEAST_SECONDS = 0.5
 
 @dataclass
 class Budget:
-    """seconds: for all measuring of one graph, compiling candidates too. spent: so far."""
+    """The time for measuring one graph, compiling candidates too. seconds: in all. spent: so far."""
 
     seconds: float = float("inf")
     spent: float = 0.0
@@ -34,14 +34,14 @@ class Budget:
         return max(0.0, self.seconds - self.spent)
 
     def share(self, context: ChoiceContext) -> float:
-        """Seconds for the contraction that is to be decided, of those that are left."""
+        """Returns the seconds for the contraction to decide: its part of those left, `LEAST_SECONDS` at least."""
         own, longer = weights(context)
         part = own / (own + longer) if own + longer else 1.0
         return min(self.left, max(LEAST_SECONDS, part * self.left))
 
     @contextmanager
     def deadline(self, context: ChoiceContext) -> Iterator[float]:
-        """Until when the contraction may be measured, on `time.monotonic`'s clock. What the `with` takes is spent."""
+        """Yields the time on `time.monotonic`'s clock until which to measure. What the `with` takes is spent."""
         begun = monotonic()
         try:
             yield begun + self.share(context)
@@ -50,8 +50,8 @@ class Budget:
 
 
 def weights(context: ChoiceContext) -> tuple[float, float]:
-    """What this contraction and its equals are expected to take, in µs, and what those that take longer do that are
-    still to be decided, each with its equals: these are measured once."""
+    """Returns what this contraction and its equals are expected to take, in µs, and what those that take longer do that
+    are still to be decided, each with its equals: these are measured once."""
     program: Program = context.program
     times: dict[object, float] = {}
     for operation in program.operations[program.positions[context.operation.name] :]:

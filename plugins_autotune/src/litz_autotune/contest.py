@@ -66,7 +66,7 @@ class Contest:
 
 
 def make_contest(context: ChoiceContext, offers: Sequence[Choice]) -> Contest:
-    """What to measure for a contraction. ValueError for an offer that does not fit the program."""
+    """Returns what to measure for a contraction. Raises ValueError for an offer that does not fit the program."""
     program, template = context.program, context.operation
     groups: dict[tuple[str, ...], list[Choice]] = {}
     for choice in offers:
@@ -128,14 +128,14 @@ def _identity(choice: Choice) -> str:
 
 @cache
 def makers() -> str:
-    """The code that makes kernels of recipes, as a digest: the templates, and what writes and fuses."""
+    """Returns a digest of the code that makes kernels of recipes: the templates, and what writes and fuses."""
     folders = [Path(str(package.__file__)).parent for package in (contractions, codegen, ir, schedule)]
     return digest(*(path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.py"))))
 
 
 @cache
 def environment() -> tuple[str, ...]:
-    """Versions of what compiles, launches and computes."""
+    """Returns the versions of torch, Triton, the CUDA driver and cuDNN, as texts."""
     try:
         triton = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:

@@ -34,14 +34,15 @@ class Rival:
 
 @dataclass(frozen=True)
 class Verdict:
-    """name: of the winner, None for the library."""
+    """A contest's winner, None for the library, and the reason."""
 
     name: str | None
     reason: str
 
 
 def decide(rivals: Sequence[Rival], measured: Mapping[str, Measurement], library_allowed: bool = True) -> Verdict:
-    """The rival that gains most, if it gains more than noise. Where the library may not run, the fastest valid one.
+    """Returns the rival that gains most, if it gains more than noise. Where the library may not run, the fastest valid
+    one.
 
     A verdict of None with `library_allowed=False` means that nothing can run.
     """

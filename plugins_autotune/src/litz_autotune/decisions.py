@@ -37,7 +37,7 @@ KEPT = "as measured by an earlier process"
 
 
 def tune_decisions(tuning: Tuning, plugin: Autotune) -> Variant | None:
-    """The variant that runs; None for what the estimates say."""
+    """Returns the variant to run; None if the estimates decide."""
     options = tuning.options
     measures = bool(options["max_autotune"])
     if not options["autotune.decisions"] or not (measures or options["autotune.search_cache"]):

@@ -32,7 +32,7 @@ class Different(Exception):
 
 @dataclass(frozen=True)
 class Duel:
-    """seconds: for all runs together. index: of the device, in the process that runs it."""
+    """A timing of two schedules by turns. seconds: for all runs. index: of the device, in the process that runs it."""
 
     first: Schedule
     second: Schedule
@@ -43,7 +43,7 @@ class Duel:
     index: int | None = None
 
     def run(self, state: dict[str, Any]) -> tuple[list[float], list[float]]:
-        """µs of each run of the first and of the second. Raises Different, and what building or running does."""
+        """Returns µs of each run of the first and the second. Raises Different, and what building or running does."""
         device = self._device()
         schedules = [moved(schedule, device) for schedule in (self.first, self.second)]
         state.clear()  # what was kept for other measurements

@@ -25,8 +25,8 @@ AHEAD = 10
 def judge(
     first: Sequence[float], second: Sequence[float], device: str, handicap: float = 0.0, whole: bool = False
 ) -> Tried:
-    """Is the second faster beyond noise? handicap: µs that it takes besides, which the clock does not see. whole: for
-    the record."""
+    """Judges whether the second is faster beyond noise. handicap: µs that it takes besides, which the clock does not
+    see. whole: for the record."""
     second = [us + handicap for us in second]
     us, problem, proof = _by_rounds(first, second) if device == "cpu" else _by_medians(first, second)
     if us is None:

@@ -62,7 +62,7 @@ class Tuned:
 
     @staticmethod
     def from_json(text: str | bytes) -> Tuned:
-        """Errors: ValueError for anything that is no record of this version."""
+        """Returns the record in a JSON text. Raises ValueError for anything that is no record of this version."""
         try:
             data = json.loads(text)
             if (data["format"], data["version"]) != (FORMAT, VERSION):
@@ -80,7 +80,7 @@ def _tried(data: Any) -> Tried:
 
 
 def find(cache: Cache, key: str) -> tuple[Tuned | None, int]:
-    """The last record of a graph, None if there is none; and how many there are."""
+    """Returns the last record of a graph (None if there is none), and the number of records."""
     tuned, count = None, 0
     while (folder := cache.find(KIND, digest(key, str(count)), (FILE,))) is not None:
         tuned, count = _read(folder) or tuned, count + 1
@@ -88,7 +88,7 @@ def find(cache: Cache, key: str) -> tuple[Tuned | None, int]:
 
 
 def put(cache: Cache, key: str, tuned: Tuned, count: int) -> None:
-    """Keep a record, after `count` others."""
+    """Stores a record after `count` others."""
     tuned = replace(tuned, key=key)
 
     def write(folder: Path) -> None:
@@ -98,13 +98,13 @@ def put(cache: Cache, key: str, tuned: Tuned, count: int) -> None:
 
 
 def known_entries(root: Path) -> list[str]:
-    """The keys of all entries in a disk cache."""
+    """Returns the keys of all entries in a disk cache."""
     folder = root / KIND
     return sorted(path.parent.name for path in folder.glob(f"*/{FILE}")) if folder.is_dir() else []
 
 
 def latest(cache: Cache) -> list[Tuned]:
-    """The last record of each graph, by label."""
+    """Returns the last record of each graph, sorted by label."""
     folder = cache.root / KIND
     found = [_read(path.parent) for path in folder.glob(f"*/{FILE}")] if folder.is_dir() else []
     last: dict[str, Tuned] = {}

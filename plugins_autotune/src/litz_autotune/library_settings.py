@@ -75,7 +75,7 @@ def snapshot() -> dict[str, Any]:
 
 
 def restore(settings: Mapping[str, Any]) -> None:
-    """Make this process's settings those of a snapshot. What is so already is left alone: to write one setting can
+    """Makes this process's settings those of a snapshot. What is so already is left alone: to write one setting can
     change what others say."""
     for name, value in settings.items():
         if snapshot().get(name) != value:

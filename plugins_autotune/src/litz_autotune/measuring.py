@@ -44,7 +44,7 @@ NOT_BEST = "not among the best"
 
 
 def resumed(record: Record | None) -> dict[str, Measurement]:
-    """What an incomplete record has measured already: what was left for want of time is to be done."""
+    """Returns a record's measurements, without those that have no time because the budget was spent."""
     found = {} if record is None else dict(record.measured)
     done = {name: each for name, each in found.items() if each.us < inf or each.reason != OVER_BUDGET}
     return {name: replace(each, reason="") if each.reason == OVER_BUDGET else each for name, each in done.items()}
@@ -66,7 +66,7 @@ class Measuring:
     complete: bool = True
 
     def record(self, offers: Sequence[Choice]) -> tuple[Record, bool]:
-        """The record, and whether everything was measured that was meant to be, within the budget."""
+        """Measures the offers. Returns the record, and whether everything planned was measured within the budget."""
         context, begun = self.context, time.monotonic()
         self.runner.start()
         sources = {choice.name: sources_of(choice) for choice in offers}
@@ -192,5 +192,5 @@ class Measuring:
 
 
 def considered(measured: Mapping[str, Measurement]) -> list[tuple[str, float | None]]:
-    """Candidates and their times for the record of a decision, in µs; None for what has none."""
+    """Returns candidates with their times in µs, for the record of a decision; None for what has no time."""
     return [(name, found.us if found.us < inf else None) for name, found in measured.items()]

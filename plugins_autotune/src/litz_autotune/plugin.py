@@ -42,7 +42,7 @@ class Autotune:
 
     @cached_property
     def counters(self) -> Counters:
-        """What happened so far."""
+        """Returns the counters of what happened so far."""
         from .results import Counters
 
         return Counters()
@@ -52,7 +52,7 @@ class Autotune:
         return self.make_tuner()
 
     def make_tuner(self, background: bool = False) -> Tuner:
-        """A tuner with a budget of its own."""
+        """Returns a tuner with a budget of its own."""
         from .offers import rejections
         from .tune import Tuner
 
@@ -65,7 +65,7 @@ class Autotune:
 
     @contextmanager
     def beside(self, tuner: Tuner) -> Iterator[None]:
-        """Have this thread's decisions taken by a tuner of its own."""
+        """Makes `tuner` take this thread's decisions inside the `with`."""
         self._beside.tuner = tuner
         try:
             yield
@@ -139,7 +139,7 @@ class Autotune:
 
     @hookimpl
     def litz_compile_finished(self) -> None:
-        """Has the measuring processes free their memory on the device, if races have run since the last compile."""
+        """Makes the measuring processes free their memory on the device, if races have run since the last compile."""
         if "counters" in vars(self) and self._raced != self.counters.races:
             from .race import Forget
 
@@ -176,7 +176,7 @@ class Autotune:
         return self.tuner.estimates.get(getattr(operation.source, "text", ""))
 
     def close(self) -> None:
-        """End the measuring processes; they start again when they are needed."""
+        """Ends the measuring processes. They start again when they are needed."""
         for runner in self._runners.values():
             runner.close()
         self._runners.clear()
@@ -197,7 +197,7 @@ class Autotune:
 
 
 def same_devices(index: int | None) -> tuple[int, ...]:
-    """The CUDA devices of the same name as this one, itself first."""
+    """Returns the CUDA devices of the same name as device `index`, itself first. None: the current device."""
     import torch
 
     own = torch.cuda.current_device() if index is None else index

@@ -36,7 +36,7 @@ START_SECONDS = 120.0
 
 
 class Request(Protocol):
-    """What a worker is asked. It must pickle: data and functions with a name, no closures."""
+    """A task for a worker. It must pickle: data and functions with a name, no closures."""
 
     def run(self, state: dict[str, Any]) -> Any:
         """Runs in the worker. state: kept from request to request of that worker."""
@@ -44,7 +44,7 @@ class Request(Protocol):
 
 @dataclass(frozen=True)
 class Failure:
-    """A request without a result. crashed: it took the process along."""
+    """A request without a result, with the reason. crashed: whether it took the process along."""
 
     reason: str
     crashed: bool = False
@@ -67,15 +67,15 @@ def _overload(name: str, overload: str) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """A value for another process of ours. Errors: whatever pickle raises for what has no name."""
+    """Pickles a value for another process of litz. Raises whatever pickle raises for what has no name."""
     buffer = io.BytesIO()
     _Pickler(buffer).dump(value)
     return buffer.getvalue()
 
 
 def devices_for(inherited: str | None, device: int | None) -> str | None:
-    """What CUDA_VISIBLE_DEVICES is to be for a process that sees one device, by its number in this process; None to
-    leave it as it is."""
+    """Returns what CUDA_VISIBLE_DEVICES is to be for a process that sees one device, by its number in this process;
+    None to leave it as it is."""
     if device is None:
         return None
     return str(device) if inherited is None else inherited.split(",")[device]
@@ -93,7 +93,7 @@ class Worker:
         self._ready = False
 
     def start(self) -> None:
-        """Start the process if it does not run; does not wait for it."""
+        """Starts the process if it does not run, and does not wait for it."""
         if self._process is not None:
             return
         ours, theirs = socket.socketpair()
@@ -120,8 +120,8 @@ class Worker:
         return None if self._process is None else self._process.pid
 
     def ask(self, request: Request, timeout: float) -> Any:
-        """The request's result, or a Failure. timeout: seconds for the request, the process's start aside. The process
-        takes over torch's settings from this one first (`library_settings`)."""
+        """Returns the request's result, or a Failure. timeout: seconds for the request, the process's start aside. The
+        process takes over torch's settings from this one first (`library_settings`)."""
         try:
             data = dumps((snapshot(), request))
         except Exception as error:
@@ -157,7 +157,7 @@ class Worker:
         return Failure(reason, crashed=True)
 
     def stop(self, at_once: bool = True) -> None:
-        """End the process; the next request starts another."""
+        """Ends the process. The next request starts another. at_once: without 5 seconds to end by itself."""
         process, line = self._process, self._line
         self._process = self._line = None
         if line is not None:
@@ -207,7 +207,7 @@ class WorkerPool:
             worker.start()
 
     def run(self, requests: Sequence[Request], timeout: float = 60.0) -> list[Any]:
-        """A result or a Failure for each request, in order."""
+        """Returns a result or a Failure for each request, in order. timeout: seconds for each request."""
         results: list[Any] = [None] * len(requests)
         waiting: SimpleQueue[int] = SimpleQueue()
         for number in range(len(requests)):
@@ -230,7 +230,7 @@ class WorkerPool:
         return results
 
     def rest(self, request: Request) -> None:
-        """Have every worker that runs do `request`, once it is done with what it does for others."""
+        """Makes every running worker do `request`, once its present requests are done."""
         with self._lock:
             for worker in self.workers:
                 if worker.pid is not None:
@@ -264,7 +264,7 @@ class InProcess:
         return found
 
     def rest(self, request: Request) -> None:
-        """Do `request` here."""
+        """Does `request` in this process."""
         request.run(self._state)
 
     def close(self) -> None:

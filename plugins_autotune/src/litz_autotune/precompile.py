@@ -60,7 +60,7 @@ class Precompilation:
                 return
 
     def close(self) -> None:
-        """Start nothing more. What is being compiled goes on, for the disk cache."""
+        """Starts nothing more. What is being compiled goes on, for the disk cache."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _of(self, name: str) -> list[Future[Any]]:
@@ -89,8 +89,8 @@ def sources_of(choice: Choice) -> list[KernelSource]:
 
 
 def triton_build(target: Target, program: Program, cache: Cache, options: OptionsView) -> Build:
-    """What compiles a Triton source for a target, in the variant that the likely sizes ask for, where `options` say.
-    Other languages are left to the process that measures."""
+    """Returns what compiles a Triton source for a target, in the variant that the likely sizes ask for, where `options`
+    say. Other languages are left to the process that measures."""
     capability, compile_ = divmod(target.capability, 10), workers.compiling(options)
 
     def build(source: KernelSource) -> None:

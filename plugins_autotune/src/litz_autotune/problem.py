@@ -41,12 +41,12 @@ class Problem:
     device: str
 
     def to_json(self) -> str:
-        """A text that is equal for equal problems, and that `from_json` reads."""
+        """Returns a text that is equal for equal problems, and that `from_json` reads."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> Problem:
-        """Errors: ValueError, KeyError or TypeError for what is no problem."""
+        """Returns the problem in a text. Raises ValueError, KeyError or TypeError for what is no problem."""
         data = json.loads(text)
         operands = tuple(Operand(tuple(o["size"]), tuple(o["stride"]), o["dtype"]) for o in data["operands"])
         return Problem(data["kind"], operands, tuple(data["body"]), tuple(data["hints"]), data["device"])
@@ -64,7 +64,7 @@ class Problem:
 
 
 def describe(program: Program, target: Target) -> Problem:
-    """The problem that a cut-out program is (`subprogram.cut`)."""
+    """Returns the problem that a cut-out program is (`subprogram.cut`)."""
     named = canonical(program)
     operands = tuple(
         Operand(tuple(map(_plain, b.layout.size)), tuple(map(_plain, b.layout.stride)), short(b.dtype))

@@ -50,7 +50,7 @@ within the tolerance of the whole."""
 
 @dataclass(frozen=True)
 class Entrant:
-    """name: of the candidate. program: a cut-out program (`subprogram.cut`) with the candidate in it."""
+    """A candidate's name, and a cut-out program (`subprogram.cut`) with the candidate in it."""
 
     name: str
     program: Program
@@ -73,7 +73,7 @@ class Race:
     limit_us: float = inf
 
     def run(self, state: dict[str, Any]) -> tuple[Measurement, ...]:
-        """The result for each entrant. state: kept from call to call. Raises only if the reference does not run."""
+        """Returns the result for each entrant. state: kept between calls. Raises if the reference fails, or fatally."""
         device = self._device()
         held = state.get(self.key)
         if held is None:
@@ -137,7 +137,7 @@ class _Held:
 
 
 def executable(program: Program, options: Options, cache: Cache) -> Callable[[list[Any]], Sequence[Any]]:
-    """The program as litz would run it: fused, generated and built, with core's own plugins only."""
+    """Returns the program as litz would run it: fused, generated and built, with core's own plugins only."""
     compiler = _compiler(options, cache)
     options, plugins, target_of = compiler.options, compiler.plugins, compiler.target_of
     schedule = make_schedule(program, target_of=target_of, options=options)
@@ -150,7 +150,7 @@ def executable_schedule(schedule: Schedule, options: Options, cache: Cache) -> C
 
 
 def scheduled(schedule: Schedule, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
-    """A schedule as code that runs."""
+    """Returns a schedule as code that runs: a function of the list of inputs."""
     plan = plan_execution(schedule, options=compiler.options, target_of=compiler.target_of)
     sources = generate(plan, compiler)
     return build(plan, sources, generate_wrapper(plan, sources), compiler)
@@ -164,13 +164,13 @@ def _compiler(options: Options, cache: Cache) -> Compiler:
 
 @functools.cache
 def core_plugins() -> Plugins:
-    """Core's own. Made once for all races of a process: reading their hooks takes 10 ms, as long as a screening."""
+    """Returns core's own plugins, made once for all races: reading their hooks takes 10 ms, as long as a screening."""
     return make_plugins(builtin_plugins(), entry_points=())
 
 
 def make_inputs(program: Program, generator: torch.Generator | None = None) -> list[Any]:
-    """Tensors with the sizes (symbolic ones by their hints), strides and dtypes of the program's inputs, and sizes.
-    generator: of the program's device; None for torch's own, whose state changes."""
+    """Returns tensors with the sizes (symbolic ones by their hints), strides and dtypes of the program's inputs, and
+    sizes. generator: of the program's device; None for torch's own, whose state changes."""
     within = _positions(program)
     return [
         _tensor(program.buffers[item], program.hint, within.get(item), generator)
@@ -241,7 +241,7 @@ def mismatch(outputs: Sequence[Any], expected: Sequence[Any] | None) -> str:
 
 
 def relative_errors(output: torch.Tensor, wanted: torch.Tensor) -> tuple[float, float]:
-    """How far a result is from what is wanted, in the Euclidean norm: all of it, and its worst row or column.
+    """Returns how far a result is from what is wanted, in the Euclidean norm: all of it, and its worst row or column.
 
     A part counts as large as the mean of its like at least: what is near 0 anyway is not judged by itself.
     """
@@ -260,6 +260,6 @@ def relative_errors(output: torch.Tensor, wanted: torch.Tensor) -> tuple[float, 
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Has the error spoilt the process's CUDA context, so that nothing runs in it any more?"""
+    """Returns whether the error has spoilt the process's CUDA context, so that nothing runs in it any more."""
     text = str(error)
     return "CUDA error" in text and not isinstance(error, torch.OutOfMemoryError) and "out of memory" not in text

@@ -31,7 +31,7 @@ class RemoteStore:
         self._broken = False
 
     def find(self, key: str, problem: Problem) -> Record | None:
-        """The record of a problem; None if the server has none, or none that is right."""
+        """Returns the record of a problem; None if the server has none, or none that is right."""
         found = self._in_time(lambda: self._connect().get(PREFIX + key))
         record = None if found is None else _checked(found, problem)
         if record is None:
@@ -41,7 +41,7 @@ class RemoteStore:
         return record
 
     def put(self, key: str, record: Record) -> Record:
-        """Store a record unless another was faster; the one that counts."""
+        """Stores a record unless a right one is there. Returns the record that counts."""
 
         def store() -> Any:
             client = self._connect()

@@ -53,7 +53,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Record:
-    """The measurements for a problem: candidate -> measurement."""
+    """The measurements for a problem, by candidate."""
 
     problem: Problem
     measured: Mapping[str, Measurement]
@@ -70,7 +70,7 @@ class Record:
 
     @staticmethod
     def from_json(text: str | bytes) -> Record:
-        """Errors: ValueError for anything that is not a record of this version."""
+        """Returns the record in a JSON text. Raises ValueError for anything that is no record of this version."""
         try:
             data = json.loads(text)
             if data["format"] != FORMAT or data["version"] != VERSION:
@@ -93,8 +93,8 @@ class LocalStore:
         return None if folder is None else _read(folder)
 
     def make(self, key: str, measure: Callable[[], tuple[Record, bool]]) -> Record:
-        """The record, from the store or from `measure()`, which also says whether it is complete and so worth keeping.
-        Of several processes that ask at once one measures and the others wait for it."""
+        """Returns the record, from the store or from `measure()`, which also says whether it is complete and so worth
+        keeping. Of several processes that ask at once one measures and the others wait for it."""
         kept: list[Record] = []
 
         def fill(folder: Path) -> None:
@@ -119,19 +119,19 @@ class LocalStore:
         return measure()[0]  # an entry of another version: not overwritten, not used
 
     def partial(self, key: str) -> tuple[Record | None, int]:
-        """The last record of what was measured for a key before a budget was spent, None if there is none; and how many
-        there are."""
+        """Returns the last record of what was measured for a key before a budget was spent, None if there is none; and
+        how many there are."""
         record, count = None, 0
         while (folder := self.cache.find(PARTIAL, digest(key, str(count)), (FILE,))) is not None:
             record, count = _read(folder) or record, count + 1
         return record, count
 
     def put_partial(self, key: str, record: Record, count: int) -> None:
-        """Keep an incomplete record, after `count` others."""
+        """Stores an incomplete record after `count` others."""
         self.cache.build(PARTIAL, digest(key, str(count)), lambda folder: _write(folder, record), (FILE,))
 
     def put(self, key: str, record: Record) -> None:
-        """Keep a record that came from elsewhere."""
+        """Stores a record that came from elsewhere."""
         self.cache.build(KIND, key, lambda folder: _write(folder, record), (FILE,))
 
     def all_keys(self) -> list[str]:
@@ -164,7 +164,7 @@ def _read(folder: Path) -> Record | None:
 
 
 def export_records(store: LocalStore) -> dict[str, Any]:
-    """All records as one JSON value."""
+    """Returns all records as one JSON value, which `import_records` reads."""
     found = {key: store.find(key) for key in store.all_keys()}
     return {
         "format": FORMAT,
@@ -174,7 +174,7 @@ def export_records(store: LocalStore) -> dict[str, Any]:
 
 
 def import_records(store: LocalStore, data: Any) -> int:
-    """Keep the records of an export that are not there yet; how many these were. Errors: ValueError."""
+    """Stores an export's records that are not there yet, and returns how many. Raises ValueError for other data."""
     if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("records"), dict):
         raise ValueError("this is no export of `litz tune export`")
     records = {str(key): Record.from_json(json.dumps(value)) for key, value in data["records"].items()}

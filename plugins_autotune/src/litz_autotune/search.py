@@ -43,7 +43,7 @@ TENSORS = 3
 
 @dataclass
 class Clock:
-    """What has been learnt of how long a trial takes, in seconds: to schedule, and to build a kernel."""
+    """The seconds that a trial takes, as learnt so far: to make a schedule, and to build a kernel."""
 
     schedule: float = 0.5
     kernel: float = BUILD_SECONDS
@@ -209,7 +209,7 @@ def _decision(tried: Tried, measured: Difference) -> Decision:
 
 
 def free_bytes(device: torch.device) -> float:
-    """Memory that is free on a device; infinite where nobody says."""
+    """Returns the bytes of memory that are free on a device; infinite where nobody says."""
     if device.type == "cuda" and torch.cuda.is_available():
         return float(torch.cuda.mem_get_info(device)[0])
     try:

@@ -12,17 +12,17 @@ TEMPLATE_BACKEND = "triton"
 
 
 def is_active(options: OptionsView) -> bool:
-    """Is there anything to do under these options?"""
+    """Returns whether there is anything to do under these options."""
     return measures(options) or bool(options["autotune.search_cache"])
 
 
 def measures(options: OptionsView) -> bool:
-    """Is any kind of contraction measured?"""
+    """Returns whether any kind of contraction is measured."""
     return bool(options["max_autotune"] or options["max_autotune_gemm"])
 
 
 def is_measured(options: OptionsView, kind: str) -> bool:
-    """Is a contraction of this kind measured? `max_autotune_gemm` alone means the products: "mm", "bmm", ..."""
+    """Returns whether contractions of this kind are measured. `max_autotune_gemm` alone: only products ("mm", ...)."""
     if options["max_autotune"] or not options["max_autotune_gemm"]:
         return bool(options["max_autotune"])
     from litz.contractions.products.gemm import OPERANDS
@@ -31,12 +31,12 @@ def is_measured(options: OptionsView, kind: str) -> bool:
 
 
 def is_decided(options: OptionsView, kind: str) -> bool:
-    """Is a contraction of this kind decided here: measured, or looked up among what was measured before?"""
+    """Returns whether contractions of this kind are decided here: measured, or looked up among measurements."""
     return is_measured(options, kind) or bool(options["autotune.search_cache"])
 
 
 def most_in_one_kernel(options: OptionsView) -> int | None:
-    """How many nodes of the graph a contraction's kernel may do, itself among them; None for no limit."""
+    """Returns how many nodes of the graph a contraction's kernel may do, itself among them; None for no limit."""
     from litz.schedule.fusion_size import most_operations
 
     return most_operations(options) if options["autotune.fusion"] else 1

@@ -39,7 +39,7 @@ class Measurement:
 
     @property
     def valid(self) -> bool:
-        """Is there a finite time, and no reason not to use it?"""
+        """Returns whether there is a finite time, and no reason not to use it."""
         return isfinite(self.us) and not self.reason
 
     def to_data(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class Measurement:
 
     @staticmethod
     def from_data(data: Any) -> Measurement:
-        """Errors: ValueError, KeyError or TypeError for what is no measurement."""
+        """Returns the measurement in the data. Raises ValueError, KeyError or TypeError for what is no measurement."""
         us = inf if data["us"] is None else float(data["us"])
         found = Measurement(us, float(data["noise_us"]), int(data["runs"]), str(data["why"]))
         if not found.us > 0 or not 0 <= found.noise_us < inf:
@@ -67,8 +67,8 @@ def failed(reason: str) -> Measurement:
 
 
 def summarize(samples: Sequence[float]) -> Measurement:
-    """The median, and its standard error from the median absolute deviation (1.4826 MAD is a normal distribution's
-    standard deviation, and a median's standard error is 1.2533 times a mean's)."""
+    """Returns the median, and its standard error from the median absolute deviation (1.4826 MAD is a normal
+    distribution's standard deviation, and a median's standard error is 1.2533 times a mean's)."""
     middle = statistics.median(samples)
     if not isfinite(middle):
         return failed("its time is infinite")
@@ -77,29 +77,29 @@ def summarize(samples: Sequence[float]) -> Measurement:
 
 
 class Timer(Protocol):
-    """What measures. Implementations are frozen dataclasses of plain values."""
+    """Measures how long functions take. Implementations are frozen dataclasses of plain values."""
 
     def time(
         self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float, limit_us: float = inf
     ) -> Mapping[str, list[float]]:
-        """µs of each run of each function, in about `seconds` for all of them together. Functions have been run before.
-        Where all are clearly slower than `limit_us`, they are not run again."""
+        """Returns the µs of each run of each function, in about `seconds` for all of them together. Functions have been
+        run before. Where all are clearly slower than `limit_us`, they are not run again."""
 
 
 class Stream(Protocol):
     """A device's queue, as `in_turns` sees it. Marks are points in it."""
 
     def clear(self, spin_us: float) -> None:
-        """Enqueue what clears the caches, and then keeps the device busy for so many µs at least."""
+        """Enqueues what clears the caches and then keeps the device busy for `spin_us` µs at least."""
 
     def mark(self) -> Any:
-        """Enqueue a mark."""
+        """Enqueues a mark, and returns it."""
 
     def reached(self, mark: Any) -> bool:
-        """Has the device come to a mark by now?"""
+        """Returns whether the device has come to a mark by now."""
 
     def between(self, first: Any, last: Any) -> float:
-        """µs from one mark to another, once all is done."""
+        """Returns the µs from one mark to another, once all is done."""
 
 
 def in_turns(
@@ -122,8 +122,9 @@ def in_turns(
 
 
 def there_and_back(samples: Sequence[float]) -> list[float]:
-    """The mean of a round forwards and the next backwards. Of a pair of events every second one says 0.6 µs more (H100,
-    one kernel of 12 or 21 µs against itself): with two functions in the same order, always the same function's."""
+    """Returns the mean of a round forwards and the next backwards. Of a pair of events every second one says 0.6 µs
+    more (H100, one kernel of 12 or 21 µs against itself): with two functions in the same order, always the same
+    function's."""
     return [(first + second) / 2 for first, second in zip(samples[::2], samples[1::2], strict=True)]
 
 
@@ -150,7 +151,7 @@ class _CudaStream:
 
 @dataclass(frozen=True)
 class CudaTimer:
-    """Events on the device's stream, with cold caches, the host's time hidden."""
+    """Measures by events on the device's stream, with cold caches; the host's time is hidden."""
 
     def time(
         self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float, limit_us: float = inf
@@ -181,7 +182,7 @@ class CudaTimer:
 
 @dataclass(frozen=True)
 class CpuTimer:
-    """The host's clock, around work that is done when the call returns."""
+    """Measures by the host's clock, as work is done when the call returns."""
 
     def time(
         self, functions: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float, limit_us: float = inf
@@ -239,11 +240,11 @@ def _clocked(function: Callable[[], Any], calls: int) -> float:
 
 
 def timer_for(device: torch.device) -> Timer:
-    """The timer of a device type. KeyError if there is none."""
+    """Returns the timer of a device type. Raises KeyError if there is none."""
     timers: Mapping[str, Timer] = {"cuda": CudaTimer(), "cpu": CpuTimer()}
     return timers[device.type]
 
 
 def can_measure(device: torch.device) -> bool:
-    """Has this machine a device of that type?"""
+    """Returns whether litz can measure on a device of that type here: a CPU, or CUDA where torch has it."""
     return device.type == "cpu" or (device.type == "cuda" and torch.cuda.is_available())

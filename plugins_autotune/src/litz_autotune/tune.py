@@ -63,14 +63,14 @@ class Tuner:
         """Measured times by the text of the kernel that they are of."""
 
     def start(self, budget: float) -> None:
-        """A compile begins, which may spend `budget` seconds on measurements."""
+        """Begins a compile, which may spend `budget` seconds on measurements."""
         self.budget = Budget(budget)
         self.decided.clear()
         self._seen.clear()
         self._contested.clear()
 
     def select(self, choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
-        """The choice for a contraction, None for no opinion. Errors: NoValidChoicesError."""
+        """Returns the choice for a contraction, None for no opinion. Raises NoValidChoicesError."""
         backends = context.options["autotune.backends"]
         library, *offers = choices
         library_allowed = LIBRARY_BACKEND in backends

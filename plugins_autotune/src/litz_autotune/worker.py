@@ -11,7 +11,7 @@ from typing import Any
 
 
 def main(line: int) -> None:
-    """Serve the requests that come over the socket `line` until it closes."""
+    """Serves the requests that come over the socket `line` until it closes, or until a fatal error."""
     connection = Connection(line)
     import torch
 

@@ -30,7 +30,8 @@ def source_plan(count: int) -> Plan:
 
 
 def signature(steps: Sequence[Step], before: Sequence[set[int]], program: Program, options: Mapping[str, Any]) -> str:
-    """A digest of the collectives in `steps`, of which of them need which, and of the options that a plan hangs on.
+    """Returns a digest of the collectives in `steps`, of which of them need which, and of the options that a plan hangs
+    on.
 
     Groups count by their size and by when they first come: each rank of a mesh has groups of its own.
     """
@@ -50,7 +51,7 @@ def signature(steps: Sequence[Step], before: Sequence[set[int]], program: Progra
 
 
 def agreed(plan: Plan, key: str) -> Plan:
-    """The plan that a rank has left under `key`, this one if it is the first. Without a process group: this one."""
+    """Returns the plan that the first rank left under `key`; this plan if this rank is first or has no group."""
     found = torch_api.default_store()
     if found is None:
         return plan

@@ -37,7 +37,7 @@ class Audited:
 
 @contextmanager
 def audit(reports: Sequence[CompileReport]) -> Iterator[Audited]:
-    """Profile what runs in the `with`. Reports may be added to `reports` meanwhile. All ranks should profile: one that
+    """Profiles what runs in the `with`. Reports may be added to `reports` meanwhile. All ranks should profile: one that
     is slowed down alone makes the others wait for it."""
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():

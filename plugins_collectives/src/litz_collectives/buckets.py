@@ -45,7 +45,7 @@ EstimateOf = Callable[[Collective], Estimate | None]
 
 @dataclass(frozen=True)
 class Bucketing:
-    """steps: with the buckets in place of their members. members: bucket -> names of what it is made of."""
+    """Steps with buckets in place of their members. estimates: by step, where known. members: by bucket."""
 
     steps: tuple[Step, ...]
     estimates: Mapping[str, Estimate]
@@ -59,7 +59,7 @@ def tensors_of(step: Collective) -> tuple[TensorRef, ...]:
 
 
 def bucket_key(step: Any, program: Program) -> tuple[Any, ...] | None:
-    """What members of a bucket have in common; None for a step that cannot be in one."""
+    """Returns what members of a bucket have in common; None for a step that cannot be in a bucket."""
     if not isinstance(step, Collective) or step.target not in COALESCED or not step.ranks:
         return None
     refs = tensors_of(step)
@@ -71,7 +71,7 @@ def bucket_key(step: Any, program: Program) -> tuple[Any, ...] | None:
 
 
 def merge(first: Collective, second: Collective) -> Collective:
-    """Both as one, under the name of the first."""
+    """Returns both collectives as one, under the name of the first."""
     return replace(
         first,
         target=COALESCED[first.target],
@@ -91,7 +91,7 @@ def bucketed(
     *,
     ramp: bool = False,
 ) -> Bucketing:
-    """The steps with what pays merged, in an order that their dependences allow.
+    """Returns the steps with what pays merged, in an order that their dependences allow.
 
     before: for each step the positions of those that it follows. cap: bytes sent by a rank in one bucket, a single
     collective aside. ramp: where communication is exposed (see `GATHERS`) buckets start at an eighth of `cap` and
@@ -177,7 +177,7 @@ def _bytes(step: Collective, program: Program) -> int:
 def merged_as(
     groups: Sequence[Sequence[str]], steps: Sequence[Step], before: Sequence[set[int]], estimate: EstimateOf
 ) -> Bucketing:
-    """The steps with the named collectives merged, whatever it costs: as another rank decided."""
+    """Returns the steps with the named collectives merged as another rank decided, whatever that costs."""
     named = {step.name: number for number, step in enumerate(steps)}
     graph = ContractedGraph(before)
     merged: dict[int, Collective] = {}

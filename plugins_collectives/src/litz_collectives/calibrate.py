@@ -68,7 +68,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Measured:
-    """All that was measured. skipped: messages that there was no time for."""
+    """All that was measured. seconds: how long that took. skipped: how many messages there was no time for."""
 
     rows: tuple[Row, ...]
     gemm_tflops: float
@@ -87,7 +87,7 @@ class Measured:
 
     @property
     def launch_us(self) -> dict[str, float]:
-        """Host time of an eager call by kind."""
+        """Returns the host time of an eager call in µs, by kind: the median over messages up to `LAUNCH_BYTES`."""
         small: dict[str, list[float]] = {}
         for row in self.rows:
             if row.bytes <= LAUNCH_BYTES:
@@ -106,8 +106,8 @@ class _Task:
 
 
 def plan(request: Request) -> list[_Task]:
-    """Every message, by world size so that each group runs in one go: first every other size, enough for a curve, of
-    all; then the sizes between, which are left out when time is up."""
+    """Returns every message, by world size so that each group runs in one go: first every other size, enough for a
+    curve, of all; then the sizes between, which are left out when time is up."""
     sizes = [request.least << power for power in range(64) if request.least << power <= request.most]
     needed = REGIMES * LEAST_SIZES
     if len(sizes) < needed:
@@ -128,7 +128,7 @@ def plan(request: Request) -> list[_Task]:
 
 
 def measure(request: Request, ranks: Together, device: torch.device, tell: Tell) -> Measured:
-    """Run the plan. Every rank of the job calls this with the same request; all get the same result.
+    """Runs the plan. Every rank of the job calls this with the same request; all get the same result.
 
     Errors: CalibrationError, on every rank.
     """
@@ -189,7 +189,7 @@ def _measure_overlap(
 
 
 def profile_of_measured(measured: Measured, topology: Topology, hold_out: Sequence[int], source: str) -> Profile:
-    """The profile that is fitted to what was measured, less the world sizes that are held out."""
+    """Returns the profile that fits the measurements. hold_out: world sizes that the fit leaves out."""
     points, _ = split_points(measured.points, hold_out)
     profile = make_profile(topology, points, measured.launch_us, source)
     return replace(
@@ -201,7 +201,7 @@ def profile_of_measured(measured: Measured, topology: Topology, hold_out: Sequen
 
 
 def csv_text(rows: Sequence[Row]) -> str:
-    """The rows as `profile.read_points` reads them."""
+    """Returns the rows as CSV, as `profile.read_points` reads them."""
     lines = ["collective,world_size,bytes,time_us,launch_us"]
     lines += [f"{r.kind},{r.world_size},{r.bytes},{r.time_us:.2f},{r.launch_us:.2f}" for r in rows]
     return "\n".join(lines) + "\n"
@@ -242,6 +242,6 @@ def _everywhere(ranks: Together, make: Callable[[], Buffers]) -> Buffers:
 
 
 def default_world_sizes(local: int) -> tuple[int, ...]:
-    """2, 4, 8, ... up to the ranks of the node, and that itself."""
+    """Returns 2, 4, 8, ... below the number of the node's ranks, and that number."""
     powers = itertools.takewhile(lambda n: n < local, (1 << power for power in itertools.count(1)))
     return (*powers, local)

@@ -23,7 +23,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def size_option(name: str, *also: str, least: int = 0, **about: Any) -> Callable[[_Command], _Command]:
-    """A click option that takes a size such as 64MiB, of `least` bytes or more, and gives bytes."""
+    """Returns a click option that takes a size such as 64MiB and gives bytes. least: the fewest bytes."""
 
     def read(context: click.Context, parameter: click.Parameter, text: str) -> int:
         try:
@@ -79,7 +79,7 @@ def estimate_collective(
 
 
 def as_data(cost: Cost) -> dict[str, object]:
-    """A cost as JSON-able data; times in µs."""
+    """Returns a cost as data for JSON; times are in µs."""
     return {
         "time_us": round(cost.us, 2),
         "low_us": round(cost.low_us, 2),

@@ -43,8 +43,8 @@ class Beside:
 
 
 def contention_rows(measured: Sequence[Beside]) -> tuple[Contention, ...]:
-    """The rows of one kind of collective. Beside kernels it takes delay + factor * its time alone, with one delay and
-    one factor for all sizes: those of least relative error."""
+    """Returns the rows of one kind of collective. Beside kernels it takes delay + factor * its time alone, with one
+    delay and one factor for all sizes: those of least relative error."""
     points = [(one.alone_us, one.beside_us) for one in measured]
     gram = [[sum(1 / b**2 for _, b in points), sum(a / b**2 for a, b in points)]]
     gram.append([gram[0][1], sum((a / b) ** 2 for a, b in points)])
@@ -65,7 +65,7 @@ Table = Mapping[str, Sequence[Contention]]
 
 
 def contention_at(table: Table, kind: str, size: float) -> Contention | None:
-    """The row for `size` bytes, between rows by the logarithm of the size; of another kind where `kind` was not
+    """Returns the row for `size` bytes, between rows by the logarithm of the size; of another kind where `kind` was not
     measured; None for an empty table."""
     rows = table.get(kind) or next((rows for _, rows in sorted(table.items()) if rows), None)
     if not rows:
@@ -94,7 +94,7 @@ def table_json(table: Table) -> dict[str, Any]:
 
 
 def read_table(data: Any) -> dict[str, tuple[Contention, ...]]:
-    """The table of a JSON object. Errors: TypeError, KeyError or ValueError saying what is wrong."""
+    """Returns a JSON object's table. Raises TypeError, KeyError or ValueError that says what is wrong."""
     found = {}
     for kind, rows in data.items():
         read = [

@@ -33,7 +33,7 @@ class Errors:
 def split_points(
     points: Mapping[str, Sequence[Point]], hold_out: Iterable[int]
 ) -> tuple[dict[str, list[Point]], dict[str, list[Point]]]:
-    """(those to fit to, those of the world sizes that are held out)."""
+    """Returns the points to fit to, and the points of the world sizes that are held out."""
     away = frozenset(hold_out)
     fitted = {kind: [point for point in found if point[1] not in away] for kind, found in points.items()}
     held = {kind: [point for point in found if point[1] in away] for kind, found in points.items()}
@@ -41,7 +41,7 @@ def split_points(
 
 
 def errors_of(profile: Profile, points: Mapping[str, Sequence[Point]]) -> list[Errors]:
-    """A row per kind and world size, in that order."""
+    """Returns a row per kind and world size, in that order."""
     found = []
     for kind, measured in points.items():
         for n in sorted({point[1] for point in measured}):
@@ -67,7 +67,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def error_lines(rows: Sequence[Errors]) -> list[str]:
-    """A table for the terminal, errors in percent."""
+    """Returns a table for the terminal, errors in percent."""
     lines = [f"{'collective':<16}{'ranks':>5}  {'':<9}{'off by':>8}{'from 1 MiB':>12}{'in interval':>13}"]
     for row in rows:
         what = "fitted" if row.fitted else "held out"

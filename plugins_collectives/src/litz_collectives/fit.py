@@ -52,7 +52,7 @@ class Regime:
     unseen: float
 
     def us(self, kind: str, size: float, world_size: int, wire_scale: float = 1.0) -> float:
-        """wire_scale: how much slower the links are than those that were measured."""
+        """Returns µs for `size` bytes in this regime. wire_scale: how much slower the links are than when measured."""
         sent = size * wire_share(kind, world_size) * wire_scale
         steps = ring_steps(kind, world_size)
         return self.base + self.hop * steps + self.wire * sent + self.local * size / world_size
@@ -71,7 +71,7 @@ class Curve:
         return next((r for r in self.regimes if size <= r.upto), self.regimes[-1])
 
     def us(self, size: float, world_size: int, wire_scale: float = 1.0) -> float:
-        """Microseconds for `size` bytes, counted as in `nccl.Message`."""
+        """Returns the microseconds for `size` bytes, counted as in `nccl.Message`."""
         most = 0.0
         for regime in self.regimes:
             most = max(most, regime.us(self.kind, min(size, regime.upto), world_size, wire_scale))
@@ -81,7 +81,7 @@ class Curve:
 
 
 def fit_curve(kind: str, points: Sequence[Point]) -> Curve:
-    """The curve with the least mean relative error over all ways to cut the sizes into regimes.
+    """Returns the curve with the least mean relative error over all ways to cut the sizes into regimes.
 
     With three world sizes or more, `Regime.unseen` comes from curves that were fitted without one of them. Errors:
     LitzError where there are fewer than `LEAST_SIZES` sizes per regime.
@@ -146,7 +146,7 @@ def _rungs(points: Sequence[Point]) -> list[list[Point]]:
 
 
 def mean_error(curve: Curve, points: Sequence[Point]) -> float:
-    """Mean absolute error of the curve as a share of the measured time."""
+    """Returns the mean absolute error of the curve as a share of the measured time."""
     return sum(abs(curve.us(size, n) / us - 1) for size, n, us in points) / len(points)
 
 

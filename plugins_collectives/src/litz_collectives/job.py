@@ -23,7 +23,7 @@ START = "torchrun --nproc-per-node 4 -m litz calibrate profile.json"
 
 @dataclass(frozen=True)
 class Place:
-    """The process's rank among all processes, and among those of its machine."""
+    """The process's rank among all processes and on its machine, and the sizes of both."""
 
     rank: int
     local_rank: int
@@ -32,7 +32,7 @@ class Place:
 
 
 def make_place(rank: int | None, local_rank: int | None, world_size: int | None, local_size: int | None) -> Place:
-    """What torchrun's environment says. Errors: CalibrationError without torchrun, or on one rank."""
+    """Returns the place that torchrun's environment gives. Raises CalibrationError without it or on one rank."""
     if rank is None or local_rank is None or world_size is None or local_size is None:
         raise CalibrationError(
             "litz calibrate measures a group of processes, and was not started by torchrun", todo=f"start {START}"
@@ -74,7 +74,7 @@ def find_topology(gpu: str | None, link: str | None, device: torch.device, place
 
 
 def check_world_sizes(sizes: Sequence[int], held: Sequence[int], place: Place) -> tuple[int, ...]:
-    """The world sizes to fit to. Errors: CalibrationError for one that this machine has not."""
+    """Returns the world sizes to fit to. Raises CalibrationError for sizes that cannot be, or are held out too."""
     local = place.local_world_size
     chosen = tuple(sorted(set(sizes))) or tuple(n for n in default_world_sizes(local) if n not in held)
     for n in (*chosen, *held):
@@ -98,7 +98,7 @@ def check_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
 
 @contextmanager
 def group(device: torch.device) -> Iterator[None]:
-    """The default process group, made and ended here unless it is there."""
+    """Makes the default process group where there is none, and ends it after a `with` that does not raise."""
     if dist.is_initialized():
         yield
         return
@@ -110,7 +110,7 @@ def group(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def progress(place: Place) -> Iterator[Tell]:
-    """A bar on the terminal of rank 0; a line per step where standard error is no terminal."""
+    """Yields a function that shows progress on rank 0: a bar on a terminal, else a line per step."""
     console = Console(stderr=True)
     if place.rank != 0:
         yield lambda share, what: None

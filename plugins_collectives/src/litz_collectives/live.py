@@ -17,12 +17,12 @@ from litz.schedule.schedule import Step
 
 
 def counts(name: str, program: Program) -> bool:
-    """Does the memory of a buffer come or go while the schedule runs?"""
+    """Returns whether the memory of a buffer comes or goes while the schedule runs."""
     return program.buffers[name].kind == "temporary" or name in program.dying_inputs
 
 
 class Live:
-    """Bytes of temporaries, outputs and dying inputs at a time."""
+    """Counts the bytes of temporaries, outputs and dying inputs that are live, step by step."""
 
     def __init__(self, program: Program, steps: Sequence[Step], sizes: dict[str, int] | None = None) -> None:
         """sizes: bytes of buffers that are known; others are added."""
@@ -58,7 +58,7 @@ class Live:
         self.now = self.peak = sum(self.size[name] for name in self.given)
 
     def profile(self) -> list[int]:
-        """The bytes that are live during each step, in the order given; to be asked before any step runs."""
+        """Returns the bytes that are live during each step, in the order given. Ask before any step runs."""
         last = {name: number for number, names in enumerate(self.touched) for name in names}
         first = {name: number for number in reversed(range(len(self.touched))) for name in self.touched[number]}
         uses = dict.fromkeys(self.size, 0)
@@ -73,7 +73,7 @@ class Live:
         return list(accumulate(change[:-1]))
 
     def peak_in(self, order: Sequence[int]) -> int:
-        """The most bytes that are live at a time in another order of the steps; to be asked before any runs."""
+        """Returns the most bytes that are live at a time in another order of the steps. Ask before any step runs."""
         left = dict(self.left)
         born = set(self.born)
         now = peak = self.now
@@ -90,11 +90,11 @@ class Live:
         return peak
 
     def allocated_by(self, number: int) -> int:
-        """Bytes that a step would bring about."""
+        """Returns the bytes that a step would allocate."""
         return sum(self.size[name] for name in self.touched[number] if name not in self.born)
 
     def freed_by(self, number: int) -> int:
-        """Bytes that nobody needs after a step."""
+        """Returns the bytes that nobody needs after a step."""
         return sum(self.size[name] for name in self.touched[number] if self.left[name] == 1)
 
     def take(self, number: int) -> None:

@@ -41,13 +41,13 @@ class Buffers:
 
 
 def message_bytes(size: int, world_size: int) -> int:
-    """The least message of `size` bytes or more that every rank has an equal and aligned part of."""
+    """Returns the least number of bytes, from `size`, that splits into equal and aligned parts for all ranks."""
     part = world_size * ALIGNMENT
     return -(-size // part) * part
 
 
 def make_call(kind: str, size: int, group: Any, world_size: int, buffers: Buffers) -> Call:
-    """The collective as a function. size: bytes as in `nccl.Message`, a result of `message_bytes`."""
+    """Returns the collective as a function. size: bytes as in `nccl.Message`, a result of `message_bytes`."""
     whole, other = (one[:size].view(DTYPE) for one in (buffers.first, buffers.second))
     part = other[: other.numel() // world_size]
     # torch 2.13 gave two of them new names, and warns of the old ones.
@@ -62,13 +62,13 @@ def make_call(kind: str, size: int, group: Any, world_size: int, buffers: Buffer
 
 
 def repeats(size: int, device: torch.device) -> tuple[int, int]:
-    """(calls per replay, replays) for a message of `size` bytes."""
+    """Returns (calls per replay, replays) for a message of `size` bytes."""
     table = GPU_CALLS if device.type == "cuda" else CPU_CALLS
     return next((calls, replays) for upto, calls, replays in table if size <= upto)
 
 
 def device_us(call: Call, calls: int, replays: int, device: torch.device) -> list[float]:
-    """Microseconds of device time per call, of each replay of `calls` calls in a row."""
+    """Returns the µs of device time per call for each replay of `calls` calls in a row; wall time on a CPU."""
     if device.type != "cuda":
         call()
         return [_wall_us(call, calls) for _ in range(replays)]
@@ -86,7 +86,7 @@ def device_us(call: Call, calls: int, replays: int, device: torch.device) -> lis
 
 
 def eager_us(call: Call, calls: int, device: torch.device) -> float:
-    """Microseconds per call of `calls` calls in a row from Python: for small messages what the host needs."""
+    """Returns the µs per call of `calls` calls in a row from Python: the host's time for small messages."""
     if device.type != "cuda":
         return _wall_us(call, calls)
     call()
@@ -99,7 +99,7 @@ def eager_us(call: Call, calls: int, device: torch.device) -> float:
 
 
 def record(call: Call, calls: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
-    """A CUDA graph of `calls` calls, made on `stream` after two that warm up.
+    """Returns a CUDA graph of `calls` calls, made on `stream` after two that warm up.
 
     NCCL's own thread asks for events meanwhile, which only a capture of this thread alone allows.
     """

@@ -29,7 +29,7 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Load:
-    """A graph of `calls` calls on its stream, and what a replay takes alone, in microseconds."""
+    """A graph of `calls` calls on its stream. us: what a replay takes alone."""
 
     graph: torch.cuda.CUDAGraph
     stream: torch.cuda.Stream
@@ -38,14 +38,14 @@ class Load:
 
 
 def gemm_call(edge: int, device: torch.device) -> Call:
-    """A bf16 product of two square matrices of random numbers (zeros would draw less power and run faster)."""
+    """Returns a call of a bf16 product of random square matrices: zeros draw less power and run faster."""
     left, right = (torch.randn(edge, edge, device=device).to(torch.bfloat16) for _ in range(2))
     out = torch.empty_like(left)
     return lambda: torch.mm(left, right, out=out)
 
 
 def copy_call(size: int, device: torch.device) -> Call:
-    """A kernel that reads `size` bytes and writes as many; a plain copy in a CUDA graph is the copy engine's."""
+    """Returns a call that reads and writes `size` bytes by a kernel: a graph gives plain copies to the copy engine."""
     source = torch.zeros(size // 4, dtype=torch.float32, device=device)
     target = torch.empty_like(source)
     return lambda: torch.mul(source, 2.0, out=target)
@@ -59,7 +59,7 @@ def gemm_tflops(device: torch.device) -> float:
 
 
 def copy_gb_s(device: torch.device) -> float:
-    """What a kernel that is bound by memory reaches, bytes read plus bytes written, in GB/s."""
+    """Returns the GB/s, bytes read plus bytes written, that a memory-bound kernel reaches."""
     size = COPY_BYTES if device.type == "cuda" else 1 << 20
     us = statistics.median(device_us(copy_call(size, device), 4, 5, device))
     return 2 * size / us / 1e3
@@ -77,7 +77,7 @@ def measure_beside(call: Call, size: int, gemm: Load, copy: Load, ranks: Togethe
 
 
 def make_load(call: Call, ranks: Together, device: torch.device) -> Load:
-    """A graph of so many calls that it takes `WINDOW_US` on the slowest rank: as many on every rank."""
+    """Returns a load: a CUDA graph of as many calls, on every rank, as take `WINDOW_US` on the slowest rank."""
     one = slowest(ranks.run(lambda: device_us(call, 4, 3, device)))
     calls = math.ceil(WINDOW_US / one)
     stream = torch.cuda.Stream(device)

@@ -13,8 +13,8 @@ class MemoryLimitError(LitzError):
 
 
 def memory_limit(text: str, peak: int, held: int = 0) -> float:
-    """Bytes that temporaries, outputs and dying inputs (see `Live`) may take: of an option like "10%" (that much more
-    than the graph takes in the source's order, its inputs included), "8GiB" or "8589934592".
+    """Returns the bytes that temporaries, outputs and dying inputs (see `Live`) may take: of an option like "10%" (that
+    much more than the graph takes in the source's order, its inputs included), "8GiB" or "8589934592".
 
     peak: of those in the source's order, which is always allowed. held: bytes of the other inputs. Errors:
     MemoryLimitError.

@@ -28,7 +28,7 @@ COPY_US, COPY_GB_S = 2.5, 2000.0
 
 @dataclass(frozen=True)
 class Cost:
-    """us: device time; launch_us: what the host takes to launch it (0 if unknown), which a CUDA graph saves."""
+    """A collective's cost in µs, the device's. launch_us: the host's, which a CUDA graph saves (0 if unknown)."""
 
     us: float
     low_us: float
@@ -41,7 +41,7 @@ class Cost:
 
 
 def collective_cost(message: Message, profile: Profile) -> Cost:
-    """The cost of a message. Errors: TopologyError for an unknown kind, a negative size or an empty group."""
+    """Returns a message's cost. Raises TopologyError for an unknown kind, a negative size or an empty group."""
     if message.kind not in KINDS:
         raise TopologyError(f"there is no collective {message.kind!r}; litz knows {', '.join(KINDS)}")
     if message.bytes < 0 or message.world_size < 1:

@@ -65,7 +65,7 @@ class Candidate:
 
 
 def ring_steps(kind: str, world_size: int) -> int:
-    """Hops that the last byte makes."""
+    """Returns how many hops the last byte makes around the ring."""
     per_rank, rest = KINDS[kind]
     return per_rank * world_size + rest
 
@@ -81,7 +81,7 @@ def nodes_of(world_size: int, topology: Topology) -> int:
 
 
 def candidates(message: Message, topology: Topology) -> tuple[Candidate, ...]:
-    """Every way that NCCL may take, the one that it takes first."""
+    """Returns every way that NCCL may take, the fastest, which NCCL takes, first."""
     if message.kind in ("all_to_all", "permute"):
         return (_point_to_point(message, topology),)
     ways = [_ring(message, topology, protocol) for protocol in Protocol]

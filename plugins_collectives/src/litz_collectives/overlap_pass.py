@@ -54,7 +54,7 @@ def _why_blind(steps: Sequence[Step], times: Mapping[str, Estimate]) -> str:
 
 
 def reordered(program: Program, steps: Sequence[Step]) -> Program:
-    """The program with its operations in the order of the steps, buckets in place of their members."""
+    """Returns the program with its operations in the order of the steps, and buckets in place of their members."""
     place_of = {operation.name: number for number, operation in enumerate(program.operations)}
     operations = []
     for step in steps:

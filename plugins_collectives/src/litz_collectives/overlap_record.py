@@ -9,7 +9,7 @@ from .streams import Replay, Task, replay
 
 
 def record(planner: Planner, chosen: Candidate, own: Candidate, blind: str) -> None:
-    """Why the order is as it is: for all, for each bucket, and for each collective that moved."""
+    """Records why the order is as it is: for all, for each bucket, and for each collective that moved."""
     if chosen is planner.source and blind:
         planner.context.record("overlap", "source order", blind)
         return

@@ -36,14 +36,14 @@ PESSIMIST = Corner("high", "us", "high")
 
 @dataclass(frozen=True)
 class Work:
-    """Tasks in the order that they came in; before: for each, the positions of those that it must follow."""
+    """Tasks in the order that they came in. before: for each task, the positions that it must follow."""
 
     tasks: Sequence[Task]
     before: Sequence[set[int]]
 
     @property
     def starts(self) -> dict[str, int]:
-        """Collective -> where it starts."""
+        """Returns collective -> the number of the task that starts it."""
         return {task.name: number for number, task in enumerate(self.tasks) if task.kind == "start"}
 
 

@@ -45,7 +45,7 @@ class Candidate:
 
 
 class Planner:
-    """The orders of one schedule. estimates: of each of its steps, by name."""
+    """Makes and rates orders of one schedule. estimates: of its steps, by name."""
 
     def __init__(self, schedule: Schedule, estimates: Mapping[str, Estimate], context: PassContext) -> None:
         self.schedule, self.context, self.program = schedule, context, schedule.program

@@ -44,8 +44,8 @@ def litz_register_options() -> Sequence[OptionSpec]:
 
 @hookimpl
 def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
-    """The passes that collectives.passes names, in its order, between core's own order and its `reduce_in_place`; the
-    check of the plan at the end. Errors: UnknownPassError."""
+    """Returns the passes that collectives.passes names, in its order, between core's own order and its
+    `reduce_in_place`; the check of the plan comes last. Errors: UnknownPassError."""
     from .overlap_pass import overlap
     from .reorder import RULES, make_pass
     from .verify import verify_plan, wanted
@@ -67,8 +67,8 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
 
 @hookimpl
 def litz_cache_fingerprint(options: OptionsView) -> str | Uncacheable | None:
-    """The profile by its content, the machine's links, and the source of the user's function. Ranks that compare their
-    plans all have to compile."""
+    """Returns the profile's content, the source of the user's function and, without a profile, the machine's links.
+    Ranks that compare their plans all have to compile."""
     if options.get("collectives.verify_plan"):
         return Uncacheable("the ranks compare their plans while they compile (collectives.verify_plan)")
     path, name = options.get("collectives.profile"), options.get("collectives.cost")
@@ -105,9 +105,9 @@ def litz_register_commands() -> Mapping[str, Any]:
 
 @hookimpl
 def litz_estimate_runtime(operation: Any, target: Target, program: Any, options: OptionsView | None) -> Estimate | None:
-    """The user's own function where there is one; then a Collective by the model: on a CPU only with a profile that the
-    user names, as the model is NCCL's. A Wait takes no time of its own: what it waits for was counted where it
-    started."""
+    """Returns what the user's own function says, where there is one that says something; then the model's time of a
+    Collective: on a CPU only with a profile that the user names, as the model is NCCL's. A Wait takes no time of its
+    own: what it waits for was counted where it started."""
     from litz.ir import Collective, Wait
 
     own = None if options is None else options.get("collectives.cost")
@@ -126,7 +126,7 @@ def litz_estimate_runtime(operation: Any, target: Target, program: Any, options:
 
 
 def operation_cost(operation: Any, program: Any, profile: Profile) -> Cost | None:
-    """The cost of a Collective; None for an op that is not modelled or a group that is not known."""
+    """Returns the cost of a Collective; None for an op that is not modelled or a group that is not known."""
     from .traffic import message_of
 
     message = message_of(operation, program)
@@ -134,7 +134,7 @@ def operation_cost(operation: Any, program: Any, profile: Profile) -> Cost | Non
 
 
 def chosen_profile(target: Target, options: OptionsView | None) -> Profile:
-    """The profile that the option collectives.profile names, else the one for the device."""
+    """Returns the profile that the option collectives.profile names, else the profile for the device."""
     path = None if options is None else options.get("collectives.profile")
     return profile_of(target.name) if path is None else _profile_at(path, path.stat().st_mtime_ns)
 
@@ -146,7 +146,7 @@ def _profile_at(path: Path, changed_ns: int) -> Profile:
 
 @lru_cache(maxsize=8)
 def profile_of(gpu: str) -> Profile:
-    """The profile for a GPU by its driver's name: this machine's links if NVML knows them, else the usual ones."""
+    """Returns the profile for a GPU's name: of this machine's links if NVML knows them, else of the usual links."""
     here = machine_topology()
     if here is not None:
         return Profile(here)
@@ -157,7 +157,8 @@ def profile_of(gpu: str) -> Profile:
 
 
 def user_estimate(name: str, operation: Any, target: Target, program: Any) -> Estimate | None:
-    """What the function "module:function" says of an operation: an Estimate, microseconds, or None for no opinion.
+    """Returns what the function "module:function" says of an operation: an Estimate, microseconds, or None for no
+    opinion.
 
     It is called as ``function(operation, target, program)``. Errors: CostFunctionError if there is no such function.
     """

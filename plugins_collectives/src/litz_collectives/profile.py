@@ -45,7 +45,7 @@ class Profile:
     contention: Mapping[str, tuple[Contention, ...]] = field(default_factory=dict)
 
     def slowdown(self, kind: str, size: float) -> Contention:
-        """What overlap with a collective of `size` bytes costs: as measured here, else on the built-in machine."""
+        """Returns what overlap with a collective of `size` bytes costs: as measured, or on the built-in machine."""
         found = contention_at(self.contention, kind, size) or contention_at(builtin_profile().contention, kind, size)
         return found or Contention(size, *UNMEASURED)
 
@@ -67,14 +67,14 @@ class Profile:
 def make_profile(
     topology: Topology, points: Mapping[str, list[Point]], launch_us: Mapping[str, float], source: str
 ) -> Profile:
-    """A profile fitted to measured points, by kind."""
+    """Returns a profile fitted to measured points, by kind."""
     curves = {kind: fit_curve(kind, found) for kind, found in points.items()}
     return Profile(topology, curves, launch_us, source)
 
 
 def read_points(*paths: Path) -> tuple[dict[str, list[Point]], dict[str, float]]:
-    """(points by kind, host's launch µs by kind) of CSV files with the columns collective, world_size, bytes, time_us
-    and launch_us, where # starts a comment. Errors: TopologyError naming file and line."""
+    """Returns (points by kind, host's launch µs by kind) of CSV files with the columns collective, world_size, bytes,
+    time_us and launch_us, where # starts a comment. Errors: TopologyError naming file and line."""
     points: dict[str, list[Point]] = {}
     launches: dict[str, list[float]] = {}
     for path in paths:
@@ -97,7 +97,7 @@ def _read_file(path: Path, points: dict[str, list[Point]], launches: dict[str, l
 
 
 def read_profile(path: Path) -> Profile:
-    """The profile in a JSON file; one with nothing but a topology is allowed. Errors: TopologyError."""
+    """Returns the profile in a JSON file, which must have a topology. Raises TopologyError."""
     try:
         text = path.read_text()
     except OSError as cause:
@@ -106,7 +106,7 @@ def read_profile(path: Path) -> Profile:
 
 
 def parse_profile(text: str, where: str) -> Profile:
-    """See `read_profile`. where: the file, for messages."""
+    """Returns the profile in a text; see `read_profile`. where: the file, for messages."""
     try:
         data = json.loads(text)
     except ValueError as cause:

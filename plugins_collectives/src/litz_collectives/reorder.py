@@ -30,7 +30,7 @@ Rule = Callable[[Sequence[Step], Sequence[set[int]], Mapping[str, float]], list[
 
 
 def make_pass(rule: Rule, why: str) -> Callable[[Any, PassContext], Any]:
-    """A schedule pass of a rule. why: for the record, where the order changes."""
+    """Returns a schedule pass that applies a rule. why: the reason to record where the order changes."""
 
     def run(schedule: Schedule, context: PassContext) -> Schedule:
         if not any(isinstance(step, (Collective, Wait)) for step in schedule.steps):
@@ -50,12 +50,12 @@ def make_pass(rule: Rule, why: str) -> Callable[[Any, PassContext], Any]:
 
 
 def sink_waits(steps: Sequence[Step], before: Sequence[set[int]], times: Mapping[str, float]) -> list[int]:
-    """Everything else in its order; a wait, and what needs it, when nothing else can go."""
+    """Returns an order in which waits, and what needs them, come last and all else keeps its order."""
     return topological(before, lambda n: 2 * n + (len(steps) * 2 if isinstance(steps[n], Wait) else 0))
 
 
 def raise_comms(steps: Sequence[Step], before: Sequence[set[int]], times: Mapping[str, float]) -> list[int]:
-    """A collective, and what it needs, before anything else; the others in their order."""
+    """Returns an order in which collectives, and what they need, come first and all else keeps its order."""
     count = len(steps)
     score = list(range(count))
     for number in range(count):
@@ -69,9 +69,9 @@ def raise_comms(steps: Sequence[Step], before: Sequence[set[int]], times: Mappin
 def reorder_compute_for_overlap(
     steps: Sequence[Step], before: Sequence[set[int]], times: Mapping[str, float]
 ) -> list[int]:
-    """Between two collectives: first what the next one needs and the first does not hold up; then, as long as the
-    first one's time is not hidden, what neither the first holds up nor the next one needs; then what is left that the
-    next one needs. All the rest comes after the last collective, in its order."""
+    """Returns an order. Between two collectives comes first what the next one needs and the first does not hold up;
+    then, as long as the first one's time is not hidden, what neither the first holds up nor the next one needs; then
+    what is left that the next one needs. All the rest comes after the last collective, in its order."""
     comms = [number for number, step in enumerate(steps) if isinstance(step, Collective)]
     done: list[int] = []
     gone: set[int] = set()

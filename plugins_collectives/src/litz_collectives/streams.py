@@ -50,7 +50,7 @@ class Slowdown:
     beside_copy: Interval | None = None
 
     def at(self, figure: Figure) -> tuple[tuple[float, float], tuple[float, float]]:
-        """(of other work, of the collective), beside work that is not bound by memory and beside work that is."""
+        """Returns (factor of other work, of the collective), without and then with other work bound by memory."""
         first = self.compute, self.collective
         second = self.copy or self.compute, self.beside_copy or self.collective
         return (first[0].at(figure), first[1].at(figure)), (second[0].at(figure), second[1].at(figure))
@@ -102,7 +102,7 @@ class Replay:
 
     @property
     def hidden(self) -> float:
-        """The share of communication that ran under other work."""
+        """Returns the share of communication that ran under other work; 1 without communication."""
         return 1.0 - self.exposed_us / self.communication_us if self.communication_us else 1.0
 
 
@@ -121,7 +121,7 @@ class Known(NamedTuple):
 
 
 def known(task: Task, corner: Corner) -> Known:
-    """A task, with the figures that a corner believes."""
+    """Returns a task with the figures that a corner believes."""
     if task.kind == "start":
         us = task.time.at(corner.collective) + corner.late_us
         return Known("start", task.name, us, task.slowdown.at(corner.slowdown), False)
@@ -148,7 +148,7 @@ ROUNDING = 1e-6
 
 
 class Streams:
-    """The two streams while time goes on."""
+    """The two streams, of computation and of communication, as time goes on."""
 
     def __init__(self, corner: Corner = LIKELY) -> None:
         self.corner = corner
@@ -166,7 +166,7 @@ class Streams:
         self._queue = deque(item.copy() for item in state)
 
     def is_in(self, state: State) -> bool:
-        """Would it go on as from a state? Rounding aside."""
+        """Returns whether the streams would go on as from `state`, but for rounding."""
         if len(state) != len(self._queue):
             return False
         for mine, other in zip(self._queue, state, strict=True):
@@ -176,7 +176,7 @@ class Streams:
 
     @property
     def backlog(self) -> float:
-        """µs of communication that were started and have not run, if left alone."""
+        """Returns the µs of communication that were started and have not run, if left alone."""
         return sum(item.left for item in self._queue)
 
     @property
@@ -185,7 +185,7 @@ class Streams:
         return self._queue[0].name if self._queue and not self._queue[0].may_run else None
 
     def left_of(self, name: str) -> float:
-        """µs until a collective that was started has finished, if left alone."""
+        """Returns the µs until a collective that was started has finished, if left alone; 0 if it has."""
         total = 0.0
         for item in self._queue:
             total += item.left
@@ -198,7 +198,7 @@ class Streams:
         self.do(known(task, self.corner))
 
     def do(self, task: Known) -> None:
-        """A task as this corner knows it."""
+        """Does a task, with the time that this corner believes."""
         if task.kind == "compute":
             self._compute(task.us, task.memory_bound)
         elif task.factors is None:
@@ -207,7 +207,7 @@ class Streams:
             self._queue.append(_Collective(task.name, task.us, task.factors, self.corner.slowdown == "low"))
 
     def finish(self) -> None:
-        """Until all that was started is done."""
+        """Moves the time on until all that was started is done."""
         if self._queue:
             self._finish(self._queue[-1].name)
 
@@ -251,7 +251,7 @@ def replay(tasks: Sequence[Task], corner: Corner = LIKELY) -> Replay:
 
 
 def surely_gains(new: Sequence[Task], old: Sequence[Task]) -> bool:
-    """Is the new order faster by what is likely, and in no corner of the estimates slower?"""
+    """Returns whether the new order is faster by what is likely, and slower in no corner of the estimates."""
     if not replay(new).us < replay(old).us:
         return False
     return all(replay(new, corner).us <= replay(old, corner).us * (1 + 1e-9) for corner in CORNERS)

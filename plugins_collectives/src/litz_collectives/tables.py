@@ -26,7 +26,7 @@ class Protocol(IntEnum):
 
 
 class Link(IntEnum):
-    """What a hop goes over."""
+    """The kinds of links that a hop goes over."""
 
     NVLINK = 0
     PCI = 1
@@ -34,7 +34,7 @@ class Link(IntEnum):
 
 
 class Generation(IntEnum):
-    """GPU architectures that NCCL tells apart; between two, the older counts."""
+    """The GPU architectures that NCCL tells apart. An architecture between two counts as the older."""
 
     VOLTA = 0
     AMPERE = 1

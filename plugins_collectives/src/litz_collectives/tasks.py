@@ -33,8 +33,8 @@ SlowdownOf = Callable[[Collective], Slowdown]
 
 
 def slowdown_of(step: Collective, program: Program, context: PassContext) -> Slowdown:
-    """What a collective and kernels at a time cost each other: as the profile says, which measured both with matrix
-    products and with copies; where it says nothing, `SLOWDOWN`."""
+    """Returns what a collective and kernels at a time cost each other: as the profile says, which measured both with
+    matrix products and with copies; where it says nothing, `SLOWDOWN`."""
     message = message_of(step, program)
     profile = chosen_profile(context.target_of(step.device), context.options)
     table = profile.contention or builtin_profile().contention
@@ -63,7 +63,7 @@ def _around(factor: float) -> Interval:
 
 
 def estimates_of(steps: Sequence[Step], program: Program, context: PassContext) -> dict[str, Estimate]:
-    """The expected time of each step that somebody knows one of, by name."""
+    """Returns the expected times by the names of steps, for steps that somebody knows a time of."""
     found = {step.name: context.estimate(step, context.target_of(step.device), program) for step in steps}
     return {name: estimate for name, estimate in found.items() if estimate is not None}
 

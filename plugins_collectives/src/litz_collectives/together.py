@@ -33,8 +33,8 @@ class Together:
         self._turn = 0
 
     def run(self, function: Callable[[], Any]) -> list[Any]:
-        """What `function` returns on each rank, JSON-able. Errors: CalibrationError on every rank if it raises on one,
-        or if one does not answer."""
+        """Returns what `function` returns on each rank, JSON-able. Errors: CalibrationError on every rank if it raises
+        on one, or if one does not answer."""
         cause: Exception | None = None
         try:
             said = {"value": function()}
@@ -50,7 +50,7 @@ class Together:
         return [answer["value"] for answer in answers]
 
     def share(self, value: Any) -> list[Any]:
-        """Each rank's value."""
+        """Returns each rank's value."""
         return self.run(lambda: value)
 
     def _answer(self, place: str, rank: int) -> dict[str, Any]:
@@ -66,6 +66,6 @@ class Together:
 
 
 def slowest(values: Sequence[Sequence[float] | None]) -> float:
-    """The median over repeats of the slowest rank's time. None for a rank that took no part."""
+    """Returns the median over repeats of the slowest rank's time. values: None for a rank that took no part."""
     taken = [times for times in values if times is not None]
     return statistics.median(max(times) for times in zip(*taken, strict=True))

@@ -82,13 +82,13 @@ _PCI_GB_S = {"volta": 12.0, "ampere": 24.0, "hopper": 48.0, "blackwell": 48.0}
 
 
 def known_gpu(name: str) -> str | None:
-    """The row of `GPUS` that a driver's name ("NVIDIA H200", "NVIDIA A100-SXM4-80GB") means."""
+    """Returns the key in `GPUS` of a driver's name ("NVIDIA H200", "NVIDIA A100-SXM4-80GB"); None if unknown."""
     words = re.split(r"[^A-Za-z0-9]+", name.upper())
     return next((gpu for gpu in sorted(GPUS, key=len, reverse=True) if gpu in words), None)
 
 
 def make_topology(gpu: str, link: str | None = None, *, gpus_per_node: int | None = None, **changes: Any) -> Topology:
-    """The usual node of a GPU, with what is given put in place of the usual.
+    """Returns the usual node of a GPU, with what is given put in place of the usual.
 
     changes: network_gb_s, link_gb_s, nvls. Errors: TopologyError for an unknown GPU or a malformed link.
     """
@@ -107,7 +107,7 @@ def make_topology(gpu: str, link: str | None = None, *, gpus_per_node: int | Non
 
 
 def read_topology(data: Mapping[str, Any], where: str) -> Topology:
-    """A topology of a JSON object. where: the file, for messages. Errors: TopologyError."""
+    """Returns the topology in a JSON object. where: the file, for messages. Raises TopologyError."""
     known = {field.name for field in fields(Topology)}
     wrong = sorted(set(data) - known)
     missing = sorted(known - {"nvls"} - set(data))

@@ -28,7 +28,7 @@ VARIANTS = ("_out", "_", "_coalesced")
 
 
 def op_kind(operation: Collective) -> tuple[str, Side] | None:
-    """The row of `OPS` for an operation, None for an op that is not in it."""
+    """Returns the row of `OPS` for an operation; None for an op that is not in it."""
     name = operation.target_name.split(".")[1] if "." in operation.target_name else operation.target_name
     for ending in VARIANTS:
         name = name.removesuffix(ending)
@@ -36,7 +36,7 @@ def op_kind(operation: Collective) -> tuple[str, Side] | None:
 
 
 def message_of(operation: Collective, program: Program) -> Message | None:
-    """The message, a coalesced group as one: NCCL launches it as one kernel."""
+    """Returns the message of an operation, or None. A coalesced group is one message, as NCCL launches one kernel."""
     row = op_kind(operation)
     if row is None or not operation.ranks:
         return None

@@ -40,7 +40,7 @@ class PlanMismatchError(LitzError):
 
 
 def make_plan(schedule: Schedule) -> dict[str, list[str]]:
-    """The plan of a schedule: what all ranks of a group have to agree on, and nothing else."""
+    """Returns a schedule's plan: exactly what all ranks of a group have to agree on."""
     plan: dict[str, list[str]] = {}
     for step in schedule.steps:
         if isinstance(step, Collective) and step.ranks:
@@ -75,7 +75,7 @@ def verify_plan(schedule: Schedule, context: PassContext) -> Schedule:
 
 
 def compare(graph: str, plans: Mapping[int, Plan]) -> None:
-    """Raise PlanMismatchError for the first group, in the order of their ranks, whose ranks do not agree."""
+    """Raises PlanMismatchError for the first group, in the order of their ranks, whose ranks do not agree."""
     for group in sorted({group for plan in plans.values() for group in plan}, key=json.loads):
         lines = {rank: tuple(plans[rank].get(group, ())) for rank in json.loads(group) if rank in plans}
         count = Counter(lines.values())
@@ -93,7 +93,7 @@ def _text(lines: Sequence[str], number: int) -> str:
 
 
 def collective_line(step: Collective, program: Program) -> str:
-    """The op, its plain arguments, and the tensors that it takes: in place or not is each rank's own affair."""
+    """Returns the op, its plain arguments and the tensors it takes. In place or not is each rank's own affair."""
     name = step.target_name.split(".")[1].removesuffix("_")
     tensors = [] if name in OWN_SIZES else [_tensor(ref, program) for ref in step.refs if ref.buffer not in _outs(step)]
     plain = [str(value) for value in step.args if isinstance(value, (int, str)) and value != step.group]
@@ -112,6 +112,6 @@ def _tensor(ref: TensorRef, program: Program) -> str:
 
 
 def wanted(options: Any) -> bool:
-    """Is the check on: as the option says, or in debug mode where it says nothing?"""
+    """Returns whether the check is on: as the option says, or in debug mode where the option is not set."""
     said = options.get("collectives.verify_plan")
     return bool(options.get("debug", False) if said is None else said)

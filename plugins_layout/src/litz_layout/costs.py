@@ -74,7 +74,7 @@ class Costs:
         return size / (self.target.bandwidth * self.target.shares["copy"].usual)
 
     def copy_us(self, node: torch.fx.Node) -> float:
-        """A copy of a tensor into another layout, by a kernel of its own; frozen weights are copied by the compiler."""
+        """Returns the most µs for a copy of a tensor into another layout, by its own kernel; 0 for frozen weights."""
         if node.op == "get_attr" and self.graph.frozen_values:
             return 0.0
         return 2 * self.pass_us(self.bytes_of(node)) * AT_MOST + self.target.launch_us
@@ -87,7 +87,7 @@ class Costs:
         return us
 
     def parts_us(self, node: torch.fx.Node) -> float:
-        """What statistics of the channels of a concatenation cost more in channels last."""
+        """Returns the µs that statistics of a concatenation's channels cost more in channels last; 0 off the CPU."""
         if self.target.type != "cpu" or not takes_statistics_of_parts(node):
             return 0.0
         return self._statistics_us(node)
@@ -98,7 +98,7 @@ class Costs:
         return self.bytes_of(node) / value.dtype.itemsize * STATISTICS_NS / 1000 / self.target.units
 
     def convolution(self, node: torch.fx.Node, with_backward: bool = False) -> ConvolutionCost:
-        """with_backward: the convolution's own backward too, which will run in the same layout."""
+        """Returns a convolution's cost in each layout. with_backward: with its backward, in the same layout."""
         signature = signature_of(self.graph, node)
         if signature in self.measured.rows:
             return ConvolutionCost(self._measured_us(signature, with_backward), "either", "measured here")
@@ -203,7 +203,7 @@ def _parameter(node: torch.fx.Node, at: int) -> Any:
 
 
 def signature_of(graph: Graph, node: torch.fx.Node) -> str:
-    """A convolution as text, the same in each graph that has it: op, type, sizes and parameters."""
+    """Returns a convolution as text, equal in all graphs that have it: op, type, sizes and parameters."""
     about = CONVOLUTIONS[node.target]
     sizes = "; ".join("x".join(str(graph.hint(n)) for n in _value(node, at).shape) for at in about.tensors)
     parameters = [_numbers(graph, _parameter(node, at)) for at in range(6)]
@@ -213,7 +213,7 @@ def signature_of(graph: Graph, node: torch.fx.Node) -> str:
 
 
 def case_of(graph: Graph, node: torch.fx.Node) -> Case:
-    """A convolution as `measured` times it."""
+    """Returns a convolution as `measured` times it."""
     about = CONVOLUTIONS[node.target]
     weight = _weight(node)
     return Case(

@@ -49,13 +49,13 @@ def tensor_of(node: torch.fx.Node) -> torch.Tensor | None:
 
 
 def convolves_images(node: torch.fx.Node) -> bool:
-    """Is the node a convolution of two or three dimensions? A convolution along one dimension has no layout to choose,
-    and tensors of rank 4 beside it (a group norm's view of its result) have other dimensions."""
+    """Returns whether the node is a convolution of two or three dimensions. A convolution along one dimension has no
+    layout to choose, and tensors of rank 4 beside it (a group norm's view of its result) have other dimensions."""
     return node.target in CONVOLUTIONS and any(tensor_of(item) is not None for item in node.all_input_nodes)
 
 
 def find_orders(graph: Graph, lowered: frozenset[Any]) -> dict[torch.fx.Node, Orders]:
-    """The orders of each tensor that has a frame and for which they differ, in the graph's order.
+    """Returns the orders of each tensor that has a frame and for which they differ, in the graph's order.
 
     They do not differ where only one of channels and pixels has more than one element.
     """

@@ -49,7 +49,8 @@ class Case:
 
 
 def load_figures(path: Path | None, device: str) -> Figures:
-    """The figures of a file for a device, by the name that its driver gives it; none if there is no file to read.
+    """Returns the figures of a file for a device, by the name that its driver gives it; none if there is no file to
+    read.
 
     ValueError, which says what to do, for a file that is not what `python -m litz_layout.measured` writes.
     """
@@ -69,7 +70,8 @@ def load_figures(path: Path | None, device: str) -> Figures:
 
 
 def measure(case: Case, seconds: float = 0.05) -> tuple[float, float]:
-    """Median µs of the convolution, channels first and channels last, each with its operands in that layout.
+    """Returns the median µs of the convolution, channels first and channels last, each with its operands in that
+    layout.
 
     seconds: of measuring per layout; the two are timed in turn, so that a machine that changes its speed changes both.
     """
@@ -124,7 +126,7 @@ def _wait(device: str) -> None:
 
 
 def find_cases(reports: Sequence[Any]) -> list[Case]:
-    """The convolutions of compiled graphs, each once, from what the plugin attached to their reports."""
+    """Returns the convolutions of compiled graphs, each once, from the reports' attachments."""
     found: dict[str, Case] = {}
     for report in reports:
         for item in json.loads(report.attachments.get("convolutions.json", "[]")):

@@ -26,7 +26,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Alignment:
-    """What part of the peak a product reaches by what its smallest alignment is a multiple of, in elements."""
+    """The share of the peak that a product reaches if its sizes are multiples of `multiple` elements."""
 
     multiple: int
     share: float
@@ -66,7 +66,7 @@ _PRODUCTS: Mapping[Any, _Product] = {
 
 @dataclass(frozen=True)
 class Padding:
-    """A product's (m, k, n) as they are and as padded, and what both take in µs (padded: at worst; now: at best)."""
+    """A product's (m, k, n) as they are and padded; µs now, at best, and padded, at worst."""
 
     sizes: tuple[int, int, int]
     padded: tuple[int, int, int]
@@ -76,7 +76,7 @@ class Padding:
 
 
 def pad_contractions(graph: Graph, context: PassContext) -> Graph:
-    """The graph with products padded where it pays (`layout.pad` "auto"), or wherever they can be ("always")."""
+    """Returns the graph with products padded where that pays (`layout.pad` "auto") or is possible ("always")."""
     always = context.options["layout.pad"] == "always"
     chosen: dict[torch.fx.Node, Padding] = {}
     for node in graph.nodes:
@@ -98,7 +98,7 @@ def pad_contractions(graph: Graph, context: PassContext) -> Graph:
 
 
 def plan_padding(graph: Graph, node: torch.fx.Node, context: PassContext, always: bool = False) -> Padding | None:
-    """How a product would be padded; None where nothing is to be padded or gained. always: whatever it costs."""
+    """Returns the best padding of a product, or None. always: for any device, dtype and size."""
     left, right = _operands(node)
     *batch, m, k = left.shape
     n = right.shape[-1]

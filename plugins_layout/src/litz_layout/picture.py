@@ -25,7 +25,7 @@ NAMES_AT_MOST = 28
 
 @dataclass
 class Box:
-    """A box: some nodes of one layout. sources: boxes that it reads, by position."""
+    """A box of a picture: nodes of one layout. sources: positions of the boxes that it reads."""
 
     names: list[str]
     label: int | None

@@ -26,7 +26,7 @@ SAVED = 1 / 64
 
 
 def make_plan(graph: Graph, problem: Problem, forced: bool = False) -> LayoutPlan:
-    """The cheapest plan; one without changes says why. forced: its costs are not the true ones."""
+    """Returns the cheapest plan. A plan without changes says why. forced: its costs are not the true ones."""
     traced = tuple(variable.traced for variable in problem.variables)
     labels = solve(problem)
     before, after = energy(problem, traced), energy(problem, labels)

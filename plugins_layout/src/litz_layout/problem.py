@@ -70,7 +70,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Problem:
-    """variables, copies, reads; orders of each tensor; variable of each tensor; costs of the convolutions."""
+    """Variables, copies and reads; each tensor's orders and variable; the convolutions' costs."""
 
     variables: tuple[Variable, ...]
     copies: tuple[Copy, ...]
@@ -83,7 +83,7 @@ class Problem:
 def make_problem(
     graph: Graph, costs: Costs, needs: Needs, lowered: frozenset[Any], keep_output_strides: bool = True
 ) -> Problem:
-    """keep_output_strides: False lets what the user gets of a forward or inference graph have any layout."""
+    """Returns the problem. keep_output_strides: False frees the layouts of a forward or inference graph's results."""
     return _Maker(graph, costs, needs, lowered, keep_output_strides).make()
 
 
@@ -212,7 +212,7 @@ def _why_fixed(kind: str) -> str:
 
 
 def energy(problem: Problem, labels: tuple[int, ...]) -> float:
-    """Microseconds of all convolutions, copies and reads under these labels, one per variable."""
+    """Returns the µs of all convolutions, copies and reads under these labels, one per variable."""
     total = sum(variable.us[label] for variable, label in zip(problem.variables, labels, strict=True))
     for copy in problem.copies:
         wanted = {label_of(demand, labels) for demand in copy.demands}

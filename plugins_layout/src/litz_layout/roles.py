@@ -43,7 +43,7 @@ _PERMUTATIONS = frozenset({aten.permute.default})
 
 
 def kind_of(node: torch.fx.Node, lowered: frozenset[Any]) -> Kind:
-    """The node's kind. lowered: the ops that litz lowers."""
+    """Returns the node's kind. lowered: the ops that litz lowers."""
     if node.op in ("placeholder", "get_attr"):
         return "source"
     if node.op == "output":

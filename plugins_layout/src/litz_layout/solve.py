@@ -22,7 +22,7 @@ _NEVER = 1 << 60
 
 
 def solve(problem: Problem) -> tuple[int, ...]:
-    """A label for each variable. Capacities are whole nanoseconds, so that the cut is exact and the same everywhere."""
+    """Returns a label for each variable, by a minimum cut. Capacities are whole ns, so the cut is exact."""
     network = nx.DiGraph()
     network.add_nodes_from((_SOURCE, _SINK))
 

@@ -13,7 +13,7 @@ MANY = 40
 
 
 def make_table(problem: Problem, labels: tuple[int, ...], conversions: Sequence[Conversion]) -> str:
-    """The copies with what each costs and who asked, then the convolutions with their cost in either layout, in µs."""
+    """Returns the copies (cost in µs, and who asked), then the convolutions (µs in either layout), as a table."""
     lines: list[str] = []
     if conversions:
         rows = [("copy of", "for", "µs", "why")]

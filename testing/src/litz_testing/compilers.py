@@ -52,7 +52,7 @@ class Row:
 
 
 def compilers() -> list[str]:
-    """Every g++ and clang++ on the path, one name for each version."""
+    """Returns the path of every g++ and clang++ on the path, one for each version."""
     found: dict[str, str] = {}
     for folder in map(Path, os.get_exec_path()):
         names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []

@@ -43,7 +43,7 @@ def core_ops() -> list[OpOverload]:
 
 
 def coverage() -> dict[str, str]:
-    """Op name -> "native", "decomposed", "library: why", "no kernel: why", or "missing"."""
+    """Returns op name -> "native", "decomposed", "library: why", "no kernel: why", or "missing"."""
     lowerings, rules = core_lowerings(), decompositions()
     reasons = {
         f"aten.{name}": f"{kind}: {why}"
@@ -62,7 +62,7 @@ def coverage() -> dict[str, str]:
 
 
 def table() -> str:
-    """Markdown: a row for each way, with how many ops and, beyond the two common ways, which."""
+    """Returns Markdown: a row for each way, with how many ops and, but for the two common ways, which."""
     groups: dict[str, list[str]] = {}
     for name, way in coverage().items():
         groups.setdefault(way, []).append(name.removeprefix("aten.").removesuffix(".default"))

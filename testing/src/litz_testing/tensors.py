@@ -6,7 +6,7 @@ import torch
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Do the elements fill a stretch of memory, each in a place of its own?"""
+    """Returns whether the elements fill a stretch of memory, each in a place of its own."""
     step = 1
     for stride, extent in sorted((s, n) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n != 1):
         if stride != step:
@@ -22,7 +22,7 @@ def lies_otherwise(got: torch.Tensor, want: torch.Tensor) -> bool:
 
 
 def overlaps(value: torch.Tensor) -> bool:
-    """May several elements lie in one place?"""
+    """Returns whether several elements may lie in one place."""
     reach = 1
     for stride, extent in sorted((s, n) for n, s in zip(value.shape, value.stride(), strict=True) if n > 1):
         if stride < reach:
@@ -32,8 +32,8 @@ def overlaps(value: torch.Tensor) -> bool:
 
 
 def eager_or_exact(got: torch.Tensor, want: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """What to compare a floating-point result with: eager's, and float64's (rounded) at elements where one of eager and
-    the result is infinite or NaN and the other is not, or is so in another way.
+    """Returns what to compare a floating-point result with: eager's, and float64's (rounded) at elements where one of
+    eager and the result is infinite or NaN and the other is not, or is so in another way.
 
     Eager's vector kernels are not right for all numbers: with AVX-512, gelu of infinity is NaN, and gelu of a float32
     beyond half of its range infinite. A machine with AVX2 gives the right ones.

@@ -11,8 +11,8 @@ TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
 def torch_compiled(function: Callable[..., Any], backend: Any, dynamic: bool, data: bool = True) -> Callable[..., Any]:
-    """The function through torch.compile. backend: as torch.compile takes it. data: sizes and numbers that come from
-    data are in the graph too, where it otherwise ends."""
+    """Returns the function through torch.compile. backend: as torch.compile takes it. data: sizes and numbers that come
+    from data are in the graph too, where it otherwise ends."""
     config = torch._dynamo.config.patch(
         capture_dynamic_output_shape_ops=data,
         capture_scalar_outputs=data,

@@ -7,7 +7,7 @@ from litz_plugins import OptionsView, TemplateSpec
 
 
 def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
-    """What core offers: attention always, products where nothing is measured."""
+    """Returns core's templates: attention; and products without `max_autotune`, as litz-autotune offers those."""
     # Here, as a process that finds its graphs in the cache chooses nothing.
     from .attention import backward_offer, decode, library, masked_call, offer, processor, written_offer
     from .products.gemm import OPERANDS

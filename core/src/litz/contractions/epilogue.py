@@ -68,7 +68,7 @@ class Epilogue:
 
 
 def accumulator(program: Program, template: Template, dtype: torch.dtype) -> tuple[Node, Buffer, tuple[Range, ...]]:
-    """The node that stands for the sum, its stand-in buffer, and the ranges of the template's result."""
+    """Returns the node that loads the sum, its stand-in buffer, and the ranges of the template's result."""
     (name,) = template.outputs
     assert name is not None
     layout = program.buffers[name].layout
@@ -78,7 +78,7 @@ def accumulator(program: Program, template: Template, dtype: torch.dtype) -> tup
 
 
 def place(ranges: Sequence[Range]) -> tuple[Expr, ...]:
-    """The element at the variables of `ranges`, as loops that read it say it: 0 along a dimension of size 1."""
+    """Returns the index by which loops read the element at `ranges`: a variable each; 0 along a dimension of size 1."""
     return tuple(ZERO if r.size == ONE else r.var for r in ranges)
 
 
@@ -90,9 +90,9 @@ def plain(
     views: Mapping[str, Buffer],
     index: tuple[Expr, ...] | None = None,
 ) -> Epilogue:
-    """The epilogue that stores `value`, the contraction's own result. views: what stands in for a view, or for the
-    accumulator, by the name that `value` loads it by: a buffer with the real one's name and the view's layout. index:
-    of the result's element, where that is not the variables of `ranges`."""
+    """Returns the epilogue that stores `value`, the contraction's own result. views: what stands in for a view, or for
+    the accumulator, by the name that `value` loads it by: a buffer with the real one's name and the view's layout.
+    index: of the result's element, where that is not the variables of `ranges`."""
     (name,) = template.outputs
     assert name is not None
     store = Store(name, index or place(ranges), value)
@@ -101,7 +101,7 @@ def plain(
 
 
 def fused(program: Program, template: Template, start: Epilogue, most: int | None = None) -> Iterator[Epilogue]:
-    """`start` with ever more of the operations that use the result, the most last. Nothing where there is none.
+    """Yields `start` with ever more of the operations that use the result, the most last. Nothing where there is none.
 
     most: nodes of the graph that one kernel may do (`max_fusion_size`).
     """
@@ -131,7 +131,7 @@ def fused(program: Program, template: Template, start: Epilogue, most: int | Non
 
 
 def stands(program: Program, template: Template, absorbed: Sequence[str]) -> bool:
-    """Is there a place in the program's order for a kernel that does all of these, and anyone who needs it?"""
+    """Returns whether a kernel that does all of these has a place in the program's order and somebody who needs it."""
     inside = {template.name, *absorbed}
     try:
         check_order(program, sorted(program.positions[name] for name in inside))
@@ -141,8 +141,8 @@ def stands(program: Program, template: Template, absorbed: Sequence[str]) -> boo
 
 
 def fused_rows(program: Program, template: Template, start: Epilogue) -> Epilogue | None:
-    """`start` with the operations that use the result, reductions over its last dimension among them (softmax, layer
-    norm, a sum): as many as there are. None where no such reduction can go along.
+    """Returns `start` with the operations that use the result, reductions over its last dimension among them (softmax,
+    layer norm, a sum): as many as there are. None where no such reduction can go along.
 
     The loop's ranges are then those of the rows, and its reduction range the columns.
     """

@@ -23,7 +23,7 @@ from litz.ir.operation import Range, Store, sizes_in
 
 
 def cut(program: Program, operations: Sequence[Operation], outputs: Iterable[str]) -> Program:
-    """The operations as a Program that returns the buffers `outputs`. What they read and do not write are inputs."""
+    """Returns the operations as a Program of the results `outputs`. What they read and do not write are inputs."""
     written: set[str] = set()
     inputs: list[str] = []
     for operation in operations:
@@ -81,7 +81,7 @@ class Meaning:
         return tuple(interpret(program, list(args)))
 
     def arguments(self) -> tuple[Any, ...]:
-        """The arguments of a KernelCall that stands for the program: references to its inputs, and its sizes."""
+        """Returns the arguments of a KernelCall that stands for the program: references to its inputs, and sizes."""
         buffers = self.program.buffers
         return tuple(
             TensorRef(item, _whole(buffers[item])) if isinstance(item, str) else item for item in self.program.inputs
@@ -107,7 +107,7 @@ def on_device(program: Program, device: torch.device) -> Program:
 
 
 def canonical(program: Program) -> Program:
-    """The program with buffers, sizes and operations named by their order: equal problems have equal text."""
+    """Returns the program with buffers, sizes and operations named by their order: equal problems have equal text."""
     names = {name: f"b{number}" for number, name in enumerate(program.buffers)}
     symbols = [item for item in program.inputs if isinstance(item, sympy.Symbol)]
     sizes = {symbol: _renamed(symbol, f"n{number}") for number, symbol in enumerate(symbols)}

@@ -11,8 +11,8 @@ from litz.ir.index import ONE, ZERO, Expr, floordiv, mod
 
 
 def position_in(view: Layout, own: Layout, ranges: Sequence[Range]) -> tuple[Expr, ...] | None:
-    """Where in a buffer's dimensions the element of a view at the variables of `ranges` is; None where a dimension of
-    the view is not made of whole dimensions of the buffer."""
+    """Returns where in a buffer's dimensions the element of a view at the variables of `ranges` is; None where a
+    dimension of the view is not made of whole dimensions of the buffer."""
     if view.offset != 0:
         return None
     extents = {r.var: r.size for r in ranges}

@@ -52,12 +52,12 @@ ARTIFACTS: Mapping[str, Artifact] = {
 
 
 def register() -> None:
-    """Make litz's own names known to torch, if torch is loaded: `import litz` and the first compile do."""
+    """Makes litz's own log names known to torch, if torch is loaded. `import litz` and the first compile call this."""
     torch_logging.register({artifact.own: artifact.description for artifact in ARTIFACTS.values()})
 
 
 def show(name: str, graph: str, text: Callable[[], str]) -> None:
-    """Hand the text of an artifact, by its name in `ARTIFACTS`, to whoever takes it; nothing is made for nobody."""
+    """Logs the text of an artifact, by its name in `ARTIFACTS`, once, and traces it; makes no text for nobody."""
     artifact = ARTIFACTS[name]
     own = LOGGER.getChild(name)
     torch_loggers = (torch_logging.artifact_logger(known) for known in (artifact.own, *artifact.torch))
@@ -70,5 +70,5 @@ def show(name: str, graph: str, text: Callable[[], str]) -> None:
 
 
 def say(message: str, *values: object) -> None:
-    """A line for each graph, at INFO."""
+    """Logs a line at INFO. values: for the placeholders in `message`."""
     LOGGER.info(message, *values)

@@ -15,7 +15,7 @@ BELOW = "torch.litz"
 
 
 def register(descriptions: Mapping[str, str]) -> None:
-    """Make artifacts known by name, for TORCH_LOGS and `torch._logging.set_logs(modules={name: True})`.
+    """Makes artifacts known by name, for TORCH_LOGS and `torch._logging.set_logs(modules={name: True})`.
 
     Does nothing before torch's logging is loaded: `TORCH_LOGS=litz,litz_schedule` has torch import litz while it reads
     that setting, which is early enough for the names that follow.
@@ -46,7 +46,7 @@ def known_logger(name: str) -> logging.Logger:
 
 
 def trace(name: str, text: Callable[[], str]) -> None:
-    """Add a text to the trace that TORCH_TRACE has written, beside dynamo's for the same compile."""
+    """Adds a text to the trace that TORCH_TRACE has written, beside dynamo's for the same compile."""
     try:
         from torch._logging import trace_structured
     except ImportError:

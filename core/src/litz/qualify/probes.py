@@ -52,14 +52,14 @@ class Probe:
     stores: list[Store] = field(default_factory=list)
 
     def read(self, tensor: torch.Tensor, *at: Expr, indirect: tuple[Node, ...] = (), mask: Node | None = None) -> Node:
-        """An element of a tensor, by default at the loop's variables."""
+        """Returns the node that loads an element of a tensor, by default at the loop's variables."""
         name = next((name for name, known in self.inputs.items() if known is tensor), f"x{len(self.inputs)}")
         self.inputs[name] = tensor
         own = (*I[: len(self.ranges)], *R[: len(self.reduction)])
         return build.load(name, tuple(map(to_expr, at)) or own[: tensor.dim()], tensor.dtype, indirect, mask)
 
     def write(self, *values: Node, mask: Node | None = None, inner: bool = False) -> None:
-        """Store each value in a new output, at the output variables. inner: an element for each step of the reduction,
+        """Stores each value in a new output, at the output variables. inner: an element for each step of the reduction,
         too."""
         sizes = [*self.ranges, *(self.reduction if inner else ())]
         position = (*I[: len(self.ranges)], *R[: len(sizes) - len(self.ranges)])
@@ -76,7 +76,7 @@ New = Callable[..., Probe]
 
 
 def numbers(dtype: torch.dtype, *size: int, salt: int = 0) -> torch.Tensor:
-    """Small integers of both signs in no order, halves among those of floats; bools for bool."""
+    """Returns small numbers of both signs in no order, halves too for floats; bools for bool."""
     count = math.prod(size)
     values = (torch.arange(count) * 37 + salt * 11) % 97 - (0 if dtype == U8 else 40)
     if dtype == BOOL:
@@ -87,7 +87,7 @@ def numbers(dtype: torch.dtype, *size: int, salt: int = 0) -> torch.Tensor:
 
 
 def special(dtype: torch.dtype) -> torch.Tensor:
-    """Among numbers: infinities, NaN, -0, the least and the greatest, what is rounded to even."""
+    """Returns numbers with infinities, NaN, -0, and the greatest, least and tiniest values of the dtype among them."""
     info = torch.finfo(dtype)
     odd = [math.inf, -math.inf, math.nan, -0.0, 0.0, info.max, info.min, info.tiny, -info.tiny, info.tiny / 4]
     values = numbers(dtype, ROWS * 3)
@@ -327,7 +327,7 @@ _MAKERS: tuple[Callable[[New], None], ...] = (
 
 
 def make_probes() -> dict[str, Probe]:
-    """All probes by label: the construct and a number."""
+    """Returns all probes by label: the construct and a number."""
     found: dict[str, Probe] = {}
     numbers_of: Counter[str] = Counter()
 

@@ -75,7 +75,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of one construct: is it right as it is, else in which safe form, if in any; seconds of testing."""
+    """Whether a construct is right as it is; else its safe form, None if it has none; and the seconds of testing."""
 
     right: bool
     form: str | None = None
@@ -88,7 +88,7 @@ EVERY = tuple(construct.name for construct in CONSTRUCTS)
 
 
 def qualify(options: Options, cache: Cache, constructs: Collection[str] = EVERY) -> Verdict:
-    """The verdict on the options' compiler and these constructs. Errors: CompilerNotFoundError, CacheError."""
+    """Returns the verdict on the options' compiler. Raises CompilerNotFoundError or CacheError."""
     compiler = find_compiler(options.cpp_compiler)
     blank = Verdict(compiler.version, options.cpp_march)
     if not options.cpp_qualify:
@@ -148,8 +148,8 @@ def _read(folder: Path | None) -> Finding | None:
 
 
 def judge(options: Options, constructs: Collection[str] = EVERY) -> Findings:
-    """Build and run the probes of constructs; those of constructs that fail again in their safe forms. Empty where the
-    compiler builds no probe at all: the first kernel's error says so, and better."""
+    """Builds and runs the probes of constructs; those of constructs that fail again in their safe forms. Empty where
+    the compiler builds no probe at all: the first kernel's error says so, and better."""
     with ThreadPoolExecutor(options.threads or processors(), "litz-qualify") as threads:
         bench, every = _Bench(options, threads), make_probes()
         probes = {label: probe for label, probe in every.items() if probe.construct in constructs}
@@ -215,7 +215,7 @@ class _Bench:
 
 
 def run(probe: Probe, source: KernelSource, launch: Callable[..., Any]) -> list[torch.Tensor] | None:
-    """What the kernel makes of the probe's inputs; None if it refuses an index."""
+    """Returns what the kernel makes of copies of the probe's inputs; None if the kernel refuses an index."""
     memory = {name: tensor.clone() for name, tensor in probe.inputs.items()}
     for name, (size, dtype) in probe.outputs.items():
         memory.setdefault(name, torch.full(tuple(size), 7).to(dtype))
@@ -227,7 +227,7 @@ def run(probe: Probe, source: KernelSource, launch: Callable[..., Any]) -> list[
 
 
 def is_right(label: str, probe: Probe, made: list[torch.Tensor] | None) -> bool:
-    """Did a probe's kernel compute what it has to?"""
+    """Returns whether a probe's kernel computed what it should. made: None if the kernel refused an index."""
     if made is None or probe.raises:
         return made is None and probe.raises
     if not probe.tolerance:
@@ -237,13 +237,13 @@ def is_right(label: str, probe: Probe, made: list[torch.Tensor] | None) -> bool:
 
 
 def bits_of(tensors: Sequence[torch.Tensor]) -> str:
-    """A digest of the values' bits; all NaNs are one."""
+    """Returns a digest, 16 hex digits, of the values' bits. All NaNs count as one."""
     parts = [t.masked_fill(t.isnan(), math.nan) if t.dtype.is_floating_point else t for t in tensors]
     return digest(*(ctypes.string_at(part.data_ptr(), part.nbytes) for part in parts))[:16]
 
 
 def reference(probe: Probe) -> list[torch.Tensor]:
-    """What is right by the IR's interpreter, which runs on torch's own kernels."""
+    """Returns the right values, by the IR's interpreter, which runs on torch's own kernels."""
     return interpret(_program(probe), [tensor.clone() for tensor in probe.inputs.values()])
 
 

@@ -48,7 +48,7 @@ class Changes:
     _last: tuple[object, list[str]] = field(default=(None, []), repr=False)
 
     def watch(self, pass_: Pass, before: object, after: object, seconds: float) -> None:
-        """A pass has run. One that returned what it was given changed nothing, and is not kept."""
+        """Notes what a pass changed, if anybody wants that. A pass that returned what it was given changed nothing."""
         if not self.wanted or after is before:
             return
         begun = time.perf_counter()

@@ -26,7 +26,7 @@ _collectors: ContextVar[Collectors] = ContextVar("litz_report_collectors", defau
 
 @contextmanager
 def collect() -> Iterator[list[CompileReport]]:
-    """A list to which every report is appended that is published while the `with` lasts, in order of completion."""
+    """Yields a list to which each report is appended that is published inside the `with`, in order of completion."""
     reports: list[CompileReport] = []
     token = _collectors.set((*_collectors.get(), reports))
     try:

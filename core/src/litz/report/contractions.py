@@ -21,7 +21,7 @@ _NAME = re.compile(r"\b(op|buf)\d+\b")
 
 @dataclass(frozen=True)
 class Contractions:
-    """Contractions that are equal but for their names."""
+    """A group of contractions that are equal but for their names."""
 
     records: tuple[ContractionRecord, ...]
 

@@ -40,7 +40,7 @@ class Row:
 
 
 def ledger_of(entries: Iterable[Entry], effects: Effects, report: CompileReport) -> tuple[Row, ...]:
-    """The rows of one graph's compile, by plugin; those of a plugin by the time that they took."""
+    """Returns the rows of one graph's compile, by plugin, and for a plugin by time, the longest first."""
     rows: dict[tuple[str, str], Row] = {}
     for entry in entries:
         match = _PASS.fullmatch(entry.what)
@@ -93,7 +93,7 @@ COLUMNS = ("calls", "ms", "changed", "est. gain", "measured")
 
 
 def together(rows: Iterable[Row]) -> list[Row]:
-    """Rows of several graphs, those of one plugin and one hook or pass added up; what took longest first."""
+    """Returns the rows of several graphs, added up by plugin and hook or pass; the longest time comes first."""
     found: dict[tuple[str, str], Row] = {}
     for row in rows:
         known = found.get((row.plugin, row.what))
@@ -102,7 +102,7 @@ def together(rows: Iterable[Row]) -> list[Row]:
 
 
 def by_plugin(rows: Iterable[Row]) -> list[Row]:
-    """A row for each plugin, what took longest first."""
+    """Returns a row for each plugin, with its times added up; the longest time comes first."""
     return together(replace(row, what="", stage="") for row in rows)
 
 
@@ -125,7 +125,7 @@ def _sum_known(one: float | None, other: float | None) -> float | None:
 
 
 def table_of(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """The columns after the first in which any row says something, and what each row says below them."""
+    """Returns the columns after the first that any row fills, and the cells of each row below them."""
     every = [_cells(row) for row in rows]
     used = [place for place in range(len(COLUMNS)) if any(row[place] for row in every)]
     return [COLUMNS[place] for place in used], [[row[place] for place in used] for row in every]

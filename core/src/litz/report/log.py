@@ -59,7 +59,7 @@ class Log:
         )
 
     def pass_ran(self, pass_: Pass, before: Noun, after: Noun, seconds: float) -> None:
-        """A pass has run, and made `after` of `before`."""
+        """Notes that a pass has run, in `seconds`, and made `after` of `before`."""
         self.changes.watch(pass_, before, after, seconds)
         self.effects.watch(pass_, before, after)
 

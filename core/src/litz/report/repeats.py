@@ -31,8 +31,8 @@ class Repeat:
 
 
 def find_repeats(items: Sequence[Hashable]) -> list[Repeat]:
-    """The repeats that together spare most, in order; none overlaps another. Takes time in proportion to the number of
-    items times the longest period."""
+    """Returns the repeats that together spare most, in order; none overlaps another. Takes time in proportion to the
+    number of items times the longest period."""
     numbers = {item: number for number, item in enumerate(dict.fromkeys(items))}
     ids = [numbers[item] for item in items]
     runs = [run for period in range(1, min(len(ids) // 2, LONGEST) + 1) for run in _runs(ids, period)]
@@ -67,7 +67,7 @@ def _best(runs: Sequence[tuple[int, int, int]], low: int, high: int) -> list[Rep
 
 
 def step_repeats(steps: Sequence[Step]) -> list[Repeat]:
-    """The stretches of steps that do the same on data of the same shape."""
+    """Returns the stretches of steps that do the same on data of the same shape."""
     return find_repeats([(step.kind, step.what, stems(step)) for step in steps])
 
 

@@ -106,7 +106,7 @@ class CompileReport:
 
     @property
     def timed(self) -> bool:
-        """Is any estimate above 0? A CPU that was never measured has none."""
+        """Returns whether the estimates add up to more than 0. A CPU that was never measured has none."""
         return self.total_us > 0
 
     @property
@@ -126,7 +126,7 @@ class CompileReport:
 
     @property
     def communicates(self) -> bool:
-        """Has the graph collectives?"""
+        """Returns whether the graph has collectives."""
         return any(step.kind == "collective" for step in self.steps)
 
     @property
@@ -193,7 +193,7 @@ def make_report(
     gate: Gate | None = None,
     wrapper_data: str = "",
 ) -> CompileReport:
-    """The report of one compile.
+    """Returns the report of one compile.
 
     graph: the captured Graph (only `kind` is read). plan: the ExecutionPlan. compiled: the CompiledGraph, None for a
     plan that was not built. sources: KernelSource by kernel. decisions: of all stages.

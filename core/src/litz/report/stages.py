@@ -33,7 +33,7 @@ DOES = {
 
 @dataclass(frozen=True)
 class Stage:
-    """Wall time of one stage, of all graphs together."""
+    """The wall time of one stage, over all graphs."""
 
     name: str
     seconds: float

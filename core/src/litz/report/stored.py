@@ -41,8 +41,8 @@ def to_data(report: CompileReport) -> dict[str, Any]:
 def from_data(
     name: str, data: Mapping[str, Any], origins: Mapping[str, tuple[Origin, ...]] | None = None, **known: Any
 ) -> CompileReport:
-    """The report of a graph. origins: what its steps come from, as far as is known. known: fields that belong to this
-    compile."""
+    """Returns the report of a graph. origins: what its steps come from, as far as is known. known: fields that belong
+    to this compile."""
     steps = map(_step, data["steps"])
     return CompileReport(
         name=name,

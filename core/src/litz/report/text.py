@@ -49,7 +49,7 @@ def render_summary(reports: Sequence[CompileReport], console: Console) -> None:
 
 
 def render(report: CompileReport, console: Console, verbose: bool = False) -> None:
-    """Print a report: what it became, each step with its cost, what was decided and why, and memory.
+    """Prints a report: what it became, each step with its cost, what was decided and why, and memory.
 
     Steps that do the same, and decisions that say the same, are one row. verbose: every step and every decision, with
     what was considered, and where the generated source lies.
@@ -164,7 +164,7 @@ def _does(step: Step, verbose: bool) -> str:
 
 
 def render_communication(report: CompileReport, console: Console, verbose: bool) -> None:
-    """A row per collective: what it takes and how much of that nothing hides; estimated and, if profiled, measured."""
+    """Prints a row per collective: its time and how much of it nothing hides; estimated, and measured if profiled."""
     if not report.shows_communication:
         return
     console.print(f"\n[bold]communication[/] {escape(summary(report))}", highlight=False)
@@ -266,7 +266,7 @@ def _print_ledger(report: CompileReport, console: Console, verbose: bool) -> Non
 
 
 def ledger_table(rows: Sequence[ledger.Row]) -> Table:
-    """A row for each plugin, or for each of its hooks and passes."""
+    """Returns a table for the console with a row for each plugin, or for each of its hooks and passes."""
     columns, cells = ledger.table_of(rows)
     table = _table("plugin", columns)
     for row, texts in zip(rows, cells, strict=True):

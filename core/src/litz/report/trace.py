@@ -50,7 +50,7 @@ def make_trace(report: CompileReport) -> dict[str, Any]:
 
 
 def spans_of(report: CompileReport) -> Sequence[Span]:
-    """The steps on their streams; of a report without times one after the other, 1 µs for 1 kB."""
+    """Returns the steps on their streams. Without times, steps follow each other, and 1 kB takes 1 µs."""
     if report.timed:
         return report.timeline.spans
     spans, now = list[Span](), 0.0

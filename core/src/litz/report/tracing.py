@@ -22,7 +22,7 @@ _tracers: ContextVar[tuple[Tracer, ...]] = ContextVar("litz_plugin_tracers", def
 
 @contextmanager
 def tracing(tracer: Tracer) -> Iterator[None]:
-    """Have a function called with each call of a plugin, core's own hooks too, of compiles that begin meanwhile."""
+    """Calls `tracer` with each call of a plugin, core's own hooks too, of compiles that begin inside the `with`."""
     token = _tracers.set((*_tracers.get(), tracer))
     try:
         yield
@@ -31,7 +31,7 @@ def tracing(tracer: Tracer) -> Iterator[None]:
 
 
 def trace(plugins: Plugins) -> None:
-    """Have the plugins of a compile that begins tell whoever traces in the present context."""
+    """Adds the tracers of the present context to the watchers of a compile's plugins."""
     for tracer in _tracers.get():
         if tracer not in plugins.watchers:
             plugins.watchers.append(tracer)

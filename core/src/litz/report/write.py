@@ -32,9 +32,9 @@ def _runs_alone(text: str) -> str:
 
 
 def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
-    """Write report.html, report.txt, report.json, trace.json (chrome://tracing, ui.perfetto.dev), the schedule, the
-    generated source and what plugins attach; and index.html in `directory`, over all reports there. Returns the
-    folder: `directory`/NAME, or NAME-2, NAME-3, ... where that exists.
+    """Writes report.html, report.txt, report.json, trace.json (chrome://tracing, ui.perfetto.dev), the schedule, the
+    generated source and what plugins attach; and index.html in `directory`, over all reports there. Returns the folder:
+    `directory`/NAME, or NAME-2, NAME-3, ... where that exists.
 
     OSError if the folder cannot be written.
     """
@@ -63,7 +63,7 @@ def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
 
 
 def write_index(directory: Path) -> None:
-    """Write index.html, over all reports in a folder. It is put in place whole, as other processes write it too."""
+    """Writes index.html over all reports in a folder, and puts the file there whole: others write the file too."""
     new = directory / f".index-{os.getpid()}-{threading.get_ident()}.html"
     _write(new, render_index(read_summaries(directory)))
     new.replace(directory / "index.html")

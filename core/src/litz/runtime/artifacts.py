@@ -34,7 +34,7 @@ def record(kind: str, key: str, folder: Path) -> None:
 
 @cache
 def register() -> bool:
-    """Have torch know litz's artifacts; False where this version of torch has no such thing."""
+    """Registers litz's artifacts with torch. Returns False where this version of torch has no artifacts."""
     try:
         from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
     except ImportError:
@@ -86,7 +86,7 @@ def _packed(folder: Path) -> bytes:
 
 
 def keep(name: str, content: bytes, root: Path | None = None) -> bool:
-    """Put an entry into the disk cache, of the environment if no folder is named; False for what is damaged or no
+    """Puts an entry into the disk cache, of the environment if no folder is named; False for what is damaged or no
     entry."""
     from litz.options import make_options
 

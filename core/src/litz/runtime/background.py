@@ -28,7 +28,7 @@ _ending = threading.Event()
 
 
 def wait(seconds: float | None = None) -> bool:
-    """Wait until no job runs. False if one still does after so many seconds."""
+    """Waits until no job runs. Returns False if a job still runs after `seconds`."""
     until = None if seconds is None else time.monotonic() + seconds
     for thread in list(_threads):
         thread.join(None if until is None else max(0.0, until - time.monotonic()))

@@ -45,7 +45,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def digest(*parts: str | bytes) -> str:
-    """A key: SHA-256 over the parts and their lengths, 40 hex digits."""
+    """Returns a key of 40 hex digits: SHA-256 over the parts and their lengths."""
     sha = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -88,7 +88,7 @@ class Cache:
         return own
 
     def find(self, kind: str, key: str, needs: Sequence[str] = ()) -> Path | None:
-        """The folder of an entry that is there, undamaged, and has the files that are needed, else None."""
+        """Returns the folder of an undamaged entry that has the needed files; None if there is none."""
         places = (self.root, *self._shared)
         return next(filter(None, (self._find(root / kind / key, needs) for root in places)), None)
 
@@ -105,7 +105,7 @@ class Cache:
     def build(
         self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str] = (), patience: float = PATIENCE
     ) -> Path:
-        """The folder of an entry; if it is not there, `make(folder)` fills a fresh one first.
+        """Returns the folder of an entry; if it is not there, `make(folder)` fills a fresh one first.
 
         needs: files that the caller will read. patience: seconds to wait for another process that builds the entry.
         What `make` raises is passed on, and nothing is kept. Where the cache cannot be used, the folder is a temporary
@@ -131,7 +131,7 @@ class Cache:
         return folder
 
     def aside(self, why: BaseException) -> Cache:
-        """A cache in a temporary folder, for what cannot be used where this one lies; the first time with a warning."""
+        """Returns a cache in a temporary folder, for what this one cannot hold. The first call warns of `why`."""
         with self._giving_up:
             if self._spare:
                 return self._spare[0]
@@ -194,7 +194,7 @@ class Cache:
         return cause.errno in _FULL or any(name.startswith(root) or root.startswith(name) for name in names)
 
     def info(self) -> dict[str, Any]:
-        """path, entries, bytes, and by_kind: entries and bytes of each kind. CacheError if it cannot be read."""
+        """Returns path, entries, bytes, and by_kind: entries and bytes of each kind. Raises CacheError."""
         by_kind: dict[str, dict[str, int]] = {}
         for folder in self._entries():
             row = by_kind.setdefault(folder.parent.name, {"entries": 0, "bytes": 0})
@@ -208,8 +208,8 @@ class Cache:
         }
 
     def clear(self) -> int:
-        """Remove every entry, and say how many there were. Only what is an entry of this cache is touched, or was left
-        by a process that ended while it wrote one. CacheError if the folder cannot be read."""
+        """Removes every entry, and says how many there were. Only what is an entry of this cache is touched, or was
+        left by a process that ended while it wrote one. CacheError if the folder cannot be read."""
         entries = self._entries()
         for folder in entries:
             _remove(folder)

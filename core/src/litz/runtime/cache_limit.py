@@ -39,7 +39,7 @@ class Limit:
     bytes: int = 0
 
     def written(self, folder: Path) -> None:
-        """An entry was written: make room if there is none. What cannot be written or locked stays as it is."""
+        """Makes room where a new entry, `folder`, exceeds the limit. What cannot be written or locked stays."""
         if not self.bytes:
             return
         with contextlib.suppress(OSError, Timeout, NotImplementedError, ValueError):
@@ -74,8 +74,8 @@ class Entry:
 
 
 def make_room(root: Path, limit: int, keep: Path | None = None) -> int:
-    """Remove the least recently used entries until they leave a tenth of the limit free; how many those were. keep:
-    stays in any case. Errors: OSError; Timeout where another process is at it."""
+    """Removes the least recently used entries until they leave a tenth of the limit free, and returns how many those
+    were. keep: stays in any case. Errors: OSError; Timeout where another process is at it."""
     with FileLock(root / ".room.lock", timeout=0):
         found = sorted(entries(root), key=lambda entry: entry.rank)
         total, removed = sum(entry.bytes for entry in found), 0

@@ -96,7 +96,7 @@ class Lazily:
 
 
 def load_wrapper(text: str, path: Path, namespace: Mapping[str, Any]) -> Entry:
-    """Execute a wrapper's source with `namespace` as its globals and return its `call`.
+    """Executes a wrapper's source with `namespace` as its globals and returns its `call`.
 
     The source is registered with linecache, so that a traceback shows its lines even when nothing was written to disk.
     """

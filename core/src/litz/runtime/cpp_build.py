@@ -36,7 +36,7 @@ FLAGS = (
 
 @functools.lru_cache
 def cpu_flags() -> str:
-    """What tells this processor from another: a kernel built with -march=native runs on its like only."""
+    """Returns what tells processors apart: a kernel that is built with -march=native runs on its like only."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():
@@ -47,7 +47,7 @@ def cpu_flags() -> str:
 
 @functools.lru_cache
 def openmp_library() -> Path | None:
-    """The OpenMP runtime that torch bundles (its file name may have a hash in it), None if it has none."""
+    """Returns the path of the OpenMP runtime that torch bundles (its name may contain a hash); None without one."""
     here = Path(torch.__file__).parent
     for folder in (here / "lib", here.parent / "torch.libs"):
         for pattern in ("libgomp*.so*", "libomp*.so*", "libiomp5*.so*", "libomp*.dylib"):
@@ -72,7 +72,7 @@ def vector_math() -> bool:
 
 @functools.lru_cache
 def command(compiler: Compiler, march: str, forms: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The compiler's command line, source and output aside. forms: of `FORMS`, for a kernel in a safe form."""
+    """Returns the compiler's flags, without source and output. forms: keys of `FORMS`, for a kernel in a safe form."""
     flags = [*compiler.words, *FLAGS, f"-march={march}"]
     if platform.machine() in ("x86_64", "AMD64"):
         # Without AVX, g++ parks halves of vectors in MMX registers and does not clear them: libm's next fmod is NaN.
@@ -93,7 +93,7 @@ def command(compiler: Compiler, march: str, forms: tuple[str, ...] = ()) -> tupl
 
 
 def libraries(compiler: Compiler, blas: bool = False) -> tuple[str, ...]:
-    """What to link against; these follow the source. blas: torch's own BLAS too."""
+    """Returns what to link against, to be placed after the source. blas: torch's own BLAS too."""
     if sys.platform == "darwin":
         return ()
     found = ["-Wl,--as-needed"]
@@ -115,8 +115,8 @@ def toolchain(options: Any, forms: Sequence[str] = (), blas: bool = False) -> tu
 
 
 def build(source: Any, options: Any, cache: Cache) -> Path:
-    """The shared object of a KernelSource. settings["forms"]: the safe forms that it needs (`FORMS`); "blas": does it
-    call BLAS?
+    """Returns the shared object of a KernelSource. settings["forms"]: the safe forms that it needs (`FORMS`); "blas":
+    does it call BLAS?
 
     Errors: CompilerNotFoundError, KernelBuildError.
     """
@@ -151,7 +151,7 @@ def _keep(cache: Cache, key: str, text: str) -> Path | None:
 
 
 def load_kernel(source: Any, context: Any) -> Callable[..., Any]:
-    """Build and load a KernelSource; returns the function that launches it, which takes ints.
+    """Builds and loads a KernelSource; returns the function that launches it, which takes ints.
 
     A kernel with `bounded` indices raises an IndexRangeError (for a divisor an IntegerDivisionError) where one does not
     hold; any other is the bare C function.
@@ -169,7 +169,7 @@ def _loaded(source: Any, options: Any, cache: Cache) -> ctypes.CDLL:
 
 
 def bind(function: Any, source: Any) -> Callable[..., Any]:
-    """A C function of a loaded library as `load_kernel` returns it."""
+    """Returns a C function of a loaded library in the form in which `load_kernel` returns it."""
     sizes = int(source.settings.get("sizes", 0))
     pointers = len(source.arguments) - sizes
     function.argtypes = [ctypes.c_void_p] * pointers + [ctypes.c_int64] * sizes

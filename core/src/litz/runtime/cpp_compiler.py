@@ -37,8 +37,8 @@ class Compiler:
 
 
 def find_command(wanted: str) -> tuple[str, ...] | None:
-    """The words of a compiler's name ("g++", "ccache g++"), the first as the path that it stands for; None where there
-    is no such program. A path with blanks that exists is one word."""
+    """Returns the words of a compiler's name ("g++", "ccache g++"), the first as the path that it stands for; None
+    where there is no such program. A path with blanks that exists is one word."""
     whole = shutil.which(wanted)
     words = [wanted] if whole else shlex.split(wanted)
     path = whole or (shutil.which(words[0]) if words else None)
@@ -47,7 +47,7 @@ def find_command(wanted: str) -> tuple[str, ...] | None:
 
 @functools.lru_cache
 def find_compiler(wanted: str | None = None) -> Compiler:
-    """The compiler named, else the first of `COMPILERS` that runs. CompilerNotFoundError if there is none."""
+    """Returns the compiler `wanted`, or the first of `COMPILERS` that runs. Raises CompilerNotFoundError."""
     tried = (wanted,) if wanted else COMPILERS
     for name in tried:
         words = find_command(name)

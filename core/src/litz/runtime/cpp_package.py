@@ -27,7 +27,8 @@ def made_for(target: Target) -> str:
 
 
 def pack(source: KernelSource, context: CodegenContext, folder: Path, common: Path) -> dict[str, Any]:
-    """The shared object, named by its content: equal paths are one library to the loader."""
+    """Writes the shared object into `folder`, named by its content, as the loader takes equal paths for one library.
+    Returns its name as "library"."""
     library = cpp_build.build(source, context.options, context.cache)
     name = f"{manifest.sum_of(library)[:16]}.so"
     (folder / name).write_bytes(library.read_bytes())

@@ -43,7 +43,7 @@ def _check(status: int, what: str) -> None:
 
 
 def driver_version() -> int:
-    """The CUDA version that the driver supports: 1000 * major + 10 * minor."""
+    """Returns the CUDA version that the driver supports: 1000 * major + 10 * minor."""
     found = ctypes.c_int()
     _check(_driver().cuDriverGetVersion(ctypes.byref(found)), "cuDriverGetVersion")
     return found.value
@@ -77,7 +77,7 @@ class Function:
 def load_function(
     cubin: bytes, name: str, device: int, threads: int, shared: int, arguments: int, parameters: int
 ) -> Function:
-    """Kernel `name` of a cubin. It is never unloaded: work may be in flight."""
+    """Returns kernel `name` of a cubin, loaded on `device`. The kernel is never unloaded, as work may be in flight."""
     driver = _driver()
     with torch.cuda.device(device):
         _make_current(device)
@@ -91,7 +91,7 @@ def load_function(
 
 
 def make_launch(function: Function, native: ModuleType | None) -> Callable[..., None]:
-    """`launch(grid, *values)`, which launches the kernel on torch's current stream.
+    """Returns `launch(grid, *values)`, which launches the kernel on torch's current stream.
 
     native: `native_launch.load`'s. A grid is a `Grid`. Values are ints of up to 64 bits, signed or not. TypeError for
     too few, too many or what is no int; OverflowError for a grid of 2**32 blocks; RuntimeError for what the driver
@@ -107,7 +107,7 @@ def make_fixed_launch(
     aligned: Collection[int] = (),
     otherwise: Callable[..., None] | None = None,
 ) -> Callable[..., None]:
-    """`launch(*values)`: `make_launch` for a grid that is always the same.
+    """Returns `launch(*values)`: `make_launch` for a grid that is always the same.
 
     aligned: positions of pointers to multiples of 16 bytes. Where one is none, `otherwise(*values)` is called instead.
     """

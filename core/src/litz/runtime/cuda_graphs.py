@@ -42,7 +42,7 @@ def recordings() -> int:
 
 
 def release() -> None:
-    """End all recordings of this process. Graphs that are called again record anew."""
+    """Ends all recordings of this process. Graphs that are called again record anew."""
     for replayer in list(_with_recordings):
         replayer.release()
     _with_recordings.clear()
@@ -79,7 +79,7 @@ class _Recording:
 
 
 def replayed(entry: Entry, facts: Mapping[str, Any]) -> Entry:
-    """`entry` behind recordings; `entry` itself where recording is not possible."""
+    """Returns `entry` behind recordings, or `entry` itself where `facts` names an obstacle to recording."""
     return entry if facts["obstacle"] else _Replayer(entry, facts)
 
 

@@ -18,8 +18,8 @@ from .compiled_graph import Entry
 
 
 def refusing(entry: Entry, graph: str, frozen: Sequence[tuple[int, str, torch.Tensor]]) -> Entry:
-    """`entry`, which raises FrozenWeightsError where an input is not what it is now. frozen: (position, name, value) of
-    the inputs whose values are part of the compiled graph."""
+    """Returns `entry`, which raises FrozenWeightsError where an input is not what it is now. frozen: (position, name,
+    value) of the inputs whose values are part of the compiled graph."""
     known = tuple((position, name, value.data_ptr(), _version(value)) for position, name, value in frozen)
 
     def call(args: list[Any]) -> tuple[Any, ...]:

@@ -72,6 +72,6 @@ class Said:
 def load_code(
     entry: GraphEntry, folder: Path, launchers: Mapping[str, Callable[..., Any]], pool: Pool, cache_hits: int = 0
 ) -> GraphCode:
-    """The wrapper, loaded around its kernels. launchers: by kernel. pool: of host memory."""
+    """Returns the wrapper, loaded around its kernels. launchers: by name of the kernel. pool: of host memory."""
     namespace = {**support(pool), **entry.objects, **launchers}
     return GraphCode(entry, folder, load_wrapper(entry.wrapper, folder / WRAPPER, namespace), cache_hits, namespace)

@@ -75,7 +75,7 @@ class GraphEntry:
 
 
 def write_entry(entry: GraphEntry, folder: Path) -> None:
-    """Write all but `texts` into a folder. Errors: NotCacheable (`check_storable` finds out without a folder)."""
+    """Writes all but `texts` into a folder. Raises NotCacheable (`check_storable` finds out without a folder)."""
     check_storable(entry)
     tensors = {name: value for name, value in entry.objects.items() if isinstance(value, torch.Tensor)}
     places = write_tensors(tensors, folder / OBJECTS)
@@ -98,7 +98,7 @@ def write_entry(entry: GraphEntry, folder: Path) -> None:
 
 
 def read_entry(folder: Path) -> GraphEntry:
-    """The entry in a folder that the cache vouches for. Errors: OSError, ValueError, LookupError, ImportError,
+    """Returns the entry in a folder that the cache vouches for. Errors: OSError, ValueError, LookupError, ImportError,
     AttributeError, TypeError for what is not as `write_entry` writes it, or names what is not here."""
     data = json.loads((folder / ENTRY).read_text())
     try:
@@ -124,7 +124,7 @@ def read_entry(folder: Path) -> GraphEntry:
 
 
 def check_storable(entry: GraphEntry) -> None:
-    """Errors: NotCacheable, for an entry that files cannot hold."""
+    """Raises NotCacheable for an entry that files cannot hold."""
     total = 0
     for name, value in entry.objects.items():
         if isinstance(value, torch.Tensor):
@@ -149,8 +149,8 @@ def check_storable(entry: GraphEntry) -> None:
 
 
 def check_same(kept: GraphEntry, made: GraphEntry, graph: str) -> None:
-    """Debug mode: what a key led to is what was made now. Names of values may differ, which are in no kernel's text.
-    Errors: StaleEntryError."""
+    """Checks, in debug mode, that what a key led to is what was made now. Names of values may differ, which are in no
+    kernel's text. Errors: StaleEntryError."""
     for what in ("guards", "output_strides", "overwritten", "replay"):
         before, now = getattr(kept, what), getattr(made, what)
         if before != now:

@@ -38,7 +38,7 @@ class Outputs:
         self.lent: set[int] = set()
 
     def settle(self) -> None:
-        """Find what can be lent. To be called when nobody else refers to what the recorded function returned."""
+        """Finds what can be lent. Call it when nobody else refers to what the recorded function returned."""
         if torch.cuda.is_available() and torch.cuda.get_allocator_backend() != "native":
             return  # another allocator may give a recording's free memory to others
         alike: dict[int, list[int]] = {}

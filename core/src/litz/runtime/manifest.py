@@ -27,7 +27,7 @@ def sums(folder: Path) -> dict[str, str]:
 
 
 def write(folder: Path) -> None:
-    """Write the sums of a folder into it."""
+    """Writes the sums of a folder's files into the folder."""
     (folder / FILE).write_text(json.dumps(sums(folder), indent=1))
 
 
@@ -43,7 +43,7 @@ def holds(folder: Path, needs: Sequence[str] = ()) -> bool:
 
 
 def check_sums(sums: Any) -> dict[str, str]:
-    """Name -> sum. ValueError for what is not that: another type, a name that leads elsewhere."""
+    """Returns `sums`, name -> sum. Raises ValueError for another type, or a name that leads elsewhere."""
     if not isinstance(sums, dict):
         raise ValueError("no list of sums")
     for name, value in sums.items():
@@ -65,7 +65,7 @@ def agrees(folder: Path, name: str, value: str) -> bool:
 
 
 def plain_file(folder: Path, name: str, most: int) -> bytes:
-    """The content of a file. ValueError if it is a link, a pipe, or longer than `most` bytes."""
+    """Returns the content of a file. Raises ValueError if the file is a link, a pipe, or longer than `most` bytes."""
     found = (folder / name).lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_size > most:
         raise ValueError(f"{name} is no plain file of at most {most} bytes")

@@ -33,12 +33,13 @@ _lock = threading.RLock()
 
 @functools.cache
 def library_name() -> str:
-    """The file's name. It says what it was built from, and for which Python, system and processor."""
+    """Returns the library's file name, which depends on its source, Python's version, system and processor."""
     return f"{NAME}-{digest(SOURCE.read_text())[:8]}{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
 def load(compiler: str | None, cache: Cache) -> ModuleType | None:
-    """The module, built if the cache does not have it; None where it cannot be had. compiler: as `find_compiler` takes.
+    """Returns the module, built if the cache does not have it; None where it cannot be had. compiler: as
+    `find_compiler` takes.
 
     Its type `Launch` is called with a kernel's arguments. A process tries once for each compiler: Python's own table of
     modules remembers what came of it.
@@ -88,7 +89,7 @@ def build(compiler: str | None, cache: Cache) -> Path:
 
 
 def load_library(path: Path) -> ModuleType | None:
-    """The extension module of a file; None if it is for another Python or another machine."""
+    """Returns the extension module of a file; None if the file is for another Python or another machine."""
     loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
     spec = importlib.util.spec_from_file_location(NAME, path, loader=loader)
     assert spec is not None

@@ -46,11 +46,11 @@ class Peers:
         self._broken = False
 
     def fetch(self, kind: str, key: str) -> Mapping[str, bytes] | None:
-        """The files of an entry by name; None where this rank is to build it, and `offer` it then."""
+        """Returns the files of an entry by name; None where this rank must build the entry and then `offer` it."""
         return self._try(lambda store, rank: self._wait(store, rank, kind, key)) if kind in KINDS else None
 
     def offer(self, kind: str, key: str, folder: Path | None) -> None:
-        """Leave the files of an entry that this rank has built to the others; None: it could not, and each builds."""
+        """Leaves an entry's files, built by this rank, to the others. folder: None if the build failed."""
         if kind in KINDS:
             self._try(lambda store, _: store.set(f"{PREFIX}/{kind}/{key}/files", pack(folder) if folder else NOTHING))
 
@@ -87,8 +87,8 @@ NOTHING = "{}"
 
 
 def pack(folder: Path, most: int | None = None) -> str:
-    """The files of a folder as text, its manifest aside; `NOTHING` where they are too many bytes, or lie in folders of
-    their own."""
+    """Returns the files of a folder as text, its manifest aside; `NOTHING` where they are too many bytes, or lie in
+    folders of their own."""
     paths = sorted(path for path in folder.iterdir() if path.name != FILE)
     if not all(path.is_file() for path in paths):
         return NOTHING

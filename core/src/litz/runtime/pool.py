@@ -32,7 +32,7 @@ class Pool:
         self._turn = 0
 
     def empty(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, nbytes: int) -> torch.Tensor:
-        """An uninitialised CPU tensor over a storage of `nbytes`, at offset 0."""
+        """Returns an uninitialised CPU tensor over a storage of `nbytes` bytes, at offset 0."""
         if nbytes < SMALLEST:
             return torch.empty_strided(size, stride, dtype=dtype)
         return torch.empty(0, dtype=dtype).set_(self._take(nbytes), 0, size, stride)  # type: ignore[call-overload]
@@ -66,5 +66,5 @@ class Pool:
 
 @cache
 def shared_pool() -> Pool:
-    """The process's pool. Memory is the process's, not a graph's: graphs that run in turn share it."""
+    """Returns the process's pool. Graphs that run in turn share its memory."""
     return Pool()

@@ -14,7 +14,7 @@ from .torch_runtime import graph_is_kept
 
 
 def retaining(entry: Entry, overwritten: Sequence[int]) -> Entry:
-    """`entry`, which copies the inputs at these positions first where the caller needs them once more."""
+    """Returns `entry`, which copies the inputs at `overwritten` first where `graph_is_kept`."""
 
     def call(args: list[Any]) -> tuple[Any, ...]:
         if graph_is_kept():

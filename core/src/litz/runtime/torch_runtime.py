@@ -26,7 +26,7 @@ def graph_is_kept() -> bool:
 
 
 def storage_use_count(storage: torch.UntypedStorage) -> int:
-    """How many owners a storage has, this Python object included."""
+    """Returns how many owners a storage has, this Python object included."""
     return int(torch._C._storage_Use_Count(storage._cdata))
 
 
@@ -37,13 +37,13 @@ def storage_at(place: int, device: torch.device, size: int) -> torch.UntypedStor
 
 
 def drop_library_workspaces() -> None:
-    """Let torch forget the memory that cuBLAS works in. The next product on each stream allocates memory anew."""
+    """Makes torch forget the memory that cuBLAS works in. The next product on each stream allocates memory anew."""
     torch._C._cuda_clearCublasWorkspaces()
 
 
 def user_kernel(number: int, constants_number: int) -> tuple[Any, Any]:
-    """A Triton kernel of the user's, and its arguments that are constant by name, in torch's tables. AssertionError or
-    KeyError where they have none of this number."""
+    """Returns a Triton kernel of the user's, and its arguments that are constant by name, in torch's tables.
+    AssertionError or KeyError where they have none of this number."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table as table
 
     return table.get_kernel(number), table.get_constant_args(constants_number)

@@ -54,7 +54,7 @@ class Binary:
 
 
 def evaluate_host_text(text: str | int, sizes: Sequence[int]) -> int:
-    """The value of a grid or a limit of `KernelSource.settings` for the size arguments."""
+    """Returns the value of a grid or a limit of `KernelSource.settings` for the size arguments."""
     return int(eval(_compiled(str(text)), {f"s{n}": size for n, size in enumerate(sizes)}))
 
 
@@ -79,7 +79,7 @@ def build(
     variant: Variant,
     compile_: Compile = compile_job,
 ) -> Binary:
-    """The kernel's binary, from the cache or compiled, by `compile_`. KernelBuildError if it does not compile."""
+    """Returns the kernel's binary, from the cache or made by `compile_`. Raises KernelBuildError if that fails."""
     settings = {name: source.settings.get(name, 1) for name in SETTINGS}
     shared = nearest_family(capability[0] * 10 + capability[1]).shared_kib << 10
     job = Job(source.text, source.symbol, settings, capability, shared, variant)
@@ -103,7 +103,7 @@ def _failure(source: KernelSource, job: Job, problem: str) -> KernelBuildError:
 
 
 def expected_variant(source: KernelSource, hint: Callable[[Any], int]) -> Variant:
-    """The variant that is built ahead of time: of aligned pointers, and the likely sizes that `hint` gives."""
+    """Returns the variant that is built ahead of time: for aligned pointers, and the likely sizes that `hint` gives."""
     sizes = [hint(item) for item in source.arguments if not isinstance(item, str)]
     settings = source.settings
     multiples = bool(sizes) and all(size % 16 == 0 for size in sizes)
@@ -124,7 +124,8 @@ def variants(source: KernelSource) -> list[Variant]:
 
 
 def load(source: KernelSource, context: CodegenContext) -> Callable[..., None]:
-    """A function that launches the kernel on the current stream; it takes `source.arguments`, in order, as ints.
+    """Returns a function that launches the kernel on the current stream; it takes `source.arguments`, in order, as
+    ints.
 
     May be called from several threads. KernelBuildError if the kernel does not compile.
     """
@@ -220,8 +221,8 @@ class Launcher:
 
 
 def with_scratch(launch: Callable[..., None], nbytes: int, device: int) -> Callable[..., None]:
-    """A launch that hands the kernel memory of its own. It may be freed at once: the allocator gives it to nobody but
-    what follows on the same stream."""
+    """Returns a launch that hands the kernel memory of its own. It may be freed at once: the allocator gives it to
+    nobody but what follows on the same stream."""
     place = torch.device("cuda", device)
 
     def launchwith_scratch(grid: int, *values: int) -> None:

@@ -45,7 +45,7 @@ class Variant:
 
     @property
     def number(self) -> int:
-        """The variant's number, as the launcher computes it from its arguments."""
+        """Returns the variant's number, as the launcher computes it from its arguments."""
         return self.aligned | self.multiples << 1 | self.wide << 2
 
     @staticmethod
@@ -120,7 +120,7 @@ def _problem(error: BaseException) -> str:
 def compile_kernel(
     source: KernelSource | Job, target: Any, variant: Variant = Variant(), folder: Path | None = None
 ) -> Any:
-    """Triton's CompiledKernel. target: a `triton.backends.compiler.GPUTarget`. folder: for the text."""
+    """Returns Triton's CompiledKernel. target: a `triton.backends.compiler.GPUTarget`. folder: for the text."""
     import triton
     import triton.language as tl
     from triton.compiler import ASTSource
@@ -161,7 +161,7 @@ def make_target(capability: tuple[int, int]) -> Any:
 
 
 def load_module(text: str, folder: Path | None = None) -> ModuleType:
-    """The generated module, imported from a file: Triton reads its functions' source."""
+    """Returns the generated module, imported from a file, as Triton reads its functions' source."""
     scratch = tempfile.TemporaryDirectory(prefix="litz-") if folder is None else nullcontext(folder)
     with _import_lock, scratch as place:
         return _import(f"litz_generated_triton_{next(_modules)}", text, Path(place))
@@ -188,7 +188,7 @@ PARSES = 8
 
 
 def retried(compile_: Callable[[], Any]) -> Any:
-    """Run a compilation again when Python's parser tripped over another thread.
+    """Runs a compilation again when Python's parser tripped over another thread.
 
     Before 3.11.8 and 3.12.2 all threads of an interpreter share the parser's count of its recursion (python/cpython
     issue 106905): one that parses while another does may find the count changed, and gives up.

@@ -62,7 +62,7 @@ libdevice = SimpleNamespace(
 
 
 def interpret_source(source: KernelSource, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
-    """Run a kernel on CPU tensors, one for each buffer of `source.arguments`, and `sizes` for the size expressions.
+    """Runs a kernel on CPU tensors, one for each buffer of `source.arguments`, and `sizes` for the size expressions.
 
     Tensors are written in place. RuntimeError without TRITON_INTERPRET=1. An index out of range raises Triton's
     InterpreterError.

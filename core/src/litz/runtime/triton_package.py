@@ -28,7 +28,8 @@ def made_for(target: Target) -> str:
 
 
 def pack(source: KernelSource, context: CodegenContext, folder: Path, common: Path) -> dict[str, Any]:
-    """The binaries; for all kernels the module that launches them, which a process of another Python goes without."""
+    """Writes the kernel's binaries into `folder`, and the module that launches all kernels into `common`; a process of
+    another Python does without that module. Returns the kernel's data for the package."""
     native = native_launch.find(getattr(context.options, "cpp_compiler", None), context.cache)
     if native is not None and not (common / native.name).exists():
         shutil.copyfile(native, common / native.name)

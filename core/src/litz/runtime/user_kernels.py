@@ -41,7 +41,7 @@ _compiling = threading.RLock()
 
 @dataclass(frozen=True)
 class Built:
-    """A compiled kernel. passed: the texts of its arguments, of each (kind, text); a constant's text is its bits."""
+    """A compiled kernel. passed: (kind, text) of each argument; a constant's text is its bits."""
 
     binary: Binary
     passed: tuple[tuple[str, str], ...]
@@ -82,7 +82,7 @@ class Call:
 
     @property
     def parameters(self) -> Sequence[Sequence[str]]:
-        """(name, "pointer", text, dtype), (name, "int" or "float", text) or (name, "constant", its repr)."""
+        """Returns rows: (name, "pointer", text, dtype), (name, "int" or "float", text) or (name, "constant", repr)."""
         found: Sequence[Sequence[str]] = self.source.settings["parameters"]
         return found
 
@@ -174,7 +174,7 @@ def _passed(compiled: Any, call: Call) -> tuple[tuple[str, str], ...]:
 
 
 def bits(value: float, type_: str) -> int:
-    """The number whose lowest bits are those of a value of one of Triton's types."""
+    """Returns the number whose lowest bits are those of `value` in `type_`, one of Triton's types."""
     if type_ == "bf16":
         return int(struct.unpack("<I", struct.pack("<f", value))[0]) >> 16
     formats = {"fp16": "<e", "fp32": "<f", "fp64": "<d"}
@@ -321,7 +321,8 @@ def _seconds(run: Callable[[], None]) -> float:
 
 
 def load(source: KernelSource, context: CodegenContext) -> Callable[..., None]:
-    """A function that launches the kernel on the current stream; it takes `source.arguments`, in order, as ints.
+    """Returns a function that launches the kernel on the current stream; it takes `source.arguments`, in order, as
+    ints.
 
     What the likely sizes ask for is compiled at once. KernelBuildError if it does not compile.
     """
@@ -369,8 +370,8 @@ def general(source: KernelSource) -> list[Special]:
 
 
 def pack(source: KernelSource, hint: Callable[[Any], int], provide: Provide) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What a package knows of the kernel, and its binaries by name: each configuration for what is likely, and for all
-    else. A configuration that does not compile is left out."""
+    """Returns what a package knows of the kernel, and its binaries by name: each configuration for what is likely, and
+    for all else. A configuration that does not compile is left out."""
     wanted = list(dict.fromkeys([expected(source, hint), *general(source)]))
     built: dict[str, Any] = {}
     files: dict[str, bytes] = {}
@@ -390,7 +391,7 @@ def pack(source: KernelSource, hint: Callable[[Any], int], provide: Provide) -> 
 
 
 def unpacked(source: KernelSource, data: Mapping[str, Any], read: Callable[[str], bytes]) -> Provide:
-    """A `Provide` for what is in a package. read: a binary, by name."""
+    """Returns a `Provide` for what is in a package. It raises KernelBuildError for others. read: a binary, by name."""
 
     def provide(config: int, special: Special) -> Built:
         wide = any(item.startswith("wide") for item in special)

@@ -49,7 +49,7 @@ def kernel(p0, p1):
 
 
 def main(line: int, parent: int) -> None:
-    """Serve the jobs that come over the socket `line` until it closes. parent: the number of its process."""
+    """Serves the jobs that come over the socket `line` until it closes. parent: the number of the parent process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of a terminal; the parent decides
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     connection = Connection(line)

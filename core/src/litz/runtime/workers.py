@@ -54,19 +54,19 @@ _logger = logs.LOGGER.getChild("build")
 
 
 def compiling(options: Any) -> Compile:
-    """What compiles kernels under a compile's options: workers, or this process. options: None for the latter."""
+    """Returns a function that compiles kernels by workers, or in this process where `options` ask for none."""
     most = worker_count(options)
     return partial(_compile, most=most) if most else compile_job
 
 
 def start(options: Any) -> None:
-    """Start the workers that a compile with these options may use, where they do not run; does not wait for them. One
+    """Starts the workers that a compile with these options may use, where they do not run; does not wait for them. One
     processor is left to who makes the texts, which takes as long as a worker's start."""
     _shared.start(min(worker_count(options), max(processors(local_ranks()) - 1, 1)))
 
 
 def worker_count(options: Any) -> int:
-    """How many processes compile kernels; 0: this process does. options: None, or with `threads` and
+    """Returns how many processes compile kernels; 0: this process does. options: None, or with `threads` and
     `build_processes`."""
     if options is None:
         return 0
@@ -79,8 +79,8 @@ def worker_count(options: Any) -> int:
 
 
 def processors(ranks: int = 1) -> int:
-    """How many processors this process may use: those that it is bound to, and no more than its share of the machine's,
-    or the container's, where `ranks` processes have one each."""
+    """Returns how many processors this process may use: those that it is bound to, and no more than its share of the
+    machine's, or the container's, where `ranks` processes have one each."""
     machine = _bound_to(1)  # of a container, what it was given
     with suppress(OSError, ValueError):
         quota, period = QUOTA.read_text().split()
@@ -117,7 +117,7 @@ def last_words(errors: IO[bytes]) -> str:
 
 
 class Lost(Exception):
-    """A worker has ended, or had to be ended; why."""
+    """Raised where a worker has ended, or had to be ended; the message says why."""
 
 
 _START = """
@@ -155,7 +155,7 @@ class Worker:
 
     @property
     def ready(self) -> bool:
-        """Will it begin with a request at once?"""
+        """Returns whether the worker would begin with a request at once."""
         return self.warm or self._line.poll()
 
     def ask(self, request: bytes, seconds: float) -> bytes:
@@ -177,21 +177,21 @@ class Worker:
         return self._line.recv_bytes()
 
     def end(self) -> None:
-        """End the process, and leave nothing of it."""
+        """Ends the process, waits for up to 5 seconds, and closes its files."""
         self.process.kill()
         with suppress(subprocess.TimeoutExpired):  # not even a kill ends a process that waits for a disk
             self.process.wait(5.0)
         self.let_go()
 
     def let_go(self) -> None:
-        """Close this process's end of the line."""
+        """Closes this process's end of the line, and the file of the worker's errors."""
         with suppress(OSError):
             self._line.close()
         self._errors.close()
 
 
 class Workers:
-    """A pool. seconds: for a job. idle: seconds without a job until workers end. program: that they run."""
+    """A pool of workers. seconds: for a job. idle: seconds without a job until workers end. program: what they run."""
 
     def __init__(self, seconds: float = BUILD_SECONDS, idle: float = IDLE_SECONDS, program: str = _START) -> None:
         self._seconds, self._idle, self._program = seconds, idle, program
@@ -209,13 +209,13 @@ class Workers:
             return [worker.process.pid for worker in (*self._free, *self._busy)]
 
     def start(self, most: int) -> None:
-        """Have so many workers; those that are missing are started, and not waited for."""
+        """Starts the workers that are missing to `most`, and does not wait for them."""
         with self._changed:
             while len(self._free) + len(self._busy) < most and self._add():
                 pass
 
     def compile(self, job: Job, folder: Path, most: int) -> str:
-        """A `Compile` by one of up to `most` workers, which is waited for; by this process where there is none."""
+        """Compiles a job by one of up to `most` workers, and waits; in this process where no worker can."""
         request = json.dumps({"job": job.to_data(), "folder": str(folder.resolve())}).encode()
         worker = self._take(most)
         if worker is None:
@@ -233,7 +233,7 @@ class Workers:
         return answer.decode()
 
     def close(self) -> None:
-        """End all workers, and start no more."""
+        """Ends all workers, and starts no more."""
         with self._changed:
             self._over = True
             ending = [*self._free, *self._busy]
@@ -245,7 +245,7 @@ class Workers:
             worker.end()
 
     def forget(self) -> None:
-        """In a forked process: these are the parent's workers, whose lines are not to be held open here."""
+        """Lets go, in a forked process, of the parent's workers, whose lines are not to be held open here."""
         for worker in (*self._free, *self._busy):
             worker.let_go()
             worker.process.returncode = 0  # not this process's to wait for

@@ -21,7 +21,7 @@ def empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device
 
 
 def reuse(dead: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor in the memory of one that is no longer needed. Not a view: autograd sees no relation."""
+    """Returns a tensor in the memory of `dead`, which nobody needs. Autograd sees no relation between the two."""
     if dead.dtype == dtype:
         return view(dead, size, stride, 0)
     return torch.empty(0, dtype=dtype, device=dead.device).set_(  # type: ignore[call-overload, no-any-return]
@@ -30,7 +30,8 @@ def reuse(dead: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], dt
 
 
 def planned(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    """A library call's result with the strides that the kernels after it were made for: a copy where it has others.
+    """Returns a library call's result with the strides that the kernels after it were made for: a copy where it has
+    others.
 
     What a call returns is known from fake tensors, which are wrong for some ops on some devices.
     """
@@ -64,8 +65,8 @@ def given(
     device: torch.device,
     call: str | PluginCall,
 ) -> torch.Tensor:
-    """As `planned`, for a call that is not torch's own: its fake kernel, which says what it returns, may be wrong; of a
-    plugin's function, the plugin's word for it.
+    """Does what `planned` does, for a call that is not torch's own: its fake kernel, which says what it returns, may be
+    wrong; of a plugin's function, the plugin's word for it.
 
     ForeignResultError where it is, or PluginHookError, since what follows was made for what was said.
     """
@@ -89,16 +90,16 @@ def _unexpected(call: str | PluginCall, found: str, expected: str) -> LitzError:
 
 
 def resolved(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy with equal strides of one whose memory does not hold its elements: those of torch's zero
-    tensor lie nowhere, those of one with the negative bit are the opposite of what lies there."""
+    """Returns the tensor, or a copy with equal strides of one whose memory does not hold its elements: those of torch's
+    zero tensor lie nowhere, those of one with the negative bit are the opposite of what lies there."""
     if not (tensor.is_neg() or tensor._is_zerotensor()):
         return tensor
     return _copy_to(tensor, tuple(tensor.shape), tensor.stride())
 
 
 def present(tensor: torch.Tensor, name: str, written: bool) -> torch.Tensor:
-    """An input whose address is so low that it may have no memory; zeros for torch's zero tensor, if not written.
-    MissingMemoryError for what has elements, and no memory."""
+    """Returns an input whose address is so low that it may have no memory; zeros for torch's zero tensor, if not
+    written. MissingMemoryError for what has elements, and no memory."""
     if tensor.numel() == 0:
         return tensor
     if tensor._is_zerotensor() and not written:
@@ -133,7 +134,7 @@ def results(value: Any) -> Any:
 
 
 def results_of(call: PluginCall, value: Any, count: int) -> Any:
-    """As `results`, for a plugin's function: checks that the function returned as many results as it promised."""
+    """Does what `results` does for a plugin's function. Raises the call's failure unless there are `count` results."""
     found = results(value)
     if len(found) != count:
         raise call.failure(f"it returned {len(found)} results, where {count} were promised")
@@ -141,13 +142,13 @@ def results_of(call: PluginCall, value: Any, count: int) -> Any:
 
 
 def unlike(call: str, result: torch.Tensor, size: Sequence[int], dtype: torch.dtype) -> ForeignResultError:
-    """The error for a call whose result has another type or other sizes than tracing said: kernels after the call would
-    read its memory wrongly, or outside of that memory."""
+    """Returns the error for a call whose result has another type or other sizes than tracing said: kernels after the
+    call would read its memory wrongly, or outside of that memory."""
     return ForeignResultError(call, f"{result.dtype} {list(result.shape)}", f"{dtype} {list(size)}")
 
 
 def is_dense(*layout: int) -> int:
-    """1 if a tensor of these sizes and then these strides has no gaps and no element twice, else 0."""
+    """Returns 1 if a tensor of these sizes and then these strides has no gaps and no element twice, else 0."""
     rank = len(layout) // 2
     step = 1
     for stride, size in sorted(zip(layout[rank:], layout[:rank], strict=True)):
@@ -160,18 +161,18 @@ def is_dense(*layout: int) -> int:
 
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy of it where its data does not start at a multiple of 16 bytes, as kernels assume."""
+    """Returns the tensor, or a copy where its data does not start at a multiple of 16 bytes, as kernels assume."""
     return tensor if tensor.data_ptr() % 16 == 0 else _copy_to(tensor, tuple(tensor.shape), tensor.stride())
 
 
 def number_on(device: torch.device, number: torch.Tensor) -> torch.Tensor:
-    """A CPU tensor of one element on another device. The value goes as the argument of a fill: `to` would copy memory
-    that is not pinned, for which the host waits."""
+    """Returns a CPU tensor of one element on another device. The value goes as the argument of a fill: `to` would copy
+    memory that is not pinned, for which the host waits."""
     return torch.full((), number.item(), dtype=number.dtype, device=device)
 
 
 def support(pool: Pool) -> dict[str, object]:
-    """The names that every wrapper finds in its globals. Graph inputs have names of ops (`view`), hence the `_`."""
+    """Returns the globals of every wrapper. Names begin with `_`, as graph inputs have names of ops (`view`)."""
     functions = (
         aligned,
         empty,

@@ -7,6 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Uncacheable:
-    """What `litz_cache_fingerprint` answers where compiled graphs must not be kept for other processes, and why."""
+    """A plugin's answer to `litz_cache_fingerprint` that compiled graphs must not be kept for others, and why."""
 
     reason: str

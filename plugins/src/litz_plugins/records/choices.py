@@ -77,7 +77,7 @@ class ChoiceContext:
         plugin: str = "core",
         gained_us: float | None = None,
     ) -> None:
-        """Put on record why the operation is done as it is; considered: (name, us) pairs. gained_us: as of
+        """Puts on record why the operation is done as it is; considered: (name, us) pairs. gained_us: as of
         `Decision`."""
         about = (self.operation.name, chosen, reason, tuple(considered))
         self.note(Decision("schedule", *about, plugin, gained_us=gained_us))

@@ -77,10 +77,10 @@ class Codegen(Protocol):
 
     @property
     def language(self) -> str:
-        """The language that `generate` writes: "triton", "cpp", ..."""
+        """Returns the language that `generate` writes: "triton", "cpp", ..."""
 
     def generate(self, kernel: KernelPlan, context: Any) -> Any:
-        """Source of one kernel (a `KernelSource`). Pure: the same kernel gives the same text.
+        """Returns the source of one kernel (a `KernelSource`). Pure: the same kernel gives the same text.
 
         ``kernel`` is a `litz.codegen.kernel_plan.KernelPlan`: all about the kernel but how it is tiled.
         ``context`` is a `CodegenContext`.
@@ -103,8 +103,8 @@ class PreparingCodegen(Codegen, Protocol):
     """A code generator whose builds need something that takes time to start."""
 
     def prepare(self, options: OptionsView) -> None:
-        """Start it. Called before a graph is compiled that the graph cache could have had and has not, any number of
-        times, and long before `load`: must return at once."""
+        """Starts what builds need. Must return at once. Called any number of times before a graph is compiled that the
+        graph cache could have had and has not, and long before `load`."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,8 @@ class PassContext:
     gate: Gate = field(default_factory=Gate)
 
     def allows(self, about: str) -> bool:
-        """May the pass do what it is about to do? False where the option `veto` names it: do the other thing then.
+        """Returns whether the pass may do what it is about to do. False where the option `veto` names it: do the other
+        thing then.
 
         about: what the decision is about, the same in every run: the name of the node or operation that it is taken
         for. A pass that asks can be undone decision by decision, and `litz bisect` finds the one that does harm.
@@ -62,8 +63,8 @@ class PassContext:
 
     @property
     def tries(self) -> bool:
-        """Do the options `prefer` or `max_autotune` ask for ways that the estimates do not choose? If not, their times
-        need not be worked out."""
+        """Returns whether the options `prefer` or `max_autotune` ask for ways that the estimates do not choose. If not,
+        their times need not be worked out."""
         return bool(getattr(self.options, "max_autotune", False) or self.gate.preferences.ways)
 
     def choose(self, about: str, ways: Sequence[tuple[str, float | None]], best: str, without: str) -> tuple[str, str]:

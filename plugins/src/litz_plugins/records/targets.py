@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Share:
-    """What part of a device's peak is reached: at best, usually, at worst."""
+    """The share of a device's peak that is reached: at best, usually, at worst."""
 
     best: float
     usual: float

@@ -68,14 +68,14 @@ class _Writer:
 
 
 def clones(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Copies that lie in memory as the tensors do, also those that share memory; gradients wanted where they were."""
+    """Returns copies that lie in memory as the tensors do and share memory alike, with gradients wanted alike."""
     plain = [tensor.detach() for tensor in tensors]
     found = copy.deepcopy(plain)
     return tuple(new.requires_grad_(old.requires_grad) for new, old in zip(found, tensors, strict=True))
 
 
 def doubled(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Copies with every real floating-point tensor as float64: what the judge computes with."""
+    """Returns copies with every real floating-point tensor as float64: what the judge computes with."""
     return tuple(
         new.detach().double().requires_grad_(new.requires_grad) if new.dtype.is_floating_point else new
         for new in clones(tensors)

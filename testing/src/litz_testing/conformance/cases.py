@@ -53,7 +53,7 @@ class Case:
 
 @functools.cache
 def op_table() -> dict[str, Any]:
-    """torch.testing's OpInfos by full name ("add", "sum_to_size", "div.floor_rounding")."""
+    """Returns torch.testing's OpInfos by full name ("add", "sum_to_size", "div.floor_rounding")."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     # Random operators come wrapped in a function that sets the seed, at which dynamo would leave them to eager.
@@ -72,7 +72,7 @@ def _full_name(op: Any) -> str:
 
 
 def jobs(dtypes: Sequence[torch.dtype] = DTYPES, only: str | None = None, device: str = "cpu") -> list[Job]:
-    """A job for each operator and each of `dtypes` that it supports. only: a regular expression for the name."""
+    """Returns a job for each operator and each of `dtypes` that it supports. only: a regular expression for names."""
     wanted = re.compile(only) if only else None
     return [
         Job(name, dtype, device)
@@ -83,7 +83,7 @@ def jobs(dtypes: Sequence[torch.dtype] = DTYPES, only: str | None = None, device
 
 
 def differentiable(job: Job) -> bool:
-    """Does the operator have a backward in this dtype?"""
+    """Returns whether the operator has a backward in this dtype."""
     op = op_table()[job.op]
     return bool(
         job.dtype.is_floating_point
@@ -93,7 +93,7 @@ def differentiable(job: Job) -> bool:
 
 
 def samples(job: Job, count: int, train: bool) -> dict[int, Any]:
-    """`count` of the operator's samples by position, spread over those it has."""
+    """Returns `count` of the operator's samples by position, spread over those that it has."""
     from torch.testing._internal import common_utils
 
     torch.manual_seed(zlib.crc32(str(job).encode()))
@@ -105,7 +105,7 @@ def samples(job: Job, count: int, train: bool) -> dict[int, Any]:
 
 
 def spread(total: int, count: int) -> list[int]:
-    """`count` positions of `total`, the first and the last among them."""
+    """Returns `count` positions of `total`, the first and the last among them; the first alone if `count` is 1."""
     if count >= total:
         return list(range(total))
     if count == 1:

@@ -58,7 +58,7 @@ class Outcome:
 
 
 def check(case: Case, sample: Any, backend: str | Callable[..., Any] = "litz") -> Outcome:
-    """Run one case. Never raises: whatever the compiled function raises is the outcome."""
+    """Runs one case and returns its outcome. Never raises: what the compiled function raises is the outcome."""
     start = time.perf_counter()
     op = op_table()[case.job.op]
     call = make_call(op.get_op(), sample)

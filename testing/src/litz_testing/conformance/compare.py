@@ -32,7 +32,7 @@ def differences(
     values: bool = True,
     strides: bool = True,
 ) -> list[str]:
-    """What is wrong with `actual`, a sentence for each; empty if nothing.
+    """Returns what is wrong with `actual`, a sentence for each; empty if nothing.
 
     judge: computes the results in float64, or None; called where eager's alone do not decide. values: False for
     random numbers and uninitialised memory. strides: False where eager promises none (gradients).

@@ -40,7 +40,7 @@ TRACED = "torch's tracing: the backend aot_eager, which compiles nothing, fails 
 
 
 def reason_of(outcome: Outcome) -> str | None:
-    """Why the case is expected to fail, None if it is not."""
+    """Returns why the case is expected to fail; None if it is not."""
     if outcome.traced:
         return TRACED
     return next((known.reason for known in KNOWN if _covers(known, outcome)), None)

@@ -30,7 +30,7 @@ def op_of(outcome: Outcome) -> str:
 
 
 def counts(outcomes: Iterable[Outcome]) -> dict[str, Counter[str]]:
-    """Per dtype and "all": how many cases of each status, and of those that ran, how they were compiled."""
+    """Returns, per dtype and for "all", how many cases have each status, and how those that ran were compiled."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for outcome in outcomes:
         for row in (dtype_of(outcome), "all"):
@@ -43,7 +43,7 @@ def counts(outcomes: Iterable[Outcome]) -> dict[str, Counter[str]]:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """A Markdown table, a row per dtype."""
+    """Returns a Markdown table with a row per dtype."""
     columns = (*STATUSES[:4], "known", "native", "extern", "eager", "skipped")
     lines = ["| dtype | " + " | ".join(columns) + " | passed of run |", "|---" * (len(columns) + 2) + "|"]
     for dtype, count in counts(outcomes).items():
@@ -71,7 +71,7 @@ def failures_text(outcomes: Iterable[Outcome]) -> str:
 
 
 def write(path: Path, outcomes: Sequence[Outcome], settings: Mapping[str, Any]) -> None:
-    """All of it as JSON."""
+    """Writes settings, counts and all outcomes as JSON."""
     found = {
         "format": "litz-conformance",
         "version": 1,

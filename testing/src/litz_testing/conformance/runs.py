@@ -37,7 +37,7 @@ def run_once(
     train: bool = False,
     seed: int = 0,
 ) -> Run:
-    """Call a function. process: picks what gradients are of from what is returned. train: with gradients, for random
+    """Calls a function. process: picks what gradients are of from what is returned. train: with gradients, for random
     ones of the results. seed: of torch's random numbers."""
     torch.manual_seed(seed)
     with torch.set_grad_enabled(train):
@@ -62,8 +62,8 @@ def _gradients(returned: Any, tensors: Sequence[torch.Tensor]) -> list[Any]:
 
 
 def compare_runs(actual: Run, expected: Run, exact: Callable[[], Run | None], values: bool) -> list[str]:
-    """What differs between the runs, a sentence for each; empty if nothing. exact: the run in float64, None if there is
-    none. values: False for random results."""
+    """Returns what differs between the runs, a sentence for each; empty if nothing. exact: the run in float64, None if
+    there is none. values: False for random results."""
 
     def part(name: str) -> Callable[[], Any]:
         def get() -> Any:

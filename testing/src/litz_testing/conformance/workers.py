@@ -51,7 +51,7 @@ class Settings:
 
 
 def run_job(job: Job, settings: Settings, begin: Callable[[Case], bool] = lambda case: True) -> Iterator[Outcome]:
-    """The outcomes of a job's cases, here in this process. begin: told of each case; False leaves the case out."""
+    """Yields the outcomes of a job's cases, run in this process. begin: told of each case; False leaves it out."""
     for mode in settings.modes:
         train = mode != "run" and differentiable(job)
         if mode == "train" and not train:

@@ -26,7 +26,7 @@ TIME_LIMIT = 120
 
 @dataclass(frozen=True)
 class Failure:
-    """kind: what a shrunk program must still show: "compiled: wrong", "compile: CodegenError"."""
+    """A failure of a program. kind: what a shrunk program must show too, such as "compile: CodegenError"."""
 
     program: FuzzProgram
     kind: str
@@ -87,7 +87,7 @@ class Checker:
         """Called before a program is compiled or run: the last one noted is the one that crashed."""
 
     def check(self, program: FuzzProgram) -> Failure | None:
-        """What is wrong with one program. Rejected if it is unfair, TorchFails if it cannot be captured."""
+        """Returns what is wrong with one program, or None. Raises Rejected if unfair, TorchFails if not captured."""
         prepared = self._prepare(program, reference_of(program))
         if isinstance(prepared, Failure) or not self.compiled:
             return prepared if isinstance(prepared, Failure) else None

@@ -42,7 +42,7 @@ class Expected:
 
 
 def complaints(actual: Sequence[torch.Tensor], expected: Sequence[Expected], aliases: bool = True) -> list[Complaint]:
-    """What is wrong with the values; empty if nothing is. aliases: they share memory where eager's do, too."""
+    """Returns what is wrong with the values; empty if nothing is. aliases: compares what shares memory, too."""
     found = []
     for got, want in zip(actual, expected, strict=True):
         about, text = _complaint(got.detach().cpu(), want)

@@ -48,7 +48,7 @@ BY_GROUP = (
 
 @operation(1.5)
 def product_of_stored_weights(draw: Draw) -> Draft | None:
-    """Few rows, as in decoding: weights in 8 bits, integers or float8."""
+    """Multiplies few rows, as in decoding, by weights that are stored in 8 bits, as integers or float8."""
     x, compute, k = _few_rows(draw)
     n = draw.rng.choice([1, 3, 8, 17, 33, 64])
     dtype = draw.rng.choice([torch.int8, torch.int8, torch.uint8, *FLOAT8])
@@ -58,7 +58,7 @@ def product_of_stored_weights(draw: Draw) -> Draft | None:
 
 @operation(1.5)
 def product_of_packed_weights(draw: Draw) -> Draft | None:
-    """Weights in 4 bits, two to a byte, with a scale for each group of columns."""
+    """Multiplies few rows by weights of 4 bits, two to a byte, with a scale for each group of columns."""
     x, dtype, k = _few_rows(draw, even=True)
     n, group = draw.rng.choice([1, 3, 8, 17, 33]), draw.rng.choice([g for g in (*GROUPS, k) if k % g == 0])
     weight = draw.input((n, k // 2), torch.uint8, "index", 256)
@@ -108,7 +108,7 @@ _factor = some(lambda t: t.dtype in TYPES and t.dim() >= 2 and 0 < t.numel() < 3
 
 @operation_on(_factor, 2.0)
 def product_of_views(draw: Draw, name: str) -> Draft | None:
-    """Operands that are transposed, sliced, expanded, broadcast."""
+    """Multiplies operands that are transposed, sliced, expanded or broadcast."""
     value = draw.value(name)
     k, n = int(value.shape[-1]), draw.rng.choice(draw.pool)
     n = n if 0 < n < 70 else 5
@@ -186,7 +186,7 @@ def _repeated(draw: Draw, at: _Heads) -> tuple[str, str]:
 
 @operation(1.5)
 def attention(draw: Draw) -> Draft | None:
-    """scaled_dot_product_attention with the masks, biases and repeated keys that models give it; or written out."""
+    """Applies scaled_dot_product_attention with masks, biases and repeated keys as in models; or written out."""
     at = _heads(draw)
     scores = (at.batch, at.heads, at.rows, at.columns)
     if draw.chance(0.3):
@@ -224,7 +224,7 @@ CONDITIONS = (
 
 @operation(15.0, kind="data")
 def attention_with_bodies(draw: Draw) -> Draft | None:
-    """flex_attention, forward."""
+    """Applies flex_attention, forward, with bodies for scores and masks."""
     at = _heads(draw)
     score, condition = draw.rng.choice(SCORES), draw.rng.choice(CONDITIONS)
     captured = draw.input((at.batch, at.heads, at.rows, at.columns), at.dtype)

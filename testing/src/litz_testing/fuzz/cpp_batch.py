@@ -30,13 +30,13 @@ class CppBatch:
         """Built so far."""
 
     def load(self, source: Any, context: Any) -> Callable[..., Any]:
-        """A function that launches the kernel, after `build`."""
+        """Returns a function that launches the kernel, once `build` has run."""
         launcher = _Launcher(source)
         self._waiting.setdefault(source.text, []).append(launcher)
         return launcher
 
     def build(self) -> None:
-        """Build what waits. A kernel that the compiler does not take raises when it is launched."""
+        """Builds what waits. A kernel that the compiler does not take raises when it is launched."""
         waiting, self._waiting = self._waiting, {}
         if not waiting:
             return

@@ -80,7 +80,7 @@ TOLD = (
 
 
 def told(draw: Draw, off: int = 0) -> Draft | None:
-    """A tensor whose size comes from data, a check of that size, which is wrong by `off`, and what relies on it."""
+    """Makes a tensor of a size from data, a check of that size, which is wrong by `off`, and what relies on it."""
     name = _small(draw)
     if name is None:
         return None
@@ -103,7 +103,7 @@ def told_truly(draw: Draw) -> Draft | None:
 
 @operation(6.0, kind="data")
 def element(draw: Draw) -> Draft | None:
-    """A row by its number, which is there for the sizes that the program has at first."""
+    """Picks a row by its number, which is there for the sizes that the program has at first."""
     name = _unsized(draw) or draw.any(lambda t: t.dim() > 0 and 0 < t.size(0) < 200)
     if name is None or draw.value(name).size(0) == 0:
         return None
@@ -112,7 +112,7 @@ def element(draw: Draw) -> Draft | None:
 
 @operation(10.0, kind="data")
 def read(draw: Draw) -> Draft | None:
-    """Python's numbers that are read off a tensor, as sizes and as operands."""
+    """Uses Python's numbers that are read off a tensor, as sizes and as operands."""
     source, name = _small(draw), draw.any(lambda t: t.dim() > 0 and t.numel() < 500)
     if source is None or name is None:
         return None

@@ -54,7 +54,7 @@ class Executable:
     """The errors that litz's own stages raised where dynamo called them."""
 
     def run(self, inputs: Sequence[torch.Tensor], way: Way) -> list[Any]:
-        """The outputs. Writes to the inputs as the program does."""
+        """Returns the outputs. Writes to the inputs as the program does."""
         self.way[0] = way
         sizes = [inputs[number].shape[dim] for number, dim in self.symbols]
         return list(self.call(*sizes, *inputs))
@@ -94,7 +94,7 @@ class FuzzCompiler:
         self.decompositions = decompositions(self.compiler)
 
     def compile(self, program: FuzzProgram, inputs: Sequence[torch.Tensor], peer: Peer | None = None) -> Executable:
-        """The program, compiled for inputs like these. Its kernels are there after `finish`.
+        """Returns the program, compiled for inputs like these. Its kernels are there after `finish`.
 
         peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or none.
         With none ("plain"), no code of litz's runs where dynamo captures the program. "laid out": each tensor then gets
@@ -130,11 +130,11 @@ class FuzzCompiler:
         return Executable(call, way, shape_env, fake, symbols, graphs)
 
     def finish(self) -> None:
-        """Build the kernels of all programs since the last time."""
+        """Builds the kernels of all programs since the last time."""
         self.batch.build()
 
     def forget(self) -> None:
-        """Let dynamo's code go. No program that it captured can be run any more."""
+        """Makes dynamo forget its code. No program that it captured can be run any more."""
         torch._dynamo.reset()
 
 
@@ -283,7 +283,7 @@ def default_device(name: str) -> AbstractContextManager[Any]:
 
 
 def trained(program: FuzzProgram, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The inputs, with gradients asked for where a `grad` program wants them."""
+    """Returns the inputs, with gradients asked for where a `grad` program wants them."""
     if program.grad:
         for spec, value in zip(program.inputs, inputs, strict=True):
             if is_trained(spec):

@@ -25,7 +25,7 @@ SHARED_FIRST, SHARED_BY_DYNAMO = 0.3, 0.25
 
 
 def generate(label: str, dynamic: bool | None = None, grad: bool | None = None) -> tuple[FuzzProgram, Reference]:
-    """The program and its values. dynamic, grad: as drawn if None."""
+    """Returns the program and its values. dynamic, grad: drawn at random if None."""
     rng = random.Random(label)
     drawn_dynamic, drawn_grad, roll = rng.random() < 0.2, rng.random() < 0.12, rng.random()
     dynamic, grad = drawn_dynamic if dynamic is None else dynamic, drawn_grad if grad is None else grad

@@ -32,7 +32,7 @@ def _weights(output: torch.Tensor) -> torch.Tensor:
 
 
 def expected_gradients(program: FuzzProgram, reference: Reference) -> list[Expected]:
-    """Empty if they overflow, if float64 has other rules, or if eager itself fails (clamp's, with wider bounds)."""
+    """Returns expected gradients; none if they overflow, float64 has other rules, or eager itself fails."""
     try:
         eager, exact = _run(program, None, reference), _run(program, "exact", reference)
         both = [_run(program, "noisy", reference, sign) for sign in (1, -1)]

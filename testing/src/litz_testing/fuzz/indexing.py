@@ -48,7 +48,7 @@ def gather(draw: Draw, at: Place) -> Draft | None:
 
 @operation_on(some(lambda t: t.dim() > 1 and 0 < t.numel() < 5000), 1.0)
 def advanced(draw: Draw, name: str) -> Draft | None:
-    """Several index tensors, which broadcast."""
+    """Indexes with several index tensors, which broadcast."""
     shape, count = draw.value(name).shape, _count(draw)
     first = draw.index((count,), int(shape[0]))
     second = draw.index((count,) if draw.chance(0.6) else (2, 1), int(shape[-1]))
@@ -65,7 +65,7 @@ def embedding(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(_target, 1.5)
 def scatter_rows(draw: Draw, at: Place) -> Draft | None:
-    """Adding at indices, or putting one value: what repeats does not matter."""
+    """Adds at indices, or puts one value there, so that repeated indices do not matter."""
     name, dim, extent = at
     value, count = draw.value(name), _count(draw)
     size = [count if d == dim else int(n) for d, n in enumerate(value.shape)]
@@ -111,7 +111,7 @@ def put(draw: Draw, at: Place) -> Draft | None:
 
 @operation_on(some(lambda t: t.dim() > 0), 1.2)
 def choose(draw: Draw, name: str) -> Draft | None:
-    """Which of several tensors, element by element or all at once."""
+    """Chooses among several tensors, element by element or all at once."""
     value, dim = draw.value(name), draw.dim(name, 1)
     mask, other = draw.partner(name, lambda t: t.dtype == torch.bool), draw.partner(name)
     texts = [
@@ -136,7 +136,7 @@ def choose(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(_target, 1.0)
 def put_view(draw: Draw, at: Place) -> Draft | None:
-    """A part replaced, as a new tensor."""
+    """Replaces a part of a tensor, and gives a new tensor."""
     name, dim, extent = at
     shape = [int(n) for n in draw.value(name).shape]
     if TORCH < (2, 13) and any(step == 0 for step in draw.value(name).stride()):

@@ -70,7 +70,7 @@ class InputSpec:
 
     @property
     def text(self) -> str:
-        """A Python expression for the tensor."""
+        """Returns a Python expression for the tensor."""
         if self.alias:
             return self.alias
         count, seeded = self.storage_size, f"torch.Generator().manual_seed({self.seed})"
@@ -99,8 +99,9 @@ class InputSpec:
 
 
 def in_one_memory(specs: tuple[InputSpec, ...], shift: int) -> tuple[InputSpec, ...]:
-    """Tensors of these sizes and strides, those of one type as views of one memory, each of which begins `shift`
-    elements after the one before. Those that are views already, or whose values are no plain ones, stay as they are."""
+    """Returns tensors of these sizes and strides, those of one type as views of one memory, each of which begins
+    `shift` elements after the one before. Those that are views already, or whose values are no plain ones, stay as they
+    are."""
     groups: dict[torch.dtype, list[int]] = {}
     for number, spec in enumerate(specs):
         if spec.kind == "plain" and not spec.alias:
@@ -117,7 +118,7 @@ def in_one_memory(specs: tuple[InputSpec, ...], shift: int) -> tuple[InputSpec, 
 
 
 def in_own_memory(specs: tuple[InputSpec, ...]) -> tuple[InputSpec, ...]:
-    """What `in_one_memory` was given, but for the elements before the first and after the last."""
+    """Returns what `in_one_memory` was given, but keeps the elements before the first and after the last."""
     return tuple(replace(spec, alias="") if "as_strided" in spec.alias else spec for spec in specs)
 
 
@@ -143,7 +144,7 @@ def _addresses(value: torch.Tensor) -> set[int]:
 
 
 def is_inexact(dtype: torch.dtype) -> bool:
-    """Are numbers of the dtype rounded?"""
+    """Returns whether numbers of the dtype are rounded."""
     return dtype.is_floating_point or dtype.is_complex
 
 
@@ -153,8 +154,8 @@ def double_of(dtype: torch.dtype) -> torch.dtype:
 
 
 def make_inputs(specs: tuple[InputSpec, ...], double: bool = False) -> list[torch.Tensor]:
-    """The tensors, in memory of their own. double: floating point as float64 and complex as complex128, with the same
-    values and strides."""
+    """Returns the tensors, in memory of their own. double: floating point as float64 and complex as complex128, with
+    the same values and strides."""
     made: dict[str, torch.Tensor] = {}
     for number, spec in enumerate(specs):
         names = {"torch": torch, "nan": float("nan"), "inf": float("inf"), **made}

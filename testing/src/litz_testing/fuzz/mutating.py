@@ -62,7 +62,7 @@ def with_other(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(place(lambda t: t.numel() > 0 and t.dim() > 0 and t.dtype != torch.bool, 1), 1.0, mutates=True)
 def part(draw: Draw, at: Place) -> Draft | None:
-    """A view of the variable, written in one statement."""
+    """Writes to a view of the variable in one statement."""
     name, dim, _ = at
     view = draw.rng.choice([f"[{':, ' * dim}1:]", f"[{':, ' * dim}::2]", f".select({dim}, -1)", f"[{':, ' * dim}:-1]"])
     action = draw.rng.choice(["mul_(2)", "add_(1)", "zero_()", "fill_(3)", "copy_({0}.flip({1}){2})", "neg_()"])

@@ -23,7 +23,7 @@ _number = some(lambda t: not t.dtype.is_complex and t.dtype.itemsize > 1 and t.d
 
 @operation_on(_number, 1.0)
 def through_float8(draw: Draw, name: str) -> Draft | None:
-    """Moves and conversions: an operand that is free of rounding errors, as float8 has few numbers."""
+    """Moves and converts an operand that is free of rounding errors, as float8 has few numbers."""
     text, dtype = draw.rng.choice(THROUGH), f"torch.{draw.rng.choice(FLOAT8)}"
     return Draft(text.format(name, dtype, draw.rng.choice(BACK)), exact=True)
 

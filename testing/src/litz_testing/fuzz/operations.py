@@ -59,7 +59,7 @@ TABLE: list[Row] = []
 def operation(
     weight: float = 1.0, static: bool = False, mutates: bool = False, kind: str = "plain"
 ) -> Callable[[Maker], Maker]:
-    """Put a maker into the table."""
+    """Returns a decorator that puts a maker into the table."""
 
     def register(maker: Maker) -> Maker:
         TABLE.append(Row(maker, weight, static, mutates, kind))
@@ -71,7 +71,7 @@ def operation(
 def operation_on(
     subject: Callable[[Draw], S | None], weight: float = 1.0, **row: Any
 ) -> Callable[[Callable[[Draw, S], Draft | None]], Maker]:
-    """Enters a maker that is given a `subject` too, and makes nothing where there is no subject."""
+    """Returns a decorator that enters a maker of a `subject` too, which makes nothing where there is no subject."""
 
     def register(make: Callable[[Draw, S], Draft | None]) -> Maker:
         def maker(draw: Draw) -> Draft | None:
@@ -84,12 +84,12 @@ def operation_on(
 
 
 def some(fits: Fits = lambda t: True, exact: bool = False) -> Callable[[Draw], str | None]:
-    """The subject is a variable, as `Draw.any` finds it."""
+    """Returns a function that draws a variable, by `Draw.any`."""
     return lambda draw: draw.any(fits, exact)
 
 
 def place(fits: Fits, least: int = 0, exact: bool = False) -> Callable[[Draw], Place | None]:
-    """The subject is a dimension of `least` elements or more of a variable."""
+    """Returns a function that draws a variable's dimension of `least` elements or more, with its extent."""
 
     def find(draw: Draw) -> Place | None:
         name = draw.any(fits, exact)
@@ -100,7 +100,7 @@ def place(fits: Fits, least: int = 0, exact: bool = False) -> Callable[[Draw], P
 
 
 def is_number(t: torch.Tensor) -> bool:
-    """Does the tensor hold numbers, not bools?"""
+    """Returns whether the tensor holds numbers, not bools."""
     return t.dtype != torch.bool
 
 
@@ -134,7 +134,7 @@ class Draw:
         return self.reference.eager[name]
 
     def any(self, fits: Fits = lambda t: True, exact: bool = False) -> str | None:
-        """A variable that fits; later ones are likelier. exact: it must be free of rounding errors."""
+        """Returns a variable that fits, a late one likelier, or None. exact: it must be free of rounding errors."""
         names = [n for n in self.names if fits(self.value(n)) and not (exact and not self.reference.is_exact(n))]
         if not names:
             return None
@@ -142,7 +142,7 @@ class Draw:
         return self.rng.choice(recent if self.rng.random() < 0.6 else names)
 
     def partner(self, name: str, fits: Fits = lambda t: True, exact: bool = False) -> str:
-        """Something that broadcasts with the variable: another one, a part of itself, a new input."""
+        """Returns the text of what broadcasts with the variable: another one, a part of it, a new input."""
         shape = self.value(name).shape
         other = self.any(lambda t: fits(t) and _broadcasts(t.shape, shape), exact)
         roll = self.rng.random()
@@ -159,7 +159,7 @@ class Draw:
         return self.input(tuple(size), dtype)
 
     def input(self, size: Sequence[int], dtype: torch.dtype, kind: str = "plain", high: int = 0) -> str:
-        """A new input."""
+        """Adds an input, and returns its name."""
         self.new_inputs.append(
             InputSpec(tuple(int(n) for n in size), dtype, self.rng.randrange(10**6), kind=kind, high=high)
         )
@@ -173,12 +173,12 @@ class Draw:
     # Numbers.
 
     def dim(self, name: str, least: int = 0) -> int | None:
-        """A dimension of the variable, of `least` elements or more."""
+        """Returns a dimension of the variable with `least` elements or more; None if there is none."""
         dims = [d for d, n in enumerate(self.value(name).shape) if n >= least]
         return self.rng.choice(dims) if dims else None
 
     def dims(self, name: str) -> str:
-        """Some dimensions, as text: "1" or "(0, 2)"."""
+        """Returns some dimensions, as text: "1" or "(0, 2)"."""
         rank = self.value(name).dim()
         chosen = sorted(self.rng.sample(range(rank), self.rng.randint(1, max(rank, 1)))) if rank else []
         if len(chosen) == 1 and self.rng.random() < 0.7:
@@ -186,7 +186,7 @@ class Draw:
         return str(tuple(chosen))
 
     def size(self, name: str, dim: int) -> str:
-        """The extent of a dimension as text: a number, or what is the same for every size."""
+        """Returns the extent of a dimension as text: a number, or an expression that holds for every size."""
         return f"{name}.size({dim})" if self.dynamic else str(self.value(name).shape[dim])
 
     def shape(self, name: str) -> list[str]:
@@ -194,7 +194,7 @@ class Draw:
         return [self.size(name, d) for d in range(self.value(name).dim())]
 
     def scalar(self, name: str) -> str:
-        """A number to combine with the variable."""
+        """Returns a number, as text, to combine with the variable."""
         if self.value(name).dtype.is_floating_point or self.rng.random() < 0.15:
             return self.rng.choice(["0.5", "2.0", "-1.5", "1", "-2", "0.25", "3", "-0.0", "0.1"])
         return self.rng.choice(["1", "2", "-1", "3", "5", "-4", "0"])

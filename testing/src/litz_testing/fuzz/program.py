@@ -95,8 +95,8 @@ class FuzzProgram:
         return "\n".join([f"def program({names}):", *lines, f"    return ({returned})", ""])
 
     def function(self) -> Callable[..., Any]:
-        """The program as a Python function whose source Python can look up. Dynamo puts a function without source into
-        one of its own, which all programs would share and which dynamo compiles only a few times."""
+        """Returns the program as a Python function whose source Python can look up. Dynamo puts a function without
+        source into one of its own, which all programs would share and which dynamo compiles only a few times."""
         names, source = dict(NAMES), self.source()
         file = f"<fuzz program {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
@@ -105,7 +105,7 @@ class FuzzProgram:
         return function
 
     def without_dead_code(self) -> FuzzProgram:
-        """Less the statements and trailing inputs that no output and no write to an input hangs on."""
+        """Returns the program without statements and trailing inputs that no output and no write depends on."""
         # A view may be written through: what aliases what is not known here, so every write counts as needed if
         # anything it could alias is. Writes are kept, and so is what they use.
         needed = set(self.outputs)
@@ -117,7 +117,7 @@ class FuzzProgram:
         return replace(self, statements=tuple(reversed(kept)))
 
     def script(self, reason: str = "") -> str:
-        """A stand-alone script that compiles the program and compares with eager."""
+        """Returns a stand-alone script that compiles the program and compares with eager."""
         comment = "".join(f"# {line}\n" for line in [self.label, *reason.splitlines()] if line)
         calls = {"make_inputs": self.inputs}
         calls |= {f"make_{what.replace(' ', '_')}": specs for what, specs in self.other_inputs.items()}
@@ -170,5 +170,5 @@ def gradients(outputs, inputs):
 
 
 def is_trained(spec: InputSpec) -> bool:
-    """Does the input want a gradient in a program with `grad`?"""
+    """Returns whether the input wants a gradient in a program with `grad`."""
     return spec.dtype.is_floating_point and not (spec.alias or spec.expanded or spec.windows)

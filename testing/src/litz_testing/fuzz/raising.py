@@ -44,7 +44,7 @@ def index_out_of_range(draw: Draw, at: Place) -> Draft | None:
 
 @operation_on(place(lambda t: t.dim() > 0 and 0 < t.numel() < 2000, 1), 2.0, kind="raising")
 def places_out_of_range(draw: Draw, at: Place) -> Draft | None:
-    """An index for each element."""
+    """Gathers or scatters by an index for each element."""
     name, dim, extent = at
     value = draw.value(name)
     shape = tuple(int(n) for n in value.shape)
@@ -80,7 +80,7 @@ def unpooled_out_of_range(draw: Draw) -> Draft | None:
 
 @operation_on(some(lambda t: t.dim() > 0 and 1 < t.numel() < 500), 1.0, kind="raising")
 def wrong_count(draw: Draw, name: str) -> Draft | None:
-    """Numbers of elements that are told and not so."""
+    """Tells torch numbers of elements that are wrong."""
     value = draw.value(name)
     repeats = draw.input((int(value.shape[0]),), torch.int64, "index", 4)
     mask, few = draw.input(value.shape, torch.bool), draw.input((1,), value.dtype)

@@ -105,7 +105,7 @@ def normalisation(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(lambda t: t.dtype.is_floating_point and t.dim() == 2 and t.numel() < 3000), 0.7)
 def product(draw: Draw, name: str) -> Draft | None:
-    """A library call between kernels."""
+    """Multiplies matrices by a library call between kernels."""
     value = draw.value(name)
     other = draw.any(lambda t: t.dtype == value.dtype and t.dim() == 2 and t.shape[0] == value.shape[1])
     text = f"{name} @ {other}" if other else f"{name} @ {name}.mT"

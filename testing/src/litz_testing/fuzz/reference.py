@@ -43,12 +43,12 @@ _INEXACT_NAMES = re.compile(r"torch\.(float16|bfloat16|float32|float64|complex64
 
 
 def in_double(text: str) -> str:
-    """A statement's text with the types that judge it."""
+    """Returns a statement's text with the types that judge it, float64 and complex128."""
     return _INEXACT_NAMES.sub(lambda name: "torch.complex128" if "complex" in name[0] else "torch.float64", text)
 
 
 def parts(value: torch.Tensor) -> torch.Tensor:
-    """Complex numbers as pairs of real ones; other numbers as they are."""
+    """Returns complex numbers as pairs of real ones, and other numbers as they are."""
     return torch.view_as_real(value.resolve_conj()) if value.dtype.is_complex else value
 
 
@@ -76,12 +76,12 @@ class Reference:
         self.exact[name], self.noisy[name] = make_inputs((spec,), True)[0], make_inputs((spec,), True)[0]
 
     def is_exact(self, name: str) -> bool:
-        """Is the variable free of rounding errors?"""
+        """Returns whether the variable is free of rounding errors."""
         value = self.eager[name]
         return not is_inexact(value.dtype) or _memory(value) not in self.tainted
 
     def step(self, statement: Statement) -> None:
-        """Run one statement. Rejected: it raises in eager, or is unfair; a variable it wrote is then in an undefined
+        """Runs one statement. Rejected: it raises in eager, or is unfair; a variable it wrote is then in an undefined
         state, but one that it was to make does not exist."""
         operands = [name for name in statement.uses if name in self.eager]
         tainted = [name for name in operands if not self.is_exact(name)]
@@ -175,7 +175,7 @@ class Reference:
 
 
 def magnitude(value: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The largest number that each element of `value` was computed from: a kernel is off by a rounding of that."""
+    """Returns the largest number that each element was computed from: a kernel may be off by a rounding of that."""
     found = torch.zeros(value.shape, dtype=torch.float64)
     for operand in operands:
         if operand.numel() and not operand.dtype.is_complex:
@@ -185,8 +185,8 @@ def magnitude(value: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Te
 
 
 def reference_of(program: FuzzProgram, inputs: tuple[InputSpec, ...] | None = None) -> Reference:
-    """All statements run. Rejected if one is unfair, or if eager refuses one and dynamo does not capture the program:
-    else `raised` says what it raised."""
+    """Returns the reference with all statements run. Rejected if one is unfair, or if eager refuses one and dynamo does
+    not capture the program: else `raised` says what it raised."""
     reference = Reference(program.inputs if inputs is None else inputs)
     try:
         for statement in program.statements:
@@ -201,7 +201,7 @@ def reference_of(program: FuzzProgram, inputs: tuple[InputSpec, ...] | None = No
 
 
 def same_specials(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Are infinities and NaN in the same places?"""
+    """Returns whether infinities and NaN are in the same places."""
     if torch.equal(a.isfinite(), b.isfinite()):
         where = ~a.isfinite()
         return torch.equal(a[where].nan_to_num(7.0), b[where].nan_to_num(7.0))

@@ -55,7 +55,7 @@ class Record:
         self.failures += row["failures"]
 
     def summary(self) -> str:
-        """A few lines for people."""
+        """Returns a few lines for people."""
         lines = [
             f"seed {self.seed}: {self.programs} programs in {self.seconds:.0f} s, {len(self.failures)} failures",
             *(f"  {f['label']}  {f['kind']}  {f['script']}" for f in self.failures),
@@ -68,7 +68,7 @@ class Record:
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """All of it, for programs."""
+        """Returns the whole record as JSON, for programs."""
         return json.dumps(vars(self), indent=1)
 
 
@@ -104,7 +104,7 @@ def run(
     shrink_seconds: float = 60.0,
     show: Callable[[Record], None] = lambda record: None,
 ) -> Record:
-    """Check up to that many programs, from number `start` on, for up to that many seconds. A program depends on `seed`
+    """Checks up to that many programs, from number `start` on, for up to that many seconds. A program depends on `seed`
     and its number alone."""
     settings = {
         "device": device,

@@ -15,7 +15,7 @@ Fails = Callable[[FuzzProgram], bool]
 
 
 def shrink(program: FuzzProgram, fails: Fails, seconds: float = 60.0) -> FuzzProgram:
-    """The smallest program found in the time that `fails` as well. What `fails` raises counts as no."""
+    """Returns the smallest program found in `seconds` that `fails` too. What `fails` raises counts as no."""
     deadline = time.monotonic() + seconds
 
     def holds(candidate: FuzzProgram) -> bool:

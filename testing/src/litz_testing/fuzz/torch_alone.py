@@ -17,7 +17,7 @@ from .program import FuzzProgram
 
 
 def through_aot(program: FuzzProgram, graphs: list[str]) -> Callable[..., Any]:
-    """The program through AOTAutograd (`aot_eager`). graphs: gets the text of each graph that dynamo captures."""
+    """Returns the program through AOTAutograd (`aot_eager`). graphs: gets the text of each graph of dynamo's."""
     aot_eager = torch._dynamo.lookup_backend("aot_eager")
 
     def backend(module: torch.fx.GraphModule, examples: Sequence[Any]) -> Any:

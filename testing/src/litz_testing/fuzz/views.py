@@ -12,7 +12,7 @@ from .operations import FLOATS, INTS, Draft, Draw, Place, operation_on, place, s
 
 @operation_on(some(), 1.5)
 def reshape(draw: Draw, name: str) -> Draft | None:
-    """Dimensions merged, or one split."""
+    """Merges dimensions, or splits one."""
     shape, rank = draw.shape(name), draw.value(name).dim()
     call = draw.rng.choice(["reshape", "reshape", "view"])
     roll = draw.rng.random()
@@ -81,7 +81,7 @@ def select(draw: Draw, at: Place) -> Draft | None:
 
 @operation_on(some(), 1.0)
 def dimension(draw: Draw, name: str) -> Draft | None:
-    """Dimensions of size 1 come and go."""
+    """Adds or removes dimensions of size 1."""
     rank = draw.value(name).dim()
     if draw.chance(0.6):
         return Draft(f"{name}.unsqueeze({draw.rng.randint(0, rank)})")

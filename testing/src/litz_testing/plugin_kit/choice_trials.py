@@ -31,8 +31,8 @@ GENERATED = "source for CUDA"
 def choice_trials(
     examples: Sequence[Example], under: Under, watching: Watching, known: frozenset[str], builds: bool, most: int
 ) -> tuple[list[Trial], dict[str, str]]:
-    """Trials of the choices that the templates offer, and how many were left untried. known: names that are offered
-    without the plugin. most: choices that are tried of each example, spread over those that are offered."""
+    """Returns trials of the choices that the templates offer, and how many were left untried. known: names that are
+    offered without the plugin. most: choices that are tried of each example, spread over those that are offered."""
     trials: list[Trial] = []
     untried: dict[str, str] = {}
     for example in examples:
@@ -53,7 +53,7 @@ def choice_trials(
 
 
 def offered_without(examples: Sequence[Example], without: Under, watching: Watching) -> frozenset[str]:
-    """What is offered by others than the plugin."""
+    """Returns what others than the plugin offer."""
     found: set[str] = set()
     for example in examples:
         found |= set(_offered(watching, partial(_run, example, without, False), frozenset()))

@@ -26,7 +26,7 @@ SLOW_US = 5000.0
 
 
 def estimate_trials(examples: Sequence[Example], under: Under, own: Plugins) -> list[Trial]:
-    """Trials of a plugin's `litz_estimate_runtime`. own: the plugin alone."""
+    """Returns trials of a plugin's `litz_estimate_runtime`. own: the plugin alone."""
     trials = []
     for example in examples:
         for device in ("cpu", "cuda"):

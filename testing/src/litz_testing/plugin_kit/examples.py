@@ -130,7 +130,7 @@ CONTRACTIONS = ("linear", "one row", "products", "convolution", "attention")
 
 
 def chosen(names: Sequence[str]) -> list[Example]:
-    """Examples by name. Errors: KeyError."""
+    """Returns examples by name. Raises KeyError."""
     return [EXAMPLES[name] for name in names]
 
 

@@ -37,7 +37,7 @@ def check_conformance(
     builds: bool = True,
     may_be_untried: Collection[str] | Literal["*"] = (),
 ) -> Conformance:
-    """Run what a plugin registers against eager, judged by float64.
+    """Runs what a plugin registers against eager, judged by float64.
 
     plugin: the module or object with the hooks; one of core's own too. name: as the entry point would name it. options:
     of the compiles, by name. samples: op overload -> calls of it, (args, kwargs) each, beside those made from its

@@ -32,7 +32,7 @@ class Variant:
     layout: str = "rows"
 
     def scaled(self) -> Variant:
-        """The variant with other sizes, to which the same dynamic code applies."""
+        """Returns the variant with other sizes, to which the same dynamic code applies."""
         return Variant(self.dtype, tuple(n + 2 if n > 1 else n for n in self.shape), self.layout)
 
     def tensor(self, generator: torch.Generator) -> torch.Tensor:
@@ -104,7 +104,7 @@ class OpSample:
 def samples_of(
     op: OpOverload, given: Sequence[Given] = (), variants: Sequence[Variant] = VARIANTS, seed: int = 0
 ) -> list[OpSample]:
-    """Samples that eager takes: those that are given, then those made from the schema."""
+    """Returns samples that eager takes: the given ones, then those made from the schema."""
     values = torch.Tag.nondeterministic_seeded not in op.tags
     calls = [_call(op, args, kwargs) for args, kwargs in given]
     found = [OpSample(describe(call.tensors), call, None, values) for call in calls]

@@ -37,9 +37,9 @@ def op_trials(
     builds: bool,
     variants: Sequence[Variant] = VARIANTS,
 ) -> tuple[list[Trial], dict[str, str]]:
-    """Trials of what is registered for ops, and what is left untried. kinds: "lowering" -> the ops. given: samples by
-    op. without: the compiler without the plugin, to tell whose fault a failure is. builds: build kernels too.
-    variants: of the tensors."""
+    """Returns trials of what is registered for ops, and what is left untried. kinds: "lowering" -> the ops. given:
+    samples by op. without: the compiler without the plugin, to tell whose fault a failure is. builds: build kernels
+    too. variants: of the tensors."""
     trials: list[Trial] = []
     untried: dict[str, str] = {}
     tries: list[_Try] = []

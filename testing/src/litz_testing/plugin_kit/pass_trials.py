@@ -24,7 +24,7 @@ REST = "its other hooks"
 def pass_trials(
     passes: Sequence[Pass], examples: Sequence[Example], under: Under, watching: Watching, builds: bool
 ) -> tuple[list[Trial], dict[str, str]]:
-    """Trials of the passes on the examples, and of the plugin's other hooks; and what is left untried."""
+    """Returns trials of the passes on the examples and of other hooks, and what is untried with the reason."""
     trials: list[Trial] = []
     changed: dict[str, bool] = {}
     names = [pass_.name for pass_ in passes]
@@ -48,7 +48,7 @@ def pass_trials(
 
 
 def problem_with(under: Under, way: str, example: Example) -> str:
-    """What is wrong with an example, '' for nothing. Errors: NotInterpreted."""
+    """Returns what is wrong with an example, '' if nothing is. Raises NotInterpreted."""
     sizes = [example.inputs(), example.inputs(more=3, seed=1)] if "dynamic" in way else [example.inputs()]
     return problems(under, way, example.function, sizes, train=example.train)
 

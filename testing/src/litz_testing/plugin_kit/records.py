@@ -38,19 +38,19 @@ class Conformance:
 
     @property
     def problems(self) -> tuple[Trial, ...]:
-        """The trials with something wrong."""
+        """Returns the trials with something wrong."""
         return tuple(trial for trial in self.trials if trial.problem)
 
     @property
     def missing(self) -> Mapping[str, str]:
-        """The passes and templates that nothing tried and that should have been, with the reason."""
+        """Returns the passes and templates that nothing tried and that should have been, with the reason."""
         allowed = {f"{kind} {name}" for kind in _KINDS for name in self.may_be_untried}
         found = {what: why for what, why in self.untried.items() if what.partition(" ")[0] in _KINDS}
         return {} if "*" in self.may_be_untried else {what: found[what] for what in found if what not in allowed}
 
     @property
     def tried(self) -> frozenset[str]:
-        """What was tried, by name."""
+        """Returns the names of what was tried."""
         return frozenset(trial.what for trial in self.trials)
 
     def __str__(self) -> str:

@@ -35,18 +35,18 @@ class NotInterpreted(Exception):
 
 @dataclass(frozen=True)
 class Under:
-    """What is compiled with: plugins, and options of the compile."""
+    """What litz compiles with: plugins, and options."""
 
     plugins: Plugins
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def backend(self, **options: Any) -> Callable[..., Any]:
-        """litz, with these plugins."""
+        """Returns litz with these plugins, as a backend for torch.compile."""
         given = {"fallback": "error", "graph_cache": False, **self.options, **options}
         return partial(pipeline.compile_backend, options=given, plugins=self.plugins)
 
     def interpreting(self) -> Callable[..., Any]:
-        """The same up to the finished schedule, which the IR's interpreter runs: nothing is built."""
+        """Returns a backend that compiles up to the schedule, which the IR's interpreter runs: nothing is built."""
 
         def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             given = {"debug": True, "fallback": "error", **self.options}
@@ -74,7 +74,7 @@ def _interpreted(graph: Graph, compiler: pipeline.Compiler) -> Callable[[list[An
 
 
 def problem_of(fast: Function, function: Function, inputs: Inputs, train: bool = False, values: bool = True) -> str:
-    """What is wrong with `fast(*inputs)`, '' if it is as good as eager's `function(*inputs)`."""
+    """Returns what is wrong with `fast(*inputs)`; '' if it is as good as eager's `function(*inputs)`."""
     expected = run_once(function, clones(inputs), train=train)
 
     def exact() -> Run | None:
@@ -104,8 +104,8 @@ def _is_of(error: BaseException, kind: type[BaseException]) -> bool:
 def problems(
     under: Under, way: str, function: Function, inputs: Sequence[Inputs], train: bool = False, values: bool = True
 ) -> str:
-    """What is wrong with a function, run in a way, for each of several inputs in turn; '' if nothing. way: a row of
-    `WAYS`. Errors: NotInterpreted."""
+    """Returns what is wrong with a function, run in a way, for each of several inputs in turn; '' if nothing. way: a
+    row of `WAYS`. Errors: NotInterpreted."""
     return WAYS[way](under, function, inputs, train, values)
 
 
@@ -126,7 +126,7 @@ def _once(
 
 
 def torch_fails(function: Function, inputs: Sequence[Inputs], dynamic: bool) -> bool:
-    """Does torch itself fail to trace the function, with nothing of litz's behind it?"""
+    """Returns whether torch itself fails to trace the function, with nothing of litz's behind it."""
     torch.compiler.reset()
     fast = torch_compiled(function, "aot_eager", dynamic, data=True)
     try:

@@ -16,7 +16,7 @@ from .markdown import code, doc_of, page, signature_text, table
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """What plugins may import from a module. use: what for. names: apart by spaces; '' for the module's `__all__`."""
+    """What plugins may import from a module. use: its purpose. names: split by spaces; '' for `__all__`."""
 
     name: str
     use: str
@@ -70,7 +70,7 @@ MODULES: Sequence[Module] = (
 
 
 def records_page() -> str:
-    """The records of `litz_plugins`, in the order of their files and lines."""
+    """Returns the page on the records of `litz_plugins`, in the order of their files and lines."""
     found = {name: getattr(litz_plugins, name) for name in litz_plugins.__all__}
     names = [name for name, thing in found.items() if getattr(thing, "__module__", "").startswith(records.__name__)]
     about = doc_of(records).partition("\n\n")[2]
@@ -81,7 +81,7 @@ def records_page() -> str:
 
 
 def api_page() -> str:
-    """What plugins may import from litz, module by module."""
+    """Returns the page on what plugins may import from litz, module by module."""
     links = ((f"[`{module.name}`](#{module.name.replace('.', '')})", module.use) for module in MODULES)
     lines = [
         "What a plugin may import from litz. These names stay, or are deprecated for two minor versions; anything else",

@@ -40,7 +40,7 @@ class Hook:
 
 
 def read_hook(name: str) -> Hook:
-    """A hook by its name. ValueError where the docstring lacks a part."""
+    """Returns a hook by its name. Raises ValueError where the docstring lacks a part."""
     signature = inspect.signature(getattr(hookspecs, name))
     types = {each.name: str(each.annotation) for each in signature.parameters.values()}
     paragraphs = doc_of(getattr(hookspecs, name)).split("\n\n")

@@ -12,7 +12,7 @@ MADE = "<!-- Made by `python -m litz_testing.reference docs/plugins` from the co
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table; none without rows."""
+    """Returns the lines of a Markdown table; none without rows."""
     found = [[_cell(cell) for cell in row] for row in rows]
     if not found:
         return []
@@ -25,17 +25,17 @@ def _cell(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Inline code; '' for ''."""
+    """Returns inline code; '' for ''."""
     return f"`{text}`" if text else ""
 
 
 def markdown(text: str) -> str:
-    """A docstring's text as Markdown: inline code has one backtick."""
+    """Returns a docstring's text as Markdown: inline code has one backtick."""
     return re.sub(r"``([^`]+)``", r"`\1`", text)
 
 
 def doc_of(thing: Any) -> str:
-    """The docstring as Markdown; '' if there is none of the thing's own."""
+    """Returns the docstring as Markdown; '' if there is none."""
     return markdown(inspect.getdoc(thing) or "").strip()
 
 
@@ -50,7 +50,7 @@ class _Bare:
 
 
 def signature_text(function: Any) -> str:
-    """The parameters and the result of a function, a method's own object aside: "(x: int = 1) -> str"."""
+    """Returns a function's parameters and result, without a method's own object: "(x: int = 1) -> str"."""
     signature = inspect.signature(function)
     parameters = [
         each.replace(annotation=_annotation(each.annotation), default=_default(each.default))
@@ -73,5 +73,5 @@ def _default(given: Any) -> Any:
 
 
 def page(title: str, *parts: str) -> str:
-    """A page with its title, and the note that says what made the page."""
+    """Returns a page with its title, and the note that says what made the page."""
     return "\n".join([f"# {title}", "", MADE, "", *parts]).rstrip() + "\n"

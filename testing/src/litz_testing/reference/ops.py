@@ -20,7 +20,7 @@ SAMPLES = {"float": torch.float32, "int": torch.int64, "bool": torch.bool}
 
 
 def ops_page() -> str:
-    """The tables of scalar ops, nodes, reductions and types."""
+    """Returns the page of the tables of scalar ops, nodes, reductions and types."""
     lines = ["What a body of a Loop is made of. `litz.ir.build` makes the nodes and applies the type rules.", ""]
     lines += ["## Scalar ops", "", '`build.call("add", a, b)`. "float" is any of f16, bf16, f32 and f64, "int" any']
     lines += ["integer; arguments of one op have one type, and casts are explicit (`build.cast`).", ""]

@@ -117,8 +117,8 @@ def _shared(node: Node, factor: float) -> tuple[Node, Node]:
 
 
 def position_texts(loop: Loop, walked: Symbol, text: Callable[[Expr], str]) -> Mapping[Node, str]:
-    """The texts of positions as float32: of each the part along the walked axis ("x0"), and the rest, which is computed
-    before the walk. text: of an expression as int32."""
+    """Returns the texts of positions as float32: of each the part along the walked axis ("x0"), and the rest, which is
+    computed before the walk. text: of an expression as int32."""
     found: dict[Node, str] = {}
     for node in loop.nodes:
         if node.op != "cast" or node.dtype != torch.float32 or node.args[0].op != "index":

@@ -65,12 +65,12 @@ class BackwardPlan:
 
     @property
     def shares_keys(self) -> bool:
-        """Do all batches share one of keys and values?"""
+        """Returns whether all batches of queries share one batch of keys and values."""
         query, key = (ref.layout.size[0] for ref in (self.attention.query, self.attention.key))
         return key == 1 and query != 1
 
     def output(self, number: int) -> TensorRef | None:
-        """A result as it lies: the gradient of query, key or value."""
+        """Returns the reference to a gradient (0: query, 1: key, 2: value) as it lies; None if nobody wants it."""
         name = self.outputs[number]
         return None if name is None else TensorRef(name, self.program.buffers[name].layout)
 

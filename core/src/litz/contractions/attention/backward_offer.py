@@ -29,7 +29,7 @@ KINDS = ("flex_attention_backward",)
 
 
 def offer_attention_backward(template: AttentionBackward, context: ChoiceContext) -> list[Choice]:
-    """Two kernels for a backward, in a choice for each pair of tiles."""
+    """Returns two kernels, as one choice, for each pair of tiles that fits; none, and records why, for others."""
     program: Program = context.program
     if not isinstance(template, AttentionBackward) or "attention" not in context.target.abilities:
         return []
@@ -62,8 +62,8 @@ def _check(template: AttentionBackward, program: Program) -> None:
 
 
 def plan_for(template: AttentionBackward, program: Program, tf32: bool) -> BackwardPlan:
-    """The plan of both kernels, which write the gradients that someone uses, and what is between the two: a number for
-    each query."""
+    """Returns the plan of both kernels, which write the gradients that someone uses, and what is between the two: a
+    number for each query."""
     layout = Layout.contiguous(template.query.layout.size[:3])
     delta = Buffer(f"{template.name}_delta", torch.float32, template.device, layout)
     extended = replace(program, buffers={**program.buffers, delta.name: delta})
@@ -105,7 +105,7 @@ def _call(plan: BackwardPlan, what: str, meaning: Any, args: tuple[Any, ...], so
 
 @dataclass(frozen=True)
 class Shortened:
-    """The meaning of a kernel whose last argument is what an earlier kernel has made of the others, to save work."""
+    """A kernel's meaning, with a last argument that an earlier kernel computes from the others, to save work."""
 
     meaning: Meaning
 
@@ -129,7 +129,7 @@ def sum_delta(
     grad_out: torch.Tensor | None,
     grad_logsumexp: torch.Tensor | None,
 ) -> torch.Tensor:
-    """What the first kernel hands to the second, as `litz.ir.attention_backward` says."""
+    """Returns `delta`, which the first kernel hands to the second, as float32. See `litz.ir.attention_backward`."""
     total = torch.zeros(logsumexp.shape, dtype=torch.float32, device=logsumexp.device)
     if grad_out is not None:
         total = (out.float() * grad_out.float()).sum(-1)

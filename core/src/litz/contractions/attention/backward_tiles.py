@@ -29,7 +29,7 @@ from .tiles import padded
 
 @dataclass(frozen=True)
 class BackwardTile:
-    """queries, keys: edges of a tile of scores. warps: of a program. stages: of loads under way."""
+    """A tile of queries by keys scores, and its program's warps and stages (loads under way)."""
 
     queries: int
     keys: int
@@ -41,13 +41,13 @@ class BackwardTile:
 
     @property
     def copies(self) -> int:
-        """How many tiles of what is walked are in shared memory. What tensor cores do not take from there (of less than
-        64 rows) goes through it on its way."""
+        """Returns how many tiles of what is walked are in shared memory. What tensor cores do not take from there (of
+        less than 64 rows) goes through it on its way."""
         return self.stages if min(self.queries, self.keys) >= 64 else max(2, self.stages)
 
     def effort(self, queries: int, keys: int, width: int) -> float:
-        """How much longer it takes for a block of so many queries and keys than a large tile that fills it. width: of a
-        head."""
+        """Returns how much longer it takes for a block of so many queries and keys than a large tile that fills it.
+        width: of a head."""
         tiles, area = ceil(queries / self.queries) * ceil(keys / self.keys), self.queries * self.keys
         filled = queries * keys / (tiles * area)
         reached = _NARROW if width <= 64 else _WIDE
@@ -64,7 +64,7 @@ table decides. Below it is an estimate."""
 
 @dataclass(frozen=True)
 class BackwardTiles:
-    """first: of the kernel of the query's gradient. second: of that of the gradients of key and value."""
+    """The tiles of two kernels. first: for the query's gradient. second: for the gradients of key and value."""
 
     first: BackwardTile
     second: BackwardTile
@@ -121,7 +121,7 @@ Table = Mapping[int, tuple[BackwardTiles, ...]]
 
 
 def fitting(dtype: torch.dtype, tf32: bool, widths: tuple[int, int], most_shared: int) -> Iterator[BackwardTiles]:
-    """Tiles for heads of the widths, of a key and of a value, the best first."""
+    """Yields the tiles that fit into `most_shared` bytes, best first. widths: of a key's and a value's head."""
     table: Table = _HALF if dtype.itemsize == 2 else _TF32 if tf32 else _SINGLE
     width = next((width for width in table if max(widths) <= width), None)
     for tiles in table[width] if width is not None else ():

@@ -48,7 +48,7 @@ class Unsuitable(ValueError):
 
 
 def offer_split(attention: Attention, context: ChoiceContext) -> Sequence[Choice]:
-    """The kernel for few queries, where it suits; else nothing, with the reason on record."""
+    """Returns the kernel for few queries as a choice; nothing, and records the reason, where it does not suit."""
     program: Program = context.program
     try:
         found = read_in_place(attention, program)
@@ -66,7 +66,7 @@ def offer_split(attention: Attention, context: ChoiceContext) -> Sequence[Choice
 
 
 def refuse(attention: Attention, original: Attention, program: Program) -> None:
-    """Errors: Unsuitable, for what the kernel does not do."""
+    """Raises Unsuitable, with the reason, for an attention that the kernel does not do."""
     query, key, value = attention.query.layout, attention.key.layout, attention.value.layout
     buffers = [program.buffers[ref.buffer] for ref in (attention.query, attention.key, attention.value)]
     out = program.buffers[str(original.outputs[0])] if original.outputs[0] is not None else None
@@ -93,7 +93,7 @@ def refuse(attention: Attention, original: Attention, program: Program) -> None:
 
 
 def is_used(name: str | None, program: Program) -> bool:
-    """Does an operation read the buffer, or does the program return it? False for None."""
+    """Returns whether an operation reads the buffer, or the program returns it. False for None."""
     return name is not None and (bool(program.readers.get(name)) or name in program.output_buffers)
 
 
@@ -101,7 +101,7 @@ def is_used(name: str | None, program: Program) -> bool:
 
 
 def choose_split(attention: Attention, program: Program, target: Target) -> Split:
-    """Parts enough to keep the device busy, for the likely sizes; each of some hundred keys at least."""
+    """Returns a split that keeps the device busy at the likely sizes, in parts of `LEAST_KEYS` keys or more."""
     hint, query, key = program.hint, attention.query.layout, attention.key.layout
     rows = int(attention.group * query.size[2])
     width = max(int(query.size[3]), int(attention.value.layout.size[3]))
@@ -131,7 +131,7 @@ SPREAD = (0.6, 1.7)
 
 
 def estimate(attention: Attention, split: Split, program: Program, target: Target, replaced: int = 1) -> Estimate:
-    """The expected time in µs: keys and values once at the memory's bandwidth, or one tile after the other.
+    """Returns the expected time in µs: keys and values once at the memory's bandwidth, or one tile after the other.
 
     A launch counts as the cost model of libraries has it. One sets the counters to zero for all attentions of a call;
     where a loop puts the parts together, that is one too. At worst, so many launches as are `replaced` count as those
@@ -185,7 +185,8 @@ def _distinct(layout: Layout) -> list[Expr]:
 
 
 def replacement(attention: Attention, found: InPlace, split: Split, program: Program) -> Replacement:
-    """The kernel. Its last programs put several parts together; where nobody knows how many those are, a loop does."""
+    """Returns the kernel in place of the call. Several parts are put together by the kernel's last programs where
+    `finishes` says that those can count; otherwise a loop puts them together."""
     changed, out = found.attention, program.buffers[str(attention.outputs[0])]
     stored = Stored(out)
     loops: tuple[Loop, ...] = ()
@@ -211,12 +212,12 @@ def replacement(attention: Attention, found: InPlace, split: Split, program: Pro
 
 
 def finishes(attention: Attention) -> bool:
-    """May the last program of each head of the key put its parts together? They count, so their number is fixed."""
+    """Returns whether the last program of a key's head can combine its parts: batches and heads are constant."""
     return all(size.is_Integer for size in attention.key.layout.size[:2])
 
 
 def combine(attention: Attention, result: Buffer, sums: Buffer, out: Buffer) -> Loop:
-    """The loop that puts the parts together, each weighed by its sum of exponentials."""
+    """Returns the loop that adds the parts together, each weighed by its sum of exponentials; 0 where no key counts."""
     size = out.layout.size
     index = tuple(ZERO if extent == ONE else loop_var(dim) for dim, extent in enumerate(size))
     ranges = tuple(Range(var, extent) for var, extent in zip(index, size, strict=True) if var is not ZERO)
@@ -292,7 +293,7 @@ class Meaning:
 
 
 def make_meaning(attention: Attention, parts: int, finished: bool, program: Program) -> tuple[Meaning, tuple[Any, ...]]:
-    """The meaning of a kernel, and the arguments of its call."""
+    """Returns what the kernel stands for, and its arguments. finished: the kernel puts its parts together."""
     refs: list[TensorRef] = [attention.query, attention.key, attention.value]
     out = program.buffers[str(attention.outputs[0])]
     order = tuple(sorted(range(4), key=lambda dim: -program.hint(out.layout.stride[dim])))

@@ -77,18 +77,18 @@ class KeyAxis(Axis):
 
     @property
     def masked(self) -> bool:
-        """May the last tile reach beyond the keys?"""
+        """Returns whether the last tile may reach beyond the keys."""
         return self.beyond
 
 
 def write_attention(plan: AttentionPlan, tiles: Tiles, name: str) -> KernelSource:
-    """The kernel that writes `plan.outputs`: the result, and perhaps logsumexp and maxima. Unsuitable where a tile may
-    be part of two blocks."""
+    """Returns the kernel that writes `plan.outputs`: the result, and perhaps logsumexp and maxima. Unsuitable where a
+    tile may be part of two blocks."""
     return Forward(plan, tiles).source(name)
 
 
 def check_blocks(blocks: Blocks | None, tiles: Tiles) -> None:
-    """Unsuitable unless a tile is part of one block. One block for all is as good as none."""
+    """Raises Unsuitable unless each tile lies in one block of the mask. One block for all fits any tile."""
     if blocks is None:
         return
     sides = ((blocks.queries, tiles.rows, blocks.counts, 2), (blocks.keys, tiles.keys, blocks.indices, 3))
@@ -100,7 +100,7 @@ def check_blocks(blocks: Blocks | None, tiles: Tiles) -> None:
 
 
 def within_blocks(blocks: Blocks | None, tiles: Tiles) -> Tiles:
-    """The tiles, or the largest parts of them of which each lies in one block. Unsuitable where there are none."""
+    """Returns the tiles, halved until each lies in one block of the mask. Raises Unsuitable if none do."""
     if blocks is None or not (blocks.queries.is_Integer and blocks.keys.is_Integer):
         check_blocks(blocks, tiles)
         return tiles
@@ -173,8 +173,9 @@ class Forward:
     # ----------------------------------------------------------------------------------------- what a program works on
 
     def write_place(self) -> None:
-        """Programs of one head are neighbours, as they read the same keys. The last queries come first: where a mask is
-        causal they look at the most keys, and what takes long should not start last."""
+        """Emits the program's place: its head and tile. Programs of one head are neighbours, as they read the same
+        keys. The last queries come first: where a mask is causal they look at the most keys, and what takes long should
+        not start last."""
         emit, plan, wide = self.tile.emit, self.plan, self.wide
         _, heads, rows, _ = plan.size
         emit(f"YBLOCK: tl.constexpr = {self.tiles.rows}", f"XBLOCK: tl.constexpr = {self.tiles.keys}")
@@ -193,7 +194,7 @@ class Forward:
         return str(-(-int(size) // block)) if size.is_Integer else f"tl.cdiv({self.plan.text(size)}, {block})"
 
     def write_operands(self) -> None:
-        """The queries, and where the tiles of keys and values begin. Keys lie transposed in their tile."""
+        """Emits the loads of the queries, and the pointers of the first tiles of keys (transposed) and values."""
         attention, emit = self.attention, self.tile.emit
         query, key, value = attention.query, attention.key, attention.value
         shared = self.shared_head()
@@ -211,7 +212,7 @@ class Forward:
             emit(f"valuetile{e.number} = {along} + {across}")
 
     def shared_head(self) -> Expr:
-        """The head of the key that the program's reads."""
+        """Returns the number of the key's head that the program's head of the query reads."""
         heads = self.attention.query.layout.size[1]
         return floordiv(H, floordiv(heads, self.attention.key.layout.size[1]), {H: heads})
 
@@ -276,7 +277,7 @@ class Forward:
         return [node for node in found if node is not None]
 
     def walk_all(self) -> None:
-        """Over all keys: whole tiles, and one that reaches beyond the end where there is one."""
+        """Emits the walk over all keys: a loop over whole tiles, and a last tile that may reach beyond the end."""
         text, keys = self.plan.text(self.plan.size[3]), self.plan.size[3]
         block = self.tiles.keys
         if keys.is_Integer:
@@ -290,8 +291,8 @@ class Forward:
             self.walk("end", text, True, True)
 
     def walk_between(self, bounds: Bounds) -> None:
-        """Over the tiles that the mask's bounds leave: with the mask where a bound goes through a tile, then without it
-        those in between. For queries beyond the last there is no tighter bound than for others.
+        """Emits the walk over the tiles that the mask's bounds leave: with the mask where a bound goes through a tile,
+        then without it those in between. For queries beyond the last there is no tighter bound than for others.
 
         In the order of keys, ptxas would wait after each instruction of the tensor cores (CUDA 12.8, causal masks)."""
         emit, keys = self.tile.emit, self.plan.text(self.plan.size[3])
@@ -311,9 +312,9 @@ class Forward:
         self.walk("opened", "closed", False, False)
 
     def walk_seen(self, bounds: Bounds) -> None:
-        """Over the tiles up to the last key that a mask of the least number leaves, and over those behind only if some
-        row has seen nothing by then: what is masked weighs nothing beside any other score, but in such a row all keys
-        count."""
+        """Emits the walk over the tiles up to the last key that a mask of the least number leaves, and over those
+        behind only if some row has seen nothing by then: what is masked weighs nothing beside any other score, but in
+        such a row all keys count."""
         emit, keys = self.tile.emit, self.plan.text(self.plan.size[3])
         emit(f"yfirst = row{self.wide} * YBLOCK", "ylast = yfirst + YBLOCK - 1")
         last = self.limit(bounds.upper, True, "tl.minimum", f"{keys} - 1")
@@ -323,7 +324,7 @@ class Forward:
         self.walk("end", "last", True, self.uneven)
 
     def limit(self, limits: tuple[Expr, ...], greatest: bool, combine: str, found: str) -> str:
-        """The text of the least or greatest value of each limit among the tile's queries, and `found`, combined."""
+        """Returns the text of `combine` over `found` and each limit's extreme among the tile's queries."""
         for limit in limits:
             last = (limit.coeff(Q) > 0) == greatest
             names = {**self.plan.names.index_names, Q: "ylast" if last else "yfirst"}
@@ -339,12 +340,12 @@ class Forward:
 
     @property
     def uneven(self) -> bool:
-        """May the last tile reach beyond the last key?"""
+        """Returns whether the last tile may reach beyond the last key."""
         keys = self.plan.size[3]
         return not (keys.is_Integer and int(keys) % self.tiles.keys == 0)
 
     def walk_blocks(self, blocks: Blocks, counts: TensorRef, indices: TensorRef, with_mask: bool) -> None:
-        """Over the blocks that are listed for the program's queries."""
+        """Emits the walk over the blocks of keys that the mask lists for the program's queries."""
         plan, emit, tiles, wide = self.plan, self.tile.emit, self.tiles, self.wide
         keys, block = plan.size[3], int(blocks.keys)
         several = max(1, int(blocks.queries) // tiles.rows)
@@ -367,7 +368,7 @@ class Forward:
             self.step(with_mask, not whole)
 
     def tiles_of_block(self, keys: Expr, block: int) -> str:
-        """How many tiles of keys a block has. A block may be larger than all the keys."""
+        """Returns the text of how many tiles of keys a block has. A block may be larger than all the keys."""
         if keys.is_Integer:
             return str(-(-min(block, int(keys)) // self.tiles.keys))
         if block < 2**30:
@@ -376,7 +377,7 @@ class Forward:
 
     @contextmanager
     def loop(self, head: str) -> Iterator[None]:
-        """A loop over keys; its values are gone at its end."""
+        """Emits a loop with the head line `head` around what is written inside. Its values are forgotten at its end."""
         tile = self.tile
         kept = dict(tile.values)
         tile.emit(head)
@@ -437,7 +438,7 @@ class Forward:
         emit("maximum = greatest")
 
     def use(self, axis: Axis) -> None:
-        """Have core's code generator write for these keys from here on."""
+        """Makes core's code generator write for the keys of `axis` from here on."""
         self.tile.tiling = self.plan.tile(self.rows, axis, self.tiles.warps).tiling
 
     def write_body(self, with_mask: bool, beyond: bool) -> None:
@@ -458,8 +459,8 @@ class Forward:
     # -------------------------------------------------------------------------------------------------------- results
 
     def write_results(self) -> None:
-        """A row without a key gives 0 (or 0 / 0), and -inf as its logsumexp and maximum, both of which count in powers
-        of 2."""
+        """Emits the stores of the results. A row without a key gives 0 (or 0 / 0), and -inf as its logsumexp and
+        maximum, both of which count in powers of 2."""
         attention, plan, emit = self.attention, self.plan, self.tile.emit
         empty = "total" if math.isnan(attention.nothing) else "tl.where(total == 0.0, 1.0, total)"
         emit(f"divisor = ({empty})[:, None]")

@@ -40,7 +40,7 @@ class InPlace:
 
 
 def read_in_place(attention: Attention, program: Program) -> InPlace:
-    """The attention with all that can be read in place. The call and its arguments are left as they are."""
+    """Returns the attention with all that can be read in place. The call and its arguments are left as they are."""
     key, value = (behind(ref, attention, program) for ref in (attention.key, attention.value))
     if key.layout.size[1] != value.layout.size[1]:  # one of them was repeated otherwise
         key, value = attention.key, attention.value
@@ -55,7 +55,7 @@ def read_in_place(attention: Attention, program: Program) -> InPlace:
 
 
 def operand_buffers(attention: Attention) -> tuple[str, ...]:
-    """The buffers that a kernel reads, each once: query, key, value, then what the bodies load."""
+    """Returns the names of the buffers that a kernel reads, each once: query, key, value, then what the bodies load."""
     own = (ref.buffer for ref in (attention.query, attention.key, attention.value))
     loaded = (name for body in (attention.score, attention.mask) if body is not None for name in body.reads)
     return tuple(dict.fromkeys((*own, *(name for name in loaded if name != SCORE))))
@@ -65,7 +65,7 @@ def operand_buffers(attention: Attention) -> tuple[str, ...]:
 
 
 def behind(ref: TensorRef, attention: Attention, program: Program) -> TensorRef:
-    """The tensor that one of keys or values was copied from, by head of the key; the same where it was not copied."""
+    """Returns the tensor that keys or values were copied from, by head of the key; `ref` itself without such a copy."""
     while True:
         found = _source(ref, attention, program)
         if found is None:
@@ -88,8 +88,8 @@ def _source(ref: TensorRef, attention: Attention, program: Program) -> TensorRef
 
 
 def widened(ref: TensorRef, attention: Attention, program: Program) -> tuple[TensorRef, float] | None:
-    """The tensor of a half type that was widened to float32, and multiplied by a number, to make an operand; and that
-    number. None where the operand is made otherwise."""
+    """Returns the tensor of a half type that was widened to float32, and multiplied by a number, to make an operand;
+    and that number. None where the operand is made otherwise."""
     value, factor = _expanded(ref, attention, program), 1.0
     if value is None or value.dtype != torch.float32:
         return None
@@ -163,7 +163,7 @@ def _strided(
 
 
 def inlined(loop: Loop | None, attention: Attention, program: Program) -> Loop | None:
-    """A body with what makes the buffers that it loads, as far as that is pointwise."""
+    """Returns a body that computes small pointwise buffers itself, within `MOST_NODES` and `MOST_LOADS`."""
     kept: set[str] = set()
     while loop is not None:
         name = next((name for name in loop.reads if name in program.buffers and name not in kept), None)
@@ -234,7 +234,7 @@ def _unneeded(changed: Attention, attention: Attention, program: Program) -> tup
 
 
 def whole(buffer: Buffer) -> TensorRef:
-    """All of a buffer: a reference counts its offset from the buffer's own start."""
+    """Returns a reference to all of a buffer. Its offset is 0, as references count from the buffer's start."""
     return TensorRef(buffer.name, Layout(buffer.layout.size, buffer.layout.stride))
 
 

@@ -20,22 +20,22 @@ LEAST_SCALED = -2.3e38
 
 
 def keeps_least(attention: Attention, score: Node) -> bool:
-    """May a row have no greater score than the least number, and weights all the same?"""
+    """Returns whether a row may have weights although no score in it is greater than the least number of the dtype."""
     return math.isnan(attention.nothing) or has_least(score)
 
 
 def has_least(score: Node) -> bool:
-    """Is a mask of the least number there is part of what becomes of a score?"""
+    """Returns whether what becomes of a score includes a mask of the least number there is."""
     return any(is_least(node) for node in walk(score))
 
 
 def is_least(node: Node) -> bool:
-    """Is the node a constant so low that only a mask adds it to a score? -inf is not."""
+    """Returns whether the node is a constant so low that only a mask adds it to a score. False for -inf."""
     return node.op == "const" and -math.inf < node.attrs[0] < LEAST_SCALED
 
 
 def least_mask(score: Node | None) -> Node | None:
-    """The condition without which a score becomes, or has added to it, the least number there is; None without one."""
+    """Returns the condition outside which a score becomes, or has added to it, the least number; None without one."""
     if score is None:
         return None
     score = uncast(score)
@@ -51,8 +51,8 @@ def least_mask(score: Node | None) -> Node | None:
 
 
 def evened(score: Node) -> Node:
-    """The score with masks of float16's least number put in its place, where they are added to it in float16: there
-    that number and a score are that number, and all keys of a row that is wholly masked weigh the same."""
+    """Returns the score with masks of float16's least number put in its place, where they are added to it in float16:
+    there that number and a score are that number, and all keys of a row that is wholly masked weigh the same."""
 
     def change(node: Node, args: tuple[Node, ...]) -> Node:
         if node.op == "add" and node.dtype == torch.float16:

@@ -45,7 +45,7 @@ class Pace:
     start: float
 
     def us(self, scores: float, programs: float, plan: AttentionPlan, target: Target, slower: float = 1.0) -> float:
-        """Microseconds of so many scores by so many programs. slower: than what was measured."""
+        """Returns the expected microseconds of so many scores by so many programs. slower: a factor on the scores."""
         share = next(
             (share for most, share in self.shares.items() if max(plan.widths) <= most), min(self.shares.values())
         )
@@ -67,7 +67,7 @@ SURE = 1.2
 
 
 def offer_masked(attention: Attention, context: ChoiceContext) -> Sequence[Choice]:
-    """The kernel, where it has less to do than the library's call."""
+    """Returns the kernel as a choice for 16-bit attention with a bias and not few queries; else nothing."""
     program: Program = context.program
     if "attention" not in context.target.abilities or attention.score is None:
         return ()  # without a bias the library's kernels are at their best
@@ -119,7 +119,7 @@ def _refuse(changed: Attention, original: Attention, program: Program) -> None:
 
 
 def worked_on(plan: AttentionPlan, tiles: Tiles) -> float:
-    """How many scores the kernel computes for the likely sizes: of whole tiles, but for those that the mask closes."""
+    """Returns how many scores the kernel computes at the likely sizes: those of tiles that the bounds leave."""
     hint = plan.program.hint
     batch, heads, queries, keys = map(hint, plan.size)
     bounds = find_bounds(plan.mask, Q, K)

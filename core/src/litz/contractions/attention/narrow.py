@@ -29,7 +29,8 @@ class Narrow:
 
 
 def narrowed(attention: Attention, out: Layout, program: Program) -> Narrow | None:
-    """out: how the result lies, as (batch, head, query, element)."""
+    """Returns the attention in the narrow dtype that its operands were widened from; None where there is none. out: how
+    the result lies, as (batch, head, query, element)."""
     found = [widened(ref, attention, program) for ref in (attention.query, attention.key, attention.value)]
     if any(each is None for each in found):
         return None

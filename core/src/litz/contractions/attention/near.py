@@ -38,8 +38,8 @@ _LINEAR = frozenset({"add", "sub", "neg", "cast"})
 def near_texts(
     dtype: torch.dtype, score: Node | None, factor: float, gradient: Node | None = None
 ) -> Mapping[Node, str]:
-    """dtype: of query, key and value. score, gradient: None for a body that is not there. factor: what the score is to
-    be multiplied by."""
+    """Returns the texts, by node, of what half types let a kernel compute less exactly. dtype: of query, key and value.
+    score, gradient: None for a body that is not there. factor: what the score is to be multiplied by."""
     if dtype not in HALF:
         return {}
     roots = {root: times for root, times in ((score, factor), (gradient, 1.0)) if root is not None}

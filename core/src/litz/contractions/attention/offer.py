@@ -49,8 +49,8 @@ def written(template: Attention, program: Program) -> tuple[str, ...]:
 
 
 def choose_tiles(plan: AttentionPlan, target: Target) -> Tiles:
-    """The best tiles that fit; smaller ones where there are too few programs for all multiprocessors. Unsuitable where
-    none fit."""
+    """Returns the best tiles that fit; smaller ones where there are too few programs for all multiprocessors.
+    Unsuitable where none fit."""
     batch, heads, rows, _ = map(plan.program.hint, plan.size)
     found = list(_suitable(plan, target))
     busy = (tiles for tiles in found if batch * heads * ceil(rows / tiles.rows) >= target.units)
@@ -73,7 +73,7 @@ def _suitable(plan: AttentionPlan, target: Target) -> Iterator[Tiles]:
 
 
 def kernel_call(plan: AttentionPlan, tiles: Tiles, meaning: Meaning | None = None) -> KernelCall:
-    """The kernel in the place of the library call. meaning: of what it stands for instead, which reads the same."""
+    """Returns a call of the kernel. meaning: what the call stands for; by default the plan's attention."""
     attention = plan.attention
     meaning = meaning or Meaning(cut(plan.program, [attention], plan.outputs))
     return KernelCall(

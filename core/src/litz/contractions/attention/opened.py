@@ -17,7 +17,7 @@ from litz.ir.node import is_number, uncast
 
 
 def opened(attention: Attention) -> Attention:
-    """The attention with a bias of 0 or -inf as a mask, and without conditions that hold everywhere."""
+    """Returns the attention with its bias of 0 or -inf turned into a mask, and without conditions that always hold."""
     score, mask = attention.score, attention.mask
     if score is None:
         return attention

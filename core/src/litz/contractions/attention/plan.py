@@ -55,7 +55,7 @@ class AttentionPlan:
 
     @property
     def score(self) -> Node | None:
-        """The body's value of a score but for the exponent's factor, None where there is no body."""
+        """Returns the node of a score without the exponent's factor; None where no body changes the scores."""
         return self.exponent.node
 
     @property
@@ -81,7 +81,7 @@ class AttentionPlan:
 
     @property
     def read(self) -> tuple[int, int]:
-        """Bytes that the bodies read for each score, and for each key."""
+        """Returns the bytes that the bodies read for each score, and for each key."""
         variables = self.body.variables
         inside = [node for node in self.body.loads if node.buffer != SCORE and K in variables[node]]
         sizes = [(Q in variables[node], self.buffers[node.buffer].dtype.itemsize) for node in inside]
@@ -108,7 +108,7 @@ class AttentionPlan:
         return f', input_precision="{"tf32" if self.tf32 else "ieee"}"'
 
     def tile(self, rows: Axis, keys: Axis, warps: int) -> Tile:
-        """A tile of scores, whose values core's code generator writes."""
+        """Returns a tile of scores, for which core's code generator writes the values."""
         tile = Tile(self.body, self.buffers, Tiling((rows, keys), warps), self.names, self.index_type)
         tile.texts = {
             **near_texts(self.dtype, self.score, self.exponent.factor),
@@ -165,8 +165,9 @@ def make_plan(
     others: Sequence[TensorRef] = (),
     scaled: bool = False,
 ) -> AttentionPlan:
-    """The plan of a kernel that writes `outputs`. others: what else it reads. scaled: bodies get the product times the
-    scale and give the whole score, where else both are part of the exponent's factor. Unsuitable where there is none.
+    """Returns the plan of a kernel that writes `outputs`. others: what else it reads. scaled: bodies get the product
+    times the scale and give the whole score, where else both are part of the exponent's factor. Unsuitable where there
+    is none.
     """
     dims = (attention.query.layout.size[3], attention.value.layout.size[3])
     if not all(width.is_Integer for width in dims):
@@ -228,7 +229,7 @@ def _names(touched: Sequence[str], exprs: Sequence[Expr]) -> Names:
 
 
 def offset_of(ref: TensorRef, position: Sequence[Expr]) -> Expr:
-    """How far from its buffer's data the element of a reference at `position` is."""
+    """Returns the offset, in elements, of a reference's element at `position` from the start of its buffer's data."""
     found = ref.layout.offset
     for index, size, stride in zip(position, ref.layout.size, ref.layout.stride, strict=True):
         found = found + (0 if size == 1 else index * stride)

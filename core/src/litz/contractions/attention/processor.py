@@ -42,7 +42,7 @@ PASSES = 3
 
 
 def offer_blocked(template: Attention, context: ChoiceContext) -> list[Choice]:
-    """The kernel, for whatever lowering has left to it; none, with the reason on record, where there cannot be one."""
+    """Returns the blocked kernel as a choice for a processor. Where there cannot be one, it records the reason."""
     if not isinstance(template, Attention) or ABILITY not in context.target.abilities:
         return []
     try:

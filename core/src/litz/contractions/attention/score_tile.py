@@ -49,12 +49,12 @@ class Bodies:
     gradient: Node | None = None
 
     def load_of(self, name: str) -> Node | None:
-        """The load of a stand-in (`SCORE`, `GRADIENT`), None if no body has it."""
+        """Returns the node that loads a stand-in (`SCORE`, `GRADIENT`); None if no body loads it."""
         return next((node for node in self.loop.loads if node.buffer == name), None)
 
     @property
     def late(self) -> frozenset[Node]:
-        """The nodes that depend on a stand-in: no tile has them before it has scores."""
+        """Returns the nodes that depend on a stand-in. No tile can compute them before it has scores."""
         found: set[Node] = set()
         for node in self.loop.nodes:
             if (node.op == "load" and node.buffer in (SCORE, GRADIENT)) or not found.isdisjoint(node.args):
@@ -65,8 +65,8 @@ class Bodies:
 def make_bodies(
     sizes: tuple[Expr, ...], program: Program, device: torch.device, scale: float, **bodies: Loop | None
 ) -> Bodies:
-    """The bodies by name (score, mask, gradient), each None or a Loop of four ranges, of the extents `sizes`. scale: of
-    the product of query and key, for which the stand-in `SCORE` is afterwards."""
+    """Returns the bodies by name (score, mask, gradient), each None or a Loop of four ranges, of the extents `sizes`.
+    scale: of the product of query and key, for which the stand-in `SCORE` is afterwards."""
     ranges = tuple(Range(var, size) for var, size in zip((BATCH, HEAD, QUERY, KEY), sizes, strict=True))
     extents = {r.var: r.size for r in ranges}
     given = {name: loop for name, loop in bodies.items() if loop is not None}
@@ -100,14 +100,14 @@ class Side(Axis):
 
     @property
     def is_cut(self) -> bool:
-        """May blocks of the mask end within tiles?"""
+        """Returns whether blocks of the mask may end within tiles."""
         if self.grain is None or self._divides(self.block, self.grain):
             return False
         return not (self.grain.is_Integer and self.size.is_Integer and self.size <= self.grain)
 
     @property
     def masked(self) -> bool:
-        """May a tile reach beyond the end?"""
+        """Returns whether a tile may reach beyond the end of this side, or of a block of the mask."""
         if self.inner:
             return False
         if self.is_cut or not self._divides(self.block, self.size):
@@ -116,8 +116,9 @@ class Side(Axis):
 
     @property
     def parts(self) -> Expr:
-        """Tiles of a block of the mask; of all there is, where a block is longer than that: a tile that lies wholly
-        beyond the end has no mask (`masked`). A short block of an unknown size is walked to its end, masked."""
+        """Returns the number of tiles of a block of the mask, or of all there is, where a block is longer than that: a
+        tile that lies wholly beyond the end has no mask (`masked`). A short block of an unknown size is walked to its
+        end, masked."""
         assert self.grain is not None
         return self._tiles(self.grain if self._is_short and not self.size.is_Integer else Min(self.grain, self.size))
 
@@ -202,7 +203,7 @@ class ScoreTile:
 
     @contextmanager
     def indented(self, line: str) -> Iterator[None]:
-        """What is written inside is the body of `line`; its values are gone afterwards."""
+        """Emits `line`, and indents what is written inside as its body. Values made inside are forgotten afterwards."""
         self.emit(line)
         self.tile.depth += 1
         kept = dict(self.tile.values)
@@ -211,13 +212,13 @@ class ScoreTile:
         self.tile.depth -= 1
 
     def named(self, name: str, expr: Expr) -> str:
-        """A size as a number, or as a variable of the kernel that is set here."""
+        """Returns a size as a number, or emits a variable `name` of that size and returns its name."""
         if not expr.is_Integer:
             self.emit(f"{name} = {self.sizes(expr)}")
         return str(expr) if expr.is_Integer else name
 
     def element(self, ref: TensorRef, *indices: str) -> str:
-        """A pointer to an element of a reference, or to a tile of them: `indices` are texts, "" for index 0."""
+        """Returns the text of a pointer to an element of a reference, or to a tile of them. indices: "" for index 0."""
         terms = [] if ref.layout.offset == 0 else [self.sizes(ref.layout.offset)]
         for index, stride in zip(indices, ref.layout.stride):
             if index and stride != 0:
@@ -225,7 +226,7 @@ class ScoreTile:
         return " + ".join([self.names.buffers[ref.buffer], *terms])
 
     def matrix(self, ref: TensorRef, start: str, rows: str, columns: str, shape: str) -> str:
-        """The pointers of a matrix, the last two dimensions of a reference, from the text of where it starts."""
+        """Returns the text of the pointers to a matrix: a reference's last two dimensions, which begin at `start`."""
         terms = [start]
         for index, stride in zip((rows, columns), ref.layout.stride[2:], strict=True):
             if stride != 0:
@@ -235,7 +236,7 @@ class ScoreTile:
         return " + ".join(terms)
 
     def row(self, ref: TensorRef, start: str, index: str) -> str:
-        """The pointers of a vector, the last dimension of a reference of three. index: "yindex" or "xindex"."""
+        """Returns the text of the pointers to a vector, a reference's last dimension of three. index: a name."""
         step = ref.layout.stride[2]
         if step == 0:
             return f"{start} + tl.zeros({index}.shape, tl.int32)"
@@ -244,12 +245,13 @@ class ScoreTile:
     # Places.
 
     def write_blocks(self, **blocks: int) -> None:
-        """The edges of tiles as constants: of y, of x, and others by name."""
+        """Emits the edges of tiles as constants: YBLOCK, XBLOCK, and others by name."""
         for name, block in {"y": self.own.block, "x": self.walked.block, **blocks}.items():
             self.emit(f"{name.upper()}BLOCK: tl.constexpr = {block}")
 
     def write_own(self, tile: str) -> None:
-        """The program's tile, number `tile` along its axis: `ystart`, `yrow` (which block of the mask), `yindex`."""
+        """Emits the place of the program's tile, number `tile` along its axis: `ystart`, `yindex` and, under a mask of
+        blocks, `yrow` (its row of blocks)."""
         own = self.own
         if own.is_cut:
             assert own.grain is not None
@@ -352,13 +354,13 @@ class ScoreTile:
     # Bodies.
 
     def hoist(self, roots: Iterable[Node | None], fixed: Collection[Symbol]) -> None:
-        """Compute here what the roots need and what hangs on the variables `fixed` alone."""
+        """Computes here what the roots need and what depends on the variables `fixed` alone, and not on scores."""
         variables, allowed = self.bodies.loop.variables, set(fixed)
         missing = self.tile.missing([root for root in roots if root is not None])
         self.tile.compute([node for node in missing if node not in self.late and variables[node] <= allowed])
 
     def give(self, name: str, text: str) -> None:
-        """What a stand-in's load is: a tile by its name."""
+        """Makes the load of a stand-in mean the tile whose name in the kernel is `text`."""
         node = self.bodies.load_of(name)
         if node is not None:
             self.tile.values[node] = Value(text, frozenset("yx"))
@@ -371,7 +373,7 @@ class ScoreTile:
     # The whole.
 
     def source(self, name: str, symbol: str, grid: Sequence[Expr], note: str) -> KernelSource:
-        """The kernel as it is launched. grid: its factors. note: the first line of its header."""
+        """Returns the kernel's text and settings. grid: factors of its programs. note: the header's first line."""
         tile, names = self.tile, self.names
         limits = tuple(size_text(e, names.sizes) for e in dict.fromkeys([*self.limits, *tile.limits]))
         parameters = [*names.buffers.values(), *names.sizes.values()]

@@ -80,7 +80,7 @@ HELD = 8192
 
 
 def write_split(attention: Attention, split: Split, program: Program, name: str, stored: Stored) -> KernelSource:
-    """The kernel. Fully masked queries get 0, as torch's kernels give."""
+    """Returns the text of the split kernel. Queries that may look at no key get 0, as torch's kernels give."""
     return _Writer(attention, split, program, name, stored).source()
 
 

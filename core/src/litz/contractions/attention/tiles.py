@@ -25,7 +25,7 @@ not known."""
 
 @dataclass(frozen=True)
 class Tiles:
-    """Queries and keys of a tile, and how the program that works on them runs."""
+    """A tile of rows queries by keys, and the warps and stages (loads under way) of its program."""
 
     rows: int
     keys: int
@@ -70,8 +70,8 @@ def padded(width: int) -> int:
 
 
 def parts(width: int) -> tuple[int, ...]:
-    """A head's width as tiles have it: one power of two, or two of them where that is less to multiply (192 as 128 and
-    64)."""
+    """Returns a head's width as tiles have it: one power of two, or two of them where that is less to multiply (192 as
+    128 and 64)."""
     whole = padded(width)
     first = whole // 2
     second = max(LEAST_SECOND, padded(width - first))
@@ -88,7 +88,7 @@ def shared_bytes(tiles: Tiles, widths: tuple[int, int], itemsize: int, read: tup
 def fitting(
     dtype: torch.dtype, widths: tuple[int, int], most_shared: int, read: tuple[int, int] = (0, 0)
 ) -> Iterator[Tiles]:
-    """Tiles for heads of the (padded) widths, the best first. read: as for `shared_bytes`."""
+    """Yields the tiles that fit into `most_shared` bytes, best first. widths: padded. read: see `shared_bytes`."""
     table = _FLOAT if dtype.itemsize > 2 else _HALF
     width = next((width for width in table if max(widths) <= width), None)
     for tiles in table[width] if width is not None else ():

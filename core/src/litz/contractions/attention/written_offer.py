@@ -73,7 +73,7 @@ def _refuse(found: WrittenOut, program: Program) -> None:
 
 
 def plan_of(found: WrittenOut, program: Program, tf32: bool) -> AttentionPlan:
-    """The plan of a kernel that knows the result by batch, head, query and element."""
+    """Returns the kernel's plan, with the result's layout given as (batch, head, query, element)."""
     (out,) = (name for name in found.attention.outputs if name is not None)
     lying = {**program.buffers, out: replace(program.buffers[out], layout=found.out)}
     return make_plan(found.attention, replace(program, buffers=lying), (out,), tf32)

@@ -78,7 +78,7 @@ class Axes:
 
     @property
     def row(self) -> Expr:
-        """Which matrix of a batched product the variables mean."""
+        """Returns the number of the matrix, in a batched product, that the variables B and H mean."""
         batch, head = (ZERO if size == ONE else var for size, var in zip(self.size, (B, H)))
         return self.size[1] * batch + head
 

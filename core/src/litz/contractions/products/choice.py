@@ -56,7 +56,7 @@ class Shared:
 
     @cached_property
     def key(self) -> str:
-        """What else decides the kernels' texts but the problem and the configuration."""
+        """Returns a text of what decides the kernels' texts besides the problem and the configuration."""
         gemm = self._gemm
         made = [bool(each) for p in gemm.products for each in (p.left.prologue, p.right.prologue, p.scale)]
         return f"{made} {gemm.tf32} {gemm.epilogue.loop.is_reduction} {len(gemm.epilogue.absorbed)}"
@@ -123,7 +123,7 @@ def _in_parts(gemm: Gemm, config: Config, template: Template, program: Program, 
 
 @dataclass(frozen=True)
 class WithWorkspace:
-    """The meaning of a kernel that has a buffer to itself: what is in that afterwards means nothing."""
+    """The meaning of a kernel that has a buffer to itself, whose content means nothing after the kernel."""
 
     meaning: Meaning
     buffer: Buffer

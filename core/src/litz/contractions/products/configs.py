@@ -122,8 +122,8 @@ ADDRESSES = 40
 
 
 def shared_bytes(config: Config, in_bytes: int) -> int:
-    """What the operands in flight take. Triton keeps `stages` tiles of each; in a persistent kernel the result's way
-    out overlaps with them (measured by compiling all configurations: up to 32 KiB and a few barriers)."""
+    """Returns what the operands in flight take. Triton keeps `stages` tiles of each; in a persistent kernel the
+    result's way out overlaps with them (measured by compiling all configurations: up to 32 KiB and a few barriers)."""
     way_out = min(2 * config.m * config.n, 32768) + 1024 if config.programs else 0
     return config.stages * (config.m + config.n) * config.k * in_bytes + way_out
 
@@ -134,7 +134,7 @@ def accumulators(config: Config) -> int:
 
 
 def misfit(config: Config, shape: Shape, target: Target) -> str:
-    """Why a device cannot run a configuration, or why it cannot be any good; "" if neither."""
+    """Returns why a device cannot run a configuration, or why it cannot be any good; "" if neither holds."""
     needed, limit = shared_bytes(config, shape.in_bytes), target.shared_bytes
     if needed > limit:
         return f"needs {needed // 1024} KiB of shared memory of {limit // 1024}"
@@ -171,7 +171,7 @@ SPREAD = 1.5
 
 
 def blocks_per_unit(config: Config, in_bytes: int, target: Target) -> int:
-    """How many tiles a multiprocessor works on at a time."""
+    """Returns how many tiles a multiprocessor works on at a time, by its memory, registers and threads: 1 or more."""
     by_shared = target.shared_bytes // max(1, shared_bytes(config, in_bytes))
     threads = 32 * config.warps
     by_registers = target.registers // (threads * min(THREAD_REGISTERS, accumulators(config) + ADDRESSES + 24))
@@ -179,7 +179,7 @@ def blocks_per_unit(config: Config, in_bytes: int, target: Target) -> int:
 
 
 def estimate(config: Config, shape: Shape, target: Target) -> Estimate:
-    """The expected time of a configuration, in µs: waves of tiles, or the bytes, whichever takes longer."""
+    """Returns the expected time of a configuration, in µs: for waves of tiles or for the bytes, whichever is longer."""
     rows, columns = ceil(shape.m / config.m), ceil(shape.n / config.n)
     tiles = rows * columns * shape.batch * config.split
     depth = ceil(ceil(shape.k / config.split) / config.k) * config.k
@@ -219,7 +219,7 @@ def _bound(compute: float, through_l2: float, memory: float) -> str:
 
 @dataclass(frozen=True)
 class Ranked:
-    """Configurations by their estimates, the best first; and (name, why) of those that were left out."""
+    """Configurations with their estimates, the best first, and (name, why) of the rejected ones."""
 
     best: tuple[tuple[Config, Estimate], ...]
     rejected: tuple[tuple[str, str], ...]
@@ -230,7 +230,7 @@ PER_TILE = 4
 
 
 def spread(best: Sequence[tuple[Config, Estimate]], count: int) -> tuple[tuple[Config, Estimate], ...]:
-    """The first `count`, with at most `PER_TILE` of one tile size as long as there are others."""
+    """Returns the first `count` of `best`, with at most `PER_TILE` of one tile size as long as there are others."""
     seen: dict[tuple[int, int], int] = {}
     chosen: list[tuple[Config, Estimate]] = []
     rest: list[tuple[Config, Estimate]] = []

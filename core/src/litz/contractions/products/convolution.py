@@ -47,7 +47,7 @@ class Convolution:
 
 
 def read_convolution(template: Template, program: Program) -> Convolution:
-    """A convolution with a batch, of a dtype that tensor cores take. Errors: Unsuitable."""
+    """Returns a convolution with a batch, of a dtype that tensor cores take. Raises Unsuitable for any other."""
     arguments = argument_names(template)
     image, weight, bias = (arguments.get(name) for name in ("input", "weight", "bias"))
     if not isinstance(image, TensorRef) or not isinstance(weight, TensorRef):
@@ -72,8 +72,8 @@ def read_convolution(template: Template, program: Program) -> Convolution:
 
 
 def make_convolution(template: Template, program: Program, tf32: bool = False) -> Gemm:
-    """The product that a convolution is; its groups are a batch, and so are the places between a transposed one's
-    steps. Errors: Unsuitable."""
+    """Returns the product that a convolution is; its groups are a batch, and so are the places between a transposed
+    one's steps. Errors: Unsuitable."""
     given = read_convolution(template, program)
     image, weight, groups = given.image, given.weight, given.groups
     value, buffer, ranges = accumulator(program, template, ACCUMULATE[given.dtype])

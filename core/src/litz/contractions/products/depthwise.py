@@ -27,7 +27,7 @@ MOST_TAPS = 49
 
 
 def offer_depthwise(template: Template, program: Program) -> list[Choice]:
-    """A depthwise convolution with its taps written out; nothing for any other contraction."""
+    """Returns a depthwise convolution with its taps written out, as a choice; nothing for any other contraction."""
     if template.kind != "convolution":
         return []
     try:

@@ -12,8 +12,8 @@ from .plan import GemmPlan
 
 
 def can_use_descriptors(gemm: Gemm, program: Program) -> bool:
-    """Can TMA bring the operands? They must be plain matrices of constant sizes, or a batch of such, contiguous along
-    one dimension, with rows (and the data's start) at multiples of 16 bytes. Source: CUDA driver API,
+    """Returns whether TMA can bring the operands. They must be plain matrices of constant sizes, or a batch of such,
+    contiguous along one dimension, with rows (and the data's start) at multiples of 16 bytes. Source: CUDA driver API,
     cuTensorMapEncodeTiled."""
     if len(gemm.batch) > 1 or len(gemm.products) != 1 or len(gemm.rows) != 1 or len(gemm.columns) != 1:
         return False
@@ -48,8 +48,8 @@ def can_use_descriptors(gemm: Gemm, program: Program) -> bool:
 
 
 def descriptor_texts(gemm: Gemm, plan: GemmPlan, side: str) -> tuple[str, str]:
-    """The text that makes an operand's descriptor, and the one that loads a tile with it. side: "left" or "right". The
-    operands of a batch are three-dimensional, so that no tile reaches into the next product."""
+    """Returns the text that makes an operand's descriptor, and the one that loads a tile with it. side: "left" or
+    "right". The operands of a batch are three-dimensional, so that no tile reaches into the next product."""
     (product,) = gemm.products
     operand = product.left if side == "left" else product.right
     ranges = (gemm.rows[0], product.depth[0]) if side == "left" else (product.depth[0], gemm.columns[0])

@@ -32,7 +32,7 @@ class FewRowsProblem:
 
 
 def compare(problem: FewRowsProblem, on: Target) -> tuple[Estimate, Estimate] | None:
-    """The loop, and what it takes the place of; None where the library's speed is not known."""
+    """Returns the estimates of the loop and of the library's product; None where the library's speed is unknown."""
     known = on.few_rows
     if known is None:
         return None

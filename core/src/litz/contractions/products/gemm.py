@@ -119,7 +119,7 @@ class Gemm:
 
     @property
     def count(self) -> Expr:
-        """How many products there are in the batch."""
+        """Returns how many products there are in the batch."""
         return product(r.size for r in self.batch)
 
     @property
@@ -188,7 +188,7 @@ OPERANDS: Mapping[str, tuple[str, str]] = {
 def make_product(
     left: TensorRef, right: TensorRef, program: Program, batch: tuple[Range, ...], row: Range, column: Range
 ) -> Product:
-    """The product of two references to matrices, or to batches of them."""
+    """Returns the product of two references to matrices, or to batches of them."""
     depth = Range(depth_var(0), left.layout.size[-1])
     outer = tuple(r.var for r in batch)
     return Product(
@@ -288,7 +288,9 @@ def load_view(
     size: tuple[Expr, ...],
     views: dict[str, Buffer],
 ) -> Node:
-    """The element of a reference, broadcast to `size`, at `position`. A view of a buffer goes by a stand-in, `name`."""
+    """Returns the load of a reference, broadcast to `size`, at `position`. A view of a buffer is read through a
+    stand-in named `name`, which is added to `views`. Raises Unsuitable for a dtype that no template adds or scales
+    by."""
     buffer = program.buffers[ref.buffer]
     if buffer.dtype not in SUPPORTED:
         raise Unsuitable(f"no template adds or scales by {buffer.dtype}")
@@ -302,7 +304,7 @@ def load_view(
 
 
 def broadcast(layout: Layout, size: tuple[Expr, ...]) -> Layout:
-    """A layout expanded to `size`, by torch's rules: missing and single dimensions have stride 0."""
+    """Returns a layout expanded to `size`, by torch's rules: missing and single dimensions have stride 0."""
     missing = len(size) - len(layout.size)
     stride = [ZERO] * missing
     for own, step, wanted in zip(layout.size, layout.stride, size[missing:]):

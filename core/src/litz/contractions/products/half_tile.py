@@ -30,15 +30,15 @@ UNIT: Mapping[torch.dtype, int] = {dtype: round(1 / torch.finfo(dtype).eps) for 
 
 
 def pays(prologue: Loop) -> bool:
-    """Does a prologue make values of a half type from small integers, or from float8?"""
+    """Returns whether a prologue makes values of a half type from small integers, or from float8."""
     (store,) = prologue.stores
     small = any((n.dtype in INTEGER and n.dtype.itemsize == 1) or n.dtype in FLOAT8 for n in prologue.loads)
     return store.value.dtype in HALF and small
 
 
 def words_of(prologue: Loop | None, depth: Symbol) -> bool:
-    """May bytes be loaded two at a time? Are they neighbours along the variable, and does every use of one make a half
-    type of it, or of its low or high 4 bits?"""
+    """Returns whether bytes may be loaded two at a time: they are neighbours along the variable, and every use of one
+    makes a half type of it, or of its low or high 4 bits."""
     if prologue is None or not pays(prologue):
         return False
     loads = [node for node in prologue.loads if node.dtype in _BYTES]
@@ -65,7 +65,7 @@ class HalfTile(Tile):
     words: frozenset[str] = frozenset()
 
     def compute(self, roots: Iterable[Node]) -> None:
-        """Emit what the roots need: of a byte that comes with its word, not the byte itself."""
+        """Emits what the roots need. A byte that comes with its word is not computed by itself."""
         for root in roots:
             self.get(root)
 

@@ -17,8 +17,8 @@ WIDE = sympy.Symbol("wide", integer=True, nonnegative=True)
 
 
 def wide_position(products: Sequence[Product]) -> Expr | None:
-    """Where the element at `WIDE` lies, if product j takes every n-th element from the j-th on, n a power of two; else
-    None."""
+    """Returns where the element at `WIDE` lies, if product j takes every n-th element from the j-th on, n a power of
+    two; else None."""
     count, operands = len(products), [p.left for p in products]
     if count == 1 or count & (count - 1) or any(o.prologue is not None or o.inside for o in operands):
         return None
@@ -31,7 +31,7 @@ def wide_position(products: Sequence[Product]) -> Expr | None:
 
 
 def split_lines(tile: str, row_block: str, count: int) -> Iterator[str]:
-    """Lines that take the tile named `tile`, (rows, count * KBLOCK), apart: `lane0`, `lane1`, ... of (rows, KBLOCK)."""
+    """Yields lines that split the tile named `tile`, (rows, count * KBLOCK), into `lane0`, ... of (rows, KBLOCK)."""
     bits = count.bit_length() - 1
     yield f"{tile} = tl.reshape({tile}, [{', '.join([row_block, 'KBLOCK', *['2'] * bits])}])"
     parts = {tile: 0}

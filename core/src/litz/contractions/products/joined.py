@@ -22,7 +22,7 @@ MOST_COLUMNS = 256
 
 
 def with_whole_rows(gemm: Gemm, template: Template, program: Program) -> Gemm | None:
-    """The product with users that reduce its rows, where a tile has room for whole rows; None where there are none."""
+    """Returns the product with the users that reduce its rows, where a tile has room for whole rows; else None."""
     (*batch, row), (column, *more) = (*gemm.batch, *gemm.rows), gemm.columns
     if more or len(gemm.rows) != 1 or not column.size.is_Integer or int(column.size) > MOST_COLUMNS:
         return None

@@ -53,7 +53,7 @@ def write_gemm(
     plan: GemmPlan | None = None,
     workspace: str | None = None,
 ) -> KernelSource:
-    """The kernel of a product. plan: of this product, if it is there already.
+    """Returns the kernel of a product. plan: of this product, if it is there already.
 
     Where `config` splits k, one of two buffers takes the partial sums. partial: its dimensions are (part, batch, m, n),
     and the epilogue is left to someone else. workspace: of `workspace_size` elements; the last program of a tile adds
@@ -70,7 +70,7 @@ def tiles_of(gemm: Gemm, config: Config) -> Expr:
 
 
 def workspace_size(gemm: Gemm, config: Config) -> Expr:
-    """Elements of the buffer that takes partial sums: a tile for each part of each tile."""
+    """Returns the number of elements of the buffer of partial sums, which has a tile for each part of each tile."""
     return tiles_of(gemm, config) * config.split * config.m * config.n
 
 

@@ -62,7 +62,7 @@ the one by tanh."""
 
 @dataclass(frozen=True)
 class Found:
-    """What a product's user computes: the activation of the product and a bias. loop: the user."""
+    """What a product's user computes: an activation of the product and a bias. loop: the user itself."""
 
     activation: Activation
     bias: TensorRef

@@ -61,7 +61,7 @@ COMPUTES = 0.4
 
 
 def offer_many_rows(template: Template, context: ChoiceContext) -> Sequence[Choice]:
-    """Kernels for a product of more than `MOST_ROWS` rows that do its users too."""
+    """Returns the kernels, as choices, for a product of more than `MOST_ROWS` rows that do its users too."""
     if context.target.type != "cuda":
         return ()
     try:

@@ -25,7 +25,7 @@ Make = Callable[[Gemm, Template], Gemm]
 def make_pair(
     first: Gemm, second: Gemm, templates: tuple[Template, Template], program: Program, most: int | None, make: Make
 ) -> Gemm | None:
-    """The two products, which do nothing but themselves so far. make: gives a product what makes its weights."""
+    """Returns both products and their users as one, or None. make: adds to a product what makes its weights."""
     template, mate = templates
     if set(second.epilogue.buffers) != {ACCUMULATOR} or (first.m, first.n) != (second.m, second.n) or first.batch:
         return None

@@ -32,8 +32,8 @@ class GemmPlan:
 
 
 def make_plan(gemm: Gemm, program: Program, parts: str | None = None, finishes: bool = False) -> GemmPlan:
-    """The plan of a product's kernels. parts: the buffer of partial sums, if there is one. finishes: does the kernel
-    add them up itself?"""
+    """Returns the plan of a product's kernels. parts: the buffer of partial sums, if there is one. finishes: does the
+    kernel add them up itself?"""
     loop = _stored(gemm, program, None if finishes else parts)
     # A row that is reduced lies along core's axis r, whole.
     row, column = ("x", "r") if loop.reduction_ranges else ("y", "x")

@@ -33,8 +33,8 @@ MOST_LOADS = 4
 def with_prologues(
     gemm: Gemm, template: Template, program: Program, sides: tuple[str, ...] = ("left", "right")
 ) -> Gemm | None:
-    """The product with what makes its operands; None where no operand has a prologue. sides: which operands are looked
-    at."""
+    """Returns the product with what makes its operands; None where no operand has a prologue. sides: which operands are
+    looked at."""
     if template.kind not in OPERANDS or len(gemm.products) != 1 or gemm.products[0].scale is not None:
         return None
     (product,) = gemm.products
@@ -85,8 +85,8 @@ def _prologue(
 def prologue_of(
     ref: TensorRef, ranges: Sequence[Range], template: Template, program: Program, last: bool = False
 ) -> Loop | None:
-    """What makes the operand's element at the variables of `ranges`, as a loop with one store; None where the loop that
-    made it cannot be left out. last: may it be the last of several loops that core left apart?"""
+    """Returns what makes the operand's element at the variables of `ranges`, as a loop with one store; None where the
+    loop that made it cannot be left out. last: may it be the last of several loops that core left apart?"""
     buffer = program.buffers[ref.buffer]
     body = _body(buffer, template, program, last)
     extents = {r.var: r.size for r in ranges}

@@ -71,7 +71,7 @@ PLAIN = (torch.bfloat16, torch.float16)
 
 
 def offer_rows(template: Template, context: ChoiceContext, measured: bool = False) -> Sequence[Choice]:
-    """A kernel for a product of few rows whose weights are converted for it, and for those products of the same
+    """Returns a kernel for a product of few rows whose weights are converted for it, and for those products of the same
     activation that may run beside it. measured: is what is offered measured? Then weights need not be converted for
     products to run side by side, and alone they have other kernels."""
     program: Program = context.program

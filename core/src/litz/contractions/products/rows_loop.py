@@ -58,7 +58,7 @@ class RowsLoop:
 
 
 def offer_rows_loop(template: Template, context: ChoiceContext) -> Sequence[Choice]:
-    """A loop for a product of few rows whose weights are converted for it, where it is surely no slower."""
+    """Returns a loop, as a choice, for a product of few rows whose weights are converted for it; else nothing."""
     if context.target.type != "cpu" or template.kind not in KINDS:
         return ()
     program: Program = context.program
@@ -80,7 +80,7 @@ def offer_rows_loop(template: Template, context: ChoiceContext) -> Sequence[Choi
 
 
 def make_rows_loop(template: Template, program: Program) -> RowsLoop:
-    """The product and what makes its weights as one loop. Errors: Unsuitable."""
+    """Returns the product and what makes its weights as one loop. Raises Unsuitable where that cannot be."""
     arguments = argument_names(template)
     left, right = (arguments[name] for name in OPERANDS[template.kind])
     rows, depth = left.layout.size

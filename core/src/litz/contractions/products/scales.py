@@ -37,7 +37,7 @@ class Scaling:
 
     @property
     def in_blocks(self) -> bool:
-        """Do scales vary along the depth?"""
+        """Returns whether scales vary along the depth."""
         return self.depth is not None
 
     def position(self, row: Expr, block: Expr = ZERO) -> Expr:
@@ -47,8 +47,8 @@ class Scaling:
 
 
 def scalings(arguments: Mapping[str, Any], program: Program, rows: tuple[Expr, Expr], depth: Expr) -> list[Scaling]:
-    """The scales of the left operand, of `rows[0]` rows, and of the right one, of `rows[1]` columns; [] where there are
-    none. Errors: ValueError, for scales that no kernel does."""
+    """Returns the scales of the left operand, of `rows[0]` rows, and of the right one, of `rows[1]` columns; [] where
+    there are none. Errors: ValueError, for scales that no kernel does."""
     found = []
     for name, extent in zip(NAMES, rows, strict=True):
         given = arguments.get(name)

@@ -17,14 +17,14 @@ from ..epilogue import stands
 
 @dataclass(frozen=True)
 class Unpadded:
-    """template: the product without the padding. absorbs: the operations that it makes needless."""
+    """A product without padding. template: the product. absorbs: the operations that it makes needless."""
 
     template: Template
     absorbs: tuple[str, ...]
 
 
 def unpadded_product(template: Template, program: Program) -> Unpadded | None:
-    """`mm` whose weight has columns added, and whose result is cut back to what it was by a copy."""
+    """Returns an `mm` without the columns that are added to its weight and cut off its result; None for any other."""
     if template.kind != "mm" or template.kwargs or len(template.args) != 2:
         return None
     left, right = template.args

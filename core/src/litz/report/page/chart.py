@@ -17,8 +17,8 @@ _LEGEND = {"kernel": "litz&rsquo;s kernels", "call": "library calls", "net": "co
 
 
 def chart(report: CompileReport) -> str:
-    """A bar for each kind of step: the time of all of that kind, a line from the low to the high estimate. Of a report
-    without times, the bytes."""
+    """Returns a bar for each kind of step: the time of all of that kind, a line from the low to the high estimate. Of a
+    report without times, the bytes."""
     groups = [alike for alike in group_steps(report.steps) if _total(alike, report) > 0]
     total = sum(_total(alike, report) for alike in groups)
     shown = sorted(groups, key=lambda alike: -_total(alike, report))[:BARS]

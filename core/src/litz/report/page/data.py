@@ -32,7 +32,7 @@ def page_data(report: CompileReport) -> dict[str, Any]:
 
 
 def as_scripts(blocks: Mapping[str, Any]) -> str:
-    """The blocks as elements of the page, which no text in them can end."""
+    """Returns the blocks as script elements of the page. No text in a block can end its element."""
     return "\n".join(
         f'<script type="application/json" id="data-{name}">{_safe(block)}</script>' for name, block in blocks.items()
     )

@@ -49,7 +49,7 @@ def render_html(report: CompileReport) -> str:
 
 
 def document(title: str, body: str, data: str, script: str) -> str:
-    """A page of its own. script: the file beside this one that brings it to life."""
+    """Returns a page as HTML. script: the name of the file beside this one that brings the page to life."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
@@ -65,7 +65,7 @@ def asset(name: str) -> str:
 
 
 def section(name: str, title: str, content: str, shown: bool = True) -> str:
-    """A part of the page that folds; '' without content. name: its address on the page. content: HTML."""
+    """Returns a part of the page that folds; '' without content. name: its address on the page. content: HTML."""
     if not content:
         return ""
     opened = " open" if shown else ""
@@ -74,7 +74,7 @@ def section(name: str, title: str, content: str, shown: bool = True) -> str:
 
 
 def lazy(name: str, title: str, count: int, shown: bool = True) -> str:
-    """A part that page.js fills from the data once it is seen; '' where it has nothing to show."""
+    """Returns a part that page.js fills from the data once it is seen; '' where `count` is 0."""
     return section(name, title, f'<div class="lazy" data-part="{escape(name)}"></div>' if count else "", shown)
 
 
@@ -181,7 +181,7 @@ def _ledger(report: CompileReport) -> str:
 
 
 def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
-    """columns: (title, CSS classes) of each; rows: their cells, as HTML. Without rows nothing."""
+    """Returns a table as HTML; '' without rows. columns: (title, CSS classes) of each. rows: cells, as HTML."""
     if not rows:
         return ""
     marks = [f' class="{classes}"' if classes else "" for _, classes in columns]

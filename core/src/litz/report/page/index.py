@@ -47,8 +47,8 @@ def summary_of(report: CompileReport, process: int, written: float) -> dict[str,
 
 
 def read_summaries(folder: Path) -> list[dict[str, Any]]:
-    """The summaries of all reports in a folder, in the order of writing, each with its "folder". What cannot be read
-    is being written, and is left out."""
+    """Returns the summaries of all reports in a folder, in the order of writing, each with its "folder". What cannot be
+    read is being written, and is left out."""
     found = []
     for path in folder.glob(f"*/{SUMMARY}"):
         try:
@@ -59,7 +59,7 @@ def read_summaries(folder: Path) -> list[dict[str, Any]]:
 
 
 def render_index(graphs: Sequence[Mapping[str, Any]]) -> str:
-    """The page of a run's graphs, as `read_summaries` gives them."""
+    """Returns the page of a run's graphs. graphs: what `read_summaries` returns."""
     breaks = [one for one in graphs if one["broke"] and one["kind"] != "backward"]
     again = [one for one in graphs if one["recompiled"] and one["kind"] != "backward"]
     facts = [

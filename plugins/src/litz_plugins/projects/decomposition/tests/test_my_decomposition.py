@@ -11,7 +11,7 @@ BOUNDARIES = torch.tensor([-1.0, 0.0, 0.5, 0.5, 2.0])
 
 
 def compiled(f, *args):
-    """What a compiled function gives, and the report of its graph."""
+    """Returns what a compiled function gives, and the report of its graph."""
     torch._dynamo.reset()
     with report.collect() as reports:
         result = torch.compile(f, backend=BACKEND, options={"debug": True})(*args)

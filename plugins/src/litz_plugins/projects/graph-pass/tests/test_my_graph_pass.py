@@ -14,7 +14,7 @@ def chain(a, b, c):
 
 
 def compiled(f, *args, **options):
-    """What a compiled function gives, and the report of its first graph."""
+    """Returns what a compiled function gives, and the report of its first graph."""
     torch._dynamo.reset()
     with report.collect() as reports:
         result = torch.compile(f, backend=BACKEND, options={"debug": True, **options})(*args)
@@ -22,7 +22,7 @@ def compiled(f, *args, **options):
 
 
 def orders(made):
-    """The sizes of the products that a program makes, in order."""
+    """Returns the sizes of the products that a program makes, in order."""
     return [tuple(map(int, made.program.buffers[call.outputs[0]].layout.size)) for call in made.program.externs]
 
 

@@ -11,7 +11,7 @@ BACKEND = backend_with(my_lowering=litz_my_lowering)
 
 
 def compiled(f, *args, dynamic=None):
-    """What a compiled function gives, and the report of its first graph."""
+    """Returns what a compiled function gives, and the report of its first graph."""
     torch._dynamo.reset()
     with report.collect() as reports:
         result = torch.compile(f, backend=BACKEND, options={"debug": True}, dynamic=dynamic)(*args)

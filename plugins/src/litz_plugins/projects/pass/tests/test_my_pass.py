@@ -12,7 +12,7 @@ BACKEND = backend_with(my_pass=litz_my_pass)
 
 
 def compiled(f, x, **options):
-    """What a compiled function gives, and the report of its graph."""
+    """Returns what a compiled function gives, and the report of its graph."""
     torch._dynamo.reset()
     with report.collect() as reports:
         result = torch.compile(f, backend=BACKEND, options={"debug": True, **options})(x)

@@ -10,7 +10,7 @@ BACKEND = backend_with(my_template=litz_my_template)
 
 
 def compiled(f, *args, dynamic=None):
-    """What a compiled function gives, and the report of its graph."""
+    """Returns what a compiled function gives, and the report of its graph."""
     torch._dynamo.reset()
     with report.collect() as reports:
         result = torch.compile(f, backend=BACKEND, options={"debug": True}, dynamic=dynamic)(*args)

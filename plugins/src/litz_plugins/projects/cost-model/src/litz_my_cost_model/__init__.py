@@ -18,13 +18,13 @@ OWN_TABLE = Path(__file__).parent / "measured.json"
 
 @hookimpl
 def litz_register_options():
-    """Set with options={"my_cost_model.table": path}, or LITZ_MY_COST_MODEL_TABLE in the environment."""
+    """Registers the option `table`: options={"my_cost_model.table": path}, or LITZ_MY_COST_MODEL_TABLE."""
     return [OptionSpec("table", Path, OWN_TABLE, "a file that `python -m litz_my_cost_model.measure` wrote")]
 
 
 @hookimpl
 def litz_estimate_runtime(operation, target, program, options):
-    """A call that is in the table. None for everything else: core's roofline answers."""
+    """Returns the time of a call that is in the table; None for everything else, which core's roofline estimates."""
     if target.type != "cpu" or not hasattr(operation, "target_name"):  # a Loop calls no library
         return None
     path = OWN_TABLE if options is None else options["my_cost_model.table"]
@@ -39,12 +39,12 @@ def litz_estimate_runtime(operation, target, program, options):
 
 @hookimpl
 def litz_cache_fingerprint(options):
-    """The plugin's own files are in every key of the graph cache; a user's table is not, unless it is said here."""
+    """Returns the text of a user's table; '' for the plugin's own, as its files are in every key of the graph cache."""
     path = options["my_cost_model.table"]
     return "" if path == OWN_TABLE else path.read_text(encoding="utf-8")
 
 
 @functools.cache
 def read_table(path):
-    """The table in a file: {"machine": text, "calls": {op: {"fixed_us": number, "ns_per_element": number}}}."""
+    """Returns a file's table: {"machine": text, "calls": {op: {"fixed_us": number, "ns_per_element": number}}}."""
     return json.loads(path.read_text(encoding="utf-8"))

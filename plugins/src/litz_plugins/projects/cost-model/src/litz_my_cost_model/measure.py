@@ -16,7 +16,7 @@ SMALL, LARGE = 1 << 6, 1 << 16
 
 
 def seconds(call, elements, runs):
-    """The median time of a call of so many random float32."""
+    """Returns the median time of a call on `elements` random float32, in seconds."""
     x, times = torch.randn(elements), []
     for _ in range(runs):
         start = time.perf_counter()
@@ -26,7 +26,7 @@ def seconds(call, elements, runs):
 
 
 def measure(runs=50):
-    """The table: for each call a line through its times at two sizes."""
+    """Returns the table: for each call a line through its times at two sizes."""
     rows = {}
     for name, call in CALLS.items():
         small, large = seconds(call, SMALL, runs), seconds(call, LARGE, runs)

@@ -37,7 +37,7 @@ def multiply_in_cheaper_order(graph, context):
 
 
 def product_inside(node):
-    """The `a @ b` of `(a @ b) @ c`, if nobody else uses that; None for any other node."""
+    """Returns the `a @ b` of `(a @ b) @ c`, if nobody else uses it; None for any other node."""
     if node.target != MM:
         return None
     inner = node.args[0]

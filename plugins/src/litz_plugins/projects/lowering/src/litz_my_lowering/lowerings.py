@@ -8,7 +8,7 @@ from litz.lower import elementwise, reduce_over, scalar
 
 
 def squareplus(ctx, x, b=4.0):
-    """One function of nodes, at each element."""
+    """Lowers squareplus to one function of nodes, at each element."""
 
     def value(x):
         root = call("sqrt", call("add", call("mul", x, x), const(b, x.dtype)))
@@ -18,7 +18,7 @@ def squareplus(ctx, x, b=4.0):
 
 
 def rms_norm(ctx, x, weight, eps=1e-6):
-    """A reduction over each row, and a function of what it gives, broadcast along the row."""
+    """Lowers rms_norm to a reduction over each row, and a function of its result, broadcast along the row."""
     wide = compute_dtype(x.dtype)  # half types compute in float32
 
     def square(x):

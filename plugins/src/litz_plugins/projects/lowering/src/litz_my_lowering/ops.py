@@ -7,7 +7,7 @@ import torch
 
 @torch.library.custom_op("my_lowering::squareplus", mutates_args=())
 def squareplus(x: torch.Tensor, b: float = 4.0) -> torch.Tensor:
-    """(x + sqrt(x * x + b)) / 2, elementwise: a smooth relu (Barron, 2021). x: floating point."""
+    """Returns (x + sqrt(x * x + b)) / 2, elementwise: a smooth relu (Barron, 2021). x: floating point."""
     return (x + (x * x + b).sqrt()) / 2
 
 
@@ -32,7 +32,7 @@ squareplus.register_autograd(_squareplus_backward, setup_context=_keep_input)
 
 @torch.library.custom_op("my_lowering::rms_norm", mutates_args=())
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
-    """Rows of x, [..., n], divided by the root of their mean square, times weight, [n]. For inference: no gradient."""
+    """Returns x, [..., n], with rows divided by their root mean square, times weight, [n]. It has no gradient."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     scale = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
     return (wide * scale * weight.to(wide.dtype)).to(x.dtype).contiguous()

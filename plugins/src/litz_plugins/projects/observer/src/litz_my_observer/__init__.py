@@ -21,7 +21,7 @@ class Observer:
 
     @hookimpl
     def litz_compile_started(self, graph):
-        """Not called for a graph that comes from the graph cache."""
+        """Forgets the last graph's passes. Litz does not call this for a graph that comes from the graph cache."""
         self.pass_seconds.clear()
         LOG.debug("%s: %d nodes", graph.name, len(graph.nodes))
 
@@ -36,7 +36,7 @@ class Observer:
 
 
 def describe(report, pass_seconds):
-    """One line on a `litz.report.CompileReport` and the seconds of each pass."""
+    """Returns one line on a `litz.report.CompileReport` and the seconds of each pass."""
     calls = sum(report.externs.values())
     text = f"{report.name}: {report.kernels_after} kernels and {calls} calls in {report.compile_seconds:.2f} s"
     if pass_seconds:

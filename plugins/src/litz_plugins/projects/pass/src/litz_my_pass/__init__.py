@@ -7,7 +7,7 @@ from litz_plugins import OptionSpec, Pass, hookimpl
 
 @hookimpl
 def litz_register_options():
-    """Set with options={"my_pass.inexact": True}, or LITZ_MY_PASS_INEXACT=1 in the environment."""
+    """Registers the option `inexact`: options={"my_pass.inexact": True}, or LITZ_MY_PASS_INEXACT=1."""
     return [OptionSpec("inexact", bool, False, "multiply by reciprocals that are rounded, too")]
 
 

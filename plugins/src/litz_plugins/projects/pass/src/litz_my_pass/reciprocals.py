@@ -12,7 +12,7 @@ from litz.ir.transform import map_stores
 
 
 def multiply_by_reciprocals(program, context):
-    """The pass: x / 8 as x * 0.125, and with the option `inexact` x / 3 as x * 0.333..."""
+    """Rewrites x / 8 as x * 0.125, and with the option `inexact` x / 3 as x * 0.333..."""
     inexact = context.options["my_pass.inexact"]
 
     def rewrite(node: Node, args: tuple[Node, ...]) -> Node:
@@ -39,7 +39,7 @@ def multiply_by_reciprocals(program, context):
 
 
 def has_reciprocal(divisor: float, inexact: bool) -> bool:
-    """Is 1 / divisor a number to multiply by: exact, so that no result changes, or rounded where that is allowed?"""
+    """Returns whether to multiply by 1 / divisor: it is exact, so that no result changes, or may be rounded."""
     mantissa, exponent = math.frexp(divisor)
     if divisor == 0 or not math.isfinite(divisor) or abs(exponent) > 100:  # its reciprocal would over- or underflow
         return False

@@ -17,12 +17,12 @@ CODEGEN = TimedCodegen()
 
 @hookimpl
 def litz_register_targets(options):
-    """In place of core's target for the CPU."""
+    """Registers a target that takes the place of core's target for the CPU."""
     return [TargetSpec("cpu", describe, CODEGEN)]
 
 
 def describe(device, options):
-    """What core knows of the processor, and that a launch goes through a function of Python's, about 1 µs more."""
+    """Returns core's description of the processor, with 1 µs more a launch, which goes through a Python function."""
     from litz.target import describe_cpu  # here, as `litz plugins` and the like need no compiler
 
     core = describe_cpu(device, options)

@@ -25,11 +25,11 @@ class TimedCodegen:
         self.rows: dict[str, Row] = {}
 
     def generate(self, kernel, context):
-        """The `litz_plugins.KernelSource` of a `litz.codegen.kernel_plan.KernelPlan`."""
+        """Returns the `litz_plugins.KernelSource` of a `litz.codegen.kernel_plan.KernelPlan`."""
         return core().generate(kernel, context)
 
     def load(self, source, context):
-        """Build the text and return what launches it: a function of an int for each buffer (its address) and size."""
+        """Builds the text and returns what launches it: a function of an int for each buffer (its address) and size."""
         launch = core().load(source, context)
         row = self.rows.setdefault(source.text, Row(source.text.partition("\n")[0].removeprefix("// ")))
 
@@ -42,13 +42,13 @@ class TimedCodegen:
         return timed
 
     def table(self):
-        """A line for each kernel, the most expensive first: seconds, launches, what it computes."""
+        """Returns a line for each kernel, the most expensive first: seconds, launches, what it computes."""
         rows = sorted(self.rows.values(), key=lambda row: -row.seconds)
         return "\n".join(f"{row.seconds:.6f} s {row.launches:6d} {row.kernel}" for row in rows)
 
 
 def core():
-    """Core's generator of C++."""
+    """Returns core's generator of C++."""
     from litz.codegen.cpp import CppCodegen  # here, as `litz plugins` and the like need no compiler
 
     return CppCodegen()

@@ -29,7 +29,7 @@ def litz_register_templates(options):
 
 @hookimpl
 def litz_select_choice(choices, context):
-    """A choice of this plugin's wherever there is one; None leaves all other contractions to the next plugin."""
+    """Returns this plugin's choice wherever there is one; None leaves other contractions to the next plugin."""
     for choice in choices:
         if choice.name in REASONS:
             context.record(choice.name, REASONS[choice.name], plugin="my_template")

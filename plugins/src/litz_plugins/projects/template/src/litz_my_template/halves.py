@@ -11,7 +11,7 @@ NAME = "float16 by float32"
 
 
 def offer_halves(operation, context):
-    """For an mm of float16 on a CPU that has no instructions for float16."""
+    """Offers float32's product for an mm of float16 on a CPU that has no instructions for float16."""
     made = context.program.buffers[operation.outputs[0]]
     if made.device.type != "cpu" or made.dtype != torch.float16:
         return []
@@ -30,5 +30,5 @@ def offer_halves(operation, context):
 
 
 def product_by_float32(a, b):
-    """What the wrapper calls, with tensors."""
+    """Returns a @ b, computed in float32. The wrapper calls this with tensors."""
     return (a.float() @ b.float()).to(a.dtype)

@@ -10,7 +10,7 @@ from litz_plugins import Choice
 
 
 def offer_outer(operation, context):
-    """For an mm of [n, 1] by [1, m]: result[i, j] = a[i, 0] * b[0, j]."""
+    """Offers a loop for an mm of [n, 1] by [1, m]: result[i, j] = a[i, 0] * b[0, j]."""
     a, b = operation.args  # litz.ir.TensorRef: a strided view of a buffer
     (n, depth), (_, m) = a.layout.size, b.layout.size
     if depth != 1:

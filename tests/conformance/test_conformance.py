@@ -1,6 +1,6 @@
 """A part of the conformance run that fits into CI: `make conformance` runs all of it.
 
-Every third operator in float32 (with its backward if it has one), and every thirtieth in each other dtype; sizes
+Every fourth operator in float32 (with its backward if it has one), and every fortieth in each other dtype; sizes
 static for one half of them and dynamic for the other. Grouped, so that pytest-xdist has pieces of some seconds to deal
 out.
 """
@@ -19,8 +19,8 @@ from litz_testing.conformance.known import reason_of
 from litz_testing.conformance.results import failures
 from litz_testing.conformance.workers import Settings, run_job
 
-EVERY = {torch.float32: 3}
-OTHERS = 30
+EVERY = {torch.float32: 4}
+OTHERS = 40
 GROUP = 12
 
 

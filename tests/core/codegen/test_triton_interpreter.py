@@ -15,20 +15,28 @@ import pytest
 
 pytest.importorskip("triton")
 
-from support.interpreted import interpreted
+from support.interpreted import asked_for, interpreted, mostly
 from support.triton_cases import interpreted_names
 
 ROOT = Path(__file__).parents[3]
+FLOAT8 = ("float8_e5m2fnuz", "float8_e4m3fnuz", "float8_e4m3fn")
 pytestmark = pytest.mark.xdist_group("triton interpreter")  # the cases run once
 
 
+THOROUGH = [
+    *("rows-reduced-9000-float32", "rows-reduced-9001-float32", "rows-reduced-9000-bfloat16"),
+    *(f"written-{float8}-{half}" for float8 in FLOAT8 for half in ("bfloat16", "float16")),
+]
+"""They take seconds each, and differ from others by their type."""
+
+
 @pytest.fixture(scope="session")
-def problems() -> Mapping[str, str]:
-    """For each case "" or what went wrong."""
-    return interpreted("support.triton_cases")
+def problems(request: pytest.FixtureRequest) -> Mapping[str, str]:
+    """For each case that is asked for "" or what went wrong."""
+    return interpreted("support.triton_cases", asked_for(request, __name__))
 
 
-@pytest.mark.parametrize("name", interpreted_names())
+@pytest.mark.parametrize("name", mostly(interpreted_names(), THOROUGH))
 def test_gives_what_the_ir_means(name: str, problems: Mapping[str, str]) -> None:
     if "only 0-dimensional arrays can be converted" in problems[name]:
         pytest.skip("the interpreter of Triton 3.6 has no loops of variable length with NumPy 2.4 or later")

@@ -12,5 +12,5 @@ from . import interpret_cases, interpreted_names
 if __name__ == "__main__":
     shard, shards = int(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(1)
-    chosen = sys.argv[3:] or interpreted_names()[shard::shards]
+    chosen = (sys.argv[3:] or interpreted_names())[shard::shards]
     print(json.dumps(interpret_cases(chosen)))

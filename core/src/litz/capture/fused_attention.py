@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from litz.capture import torch_api
+from litz.capture.promised import differs
 
 Unfused = Callable[..., bool]
 """Takes the arguments of scaled_dot_product_attention; says whether torch has no fused kernel for them."""
@@ -86,7 +87,7 @@ def _keep_strides(node: torch.fx.Node, made: torch.Tensor) -> None:
 
 def _is_seen(node: torch.fx.Node, value: torch.Tensor) -> bool:
     """Can the program see that a node has the strides of `value`, rather than those of its example?"""
-    if _lie_alike(value, node.meta["example_value"]):
+    if not differs(value, node.meta["example_value"], strides=True):
         return False
     for user in node.users:
         if user.op != "call_method" or user.target not in VIEWS or node in user.args[1:]:
@@ -99,10 +100,6 @@ def _is_seen(node: torch.fx.Node, value: torch.Tensor) -> bool:
         if _is_seen(user, viewed):
             return True
     return False
-
-
-def _lie_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return all(size == 1 or mine == its for size, mine, its in zip(a.shape, a.stride(), b.stride(), strict=True))
 
 
 Method = tuple[str, tuple[Any, ...]]

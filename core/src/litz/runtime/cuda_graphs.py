@@ -1,9 +1,10 @@
 """CUDA graphs: a compiled graph recorded once per set of input shapes, then replayed as one launch.
 
-Safe by construction: what a caller has never changes. A recording reads an input where it is if the input stays there:
-parameters, what another recording has lent (tensors saved for a backward), and whatever lay at the same address in the
-call before. Other inputs are copied into memory of the recording's own; one that moves all the same makes a new
-recording, which copies it. Outputs are lent (`lent.py`): a caller who holds one at the next replay keeps its values.
+Safe by construction: a replay changes no tensor that a caller holds. A recording reads three kinds of inputs where they
+lie: parameters, tensors that another recording has lent (those saved for a backward), and inputs that had the same
+address in the call before. Each call copies the other inputs into memory of the recording's own. When an input that the
+recording reads in place has another address, litz makes a new recording, which copies that input. Outputs are lent
+(`lent.py`): a caller who holds an output at the next replay keeps its values.
 
 NCCL does not end a communicator while a recording with one of its collectives lives, and dynamo may keep compiled code
 for as long as the process lives. So recordings do not live as long as that code: `release` ends all of them, which
@@ -22,8 +23,8 @@ from typing import Any
 import torch
 
 from .compiled_graph import Entry
-from .lent import Outputs, copied, storage_of
-from .torch_runtime import drop_library_workspaces
+from .lent import Outputs, copied
+from .torch_runtime import drop_library_workspaces, storage_of
 
 MOST_RECORDINGS = 16
 """Shapes recorded per graph; calls with further shapes run without a recording."""
@@ -62,9 +63,10 @@ class _Part:
 
 @dataclass
 class _Recording:
-    """copies: the inputs that each call copies, by position, in memory of the recording's own. places: addresses of
-    those that are read where they are. returned: of outputs that are inputs, or parts of them, which and where.
-    attempt: how many recordings of these shapes were there before?"""
+    """copies: by position, the recording's own memory of each input that a call copies. places: by position, the
+    address of each input that the recording reads where the input lies. returned: by the number of an output that is
+    an input or a part of an input, the input's position and the part (None: the whole). attempt: how many recordings
+    of these shapes there were before."""
 
     graph: torch.cuda.CUDAGraph
     copies: dict[int, torch.Tensor]
@@ -200,8 +202,9 @@ def _part(output: torch.Tensor, given: torch.Tensor) -> _Part | None:
 
 @contextlib.contextmanager
 def _own_workspaces() -> Iterator[None]:
-    """CuBLAS works in memory of the recording's own. torch keeps that memory for later products on the same stream, and
-    whoever has torch forget the memory, as others that record do, would take it from a recording that only uses it."""
+    """Gives cuBLAS memory of the recording's own to work in. torch keeps cuBLAS's memory for later products on the same
+    stream. Other code that records, such as TorchInductor, makes torch forget this memory; a recording that used memory
+    from outside would then use memory that is free."""
     drop_library_workspaces()
     try:
         yield

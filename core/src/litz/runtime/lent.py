@@ -1,10 +1,11 @@
 """Outputs of a recording: callers get the recording's memory itself, and keep what they hold.
 
-A replay writes its outputs to the same memory each time. Before a replay, `Outputs.take_back` asks which of that
-memory somebody still holds: an output, a view of one, or a tensor that autograd saved. Such memory stays with who holds
-it, under a new address: its storage is resized to the size that it has, which allocates, copies, and lets the old
-memory go back to the recording's pool, where nobody but the recording uses it. From then on that output is copied out
-at each replay. So a caller who drops outputs before the next call pays nothing, and nobody sees values change.
+A replay writes its outputs to the same memory each time. Before a replay, `Outputs.take_back` asks which outputs
+somebody still holds: an output, a view of an output, or a tensor that autograd saved. The values of such an output move
+to other memory under the same tensors: litz resizes the storage to the size that the storage has. torch then allocates
+memory, copies the values, and gives the old memory back to the recording's pool, which only the recording uses. Later
+replays copy this output for each caller. So a caller who drops outputs before the next call pays nothing, and no caller
+sees values change.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import Any
 
 import torch
 
-from .torch_runtime import storage_at, storage_use_count
+from .torch_runtime import storage_at, storage_of, storage_use_count
 
 
 @dataclass
 class _Loan:
-    """Memory that callers get. idle: the references to its storage while no caller has one. outputs: which lie in
-    it."""
+    """Memory that callers get. idle: how many references the memory's storage has while no caller holds the memory.
+    outputs: the positions of the outputs in this memory."""
 
     idle: int
     outputs: list[int]
@@ -83,26 +84,21 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
     return _with_bits(fresh, tensor).copy_(tensor)
 
 
-def storage_of(tensor: torch.Tensor) -> int:
-    """Returns the number that torch has for a tensor's storage while it lives."""
-    number: int = tensor.untyped_storage()._cdata
-    return number
-
-
 def _references(tensor: torch.Tensor) -> int:
-    """The number of tensors that share a tensor's storage, and a constant more."""
+    """Returns the number of tensors that share a tensor's storage, and a constant more."""
     return storage_use_count(tensor.untyped_storage())
 
 
 def _move(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """Give a storage other memory, with its contents; returns one of the old memory, which the recording's pool has."""
+    """Moves the contents of a storage to other memory; returns a storage of the old memory, which the recording's pool
+    has."""
     place, size, device = storage.data_ptr(), storage.nbytes(), storage.device
     storage.resize_(size)
     return storage_at(place, device, size)
 
 
 def _within(storage: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
-    """A tensor in a storage as `like` lies in its own."""
+    """Returns a tensor that lies in a storage as `like` lies in the storage of `like`."""
     empty = torch.empty(0, dtype=like.dtype, device=like.device)
     return _with_bits(empty.set_(storage, like.storage_offset(), like.shape, like.stride()), like)
 

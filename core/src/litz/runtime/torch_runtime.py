@@ -30,6 +30,12 @@ def storage_use_count(storage: torch.UntypedStorage) -> int:
     return int(torch._C._storage_Use_Count(storage._cdata))
 
 
+def storage_of(tensor: torch.Tensor) -> int:
+    """Returns the number that torch has for a tensor's storage while the storage lives."""
+    number: int = tensor.untyped_storage()._cdata
+    return number
+
+
 def storage_at(place: int, device: torch.device, size: int) -> torch.UntypedStorage:
     """Returns a storage of `size` bytes at an address. The storage does not own the memory, and cannot be resized."""
     storage: Any = torch._C._construct_storage_from_data_pointer(place, device, size)

@@ -31,9 +31,9 @@ takes 33 µs, and 81 in 48; a gate's gradients of 8 images with 1152 columns eac
 ROW = 512
 """Values of a reduction from which on a unit takes one output at a time."""
 RUNS = 4
-"""Outputs that a unit needs at a time where their values lie in short runs: loads are of one value then, and those of
-one output do not fill the memory's queue. On an H200 (2026-11-23) group norms in channels last, 256 outputs of 49,152
-values in runs of 24 bytes, read 1.1 TB/s."""
+"""How many outputs at a time keep a unit's share of the memory busy where the values of an output lie in short runs:
+each load is of one value then. On an H200 (2026-11-23) group norms in channels last read 1.1 TB/s: 256 outputs of 49,152
+values, in runs of 24 bytes."""
 
 AGAIN = 0.05
 """What each further load of a buffer takes of the first, as it comes from the cache mostly. On an H200 (2026-11-22) a
@@ -134,8 +134,8 @@ class CostModel:
         return abs(total)
 
     def _waste(self, loop: Loop, access: Access, unit: Symbol | None, sizes: Mapping[Symbol, int]) -> float:
-        """Returns how many times the bytes of an access memory moves, in whole sectors, where a row of a reduction is
-        many short runs. Neighbours of a run belong to other outputs, which other units take."""
+        """Returns the factor by which whole sectors exceed the bytes of an access. The factor is above 1 where the
+        values of one output lie in many short runs: the rest of a sector belongs to outputs of other units."""
         inner = {r.var for r in loop.reduction_ranges}
         values = prod(sizes[var] for var in inner)
         alone = "blocks" in self.target(loop.device).abilities and values >= ROW

@@ -75,15 +75,21 @@ def _computed(graph: Graph) -> dict[torch.fx.Node, Any]:
 
 
 def _computable(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> bool:
-    if node.op != "call_function" or not torch_api.is_pure(node) or not isinstance(node.meta.get("val"), torch.Tensor):
-        return False
-    inputs = node.all_input_nodes
-    size = node.meta["val"].numel()
-    if not isinstance(size, int) or any(source not in values for source in inputs):
-        return False
-    if any(isinstance(value, torch.SymInt) for value in node.meta["val"].shape):
-        return False
-    return size <= max(SMALL, GROWTH * sum(values[source].numel() for source in inputs))
+    size = known_size(node, values)
+    return size is not None and size <= max(
+        SMALL, GROWTH * sum(values[source].numel() for source in node.all_input_nodes)
+    )
+
+
+def known_size(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> int | None:
+    """Returns the number of elements of a tensor that a pure call computes of known values alone; None for any other
+    node, and where the size is no number."""
+    tensor = node.meta.get("val")
+    if node.op != "call_function" or not torch_api.is_pure(node) or not isinstance(tensor, torch.Tensor):
+        return None
+    if any(source not in values for source in node.all_input_nodes):
+        return None
+    return None if any(isinstance(size, torch.SymInt) for size in tensor.shape) else tensor.numel()
 
 
 def _laid_out(value: torch.Tensor, planned: torch.Tensor) -> torch.Tensor:

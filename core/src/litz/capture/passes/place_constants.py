@@ -16,7 +16,7 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.capture.passes.freezing import constants
+from litz.capture.passes.freezing import constants, known_size
 from litz.capture.passes.rewrite import Changes, Constant, find_escapes, rewrite, tensor_of
 from litz_plugins.records import PassContext
 
@@ -62,7 +62,8 @@ def place_constants(graph: Graph, context: PassContext | None = None) -> Graph:
 
 
 def _known(graph: Graph, moves: list[torch.fx.Node], written: Collection[torch.fx.Node]) -> dict[Any, torch.Tensor]:
-    """The values on the CPU, by node, of what the moves' sources are computed of, where no input is among that."""
+    """Returns the values on the CPU of the nodes that the moves read, directly or not, where a node depends on no input
+    of the graph. written: nodes that the graph writes in place, whose values change."""
     held, values, wanted = constants(graph), dict[Any, torch.Tensor](), _needed(moves)
     with torch_api.real_mode():
         for node in graph.nodes:
@@ -82,7 +83,7 @@ def _known(graph: Graph, moves: list[torch.fx.Node], written: Collection[torch.f
 
 
 def _needed(moves: list[torch.fx.Node]) -> set[torch.fx.Node]:
-    """All that the moves' sources are computed of, the sources included."""
+    """Returns the nodes that the moves read, directly or through other nodes."""
     found: set[torch.fx.Node] = set()
     left = [source for move in moves for source in move.all_input_nodes]
     while left:
@@ -94,13 +95,11 @@ def _needed(moves: list[torch.fx.Node]) -> set[torch.fx.Node]:
 
 
 def _is_computable(node: torch.fx.Node, values: Mapping[Any, torch.Tensor]) -> bool:
-    """Is a node's value, a small tensor of known size on the CPU, computed of known values alone?"""
-    tensor, target = tensor_of(node), node.target
-    if tensor is None or tensor.device.type != "cpu" or node.op != "call_function" or target in _UNKNOWN:
+    """Is a node's value, a small tensor on the CPU, computed of known values alone?"""
+    tensor, size = tensor_of(node), known_size(node, values)
+    if tensor is None or size is None or tensor.device.type != "cpu" or node.target in _UNKNOWN:
         return False
-    size = tensor.numel()
-    small = isinstance(size, int) and size * tensor.itemsize <= MOST_BYTES
-    return small and torch_api.is_pure(node) and all(source in values for source in node.all_input_nodes)
+    return size * tensor.itemsize <= MOST_BYTES
 
 
 def _value(node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:

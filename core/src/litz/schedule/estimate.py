@@ -32,8 +32,8 @@ ROW = 512
 """Values of a reduction from which on a unit takes one output at a time."""
 RUNS = 4
 """How many outputs at a time keep a unit's share of the memory busy where the values of an output lie in short runs:
-each load is of one value then. On an H200 (2026-11-23) group norms in channels last read 1.1 TB/s: 256 outputs of 49,152
-values, in runs of 24 bytes."""
+each load is of one value then. On an H200 (2026-11-23) group norms in channels last read 1.1 TB/s: 256 outputs of
+49,152 values, in runs of 24 bytes."""
 
 AGAIN = 0.05
 """What each further load of a buffer takes of the first, as it comes from the cache mostly. On an H200 (2026-11-22) a

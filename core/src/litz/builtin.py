@@ -53,7 +53,14 @@ class Core:
 
 
 class Contractions:
-    """Core's plugin of kernels for contractions that need no measurement."""
+    """Core's plugin of contractions that loops hide, and of kernels for contractions that need no measurement."""
+
+    @hookimpl
+    def litz_register_passes(self, options: OptionsView) -> Sequence[Pass]:
+        """Returns the pass that finds products of matrices among the loops."""
+        from litz.contractions import core_contraction_passes
+
+        return core_contraction_passes()
 
     @hookimpl
     def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:

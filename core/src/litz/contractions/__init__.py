@@ -3,7 +3,7 @@ is none. See docs/contractions.md."""
 
 from collections.abc import Sequence
 
-from litz_plugins import OptionsView, TemplateSpec
+from litz_plugins import OptionsView, Pass, TemplateSpec
 
 
 def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
@@ -33,4 +33,13 @@ def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
     return [*attention, rows, own, many, TemplateSpec("rows on a processor", KINDS, offer_rows_loop)]
 
 
-__all__ = ["core_templates"]
+def core_contraction_passes() -> Sequence[Pass]:
+    """Returns core's passes that make contractions of loops, of stage "program"."""
+    from .products.broadcast import contract_broadcast_products
+
+    # Before sums are split: a product of matrices is not.
+    name = "contract_broadcast_products"
+    return (Pass(name, "program", contract_broadcast_products, ("write_in_place",), ("split_reductions",)),)
+
+
+__all__ = ["core_contraction_passes", "core_templates"]

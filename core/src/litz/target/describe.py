@@ -97,7 +97,7 @@ def describe_cpu(device: torch.device, options: OptionsView | None = None) -> Ta
     """Returns the processor that this process runs on as a target, with as many threads as torch uses."""
     known = cpu_target(torch.get_num_threads())
     more = {"attention_blocks"} if has_blas() else set[str]()
-    return replace(known, few_rows=few_rows_here(), abilities=known.abilities | more)
+    return replace(known, few_rows=few_rows_here(), abilities=known.abilities | more, tf32=_tf32_settings())
 
 
 def describe_cuda(device: torch.device, options: OptionsView | None = None) -> Target:

@@ -2,22 +2,28 @@
 epilogues, and litz's kernels that do both.
 
     python -m benchmarks.epilogues [--dtype bf16] [--only TEXT ...] [--users NAME ...] [--cases "PRODUCT:USERS" ...]
-                                   [--seconds 0.1] [--jobs N] [--plain] [--out FILE]
+                                   [--for-table] [--seconds 0.1] [--jobs N] [--budget S] [--plain] [--out FILE]
 
 Device microseconds, cold caches, CUDA graphs, all of a row in turn (`litz_autotune.timing`). `eager` is a function as
-it is written, `library` litz with the library's call (and a kernel for the users), `now` what litz chooses by its
-estimates, and then litz's kernels tile by tile, whatever their estimates say. With --plain, what ATen offers: the
-product alone ("mm"), with a bias ("addmm"), with a matrix to add ("addmm 2d", and into that matrix: "addmm_"), and
-`_addmm_activation` with a bias and with beta=0. After those: how many kernels each is, by torch's profiler. Errors are
-relative to float64: the norm of the difference. With --jobs, so many processes fill litz's cache of kernels before.
+it is written, `product` its product alone, `library` litz with the library's call (and a kernel for the users), `now`
+what litz chooses by its estimates, and then litz's kernels tile by tile, whatever their estimates say. With
+--for-table, the cases that `benchmarks.epilogue_table` fills core's table from, the most telling first. --out is
+written after each row, and no row begins after --budget seconds. With --jobs, so many processes fill litz's cache of
+kernels before. Errors are relative to float64: the norm of the difference.
+
+With --plain, what ATen offers: the product alone ("mm"), with a bias ("addmm"), with a matrix to add ("addmm 2d", and
+into that matrix: "addmm_"), and `_addmm_activation` with a bias and with beta=0. After those: how many kernels each is,
+by torch's profiler.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,12 +37,16 @@ from torch import Tensor
 from benchmarks.autotune import PRODUCTS
 from benchmarks.device_time import describe, recorded
 from litz.contractions.products import many_rows
+from litz.contractions.products.gemm import Unsuitable
 from litz.schedule import choices
 from litz_autotune.timing import CudaTimer, summarize
 from litz_plugins import Choice, ChoiceContext
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-MOST_TILES = 4
+OPTIONS = {"graph_cache": False, "build_processes": 0}
+"""The runs of a row differ by patches that the graph cache's key has no part of."""
+FILLING = 0.4
+"""The part of a budget that may go into filling the cache of kernels."""
 USERS: Mapping[str, Callable[..., Tensor]] = {
     "alone": lambda a, b, bias, other: a @ b,
     "relu": lambda a, b, bias, other: F.relu(a @ b),
@@ -65,9 +75,26 @@ MEANS: Mapping[str, Callable[..., Tensor]] = {
 """What a call of `PLAIN` computes, as eager would."""
 
 
+TABLE_USERS = ("linear+residual", "bias+gelu", "relu")
+TABLE_PRODUCTS = (
+    *("gpt2 up", "llama out", "gpt2 down", "square 4096", "mlp 4096x1024x1024", "square 2048", "llama down", "vit up"),
+    *("gpt2 out", "square 1024", "gpt2 qkv", "tall 32768x128x128", "vit down", "decode 128x4096x4096", "llama qkv"),
+)
+FIRST_PRODUCTS = 8
+"""So many products come with all users before the others come."""
+
+
+def table_cases() -> list[str]:
+    """What `--for-table` measures."""
+    parts = TABLE_PRODUCTS[:FIRST_PRODUCTS], TABLE_PRODUCTS[FIRST_PRODUCTS:]
+    return [f"{name}:{users}" for part in parts for users in TABLE_USERS for name in part]
+
+
 @dataclass
 class Row:
-    """One product with users. us: by who. chosen: the name of what each ran. kernels: how many, by who."""
+    """One product with users. us: by who. chosen: the name of what each ran. kernels: how many, by who. sizes: rows,
+    columns and depth. tiles: by who, the tile and the parts of its estimate. library: the estimate for the product
+    alone, and what is estimated for it with the users at best (`replaced`). rivals: other choices' estimates."""
 
     name: str
     users: str
@@ -76,20 +103,48 @@ class Row:
     chosen: dict[str, str] = field(default_factory=dict)
     kernels: dict[str, int] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    sizes: list[int] = field(default_factory=list)
+    tiles: dict[str, dict[str, float]] = field(default_factory=dict)
+    library: dict[str, float] = field(default_factory=dict)
+    rivals: list[dict[str, Any]] = field(default_factory=list)
 
 
 class _Taken:
-    """In the place of `by_estimate`: the library (None), or the choice of a number."""
+    """In the place of `by_estimate`: the library (None), or the kernel of the tile of a number; notes what estimates
+    are made of."""
 
     def __init__(self, number: int | None) -> None:
         self.number, self.name = number, ""
+        self.tile: dict[str, float] = {}
+        self.library: dict[str, float] = {}
+        self.rivals: list[dict[str, Any]] = []
 
     def __call__(self, offered: Sequence[Choice], context: ChoiceContext) -> Choice | None:
-        found = [choice for choice in offered if choice.kind == "template"]
-        if self.number is None or self.number >= len(found):
+        try:
+            ways = many_rows.ways(context.operation, context, many_rows.CANDIDATES)
+        except Unsuitable:
             return None
-        self.name = found[self.number].name
-        return found[self.number]
+        own = {way.choice.name: way for way in ways}
+        if self.number is None:
+            rivals = [each for each in offered if each.kind == "template" and each.name not in own and each.estimate]
+            self.rivals = [_rival(each, context) for each in rivals]
+            return None
+        tile = many_rows.CANDIDATES[self.number]
+        for choice in offered:
+            if choice.name in own and own[choice.name].tile == tile:
+                cost, self.name = own[choice.name].cost, choice.name
+                self.tile = {**asdict(tile), "filled": cost.filled, "added_us": cost.added_us}
+                known = cost.library
+                self.library = {"low": known.low_us, "us": known.us, "high": known.high_us}
+                self.library["replaced"] = choices._replaced_us(choice, context)
+                return choice
+        return None
+
+
+def _rival(choice: Choice, context: ChoiceContext) -> dict[str, Any]:
+    assert choice.estimate is not None
+    replaced = choices._replaced_us(choice, context)
+    return {"name": choice.name, "us": choice.estimate.us, "high": choice.estimate.high_us, "replaced": replaced}
 
 
 def operands(name: str, dtype: torch.dtype) -> list[Tensor]:
@@ -103,35 +158,52 @@ def operands(name: str, dtype: torch.dtype) -> list[Tensor]:
     return [each.to(dtype) for each in (made(m, k), weight / k**0.5, made(n), made(m, n))]
 
 
+def product_of(users: str) -> Callable[..., Tensor]:
+    """The library's call without what is done with its result."""
+    if users.startswith("linear"):
+        return lambda a, b, bias, other: torch.addmm(bias, a, b)
+    return USERS["alone"]
+
+
 def measure(name: str, users: str, dtype: torch.dtype, seconds: float) -> Row:
-    """Eager, the library, what is chosen, and each kernel that is offered."""
-    row, fn, given = Row(name, users), USERS[users], operands(name, dtype)
-    exact = fn(*(each.double() for each in given))
+    """Eager, the library, what is chosen, and each kernel that is offered. seconds: 0 to compile only."""
+    row, fn, given = Row(name, users, sizes=list(PRODUCTS[name][1:])), USERS[users], operands(name, dtype)
+    exact = fn(*(each.double() for each in given)) if seconds else None
     runs: dict[str, Callable[[], Any]] = {}
 
-    def add(who: str, how: Callable[..., Tensor]) -> bool:
+    def add(who: str, how: Callable[..., Tensor], same: bool = True) -> bool:
         try:
-            row.errors[who] = _error(how(*given), exact)
-            # A graph of its own: dynamo compiles anew after the next reset.
-            runs[who] = recorded(lambda: how(*given)) if seconds else lambda: None
+            found = how(*given)
+            if exact is not None:
+                row.errors |= {who: _error(found, exact)} if same else {}
+                # A graph of its own: dynamo compiles anew after the next reset.
+                runs[who] = recorded(lambda: how(*given))
         except Exception as problem:
             row.problems[who] = f"{type(problem).__name__}: {problem}".splitlines()[0][:200]
-        return who in runs
+        return who not in row.problems
+
+    def compiled() -> Callable[..., Tensor]:
+        torch._dynamo.reset()
+        return torch.compile(lambda *args: fn(*args), backend="litz", dynamic=False, options=OPTIONS)
 
     add("eager", fn)
-    takes: list[tuple[str, int | None]] = [("library", None), *((f"tile {n}", n) for n in range(MOST_TILES))]
-    for who, number in takes:
-        torch._dynamo.reset()
-        taken = _Taken(number)
-        tiles = mock.patch.object(many_rows, "TILES", {90: many_rows.CANDIDATES})
+    add("product", product_of(users), same=False)
+    numbers: list[int | None] = [None, *range(len(many_rows.CANDIDATES))]
+    for number in numbers:
+        who, taken = "library" if number is None else f"tile {number}", _Taken(number)
+        capability = 10 * torch.cuda.get_device_capability()[0] + torch.cuda.get_device_capability()[1]
+        tiles = mock.patch.object(many_rows, "TILES", {capability: many_rows.CANDIDATES})
         with mock.patch.object(choices, "by_estimate", taken), tiles:
-            added = add(who, torch.compile(lambda *args: fn(*args), backend="litz", dynamic=False))
-        if number is not None and not taken.name:
+            added = add(who, compiled())
+        if number is None:
+            row.rivals = taken.rivals
+        elif taken.name:
+            row.tiles[who], row.library = taken.tile, taken.library
+            row.chosen |= {who: taken.name} if added else {}
+        else:  # the library's call ran
             runs.pop(who, None)
-            break
-        row.chosen |= {who: taken.name} if added else {}
-    torch._dynamo.reset()
-    add("now", torch.compile(lambda *args: fn(*args), backend="litz", dynamic=False))
+            row.errors.pop(who, None)
+    add("now", compiled())
     if seconds:
         _time(row, runs, seconds)
     return row
@@ -161,13 +233,20 @@ def measure_plain(name: str, dtype: torch.dtype, seconds: float) -> Row:
     return row
 
 
-def fill_cache(cases: Sequence[str], dtype: str, jobs: int) -> None:
-    """Compile what will be measured, in processes side by side."""
+def fill_cache(cases: Sequence[str], dtype: str, jobs: int, most_s: float | None = None) -> None:
+    """Compile what will be measured, in processes side by side, which end after `most_s` seconds if not before."""
     command = [sys.executable, "-m", "benchmarks.epilogues", "--dtype", dtype, "--seconds", "0", "--cases"]
     shares = [cases[number::jobs] for number in range(min(jobs, len(cases)))]
-    started = [subprocess.Popen([*command, *share], stdout=subprocess.DEVNULL) for share in shares]
+    begun = time.monotonic()
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "LITZ_BUILD_WORKERS": "1"}
+    started = [subprocess.Popen([*command, *share], stdout=subprocess.DEVNULL, env=environ) for share in shares]
     for process in started:
-        process.wait()
+        try:
+            process.wait(None if most_s is None else max(0.0, begun + most_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    print(f"{len(started)} processes filled the cache of kernels in {time.monotonic() - begun:.1f} s", flush=True)
 
 
 def _time(row: Row, runs: Mapping[str, Callable[[], Any]], seconds: float) -> None:
@@ -207,18 +286,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", default=[""], help="products whose name has one of these texts in it")
     parser.add_argument("--users", nargs="+", default=list(USERS), choices=list(USERS))
     parser.add_argument("--cases", nargs="+", help="instead of both: a product's name, a colon, and users")
+    parser.add_argument("--for-table", action="store_true", help="the cases that core's table of tiles is made from")
+    parser.add_argument("--budget", type=float, help="seconds in all, after which no other row begins")
     parser.add_argument("--seconds", type=float, default=0.1, help="to time each run of a row; 0: compile only")
     parser.add_argument("--jobs", type=int, default=0, help="processes that compile before")
     parser.add_argument("--plain", action="store_true", help="what ATen offers instead")
     parser.add_argument("--out", help="write the figures to this file, as JSON")
     args = parser.parse_args(argv)
     print(f"{describe(torch.device('cuda'))}; {args.dtype}", flush=True)
+    begun = time.monotonic()
     names = [name for name, shape in PRODUCTS.items() if not shape[0] and any(text in name for text in args.only)]
-    cases = args.cases or [f"{name}:{users}" for name in names for users in ([""] if args.plain else args.users)]
+    asked = [f"{name}:{users}" for name in names for users in ([""] if args.plain else args.users)]
+    cases = args.cases or (table_cases() if args.for_table else asked)
     if args.jobs and not args.plain:
-        fill_cache(cases, args.dtype, args.jobs)
+        fill_cache(cases, args.dtype, args.jobs, args.budget and FILLING * args.budget)
     found: list[Row] = []
     for case in cases:
+        if args.budget and time.monotonic() - begun > args.budget:
+            print(f"{len(cases) - len(found)} of {len(cases)} rows are left out: the time is over", flush=True)
+            break
         name, _, users = case.partition(":")
         with torch.no_grad():
             if args.plain:
@@ -229,8 +315,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         for line in _lines(row, args.plain):
             print(line, flush=True)
         if args.out:
-            facts = {"where": describe(torch.device("cuda")), "dtype": args.dtype}
-            Path(args.out).write_text(json.dumps({**facts, "rows": [asdict(one) for one in found]}, indent=1))
+            major, minor = torch.cuda.get_device_capability()
+            facts = {"where": describe(torch.device("cuda")), "capability": 10 * major + minor, "dtype": args.dtype}
+            _write(Path(args.out), {**facts, "rows": [asdict(one) for one in found]})
+
+
+def _write(out: Path, data: object) -> None:
+    """All of a file or nothing, so that who is cut off leaves the rows before."""
+    part = out.with_suffix(".part")
+    part.write_text(json.dumps(data, indent=1))
+    part.replace(out)
 
 
 if __name__ == "__main__":

@@ -30,13 +30,50 @@ from .unpadded import unpadded_product
 
 @dataclass(frozen=True)
 class Tile:
-    """A persistent kernel's tile. share: of the library's time that it takes at worst, where it fills the device."""
+    """A persistent kernel's tile. share: of the library's time that it takes at worst, where it fills the device. us:
+    what it takes besides, however large the product is."""
 
     m: int
     n: int
     stages: int
     warps: int
     share: float
+    us: float = 0.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What decides how long a product and its users take, whatever the tile was measured to take. library: the call
+    for the product alone. filled: the part of the device's time in which it works on results, where each tile takes as
+    long. added_us: the users, at worst."""
+
+    library: Estimate
+    filled: float
+    added_us: float
+    why: str
+
+    def estimate(self, tile: Tile) -> Estimate:
+        """Returns what the kernel takes. At worst it is never quicker than the library: that was not measured for this
+        product."""
+        share, library = tile.share / self.filled, self.library
+        added = self.added_us + tile.us
+        high = library.low_us + max(0.0, share - 1) * library.high_us + added
+        usual = min(library.us * max(1.0, share * 0.95) + added, high)
+        return Estimate(usual, min(library.low_us, usual), high, f"{share:.3g} of the library, {self.why}")
+
+    def least_share(self, loss_us: float, us: float) -> float:
+        """Returns the least share for which `estimate` at its worst covers a kernel that took `loss_us` longer than the
+        product alone."""
+        return self.filled * (1 + (loss_us - self.added_us - us) / self.library.high_us)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A tile for one product and its users."""
+
+    tile: Tile
+    cost: Cost
+    choice: Choice
 
 
 CANDIDATES = (
@@ -44,6 +81,7 @@ CANDIDATES = (
     Tile(128, 128, 4, 8, 1.2),
     Tile(128, 128, 4, 4, 1.2),
     Tile(64, 256, 4, 4, 1.2),
+    Tile(64, 128, 6, 4, 1.2),
 )
 """What `benchmarks.epilogues` times on Hopper; the shares are guesses."""
 TILES: Mapping[int, Sequence[Tile]] = {}
@@ -65,29 +103,36 @@ def offer_many_rows(template: Template, context: ChoiceContext) -> Sequence[Choi
     if context.target.type != "cuda":
         return ()
     try:
-        gemm = _gemm(template, context)
+        tiles = TILES.get(context.target.capability)
+        if tiles is None:
+            raise Unsuitable("such kernels were not measured on this device; max-autotune measures them")
+        return [way.choice for way in ways(template, context, tiles)]
     except Unsuitable as why:
         context.verdict(NAME, str(why))
         return ()
+
+
+def ways(template: Template, context: ChoiceContext, tiles: Sequence[Tile]) -> Sequence[Way]:
+    """Returns a kernel for each tile that fits, for a product and its users. Errors: Unsuitable."""
     program: Program = context.program
+    gemm = _gemm(template, context)
     shape, library = shape_of(gemm, program), context.estimate(template)
-    if library is None or not shape.tma:
-        unknown = "the time of the library call is not known"
-        context.verdict(NAME, unknown if library is None else "its operands do not lie in memory as TMA needs them")
-        return ()
+    if library is None:
+        raise Unsuitable("the time of the library call is not known")
+    if not shape.tma:
+        raise Unsuitable("its operands do not lie in memory as TMA needs them")
     shared = Shared(gemm, template, program)
     found = []
-    for tile, config in _configs(shape, context.target):
-        estimate = _estimate(gemm, tile, config, shape, library, context)
-        found.append(make_choice(gemm, config, estimate, template, program, shared))
-    return [choice for choice in found if choice is not None]
+    for tile, config in _configs(shape, context.target, tiles):
+        cost = _cost(gemm, config, shape, library, context)
+        choice = make_choice(gemm, config, cost.estimate(tile), template, program, shared)
+        found += [] if choice is None else [Way(tile, cost, choice)]
+    return found
 
 
 def _gemm(template: Template, context: ChoiceContext) -> Gemm:
     """The product with its users. Errors: Unsuitable."""
     program: Program = context.program
-    if context.target.capability not in TILES:
-        raise Unsuitable("such kernels were not measured on this device; max-autotune measures them")
     before = unpadded_product(template, program)
     gemm = make_gemm(before.template if before else template, program, "matmul" in context.target.tf32)
     if gemm.dtype not in PLAIN:
@@ -106,32 +151,26 @@ def _gemm(template: Template, context: ChoiceContext) -> Gemm:
     return replace(gemm, epilogue=epilogues[-1])
 
 
-def _configs(shape: Shape, target: Target) -> Sequence[tuple[Tile, Config]]:
+def _configs(shape: Shape, target: Target, tiles: Sequence[Tile]) -> Sequence[tuple[Tile, Config]]:
     """The tiles as configurations."""
     step = STEP_BYTES // shape.in_bytes
     found = []
-    for tile in TILES[target.capability]:
+    for tile in tiles:
         config = Config(tile.m, tile.n, step, tile.stages, tile.warps, programs=target.units)
         if not misfit(config, shape, target):
             found.append((tile, config))
     return found
 
 
-def _estimate(
-    gemm: Gemm, tile: Tile, config: Config, shape: Shape, library: Estimate, context: ChoiceContext
-) -> Estimate:
+def _cost(gemm: Gemm, config: Config, shape: Shape, library: Estimate, context: ChoiceContext) -> Cost:
     program, target = context.program, context.target
     tiles = ceil(shape.m / config.m) * ceil(shape.n / config.n)
     waves = ceil(tiles / target.units)
     filled = tiles / (waves * target.units) * (shape.m * shape.n) / (tiles * config.m * config.n)
-    share = tile.share / filled
     extra = shape.extra_bytes + _lost_bytes(gemm.epilogue, program)
     flops = count_work(gemm.epilogue.loop, _with_stand_ins(gemm, program)).total_flops
     added = extra / (target.bandwidth * READS) + flops / (target.vector["fp32"] * COMPUTES)
-    high = library.low_us + (share - 1) * library.high_us + added
-    usual = library.us * max(1.0, share * 0.95) + added
-    why = f"{share:.3g} of the library, {tiles} tiles in {waves} waves, {extra / 1e6:.3g} MB more"
-    return Estimate(min(usual, high), min(library.low_us, usual, high), high, why)
+    return Cost(library, filled, added, f"{tiles} tiles in {waves} waves, {extra / 1e6:.3g} MB more")
 
 
 def _lost_bytes(epilogue: Epilogue, program: Program) -> float:
@@ -145,4 +184,4 @@ def _with_stand_ins(gemm: Gemm, program: Program) -> Program:
     return replace(program, buffers={**program.buffers, **gemm.epilogue.buffers})
 
 
-__all__ = ["offer_many_rows"]
+__all__ = ["Cost", "Tile", "Way", "offer_many_rows", "ways"]

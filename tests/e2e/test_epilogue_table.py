@@ -1,0 +1,91 @@
+"""From measurements of products and their users to a table of tiles, and from the table to default mode's choice."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+
+from litz.contractions.products import many_rows
+from litz.contractions.products.many_rows import Tile
+from litz.dry_run import schedule_only
+from litz.ir import KernelCall
+from litz.schedule import choices
+from support.no_gpu import gpu_hidden
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+with gpu_hidden():
+    from benchmarks import epilogue_table, epilogues
+
+USERS = epilogues.USERS["linear+residual"]
+
+
+def operations(taken: Any = None) -> list[Any]:
+    """What default mode makes of linear+residual on a CUDA device that is not here."""
+    torch._dynamo.reset()
+    with FakeTensorMode(), torch.no_grad():
+        sizes = ((8192, 768), (768, 3072), (3072,), (8192, 3072))
+        given = [torch.empty(size, dtype=torch.bfloat16, device="cuda") for size in sizes]
+        with mock.patch.object(choices, "by_estimate", taken or choices.by_estimate):
+            (schedule,) = schedule_only(lambda *args: USERS(*args), given, {"disable_plugins": ("autotune",)})
+    return list(schedule.program.operations)
+
+
+def row(part: float) -> dict[str, Any]:
+    """A made-up row: the kernels take `part` of the product's time more than the product."""
+    made = epilogues.Row("gpt2 up", "linear+residual", sizes=[8192, 3072, 768])
+    made.us = {"eager": 100.0, "product": 60.0, "library": 100.0, "now": 100.0}
+    made.errors = {"eager": 1e-3}
+    with mock.patch.object(many_rows, "TILES", {90: many_rows.CANDIDATES}):
+        for number in range(len(many_rows.CANDIDATES)):
+            taken = epilogues._Taken(number)
+            ops = operations(taken)
+            assert taken.name and isinstance(ops[0], KernelCall)
+            who = f"tile {number}"
+            made.tiles[who], made.library = taken.tile, taken.library
+            made.us[who], made.errors[who] = 60.0 * (1 + part) + number, 1e-3
+    return asdict(made)
+
+
+@pytest.mark.parametrize(("part", "chosen"), [(0.1, True), (3.0, False)])
+def test_what_was_measured_decides(
+    part: float, chosen: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = {"where": "nowhere", "capability": 90, "dtype": "bf16", "rows": [row(part)]}
+    file = tmp_path / "measured.json"
+    file.write_text(json.dumps(data))
+    epilogue_table.main([str(file)])
+    text = capsys.readouterr().out
+    tiles = eval("{" + text[text.index("    90: (") :] + "}", {"Tile": Tile})
+    assert bool(tiles[90]) is chosen and ("tile 0 1.515" in text) is chosen, text
+    every = [eval(found, {"Tile": Tile}) for found in re.findall(r"Tile\([^)]*\)", text)]
+    with mock.patch.object(many_rows, "TILES", {90: every}):
+        (*_, last) = operations()
+        assert isinstance(last, KernelCall) is chosen
+    with mock.patch.object(many_rows, "TILES", {}):
+        assert not any(isinstance(op, KernelCall) for op in operations())
+
+
+def test_a_fit_covers_every_row_and_leaves_out_wrong_kernels() -> None:
+    near, far = row(0.1), row(0.4)
+    (tile,) = [found.tile for found in [epilogue_table.fit([near, far], "tile 0")] if found]
+    for each in (near, far):
+        cost = epilogue_table.cost_of(each, "tile 0")
+        estimate = cost.estimate(tile)
+        assert estimate.high_us - cost.library.low_us >= each["us"]["tile 0"] - each["us"]["product"] - 1e-6
+    far["errors"]["tile 0"] = 1e-2
+    assert "tile 0" not in epilogue_table.exact(far)["tiles"] and "tile 1" in epilogue_table.exact(far)["tiles"]
+
+
+def test_cases_are_there_once() -> None:
+    cases = epilogues.table_cases()
+    assert len(set(cases)) == len(cases) == len(epilogues.TABLE_PRODUCTS) * len(epilogues.TABLE_USERS)
+    assert all(case.partition(":")[0] in epilogues.PRODUCTS for case in cases)

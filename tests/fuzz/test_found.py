@@ -172,6 +172,30 @@ FOUND = {
         "torch.mean(x0.reshape((0, 1)), (0, 1))",
         "x1.reshape((3, 0, 1)).sum(1) + v0",
     ),
+    "positions of one part of a joined tensor, in a loop over all parts": program(
+        (InputSpec((1, 1, 1, 1), F32, 766646),),
+        "torch.nn.functional.interpolate(x0, size=(5, 1))",
+        "torch.dstack([v0, v0])",
+    ),
+    "those of three parts, of which one is rolled": program(
+        (InputSpec((1, 1, 2, 2), torch.bfloat16, 793401),),
+        "torch.nn.functional.pad(x0, (1, 1, 0, 1), 'reflect')",
+        "torch.cat([v0, v0.roll(1, 2), v0], 2)",
+    ),
+    "an index that is a concatenation of what is computed": program(
+        (InputSpec((9,), F32, 1),),
+        "x0[torch.cat([torch.arange(5) * 2, 8 - torch.arange(5) * 2])]",
+    ),
+    "the windows of an image of a symbolic size are one fewer than its rows": program(
+        (InputSpec((1, 1, 3, 3), torch.bfloat16, 169960),),
+        "torch.nn.functional.fold(torch.nn.functional.unfold(x0, 2), x0.shape[-2:], 2)",
+        dynamic=True,
+    ),
+    "the second element of a window was not known to lie behind the start of a symbolic size": program(
+        (InputSpec((1, 2, 2, 2), F32, 779573),),
+        "torch.nn.functional.interpolate(x0, size=(2, 5), mode='area')",
+        dynamic=True,
+    ),
     "-2 was not 254 as uint8": program((InputSpec((4, 4), U8, 766573),), "x0: x0.clamp_(-2, 2)"),
 }
 

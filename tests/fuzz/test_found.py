@@ -172,6 +172,47 @@ FOUND = {
         "torch.mean(x0.reshape((0, 1)), (0, 1))",
         "x1.reshape((3, 0, 1)).sum(1) + v0",
     ),
+    "positions of one part of a joined tensor, in a loop over all parts": program(
+        (InputSpec((1, 1, 1, 1), F32, 766646),),
+        "torch.nn.functional.interpolate(x0, size=(5, 1))",
+        "torch.dstack([v0, v0])",
+    ),
+    "those of three parts, of which one is rolled": program(
+        (InputSpec((1, 1, 2, 2), torch.bfloat16, 793401),),
+        "torch.nn.functional.pad(x0, (1, 1, 0, 1), 'reflect')",
+        "torch.cat([v0, v0.roll(1, 2), v0], 2)",
+    ),
+    "an index that is a concatenation of what is computed": program(
+        (InputSpec((9,), F32, 1),),
+        "x0[torch.cat([torch.arange(5) * 2, 8 - torch.arange(5) * 2])]",
+    ),
+    "the windows of an image of a symbolic size are one fewer than its rows": program(
+        (InputSpec((1, 1, 3, 3), torch.bfloat16, 169960),),
+        "torch.nn.functional.fold(torch.nn.functional.unfold(x0, 2), x0.shape[-2:], 2)",
+        dynamic=True,
+    ),
+    "the second element of a window was not known to lie behind the start of a symbolic size": program(
+        (InputSpec((1, 2, 2, 2), F32, 779573),),
+        "torch.nn.functional.interpolate(x0, size=(2, 5), mode='area')",
+        dynamic=True,
+    ),
+    "a view of a complex input that was written began where the storage does": program(
+        (InputSpec((2, 15, 2, 2), torch.complex64, 945192, steps=(3, 1, 1, 3), offset=5),),
+        "x0.reshape((x0.size(0), x0.size(1) // 5, 5, x0.size(2), x0.size(2)))",
+        "v0: v0[::2].fill_(2)",
+        outputs=("v0",),
+        dynamic=True,
+    ),
+    "windows of memory with gaps were taken for more elements than there are": program(
+        (InputSpec((3, 5, 5), F32, 916879, steps=(1, 1, 2), order=(1, 0, 2)),),
+        "torch.select_scatter(x0, x0.expand(x0.shape).select(0, 0).to(torch.float32), 0, -1)",
+        "v0.unfold(1, 3, 2)",
+    ),
+    "the offsets of a bag of bfloat16 are none, whatever the fake kernel says": program(
+        (InputSpec((1, 1), torch.bfloat16, 821301), InputSpec((1, 1), I64, 77069, "index", 1)),
+        "torch.nn.functional.embedding_bag(x1.flatten(), x0, torch.arange(x1.size(0)) * x1.size(1), mode='sum')",
+        grad=True,
+    ),
     "-2 was not 254 as uint8": program((InputSpec((4, 4), U8, 766573),), "x0: x0.clamp_(-2, 2)"),
 }
 

@@ -458,6 +458,27 @@ def test_guards_hold_together() -> None:
     assert not executable.accepts(make_inputs((InputSpec((26,), torch.int64, 1, "index", 6), *inputs[1:])))
 
 
+def test_a_guard_that_divides_by_0_does_not_hold() -> None:
+    """Pooling guards 5 % (s % 5) != 0: dynamo compiles anew where s is 5, and the fuzzer ended with an error."""
+    inputs = (InputSpec((1, 2, 3, 4), F32, 1),)
+    area = Statement("v0", "torch.nn.functional.interpolate(x0, size=(4, 5), mode='area')")
+    program = FuzzProgram(inputs, (area,), ("v0",), dynamic=True)
+    executable = execute.FuzzCompiler(compiled=False).compile(program, make_inputs(inputs))
+    assert executable.accepts(make_inputs(inputs))
+    assert not executable.accepts(make_inputs((InputSpec((1, 2, 3, 5), F32, 1),)))
+
+
+def test_what_eager_has_no_kernel_for_is_not_refused() -> None:
+    """Eager says nothing about the index where it has no kernel for float8, and litz's error about it is right."""
+    inputs = (InputSpec((1, 1), torch.float8_e4m3fn, 1), InputSpec((1,), torch.int64, 2, "index", 1))
+    fill = Statement("v0", "torch.index_fill(x0, 1, x1 + 1, 1)")
+    with pytest.raises(Rejected) as caught:
+        reference_of(FuzzProgram(inputs, (fill,), ("v0",), by_dynamo=True, raises=True))
+    assert not isinstance(caught.value, Raised)
+    wide = (InputSpec((1, 1), F32, 1), inputs[1])
+    assert reference_of(FuzzProgram(wide, (fill,), ("v0",), by_dynamo=True, raises=True)).raised is IndexError
+
+
 def test_contractions_are_among_the_statements() -> None:
     """Programs store weights in 8 and 4 bits, attend with masks and bodies, and convolve with a bias."""
     programs = [generate(f"contracting:{number}")[0] for number in range(150)]

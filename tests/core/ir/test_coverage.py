@@ -104,3 +104,15 @@ def test_who_reads_what_is_not_written() -> None:
     stores = (Store("out", (I0, to_expr(0)), build.reduce("sum", build.load("x", (I0, R0), F32))),)
     (column,) = written_where_read(replace(part, operations=(replace(summed, stores=stores),)))
     assert "writes 4 elements of out" in column
+
+
+def test_overlapping_windows_in_memory_with_gaps_are_not_counted_twice() -> None:
+    """Two windows of 3 of 5 elements, each 2 apart: the buffer of 9 places holds 5, and 5 are read."""
+    whole = program((0, 0), size=(9,), ranges=(5,))
+    store = Store("out", (2 * I0,), build.load("x", (to_expr(0), I0), F32))
+    loop = replace(whole.loops[0], stores=(store,))
+    six = "op0 of relu: writes 5 elements of out at most, of which 6 are read"
+    for sizes, wanted in (((2, 3), []), ((6,), [six])):
+        windows = Layout(tuple(map(to_expr, sizes)), tuple(map(to_expr, (4, 2)[-len(sizes) :])))
+        wanted_of = replace(whole, operations=(loop,), outputs=(TensorRef("out", windows),))
+        assert list(written_where_read(wanted_of)) == wanted

@@ -9,6 +9,7 @@ import pytest
 import sympy
 
 from litz.ir.index import (
+    FloorDiv,
     bounds,
     flat_index,
     floordiv,
@@ -47,6 +48,33 @@ def test_the_last_of_a_symbolic_number_of_elements() -> None:
             exact, by = (int(expr.subs(S0, value)) for expr in (number, divisor))
             assert floordiv(number, divisor).subs(S0, value) == exact // by
             assert mod(number, divisor).subs(S0, value) == exact % by
+
+
+T0 = sympy.Symbol("t0", integer=True, positive=True)
+
+
+@pytest.mark.parametrize(
+    "divisor", [S0 - 1, 5 - S0, 2 * S0 + 1, S0 + T0, S0 * T0 - T0, FloorDiv(S0, 2) + 1, S0 + 2], ids=str
+)
+def test_a_sum_of_sizes_splits_again(divisor: sympy.Expr) -> None:
+    """The windows of an image of s0 elements: there are s0 - 1 of two each."""
+    ranges = {I0: n(3), I1: divisor}
+    joined = sympy.expand(I0 * divisor + I1)
+    assert floordiv(joined, divisor, ranges) == I0 and mod(joined, divisor, ranges) == I1
+    assert floordiv(joined - I1, divisor, ranges) == I0 and mod(joined - I1, divisor, ranges) == 0
+
+
+@pytest.mark.parametrize("number", [I0 * S0 + I1, I0 * S0 - I0 + I1 + 1, I0 * S0 - I1, 2 * S0 - 2 - I1, S0 * S0 + I1])
+def test_a_division_by_a_sum_of_sizes_keeps_its_value(number: sympy.Expr) -> None:
+    for divisor in (S0 - 1, 2 * S0 - 3):
+        ranges = {I0: n(3), I1: divisor}
+        quotient, rest = floordiv(number, divisor, ranges), mod(number, divisor, ranges)
+        for size in (2, 3, 5):
+            by = int(divisor.subs(S0, size))
+            for first, second in itertools.product(range(3), range(by)):
+                env = {S0: size, I0: first, I1: second}
+                exact = evaluate(number, env)
+                assert (evaluate(quotient, env), evaluate(rest, env)) == (exact // by, exact % by)
 
 
 def test_a_common_factor_is_taken_out() -> None:

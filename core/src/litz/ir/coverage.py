@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 
 from .buffer import Layout, TensorRef
-from .index import ZERO, Expr, Symbol, fits, is_placeholder, symbols_in
+from .index import Expr, Symbol, fits, is_placeholder, symbols_in
 from .interpret import evaluate
 from .intervals import conditions
 from .node import Node, walk
@@ -147,10 +147,18 @@ def _least_read(loop: Loop, node: Node, program: Program) -> int | None:
 
 
 def _elements(layout: Layout, program: Program) -> int | None:
-    """Returns how many elements a view has, those that it repeats counted once."""
-    numbers = _numbers((*layout.size, layout.span), program.hints)
-    count = _product([n for n, step in zip(layout.size, layout.stride, strict=True) if step != ZERO], program)
-    return None if numbers is None or count is None else min(count, numbers[-1])
+    """Returns how many elements a view has at least. A dimension along which elements may be those of another one, as
+    windows overlap, does not count."""
+    sizes, strides = _numbers(layout.size, program.hints), _numbers(layout.stride, program.hints)
+    if sizes is None or strides is None:
+        return None
+    count = reach = 1
+    for step, n in sorted(zip(strides, sizes, strict=True)):
+        if n == 0:
+            return 0
+        if step >= reach:
+            count, reach = count * n, reach + step * (n - 1)
+    return count
 
 
 def _product(sizes: Sequence[Expr], program: Program) -> int | None:

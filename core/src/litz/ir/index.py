@@ -192,6 +192,36 @@ def _split(expr: Expr, divisor: Expr) -> tuple[Expr, Expr]:
     return quotient, rest
 
 
+MOST_STEPS = 8
+"""The most terms of a quotient that `_divided` looks for."""
+
+
+def _divided(expr: Expr, divisor: Expr, ranges: Ranges) -> tuple[Expr, Expr] | None:
+    """Returns (q, r) with expr == q * divisor + r and 0 <= r < divisor, by long division, where the divisor is a sum;
+    None if there is no such pair. i*n - i + j is i * (n - 1) + j, and its terms do not show that."""
+    if not divisor.is_Add:
+        return None
+    rows = {term: sum(map(_degree, sympy.Mul.make_args(term))) for term in divisor.args}
+    for leading in (term for term in divisor.args if rows[term] == max(rows.values())):
+        quotient, rest = ZERO, expr
+        for _ in range(MOST_STEPS):
+            found = (_quotient(term, leading) for term in sympy.Add.make_args(rest))
+            step = next((each for each in found if each is not None), None)
+            if step is None:
+                break
+            quotient, rest = quotient + step, sympy.expand(rest - step * divisor)
+        if quotient != 0 and (rest == 0 or fits(rest, divisor, ranges)):
+            return quotient, rest
+    return None
+
+
+def _degree(factor: Expr) -> int:
+    """How many factors that are no numbers a factor of a term stands for."""
+    if factor.is_number:
+        return 0
+    return int(factor.exp) if factor.is_Pow and factor.exp.is_Integer else 1
+
+
 def _common_factor(expr: Expr, divisor: Expr, ranges: Ranges) -> tuple[int, Expr, Expr] | None:
     """Returns (g, y, r) with expr == g * y + r, 0 <= r < g and g > 1 dividing the divisor; None if there is none."""
     if not divisor.is_Integer:
@@ -219,6 +249,9 @@ def floordiv(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
         return quotient
     if rest.is_Integer and rest.is_negative and known_nonnegative(rest + divisor):
         return quotient - 1  # the last of n * divisor elements is in the n-th row
+    divided = _divided(rest, divisor, ranges)
+    if divided is not None:
+        return quotient + divided[0]
     common = _common_factor(rest, divisor, ranges)
     if common is not None:
         factor, inner, _ = common
@@ -246,6 +279,9 @@ def mod(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
         return rest
     if rest.is_Integer and rest.is_negative and known_nonnegative(rest + divisor):
         return rest + divisor
+    divided = _divided(rest, divisor, ranges)
+    if divided is not None:
+        return divided[1]
     common = _common_factor(rest, divisor, ranges)
     if common is not None:
         factor, inner, small = common

@@ -53,7 +53,7 @@ def interpret(program: Program, args: Sequence[Any]) -> list[Any]:
             run_loop(operation, program, memory, sizes)
         else:
             _run_extern(operation, program, memory, sizes)
-    return [_value(item, memory, sizes) for item in program.outputs]
+    return [_value(item, memory, sizes, program) for item in program.outputs]
 
 
 def _bind_layout(sizes: Sizes, layout: Layout, tensor: torch.Tensor) -> None:
@@ -63,9 +63,15 @@ def _bind_layout(sizes: Sizes, layout: Layout, tensor: torch.Tensor) -> None:
             sizes.setdefault(expr, int(value))
 
 
-def _value(item: Any, memory: Mapping[str, torch.Tensor], sizes: Sizes) -> Any:
-    """Returns the Python or torch value of an argument or an output."""
+def _value(item: Any, memory: Mapping[str, torch.Tensor], sizes: Sizes, program: Program | None = None) -> Any:
+    """Returns the Python or torch value of an argument or an output. program: to hand on a call's result whole where it
+    has other sizes than its fake kernel says, as torch 2.13's embedding_bag of bfloat16 gives no offsets. A backward
+    gets it as an input."""
     if isinstance(item, TensorRef):
+        own = memory[item.buffer]
+        whole = program is not None and item.is_all_of(program.buffers[item.buffer])
+        if whole and list(own.shape) != [evaluate(expr, sizes) for expr in item.layout.size]:
+            return own
         return view(item, memory, sizes)
     if isinstance(item, sympy.Basic):
         return evaluate(item, sizes)
@@ -300,11 +306,24 @@ def _run_extern(extern: Extern, program: Program, memory: dict[str, torch.Tensor
     if isinstance(extern, Check):
         require(evaluate(extern.condition, sizes), extern.explain(sizes), extern.error)
         return
-    args, kwargs = rebuild((extern.args, extern.kwargs), lambda value: _value(value, memory, sizes))
+    args, kwargs = rebuild((extern.args, extern.kwargs), lambda value: _value(value, memory, sizes, program))
     result = extern.target(*args, **kwargs)
     for item in extern.unbacked:
         _bind(sizes, item, result)
     results = result if isinstance(result, (list, tuple)) else (result,)
     for name, value in zip(extern.outputs, results, strict=False):
         if name is not None:
-            memory[name] = value
+            placed = isinstance(value, torch.Tensor) and name not in extern.aliases
+            memory[name] = _as_planned(value, program.buffers[name].layout, sizes) if placed else value
+
+
+def _as_planned(value: torch.Tensor, layout: Layout, sizes: Sizes) -> torch.Tensor:
+    """A call's result with the strides of its buffer, which its fake tensor has: a copy where it has others, as the
+    wrapper makes one. The call's argument may lie without the gaps that tracing saw."""
+    stride = tuple(evaluate(expr, sizes) for expr in layout.stride)
+    if value.numel() == 0 or value.layout != torch.strided or len(stride) != value.ndim:
+        return value
+    pairs = [(own, planned) for n, own, planned in zip(value.shape, value.stride(), stride, strict=True) if n != 1]
+    if all(own == planned for own, planned in pairs) or any(planned == 0 for _, planned in pairs):
+        return value
+    return torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device).copy_(value)

@@ -8,7 +8,7 @@ believes what is not proved here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import sympy
@@ -40,6 +40,9 @@ LARGEST = 2**62
 
 MOST_QUOTIENTS = 3
 """The most quotients of a position that a mask is compared with: all orders of them are tried."""
+
+MOST_NESTED = 2
+"""How deep choices by loop variables are followed into each other: each has a result for every choice around it."""
 
 Span = tuple[float, float]
 """The least and the greatest value of a float that is neither infinite nor NaN."""
@@ -114,6 +117,11 @@ class Intervals:
         self.extents, self.contents = extents, contents or Contents()
         self._found: dict[Node, Interval] = {}
         self._floats: dict[Node, Span | None] = {}
+        self._masked: dict[Node, _Where] = {}
+        self._held: tuple[Node, ...] = ()
+        self._below: tuple[Expr, ...] = ()
+        self._spans: Mapping[Symbol, Interval] = _whole(extents)
+        self._depth = 0
 
     def of(self, node: Node) -> Interval:
         """Returns the interval of an integer or bool node, under any mask."""
@@ -133,50 +141,22 @@ class Intervals:
 
     def where(self, node: Node, mask: Node | None) -> Interval:
         """Returns the interval of an integer node at those points at which the mask holds."""
-        self._walk(node)
-        if mask is not None:
-            self._walk(mask)
-        return self._limited(node, [(each.op, each.args) for each in conditions(mask)])
+        return (self if mask is None else self._where(mask)).of(node)
 
-    def _limited(self, node: Node, comparisons: Sequence[tuple[str, tuple[Node, ...]]]) -> Interval:
-        low, high = self._found[node].low, self._found[node].high
-        for kind, args in comparisons:
-            if kind not in _MIRRORED:
-                continue
-            left, right = args
-            if right is node:
-                left, right, kind = right, left, _MIRRORED[kind]
-            if left is not node or left.dtype not in INTEGER:
-                continue
-            other = self._found[right]
-            step = 1 if kind in ("lt", "gt") else 0
-            if kind in ("lt", "le", "eq") and other.high is not None:
-                high = _least(high, other.high - step)
-            if kind in ("gt", "ge", "eq") and other.low is not None:
-                low = _greatest(low, other.low + step)
-        return Interval(low, high)
+    def _where(self, mask: Node) -> _Where:
+        if mask not in self._masked:
+            self._masked[mask] = _Where(self, mask)
+        return self._masked[mask]
 
     def inside(self, position: Expr, indirect: tuple[Node, ...], mask: Node | None, size: Expr) -> bool:
         """Is 0 <= position < size, where placeholders stand for the nodes `indirect` and the mask holds?"""
         below = list(self._below_zero(indirect, mask))
-        spans = {var: Interval(ZERO, extent - 1) for var, extent in self.extents.items()}
+        spans = _whole(self.extents)
         spans |= {placeholder(number): self.where(node, mask) for number, node in enumerate(indirect)}
-        spans = {symbol: _narrowed(symbol, span, below, spans) for symbol, span in spans.items()}
-        ranges, lengths, moved = {}, {}, {}
-        for symbol, span in spans.items():
-            if span.low is None or span.high is None:
-                continue
-            if known_nonnegative(span.low):
-                ranges[symbol] = span.high + 1
-            lengths[symbol] = span.high - span.low + 1
-            if span.low != 0:
-                moved[symbol] = symbol + span.low
-        low, high = _bounds(position, ranges, below)
-        if moved:  # ranges begin at 0, and a placeholder that is counted down has its least value to thank for its end
-            below = [expr.xreplace(moved) for expr in below]
-            nearer_low, nearer_high = _bounds(position.xreplace(moved), lengths, below)
-            low, high = _greatest(low, nearer_low), _least(high, nearer_high)
-        return low is not None and high is not None and known_nonnegative(low) and known_less(high, size)
+        found = _spanned(position, _all_narrowed(spans, below), below)
+        if found.low is None or found.high is None:
+            return False
+        return known_nonnegative(found.low) and known_less(found.high, size)
 
     def _below_zero(self, indirect: tuple[Node, ...], mask: Node | None) -> Iterator[Expr]:
         """What is 0 at most where the mask holds, of what it compares: expressions with placeholders for the nodes
@@ -249,6 +229,8 @@ class Intervals:
         """Returns the interval of a value that is chosen where a condition holds (or does not). The condition narrows
         it if the value is the node that the condition is about, or that node plus a number, as in an index that counts
         from the end."""
+        if not negated and self._depth < MOST_NESTED and any(map(_is_of_variables, conditions(condition))):
+            return self.where(value, condition)
         if condition.op not in _NEGATED:
             return self._found[value]
         kind = _NEGATED[condition.op] if negated else condition.op
@@ -257,7 +239,7 @@ class Intervals:
             base, offset = value.args[0], self._found[value.args[1]]
         if base not in condition.args:
             return self._found[value]
-        found = self._limited(base, [(kind, condition.args)])
+        found = _limited(base, self._found[base], [(kind, condition.args)], self.of)
         if base is value:
             return found
         if not (found.known and offset.known):
@@ -301,6 +283,32 @@ class Intervals:
         return low_ - rounding * abs(low_), high_ + rounding * abs(high_)
 
 
+class _Where(Intervals):
+    """The intervals at those points at which a mask holds. A loop that is inlined brings its positions with it. These
+    are then over the variables of a larger loop, and the mask keeps these to the points that the inlined loop had."""
+
+    def __init__(self, outer: Intervals, mask: Node) -> None:
+        super().__init__(outer.extents, outer.contents)
+        self._outer = outer
+        self._held = (*outer._held, *conditions(mask))
+        self._below = (*outer._below, *outer._below_zero((), mask))
+        self._spans = _all_narrowed(outer._spans, self._below)
+        self._depth = outer._depth + 1
+
+    def _interval(self, node: Node) -> Interval:
+        comparisons = [(each.op, each.args) for each in self._held]
+        return _limited(node, super()._interval(node), comparisons, self._outer.of)
+
+    def _by_op(self, node: Node) -> Interval:
+        if node.op == "index":
+            return _spanned(node.attrs[0], self._spans, self._below)
+        if node.op == "where" and node.args[0] in self._held:
+            return self._found[node.args[1]]
+        if node.op == "load" and node.mask is not None and set(self._held).issuperset(conditions(node.mask)):
+            return self.contents.integers.get(node.buffer, UNKNOWN)
+        return super()._by_op(node)
+
+
 _NEGATED: Mapping[str, str] = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 _MIRRORED: Mapping[str, str] = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 
@@ -312,6 +320,36 @@ _DTYPES: Mapping[torch.dtype, Interval] = {
         if dtype.itemsize < 8
     },
 }
+
+
+def _limited(
+    node: Node,
+    found: Interval,
+    comparisons: Iterable[tuple[str, tuple[Node, ...]]],
+    of: Callable[[Node], Interval],
+) -> Interval:
+    """Returns what is left of a node's interval where comparisons hold. of: the interval of the other side."""
+    low, high = found.low, found.high
+    for kind, args in comparisons:
+        if kind not in _MIRRORED:
+            continue
+        left, right = args
+        if right is node:
+            left, right, kind = right, left, _MIRRORED[kind]
+        if left is not node or left.dtype not in INTEGER:
+            continue
+        other = of(right)
+        step = 1 if kind in ("lt", "gt") else 0
+        if kind in ("lt", "le", "eq") and other.high is not None:
+            high = _least(high, other.high - step)
+        if kind in ("gt", "ge", "eq") and other.low is not None:
+            low = _greatest(low, other.low + step)
+    return Interval(low, high)
+
+
+def _is_of_variables(condition: Node) -> bool:
+    """Does the condition compare loop variables and sizes, as one does that says where a part of a loop lies?"""
+    return condition.op in _MIRRORED and all(_expression(arg, ()) is not None for arg in condition.args)
 
 
 def _expression(node: Node, indirect: tuple[Node, ...]) -> Expr | None:
@@ -356,6 +394,16 @@ def _quotients(expr: Expr) -> Iterator[tuple[int, Expr, Expr, Expr]]:
                 yield sign, *quotient.args, rest
 
 
+def _whole(extents: Ranges) -> dict[Symbol, Interval]:
+    """Returns the intervals of loop variables."""
+    return {var: Interval(ZERO, extent - 1) for var, extent in extents.items()}
+
+
+def _all_narrowed(spans: Mapping[Symbol, Interval], below: Sequence[Expr]) -> dict[Symbol, Interval]:
+    """Returns the intervals of symbols where the expressions of `below` are 0 at most."""
+    return {symbol: _narrowed(symbol, span, below, spans) for symbol, span in spans.items()}
+
+
 def _narrowed(symbol: Symbol, span: Interval, below: Sequence[Expr], variables: Collection[Symbol]) -> Interval:
     """The values of a symbol where expressions are 0 at most, of which some may be about this symbol alone."""
     low, high = span.low, span.high
@@ -371,6 +419,25 @@ def _narrowed(symbol: Symbol, span: Interval, below: Sequence[Expr], variables: 
             high = _least(high, end)
         else:
             low = _greatest(low, -end)
+    return Interval(low, high)
+
+
+def _spanned(expr: Expr, spans: Mapping[Symbol, Interval], below: Sequence[Expr]) -> Interval:
+    """Returns the interval of an expression over symbols with intervals, where those of `below` are 0 at most."""
+    ranges, lengths, moved = {}, {}, {}
+    for symbol, span in spans.items():
+        if span.low is None or span.high is None:
+            continue
+        if known_nonnegative(span.low):
+            ranges[symbol] = span.high + 1
+        lengths[symbol] = span.high - span.low + 1
+        if span.low != 0:
+            moved[symbol] = symbol + span.low
+    low, high = _bounds(expr, ranges, below)
+    if moved:  # ranges begin at 0, and a symbol that is counted down has its least value to thank for its end
+        below = [each.xreplace(moved) for each in below]
+        nearer_low, nearer_high = _bounds(expr.xreplace(moved), lengths, below)
+        low, high = _greatest(low, nearer_low), _least(high, nearer_high)
     return Interval(low, high)
 
 
@@ -420,7 +487,12 @@ def _smaller(left: Expr | None, right: Expr | None) -> Expr | None:
     """Returns a lower bound of both; None if none is known."""
     if left is None or right is None:
         return None
-    return left if known_nonnegative(right - left) else right if known_nonnegative(left - right) else None
+    if known_nonnegative(right - left):
+        return left
+    if known_nonnegative(left - right):
+        return right
+    # Which of 1 and size - 1 is smaller is not known; that neither is negative may be.
+    return ZERO if known_nonnegative(left) and known_nonnegative(right) else None
 
 
 def _larger(left: Expr | None, right: Expr | None) -> Expr | None:

@@ -312,14 +312,19 @@ class LoweringContext:
             return value
         return self.copy(value, wanted)
 
-    def copy(self, value: Tensor, stride: Size | None = None) -> View:
-        """Returns a new buffer with the elements of `value`."""
-        stride = Layout.contiguous(value.size).stride if stride is None else stride
+    def copy(self, value: Tensor, stride: Size | None = None, offset: Expr = ZERO) -> View:
+        """Returns the elements of `value` in a new buffer. offset: how many elements of memory lie before the first."""
+        stride = Layout.contiguous(value.size).stride if stride is None else tuple(map(to_expr, stride))
+        layout = Layout(value.size, stride, offset)
         if not self.holds(value.dtype, value.device):
-            return self._copy_extern(value, stride)
-        return self.pointwise(value.size, value.dtype, value.device, value.load, stride=stride)
+            return self._copy_extern(value, layout)
+        if offset == 0:
+            return self.pointwise(value.size, value.dtype, value.device, value.load, stride=stride)
+        target = View.of_flat(self.new_buffer((offset + layout.span,), value.dtype, value.device), layout)
+        self.write(target, value.load)
+        return target
 
-    def _copy_extern(self, value: Tensor, stride: Size) -> View:
+    def _copy_extern(self, value: Tensor, layout: Layout) -> View:
         """Returns a copy, made by a library call, of what Loops cannot read."""
         if not isinstance(value, View):
             raise NotImplementedError(f"a computed tensor of {value.dtype}")
@@ -327,12 +332,14 @@ class LoweringContext:
         if ref is None:
             raise NotImplementedError(f"a view of {value.dtype} that is not strided")
         made: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
-        args = (value.size, tuple(map(to_expr, stride)))
-        result = self.extern(torch.ops.aten.empty_strided.default, args, made, size=value.size, stride=stride, **made)
-        name, fresh = result.buffer.name, TensorRef(result.buffer.name, result.buffer.layout)
-        copy = torch.ops.aten.copy_.default
-        self.add_extern(copy, (fresh, ref), {}, value.device, outputs=(None,), mutates=(name,))
-        return result
+        flat = layout.offset != 0
+        size, stride = ((layout.offset + layout.span,), (ONE,)) if flat else (layout.size, layout.stride)
+        result = self.extern(
+            torch.ops.aten.empty_strided.default, (size, stride), made, size=size, stride=stride, **made
+        )
+        name, copy = result.buffer.name, torch.ops.aten.copy_.default
+        self.add_extern(copy, (TensorRef(name, layout), ref), {}, value.device, outputs=(None,), mutates=(name,))
+        return View.of_flat(result.buffer, layout) if flat else result
 
     def ref(self, value: Tensor, stride: Size | None = None) -> TensorRef:
         """Returns `value` as an argument of a library call.

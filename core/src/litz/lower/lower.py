@@ -477,15 +477,7 @@ class _Lowerer:
     def placed(self, node: torch.fx.Node, value: Tensor) -> View:
         """A copy of `value` with the node's strides, as far from its storage's start as the node's tensor is."""
         stride, offset = eager_strides(node), storage_offset(node)
-        value = self.resolved(node, value)
-        if offset == 0 or not self.ctx.holds(value.dtype, value.device):
-            return self.ctx.copy(value, stride)
-        layout = Layout(value.size, stride, offset)
-        buffer = self.ctx.new_buffer((offset + layout.span,), value.dtype, value.device)
-        flat = offset + sum((var * step for var, step in zip(variables(value.ndim), stride, strict=True)), start=ZERO)
-        target = View(value.dtype, value.device, value.size, buffer, (flat,), layout)
-        self.ctx.write(target, value.load)
-        return target
+        return self.ctx.copy(self.resolved(node, value), stride, offset)
 
     def materialized(self, value: Tensor, stride: tuple[Expr, ...]) -> TensorRef:
         """A copy of `value` with exactly these strides, gaps included: the backward graph, say, was traced for them.

@@ -101,6 +101,13 @@ class View(Tensor):
         size = buffer.layout.size
         return View(buffer.dtype, buffer.device, size, buffer, variables(len(size)))
 
+    @staticmethod
+    def of_flat(buffer: Buffer, layout: Layout) -> View:
+        """Returns a view of a buffer of one dimension, laid out as `layout` says."""
+        steps = zip(variables(len(layout.size)), layout.stride, strict=True)
+        flat = layout.offset + sum((var * step for var, step in steps), start=ZERO)
+        return View(buffer.dtype, buffer.device, layout.size, buffer, (flat,), layout)
+
     def varies(self, dim: int) -> bool:
         """Whether elements may differ along `dim`: False where the view repeats memory."""
         var, steps = variables(self.ndim)[dim], self.buffer.layout.stride

@@ -56,7 +56,7 @@ class Executable:
     def run(self, inputs: Sequence[torch.Tensor], way: Way) -> list[Any]:
         """Returns the outputs. Writes to the inputs as the program does."""
         self.way[0] = way
-        sizes = [inputs[number].shape[dim] for number, dim in self.symbols]
+        sizes = [_numbers(inputs[number])[at] for number, at in self.symbols]
         return list(self.call(*sizes, *inputs))
 
     def accepts(self, inputs: Sequence[torch.Tensor]) -> bool:
@@ -70,7 +70,10 @@ class Executable:
         guards = self.shape_env.produce_guards(self.placeholders, sources, ignore_static=False)
         # torch's own `evaluate_guards_for_args` joins them without parentheses: one that is an "or" undoes the others.
         code = " and ".join(f"({guard})" for guard in guards)
-        return not code or bool(self.shape_env.evaluate_guards_expression(code, list(inputs)))
+        try:
+            return not code or bool(self.shape_env.evaluate_guards_expression(code, list(inputs)))
+        except ZeroDivisionError:  # 5 % (s % 5) != 0 where s is 5: for dynamo a guard that raises does not hold
+            return False
 
 
 class FuzzCompiler:
@@ -124,7 +127,7 @@ class FuzzCompiler:
             fake = [_fake(mode, value, number, program.dynamic) for number, value in enumerate(inputs)]
             symbols = _symbols(fake)
             module: Any = _Module(program, len(symbols))
-            arguments = [*(fake[number].shape[dim] for number, dim in symbols), *fake]
+            arguments = [*(_numbers(fake[number])[at] for number, at in symbols), *fake]
             with torch.set_grad_enabled(program.grad), default_device(self.device):
                 call = compile_with_aot(module, arguments, compile_graph=compile_graph, decompositions=rules)
         return Executable(call, way, shape_env, fake, symbols, graphs)
@@ -245,13 +248,19 @@ def _fake(mode: FakeTensorMode, value: torch.Tensor, number: int, dynamic: bool)
 
 
 def _symbols(fake: Sequence[Any]) -> list[tuple[int, int]]:
-    """Returns the (input, dimension) where each size symbol is first seen."""
+    """Returns the input, and the position among its `_numbers`, where each symbol is first seen. Each is an argument of
+    its own, as from dynamo."""
     found: dict[Any, tuple[int, int]] = {}
     for number, value in enumerate(fake):
-        for dim, size in enumerate(value.shape):
+        for position, size in enumerate(_numbers(value)):
             if isinstance(size, torch.SymInt):
-                found.setdefault(size.node.expr, (number, dim))
+                found.setdefault(size.node.expr, (number, position))
     return list(found.values())
+
+
+def _numbers(value: torch.Tensor) -> tuple[Any, ...]:
+    """Returns what a graph cannot read off a tensor's data: its sizes, and where in its storage it begins."""
+    return (*value.shape, value.storage_offset())
 
 
 class _Module(torch.nn.Module):

@@ -7,6 +7,7 @@ storage with, or what a random generator is asked for; but sums of many products
 
 from __future__ import annotations
 
+from litz.capture.passes.bias_gradients import split_bias_gradients
 from litz.capture.passes.common_subexpressions import eliminate_common_subexpressions
 from litz.capture.passes.constants import fold_constants
 from litz.capture.passes.dead_code import eliminate_dead_code
@@ -32,7 +33,13 @@ def default_graph_passes(freezing: bool = False) -> tuple[Pass, ...]:
         Pass("fold_constants", "graph", fold_constants),
         Pass("place_constants", "graph", place_constants, after=("fold_constants",)),
         Pass("remove_no_ops", "graph", remove_no_ops, after=("place_constants",)),
-        Pass("eliminate_common_subexpressions", "graph", eliminate_common_subexpressions, after=("remove_no_ops",)),
+        Pass("split_bias_gradients", "graph", split_bias_gradients, after=("remove_no_ops",)),
+        Pass(
+            "eliminate_common_subexpressions",
+            "graph",
+            eliminate_common_subexpressions,
+            after=("split_bias_gradients",),
+        ),
         Pass("eliminate_dead_code", "graph", eliminate_dead_code, after=("eliminate_common_subexpressions",)),
         Pass("sum_products", "graph", sum_products, after=("eliminate_dead_code",)),
     )
@@ -47,5 +54,6 @@ __all__ = [
     "fold_frozen",
     "place_constants",
     "remove_no_ops",
+    "split_bias_gradients",
     "sum_products",
 ]

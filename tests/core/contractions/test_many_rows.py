@@ -18,6 +18,13 @@ from support.interpreted import interpreted
 from support.many_rows_cases import CASES, known
 
 SMALL = Tile(32, 32, 2, 4, 1.0)
+LEAST_FILLED = many_rows.LEAST_FILLED
+
+
+@pytest.fixture(autouse=True)
+def all_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are offered however little of the device a product fills."""
+    monkeypatch.setattr(many_rows, "LEAST_FILLED", 0.0)
 
 
 @pytest.fixture
@@ -56,9 +63,23 @@ def test_every_tile_compiles_for_hopper(tile: Tile, monkeypatch: pytest.MonkeyPa
     assert isinstance(call, KernelCall) and compile_kernel(call.source, make_target((9, 0))).asm["cubin"]
 
 
-def test_where_nobody_measured_the_library_stays() -> None:
+def test_where_nobody_measured_the_library_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many_rows, "TILES", {80: many_rows.CANDIDATES})
     before, after = CASES["relu"].programs()
-    assert after is before and not many_rows.TILES
+    assert after is before
+
+
+@pytest.mark.parametrize(("rows", "taken"), [(8192, True), (1024, False)])
+def test_what_was_measured_on_hopper_is_taken_where_it_fills_the_device(
+    rows: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8192 x 3072 results are 768 tiles of 128 x 256 for 132 multiprocessors; 1024 x 512 are 16."""
+    monkeypatch.setattr(many_rows, "LEAST_FILLED", LEAST_FILLED)
+    columns = 3072 if taken else 512
+    a, b = torch.empty(rows, 768, dtype=torch.bfloat16), torch.empty(768, columns, dtype=torch.bfloat16)
+    before, after = replace(CASES["relu"], make=lambda: (a, b)).programs()
+    assert any(isinstance(op, KernelCall) for op in after.operations) is taken
+    assert (after is before) is not taken
 
 
 def test_what_does_not_fill_the_device_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:

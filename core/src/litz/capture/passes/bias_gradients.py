@@ -7,6 +7,9 @@ over all dimensions but the channels. torch's convolutions on a GPU compute it a
 
 from __future__ import annotations
 
+import operator
+from typing import Any
+
 import torch
 
 from litz.capture.graph import Graph
@@ -25,21 +28,22 @@ def split_bias_gradients(graph: Graph, context: PassContext) -> Graph:
     emit: dict[torch.fx.Node, Call] = {}
     drop: set[torch.fx.Node] = set()
     for node in graph.nodes:
-        if node.target != aten.convolution_backward.default or len(node.args) != MASK + 1 or not node.args[MASK][BIAS]:
+        arguments: tuple[Any, ...] = node.args
+        if node.target != aten.convolution_backward.default or len(arguments) != MASK + 1 or not arguments[MASK][BIAS]:
             continue
-        results = [user for user in node.users if user.args[1] == BIAS]
-        value = tensor_of(node.args[GRADIENT])
-        if value is None or any(user.target.__name__ != "getitem" for user in node.users):
+        results, value = list(node.users), tensor_of(arguments[GRADIENT])
+        if value is None or any(user.target is not operator.getitem for user in results):
             continue
         if "separate_bias" not in context.target_of(value.device).abilities or not context.allows(node.name):
             continue
         others = [dim for dim in range(value.dim()) if dim != 1]
         for user in results:
-            emit[user] = Call(aten.sum.dim_IntList, (node.args[GRADIENT], others))
-        mask = [*node.args[MASK][:BIAS], False]
+            if user.args[1] == BIAS:
+                emit[user] = Call(aten.sum.dim_IntList, (arguments[GRADIENT], others))
+        mask = [*arguments[MASK][:BIAS], False]
         if any(mask):
             meta = {**node.meta, "val": (*node.meta["val"][:BIAS], None)}
-            emit[node] = Call(node.target, (*node.args[:MASK], mask), meta=meta)
+            emit[node] = Call(node.target, (*arguments[:MASK], mask), meta=meta)
         else:
             drop.add(node)
         context.record(node.name, "bias gradient apart", "the library sums it by a kernel of its own, and a loop fuses")

@@ -30,6 +30,12 @@ class Head(nn.Module):
         return torch.logsumexp(logits.float(), -1) if self.loss else logits
 
 
+@pytest.fixture(autouse=True)
+def library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library multiplies, whatever kernels may gain on the device."""
+    monkeypatch.setattr("litz.contractions.products.many_rows.TILES", {})
+
+
 def products(schedules: list) -> list[tuple[tuple[int, ...], ...]]:
     """The sizes of the operands of each matrix product."""
     return [

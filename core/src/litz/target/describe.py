@@ -97,7 +97,8 @@ def describe_cpu(device: torch.device, options: OptionsView | None = None) -> Ta
     """Returns the processor that this process runs on as a target, with as many threads as torch uses."""
     known = cpu_target(torch.get_num_threads())
     more = {"attention_blocks"} if has_blas() else set[str]()
-    return replace(known, few_rows=few_rows_here(), abilities=known.abilities | more, tf32=_tf32_settings())
+    fewer_bits = _tf32_settings() & {"matmul"}  # cuDNN's setting for convolutions is not for processors
+    return replace(known, few_rows=few_rows_here(), abilities=known.abilities | more, tf32=fewer_bits)
 
 
 def describe_cuda(device: torch.device, options: OptionsView | None = None) -> Target:

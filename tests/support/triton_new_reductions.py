@@ -1,7 +1,8 @@
 """Reductions that Triton's code generator knows by their rows alone: those that litz does not have, those that it has
 without the texts made by hand, and split ones.
 
-`python -m support.triton_new_reductions SHARD OF` prints what went wrong in Triton's interpreter, by case, as JSON.
+`python -m support.triton_new_reductions SHARD OF [NAME ...]` prints what went wrong in Triton's interpreter, by case,
+as JSON.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from unittest.mock import patch
 
 import torch
@@ -112,14 +113,14 @@ def problems() -> dict[str, Problem]:
     return found
 
 
-def main(shard: int, shards: int) -> None:
+def main(shard: int, shards: int, names: Sequence[str]) -> None:
     torch.set_num_threads(1)
     wrong = {}
     with registered():
-        chosen = list(problems().items())[shard::shards]
-        for name, run in chosen:
+        known = problems()
+        for name in (names or list(known))[shard::shards]:
             try:
-                run()
+                known[name]()
                 wrong[name] = ""
             except Exception:
                 wrong[name] = traceback.format_exc()[-3000:]
@@ -127,4 +128,4 @@ def main(shard: int, shards: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

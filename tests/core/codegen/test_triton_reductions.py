@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from support.interpreted import interpreted
+from support.interpreted import asked_for, interpreted, mostly
 from support.new_reductions import registered
 from support.triton_compiled import compile_only
 from support.triton_new_reductions import problems, source_of, sources
@@ -16,13 +16,20 @@ from support.triton_new_reductions import problems, source_of, sources
 pytestmark = pytest.mark.xdist_group("triton interpreter")
 
 
+THOROUGH = [
+    *(f"{size}-torch.{dtype}" for size in ("long", "columns", "one") for dtype in ("float64", "int64", "int32")),
+    *("split-log_sum_exp-1200", "split-largest-1200"),
+]
+"""Each dtype is in a row, and each size in the other dtypes; each split is of 1201 rows."""
+
+
 @pytest.fixture(scope="session")
-def wrong() -> Mapping[str, str]:
-    """For each case "" or what went wrong."""
-    return interpreted("support.triton_new_reductions")
+def wrong(request: pytest.FixtureRequest) -> Mapping[str, str]:
+    """For each case that is asked for "" or what went wrong."""
+    return interpreted("support.triton_new_reductions", asked_for(request, __name__))
 
 
-@pytest.mark.parametrize("name", problems())
+@pytest.mark.parametrize("name", mostly(problems(), THOROUGH))
 def test_a_row_is_enough(name: str, wrong: Mapping[str, str]) -> None:
     if "only 0-dimensional arrays can be converted" in wrong[name]:
         pytest.skip("the interpreter of Triton 3.6 has no loops of variable length with NumPy 2.4 or later")

@@ -36,7 +36,6 @@ CORE_PASSES = {
     "fold_frozen": "graph",
     "fold_affine": "graph",
     "sum_products": "graph",
-    "sum_sums": "graph",
     "remove_dead_operations": "program",
     "write_in_place": "program",
     "split_reductions": "program",

@@ -2,8 +2,7 @@
 
 They remove what later stages would only have to see through: constants known now, ops that return their input, work
 done twice, work nobody uses. None may change a value (NaN and -0.0 included), a dtype, a stride, what an output shares
-storage with, or what a random generator is asked for; but sums of many products or sums are rounded less often than in
-eager.
+storage with, or what a random generator is asked for; but sums of many products are rounded less often than in eager.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from litz.capture.passes.freezing import fold_frozen
 from litz.capture.passes.no_ops import remove_no_ops
 from litz.capture.passes.place_constants import place_constants
 from litz.capture.passes.sum_products import sum_products
-from litz.capture.passes.sum_sums import sum_sums
 from litz_plugins.records import Pass
 
 
@@ -44,7 +42,6 @@ def default_graph_passes(freezing: bool = False) -> tuple[Pass, ...]:
         ),
         Pass("eliminate_dead_code", "graph", eliminate_dead_code, after=("eliminate_common_subexpressions",)),
         Pass("sum_products", "graph", sum_products, after=("eliminate_dead_code",)),
-        Pass("sum_sums", "graph", sum_sums, after=("sum_products",)),
     )
 
 
@@ -59,5 +56,4 @@ __all__ = [
     "remove_no_ops",
     "split_bias_gradients",
     "sum_products",
-    "sum_sums",
 ]

@@ -23,8 +23,8 @@ from litz.capture.graph import Graph, constant_of
 
 @dataclass(frozen=True)
 class Call:
-    """A call that takes a node's place; its arguments are values, Constants, nodes of the old graph, and Calls with a
-    meta of their own, which are made right before. meta: None for that of the node."""
+    """A call that takes a node's place; its arguments are values, Constants and nodes of the old graph. meta: None for
+    that of the node."""
 
     target: Callable[..., Any]
     args: tuple[Any, ...]
@@ -66,20 +66,12 @@ def rewrite(graph: Graph, changes: Changes) -> Graph:
     def made(item: Any) -> Any:
         if isinstance(item, torch.fx.Node):
             return new[item]
-        if isinstance(item, Call):
-            return called(item, dict(item.meta or {}))
         if not isinstance(item, Constant):
             return item
         name = next(names)
         attributes[name] = item.value
         node = fresh.create_node("get_attr", name, (), {})
         node.meta = dict(item.meta)
-        return node
-
-    def called(call: Call, meta: dict[str, Any], name: str | None = None) -> torch.fx.Node:
-        args, kwargs = map_aggregate((call.args, dict(call.kwargs)), made)
-        node = fresh.create_node("call_function", call.target, args, kwargs, name=name)
-        node.meta = meta
         return node
 
     for node in graph.nodes:
@@ -89,7 +81,9 @@ def rewrite(graph: Graph, changes: Changes) -> Graph:
         elif node in changes.drop:
             continue
         elif isinstance(call, Call):
-            new[node] = called(call, dict(node.meta if call.meta is None else call.meta), node.name)
+            args, kwargs = map_aggregate((call.args, dict(call.kwargs)), made)
+            new[node] = fresh.create_node("call_function", call.target, args, kwargs, name=node.name)
+            new[node].meta = dict(node.meta if call.meta is None else call.meta)
         elif call is not None:
             new[node] = made(call)
         elif node.op != "placeholder":
@@ -105,7 +99,7 @@ def call_at(node: torch.fx.Node, target: Callable[..., Any], *args: Any, **kwarg
     """A call in a node's place that gives another tensor than the node did (another size, say): with the node's origin,
     and the fake result of `target` for the fake values of the arguments. Arguments are as in `Call`."""
     given: Any = map_aggregate(
-        (args, kwargs), lambda item: item.meta["val"] if isinstance(item, (torch.fx.Node, Call)) else item
+        (args, kwargs), lambda item: item.meta["val"] if isinstance(item, torch.fx.Node) else item
     )
     with torch_api.fake_mode_around(tree_leaves(given)):
         value = target(*given[0], **given[1])

@@ -103,5 +103,5 @@ CASES: Mapping[str, Case] = {
 
 
 if __name__ == "__main__":
-    many_rows.TILES, many_rows.LEAST_FILLED = {90: (many_rows.Tile(32, 32, 2, 4, 1.0),)}, 0.0
+    many_rows.TILES, many_rows.LEAST_FILLED = {90: (many_rows.Tile(32, 32, 2, 4, 1.0, anywhere=True),)}, 0.0
     print_share(CASES)

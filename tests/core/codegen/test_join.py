@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+import torch
+import torch.nn.functional as F
 
 pytest.importorskip("triton")
 
 from litz.codegen.triton.join import join_sources
+from litz.pipeline import generate, make_compiler, plan_schedule
 from litz.runtime.triton_compile import compile_kernel, make_target
 from support.interpreted import interpreted
 from support.joined_cases import JOINED
+from support.retarget import cuda_schedules
 from support.triton_cases import CASES
 
 pytestmark = pytest.mark.xdist_group("joined interpreter")  # the cases run once
@@ -58,3 +62,16 @@ def test_unaligned_buffers_are_those_of_each() -> None:
 def test_sizes_that_are_symbols_are_left_alone() -> None:
     symbolic = next(case() for case in CASES.values() if case().source.settings["sizes"])
     assert join_sources([CASES["bias"]().source, symbolic.source], "kernel") is None
+
+
+def test_kernels_that_ask_for_a_size_keep_their_launch():
+    """Positions in an image of known size, whose scale is a symbol: no range and no buffer of the kernel has it."""
+    torch._dynamo.reset()
+    compiler, x = make_compiler(), torch.randn(1, 2, 4, 3, requires_grad=True)
+    schedules = cuda_schedules(
+        lambda backend: torch.compile(lambda x: F.interpolate(x, size=(5, 1)), backend=backend, dynamic=True)(x),
+        compiler,
+    )
+    for schedule in schedules:
+        plan = plan_schedule(schedule, compiler)
+        assert generate(plan, compiler).keys() == {kernel.name for kernel in plan.kernels}

@@ -17,7 +17,7 @@ from litz_plugins import Estimate
 from support.interpreted import interpreted
 from support.many_rows_cases import CASES, known
 
-SMALL = Tile(32, 32, 2, 4, 1.0)
+SMALL = Tile(32, 32, 2, 4, 1.0, anywhere=True)
 LEAST_FILLED = many_rows.LEAST_FILLED
 
 

@@ -103,8 +103,8 @@ def is_small(kernel: Kernel, program: Program, target: Target) -> bool:
     if ABILITY not in target.abilities or kernel.finish or kernel.beside:
         return False
     loop = kernel.loop
-    if any(not r.size.is_Integer for r in loop.all_ranges):
-        return False
+    if loop.free_symbols or any(not r.size.is_Integer for r in loop.all_ranges):
+        return False  # `free_symbols`: positions may be computed from sizes that no range and no buffer has
     buffers = [program.buffers[name] for name in (*kernel.reads, *kernel.writes)]
     if any(buffer.device != kernel.device or buffer.layout.free_symbols for buffer in buffers):
         return False

@@ -31,7 +31,8 @@ from .unpadded import unpadded_product
 @dataclass(frozen=True)
 class Tile:
     """A persistent kernel's tile. share: of the library's time that it takes at worst, where it fills the device. us:
-    what it takes besides, however large the product is."""
+    what it takes besides, however large the product is. anywhere: both were measured for rows of results that begin
+    anywhere, too."""
 
     m: int
     n: int
@@ -39,6 +40,7 @@ class Tile:
     warps: int
     share: float
     us: float = 0.0
+    anywhere: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,10 @@ def offer_many_rows(template: Template, context: ChoiceContext) -> Sequence[Choi
         tiles = TILES.get(context.target.capability)
         if tiles is None:
             raise Unsuitable("such kernels were not measured on this device; max-autotune measures them")
+        if unpadded_product(template, context.program) is not None:
+            tiles = [tile for tile in tiles if tile.anywhere]
+            if not tiles:
+                raise Unsuitable("rows that begin anywhere were not measured here; max-autotune measures them")
         found = [way.choice for way in ways(template, context, tiles) if way.cost.filled >= LEAST_FILLED]
         if not found:
             raise Unsuitable("its tiles leave too much of the device idle")

@@ -60,7 +60,9 @@ def plans_of(name: str, task: str) -> tuple[Subject, list[tuple[Graph, Execution
     torch._dynamo.reset()
     subject, mode = fake_subject(name, task)
     backend = partial(capture, compile_graph=keep, compiler=compiler)
-    with mode, subject_patches(subject.model):
+    # torch copies the backward's module with its constants, which is an error under a mode for fake tensors.
+    as_they_are = mock.patch.object(torch.Tensor, "__deepcopy__", lambda tensor, memo: tensor)
+    with mode, as_they_are, subject_patches(subject.model):
         make_step(subject, torch.compile(subject.module, backend=backend))()
     return subject, found
 

@@ -183,13 +183,14 @@ def alone_in_memory(module: torch.fx.GraphModule, names: frozenset[str]) -> froz
     return frozenset(
         item.name
         for item, owner in zip(outputs, owners, strict=True)
-        if item.name in names and times[owner] == 1 and _is_torchs(owner)
+        if item.name in names and times[owner] == 1 and is_torchs(owner)
     )
 
 
-def _is_torchs(node: torch.fx.Node) -> bool:
+def is_torchs(node: torch.fx.Node) -> bool:
+    """Returns whether a node is a result of one of torch's own ops."""
     if getattr(node.target, "__name__", "") == "getitem":
-        return bool(node.all_input_nodes) and _is_torchs(node.all_input_nodes[0])
+        return bool(node.all_input_nodes) and is_torchs(node.all_input_nodes[0])
     return isinstance(node.target, OpOverload) and node.target.namespace in ("aten", "prims")
 
 

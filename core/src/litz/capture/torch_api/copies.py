@@ -1,0 +1,122 @@
+"""Copies within a joint graph that would have the forward save one value twice.
+
+In: a function that splits a joint graph into forward and backward. Out: one that first makes each copy and its original
+one tensor, where they lie in memory alike and nobody outside sees either. Dropout with p = 0 copies the attention's
+probabilities, a pad by nothing copies what it pads: the original is saved for one gradient and the copy for another.
+Once the graph is split both are outputs of the forward, and no pass on one half can tell that the other half needs one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from .operators import is_higher_order, is_torchs, memory_owners, written_arguments
+from .shapes import same_statically
+
+aten, prims = torch.ops.aten, torch.ops.prims
+
+COPIES = frozenset(
+    {
+        aten.clone.default,
+        aten._to_copy.default,
+        prims.convert_element_type.default,
+        aten.constant_pad_nd.default,
+    }
+)
+"""Ops that return a copy of their first argument, if the type and the sizes are the same."""
+
+
+def partition_without_copies(partition: Any) -> Any:
+    """Returns a partitioner like `partition` for the joint graph without copies of tensors that stay inside it."""
+
+    def split(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        if remove_copies(joint.graph):
+            joint.recompile()
+        halves: tuple[Any, Any] = partition(joint, *args, **kwargs)
+        return halves
+
+    return split
+
+
+def remove_copies(graph: torch.fx.Graph) -> int:
+    """Removes the copies of a joint graph whose original serves as well, in place. Returns how many there were.
+
+    A copy stays where the copy or its original shares memory with an input, a result or something written: the user may
+    write those, and may tell them apart. A copy stays too where the original is a part of a larger tensor, as all of
+    that would be kept, and where the user decides what is computed again (`torch.utils.checkpoint`).
+    """
+    owners = memory_owners(graph.nodes)
+    seen = {owners[item] for node in graph.nodes for item in (*_returned(node), *written_arguments(node))}
+    found: dict[torch.fx.Node, torch.fx.Node] = {}
+    """Each copy that is gone, and what owns the memory in its place."""
+    for node in list(graph.nodes):
+        source = _original(node)
+        if source is None:
+            continue
+        owner = found.get(owners[source], owners[source])
+        if not _serves_as_well(node, source, owner, seen):
+            continue
+        found[node] = owner
+        node.replace_all_uses_with(source)
+        graph.erase_node(node)
+    return len(found)
+
+
+def _returned(node: torch.fx.Node) -> list[torch.fx.Node]:
+    return node.all_input_nodes if node.op == "output" else []
+
+
+def _original(node: torch.fx.Node) -> torch.fx.Node | None:
+    """Returns the argument that a call copies without a change of the values, whatever the strides; None for any other
+    call. A pad copies where it pads by nothing."""
+    if node.op != "call_function" or node.target not in COPIES or node.kwargs.get("pin_memory"):
+        return None
+    if node.target == aten.constant_pad_nd.default and not _pads_nothing(node.args[1]):
+        return None
+    source = node.args[0]
+    return source if isinstance(source, torch.fx.Node) else None
+
+
+def _pads_nothing(pads: Any) -> bool:
+    return all(isinstance(pad, int) and pad == 0 for pad in pads)
+
+
+def _serves_as_well(
+    copy: torch.fx.Node, source: torch.fx.Node, owner: torch.fx.Node, seen: Collection[torch.fx.Node]
+) -> bool:
+    """May `source`, which lies in the memory of `owner`, be what `copy` is?"""
+    if copy in seen or owner in seen or not is_torchs(owner):
+        return False
+    if any("recompute" in node.meta for node in (copy, source)):
+        return False
+    if any(is_higher_order(user.target) for user in (*copy.users, *source.users)):
+        return False
+    mine, own, whole = (_strided(node) for node in (copy, source, owner))
+    if mine is None or own is None or whole is None:
+        return False
+    return _lie_alike(mine, own) and same_statically(_nbytes(own), _nbytes(whole))
+
+
+def _strided(node: torch.fx.Node) -> torch.Tensor | None:
+    value = node.meta.get("val")
+    return value if isinstance(value, torch.Tensor) and value.layout == torch.strided else None
+
+
+def _lie_alike(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Are two tensors the same in type, device, sizes, strides and offset, and neither conjugate nor negative?"""
+    if left.dtype != right.dtype or left.device != right.device or left.dim() != right.dim():
+        return False
+    if any(bit for value in (left, right) for bit in (value.is_conj(), value.is_neg())):
+        return False
+    numbers = [(*value.shape, *value.stride(), value.storage_offset()) for value in (left, right)]
+    return all(same_statically(a, b) for a, b in zip(*numbers, strict=True))
+
+
+def _nbytes(tensor: torch.Tensor) -> Any:
+    return tensor.numel() * tensor.itemsize
+
+
+__all__ = ["partition_without_copies", "remove_copies"]

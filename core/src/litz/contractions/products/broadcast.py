@@ -328,13 +328,13 @@ class _Operand:
         flat = flat_index(node.index, program.buffers[node.buffer].layout.stride, ZERO)
         strides: list[Expr] = []
         for group in self.groups:
-            steps = [stride_of(flat, var) for var in group]
-            if any(step is None for step in steps):
+            steps = [step for var in group if (step := stride_of(flat, var)) is not None]
+            if len(steps) < len(group):
                 return None
-            for (_, step), (inner, next_step) in pairwise(zip(group, steps, strict=True)):
-                if (step - next_step * loop.extents[inner]).expand() != 0:  # type: ignore[operator]
+            for (_, step), (inner, following) in pairwise(zip(group, steps, strict=True)):
+                if (step - following * loop.extents[inner]).expand() != 0:
                     return None
-            strides.append(steps[-1])  # type: ignore[arg-type]
+            strides.append(steps[-1])
         size = _sizes(self.groups, loop)
         if not _dense(size[-2:], strides[-2:]):
             return None

@@ -9,11 +9,20 @@ import pytest
 import torch
 
 from core.ir.harness import CPU, F32, I0, I1, S0, n, program
-from litz.ir import Buffer, Layout, Store, build
+from litz.ir import Buffer, Layout, Program, Store, build
 from litz.ir.index import FloorDiv, PythonMod, placeholder
 from litz.ir.interpret import interpret
 from litz.ir.intervals import Intervals
 from litz.ir.verify import IllegalProgram, verify
+
+
+def judge(prog: Program, legal: bool, complaint: str = "computed from data") -> None:
+    """The verifier takes a legal program, and says what is wrong with another."""
+    if legal:
+        verify(prog)
+    else:
+        with pytest.raises(IllegalProgram, match=complaint):
+            verify(prog)
 
 
 def test_a_mask_over_a_shifted_position_keeps_it_inside() -> None:
@@ -26,11 +35,7 @@ def test_a_mask_over_a_shifted_position_keeps_it_inside() -> None:
         value = build.load("x", (placeholder(0) - 2,), F32, (row,), mask)
         inputs = {"x": ((4,), F32), "at": ((3,), torch.int64)}
         prog = program((Store("out", (I0,), value),), {I0: 3}, {}, inputs, {"out": ((3,), F32)})
-        if legal:
-            verify(prog)
-        else:
-            with pytest.raises(IllegalProgram, match="computed from data"):
-                verify(prog)
+        judge(prog, legal)
 
 
 def test_a_mask_over_a_position_that_is_counted_down_keeps_it_inside() -> None:
@@ -42,11 +47,7 @@ def test_a_mask_over_a_position_that_is_counted_down_keeps_it_inside() -> None:
         value = build.load("x", (last - 5 * placeholder(0) - I0,), F32, (row,), mask)
         inputs = {"x": ((5,), F32), "at": ((5,), torch.int64)}
         prog = program((Store("out", (I0,), value),), {I0: 5}, {}, inputs, {"out": ((5,), F32)})
-        if legal:
-            verify(prog)
-        else:
-            with pytest.raises(IllegalProgram, match="computed from data"):
-                verify(prog)
+        judge(prog, legal)
 
 
 def _sum(a: object, b: object, factor: int = 1, more: int = 0) -> object:
@@ -104,11 +105,7 @@ def test_a_mask_over_what_is_computed_from_positions_keeps_it_inside(
     value = build.load("x", (position,), F32, (A, B), mask)
     inputs = {"x": ((2,), F32), "at": ((3,), torch.int64), "to": ((3,), torch.int64)}
     prog = program((Store("out", (I0,), value),), {I0: 3}, {}, inputs, {"out": ((3,), F32)})
-    if legal:
-        verify(prog)
-    else:
-        with pytest.raises(IllegalProgram, match="computed from data"):
-            verify(prog)
+    judge(prog, legal)
 
 
 @pytest.mark.parametrize(("limit", "legal"), [(2 * S0, True), (2 * S0 * S0, True), (None, False)])
@@ -119,11 +116,7 @@ def test_a_position_in_a_dimension_whose_neighbours_are_symbols(limit: object, l
     value = build.load("x", (FloorDiv(P0, S0), PythonMod(P0, S0)), F32, (row,))
     inputs = {"x": ((2, S0), F32), "at": ((3,), torch.int64)}
     prog = program((Store("out", (I0,), value),), {I0: 3}, {}, inputs, {"out": ((3,), F32)})
-    if legal:
-        verify(prog)
-    else:
-        with pytest.raises(IllegalProgram, match="computed from data"):
-            verify(prog)
+    judge(prog, legal)
 
 
 GIVEN = build.load("at", (I0,), torch.int64)
@@ -166,11 +159,7 @@ def test_positions_computed_from_data_are_kept_inside(position: object, mask: ob
         "y": ((3,), torch.float32),
     }
     prog = program((Store("out", (I0,), value),), {I0: 3}, {}, inputs, {"out": ((3,), torch.float32)})
-    if legal:
-        verify(prog)
-    else:
-        with pytest.raises(IllegalProgram, match="reads x of 4 elements along dimension 0 at a position computed"):
-            verify(prog)
+    judge(prog, legal, "reads x of 4 elements along dimension 0 at a position computed")
 
 
 def test_what_a_temporary_holds_is_known() -> None:
@@ -232,12 +221,9 @@ def test_a_mask_over_a_variable_keeps_inside_what_is_computed_from_it(
 ) -> None:
     value = build.load("x", (placeholder(0),), F32, (position,), mask)
     prog = program((Store("out", (I0,), value),), {I0: 8}, {}, {"x": ((size,), F32)}, {"out": ((8,), F32)})
+    judge(prog, legal)
     if legal:
-        verify(prog)
         interpret(prog, [torch.zeros(size)])
-    else:
-        with pytest.raises(IllegalProgram, match="computed from data"):
-            verify(prog)
 
 
 def test_a_masked_load_has_what_the_buffer_has_where_the_mask_holds() -> None:
@@ -253,11 +239,7 @@ def test_a_masked_load_has_what_the_buffer_has_where_the_mask_holds() -> None:
         value = build.load("x", (placeholder(0),), F32, (position,), mask)
         reader = replace(kept.loops[0], name="loop1", ranges=(wider,), stores=(Store("out", (I0,), value),))
         prog = replace(kept, buffers={**kept.buffers, "out": out}, operations=(kept.loops[0], reader))
-        if legal:
-            verify(prog)
-        else:
-            with pytest.raises(IllegalProgram, match="computed from data"):
-                verify(prog)
+        judge(prog, legal)
 
 
 @pytest.mark.parametrize(("least", "legal"), [(1, True), (0, True), (-1, False)])
@@ -266,11 +248,7 @@ def test_a_minimum_of_a_number_and_a_size_is_no_less_than_0(least: int, legal: b
     position = build.call("minimum", build.index(I0 + least), build.index(S0 - 1))
     value = build.load("x", (placeholder(0),), F32, (position,))
     prog = program((Store("out", (I0,), value),), {I0: 3}, {}, {"x": ((S0,), F32)}, {"out": ((3,), F32)})
-    if legal:
-        verify(prog)
-    else:
-        with pytest.raises(IllegalProgram, match="computed from data"):
-            verify(prog)
+    judge(prog, legal)
 
 
 @pytest.mark.parametrize("seed", range(40))

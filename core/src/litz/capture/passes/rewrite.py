@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph, constant_of
+from litz.capture.torch_api import same_layout as same_layout
 
 
 @dataclass(frozen=True)
@@ -121,23 +122,6 @@ def same_geometry(a: torch.fx.Node, b: torch.fx.Node, *, offset: bool = False) -
     """
     left, right = tensor_of(a), tensor_of(b)
     return left is not None and right is not None and same_layout(left, right, offset=offset)
-
-
-def same_layout(left: torch.Tensor, right: torch.Tensor, *, offset: bool = False) -> bool:
-    """Is `same_geometry` true of two fake tensors? False for tensors that are not strided."""
-    if left.layout != torch.strided or right.layout != torch.strided:
-        return False
-    if left.dtype != right.dtype or left.device != right.device or left.dim() != right.dim():
-        return False
-    if left.is_neg() != right.is_neg() or left.is_conj() != right.is_conj():
-        return False
-    pairs: list[tuple[Any, Any]] = [
-        *zip(left.shape, right.shape, strict=True),
-        *zip(left.stride(), right.stride(), strict=True),
-    ]
-    if offset:
-        pairs.append((left.storage_offset(), right.storage_offset()))
-    return all(torch_api.same_statically(x, y) for x, y in pairs)
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,7 @@ from .shapes import (
     evaluate_with_guard,
     facts_of,
     known,
+    same_layout,
     same_statically,
     shape_env_of,
     size_of_text,

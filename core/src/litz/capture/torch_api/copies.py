@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .operators import is_higher_order, is_torchs, memory_owners, written_arguments
-from .shapes import same_statically
+from .shapes import same_layout, same_statically
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -94,25 +94,15 @@ def _serves_as_well(
         return False
     if any(is_higher_order(user.target) for user in (*copy.users, *source.users)):
         return False
-    mine, own, whole = (_strided(node) for node in (copy, source, owner))
+    mine, own, whole = (_tensor(node) for node in (copy, source, owner))
     if mine is None or own is None or whole is None:
         return False
-    return _lie_alike(mine, own) and same_statically(_nbytes(own), _nbytes(whole))
+    return same_layout(mine, own, offset=True) and same_statically(_nbytes(own), _nbytes(whole))
 
 
-def _strided(node: torch.fx.Node) -> torch.Tensor | None:
+def _tensor(node: torch.fx.Node) -> torch.Tensor | None:
     value = node.meta.get("val")
-    return value if isinstance(value, torch.Tensor) and value.layout == torch.strided else None
-
-
-def _lie_alike(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Are two tensors the same in type, device, sizes, strides and offset, and neither conjugate nor negative?"""
-    if left.dtype != right.dtype or left.device != right.device or left.dim() != right.dim():
-        return False
-    if any(bit for value in (left, right) for bit in (value.is_conj(), value.is_neg())):
-        return False
-    numbers = [(*value.shape, *value.stride(), value.storage_offset()) for value in (left, right)]
-    return all(same_statically(a, b) for a, b in zip(*numbers, strict=True))
+    return value if isinstance(value, torch.Tensor) else None
 
 
 def _nbytes(tensor: torch.Tensor) -> Any:

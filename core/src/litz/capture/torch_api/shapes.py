@@ -138,6 +138,23 @@ def same_statically(a: Any, b: Any) -> bool:
     return evaluate_statically(shape_env_of([a, b]), sympy.Eq(left, right)) is True
 
 
+def same_layout(left: torch.Tensor, right: torch.Tensor, *, offset: bool = False) -> bool:
+    """Whether two fake tensors have the same dtype, device, sizes and strides for all sizes that the guards allow, and
+    are read off their memory alike (neither conjugate nor negative, or both). False for tensors that are not strided.
+
+    offset: the storage offset too, which matters when one is a view of the other.
+    """
+    if left.layout != torch.strided or right.layout != torch.strided:
+        return False
+    if left.dtype != right.dtype or left.device != right.device or left.dim() != right.dim():
+        return False
+    if left.is_neg() != right.is_neg() or left.is_conj() != right.is_conj():
+        return False
+    numbers = [(*value.shape, *value.stride()) for value in (left, right)]
+    same = all(same_statically(a, b) for a, b in zip(*numbers, strict=True))
+    return same and (not offset or same_statically(left.storage_offset(), right.storage_offset()))
+
+
 def suggested_format(tensor: torch.Tensor) -> torch.memory_format:
     """Returns the memory format that eager's kernels for images give the result for this input: channels last or
     contiguous."""

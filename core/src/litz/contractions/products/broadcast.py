@@ -10,7 +10,7 @@ memory. The library loads each of them once for a whole tile. The product become
 other: what computes its operands, and what is done with its result, are loops around it.
 
 Factors are followed through the multiplications and copies that make them, whatever loops those are in. A group that
-is one tensor is read in place where its strides allow it; else a loop writes its product out.
+is one tensor is read in place where its strides allow that; else a loop writes the group's product out.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
+from math import prod
 
 import torch
 
@@ -41,7 +42,9 @@ TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 LEAST = 16
 """The rows, the columns and the depth of a product from which on a library's tile is not mostly empty."""
 MOST_DEPTH = 4096
-"""Terms of a sum from which on the library's one accumulator rounds more than a loop's many."""
+"""The most terms of a sum: the library has few accumulators, and its error grows with the terms. On an EPYC 9005
+(2026-11-23) the relative error of sums of 4096 positive numbers is 2.7e-7 as a product and 1.5e-7 as eager's sum, and
+of sums of 65536 numbers 8.8e-7 and 1.6e-7."""
 LEAST_TERMS = 1 << 18
 """All products of a sum, of all outputs, from which on a processor's library is faster for sure. On an EPYC 9005 with
 one thread (2026-11-23) 2^15 take 14 us by the library and 12 to 13 as a loop, 2^18 18 to 23 and 17 to 53."""
@@ -89,7 +92,7 @@ class Contracted:
 
 
 def contract_broadcast_products(program: Program, context: PassContext) -> Program:
-    """Makes sums of broadcast products products of matrices, where those are faster (a pass)."""
+    """Turns sums of broadcast products into products of matrices, where those are faster (a pass)."""
     costs = CostModel(program, context.target_of, context.ask)
     operations: list[Operation] = []
     buffers = dict(program.buffers)
@@ -161,7 +164,7 @@ def find_product(loop: Loop, total: Node, program: Program) -> Product:
         )
         if not (summed <= left and summed <= right) or left <= right or right <= left:
             continue
-        elements = sum(_count(side, sizes) for side in (left, right))
+        elements = sum(prod(sizes[var] for var in side) for side in (left, right))
         if best is None or elements < best[0]:
             best = elements, chosen, left, right
     if best is None:
@@ -177,13 +180,6 @@ def find_product(loop: Loop, total: Node, program: Program) -> Product:
     sides = [tuple(f for n, f in enumerate(factors) if bool(chosen >> n & 1) is side) for side in (True, False)]
     dtype = reduce(torch.promote_types, (factor.dtype for factor in factors), total.dtype)
     return Product(sides[0], sides[1], groups, dtype, tuple(dict.fromkeys((*found.origins, *loop.origins))))
-
-
-def _count(variables: Variables, sizes: dict[Symbol, int]) -> int:
-    count = 1
-    for var in variables:
-        count *= sizes[var]
-    return count
 
 
 class _Factors:

@@ -101,7 +101,7 @@ STEP_BYTES = 128
 PLAIN = (torch.bfloat16, torch.float16)
 """Types of operands; float32 stays with the library."""
 LEAST_FILLED = 0.7
-"""The part of the device's time in which it has to work on results: with less, no measured product gained."""
+"""The least part of the device's time that work on results takes: below 0.75 no measured product gained."""
 READS = 1.0
 """The share of the memory's bandwidth at which an epilogue's operands arrive, besides a tile's own `us`."""
 COMPUTES = 0.15

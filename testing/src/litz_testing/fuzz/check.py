@@ -119,7 +119,7 @@ class Checker:
 
     def _prepare(self, program: FuzzProgram, reference: Reference) -> _Prepared | Failure:
         specs = program.inputs
-        self.note(program)
+        self._begin(program)
         try:
             with _deadline():
                 executable = self.compiler.compile(program, self._inputs(program, specs))
@@ -137,8 +137,33 @@ class Checker:
         return self._run(prepared, "interpreted") or prepared
 
     def _complete(self, prepared: _Prepared) -> Failure | None:
-        self.note(prepared.program)
+        self._begin(prepared.program)
         return self._run(prepared, "compiled")
+
+    def _begin(self, program: FuzzProgram) -> None:
+        self._settle()  # what still ends the process is the program's that was noted before
+        self.note(program)
+
+    def run_alone(self, program: FuzzProgram) -> None:
+        """Runs a program with each of its inputs by torch alone. Raises where that ends the process's use of the
+        device."""
+        for specs in (program.inputs, *program.other_inputs.values()):
+            for run in (self._run_eager, self._run_plain):
+                with suppress(Exception):
+                    run(program, specs)
+                self._settle()
+
+    def _run_eager(self, program: FuzzProgram, specs: tuple[InputSpec, ...]) -> None:
+        with default_device(self.device):
+            program.function()(*self._inputs(program, specs))
+
+    def _run_plain(self, program: FuzzProgram, specs: tuple[InputSpec, ...]) -> None:
+        self._run_peer(program, specs, "plain", program.grad)
+
+    def _settle(self) -> None:
+        """Waits for the device. Once a kernel has met a bad address, every wait raises: the process is at its end."""
+        if self.device != "cpu":
+            torch.cuda.synchronize()
 
     def _run(self, prepared: _Prepared, way: Way) -> Failure | None:
         program = prepared.program
@@ -313,15 +338,18 @@ def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _moved(values: list[torch.Tensor], device: str) -> list[torch.Tensor]:
-    """On the device, with the same strides, which `.to` would not keep, and with the same memory in common."""
+    """On the device, with the same strides, which `.to` would not keep, the same memory in common, and read as negated
+    or conjugated where the values are."""
     storages = {value.untyped_storage().data_ptr(): value.untyped_storage() for value in values}
     there = {start: storage.to(device=torch.device(device)) for start, storage in storages.items()}
-    return [
+    moved = [
         torch.empty(0, dtype=value.dtype, device=device).set_(
             there[value.untyped_storage().data_ptr()], value.storage_offset(), value.shape, value.stride()
         )
         for value in values
     ]
+    moved = [torch._neg_view(there) if value.is_neg() else there for there, value in zip(moved, values, strict=True)]
+    return [there.conj() if value.is_conj() else there for there, value in zip(moved, values, strict=True)]
 
 
 @contextmanager

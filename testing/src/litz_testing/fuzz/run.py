@@ -156,16 +156,10 @@ def _supervise(task: dict[str, Any], journal: Path, keep: Callable[[dict[str, An
         current = {**task, "first": first, "skip": skip, "journal": str(journal)}
         # New and freed memory is filled with bytes that make huge numbers: whoever reads it is found out.
         settings = ["MALLOC_PERTURB_=1", "OMP_WAIT_POLICY=passive", "OMP_NUM_THREADS=2"]
-        line = [
-            "env",
-            *settings,
-            sys.executable,
-            "-X",
-            "faulthandler",
-            "-m",
-            "litz_testing.fuzz.worker",
-            json.dumps(current),
-        ]
+        if task["device"] == "cuda":
+            settings.append("CUDA_LAUNCH_BLOCKING=1")  # the program that ends the process is the one that is noted
+        worker = ["env", *settings, sys.executable, "-X", "faulthandler", "-m", "litz_testing.fuzz.worker"]
+        line = [*worker, json.dumps(current)]
         with tempfile.TemporaryFile("w+") as errors:
             process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=errors, text=True)
             assert process.stdout is not None
@@ -181,14 +175,24 @@ def _supervise(task: dict[str, Any], journal: Path, keep: Callable[[dict[str, An
         if code == 0 or len(record.failures) >= MOST_FAILURES:
             return
         label = journal.read_text() if journal.exists() else ""
+        empty: dict[str, Any] = {"programs": 0, "counts": {}, "dtypes": {}, "torch_failures": {}, "failures": []}
+        if label not in skip and _dies_alone([*worker, json.dumps(task), label], task):
+            keep({**empty, "torch_failures": {"the process ended before litz": 1}})
+            skip.append(label)
+            continue
         failure = {"label": label, "kind": f"crash {code}", "message": said, "script": ""}
         if label:
             failure["script"] = _write_crash(label, task, said)
-        empty: dict[str, Any] = {"programs": 0, "counts": {}, "dtypes": {}, "torch_failures": {}}
         keep({**empty, "failures": [failure]})
         if not label or label in skip:
             return
         skip.append(label)
+
+
+def _dies_alone(worker: list[str], task: dict[str, Any]) -> bool:
+    """Whether a program that a worker runs by torch alone ends the process too: an address that a kernel of torch's
+    cannot read ends the use of the device. On a CPU nothing of the kind is known."""
+    return task["device"] != "cpu" and subprocess.run(worker, capture_output=True, check=False).returncode != 0
 
 
 def _last_words(text: str) -> str:

@@ -1,4 +1,5 @@
-"""One process of a fuzzing run: batches of programs, one line of JSON on stdout for each.
+"""One process of a fuzzing run: batches of programs, one line of JSON on stdout for each. With a label: that program by
+torch alone.
 
 Before each program its label is written to the journal, so that whoever started the process knows which one killed it.
 """
@@ -109,5 +110,14 @@ def _write(failure: Failure, folder: Path) -> dict[str, str]:
     }
 
 
+def alone(task: dict[str, Any], label: str) -> None:
+    """Runs one program by torch alone. Raises where that ends the process's use of the device."""
+    warnings.filterwarnings("ignore")
+    Checker(False, task["level"], task["device"]).run_alone(generate(label, dynamic=task["dynamic"])[0])
+
+
 if __name__ == "__main__":
-    work(json.loads(sys.argv[1]))
+    if len(sys.argv) > 2:
+        alone(json.loads(sys.argv[1]), sys.argv[2])
+    else:
+        work(json.loads(sys.argv[1]))

@@ -20,6 +20,7 @@ from litz import report as reports
 from litz.aot import aot_compile
 from litz.builtin import builtin_plugins
 from litz.errors import MissingMemoryError, PackageError, PackageInputError
+from litz.qualify import verdict
 from litz.runtime import native_launch, package, triton_build, triton_package
 from litz.runtime.cache import Cache
 from litz_plugins import KernelSource
@@ -99,6 +100,22 @@ def test_an_argument_that_is_written_to(tmp_path: Path) -> None:
     call = saved(tmp_path / "p", fn, x.clone())
     torch.testing.assert_close(call(x), torch.full((5,), 3.0))
     torch.testing.assert_close(x, torch.full((5,), 2.0))
+
+
+def test_another_default_device(tmp_path: Path) -> None:
+    """Where the user has made another device the default, tensors of litz's own, the probes of the C++ compiler and
+    temporary memory among them, are still the CPU's: a kernel cannot read another device's addresses."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(torch.softmax(x @ x, -1)[None, None], scale_factor=1.5, mode="bilinear")
+
+    x = torch.randn(300, 300)
+    options = {"cache_dir": tmp_path / "cache"}
+    verdict._found_here().clear()
+    with torch.device("meta"):
+        package = litz.aot_load(litz.aot_compile(fn, (x,), tmp_path / "package", options=options))
+        got = package(x)
+    torch.testing.assert_close(got.double(), fn(x.double()), rtol=1e-4, atol=1e-5)
 
 
 def test_sizes_may_vary_within_what_was_asked_for(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class Storage:
     def overflow(self) -> int:
         """Returns the byte of a float8 that infinity, and values that are too large, are converted to. The byte
         depends on torch's version (2.12 made float8_e4m3fn saturate)."""
-        byte = torch.tensor(float("inf")).to(self.dtype).view(torch.uint8)
+        byte = torch.tensor(float("inf"), device="cpu").to(self.dtype).view(torch.uint8)
         return int(byte)
 
 

@@ -7,7 +7,6 @@ as generated kernels do.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Mapping, Sequence
 from functools import reduce as fold
@@ -126,8 +125,8 @@ def _number(value: Any) -> bool | int | float:
     if value in (sympy.true, sympy.false):
         return bool(value)
     whole = value.is_integer and not isinstance(value, sympy.Float)  # 0.0 says that it is an integer
-    # torch's FloorDiv of an infinite float is an infinite integer: who uses the number raises for it.
-    return int(value) if whole and not math.isinf(float(value)) else float(value)
+    # torch's FloorDiv of an infinite float is an infinite integer: Python's own error says what is wrong with it.
+    return int(value if value.is_Integer else float(value)) if whole else float(value)
 
 
 def _size_value(symbol: Symbol, value: Any) -> Any:

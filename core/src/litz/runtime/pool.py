@@ -17,6 +17,7 @@ from .torch_runtime import storage_use_count
 
 SMALLEST = 1 << 17
 """Bytes. glibc serves requests below its mmap threshold (128 KiB by default) from memory that it keeps anyway."""
+_CPU = torch.device("cpu")  # the user may have made another device the default
 KEEP_CALLS = 64
 """A storage that has been free for this many turns of the pool is given back."""
 
@@ -34,8 +35,8 @@ class Pool:
     def empty(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, nbytes: int) -> torch.Tensor:
         """Returns an uninitialised CPU tensor over a storage of `nbytes` bytes, at offset 0."""
         if nbytes < SMALLEST:
-            return torch.empty_strided(size, stride, dtype=dtype)
-        return torch.empty(0, dtype=dtype).set_(self._take(nbytes), 0, size, stride)  # type: ignore[call-overload]
+            return torch.empty_strided(size, stride, dtype=dtype, device=_CPU)
+        return torch.empty(0, dtype=dtype, device=_CPU).set_(self._take(nbytes), 0, size, stride)  # type: ignore[call-overload]
 
     def _take(self, nbytes: int) -> torch.UntypedStorage:
         with self._lock:

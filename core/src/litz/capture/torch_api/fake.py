@@ -13,10 +13,14 @@ from torch._guards import TracingContext
 @contextlib.contextmanager
 def real_mode() -> Iterator[None]:
     """Leave the tracing modes that AOTAutograd holds while it calls a compiler: torch runs on real tensors inside,
-    with no autograd and no inference tensors. Fake tensors still work: they carry their own mode."""
+    with no autograd and no inference tensors, and makes tensors on the CPU where it is given no device, whatever device
+    the user has made the default. Fake tensors still work: they carry their own mode."""
     from torch.utils._python_dispatch import _disable_current_modes
 
-    with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
+    # A default device is such a mode. Where there is none, torch's calls are spared the way through Python.
+    modes = torch._C._len_torch_function_stack()
+    device = torch.device("cpu") if modes else contextlib.nullcontext()
+    with _disable_current_modes(), torch.inference_mode(False), torch.no_grad(), device:
         yield
 
 

@@ -18,12 +18,15 @@ from litz.builtin import Core, EstimatedChoice
 from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
+from litz.capture.layout import changed_strides
 from litz.codegen.cpp import CppCodegen
 from litz.codegen.wrapper import generate_wrapper
 from litz.cost import Roofline
 from litz.ir.interpret import interpret
-from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, plan_schedule, schedule_graph
+from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, plan_schedule
+from litz.report.log import Log
 from litz.schedule import unscheduled
+from litz.stages import prepare_graph, schedule_prepared
 from litz.target import describe_cpu
 from litz_plugins import TargetSpec, hookimpl
 from litz_plugins.manager import make_plugins
@@ -174,7 +177,9 @@ def _captured(
 
 
 def _switch(graph: Graph, compiler: Compiler, way: list[Way], compiled: bool) -> Callable[[list[Any]], Any]:
-    schedule = schedule_graph(graph, compiler)
+    log = Log()
+    prepared = prepare_graph(graph, compiler, log)
+    schedule = schedule_prepared(prepared, compiler, log)
     program = unscheduled(schedule)
     entry = None
     if compiled:
@@ -190,6 +195,7 @@ def _switch(graph: Graph, compiler: Compiler, way: list[Way], compiled: bool) ->
         assert entry is not None
         return entry(arguments)
 
+    call.output_strides = changed_strides(graph, prepared)  # type: ignore[attr-defined]
     return call
 
 

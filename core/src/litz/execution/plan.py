@@ -45,11 +45,13 @@ class InputPlan:
     """What is done with the tensor inputs before the first step.
 
     addressed: inputs whose address is read once, and which must have memory there. aligned: inputs that are copied
-    where their address is no multiple of 16 bytes. written: inputs that a step writes.
+    where their address is no multiple of 16 bytes. returned: those of them that the graph returns, or views of them:
+    the caller gets the tensor itself and not the copy. written: inputs that a step writes.
     """
 
     addressed: tuple[str, ...] = ()
     aligned: tuple[str, ...] = ()
+    returned: frozenset[str] = frozenset()
     written: frozenset[str] = frozenset()
 
 

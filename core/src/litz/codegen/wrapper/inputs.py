@@ -54,6 +54,9 @@ def _look_at_addresses(spelling: Spelling) -> Iterator[str]:
 def _align(spelling: Spelling) -> Iterator[str]:
     """Copies of those that do not start at a multiple of 16 bytes; one question for all, as that is rare."""
     inputs = spelling.plan.inputs
+    for name in inputs.aligned:
+        if name in inputs.returned:
+            yield f"{spelling.own(name)} = {name}"
     if inputs.aligned:
         yield from _ask_once([spelling.address(name) for name in inputs.aligned], " | ", " & 15")
         for name in inputs.aligned:

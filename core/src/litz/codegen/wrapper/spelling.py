@@ -61,23 +61,35 @@ class Spelling:
         return f"{name}({', '.join(parts)})"
 
     def argument(self, value: Any) -> str:
-        """Returns the text of a nested argument of a call, or of an output."""
+        """Returns the text of a nested argument of a call."""
         return str(fold(value, self._leaf, _container))
+
+    def output(self, value: Any) -> str:
+        """Returns the text of what the wrapper returns. It shares memory with an input where the graph's output does,
+        also where kernels read an aligned copy of the input."""
+        if isinstance(value, TensorRef) and value.buffer in self.plan.inputs.returned:
+            return self._tensor(value, self.own(value.buffer))
+        return self.argument(value)
+
+    @staticmethod
+    def own(name: str) -> str:
+        """Returns the wrapper's name for the input itself, where the plain name may be of an aligned copy."""
+        return f"_own_{name}"
 
     def _leaf(self, value: Any) -> str:
         if isinstance(value, TensorRef):
-            return self._tensor(value)
+            return self._tensor(value, value.buffer)
         if isinstance(value, sympy.Basic):
             return python_text(value)
         if isinstance(value, Opaque):
             return value.name if value.name is not None else self.names.constant(value.value)
         return self.names.constant(value)
 
-    def _tensor(self, ref: TensorRef) -> str:
+    def _tensor(self, ref: TensorRef, name: str) -> str:
         if ref.is_all_of(self.program.buffers[ref.buffer]):
-            return ref.buffer
+            return name
         size, stride = tuple_text(ref.layout.size), tuple_text(ref.layout.stride)
-        return f"_view({ref.buffer}, {size}, {stride}, {python_text(ref.layout.offset)})"
+        return f"_view({name}, {size}, {stride}, {python_text(ref.layout.offset)})"
 
 
 def _container(given: Any, parts: list[str]) -> str:

@@ -21,12 +21,17 @@ BF16 = torch.bfloat16
 
 
 def compiled(
-    fn: Callable[..., Tensor], dtype: torch.dtype = BF16, rows: tuple[int, ...] = (512,), dynamic: bool = False
+    fn: Callable[..., Tensor],
+    dtype: torch.dtype = BF16,
+    rows: tuple[int, ...] = (512,),
+    dynamic: bool = False,
+    columns: int = 768,
+    depth: int = 256,
 ) -> tuple[list[str], ContractionRecord]:
     """The steps on CUDA of `fn(x, weight, bias)`, and what is said of its contraction."""
     torch._dynamo.reset()
     records: list[ContractionRecord] = []
-    args = [torch.empty(size, dtype=dtype) for size in ((*rows, 256), (768, 256), (768,))]
+    args = [torch.empty(size, dtype=dtype) for size in ((*rows, depth), (columns, depth), (columns,))]
     run = lambda backend: torch.compile(fn, backend=backend, dynamic=dynamic)(*args)
     (schedule,) = retarget.cuda_schedules(run, make_compiler(), contractions=records)
     calls = [step for step in schedule.steps if isinstance(step, (Extern, Template))]
@@ -125,6 +130,16 @@ def test_what_was_not_measured_stays() -> None:
         steps, record = compiled(lambda x, w, b: F.relu(F.linear(x, w, b)), **changes)  # type: ignore[arg-type]
         assert not any("activation" in step for step in steps)
         assert "the call is for 32 rows and more, of bfloat16 or float16" in {way.verdict for way in record.rejected}
+
+
+@pytest.mark.parametrize("sizes", [{"columns": 777}, {"depth": 259}, {"columns": 777, "depth": 777}])
+def test_rows_that_are_not_aligned(sizes: dict[str, int]) -> None:
+    """With such rows the library's product with a gelu took 2.3 times eager's time, with a relu less than eager's."""
+    steps, record = compiled(lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"), **sizes)  # type: ignore[arg-type]
+    assert not any("activation" in step for step in steps)
+    assert any("multiples of 16 bytes" in way.verdict for way in record.rejected)
+    steps, _ = compiled(lambda x, w, b: F.relu(F.linear(x, w, b)), **sizes)  # type: ignore[arg-type]
+    assert steps == ["aten._addmm_activation.default {}"]
 
 
 def test_without_a_measurement_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:

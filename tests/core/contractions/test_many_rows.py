@@ -7,15 +7,19 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from litz.contractions.products import many_rows
 from litz.contractions.products.many_rows import Tile, offer_many_rows
 from litz.ir import KernelCall, Template
 from litz.ir.verify import verify
+from litz.pipeline import make_compiler
 from litz.runtime.triton_compile import compile_kernel, make_target
+from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Estimate
 from support.interpreted import interpreted
 from support.many_rows_cases import CASES, known
+from support.retarget import cuda_schedules
 
 SMALL = Tile(32, 32, 2, 4, 1.0, anywhere=True)
 LEAST_FILLED = many_rows.LEAST_FILLED
@@ -80,6 +84,26 @@ def test_what_was_measured_on_hopper_is_taken_where_it_fills_the_device(
     before, after = replace(CASES["relu"], make=lambda: (a, b)).programs()
     assert any(isinstance(op, KernelCall) for op in after.operations) is taken
     assert (after is before) is not taken
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "depth", "taken"),
+    [(2048, 2048, 2048, True), (32768, 128, 128, True), (2048, 4096, 11008, False), (8192, 768, 3072, False)],
+)
+def test_a_residual_is_as_far_away_for_both(
+    rows: int, columns: int, depth: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel, and the library's call with an addition after it, read the residual at the same price. On an H200
+    (2026-11-24) the library took 34.8, 21.7, 247.0 and 64.9 µs for these, the better of the two tiles 32.7, 15.6, 242.9
+    and 68.0."""
+    monkeypatch.setattr(many_rows, "LEAST_FILLED", LEAST_FILLED)
+    torch._dynamo.reset()
+    records: list[ContractionRecord] = []
+    sizes = (rows, depth), (columns, depth), (columns,), (rows, columns)
+    args = [torch.empty(size, dtype=torch.bfloat16) for size in sizes]
+    compiled = lambda backend: torch.compile(lambda x, w, b, r: F.linear(x, w, b) + r, backend=backend)(*args)
+    cuda_schedules(compiled, make_compiler(), contractions=records)
+    assert ("with 1 user" in records[0].chosen.name) is taken, records[0]
 
 
 def test_what_does_not_fill_the_device_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:

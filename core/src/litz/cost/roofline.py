@@ -50,14 +50,16 @@ def estimate(operation: Any, target: Target, program: Program) -> Estimate | Non
     return estimate_work(count_work(operation, program), target)
 
 
-def estimate_work(work: Work, on: Target) -> Estimate:
-    """Returns the time of so many FLOPs and bytes on a machine; 0 µs for work of kind "none"."""
+def estimate_work(work: Work, on: Target, cold: float = 0.0) -> Estimate:
+    """Returns the time of so many FLOPs and bytes on a machine; 0 µs for work of kind "none". cold: bytes that come
+    from memory at best, too."""
     if work.kind == "none":
         return Estimate(0.0, 0.0, 0.0, "nothing to run: a view, an allocation or no elements")
     memory, memory_share, memory_text = _memory(work, on)
     compute, compute_share, compute_text = _compute(work, on)
     bound = max(memory / memory_share.usual, compute / compute_share.usual)
-    cached = memory / CACHED if work.total_bytes <= on.cache_bytes else memory
+    far = min(cold / on.bandwidth, memory)
+    cached = far + (memory - far) / CACHED if work.total_bytes <= on.cache_bytes else memory
     low = max(cached / memory_share.best, compute / compute_share.best)
     high = max(memory / memory_share.worst, compute / compute_share.worst)
     # The rest waits for what one unit has to do alone.

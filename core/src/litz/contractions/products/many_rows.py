@@ -14,7 +14,10 @@ from math import ceil
 
 import torch
 
+from litz.cost.roofline import estimate_work
+from litz.cost.work import count_work
 from litz.ir import Program, Template
+from litz.schedule.choices import absorbed_by
 from litz.schedule.fusion_size import most_operations
 from litz.schedule.instructions import instructions
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
@@ -144,8 +147,24 @@ def ways(template: Template, context: ChoiceContext, tiles: Sequence[Tile]) -> S
     for tile, config in _configs(shape, context.target, tiles):
         cost = _cost(gemm, config, shape, library, context)
         choice = make_choice(gemm, config, cost.estimate(tile), template, program, shared)
-        found += [] if choice is None else [Way(tile, cost, choice)]
+        if choice is not None:
+            found.append(Way(tile, cost, replace(choice, replaced=_replaced(choice, template, library, context))))
     return found
+
+
+def _replaced(choice: Choice, template: Template, library: Estimate, context: ChoiceContext) -> Estimate:
+    """The library's call and its users. The users find at best what the call and they themselves write in the cache.
+    Their other operands come from memory, as `_cost` has it of the kernel: where the cache holds these, both gain."""
+    program: Program = context.program
+    users = [program.operations[program.positions[name]] for name in absorbed_by(choice)]
+    made = {name for operation in (template, *users) for name in operation.writes}
+    parts = [library]
+    for user in users:
+        cold = sum(program.hint(program.buffers[name].nbytes) for name in {*user.reads} - made)
+        far, known = estimate_work(count_work(user, program), context.target, cold), context.estimate(user)
+        parts += [] if known is None else [replace(known, low_us=min(max(known.low_us, far.low_us), known.us))]
+    us, low, high = (sum(getattr(part, name) for part in parts) for name in ("us", "low_us", "high_us"))
+    return Estimate(us, low, high, "the library's call and its users")
 
 
 def _gemm(template: Template, context: ChoiceContext) -> Gemm:

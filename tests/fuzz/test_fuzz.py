@@ -8,6 +8,8 @@ import itertools
 import json
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from litz.capture import aot, torch_api
 from litz.capture.graph import Graph
 from litz_testing.fuzz import execute
-from litz_testing.fuzz.check import Checker
+from litz_testing.fuzz.check import Checker, _moved
 from litz_testing.fuzz.compare import complaints
 from litz_testing.fuzz.generate import generate
 from litz_testing.fuzz.gradients import expected_gradients
@@ -28,7 +30,7 @@ from litz_testing.fuzz.inputs import InputSpec, in_one_memory, lie_apart_alike, 
 from litz_testing.fuzz.operations import Draw, Row, load_table
 from litz_testing.fuzz.program import FuzzProgram, Statement
 from litz_testing.fuzz.reference import Raised, Reference, Rejected, reference_of
-from litz_testing.fuzz.run import run
+from litz_testing.fuzz.run import _dies_alone, run
 from litz_testing.fuzz.shrink import shrink
 
 F32 = torch.float32
@@ -488,3 +490,23 @@ def test_contractions_are_among_the_statements() -> None:
         assert any(what in text for text in texts), what
     dtypes = {spec.dtype for program in programs for spec in program.inputs}
     assert {torch.float8_e4m3fn, torch.int8, torch.uint8} <= dtypes
+
+
+def test_a_program_that_torch_alone_cannot_run_is_not_litzs() -> None:
+    """A process runs it by torch alone, as a worker names it. Where that process dies, on a GPU, torch is at fault."""
+    worker = [sys.executable, "-m", "litz_testing.fuzz.worker"]
+    task = {"level": 1, "device": "cpu", "dynamic": None}
+    runs = [*worker, json.dumps(task), "ci-c:3"]
+    assert subprocess.run(runs, capture_output=True, check=False).returncode == 0
+    dies = [sys.executable, "-c", "import os; os.abort()"]
+    assert _dies_alone(dies, {**task, "device": "cuda"}) and not _dies_alone(runs, {**task, "device": "cuda"})
+    assert not _dies_alone(dies, task), "a CPU's programs die by litz's kernels alone"
+
+
+def test_negated_and_conjugated_inputs_stay_so_on_another_device() -> None:
+    x = torch.randn(6, dtype=torch.complex64)
+    values = [x.conj(), x.conj().imag, x, x[2:]]
+    moved = _moved(values, "cpu")
+    assert all(torch.equal(there, value) for there, value in zip(moved, values, strict=True))
+    assert moved[0].is_conj() and moved[1].is_neg()
+    assert len({there.untyped_storage().data_ptr() for there in moved}) == 1

@@ -37,5 +37,5 @@ def plan_inputs(program: Program, steps: Sequence[Step], targets: Mapping[torch.
         fixed = name in program.static_inputs and (buffer.layout.offset * buffer.dtype.itemsize) % 16 == 0
         if target.aligned and name in read and name not in written and not fixed:
             aligned.append(name)
-    returned = frozenset(aligned) & program.output_buffers
+    returned = frozenset(aligned) & {program.roots.get(name, name) for name in program.output_buffers}
     return InputPlan(tuple(addressed), tuple(aligned), returned, written & {*program.input_buffers})

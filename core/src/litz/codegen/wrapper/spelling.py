@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 import sympy
@@ -55,30 +56,29 @@ class Spelling:
     def call(self, extern: Extern, target: Any = None, out: str | None = None) -> str:
         """Returns the text of a library call. target: in place of the call's own. out: the buffer to write into."""
         name = self.names.target(target or extern.target)
-        parts = [self.argument(value) for value in extern.args]
-        parts += [f"{key}={self.argument(value)}" for key, value in extern.kwargs.items()]
+        own = self.plan.inputs.returned & {*extern.aliases.values()}
+        parts = [self._text(value, own) for value in extern.args]
+        parts += [f"{key}={self._text(value, own)}" for key, value in extern.kwargs.items()]
         parts += [] if out is None else [f"out={out}"]
         return f"{name}({', '.join(parts)})"
-
-    def argument(self, value: Any) -> str:
-        """Returns the text of a nested argument of a call."""
-        return str(fold(value, self._leaf, _container))
 
     def output(self, value: Any) -> str:
         """Returns the text of what the wrapper returns. It shares memory with an input where the graph's output does,
         also where kernels read an aligned copy of the input."""
-        if isinstance(value, TensorRef) and value.buffer in self.plan.inputs.returned:
-            return self._tensor(value, self.own(value.buffer))
-        return self.argument(value)
+        return self._text(value, self.plan.inputs.returned)
 
     @staticmethod
     def own(name: str) -> str:
         """Returns the wrapper's name for the input itself, where the plain name may be of an aligned copy."""
         return f"_own_{name}"
 
-    def _leaf(self, value: Any) -> str:
+    def _text(self, value: Any, own: Collection[str] = ()) -> str:
+        """own: inputs that are meant themselves, and not the aligned copy."""
+        return str(fold(value, partial(self._leaf, own), _container))
+
+    def _leaf(self, own: Collection[str], value: Any) -> str:
         if isinstance(value, TensorRef):
-            return self._tensor(value, value.buffer)
+            return self._tensor(value, self.own(value.buffer) if value.buffer in own else value.buffer)
         if isinstance(value, sympy.Basic):
             return python_text(value)
         if isinstance(value, Opaque):

@@ -176,7 +176,7 @@ def _supervise(task: dict[str, Any], journal: Path, keep: Callable[[dict[str, An
             return
         label = journal.read_text() if journal.exists() else ""
         empty: dict[str, Any] = {"programs": 0, "counts": {}, "dtypes": {}, "torch_failures": {}, "failures": []}
-        if label not in skip and _dies_alone([*worker, json.dumps(task), label], task):
+        if label and label not in skip and _dies_alone([*worker, json.dumps(task), label], task):
             keep({**empty, "torch_failures": {"the process ended before litz": 1}})
             skip.append(label)
             continue

@@ -2,12 +2,13 @@
 
 Every fourth operator in float32 (with its backward if it has one), and every fortieth in each other dtype; sizes
 static for one half of them and dynamic for the other. Grouped, so that pytest-xdist has pieces of some seconds to deal
-out.
+out. CI runs every second group, `make test-all` all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -46,7 +47,12 @@ def _one_thread() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("group", _groups(), ids=lambda group: str(group[0][0]))
+def _params() -> list[Any]:
+    marks = ((), (pytest.mark.thorough,))
+    return [pytest.param(group, marks=marks[number % 2], id=str(group[0][0])) for number, group in enumerate(_groups())]
+
+
+@pytest.mark.parametrize("group", _params())
 def test_operators(group: list[tuple[Job, bool]]) -> None:
     outcomes = []
     for job, dynamic in group:

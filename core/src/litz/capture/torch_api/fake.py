@@ -17,7 +17,7 @@ def real_mode() -> Iterator[None]:
     the user has made the default. Fake tensors still work: they carry their own mode."""
     from torch.utils._python_dispatch import _disable_current_modes
 
-    # A default device is such a mode. Where there is none, torch's calls are spared the way through Python.
+    # A default device is such a mode. Without one, torch's calls need not go through Python.
     modes = torch._C._len_torch_function_stack()
     device = torch.device("cpu") if modes else contextlib.nullcontext()
     with _disable_current_modes(), torch.inference_mode(False), torch.no_grad(), device:

@@ -153,8 +153,8 @@ def ways(template: Template, context: ChoiceContext, tiles: Sequence[Tile]) -> S
 
 
 def _replaced(choice: Choice, template: Template, library: Estimate, context: ChoiceContext) -> Estimate:
-    """The library's call and its users. The users find at best what the call and they themselves write in the cache.
-    Their other operands come from memory, as `_cost` has it of the kernel: where the cache holds these, both gain."""
+    """The library's call and its users. At best the users find in the cache what the call and other users wrote. The
+    other operands come from memory, as `_cost` assumes for the kernel: where the cache holds them, both sides gain."""
     program: Program = context.program
     users = [program.operations[program.positions[name]] for name in absorbed_by(choice)]
     made = {name for operation in (template, *users) for name in operation.writes}

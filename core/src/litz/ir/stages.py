@@ -97,16 +97,18 @@ def one_walk_sums(loop: Loop) -> Mapping[Node, Node]:
     return found
 
 
-def walks_loading(loop: Loop) -> Mapping[object, int]:
-    """Returns, for each load at reduction level, how many walks need its value; 1 for other loads."""
-    depths, levels = loop.depths, loop.levels
+def walks_loading(loop: Loop, one_walk: bool = False) -> Mapping[object, int]:
+    """Returns, for each load at reduction level, how many walks need its value; 1 for other loads. one_walk: sums that
+    `one_walk_sums` finds share a walk with their maximum."""
+    depths, levels = find_depths(loop, one_walk_sums(loop)) if one_walk else loop.depths, loop.levels
     needed: dict[Node, set[int]] = {}
+    for store in loop.stores:
+        if loop.at_reduction_level(store):
+            for root in store.roots:
+                needed.setdefault(root, set()).add(max(depths[each] for each in store.roots))
     for node in reversed(loop.nodes):
-        own = needed.setdefault(node, set())
-        if levels[node]:
-            own.add(depths[node])
+        own = {depths[node] - 1} if node.op == "reduce" else needed.get(node, set())
         for arg in node.args:
             if levels[arg]:
-                # A reduction takes its values on the walk that they belong to.
-                needed.setdefault(arg, set()).update({depths[arg]} if node.op == "reduce" else own)
-    return {node: max(1, len(needed[node])) for node in loop.loads}
+                needed.setdefault(arg, set()).update(own)
+    return {node: max(1, len(needed.get(node, ()))) for node in loop.loads}

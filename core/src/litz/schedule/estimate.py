@@ -106,7 +106,8 @@ class CostModel:
 
     def _traffic(self, loop: Loop, sizes: Mapping[Symbol, int]) -> list[_Traffic]:
         """Returns the bytes that each access of a loop moves."""
-        walks = walks_loading(loop) if loop.reduction_ranges else {}
+        one_walk = "one_walk" in self.target(loop.device).abilities
+        walks = walks_loading(loop, one_walk) if loop.reduction_ranges else {}
         found = []
         for access in loop.accesses:
             buffer = self.program.buffers[access.buffer]
@@ -175,13 +176,17 @@ def _fast_variable(traffic: Sequence[_Traffic]) -> Symbol | None:
 
 
 def _moved(loop: Loop, traffic: Sequence[_Traffic], fast: Symbol | None, target: Target, outer: int) -> float:
-    """Bytes to and from memory: a buffer once per pass over it, more if it is walked against its grain."""
+    """Bytes to and from memory: a buffer once per pass over it, as far as the cache does not have it from the pass
+    before; more if it is walked against its grain."""
     row = sum(each.bytes for each in traffic if each.access.inner and each.access.mode is None) / max(outer, 1)
-    far = bool(loop.reduction_ranges) and row > target.row_bytes
+    # The rows of all units share the cache. A softmax of 2670 x 50257 in float32 on an H100 (0.51 of the cache) takes
+    # 223 us, where two passes would take 181 and three 272 (2026-11-25).
+    again = min(1.0, row * target.units / target.cache_bytes) if row > target.row_bytes else 0.0
     per_buffer: dict[tuple[str, bool], float] = {}
     for each in traffic:
         access = each.access
-        amount = each.bytes * each.waste * (each.times if far or access.is_store or not access.inner else 1)
+        later = 1.0 if access.is_store or not access.inner else again if loop.reduction_ranges else 0.0
+        amount = each.bytes * each.waste * (1 + (each.times - 1) * later)
         if fast is not None and not access.is_indirect and each.unit != fast and fast in access.symbols:
             # Tiles hide a part of it in pointwise loops; along a reduction there is no tile to turn.
             amount *= 1.3 if not loop.reduction_ranges else 2.0

@@ -38,7 +38,9 @@ _KINDS = {
 
 Describe = Callable[[torch.device, OptionsView | None], Target]
 
-GPU_ABILITIES = frozenset({"blocks", "finish", "arena", "recording", "separate_bias", "attention", "beside", "float8"})
+GPU_ABILITIES = frozenset(
+    {"blocks", "finish", "arena", "recording", "separate_bias", "attention", "beside", "float8", "one_walk"}
+)
 
 
 def rate_kind(dtype: torch.dtype) -> str:

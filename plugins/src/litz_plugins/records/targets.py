@@ -81,7 +81,8 @@ class Target:
     it is depthwise and channels first), so that a Loop does as well and may fuse. "attention": core has kernels of it;
     "attention_blocks": one that calls BLAS on blocks.
     "beside": the code generator's `join` puts the sources of several kernels in one launch (`Kernel.beside`).
-    "float8": kernels load and store float8, and convert it.
+    "float8": kernels load and store float8, and convert it. "one_walk": over a row that is too long to keep, a kernel
+    finds the maximum and the sum of exponentials that depends on it in one walk.
 
     What the wrapper does for it: allocator, "torch" (`torch.empty_strided`), "pool" (litz's pool of host memory) or
     "cuda" (torch's CUDA allocator, of the current device); guard, a context manager around a call that makes the device

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import itertools
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -40,6 +42,18 @@ def moved(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     return old
 
 
+NUMBERS = itertools.count(1)
+POOLS: list[object] = []
+"""The pool of each recording, in order."""
+STREAM = [0]
+"""The current one."""
+
+
+def begin(graph: FakeGraph, pool: object, **_: Any) -> contextlib.AbstractContextManager[None]:
+    POOLS.append(pool)
+    return contextlib.nullcontext()
+
+
 def alive() -> int:
     return sum(graph() is not None for graph in FakeGraph.made)
 
@@ -48,7 +62,10 @@ def alive() -> int:
 def without_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     FakeGraph.made.clear()
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
-    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph", begin)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(NUMBERS)))
+    monkeypatch.setattr(cuda_graphs, "_stream", lambda: (0, STREAM[0]))
+    POOLS.clear()
     monkeypatch.setattr(cuda_graphs, "_capturing", lambda: False)
     monkeypatch.setattr(cuda_graphs, "drop_library_workspaces", lambda: None)
     monkeypatch.setattr(lent, "_move", moved)
@@ -243,3 +260,71 @@ def test_an_output_that_is_an_input_is_the_callers() -> None:
         assert whole is x and part.data_ptr() == x[1:].data_ptr() and torch.equal(other, y[::2])
         assert part.shape == (3,) and other.stride() == (2,)
     assert len(ran) == 4 and ran[2] == x.data_ptr(), "it is read where it is, too"
+
+
+def add(number: float) -> tuple[Any, list[int]]:
+    return written(lambda args: (args[0] + number,))
+
+
+def test_recordings_of_a_stream_share_memory_and_others_do_not() -> None:
+    first, second = add(1)[0], add(2)[0]
+    x = torch.ones(4)
+    for STREAM[0] in (0, 7, 0):
+        for _ in range(2):
+            first([x])
+            second([x])
+    STREAM[0] = 0
+    assert len(POOLS) == 4 and POOLS[0] == POOLS[1] != POOLS[2] == POOLS[3]
+
+
+def test_an_earlier_recording_moves_out_while_somebody_holds_what_a_later_one_made() -> None:
+    (first, ran), (second, later) = add(1), add(2)
+    x = torch.ones(4)
+    for _ in range(3):
+        first([x])
+        second([x])
+    assert len(set(POOLS)) == 1
+    (held,) = second([x])
+    place = held.data_ptr()
+    first([x])
+    assert POOLS[2] not in POOLS[:2] and len(ran) == 3, "recorded again, elsewhere"
+    assert held.data_ptr() == place, "nothing moves"
+    for _ in range(3):
+        first([x])
+        second([x])
+    assert len(POOLS) == 3 and len(later) == 2, "once"
+
+
+def test_what_an_earlier_recording_made_is_out_of_a_later_ones_way() -> None:
+    first, second = add(1)[0], add(2)[0]
+    x = torch.ones(4)
+    for _ in range(2):
+        first([x])
+        second([x])
+    (held,) = first([x])
+    second([x])
+    assert len(POOLS) == 2 and held.tolist() == [2.0] * 4
+
+
+def test_what_a_dropped_recording_lent_is_still_somebodys() -> None:
+    first, second = add(1)[0], add(2)[0]
+    x, y = torch.ones(4), torch.ones(4)
+    for _ in range(2):
+        first([x])
+        second([x])
+    (held,) = second([x])
+    again = second([y])  # the input has moved: another recording
+    del again
+    first([x])
+    assert len(POOLS) == 4 and POOLS[3] not in POOLS[:3], "the first would write over `held`"
+    assert held.tolist() == [3.0] * 4
+
+
+def test_memory_goes_with_the_last_recording_in_it() -> None:
+    for _ in range(2):
+        run = add(1)[0]
+        for _ in range(2):
+            run([torch.ones(4)])
+        del run
+        gc.collect()
+    assert len(set(POOLS)) == 2

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -150,6 +153,52 @@ def test_a_backward_reads_what_the_forward_saved() -> None:
     assert cuda_graphs.recordings() >= 2
     copies = [kernel for kernel in trace(step, CUDA) if "Memcpy DtoD" in kernel.name and kernel.us > 5]
     assert not copies
+
+
+def test_many_recordings_in_any_order() -> None:
+    """What is held of one recording is right whatever others do in the memory that they share."""
+    functions: list[Callable[[Tensor], tuple[Tensor, ...]]] = [
+        lambda x: (x.sin(), (x * 2).sum(0)),
+        lambda x: ((x @ x.t()).softmax(-1), x.t().contiguous().cos()),
+        lambda x: (x.cumsum(0), (x @ x.t() @ x).tanh()),
+    ]
+    run = [recorded(function) for function in functions]
+    inputs = [torch.randn(n, 256, device=CUDA) for n in (64, 256)]
+    choose, held = random.Random(0), list[tuple[Tensor, Tensor]]()
+    for _ in range(120):
+        which, x = choose.randrange(3), choose.choice(inputs)
+        held += zip(run[which](x), functions[which](x), strict=True)
+        choose.shuffle(held)
+        for found, expected in held:
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        del held[choose.choice((0, 0, 2, 6)) :]
+
+
+def test_training_needs_no_more_memory_with_recordings() -> None:
+    widths = (64, 512, 512, 64)
+    layers = [nn.Sequential(nn.Linear(a, b), nn.GELU()) for a, b in itertools.pairwise(widths * 3)]
+    net = nn.Sequential(*layers).to(CUDA)
+    x = torch.randn(16384, 64, device=CUDA)
+
+    def reserved(mode: str) -> int:
+        torch._dynamo.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_reserved()
+        run = torch.compile(lambda x: net(x).square().mean(), backend="litz", mode=mode)
+        for _ in range(4):
+            net.zero_grad(set_to_none=True)
+            run(x).backward()
+        torch.cuda.synchronize()
+        net.zero_grad(set_to_none=True)
+        gc.collect()
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_reserved() - before
+
+    torch.cuda.reset_peak_memory_stats()
+    reserved("default")
+    plain = torch.cuda.max_memory_reserved() - torch.cuda.memory_reserved()
+    assert 0 < reserved("reduce-overhead") < 1.25 * plain
 
 
 def test_sizes_of_zero_and_constants() -> None:

@@ -4,7 +4,8 @@ Safe by construction: a replay changes no tensor that a caller holds. A recordin
 lie: parameters, tensors that another recording has lent (those saved for a backward), and inputs that had the same
 address in the call before. Each call copies the other inputs into memory of the recording's own. When an input that the
 recording reads in place has another address, litz makes a new recording, which copies that input. Outputs are lent
-(`lent.py`): a caller who holds an output at the next replay keeps its values.
+(`lent.py`): a caller who holds an output at the next replay keeps its values. The recordings of a stream share memory
+for all that nobody sees (`shared_memory.py`).
 
 NCCL does not end a communicator while a recording with one of its collectives lives, and dynamo may keep compiled code
 for as long as the process lives. So recordings do not live as long as that code: `release` ends all of them, which
@@ -24,6 +25,7 @@ import torch
 
 from .compiled_graph import Entry
 from .lent import Outputs, copied
+from .shared_memory import Place, Pools
 from .torch_runtime import drop_library_workspaces, storage_of
 
 MOST_RECORDINGS = 16
@@ -35,6 +37,10 @@ MOST_ATTEMPTS = 3
 _with_recordings: weakref.WeakSet[_Replayer] = weakref.WeakSet()
 """All replayers of the process that have recordings: dynamo's reset has no handle on a graph, and NCCL's communicators
 belong to the process."""
+
+
+_pools = Pools()
+"""The memory of the recordings, which are of all graphs of the process."""
 
 
 def recordings() -> int:
@@ -64,11 +70,12 @@ class _Part:
 @dataclass
 class _Recording:
     """copies: by position, the recording's own memory of each input that a call copies. places: by position, the
-    address of each input that the recording reads where the input lies. returned: by the number of an output that is
-    an input or a part of an input, the input's position and the part (None: the whole). attempt: how many recordings
-    of these shapes there were before."""
+    address of each input that the recording reads where the input lies. memory: where all else lies. returned: by the
+    number of an output that is an input or a part of an input, the input's position and the part (None: the whole).
+    attempt: how many recordings of these shapes there were before, as inputs had moved."""
 
     graph: torch.cuda.CUDAGraph
+    memory: Place
     copies: dict[int, torch.Tensor]
     places: dict[int, int]
     outputs: Outputs
@@ -98,7 +105,7 @@ class _Replayer:
         self.recordings: dict[Any, _Recording] = {}
 
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
-        key = tuple(self._key(position, value) for position, value in enumerate(args))
+        key = (_stream(), *(self._key(position, value) for position, value in enumerate(args)))
         recording = self.recordings.get(key)
         if recording is None:
             full = len(self.recordings) >= MOST_RECORDINGS
@@ -111,6 +118,9 @@ class _Replayer:
             del self.recordings[key]
             again = recording.attempt + 1
             recording = self._record(key, args, stayed if again + 1 < MOST_ATTEMPTS else set(), again)
+        elif recording.memory.is_in_use():
+            del self.recordings[key]
+            recording = self._record(key, args, set(recording.places), recording.attempt, alone=True)
         if recording is None:
             return self.entry(args)
         return self._replay(recording, args)
@@ -141,17 +151,19 @@ class _Replayer:
         lent = {storage for recording in made for storage in recording.outputs.storages()}
         return {position for position in self._places(args) if storage_of(args[position]) in lent}
 
-    def _record(self, key: Any, args: list[Any], staying: set[int], attempt: int = 0) -> _Recording | None:
-        """A recording, kept under `key`. staying: the inputs to read where they are."""
+    def _record(
+        self, key: Any, args: list[Any], staying: set[int], attempt: int = 0, alone: bool = False
+    ) -> _Recording | None:
+        """A recording, kept under `key`. staying: the inputs to read where they are. alone: in memory of its own."""
         copies = {
             position: copied(value)
             for position, value in enumerate(args)
             if isinstance(value, torch.Tensor) and position not in self.static and position not in staying
         }
-        graph = torch.cuda.CUDAGraph()
+        graph, pool = torch.cuda.CUDAGraph(), _pools.own() if alone else _pools.shared(key[0])
         given = [copies.get(position, value) for position, value in enumerate(args)]
         try:
-            with _own_workspaces(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with _own_workspaces(), torch.cuda.graph(graph, pool.handle, capture_error_mode="thread_local"):
                 made = list(self.entry(list(given)))
         except RuntimeError as error:
             warnings.warn(f"litz runs a graph without CUDA graphs, because recording it failed: {error}", stacklevel=2)
@@ -162,12 +174,14 @@ class _Replayer:
         del made, given
         outputs.settle()
         places = {position: args[position].data_ptr() for position in staying}
-        recording = self.recordings[key] = _Recording(graph, copies, places, outputs, returned, attempt)
+        recording = self.recordings[key] = _Recording(
+            graph, pool.place(outputs), copies, places, outputs, returned, attempt
+        )
         _with_recordings.add(self)
         return recording
 
     def _replay(self, recording: _Recording, args: list[Any]) -> tuple[Any, ...]:
-        recording.outputs.take_back()
+        recording.memory.take()
         _copy({position: (own, args[position]) for position, own in recording.copies.items()})
         recording.graph.replay()
         _copy({p: (args[p], own) for p, own in recording.copies.items() if p in self.mutated})
@@ -210,6 +224,12 @@ def _own_workspaces() -> Iterator[None]:
         yield
     finally:
         drop_library_workspaces()
+
+
+def _stream() -> tuple[int, int]:
+    """Returns the current device and its current stream. Streams run side by side, so none shares recordings."""
+    stream = torch.cuda.current_stream()
+    return stream.device_index, stream.cuda_stream
 
 
 def _capturing() -> bool:

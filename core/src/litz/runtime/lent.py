@@ -3,9 +3,9 @@
 A replay writes its outputs to the same memory each time. Before a replay, `Outputs.take_back` asks which outputs
 somebody still holds: an output, a view of an output, or a tensor that autograd saved. The values of such an output move
 to other memory under the same tensors: litz resizes the storage to the size that the storage has. torch then allocates
-memory, copies the values, and gives the old memory back to the recording's pool, which only the recording uses. Later
-replays copy this output for each caller. So a caller who drops outputs before the next call pays nothing, and no caller
-sees values change.
+memory, copies the values, and gives the old memory back to the pool, which recordings alone use. Later replays copy
+this output for each caller, before any other recording runs. So a caller who drops outputs before the next call pays
+nothing, and no caller sees values change.
 """
 
 from __future__ import annotations
@@ -57,10 +57,13 @@ class Outputs:
         """Returns which storages are lent, as torch numbers them."""
         return {storage_of(self.values[loan.outputs[0]]) for loan in self.loans}
 
+    def held(self) -> list[_Loan]:
+        """Returns what somebody holds of the memory."""
+        return [loan for loan in self.loans if _references(self.values[loan.outputs[0]]) > loan.idle]
+
     def take_back(self) -> None:
         """Makes the memory free to be written: what somebody holds moves to memory of its own."""
-        held = [loan for loan in self.loans if _references(self.values[loan.outputs[0]]) > loan.idle]
-        for loan in held:
+        for loan in self.held():
             storage = self.values[loan.outputs[0]].untyped_storage()
             if storage.nbytes():
                 old = _move(storage)
@@ -90,7 +93,7 @@ def _references(tensor: torch.Tensor) -> int:
 
 
 def _move(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """Moves the contents of a storage to other memory; returns a storage of the old memory, which the recording's pool
+    """Moves the contents of a storage to other memory; returns a storage of the old memory, which the recordings' pool
     has."""
     place, size, device = storage.data_ptr(), storage.nbytes(), storage.device
     storage.resize_(size)

@@ -160,3 +160,16 @@ def test_numbers_and_literals_reach_the_device_without_copies() -> None:
         torch.cuda.synchronize()
     assert not [event.key for event in recorded.key_averages() if "Memcpy HtoD" in event.key]
     torch.testing.assert_close(out, compute(x, torch.tensor(-3.0)))
+
+
+def test_a_reduction_over_positions_that_sizes_divide() -> None:
+    """A bias's gradient over a batch of heads, all sizes symbols: how far its values lie apart is asked for a split."""
+
+    def summed(gradient: torch.Tensor) -> torch.Tensor:
+        batch, heads, length, width = gradient.shape
+        return gradient.permute(0, 2, 1, 3).reshape(batch * length, heads * width).sum(0)
+
+    with MODE:
+        gradient = torch.empty(8, 12, 1000, 64, device="cuda")
+        (schedule,) = schedule_only(summed, [gradient], dynamic=True)
+    assert [kernel.loop.is_reduction for kernel in schedule.kernels] == [True] * len(schedule.kernels)

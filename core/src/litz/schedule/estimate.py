@@ -14,7 +14,7 @@ from math import prod
 
 from litz.ir import Loop, Node, Program
 from litz.ir.accesses import Access
-from litz.ir.index import ZERO, Symbol, stride_of, to_expr
+from litz.ir.index import ZERO, Symbol, is_placeholder, stride_of, to_expr
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import walks_loading
@@ -118,8 +118,8 @@ class CostModel:
             found.append(_Traffic(access, amount, unit, times, self._waste(loop, access, unit, sizes)))
         return found
 
-    def stride(self, access: Access, var: Symbol, size: int) -> float:
-        """Returns how many elements lie between neighbours along a loop variable of this extent, on average."""
+    def stride(self, loop: Loop, access: Access, var: Symbol, size: int) -> float:
+        """Returns how many elements lie between neighbours along a variable of the loop, of this extent, on average."""
         layout, last = self.program.buffers[access.buffer].layout, max(size - 1, 1)
         total = 0.0
         for expr, step in zip(access.index, layout.stride, strict=True):
@@ -127,7 +127,9 @@ class CostModel:
                 continue
             slope = stride_of(expr, var)
             if slope is None:
-                others = {symbol: ZERO for symbol in expr.free_symbols & access.symbols if symbol != var}
+                # Sizes stay: positions may be divided by them.
+                moving = {s for s in expr.free_symbols if s in loop.extents or is_placeholder(s)}
+                others = dict.fromkeys(moving - {var}, ZERO)
                 at_end, at_start = (expr.xreplace({**others, var: to_expr(n)}) for n in (last, 0))
                 total += self.program.hint(at_end - at_start) / last * self.hint(step)
             else:
@@ -142,7 +144,7 @@ class CostModel:
         alone = "blocks" in self.target(loop.device).abilities and values >= ROW
         if not alone or not access.inner or access.is_indirect or unit not in inner:
             return 1.0
-        steps = {var: self.stride(access, var, sizes[var]) for var in inner & access.symbols}
+        steps = {var: self.stride(loop, access, var, sizes[var]) for var in inner & access.symbols}
         run = 1
         for var in sorted(steps, key=lambda var: (steps[var], var.name)):
             if steps[var] > run:

@@ -203,7 +203,7 @@ def _outermost_first(loop: Loop, costs: CostModel) -> list[Range]:
     sizes = {r.var: costs.hint(r.size) for r in loop.reduction_ranges}
     loads = [access for access in loop.accesses if not access.is_store]
     weights = {
-        var: max((costs.stride(access, var, size) for access in loads if var in access.symbols), default=0.0)
+        var: max((costs.stride(loop, access, var, size) for access in loads if var in access.symbols), default=0.0)
         for var, size in sizes.items()
     }
     return sorted(loop.reduction_ranges, key=lambda r: -weights[r.var])

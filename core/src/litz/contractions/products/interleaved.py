@@ -1,4 +1,4 @@
-"""Left operands that lie interleaved, as for products over the even and the odd places of a depth. In: products that
+"""Activations that lie interleaved, as for products over the even and the odd places of a depth. In: products that
 are walked together. Out: one load of neighbours, and the lines that take it apart, in place of strided loads.
 """
 
@@ -16,10 +16,10 @@ WIDE = sympy.Symbol("wide", integer=True, nonnegative=True)
 """The depth of all products together."""
 
 
-def wide_position(products: Sequence[Product]) -> Expr | None:
+def wide_position(products: Sequence[Product], turned: bool = False) -> Expr | None:
     """Returns where the element at `WIDE` lies, if product j takes every n-th element from the j-th on, n a power of
-    two; else None."""
-    count, operands = len(products), [p.left for p in products]
+    two; else None. The elements are those of the left operands, of turned products the right ones."""
+    count, operands = len(products), [p.right if turned else p.left for p in products]
     if count == 1 or count & (count - 1) or any(o.prologue is not None or o.inside for o in operands):
         return None
     inner, first = products[0].depth[-1].var, operands[0].position
@@ -30,13 +30,20 @@ def wide_position(products: Sequence[Product]) -> Expr | None:
     return sympy.expand(first.subs(inner, WIDE / count))
 
 
-def split_lines(tile: str, row_block: str, count: int) -> Iterator[str]:
-    """Yields lines that split the tile named `tile`, (rows, count * KBLOCK), into `lane0`, ... of (rows, KBLOCK)."""
+def split_lines(tile: str, block: str, count: int, turned: bool) -> Iterator[str]:
+    """Yields lines that split the tile named `tile` into `lane0`, ... The tile is (block, count * KBLOCK) and lanes are
+    (block, KBLOCK); turned, both are transposed."""
     bits = count.bit_length() - 1
-    yield f"{tile} = tl.reshape({tile}, [{', '.join([row_block, 'KBLOCK', *['2'] * bits])}])"
+    twos = ["2"] * bits
+    if turned:
+        # A split is along the last dimension, so the depth's places have to stand there.
+        order = ", ".join(map(str, (0, bits + 1, *range(1, bits + 1))))
+        yield f"{tile} = tl.permute(tl.reshape({tile}, [{', '.join(['KBLOCK', *twos, block])}]), [{order}])"
+    else:
+        yield f"{tile} = tl.reshape({tile}, [{', '.join([block, 'KBLOCK', *twos])}])"
     parts = {tile: 0}
     for bit in range(bits):
-        # A split is along the last dimension: the lowest bit of the lane's number that is left.
+        # The lowest bit of the lane's number that is left.
         halves: dict[str, int] = {}
         for part, lane in parts.items():
             numbers = (lane, lane + (1 << bit))

@@ -24,7 +24,7 @@ from litz_plugins import Choice, ChoiceContext, Estimate, Target
 from ..epilogue import fused, stands
 from .choice import make_choice
 from .configs import Config
-from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
+from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm, turned
 from .lanes import unpacked
 from .pair import make_pair
 from .prologue import with_prologues
@@ -33,7 +33,8 @@ from .together import together
 NAME = "a kernel for few rows"
 MOST_ROWS = 16
 """Rows of the smallest tile that tensor cores multiply."""
-COLUMNS, STEP_BYTES, STAGES, WARPS = 64, 128, 4, 4
+TURNED = True
+COLUMNS, PAIRED, PER_WARP, STEP_BYTES, STAGES, WARPS = 64, 32, 16, 128, 4, 4
 """The tile, bytes of the depth in storage: within 5 % of the fastest of eight for weights of 8 and of 4 bits, of 4096 x
 4096 and 28672 x 4096, with one row (H200, 2026-11-22)."""
 MOST_TOGETHER = 4
@@ -96,7 +97,7 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
             NAME, f"not measured on this device, or not for rows of weights that are no multiple of {ALIGNED} bytes"
         )
         return ()
-    choice = make_choice(own, _config(own, program, context.target), estimate, template, program)
+    choice = make_choice(_way(own), _config(own, program, context.target), estimate, template, program)
     return () if choice is None else (choice,)
 
 
@@ -148,12 +149,12 @@ def _paired(template: Template, context: ChoiceContext, plain: bool) -> Choice |
     pair = make_pair(first, second, (group[0], group[1]), program, most_operations(context.options), with_weights)
     if pair is None or _gathered(pair) or not (pair.products[0].right.prologue or (plain and pair.dtype in PLAIN)):
         return None
-    config = _config(pair, program, context.target, columns=COLUMNS // 2)
+    config = _config(pair, program, context.target, paired=True)
     parts = [replace(pair, products=tuple(p for p in pair.products if p.second == own)) for own in (False, True)]
     estimate = _estimate(parts, group, context)
     if config.split > 1 or estimate is None:
         return None
-    return make_choice(pair, config, estimate, template, program)
+    return make_choice(_way(pair), config, estimate, template, program)
 
 
 def _mates(template: Template, program: Program) -> list[Template]:
@@ -182,7 +183,10 @@ def _with_mates(template: Template, context: ChoiceContext, plain: bool) -> Choi
     if not stands(program, template, [*names[1:], *absorbed]):
         return None
     configs = [_config(gemm, program, context.target, len(group)) for gemm in gemms]
-    choices = [make_choice(*each[:2], None, each[2], program) for each in zip(gemms, configs, group, strict=True)]
+    choices = [
+        make_choice(_way(gemm), config, None, each, program)
+        for gemm, config, each in zip(gemms, configs, group, strict=True)
+    ]
     made = [choice for choice in choices if choice is not None]
     whole = together([replacement_of(choice) for choice in made], names) if len(made) == len(group) else None
     estimate = _estimate(gemms, group, context)
@@ -214,10 +218,10 @@ def _left(template: Template) -> object:
     return argument_names(template).get(OPERANDS[template.kind][0])
 
 
-def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, columns: int = COLUMNS) -> Config:
+def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, paired: bool = False) -> Config:
     """The tile, and parts of the depth enough to keep every multiprocessor busy. beside: products in the launch.
-    columns: of the tile."""
-    product = gemm.products[0]
+    paired: are there two sums?"""
+    product, columns = gemm.products[0], PAIRED if paired else COLUMNS
     stored = max(program.buffers[name].dtype.itemsize for name in product.right.reads[:1]) << product.right.words
     depth, inner = program.hint(product.k), program.hint(product.depth[-1].size)
     step = STEP_BYTES // stored
@@ -227,7 +231,14 @@ def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, colum
     split = 1
     while tiles * split * beside < PER_UNIT * target.units and depth // (2 * split * step) >= LEAST_STEPS:
         split *= 2
-    return Config(MOST_ROWS, columns, step, STAGES, WARPS, split=split)
+    if not TURNED:
+        return Config(MOST_ROWS, columns, step, STAGES, WARPS, split=split)
+    few = next(size for size in (8, 16) if program.hint(gemm.m) <= size)
+    return Config(columns, few, step, STAGES, max(1, columns // PER_WARP), split=split)
+
+
+def _way(gemm: Gemm) -> Gemm:
+    return turned(gemm) if TURNED else gemm
 
 
 def _estimate(gemms: Sequence[Gemm], templates: Sequence[Template], context: ChoiceContext) -> Estimate | None:

@@ -56,15 +56,11 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     "64 columns": {"COLUMNS": 64, "PAIRED": 32},
     "32 columns": {"COLUMNS": 32, "PAIRED": 32},
     "16 columns": {"COLUMNS": 16, "PAIRED": 16},
-    "64 columns, 32 to a warp": {"COLUMNS": 64, "PAIRED": 32, "PER_WARP": 32},
-    "128 columns, pairs 64, 32 to a warp": {"COLUMNS": 128, "PAIRED": 64, "PER_WARP": 32, "PER_UNIT": 1},
-    "64 columns, 256 bytes": {"COLUMNS": 64, "PAIRED": 32, "STEP_BYTES": 256},
-    "32 columns, 256 bytes": {"COLUMNS": 32, "PAIRED": 32, "STEP_BYTES": 256},
-    "64 columns, 6 stages": {"COLUMNS": 64, "PAIRED": 32, "STAGES": 6},
-    "32 columns, 6 stages": {"COLUMNS": 32, "PAIRED": 32, "STAGES": 6},
-    "64 columns, 3 stages": {"COLUMNS": 64, "PAIRED": 32, "STAGES": 3},
-    "64 columns, 1.5 programs": {"COLUMNS": 64, "PAIRED": 32, "PER_UNIT": 1.5},
-    "32 columns, 1.5 programs": {"COLUMNS": 32, "PAIRED": 32, "PER_UNIT": 1.5},
+    "64 columns, 32 to a warp": {"COLUMNS": 64, "PAIRED": 64, "PER_WARP": 32, "PER_UNIT": 1.5},
+    "32 columns, 256 bytes": {"COLUMNS": 32, "PAIRED": 32, "STEP_BYTES": 256, "PER_UNIT": 1.5},
+    "32 columns, 6 stages": {"COLUMNS": 32, "PAIRED": 16, "STAGES": 6},
+    "32 columns, 1.5 programs": {"COLUMNS": 32, "PAIRED": 16, "PER_UNIT": 1.5},
+    "64 columns, 1.5 programs": {"COLUMNS": 64, "PAIRED": 16, "PER_UNIT": 1.5},
 }
 """What each way sets in `products/rows.py`."""
 
@@ -139,27 +135,33 @@ class Kernel:
     problem: str = ""
 
 
-def kernel_of(function: Function, given: Sequence[Tensor], way: Mapping[str, Any]) -> Kernel:
-    """What litz makes of the function, if everything that it sets says so."""
-    compiler, found = make_compiler(None, {"disable_plugins": ("autotune",)}), Kernel()
+def kernels_of(
+    function: Function, given: Sequence[Tensor], ways: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Kernel]:
+    """What litz makes of the function in each way, if everything that the way sets says so."""
+    compiler, found = make_compiler(None, {"disable_plugins": ("autotune",)}), dict[str, Kernel]()
 
     def keep(graph: Graph) -> Callable[[list[Any]], Any]:
         log = Log()
-        schedule = schedule_prepared(prepare_graph(graph, compiler, log), compiler, log)
-        calls = [step for step in schedule.steps if isinstance(step, KernelCall)]
-        if len(calls) == len(schedule.steps) == 1:
-            found.program, found.call = schedule.program, calls[0]
-        else:
-            found.problem = f"{len(calls)} kernels of products, {len(schedule.steps)} steps"
+        prepared = prepare_graph(graph, compiler, log)
+        for name, way in ways.items():
+            kernel = found[name] = Kernel()
+            try:
+                with mock.patch.object(choices, "by_estimate", _kernel), _set(way):
+                    schedule = schedule_prepared(prepared, compiler, log)
+            except Exception as why:
+                kernel.problem = f"{type(why).__name__}: {why}".splitlines()[0]
+                continue
+            calls = [step for step in schedule.steps if isinstance(step, KernelCall)]
+            if len(calls) == len(schedule.steps) == 1:
+                kernel.program, kernel.call = schedule.program, calls[0]
+            else:
+                kernel.problem = f"{len(calls)} kernels of products, {len(schedule.steps)} steps"
         return lambda args: torch.fx.Interpreter(graph.module).run(*args)
 
     torch._dynamo.reset()
-    with mock.patch.object(choices, "by_estimate", _kernel), _set(way):
-        try:
-            backend = partial(capture, compile_graph=keep, compiler=compiler)
-            torch.compile(function, backend=backend, dynamic=False)(*given)
-        except Exception as why:
-            found.problem = found.problem or f"{type(why).__name__}: {why}".splitlines()[0]
+    backend = partial(capture, compile_graph=keep, compiler=compiler)
+    torch.compile(function, backend=backend, dynamic=False)(*given)
     return found
 
 
@@ -268,7 +270,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             for name in (name for name in SHAPES if any(text in name for text in asked.only)):
                 for count in asked.rows:
                     function, given = SHAPES[name].function(kind), SHAPES[name].given(kind, count, device)
-                    cases[kind, name, count] = {way: kernel_of(function, given, ways[way]) for way in ways}
+                    cases[kind, name, count] = kernels_of(function, given, ways)
         print(f"{sum(map(len, cases.values()))} kernels, {time.monotonic() - stop + 60 * asked.minutes:.0f} s")
         build([kernel for found in cases.values() for kernel in found.values()], cache, capability)
         print(f"built, {time.monotonic() - stop + 60 * asked.minutes:.0f} s", flush=True)

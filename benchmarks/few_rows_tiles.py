@@ -135,9 +135,7 @@ class Kernel:
     problem: str = ""
 
 
-def kernels_of(
-    function: Function, given: Sequence[Tensor], ways: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Kernel]:
+def kernels_of(function: Function, given: Sequence[Tensor], ways: Mapping[str, Mapping[str, Any]]) -> dict[str, Kernel]:
     """What litz makes of the function in each way, if everything that the way sets says so."""
     compiler, found = make_compiler(None, {"disable_plugins": ("autotune",)}), dict[str, Kernel]()
 

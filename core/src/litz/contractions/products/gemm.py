@@ -93,7 +93,8 @@ class Product:
 @dataclass(frozen=True)
 class Gemm:
     """batch, rows, columns: the ranges of the epilogue's loop, each in one of them. accumulate: dtype of the sums.
-    tf32: float32 operands may lose bits. turned: rows and columns have changed places (`turned`)."""
+    tf32: float32 operands may lose bits. turned: rows and columns have changed places (`turned`).
+    row_terms: what the kernel sums along a row for its epilogue, as a flat loop along that row (`row_factor.py`)."""
 
     batch: tuple[Range, ...]
     rows: tuple[Range, ...]
@@ -103,6 +104,7 @@ class Gemm:
     epilogue: Epilogue
     tf32: bool = False
     turned: bool = False
+    row_terms: Loop | None = None
 
     @property
     def dtype(self) -> torch.dtype:

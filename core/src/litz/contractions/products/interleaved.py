@@ -5,10 +5,15 @@ are walked together. Out: one load of neighbours, and the lines that take it apa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import sympy
 
+from litz.ir import Loop, Node, Range
+from litz.ir.build import load
 from litz.ir.index import Expr, stride_of
+from litz.ir.node import rewrite, with_args
+from litz.ir.operation import expressions
 
 from .gemm import Product
 
@@ -20,7 +25,9 @@ def wide_position(products: Sequence[Product], turned: bool = False) -> Expr | N
     """Returns where the element at `WIDE` lies, if product j takes every n-th element from the j-th on, n a power of
     two; else None. The elements are those of the left operands, of turned products the right ones."""
     count, operands = len(products), [p.right if turned else p.left for p in products]
-    if count == 1 or count & (count - 1) or any(o.prologue is not None or o.inside for o in operands):
+    if count == 1 or count & (count - 1) or any(o.inside for o in operands):
+        return None
+    if any(o.prologue is not None for o in operands) and wide_prologue(products, turned) is None:
         return None
     inner, first = products[0].depth[-1].var, operands[0].position
     unit = stride_of(first, inner)
@@ -28,6 +35,33 @@ def wide_position(products: Sequence[Product], turned: bool = False) -> Expr | N
     if unit is None or any(sympy.expand(count * step - lane * unit) != 0 for lane, step in enumerate(steps)):
         return None
     return sympy.expand(first.subs(inner, WIDE / count))
+
+
+def wide_prologue(products: Sequence[Product], turned: bool) -> Loop | None:
+    """Returns what makes the element at `WIDE` where the operands are made on their way; None where they are not, or
+    where those of some product are not every n-th element."""
+    count, inner = len(products), products[0].depth[-1]
+    loops = [(p.right if turned else p.left).prologue for p in products]
+    found: list[Node] = []
+    for lane, loop in enumerate(loops):
+        if loop is None or any(node.op != "load" and expressions(node) for node in loop.nodes):
+            return None
+        (value,) = rewrite(
+            (loop.stores[0].value,), lambda node, args, at=(WIDE - lane) / count: _at(node, args, at, inner)
+        )
+        found.append(value)
+    if any(value is not found[0] for value in found):
+        return None
+    assert loops[0] is not None
+    ranges = (*products[0].depth[:-1], Range(WIDE, count * inner.size))
+    return replace(loops[0], ranges=ranges, stores=(replace(loops[0].stores[0], value=found[0]),))
+
+
+def _at(node: Node, args: tuple[Node, ...], place: Expr, inner: Range) -> Node:
+    """A node of a prologue at another place of the depth."""
+    if node.op != "load":
+        return with_args(node, args)
+    return load(node.buffer, tuple(sympy.expand(e.subs(inner.var, place)) for e in node.index), node.dtype)
 
 
 def split_lines(tile: str, block: str, count: int, turned: bool) -> Iterator[str]:
@@ -53,4 +87,4 @@ def split_lines(tile: str, block: str, count: int, turned: bool) -> Iterator[str
         parts = halves
 
 
-__all__ = ["WIDE", "split_lines", "wide_position"]
+__all__ = ["WIDE", "split_lines", "wide_position", "wide_prologue"]

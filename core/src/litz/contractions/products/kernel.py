@@ -31,14 +31,15 @@ from litz.ir.node import walk
 from litz.ir.ops import OPS
 from litz_plugins import COUNTERS, KernelSource
 
-from ..epilogue import SUMS
+from ..epilogue import ROW_SUM, SUMS
 from . import half_tile
 from .configs import Config
 from .descriptors import descriptor_texts
 from .gemm import Gemm, Operand, Product
 from .half_tile import HalfTile
-from .interleaved import WIDE, split_lines, wide_position
+from .interleaved import WIDE, split_lines, wide_position, wide_prologue
 from .plan import GemmPlan, make_plan
+from .row_factor import add_row, load_row
 
 MOST_UNROLLED = 4
 """Steps along the depth up to which a loop may be unrolled as a whole."""
@@ -124,8 +125,11 @@ class _Writer:
             self.tile.emit("number = tl.program_id(0)")
             self._write_part()
             self._write_place()
+            row = load_row(self.gemm, self.plan, self.program, self.config.warps, self.tile)
             self._write_sum()
             self._write_finish()
+            if row is not None:
+                add_row(row, self.tile)
             self._write_stores()
         tile, names = self.tile, self.names
         limits = tuple(size_text(e, names.sizes) for e in dict.fromkeys([*self.limits, *tile.limits]))
@@ -379,12 +383,39 @@ class _Writer:
         inner = first.depth[-1].size
         start = "offset" if not self.uniform else f"(offset % {inner})" if inner != self.config.k else ""
         names[WIDE] = f"({count} * {start} + wide)" if start else "wide"
-        text = IndexText({**self.names.index_names, **names}, {})(position)
-        masks = [f"{side.axis}mask"] if self._masked(side.axis) else []
-        masks += [f"({count} * offset + wide < {count} * {end})"] if end else []
-        mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
-        tile.emit(f"every = tl.load({self.names.buffers[side.operand.buffer]} + {text}{mask})")
+        within = f"({count} * offset + wide < {count} * {end})" if end else ""
+        loop = wide_prologue(products, turned)
+        if loop is not None:
+            self._write_wide_prologue(side, loop, names, count, within)
+        else:
+            text = IndexText({**self.names.index_names, **names}, {})(position)
+            masks = [f"{side.axis}mask"] if self._masked(side.axis) else []
+            masks += [within] if within else []
+            mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
+            tile.emit(f"every = tl.load({self.names.buffers[side.operand.buffer]} + {text}{mask})")
         tile.emit(*split_lines("every", f"{side.axis.upper()}BLOCK", count, turned))
+
+    def _write_wide_prologue(
+        self, side: _Side, loop: Loop, names: Mapping[Symbol, str], count: int, within: str
+    ) -> None:
+        """The same where the operand is made on its way. within: a mask of the depth, "" where every step is whole."""
+        across = self.tiling.axis(side.axis)
+        assert across is not None
+        wide = Axis("w", tuple(r for r in loop.ranges if r.var == WIDE), count * self.config.k)
+        own = replace(self.names, variables={**self.names.variables, **names, WIDE: "w0"})
+        axes = (wide, across) if self.gemm.turned else (across, wide)
+        made = Tile(loop, self.program.buffers, Tiling(axes, self.config.warps), own, self.index_type, prefix="wide")
+        made.depth = self.tile.depth
+        made.emit(f"WBLOCK: tl.constexpr = {wide.block}", f"w0 = {names[WIDE]}")
+        if within:
+            made.emit(f"wmask = {within}")
+        (store,) = loop.stores
+        made.compute([store.value])
+        value = made.full(store.value, frozenset(("w", side.axis)))
+        value = f"tl.where(wmask, {value}, 0)" if within else value
+        made.emit(f"every = {value}.to({ELEMENTS[side.operand.dtype]})")
+        self.tile.lines += made.lines
+        self.tile.limits += made.limits
 
     def _tile(self, side: _Side, prologue: Loop, product: Product, names: Mapping[Symbol, str], prefix: str) -> Tile:
         """A tile of its own for a prologue: its axes are the depth's and one of the result's."""
@@ -529,6 +560,8 @@ class _Writer:
         for node in self.loop.loads:
             if node.buffer in SUMS:
                 tile.values[node] = Value(node.buffer, frozenset((self.row, self.column)))
+            elif node.buffer == ROW_SUM:
+                tile.values[node] = Value(node.buffer)
         write_body(tile)
 
     # For the launcher.

@@ -28,12 +28,14 @@ from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm, turned
 from .lanes import unpacked
 from .pair import make_pair
 from .prologue import with_prologues
+from .row_factor import with_row_factor
 from .together import together
 
 NAME = "a kernel for few rows"
 MOST_ROWS = 16
 """Rows of the smallest tile that tensor cores multiply."""
 TURNED = True
+NORMS = True
 COLUMNS, PAIRED, PER_WARP, STEP_BYTES, STAGES, WARPS = 64, 32, 16, 128, 4, 4
 """The tile, bytes of the depth in storage: within 5 % of the fastest of eight for weights of 8 and of 4 bits, of 4096 x
 4096 and 28672 x 4096, with one row (H200, 2026-11-22)."""
@@ -97,7 +99,9 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
             NAME, f"not measured on this device, or not for rows of weights that are no multiple of {ALIGNED} bytes"
         )
         return ()
-    choice = make_choice(_way(own), _config(own, program, context.target), estimate, template, program)
+    config = _config(own, program, context.target)
+    own = _normed(own, [template], template, config, program)
+    choice = make_choice(_way(own), config, estimate, template, program)
     return () if choice is None else (choice,)
 
 
@@ -154,6 +158,7 @@ def _paired(template: Template, context: ChoiceContext, plain: bool) -> Choice |
     estimate = _estimate(parts, group, context)
     if config.split > 1 or estimate is None:
         return None
+    pair = _normed(pair, group, template, config, program)
     return make_choice(_way(pair), config, estimate, template, program)
 
 
@@ -183,6 +188,8 @@ def _with_mates(template: Template, context: ChoiceContext, plain: bool) -> Choi
     if not stands(program, template, [*names[1:], *absorbed]):
         return None
     configs = [_config(gemm, program, context.target, len(group)) for gemm in gemms]
+    normed = [_normed(gemm, group, template, config, program) for gemm, config in zip(gemms, configs, strict=True)]
+    gemms = normed if stands(program, template, _absorbed(normed, names[1:])) else gemms
     choices = [
         make_choice(_way(gemm), config, None, each, program)
         for gemm, config, each in zip(gemms, configs, group, strict=True)
@@ -235,6 +242,20 @@ def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, paire
         return Config(MOST_ROWS, columns, step, STAGES, WARPS, split=split)
     few = next(size for size in (8, 16) if program.hint(gemm.m) <= size)
     return Config(columns, few, step, STAGES, max(1, columns // PER_WARP), split=split)
+
+
+def _normed(gemm: Gemm, group: Sequence[Template], template: Template, config: Config, program: Program) -> Gemm:
+    """The product with the norm that makes the activation of all products of the launch, if there is one."""
+    made = with_row_factor(gemm, group, program, 32 * config.warps) if NORMS else None
+    if made is None or not stands(
+        program, template, _absorbed([made], [each.name for each in group if each is not template])
+    ):
+        return gemm
+    return made
+
+
+def _absorbed(gemms: Sequence[Gemm], more: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([*more, *(name for gemm in gemms for name in gemm.epilogue.absorbed)]))
 
 
 def _way(gemm: Gemm) -> Gemm:

@@ -96,17 +96,20 @@ def weights(kind: str, columns: int, depth: int, device: torch.device) -> list[T
 
 @dataclass(frozen=True)
 class Shape:
-    """columns: of each product of the activation. after: what is made of the products and an addend."""
+    """columns: of each product of the activation. after: what is made of the products and an addend. normed: is the
+    activation normed first?"""
 
     columns: tuple[int, ...]
     depth: int
     after: Callable[[list[Tensor], Tensor], Any]
+    normed: bool = False
 
     def function(self, kind: str) -> Function:
         """Of the activation, the addend, and the tensors of all weights."""
         multiply, each = KINDS[kind]
 
         def call(x: Tensor, added: Tensor, *given: Tensor) -> Any:
+            x = F.rms_norm(x, x.shape[-1:], eps=1e-5) if self.normed else x
             parts = [multiply(x, *given[n : n + each]) for n in range(0, len(given), each)]
             return self.after(parts, added)
 
@@ -123,6 +126,8 @@ SHAPES: Mapping[str, Shape] = {
     "down 4096 x 14336": Shape((4096,), 14336, lambda parts, added: parts[0] + added),
     "gate, up 14336 x 4096": Shape((14336, 14336), 4096, lambda parts, added: F.silu(parts[0]) * parts[1]),
     "q, k, v 6144 x 4096": Shape((4096, 1024, 1024), 4096, lambda parts, added: tuple(parts)),
+    "normed gate, up 14336 x 4096": Shape((14336, 14336), 4096, lambda parts, added: F.silu(parts[0]) * parts[1], True),
+    "normed q, k, v 6144 x 4096": Shape((4096, 1024, 1024), 4096, lambda parts, added: tuple(parts), True),
 }
 
 
@@ -285,7 +290,7 @@ def _table(
     device = torch.device("cuda")
     first = shape.given(kind, count, device)
     nbytes = sum(each.nbytes for each in first[2:])
-    sets = [first] + [shape.given(kind, count, device) for _ in range(min(48, max(6, ceil(COLD / nbytes))) - 1)]
+    sets = [first] + [shape.given(kind, count, device) for _ in range(min(48, max(4, ceil(COLD / nbytes))) - 1)]
     exact = shape.function(kind)(*(each.double() if each.is_floating_point() else each for each in first))
     exact = torch.cat([each.flatten() for each in (exact if isinstance(exact, tuple) else (exact,))])
     print(f"{title}: {nbytes / 1e6:.1f} MB")

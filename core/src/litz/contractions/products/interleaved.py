@@ -46,10 +46,7 @@ def wide_prologue(products: Sequence[Product], turned: bool) -> Loop | None:
     for lane, loop in enumerate(loops):
         if loop is None or any(node.op != "load" and expressions(node) for node in loop.nodes):
             return None
-        (value,) = rewrite(
-            (loop.stores[0].value,), lambda node, args, at=(WIDE - lane) / count: _at(node, args, at, inner)
-        )
-        found.append(value)
+        found.append(_at(loop, inner, (WIDE - lane) / count))
     if any(value is not found[0] for value in found):
         return None
     assert loops[0] is not None
@@ -57,11 +54,16 @@ def wide_prologue(products: Sequence[Product], turned: bool) -> Loop | None:
     return replace(loops[0], ranges=ranges, stores=(replace(loops[0].stores[0], value=found[0]),))
 
 
-def _at(node: Node, args: tuple[Node, ...], place: Expr, inner: Range) -> Node:
-    """A node of a prologue at another place of the depth."""
-    if node.op != "load":
-        return with_args(node, args)
-    return load(node.buffer, tuple(sympy.expand(e.subs(inner.var, place)) for e in node.index), node.dtype)
+def _at(loop: Loop, inner: Range, place: Expr) -> Node:
+    """What a prologue makes at another place of the depth."""
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        if node.op != "load":
+            return with_args(node, args)
+        return load(node.buffer, tuple(sympy.expand(e.subs(inner.var, place)) for e in node.index), node.dtype)
+
+    (value,) = rewrite((loop.stores[0].value,), change)
+    return value
 
 
 def split_lines(tile: str, block: str, count: int, turned: bool) -> Iterator[str]:

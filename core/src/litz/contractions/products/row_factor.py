@@ -1,5 +1,5 @@
 """A norm as part of the products of its result: rms_norm(x, g) @ W = ((x * g) @ W) * rsqrt(mean(x * x) + eps). In:
-products of few rows and where they stand. Out: the same products, whose activation is what varies along the depth, whose
+products of one row and where they stand. Out: the same products, whose activation is what varies along the depth, whose
 sums are multiplied by the factor that does not, and whose kernels reduce the row that the factor is made of; None where
 the activation is not made so.
 
@@ -20,7 +20,7 @@ from litz.codegen.triton.values import Tile
 from litz.ir import Buffer, Layout, Loop, Node, Program, Store, Template
 from litz.ir.build import call, cast, load
 from litz.ir.index import ONE, ZERO, Symbol, symbols_in
-from litz.ir.node import walk
+from litz.ir.node import rewrite, walk, with_args
 from litz.ir.operation import expressions
 from litz.ir.transform import flatten, rename_nodes, replace_loads
 
@@ -132,8 +132,6 @@ def _row_of(factor: Node, maker: Loop, program: Program) -> tuple[Loop, Loop, No
 
 
 def _replaced(roots: tuple[Node, ...], old: Node, new: Node) -> tuple[Node, ...]:
-    from litz.ir.node import rewrite, with_args
-
     return rewrite(roots, lambda node, args: new if node is old else with_args(node, args))
 
 
@@ -153,7 +151,7 @@ def row_variables(gemm: Gemm) -> dict[Symbol, str]:
 
 
 def load_row(gemm: Gemm, plan: GemmPlan, program: Program, warps: int, into: Tile) -> Tile | None:
-    """Emits the loads of the row that a kernel reduces. Returns the tile that `add_row` goes on with, if there is one."""
+    """Emits the loads of the row that a kernel reduces. Returns the tile that `add_row` takes, if any."""
     if gemm.row_terms is None:
         return None
     (row,) = gemm.row_terms.ranges

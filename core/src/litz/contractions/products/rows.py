@@ -34,11 +34,18 @@ from .together import together
 NAME = "a kernel for few rows"
 MOST_ROWS = 16
 """Rows of the smallest tile that tensor cores multiply."""
+FEW = 8
+"""Rows up to which a tile is half as wide: columns of the smallest tile, where the weights are its rows."""
 TURNED = True
+"""Are the weights the rows of the tile? Then each warp multiplies columns of its own, and nothing but the activation is
+spread over all of them. A step of weights of 4 bits takes 2.3 instructions a weight (1.0 of them integer arithmetic, of
+which a multiprocessor does half as many a cycle), 3.4 (1.5) the other way round; of 8 bits 2.6, and 3.5."""
 NORMS = True
+"""Is a norm part of its products?"""
 COLUMNS, PAIRED, PER_WARP, STEP_BYTES, STAGES, WARPS = 64, 32, 16, 128, 4, 4
-"""The tile, bytes of the depth in storage: within 5 % of the fastest of eight for weights of 8 and of 4 bits, of 4096 x
-4096 and 28672 x 4096, with one row (H200, 2026-11-22)."""
+"""The tile: columns, those of each of two sums, those of a warp, bytes of the depth in storage. Within 5 % of the
+fastest of eight for weights of 8 and of 4 bits, of 4096 x 4096 and 28672 x 4096, with one row, before weights were the
+rows of the tile (H200, 2026-11-22)."""
 MOST_TOGETHER = 4
 """Products in one launch."""
 PER_UNIT = 3
@@ -100,7 +107,7 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
         )
         return ()
     config = _config(own, program, context.target)
-    own = _normed(own, [template], template, config, program)
+    own = _normed(own, [template], template, config, context)
     choice = make_choice(_way(own), config, estimate, template, program)
     return () if choice is None else (choice,)
 
@@ -158,7 +165,7 @@ def _paired(template: Template, context: ChoiceContext, plain: bool) -> Choice |
     estimate = _estimate(parts, group, context)
     if config.split > 1 or estimate is None:
         return None
-    pair = _normed(pair, group, template, config, program)
+    pair = _normed(pair, group, template, config, context)
     return make_choice(_way(pair), config, estimate, template, program)
 
 
@@ -188,8 +195,9 @@ def _with_mates(template: Template, context: ChoiceContext, plain: bool) -> Choi
     if not stands(program, template, [*names[1:], *absorbed]):
         return None
     configs = [_config(gemm, program, context.target, len(group)) for gemm in gemms]
-    normed = [_normed(gemm, group, template, config, program) for gemm, config in zip(gemms, configs, strict=True)]
-    gemms = normed if stands(program, template, _absorbed(normed, names[1:])) else gemms
+    normed = [_normed(gemm, group, template, config, context) for gemm, config in zip(gemms, configs, strict=True)]
+    if all(gemm.row_terms is not None for gemm in normed) and stands(program, template, _absorbed(normed, names[1:])):
+        gemms = normed
     choices = [
         make_choice(_way(gemm), config, None, each, program)
         for gemm, config, each in zip(gemms, configs, group, strict=True)
@@ -240,17 +248,20 @@ def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, paire
         split *= 2
     if not TURNED:
         return Config(MOST_ROWS, columns, step, STAGES, WARPS, split=split)
-    few = next(size for size in (8, 16) if program.hint(gemm.m) <= size)
+    few = FEW if program.hint(gemm.m) <= FEW else MOST_ROWS
     return Config(columns, few, step, STAGES, max(1, columns // PER_WARP), split=split)
 
 
-def _normed(gemm: Gemm, group: Sequence[Template], template: Template, config: Config, program: Program) -> Gemm:
+def _normed(gemm: Gemm, group: Sequence[Template], template: Template, config: Config, context: ChoiceContext) -> Gemm:
     """The product with the norm that makes the activation of all products of the launch, if there is one."""
+    program: Program = context.program
     made = with_row_factor(gemm, group, program, 32 * config.warps) if NORMS else None
-    if made is None or not stands(
-        program, template, _absorbed([made], [each.name for each in group if each is not template])
-    ):
+    others = [each.name for each in group if each is not template]
+    if made is None or not stands(program, template, _absorbed([made], others)):
         return gemm
+    context.record(
+        f"{NAME}, with a norm", "the row fits: where the kernel runs, the norm of the activation is part of it"
+    )
     return made
 
 
@@ -259,6 +270,7 @@ def _absorbed(gemms: Sequence[Gemm], more: Sequence[str]) -> list[str]:
 
 
 def _way(gemm: Gemm) -> Gemm:
+    """The product as its kernel multiplies it."""
     return turned(gemm) if TURNED else gemm
 
 

@@ -22,6 +22,7 @@ import math
 import sys
 import time
 import traceback
+from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.device_time import DeviceKernel, copy_speed, describe, graphs_made, in_turn, kernels, recorded
+from litz.contractions.products import rows
 
 HEAD = 128
 """Width of a head."""
@@ -240,9 +242,9 @@ def measure(
     x = torch.randn(sizes.batch, 1, sizes.width, device=device).to(torch.bfloat16)
     position = torch.tensor([sizes.length - 2], device=device)  # the last but one, so that the mask hides something
     exact = copy.deepcopy(model).double()(x.double(), position)
-    rows = {name: Row(weights, sizes.batch, name, model.bytes_read()) for name in backends}
+    lines = {name: Row(weights, sizes.batch, name, model.bytes_read()) for name in backends}
     steps: dict[str, Callable[[], Any]] = {}
-    for name, row in rows.items():
+    for name, row in lines.items():
         try:
             start = time.perf_counter()
             before = graphs_made(name)
@@ -263,8 +265,8 @@ def measure(
             row.problem = f"{type(problem).__name__}: {problem}".splitlines()[0][:200]
             traceback.print_exc(limit=3, file=sys.stderr)
     for name, ms in in_turn(steps, device, seconds).items():
-        rows[name].ms, rows[name].share = ms, rows[name].bytes / (ms * 1e-3) / peak
-    return list(rows.values())
+        lines[name].ms, lines[name].share = ms, lines[name].bytes / (ms * 1e-3) / peak
+    return list(lines.values())
 
 
 def _prepare(model: nn.Module, how: Mapping[str, Any] | None, x: Tensor, position: Tensor) -> Callable[[], Tensor]:
@@ -309,14 +311,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of measuring per model, beside compiling")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no model after so many")
     parser.add_argument("--out", help="write the figures to this file, as JSON")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="to try in litz.contractions.products.rows; give each try a LITZ_CACHE_DIR of its own",
+    )
     args = parser.parse_args(argv)
+    for name, value in (each.split("=") for each in args.set):
+        getattr(rows, name)
+        setattr(rows, name, literal_eval(value))
     device, stop = torch.device(args.device), time.monotonic() + 60 * args.minutes
     facts: dict[str, Any] = {"where": describe(device), "layers": args.layers, "width": args.width}
     with torch.no_grad():
         peak = facts["copy_bytes_per_second"] = copy_speed(device)
         print(f"{facts['where']}; copy {peak / 1e9:.0f} GB/s; {args.layers} layers of {args.width}")
         print(HEADER)
-        rows: list[Row] = []
+        lines: list[Row] = []
         for weights in args.weights:
             for batch in args.batch:
                 if time.monotonic() > stop:
@@ -324,14 +336,14 @@ def main(argv: Sequence[str] | None = None) -> None:
                     return
                 sizes = Sizes(args.layers, args.width, args.length, batch)
                 found = measure(sizes, weights, args.backends, device, peak, args.seconds)
-                rows += found
+                lines += found
                 for row in found:
                     print(line(row), flush=True)
                     if args.kernels and row.backend.startswith("litz"):
                         for kernel in row.longest:
                             print(f"    {kernel.us:9.1f} us {kernel.count:4.0f}x  {kernel.name[:58]}")
                 if args.out:
-                    Path(args.out).write_text(json.dumps({**facts, "rows": [asdict(row) for row in rows]}, indent=1))
+                    Path(args.out).write_text(json.dumps({**facts, "rows": [asdict(row) for row in lines]}, indent=1))
                 if device.type == "cuda":
                     torch.cuda.empty_cache()
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
 
+from litz.contractions.products import row_factor
 from litz.contractions.products.rows import offer_rows
 from litz.ir import Operation, Program, Template
 from litz.pipeline import make_compiler
@@ -29,13 +31,15 @@ HALF = torch.float16
 @dataclass(frozen=True)
 class Case:
     """fn: of tensors in the order of their first use. kernels: calls of kernels that take the place of its products.
-    stored: weights that are multiplied as they are stored have kernels too."""
+    stored: weights that are multiplied as they are stored have kernels too. halves: norms of float16 are part of their
+    products too, as those of bfloat16 are, which Triton's interpreter does not round but cuts off."""
 
     fn: Callable[..., Any]
     make: Callable[[], tuple[Tensor, ...]]
     kernels: int
     dynamic: bool = False
     stored: bool = False
+    halves: bool = False
 
     def programs(self) -> tuple[Program, Program]:
         """As it was captured, and with the kernels in place."""
@@ -51,7 +55,9 @@ class Case:
             template = next((op for op in program.operations if op.name == name), None)
             if isinstance(template, Template):
                 known = replace(context(program, template), estimate=self._takes)
-                for choice in offer_rows(template, known):
+                with mock.patch.object(row_factor, "TYPES", (*row_factor.TYPES, *[HALF] * self.halves)):
+                    offered = offer_rows(template, known)
+                for choice in offered:
                     program = substituted(program, template, replacement_of(choice))
         return before, program
 
@@ -145,6 +151,40 @@ def chained(w1: Tensor, x: Tensor, s1: Tensor, w2: Tensor) -> tuple[Tensor, Tens
     return y, F.linear(x, w2.to(x.dtype) * y.amax())
 
 
+def norm(x: Tensor, g: Tensor) -> Tensor:
+    wide = x.double() if x.dtype == torch.float64 else x.float()
+    return g * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-5)).to(x.dtype)
+
+
+def normed(x: Tensor, g: Tensor, w: Tensor) -> Tensor:
+    return F.linear(norm(x, g), w) + 1
+
+
+def normed_pair(x: Tensor, g: Tensor, w1: Tensor, w2: Tensor) -> Tensor:
+    y = norm(x, g)
+    return F.silu(F.linear(y, w1)) * F.linear(y, w2)
+
+
+def normed_int8(x: Tensor, g: Tensor, w1: Tensor, s1: Tensor, w2: Tensor, s2: Tensor) -> tuple[Tensor, Tensor]:
+    y = norm(x, g)
+    return scaled(w1, y, s1), scaled(w2, y, s2).relu()
+
+
+def normed_int4(x: Tensor, g: Tensor, w1: Tensor, s1: Tensor, w2: Tensor, s2: Tensor) -> Tensor:
+    y = norm(x, g)
+    return F.silu(F.linear(y, unpacked(w1, s1, 32))) * F.linear(y, unpacked(w2, s2, 32))
+
+
+def norm_seen(x: Tensor, g: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """Someone else reads what the norm makes."""
+    y = norm(x, g)
+    return F.linear(y, w), y
+
+
+def _normed(n: int, k: int, m: int = 1, dtype: torch.dtype = HALF) -> tuple[Tensor, Tensor, Tensor]:
+    return randn(m, k, dtype=dtype) * 3, randn(k, dtype=dtype), randn(n, k, dtype=dtype)
+
+
 def _int8(*size: int) -> Tensor:
     return randn(*size, dtype=torch.int8)
 
@@ -217,6 +257,22 @@ CASES: Mapping[str, Case] = {
     "gated-of-a-batch": Case(
         swiglu, lambda: (_int8(33, 130), randn(2, 4, 130, dtype=HALF), *_linear(33, 130)[1:], *_linear(33, 130)), 1
     ),
+    "normed": Case(normed, lambda: _normed(70, 200), 1, stored=True, halves=True),
+    "normed-split": Case(normed, lambda: _normed(64, 2048), 1, stored=True, halves=True),
+    "normed-bf16": Case(normed, lambda: _normed(70, 200, dtype=torch.bfloat16), 1, stored=True),
+    "normed-half": Case(normed, lambda: _normed(70, 200), 1, stored=True),
+    "normed-two-rows": Case(normed, lambda: _normed(70, 200, m=2), 1, stored=True, halves=True),
+    "norm-seen": Case(norm_seen, lambda: _normed(70, 200), 1, stored=True, halves=True),
+    "normed-pair": Case(
+        normed_pair, lambda: (*_normed(70, 200), randn(70, 200, dtype=HALF)), 1, stored=True, halves=True
+    ),
+    "normed-int8": Case(
+        normed_int8, lambda: (*_normed(1, 200)[:2], *_linear(70, 200), *_linear(33, 200)), 1, halves=True
+    ),
+    "normed-int8-split": Case(
+        normed_int8, lambda: (*_normed(1, 2048)[:2], *_linear(70, 2048), *_linear(33, 2048)), 1, halves=True
+    ),
+    "normed-int4": Case(normed_int4, lambda: (*_normed(1, 128)[:2], *_int4(70, 128), *_int4(70, 128)), 1, halves=True),
     "gate-seen": Case(
         gate_seen, lambda: (_int8(70, 96), randn(2, 96, dtype=HALF), *_linear(70, 96)[1:], *_linear(70, 96)), 1
     ),

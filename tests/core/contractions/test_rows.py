@@ -66,6 +66,10 @@ def test_the_meaning_of_a_kernel_is_what_it_replaces(name: str) -> None:
         "float8-blocks",
         "experts-of-tokens",
         "experts-in-int8",
+        "normed-bf16",
+        "normed-pair",
+        "normed-int8-split",
+        "normed-int4",
     ],
 )
 def test_the_kernels_compile_for_hopper(name: str) -> None:
@@ -111,6 +115,52 @@ def test_products_in_one_launch_read_nothing_of_each_other() -> None:
     _, program = CASES["gate-seen"].programs()
     (call,) = (operation for operation in program.operations if isinstance(operation, KernelCall))
     assert set(call.outputs).isdisjoint(call.reads)
+
+
+@pytest.mark.parametrize(
+    ("name", "operations"),
+    [
+        ("normed", 1),
+        ("normed-split", 1),
+        ("normed-bf16", 1),
+        ("normed-pair", 1),
+        ("normed-int8", 1),
+        ("normed-int8-split", 1),
+        ("normed-int4", 1),
+        ("normed-two-rows", 3),
+        ("normed-half", 3),
+        ("norm-seen", 3),
+    ],
+)
+def test_the_norm_of_one_row_is_part_of_the_products_that_alone_read_it(name: str, operations: int) -> None:
+    _, program = CASES[name].programs()
+    assert len(program.operations) == operations
+    verify(program)
+
+
+def test_a_row_is_read_before_the_walk_and_added_up_after_it() -> None:
+    _, program = CASES["normed-split"].programs()
+    (call,) = program.operations
+    assert isinstance(call, KernelCall)
+    before, _, after = call.source.text.partition("for offset in range(")
+    assert "tl.load" in before and "tl.sum" not in before and after.count("tl.sum(") == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_norm_and_its_products_are_as_exact_as_eager(rows: int) -> None:
+    torch.manual_seed(0)
+    x, g = 30 * torch.randn(rows, 4096, device="cuda").bfloat16(), torch.randn(4096, device="cuda").bfloat16()
+    weights = [(torch.randn(n, 4096, device="cuda") / 64).bfloat16() for n in (4096, 1024)]
+
+    def fn(x: torch.Tensor, g: torch.Tensor, *weights: torch.Tensor) -> list[torch.Tensor]:
+        y = F.rms_norm(x, (4096,), g, 1e-5)
+        return [F.linear(y, weight) for weight in weights]
+
+    exact = fn(x.double(), g.double(), *(weight.double() for weight in weights))
+    found = torch.compile(fn, backend="litz", dynamic=False)(x, g, *weights)
+    for own, wanted, eager in zip(found, exact, fn(x, g, *weights), strict=True):
+        assert (own - wanted).norm() <= 1.05 * (eager - wanted).norm()
 
 
 @pytest.mark.gpu

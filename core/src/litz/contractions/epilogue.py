@@ -26,6 +26,9 @@ ACCUMULATOR = "accumulator"
 SECOND = "accumulator2"
 """The accumulator of a second sum, in a kernel that makes two."""
 SUMS = (ACCUMULATOR, SECOND)
+ROW_SUM = "row_sum"
+"""Stands for the sum of a row of the activation, which the kernel takes besides."""
+STAND_INS = (*SUMS, ROW_SUM)
 
 MOST_USERS = 8
 """Operations that one kernel takes over, at most."""
@@ -53,7 +56,7 @@ class Epilogue:
     def flat(self, program: Program) -> Loop:
         """Returns the loop in flat form (`litz.ir.transform.flatten`), for code generation."""
         flat = flatten(self.loop, {**program.buffers, **self.buffers})
-        real = {name: buffer for name, buffer in self.buffers.items() if name not in SUMS}
+        real = {name: buffer for name, buffer in self.buffers.items() if name not in STAND_INS}
         if not real:
             return flat
 

@@ -63,7 +63,8 @@ class Product:
     """left times right, summed over the depth's ranges, the last of which is walked fastest. joins: walked together
     with the product before, which has the same depth. scale: what the sum over a block of the depth, its last range, is
     multiplied by: a flat loop over the result's variables and the number of the block, with one store. second: it adds
-    to the second sum; it joins, and has the left operand of the last product before it that does not."""
+    to the second sum; it joins, and has one operand of the last product before it that does not: the left one, or in a
+    turned product the right one."""
 
     left: Operand
     right: Operand
@@ -92,7 +93,8 @@ class Product:
 @dataclass(frozen=True)
 class Gemm:
     """batch, rows, columns: the ranges of the epilogue's loop, each in one of them. accumulate: dtype of the sums.
-    tf32: float32 operands may lose bits."""
+    tf32: float32 operands may lose bits. turned: rows and columns have changed places (`turned`).
+    row_terms: what the kernel sums along a row for its epilogue, as a flat loop along that row (`row_factor.py`)."""
 
     batch: tuple[Range, ...]
     rows: tuple[Range, ...]
@@ -101,6 +103,8 @@ class Gemm:
     accumulate: torch.dtype
     epilogue: Epilogue
     tf32: bool = False
+    turned: bool = False
+    row_terms: Loop | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -127,6 +131,13 @@ class Gemm:
         """Returns the sizes of all ranges: batch, rows and columns, then the depth of each product."""
         ranges = (*self.batch, *self.rows, *self.columns)
         return (*(r.size for r in ranges), *(r.size for p in self.products for r in p.depth))
+
+
+def turned(gemm: Gemm) -> Gemm:
+    """Returns the product of the operands' transposes: the same result, whose rows the kernel takes for columns. So
+    many columns of few rows fill the tall tiles that tensor cores multiply."""
+    products = tuple(replace(p, left=p.right, right=p.left) for p in gemm.products)
+    return replace(gemm, rows=gemm.columns, columns=gemm.rows, products=products, turned=not gemm.turned)
 
 
 class Unsuitable(ValueError):

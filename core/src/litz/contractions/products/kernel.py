@@ -31,14 +31,15 @@ from litz.ir.node import walk
 from litz.ir.ops import OPS
 from litz_plugins import COUNTERS, KernelSource
 
-from ..epilogue import SUMS
+from ..epilogue import ROW_SUM, SUMS
 from . import half_tile
 from .configs import Config
 from .descriptors import descriptor_texts
 from .gemm import Gemm, Operand, Product
 from .half_tile import HalfTile
-from .interleaved import WIDE, split_lines, wide_position
+from .interleaved import WIDE, split_lines, wide_position, wide_prologue
 from .plan import GemmPlan, make_plan
+from .row_factor import add_row, load_row
 
 MOST_UNROLLED = 4
 """Steps along the depth up to which a loop may be unrolled as a whole."""
@@ -124,8 +125,11 @@ class _Writer:
             self.tile.emit("number = tl.program_id(0)")
             self._write_part()
             self._write_place()
+            row = load_row(self.gemm, self.plan, self.program, self.config.warps, self.tile)
             self._write_sum()
             self._write_finish()
+            if row is not None:
+                add_row(row, self.tile)
             self._write_stores()
         tile, names = self.tile, self.names
         limits = tuple(size_text(e, names.sizes) for e in dict.fromkeys([*self.limits, *tile.limits]))
@@ -288,24 +292,11 @@ class _Writer:
             tile.emit(f"end = {end} * tl.num_programs(1)")
             end = "end"
         whole = first.k.is_Integer and int(first.k) % config.k == 0  # each step is within the depth
-        row, column = self.row.upper(), self.column.upper()
         lanes = [sum(each.second == p.second for each in products[:at]) for at, p in enumerate(products)]
-        pairs = []
-        for lane, p in zip(lanes, products, strict=True):
-            own = "2" if p.second else ""
-            a = _Side("a", f"left{number}_{lane}", p.left, "[None, :]", f"{row}BLOCK, KBLOCK", self.row, lane)
-            b = _Side(
-                "b" + own,
-                f"right{number}_{lane}{own and '_2'}",
-                p.right,
-                "[:, None]",
-                f"KBLOCK, {column}BLOCK",
-                self.column,
-            )
-            pairs.append((b,) if p.second else (a, b))  # the second sum's left operand is there already
-        firsts = [p for p in products if not p.second]
-        together = wide_position(firsts)
-        plain = [s for pair in pairs for s in pair if not s.operand.prologue and not (together and s.name == "a")]
+        pairs = [self._sides(p, number, lane) for lane, p in zip(lanes, products, strict=True)]
+        firsts, shared = [p for p in products if not p.second], "b" if self.gemm.turned else "a"
+        together = wide_position(firsts, self.gemm.turned)
+        plain = [s for pair in pairs for s in pair if not s.operand.prologue and not (together and s.name == shared)]
         steps = {s.pointer: self._step(s.operand, first) for s in plain}
         for pair in pairs:
             for side in pair:
@@ -313,7 +304,8 @@ class _Writer:
                     depth = f"depth{side.expand}" if start == "0" else f"({start} + depth{side.expand})"
                     tile.emit(f"{side.pointer} = {self._pointer(side, {first.depth[0].var: depth})}")
         if together is not None:
-            tile.emit(f"wide = tl.arange(0, {len(firsts)} * KBLOCK)[None, :]")
+            expand = "[:, None]" if self.gemm.turned else "[None, :]"
+            tile.emit(f"wide = tl.arange(0, {len(firsts)} * KBLOCK){expand}")
         for pair in pairs:
             for side in pair:
                 self._write_outside(side, first)
@@ -324,8 +316,8 @@ class _Writer:
             self._write_interleaved(together, firsts, "" if whole else end)
         for lane, p, pair in zip(lanes, products, pairs, strict=True):
             for side in pair:
-                if together is not None and side.name == "a":
-                    tile.emit(f"a = lane{side.lane}")
+                if together is not None and side.name == shared:
+                    tile.emit(f"{shared} = lane{side.lane}")
                     continue
                 if side.operand.prologue is not None:
                     left = "" if whole else f"{end} - offset"
@@ -341,11 +333,12 @@ class _Writer:
                 none = "0.0" if side.operand.dtype in FLOAT8_TYPES else "0"
                 mask = f", mask={' & '.join(masks)}, other={none}" if masks else ""
                 tile.emit(f"{side.name} = tl.load({pointer}{mask})")
-            total, block, right = SUMS[p.second], f"block{'2' * p.second}", pair[-1].name
+            total, block, own = SUMS[p.second], f"block{'2' * p.second}", pair[-1].name
+            operands = f"{own}, b" if self.gemm.turned else f"a, {own}"
             if p.scale is None:
-                tile.emit(f"{total} = tl.dot(a, {right}, {total}{self._precision()})")
+                tile.emit(f"{total} = tl.dot({operands}, {total}{self._precision()})")
             else:
-                tile.emit(f"{block} = tl.dot(a, {right}{f', {block}' if lane else ''})")
+                tile.emit(f"{block} = tl.dot({operands}{f', {block}' if lane else ''})")
         for p in (p for lane, p in zip(lanes, products, strict=True) if lane == 0):
             if p.scale is not None:
                 self._write_scaled(p, self._write_depth(pairs[0][0], first))
@@ -353,6 +346,17 @@ class _Writer:
             if step:
                 tile.emit(f"{pointer} += {step}")
         tile.depth -= 1
+
+    def _sides(self, product: Product, number: int, lane: int) -> tuple[_Side, ...]:
+        """The operands to load for a product, its own last: a product of the second sum shares the other."""
+        row, column, own = f"{self.row.upper()}BLOCK", f"{self.column.upper()}BLOCK", "2" * product.second
+        mark, turned = f"_{lane}{own and '_2'}", self.gemm.turned
+        a = _Side("a", f"left{number}", product.left, "[None, :]", f"{row}, KBLOCK", self.row, lane)
+        b = _Side("b", f"right{number}", product.right, "[:, None]", f"KBLOCK, {column}", self.column, lane)
+        a, b = (replace(side, pointer=side.pointer + mark) for side in (a, b))
+        shared, kept = (b, a) if turned else (a, b)
+        kept = replace(kept, name=kept.name + own)
+        return (kept,) if product.second else (shared, kept)
 
     def _write_scaled(self, product: Product, depth: Mapping[Symbol, str]) -> None:
         """Add the products of this step, which is within a block of the depth, times the scale of the block."""
@@ -373,17 +377,45 @@ class _Writer:
         """The left operands of products that are walked together, by one load. end: of the depth, "" where every step
         is a whole one."""
         tile, first, count = self.tile, products[0], len(products)
-        side = _Side("a", "", first.left, "[None, :]", "", self.row)
+        turned = self.gemm.turned
+        side = replace(self._sides(first, 0, 0)[0], pointer="")
         names = self._write_depth(side, first)
         inner = first.depth[-1].size
         start = "offset" if not self.uniform else f"(offset % {inner})" if inner != self.config.k else ""
         names[WIDE] = f"({count} * {start} + wide)" if start else "wide"
-        text = IndexText({**self.names.index_names, **names}, {})(position)
-        masks = [f"{self.row}mask"] if self._masked(self.row) else []
-        masks += [f"({count} * offset + wide < {count} * {end})"] if end else []
-        mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
-        tile.emit(f"every = tl.load({self.names.buffers[first.left.buffer]} + {text}{mask})")
-        tile.emit(*split_lines("every", f"{self.row.upper()}BLOCK", count))
+        within = f"({count} * offset + wide < {count} * {end})" if end else ""
+        loop = wide_prologue(products, turned)
+        if loop is not None:
+            self._write_wide_prologue(side, loop, names, count, within)
+        else:
+            text = IndexText({**self.names.index_names, **names}, {})(position)
+            masks = [f"{side.axis}mask"] if self._masked(side.axis) else []
+            masks += [within] if within else []
+            mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
+            tile.emit(f"every = tl.load({self.names.buffers[side.operand.buffer]} + {text}{mask})")
+        tile.emit(*split_lines("every", f"{side.axis.upper()}BLOCK", count, turned))
+
+    def _write_wide_prologue(
+        self, side: _Side, loop: Loop, names: Mapping[Symbol, str], count: int, within: str
+    ) -> None:
+        """The same where the operand is made on its way. within: a mask of the depth, "" where every step is whole."""
+        across = self.tiling.axis(side.axis)
+        assert across is not None
+        wide = Axis("w", tuple(r for r in loop.ranges if r.var == WIDE), count * self.config.k)
+        own = replace(self.names, variables={**self.names.variables, **names, WIDE: "w0"})
+        axes = (wide, across) if self.gemm.turned else (across, wide)
+        made = Tile(loop, self.program.buffers, Tiling(axes, self.config.warps), own, self.index_type, prefix="wide")
+        made.depth = self.tile.depth
+        made.emit(f"WBLOCK: tl.constexpr = {wide.block}", f"w0 = {names[WIDE]}")
+        if within:
+            made.emit(f"wmask = {within}")
+        (store,) = loop.stores
+        made.compute([store.value])
+        value = made.full(store.value, frozenset(("w", side.axis)))
+        value = f"tl.where(wmask, {value}, 0)" if within else value
+        made.emit(f"every = {value}.to({ELEMENTS[side.operand.dtype]})")
+        self.tile.lines += made.lines
+        self.tile.limits += made.limits
 
     def _tile(self, side: _Side, prologue: Loop, product: Product, names: Mapping[Symbol, str], prefix: str) -> Tile:
         """A tile of its own for a prologue: its axes are the depth's and one of the result's."""
@@ -528,6 +560,8 @@ class _Writer:
         for node in self.loop.loads:
             if node.buffer in SUMS:
                 tile.values[node] = Value(node.buffer, frozenset((self.row, self.column)))
+            elif node.buffer == ROW_SUM:
+                tile.values[node] = Value(node.buffer)
         write_body(tile)
 
     # For the launcher.

@@ -12,7 +12,7 @@ from litz.codegen.triton.names import Names
 from litz.ir import Loop, Program, Store
 from litz.ir.index import Expr, Symbol
 
-from ..epilogue import ACCUMULATOR, SUMS
+from ..epilogue import ACCUMULATOR, STAND_INS
 from .gemm import Gemm
 
 _PART = sympy.Symbol("part", integer=True, nonnegative=True)
@@ -37,8 +37,9 @@ def make_plan(gemm: Gemm, program: Program, parts: str | None = None, finishes: 
     loop = _stored(gemm, program, None if finishes else parts)
     # A row that is reduced lies along core's axis r, whole.
     row, column = ("x", "r") if loop.reduction_ranges else ("y", "x")
-    loaded = [node.buffer for node in loop.loads if node.buffer not in SUMS]
+    loaded = [node.buffer for node in loop.loads if node.buffer not in STAND_INS]
     read = [name for p in gemm.products for name in p.reads]
+    read += () if gemm.row_terms is None else gemm.row_terms.reads
     touched = list(
         dict.fromkeys([*read, *loaded, *(store.buffer for store in loop.stores), *([parts] if parts else [])])
     )

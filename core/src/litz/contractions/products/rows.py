@@ -24,18 +24,28 @@ from litz_plugins import Choice, ChoiceContext, Estimate, Target
 from ..epilogue import fused, stands
 from .choice import make_choice
 from .configs import Config
-from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
+from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm, turned
 from .lanes import unpacked
 from .pair import make_pair
 from .prologue import with_prologues
+from .row_factor import with_row_factor
 from .together import together
 
 NAME = "a kernel for few rows"
 MOST_ROWS = 16
 """Rows of the smallest tile that tensor cores multiply."""
-COLUMNS, STEP_BYTES, STAGES, WARPS = 64, 128, 4, 4
-"""The tile, bytes of the depth in storage: within 5 % of the fastest of eight for weights of 8 and of 4 bits, of 4096 x
-4096 and 28672 x 4096, with one row (H200, 2026-11-22)."""
+FEW = 8
+"""Rows up to which a tile is half as wide: columns of the smallest tile, where the weights are its rows."""
+TURNED = True
+"""Are the weights the rows of the tile? Then each warp multiplies columns of its own, and nothing but the activation is
+spread over all of them. A step of weights of 4 bits takes 2.3 instructions a weight (1.0 of them integer arithmetic, of
+which a multiprocessor does half as many a cycle), 3.4 (1.5) the other way round; of 8 bits 2.6, and 3.5."""
+NORMS = True
+"""Is a norm part of its products?"""
+COLUMNS, PAIRED, PER_WARP, STEP_BYTES, STAGES, WARPS = 64, 32, 16, 128, 4, 4
+"""The tile: columns, those of each of two sums, those of a warp, bytes of the depth in storage. Within 5 % of the
+fastest of eight for weights of 8 and of 4 bits, of 4096 x 4096 and 28672 x 4096, with one row, before weights were the
+rows of the tile (H200, 2026-11-22)."""
 MOST_TOGETHER = 4
 """Products in one launch."""
 PER_UNIT = 3
@@ -96,7 +106,9 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
             NAME, f"not measured on this device, or not for rows of weights that are no multiple of {ALIGNED} bytes"
         )
         return ()
-    choice = make_choice(own, _config(own, program, context.target), estimate, template, program)
+    config = _config(own, program, context.target)
+    own = _normed(own, [template], template, config, context)
+    choice = make_choice(_way(own), config, estimate, template, program)
     return () if choice is None else (choice,)
 
 
@@ -148,12 +160,13 @@ def _paired(template: Template, context: ChoiceContext, plain: bool) -> Choice |
     pair = make_pair(first, second, (group[0], group[1]), program, most_operations(context.options), with_weights)
     if pair is None or _gathered(pair) or not (pair.products[0].right.prologue or (plain and pair.dtype in PLAIN)):
         return None
-    config = _config(pair, program, context.target, columns=COLUMNS // 2)
+    config = _config(pair, program, context.target, paired=True)
     parts = [replace(pair, products=tuple(p for p in pair.products if p.second == own)) for own in (False, True)]
     estimate = _estimate(parts, group, context)
     if config.split > 1 or estimate is None:
         return None
-    return make_choice(pair, config, estimate, template, program)
+    pair = _normed(pair, group, template, config, context)
+    return make_choice(_way(pair), config, estimate, template, program)
 
 
 def _mates(template: Template, program: Program) -> list[Template]:
@@ -182,7 +195,13 @@ def _with_mates(template: Template, context: ChoiceContext, plain: bool) -> Choi
     if not stands(program, template, [*names[1:], *absorbed]):
         return None
     configs = [_config(gemm, program, context.target, len(group)) for gemm in gemms]
-    choices = [make_choice(*each[:2], None, each[2], program) for each in zip(gemms, configs, group, strict=True)]
+    normed = [_normed(gemm, group, template, config, context) for gemm, config in zip(gemms, configs, strict=True)]
+    if all(gemm.row_terms is not None for gemm in normed) and stands(program, template, _absorbed(normed, names[1:])):
+        gemms = normed
+    choices = [
+        make_choice(_way(gemm), config, None, each, program)
+        for gemm, config, each in zip(gemms, configs, group, strict=True)
+    ]
     made = [choice for choice in choices if choice is not None]
     whole = together([replacement_of(choice) for choice in made], names) if len(made) == len(group) else None
     estimate = _estimate(gemms, group, context)
@@ -214,10 +233,10 @@ def _left(template: Template) -> object:
     return argument_names(template).get(OPERANDS[template.kind][0])
 
 
-def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, columns: int = COLUMNS) -> Config:
+def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, paired: bool = False) -> Config:
     """The tile, and parts of the depth enough to keep every multiprocessor busy. beside: products in the launch.
-    columns: of the tile."""
-    product = gemm.products[0]
+    paired: are there two sums?"""
+    product, columns = gemm.products[0], PAIRED if paired else COLUMNS
     stored = max(program.buffers[name].dtype.itemsize for name in product.right.reads[:1]) << product.right.words
     depth, inner = program.hint(product.k), program.hint(product.depth[-1].size)
     step = STEP_BYTES // stored
@@ -227,7 +246,32 @@ def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, colum
     split = 1
     while tiles * split * beside < PER_UNIT * target.units and depth // (2 * split * step) >= LEAST_STEPS:
         split *= 2
-    return Config(MOST_ROWS, columns, step, STAGES, WARPS, split=split)
+    if not TURNED:
+        return Config(MOST_ROWS, columns, step, STAGES, WARPS, split=split)
+    few = FEW if program.hint(gemm.m) <= FEW else MOST_ROWS
+    return Config(columns, few, step, STAGES, max(1, columns // PER_WARP), split=split)
+
+
+def _normed(gemm: Gemm, group: Sequence[Template], template: Template, config: Config, context: ChoiceContext) -> Gemm:
+    """The product with the norm that makes the activation of all products of the launch, if there is one."""
+    program: Program = context.program
+    made = with_row_factor(gemm, group, program, 32 * config.warps) if NORMS else None
+    others = [each.name for each in group if each is not template]
+    if made is None or not stands(program, template, _absorbed([made], others)):
+        return gemm
+    context.record(
+        f"{NAME}, with a norm", "the row fits: where the kernel runs, the norm of the activation is part of it"
+    )
+    return made
+
+
+def _absorbed(gemms: Sequence[Gemm], more: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([*more, *(name for gemm in gemms for name in gemm.epilogue.absorbed)]))
+
+
+def _way(gemm: Gemm) -> Gemm:
+    """The product as its kernel multiplies it."""
+    return turned(gemm) if TURNED else gemm
 
 
 def _estimate(gemms: Sequence[Gemm], templates: Sequence[Template], context: ChoiceContext) -> Estimate | None:

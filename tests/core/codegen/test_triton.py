@@ -112,6 +112,28 @@ def test_rows_a_program_and_its_warps(case: Callable[[], Case], rows: int, warps
     assert source.settings["num_warps"] == warps
 
 
+def _gradient(columns: int, rows: int, written: bool = True) -> Case:
+    """A product, and its sum over the rows."""
+    value = call("mul", cast(load("a", (r0, i0), bf16), f32), cast(load("b", (r0, i0), bf16), f32))
+    inputs = {name: torch.empty(rows, columns, dtype=bf16) for name in ("a", "b")}
+    stores = [Store("p", (r0, i0), cast(value, bf16)), Store("o", (i0,), reduce("sum", value))]
+    outputs = [output("p", (rows, columns), bf16), output("o", (columns,), f32)]
+    return make(inputs, outputs[not written :], [columns], [rows], stores[not written :])
+
+
+@pytest.mark.parametrize(
+    ("columns", "written", "block", "warps"),
+    [(24576, True, 64, 16), (49152, True, 64, 8), (24576, False, 64, 8)],
+    ids=["384 programs", "768 programs", "nothing but sums"],
+)
+def test_a_block_of_columns_and_its_warps(columns: int, written: bool, block: int, warps: int) -> None:
+    """The gradient of a gelu with its sum, 384 programs, took 35.2 us with 8 warps on an H200, and 30.7 with shorter
+    blocks or more warps. Three programs of 16 warps are on an SM at a time."""
+    source = _gradient(columns, 512, written).source
+    assert f"RBLOCK: tl.constexpr = {block}\n" in source.text
+    assert source.settings["num_warps"] == warps
+
+
 @pytest.mark.parametrize("columns", [50257, 197])
 def test_an_end_within_16_bytes_leaves_whole_accesses_to_all_programs_but_the_last(columns: int) -> None:
     """67093095 elements in rows of 50257 took 195 us on an H200, at 2 bytes an access, and an even total 73."""

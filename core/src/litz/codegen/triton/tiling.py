@@ -31,6 +31,13 @@ ROOM = 64
 gradients of a batch norm after a max pool, in channels last, even kept 8 KB a thread on the stack."""
 
 
+WRITTEN = 16
+"""Elements of a thread in a block of columns that are written as well as reduced: a load of the next block waits for
+the stores of this one, so that more elements are of no use. With 64 of them the products with a gate and their sums
+(8 x 1024 x 1152) had 128 registers a thread: an SM held 2 of 288 programs, and the last 24 ran alone. `benchmarks.
+gpu_tilings` found 19.1 us in place of 23.0 with shorter blocks or more warps on an H200; and 30.7 in place of 35.2 for
+the gradient of a gelu with its sum, which had 23 warps on an SM and now has 46, of 8 elements a thread."""
+
 ROW, OWN_VALUES = 4096, 3
 """Of a pointwise loop: elements of a row, and values that each row has, from which on a block is of one row."""
 
@@ -485,7 +492,9 @@ def _column_blocks(loop: Loop, columns: int, length: int, fixed: bool, width: in
         x_block //= 2
     r_block = power_of_two(length)
     persistent = fixed and r_block <= (64 if _live_values(loop) <= 4 else 32)
-    lanes = _lanes(loop)
+    lanes, writes = _lanes(loop), _writes_rows(loop)
+    if writes:
+        lanes = min(lanes, WRITTEN)
     if not persistent:
         r_block = min(r_block, 256, max(8, lanes * 256 // x_block))
         warps = 8
@@ -497,6 +506,9 @@ def _column_blocks(loop: Loop, columns: int, length: int, fixed: bool, width: in
     if not persistent and lanes < 8:
         # As many threads as the registers are for; half of them waited for gathers, at 2.8 µs a block of 16 rows.
         warps = clamp(x_block * r_block // (32 * max(lanes, VECTOR // width)), 1, warps)
+    elif lanes == WRITTEN and writes and not persistent and columns <= 3 * x_block * units:
+        # All programs are at work at once: of 16 warps with 42 registers a thread an SM holds three.
+        warps = clamp(x_block * r_block // 256, 1, 16)
     else:
         warps = min(warps, _row_warps(x_block * r_block))
     return x_block, r_block, warps, persistent

@@ -40,6 +40,7 @@ CORE_PASSES = {
     "remove_dead_operations": "program",
     "write_in_place": "program",
     "contract_broadcast_products": "program",
+    "join_sums": "program",
     "split_reductions": "program",
     "inline_pointwise": "program",
     "pick_elements": "program",

@@ -16,6 +16,7 @@ pytest.importorskip("triton")
 
 from litz.codegen.kernel_plan import plan_kernel
 from litz.codegen.triton import TritonCodegen
+from litz.codegen.triton.finish import choose_tilings
 from litz.ir import Buffer, Layout, Node, Program, Store
 from litz.ir.build import bounded, call, cast, const, load, reduce
 from litz.ir.index import PythonMod, loop_var, placeholder, reduction_var, to_expr
@@ -94,10 +95,11 @@ def _layer_norm(rows: int, columns: int) -> Case:
     [
         (lambda: _softmax(2**18, 256), 4, 2),
         (lambda: _softmax(2**16, 1024), 1, 2),
-        (lambda: _softmax(2**16, 1001), 1, 2),  # not aligned: 16 elements a thread
+        (lambda: _softmax(2**16, 1001), 4, 4),  # not aligned: 32 elements a thread, of rows that begin alike
+        (lambda: _softmax(2**10, 1001), 1, 2),  # of few rows each is alone: 16 elements
         (lambda: _softmax(2**14, 4096), 1, 8),
         (lambda: _layer_norm(2**18, 256), 4, 2),
-        (lambda: _layer_norm(2**18, 197), 4, 2),
+        (lambda: _layer_norm(2**18, 197), 8, 2),
         (lambda: _layer_norm(2**18, 128), 16, 8),
         (lambda: _layer_norm(2**16, 768), 1, 2),
     ],
@@ -107,6 +109,28 @@ def test_rows_a_program_and_its_warps(case: Callable[[], Case], rows: int, warps
     with 8, and 163 with one row and 4; of 1024 columns 69 µs with 16 elements a thread, 74 with 8, and 106 with 4."""
     source = case().source
     assert f"XBLOCK: tl.constexpr = {rows}\n" in source.text
+    assert source.settings["num_warps"] == warps
+
+
+def _gradient(columns: int, rows: int, written: bool = True) -> Case:
+    """A product, and its sum over the rows."""
+    value = call("mul", cast(load("a", (r0, i0), bf16), f32), cast(load("b", (r0, i0), bf16), f32))
+    inputs = {name: torch.empty(rows, columns, dtype=bf16) for name in ("a", "b")}
+    stores = [Store("p", (r0, i0), cast(value, bf16)), Store("o", (i0,), reduce("sum", value))]
+    outputs = [output("p", (rows, columns), bf16), output("o", (columns,), f32)]
+    return make(inputs, outputs[not written :], [columns], [rows], stores[not written :])
+
+
+@pytest.mark.parametrize(
+    ("columns", "written", "block", "warps"),
+    [(24576, True, 64, 16), (49152, True, 64, 8), (24576, False, 64, 8)],
+    ids=["384 programs", "768 programs", "nothing but sums"],
+)
+def test_a_block_of_columns_and_its_warps(columns: int, written: bool, block: int, warps: int) -> None:
+    """The gradient of a gelu with its sum, 384 programs, took 35.2 us with 8 warps on an H200, and 30.7 with shorter
+    blocks or more warps. Three programs of 16 warps are on an SM at a time."""
+    source = _gradient(columns, 512, written).source
+    assert f"RBLOCK: tl.constexpr = {block}\n" in source.text
     assert source.settings["num_warps"] == warps
 
 
@@ -137,6 +161,32 @@ def test_rows_that_are_not_aligned_are_read_16_bytes_at_a_time(name: str) -> Non
     assert "st.global.v4.b32" in accesses
     narrow = {access for access in accesses if access.startswith("ld") and ".v4" not in access}
     assert not narrow, accesses
+
+
+def test_rows_that_begin_alike_share_their_mask_and_their_weights() -> None:
+    """A layer norm of 1001 columns had 40 instructions for each lane, and loaded its weights for each row: an element
+    at a time, as many as a thread has of a row."""
+    text = CASES["rows-alike-norm"]().source.text
+    assert "rlead = (1 * (xfirst % 8) + 0) % 8" in text and "* 8" in text
+    assert "tl.load(p1 + r0, rmask)" in text  # weights, without a mask of rows
+    source = _layer_norm(2**16, 1001).source
+    assert len(re.findall(r"ld\.global\S*\.b16", compile_only(source)["ptx"])) == 1024 // (
+        32 * source.settings["num_warps"]
+    )
+    assert "rlead = rfirst - rstart" in CASES["rows-anyhow-norm"]().source.text
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("rows-alike")])
+def test_rows_that_begin_alike_are_all_taken(name: str) -> None:
+    """Programs take every row once: as many programs as the rows' period, and so many rows a program further on."""
+    case = CASES[name]()
+    (tiling,) = choose_tilings(case.plan, 1)
+    x = tiling.axis("x")
+    assert x is not None and tiling.begins_alike and x.step > 1
+    rows, grid = int(x.size), case.source.settings["grid"]
+    taken = [n // x.step * x.step * x.block + n % x.step + x.step * k for n in range(grid) for k in range(x.block)]
+    assert sorted(row for row in taken if row < rows) == list(range(rows))
+    assert grid < rows / x.block + 2 * x.step
 
 
 def test_a_row_without_room_for_the_lanes_before_it_is_read_one_by_one() -> None:

@@ -32,7 +32,8 @@ T = sympy.Symbol("s12", integer=True, nonnegative=True)
 @dataclass
 class Case:
     """A loop to test, and perhaps others that finish it. `tolerance` is relative and absolute; `close` replaces a
-    tolerance for half types."""
+    tolerance for half types. `units`: of the device, fewer than it has where a small case stands for one of many
+    rows."""
 
     program: Program
     inputs: Mapping[str, torch.Tensor]
@@ -41,6 +42,7 @@ class Case:
     interpreted: bool = True
     inplace: Mapping[str, str] = field(default_factory=dict)
     equal_nan: bool = True
+    units: int = 0
 
     @property
     def loop(self) -> Loop:
@@ -50,7 +52,9 @@ class Case:
     def source(self) -> KernelSource:
         from litz.codegen.triton import TritonCodegen
 
-        context = CodegenContext(None, target_of("cuda:0"), self.program)  # type: ignore[arg-type]
+        target = target_of("cuda:0")
+        target = replace(target, units=self.units or target.units)
+        context = CodegenContext(None, target, self.program)  # type: ignore[arg-type]
         return TritonCodegen().generate(self.plan, context)
 
     @property

@@ -7,9 +7,9 @@ from functools import cache
 
 import torch
 
-from litz.ir import Node, Store
+from litz.ir import Layout, Node, Store
 from litz.ir.build import call, cast, const, load, reduce
-from litz.ir.index import loop_var, reduction_var
+from litz.ir.index import loop_var, reduction_var, to_expr
 
 from .case import CASES, Case, bf16, f16, f32, f64, i0, make, output, r0, random
 
@@ -34,10 +34,17 @@ def _wide(name: str, dtype: torch.dtype) -> Node:
 
 
 def rows(
-    count: int, width: int, dtype: torch.dtype, result: torch.dtype, pitch: int = 0, start: int = 0, out_pitch: int = 0
+    count: int,
+    width: int,
+    dtype: torch.dtype,
+    result: torch.dtype,
+    pitch: int = 0,
+    start: int = 0,
+    out_pitch: int = 0,
+    units: int = 0,
 ) -> Case:
     """A softmax of rows that lie `pitch` elements apart, the first `start` from the memory's beginning; with their
-    maxima and sums. out_pitch: of the rows of the result."""
+    maxima and sums. out_pitch: of the rows of the result. units: as in `Case`."""
     pitch = pitch or width
     held = _peculiar(random(count, width, dtype=dtype))
     memory = torch.zeros(start + count * pitch + 16, dtype=dtype)
@@ -63,6 +70,7 @@ def rows(
             Store("total", (i0,), cast(total, f32)),
         ],
         tolerance=2e-5,
+        units=units,
     )
 
 
@@ -133,7 +141,7 @@ for _width in (9000, 9001, 16384):
 CASES["rows-moments-f32"] = cache(lambda: _moments(9000, f32))
 
 
-def _mixed() -> Case:
+def _mixed(rows: int = 11, units: int = 0) -> Case:
     """Loads of 2, 4 and 1 bytes and of a row that all share, stores of 2 and 4."""
     a, b = cast(load("a", (i0, r0), bf16), f32), load("b", (i0, r0), f32)
     kept = load("m", (i0, r0), torch.bool)
@@ -141,13 +149,13 @@ def _mixed() -> Case:
     centred = call("sub", value, reduce("max", value))
     return make(
         {
-            "a": random(11, 99, dtype=bf16),
-            "b": random(11, 99, seed=3),
-            "m": random(11, 99, dtype=torch.bool),
+            "a": random(rows, 99, dtype=bf16),
+            "b": random(rows, 99, seed=3),
+            "m": random(rows, 99, dtype=torch.bool),
             "w": random(99, seed=5),
         },
-        [output("o", (11, 99), f32), output("p", (11, 99), bf16), output("q", (11,), f32)],
-        [11],
+        [output("o", (rows, 99), f32), output("p", (rows, 99), bf16), output("q", (rows,), f32)],
+        [rows],
         [99],
         [
             Store("o", (i0, r0), centred),
@@ -155,24 +163,25 @@ def _mixed() -> Case:
             Store("q", (i0,), reduce("sum", value)),
         ],
         tolerance=1e-5,
+        units=units,
     )
 
 
 CASES["rows-mixed"] = cache(_mixed)
 
 
-def _in_place(width: int) -> Case:
+def _in_place(width: int, rows: int = 6, units: int = 0) -> Case:
     """A row written where it is read; neighbours' ends are read beside it."""
     x = _wide("a", bf16)
     value = cast(call("sub", x, reduce("max", x)), bf16)
     built = make(
-        {"a": random(6, width, dtype=bf16)},
-        [output("o", (6, width), bf16)],
-        [6],
+        {"a": random(rows, width, dtype=bf16)},
+        [output("o", (rows, width), bf16)],
+        [rows],
         [width],
         [Store("o", (i0, r0), value)],
     )
-    return replace(built, inplace={"o": "a"}, interpreted=width < 1000)
+    return replace(built, inplace={"o": "a"}, interpreted=width < 1000, units=units)
 
 
 CASES["rows-in-place"] = cache(lambda: _in_place(57))
@@ -198,3 +207,42 @@ def _masked() -> Case:
 
 
 CASES["rows-masked"] = cache(_masked)
+
+
+# Rows enough that those of a program begin at the same lane.
+
+
+def _norm(images: int, rows: int, width: int, pitch: int = 0) -> Case:
+    """A layer norm with weights, and a shift of each image, for which rows are numbered along two ranges. pitch: of
+    the images, in rows."""
+    x, shift = cast(load("a", (i0, i1, r0), bf16), f32), load("s", (i0,), f32)
+    mean, m2 = reduce("welford_mean", x), reduce("welford_m2", x)
+    scale = call("rsqrt", call("add", call("div", m2, const(width, f32)), const(1e-5, f32)))
+    normal = call("mul", call("mul", call("sub", x, mean), scale), cast(load("w", (r0,), bf16), f32))
+    size = (images, rows, width)
+    stride = ((pitch or rows) * width, width, 1)
+    a = torch.empty_strided(size, stride, dtype=bf16).copy_(random(*size, dtype=bf16))
+    layout = Layout(tuple(map(to_expr, size)), tuple(map(to_expr, stride)))
+    return make(
+        {"a": a, "w": random(width, dtype=bf16, seed=3), "s": random(images, seed=5)},
+        [replace(output(name, size, bf16), layout=layout) for name in ("o", "p")],
+        [images, rows],
+        [width],
+        [
+            Store("o", (i0, i1, r0), cast(call("add", normal, shift), bf16)),
+            Store("p", (i0, i1, r0), cast(call("sub", x, mean), bf16)),
+        ],
+        tolerance=2e-5,
+        units=1,
+    )
+
+
+for _width, _dtype, _result in ((197, bf16, bf16), (49, f16, f32), (57, f32, bf16), (9, bf16, bf16)):
+    _name = f"rows-alike-{_width}-{str(_dtype).removeprefix('torch.')}"
+    _register(_name, 32 * 8 + 3 if _width > 57 else 1027, _width, _dtype, _result, units=1)
+_register("rows-alike-pitch", 600, 99, bf16, bf16, pitch=101, start=3, out_pitch=101, units=1)
+_register("rows-alike-even", 512, 54, bf16, bf16, units=1)  # begin at lanes 0, 6, 4 and 2
+CASES["rows-alike-mixed"] = cache(lambda: _mixed(300, units=1))
+CASES["rows-alike-in-place"] = cache(lambda: _in_place(57, 600, units=1))
+CASES["rows-alike-norm"] = cache(lambda: _norm(3, 111, 121))
+CASES["rows-anyhow-norm"] = cache(lambda: _norm(3, 111, 121, pitch=112))

@@ -23,6 +23,7 @@ from .finish import finish_in_one_launch
 from .fusion import fuse
 from .fusion_size import most_operations
 from .inline import inline_pointwise
+from .join_sums import join_sums
 from .order import order_steps
 from .picked import pick_elements
 from .reduce_in_place import reduce_in_place
@@ -38,7 +39,8 @@ def core_program_passes() -> tuple[Pass, ...]:
     return (
         Pass("remove_dead_operations", "program", remove_dead_operations),
         Pass("write_in_place", "program", write_in_place, ("remove_dead_operations",)),
-        Pass("split_reductions", "program", split_reductions, ("write_in_place",)),
+        Pass("join_sums", "program", join_sums, ("write_in_place",)),
+        Pass("split_reductions", "program", split_reductions, ("join_sums",)),
         Pass("inline_pointwise", "program", inline_pointwise, ("split_reductions",)),
         Pass("pick_elements", "program", pick_elements, ("inline_pointwise",)),
         Pass("write_out_few_values", "program", write_out_few_values, ("pick_elements",)),

@@ -6,17 +6,21 @@ row, and those behind its end, belong to other rows. What they load is not used;
 rest of the 16 bytes around it are read together, never more than that. Stores may not touch them: groups of lanes that
 lie in the row are stored 16 bytes at a time, and what is left of it at both ends an element at a time.
 
+Rows of 1001 elements begin at lane 0, 1, ... 7 of 8, and then at 0 again: a program whose rows are 8 apart needs one
+`lead` for all, one mask, and one load of what all rows share (`Frame.period`).
+
 In: a flat loop whose rows are contiguous. Out: a `Frame`, or None where rows are aligned or it does not fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from litz.ir import Loop, Node, Range, Store
 from litz.ir.accesses import Access
-from litz.ir.index import Expr, Symbol
+from litz.ir.index import ZERO, Expr, Symbol, product, stride_of
 
 from ..kernel_plan import KernelPlan
 
@@ -27,12 +31,21 @@ VECTOR = 16
 @dataclass(frozen=True)
 class Frame:
     """start: the offset of a row's first element, by the output ranges' variables. var: that of the row. lanes: a power
-    of two, to whose multiples blocks are aligned. buffers: those whose memory begins at a multiple of 16 bytes."""
+    of two, to whose multiples blocks are aligned. buffers: those whose memory begins at a multiple of 16 bytes. slope,
+    first: row n, numbered along the loop's ranges, begins at `slope * n + first` modulo `lanes`; slope is None where it
+    does not."""
 
     start: Expr
     var: Symbol
     lanes: int
     buffers: frozenset[str]
+    slope: int | None = None
+    first: int = 0
+
+    @property
+    def period(self) -> int:
+        """Returns how many rows further a row begins at the same lane; 0 if not known."""
+        return 0 if self.slope is None else self.lanes // gcd(self.slope, self.lanes)
 
     def __str__(self) -> str:
         return f"from multiples of {self.lanes} below {self.start}"
@@ -69,7 +82,21 @@ def find_frame(loop: Loop, plan: KernelPlan, rows: tuple[Range, ...]) -> Frame |
     outer = {r.var for r in loop.ranges}
     if not start.free_symbols <= outer or bool(outer) > bool(start.free_symbols):
         return None  # its rows are not those of the outputs
-    return Frame(start, row.var, lanes, frozenset(access.buffer for access in fitting))
+    slope, first = _progression(start, loop.ranges, lanes)
+    return Frame(start, row.var, lanes, frozenset(access.buffer for access in fitting), slope, first)
+
+
+def _progression(start: Expr, outputs: Sequence[Range], lanes: int) -> tuple[int | None, int]:
+    """(slope, first), where rows numbered along the outputs begin at `slope * number + first` modulo `lanes`."""
+    first = start.xreplace({r.var: ZERO for r in outputs})
+    slope = stride_of(start, outputs[-1].var) if outputs else None
+    if slope is None or not slope.is_Integer or not first.is_Integer:
+        return None, 0
+    for number, r in enumerate(outputs):
+        step = stride_of(start, r.var)
+        if step is None or not is_multiple(step - slope * product(each.size for each in outputs[number + 1 :]), lanes):
+            return None, 0
+    return int(slope) % lanes, int(first) % lanes
 
 
 def _fits(access: Access, var: Symbol, plan: KernelPlan) -> bool:

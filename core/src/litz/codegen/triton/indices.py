@@ -68,6 +68,11 @@ def write_indices(tile: Tile, program: str = "tl.program_id(0)", counted: bool =
         programs = {grid[0].name: f"{program}{wide}"}
     for axis in grid:
         block = f"{axis.name.upper()}BLOCK"
+        if axis.step > 1:
+            number, first = programs[axis.name], f"{axis.name}first"
+            tile.emit(f"{first} = {number} // {axis.step} * ({axis.step} * {block}) + {number} % {axis.step}")
+            write_axis(tile, axis, f"{first} + tl.arange(0, {block}){expand(tile, axis)} * {axis.step}")
+            continue
         single = bool(axis.size.is_Integer) and int(axis.size) <= axis.block
         start = "" if single else f"{programs[axis.name]} * {block} + "
         write_axis(tile, axis, f"{start}tl.arange(0, {block}){expand(tile, axis)}")
@@ -108,8 +113,9 @@ def write_frame(tile: Tile, axis: Axis) -> None:
     if frame is None:
         return
     lanes, length = frame.lanes, int(axis.size)
-    tile.emit(f"rfirst = {tile.index_text(frame.start)}")
-    tile.emit(f"rstart = rfirst // {lanes} * {lanes}", "rlead = rfirst - rstart")
+    tile.emit(f"rfirst = {tile.index_text(frame.start)}", f"rstart = rfirst // {lanes} * {lanes}")
+    alike = f"({frame.slope} * (xfirst % {lanes}) + {frame.first}) % {lanes}"
+    tile.emit(f"rlead = {alike if tile.tiling.begins_alike else 'rfirst - rstart'}")
     tile.emit(f"rend = (rlead + {length + lanes - 1}) // {lanes} * {lanes}")
     tile.emit(f"rhead = (rlead + {lanes - 1}) // {lanes} * {lanes}")
     tile.emit(f"rtail = (rlead + {length}) // {lanes} * {lanes}")

@@ -156,6 +156,9 @@ def _grid(tiling: Tiling, names: Names) -> str:
 
 def _blocks(tiling: Tiling, names: Names) -> str:
     """How many blocks of outputs there are: a number if the sizes are."""
-    parts = [f"-(-{size_text(axis.size, names.sizes)} // {axis.block})" for axis in tiling.grid_axes]
-    text = " * ".join(f"({part})" for part in parts)
+    parts = [
+        f"(-(-{size_text(axis.size, names.sizes)} // {axis.block * axis.step}){f' * {axis.step}' * (axis.step > 1)})"
+        for axis in tiling.grid_axes
+    ]
+    text = " * ".join(parts)
     return text if any(axis.size.free_symbols for axis in tiling.grid_axes) else str(eval(text, {}))

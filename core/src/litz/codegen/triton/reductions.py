@@ -277,8 +277,9 @@ class Welford(Combined):
         mean, spread = on.tile.fresh(), on.tile.fresh()
         total = f"tl.sum({on.masked(value, 0.0, torch.float32)}, 1, keep_dims=True)"
         on.tile.emit(f"{mean} = _mean({total}, {on.length})")
-        on.tile.emit(f"{spread} = {value} - {mean}")
-        squares = f"tl.sum({on.masked(f'{spread} * {spread}', 0.0, torch.float32)}, 1, keep_dims=True)"
+        # Masked before it is squared: a square is added in one instruction then.
+        on.tile.emit(f"{spread} = {on.masked(f'{value} - {mean}', 0.0, torch.float32)}")
+        squares = f"tl.sum({spread} * {spread}, 1, keep_dims=True)"
         for node in self.nodes:
             on.bind(node, mean if node.attrs[0] == "welford_mean" else squares)
 

@@ -31,6 +31,13 @@ ROOM = 64
 gradients of a batch norm after a max pool, in channels last, even kept 8 KB a thread on the stack."""
 
 
+WRITTEN = 16
+"""Elements of a thread in a block of columns that are written as well as reduced: a load of the next block waits for
+the stores of this one, so that more elements are of no use. With 64 of them the products with a gate and their sums
+(8 x 1024 x 1152) had 128 registers a thread: an SM held 2 of 288 programs, and the last 24 ran alone. `benchmarks.
+gpu_tilings` found 19.1 us in place of 23.0 with shorter blocks or more warps on an H200; and 30.7 in place of 35.2 for
+the gradient of a gelu with its sum, which had 23 warps on an SM and now has 46, of 8 elements a thread."""
+
 ROW, OWN_VALUES = 4096, 3
 """Of a pointwise loop: elements of a row, and values that each row has, from which on a block is of one row."""
 
@@ -50,12 +57,14 @@ with 4, 125 with 8."""
 class Axis:
     """One axis of the tile. `ranges` are walked together as one index, the last fastest.
 
-    `masked`: does the last block reach beyond the end? Known not to only for constant extents.
+    `masked`: does the last block reach beyond the end? Known not to only for constant extents. `step`: a program's
+    positions are so far apart, and programs beside each other take what lies between.
     """
 
     name: str
     ranges: tuple[Range, ...]
     block: int
+    step: int = 1
 
     @property
     def size(self) -> Expr:
@@ -67,7 +76,7 @@ class Axis:
         """Returns whether the last block may reach beyond the end. It cannot for a constant size that the block
         divides."""
         size = self.size
-        return not (size.is_Integer and int(size) > 0 and int(size) % self.block == 0)
+        return not (size.is_Integer and int(size) > 0 and int(size) % (self.block * self.step) == 0)
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,12 @@ class Tiling:
     def grid_axes(self) -> tuple[Axis, ...]:
         """Returns the axes that programs are numbered along; the last one varies fastest."""
         return tuple(axis for axis in self.axes if axis.name != "r")
+
+    @property
+    def begins_alike(self) -> bool:
+        """Returns whether all rows of a program have a frame and begin at the same of its lanes."""
+        x = self.axis("x")
+        return self.frame is not None and x is not None and bool(self.frame.period) and x.step % self.frame.period == 0
 
     def axis(self, name: str) -> Axis | None:
         """Returns the axis "x", "y" or "r", None if the tile does not have it."""
@@ -317,6 +332,10 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
     frame = None if columns or mixed else find_frame(loop, plan, r_ranges)
     if frame is not None and not _has_room(loop, frame, r_block if persistent else None):
         frame = None
+    alike = _rows_alike(loop, plan, frame, r_block, units) if persistent else None
+    if frame is not None and alike is not None:
+        rows, warps = alike
+        return Tiling((Axis("x", loop.ranges, rows, frame.period), axes[1]), warps, persistent, frame=frame)
     if frame is not None and (persistent or _writes_rows(loop)):
         # 16 elements a thread: it also has to find the ends of rows. On an H200 rows of 49 gain 8 %, of 50257 3 %.
         warps = clamp(x_block * r_block // 512, 1, warps)
@@ -324,6 +343,26 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
     if not (columns or mixed or persistent) and x_block == 1 and (frame is not None or _is_aligned(relevant, r_ranges)):
         together = max(1, min(VECTOR // width, r_block // (32 * warps)))
     return Tiling(axes, warps, persistent, together=together, frame=frame)
+
+
+ALIKE = 32
+"""Elements of a thread where a program's rows begin alike: the masks and what all rows share are worked out once for
+them. Instructions for each lane (SASS for sm_90), with 16 elements of rows that begin anywhere and with 32 of these:
+softmax of 49 columns 31 and 25, of 197 columns 36 and 26, of 1001 columns 31 and 26, layer norm of 1001 40 and 32; and
+the weights of that layer norm, which are loaded an element at a time, are loaded for every fourth row only."""
+
+LONGEST_ALIKE = 2048
+"""Elements of a row up to which a program of a few warps holds several rows."""
+
+
+def _rows_alike(loop: Loop, plan: KernelPlan, frame: Frame | None, r_block: int, units: int) -> tuple[int, int] | None:
+    """Returns (rows, warps) of a program whose rows begin at the same lane of the frame; None where rows have no
+    period, are long, few, or more than a thread can hold."""
+    if frame is None or not frame.period or not 8 <= r_block <= LONGEST_ALIKE or _live_values(loop) > 4:
+        return None
+    warps = max(2, r_block // (256 if r_block <= 1024 else 512))
+    rows = ALIKE * 32 * warps // r_block
+    return (rows, warps) if plan.hint(loop.numel) >= rows * frame.period * units else None
 
 
 def _has_room(loop: Loop, frame: Frame, block: int | None) -> bool:
@@ -453,7 +492,9 @@ def _column_blocks(loop: Loop, columns: int, length: int, fixed: bool, width: in
         x_block //= 2
     r_block = power_of_two(length)
     persistent = fixed and r_block <= (64 if _live_values(loop) <= 4 else 32)
-    lanes = _lanes(loop)
+    lanes, writes = _lanes(loop), _writes_rows(loop)
+    if writes:
+        lanes = min(lanes, WRITTEN)
     if not persistent:
         r_block = min(r_block, 256, max(8, lanes * 256 // x_block))
         warps = 8
@@ -465,6 +506,9 @@ def _column_blocks(loop: Loop, columns: int, length: int, fixed: bool, width: in
     if not persistent and lanes < 8:
         # As many threads as the registers are for; half of them waited for gathers, at 2.8 µs a block of 16 rows.
         warps = clamp(x_block * r_block // (32 * max(lanes, VECTOR // width)), 1, warps)
+    elif lanes == WRITTEN and writes and not persistent and columns <= 3 * x_block * units:
+        # All programs are at work at once: of 16 warps with 42 registers a thread an SM holds three.
+        warps = clamp(x_block * r_block // 256, 1, 16)
     else:
         warps = min(warps, _row_warps(x_block * r_block))
     return x_block, r_block, warps, persistent

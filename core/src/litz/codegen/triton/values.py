@@ -121,7 +121,7 @@ class Tile:
     def axes_of(self, expr: Expr, indirect: Iterable[Value] = ()) -> frozenset[str]:
         """Returns the axes that an index expression varies along. indirect: values that stand for its placeholders."""
         found = {self.axis_of[s] for s in expr.free_symbols if s in self.axis_of}
-        if "r" in found and self.tiling.frame is not None:
+        if "r" in found and self.tiling.frame is not None and not self.tiling.begins_alike:
             found.add("x")  # each row has lanes of its own before it
         return frozenset(found.union(*(value.axes for value in indirect)))
 

@@ -1,6 +1,8 @@
-"""core's table of tiles for products and their users (`many_rows.TILES`), from what `benchmarks.epilogues` measured.
+"""core's tables of tiles for products and their users, from what `benchmarks.epilogues` measured.
 
     python -m benchmarks.epilogue_table FILE.json
+
+What was measured with `--for-table` is for `many_rows.TILES`, with `--unaligned` for `many_rows.UNALIGNED`.
 
 A tile's share and its µs are the least loss, in the mean of the rows, that covers every row: the kernel took no longer
 than `many_rows.Cost.estimate` says at worst. Prints what default mode would then choose for each row, as measured over
@@ -69,7 +71,8 @@ def fit(rows: Sequence[Row], who: str) -> Fitted | None:
     _, share, us, worst = min(fitted)
     facts = given[0]["tiles"][who]
     share = int(share * 1000 + 1) / 1000  # not below what was measured
-    return Fitted(Tile(*(int(facts[key]) for key in ("m", "n", "stages", "warps")), share, us), len(given), worst)
+    sizes = (int(facts[key]) for key in ("m", "n", "stages", "warps"))
+    return Fitted(Tile(*sizes, share, us, bool(facts["apart"])), len(given), worst)
 
 
 def choose(row: Row, tiles: Mapping[str, Tile]) -> Chosen:
@@ -120,7 +123,8 @@ def table(data: Mapping[str, Any]) -> list[str]:
     lines.append(f"    {data['capability']}: (")
     for who, one in fitted.items():
         tile = one.tile
-        text = f"Tile({tile.m}, {tile.n}, {tile.stages}, {tile.warps}, {tile.share:.3f}, {tile.us:g}),"
+        apart = ", apart=True" * tile.apart
+        text = f"Tile({tile.m}, {tile.n}, {tile.stages}, {tile.warps}, {tile.share:.3f}, {tile.us:g}{apart}),"
         why = f"  # chosen for {counts[who]} of {one.rows} rows; its worst is {one.worst}"
         lines.append(f"        {'' if counts[who] else '# '}{text}{why}")
     return [*lines, "    ),"]

@@ -2,7 +2,8 @@
 epilogues, and litz's kernels that do both.
 
     python -m benchmarks.epilogues [--dtype bf16] [--only TEXT ...] [--users NAME ...] [--cases "PRODUCT:USERS" ...]
-                                   [--for-table] [--seconds 0.1] [--jobs N] [--budget S] [--plain] [--out FILE]
+                                   [--for-table] [--unaligned] [--seconds 0.1] [--jobs N] [--budget S] [--plain]
+                                   [--out FILE]
 
 Device microseconds, cold caches, CUDA graphs, all of a row in turn (`litz_autotune.timing`). `eager` is a function as
 it is written, `product` its product alone, `library` litz with the library's call (and a kernel for the users), `now`
@@ -10,6 +11,10 @@ what litz chooses by its estimates, and then litz's kernels tile by tile, whatev
 --for-table, the cases that `benchmarks.epilogue_table` fills core's table from, the most telling first. --out is
 written after each row, and no row begins after --budget seconds. With --jobs, so many processes fill litz's cache of
 kernels before. Errors are relative to float64: the norm of the difference.
+
+With --unaligned, results whose rows begin at no multiples of 16 bytes, such as GPT-2's 50257 columns: `eager` is the
+library's call on them, `product` the call on operands that were padded before, `library` the padding, that call, and
+the copy of the result, as litz does where it has no kernel of its own, and the tiles are those for such rows.
 
 With --plain, what ATen offers: the product alone ("mm"), with a bias ("addmm"), with a matrix to add ("addmm 2d", and
 into that matrix: "addmm_"), and `_addmm_activation` with a bias and with beta=0. After those: how many kernels each is,
@@ -84,6 +89,18 @@ FIRST_PRODUCTS = 8
 """So many products come with all users before the others come."""
 
 
+UNALIGNED: Mapping[str, tuple[int, int, int, int]] = {
+    f"{m}x{n}x{k}": (0, m, n, k)
+    for m, n, k in (
+        *((4096, 50257, 768), (8192, 50257, 768), (512, 50257, 768), (2048, 50257, 1024), (4096, 32001, 4096)),
+        *((8192, 1001, 1024), (2048, 30523, 768), (8192, 32001, 1024), (512, 32001, 4096), (2048, 1001, 4096)),
+        *((2048, 50257, 4096), (8192, 30523, 1024), (4096, 1001, 768), (512, 30523, 1024), (2048, 32001, 768)),
+    )
+}
+"""Rows, columns and depth; the most telling first."""
+SIZES = {**PRODUCTS, **UNALIGNED}
+
+
 def table_cases() -> list[str]:
     """What `--for-table` measures."""
     parts = TABLE_PRODUCTS[:FIRST_PRODUCTS], TABLE_PRODUCTS[FIRST_PRODUCTS:]
@@ -113,15 +130,15 @@ class _Taken:
     """In the place of `by_estimate`: the library (None), or the kernel of the tile of a number; notes what estimates
     are made of."""
 
-    def __init__(self, number: int | None) -> None:
-        self.number, self.name = number, ""
+    def __init__(self, number: int | None, candidates: Sequence[many_rows.Tile] = many_rows.CANDIDATES) -> None:
+        self.number, self.name, self.candidates = number, "", candidates
         self.tile: dict[str, float] = {}
         self.library: dict[str, float] = {}
         self.rivals: list[dict[str, Any]] = []
 
     def __call__(self, offered: Sequence[Choice], context: ChoiceContext) -> Choice | None:
         try:
-            ways = many_rows.ways(context.operation, context, many_rows.CANDIDATES)
+            ways = many_rows.ways(context.operation, context, self.candidates)
         except Unsuitable:
             return None
         own = {way.choice.name: way for way in ways}
@@ -129,7 +146,7 @@ class _Taken:
             rivals = [each for each in offered if each.kind == "template" and each.name not in own and each.estimate]
             self.rivals = [_rival(each, context) for each in rivals]
             return None
-        tile = many_rows.CANDIDATES[self.number]
+        tile = self.candidates[self.number]
         for choice in offered:
             if choice.name in own and own[choice.name].tile == tile:
                 cost, self.name = own[choice.name].cost, choice.name
@@ -149,7 +166,7 @@ def _rival(choice: Choice, context: ChoiceContext) -> dict[str, Any]:
 
 def operands(name: str, dtype: torch.dtype) -> list[Tensor]:
     """The matrices, a bias and a matrix to add; results are of size 1 about."""
-    _, m, n, k = PRODUCTS[name]
+    _, m, n, k = SIZES[name]
 
     def made(*size: int) -> Tensor:
         return torch.randn(*size, device="cuda")
@@ -167,7 +184,8 @@ def product_of(users: str) -> Callable[..., Tensor]:
 
 def measure(name: str, users: str, dtype: torch.dtype, seconds: float) -> Row:
     """Eager, the library, what is chosen, and each kernel that is offered. seconds: 0 to compile only."""
-    row, fn, given = Row(name, users, sizes=list(PRODUCTS[name][1:])), USERS[users], operands(name, dtype)
+    row, fn, given = Row(name, users, sizes=list(SIZES[name][1:])), USERS[users], operands(name, dtype)
+    candidates = many_rows.UNALIGNED_CANDIDATES if name in UNALIGNED else many_rows.CANDIDATES
     exact = fn(*(each.double() for each in given)) if seconds else None
     runs: dict[str, Callable[[], Any]] = {}
 
@@ -187,12 +205,13 @@ def measure(name: str, users: str, dtype: torch.dtype, seconds: float) -> Row:
         return torch.compile(lambda *args: fn(*args), backend="litz", dynamic=False, options=OPTIONS)
 
     add("eager", fn)
-    add("product", product_of(users), same=False)
-    numbers: list[int | None] = [None, *range(len(many_rows.CANDIDATES))]
+    wide = F.pad(given[1].t(), (0, 0, 0, -given[1].shape[1] % 64)).t()
+    add("product", (lambda a, b, bias, other: a @ wide) if name in UNALIGNED else product_of(users), same=False)
+    numbers: list[int | None] = [None, *range(len(candidates))]
     for number in numbers:
-        who, taken = "library" if number is None else f"tile {number}", _Taken(number)
+        who, taken = "library" if number is None else f"tile {number}", _Taken(number, candidates)
         capability = 10 * torch.cuda.get_device_capability()[0] + torch.cuda.get_device_capability()[1]
-        tiles = mock.patch.object(many_rows, "TILES", {capability: many_rows.CANDIDATES})
+        tiles = mock.patch.multiple(many_rows, TILES={capability: candidates}, UNALIGNED={capability: candidates})
         with mock.patch.object(choices, "by_estimate", taken), tiles:
             added = add(who, compiled())
         if number is None:
@@ -287,6 +306,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--users", nargs="+", default=list(USERS), choices=list(USERS))
     parser.add_argument("--cases", nargs="+", help="instead of both: a product's name, a colon, and users")
     parser.add_argument("--for-table", action="store_true", help="the cases that core's table of tiles is made from")
+    parser.add_argument("--unaligned", action="store_true", help="the cases that core's table for unaligned rows needs")
     parser.add_argument("--budget", type=float, help="seconds in all, after which no other row begins")
     parser.add_argument("--seconds", type=float, default=0.1, help="to time each run of a row; 0: compile only")
     parser.add_argument("--jobs", type=int, default=0, help="processes that compile before")
@@ -297,6 +317,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     begun = time.monotonic()
     names = [name for name, shape in PRODUCTS.items() if not shape[0] and any(text in name for text in args.only)]
     asked = [f"{name}:{users}" for name in names for users in ([""] if args.plain else args.users)]
+    if args.unaligned:
+        asked = [f"{name}:alone" for name in UNALIGNED]
     cases = args.cases or (table_cases() if args.for_table else asked)
     if args.jobs and not args.plain:
         fill_cache(cases, args.dtype, args.jobs, args.budget and FILLING * args.budget)

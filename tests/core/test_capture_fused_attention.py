@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from litz.capture import torch_api
-from litz.capture.fused_attention import _keep_strides, fused_attention
+from litz.capture.fused_attention import fused_attention, keep_strides
 
 Q, K, V = torch.randn(2, 8, 3, 16), torch.randn(2, 2, 10, 16), torch.randn(2, 2, 10, 16)
 MASK = torch.rand(2, 1, 3, 10) < 0.7
@@ -149,7 +149,7 @@ def test_a_result_whose_strides_can_be_seen_keeps_eagers(name: str) -> None:
         (node,) = gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention)
         before = len(calls(gm))
         made = node.meta["example_value"].transpose(1, 2).contiguous().transpose(1, 2)
-        _keep_strides(node, made)
+        keep_strides(node, made)
         node.target = fused
         gm.recompile()
         found = gm(*args)

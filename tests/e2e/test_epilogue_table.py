@@ -25,41 +25,49 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 with gpu_hidden():
     from benchmarks import epilogue_table, epilogues
 
-USERS = epilogues.USERS["linear+residual"]
+ALIGNED, UNALIGNED = ("gpt2 up", "linear+residual"), ("4096x50257x768", "alone")
+CANDIDATES = {ALIGNED: many_rows.CANDIDATES, UNALIGNED: many_rows.UNALIGNED_CANDIDATES}
+TABLES = {ALIGNED: "TILES", UNALIGNED: "UNALIGNED"}
+PRODUCT_US = {ALIGNED: 60.0, UNALIGNED: 420.0}
 
 
-def operations(taken: Any = None) -> list[Any]:
-    """What default mode makes of linear+residual on a CUDA device that is not here."""
+def operations(taken: Any = None, case: tuple[str, str] = ALIGNED) -> list[Any]:
+    """What default mode makes of a product and its users on a CUDA device that is not here."""
     torch._dynamo.reset()
+    _, m, n, k = epilogues.SIZES[case[0]]
+    users = epilogues.USERS[case[1]]
     with FakeTensorMode(), torch.no_grad():
-        sizes = ((8192, 768), (768, 3072), (3072,), (8192, 3072))
+        sizes = ((m, k), (n, k), (n,), (m, n))
         given = [torch.empty(size, dtype=torch.bfloat16, device="cuda") for size in sizes]
         with mock.patch.object(choices, "by_estimate", taken or choices.by_estimate):
-            (schedule,) = schedule_only(lambda *args: USERS(*args), given, {"disable_plugins": ("autotune",)})
+            options = {"disable_plugins": ("autotune",)}
+            (schedule,) = schedule_only(lambda a, b, c, d: users(a, b.t(), c, d), given, options)
     return list(schedule.program.operations)
 
 
-def row(part: float) -> dict[str, Any]:
+def row(part: float, case: tuple[str, str] = ALIGNED) -> dict[str, Any]:
     """A made-up row: the kernels take `part` of the product's time more than the product."""
-    made = epilogues.Row("gpt2 up", "linear+residual", sizes=[8192, 3072, 768])
-    made.us = {"eager": 100.0, "product": 60.0, "library": 100.0, "now": 100.0}
+    made = epilogues.Row(*case, sizes=list(epilogues.SIZES[case[0]][1:]))
+    us = PRODUCT_US[case]
+    made.us = {"product": us, **dict.fromkeys(("eager", "library", "now"), us / 0.6)}
     made.errors = {"eager": 1e-3}
-    with mock.patch.object(many_rows, "TILES", {90: many_rows.CANDIDATES}):
-        for number in range(len(many_rows.CANDIDATES)):
-            taken = epilogues._Taken(number)
-            ops = operations(taken)
+    with mock.patch.object(many_rows, TABLES[case], {90: CANDIDATES[case]}):
+        for number in range(len(CANDIDATES[case])):
+            taken = epilogues._Taken(number, CANDIDATES[case])
+            ops = operations(taken, case)
             assert taken.name and isinstance(ops[0], KernelCall)
             who = f"tile {number}"
             made.tiles[who], made.library = taken.tile, taken.library
-            made.us[who], made.errors[who] = 60.0 * (1 + part) + number, 1e-3
+            made.us[who], made.errors[who] = us * (1 + part) + number, 1e-3
     return asdict(made)
 
 
+@pytest.mark.parametrize("case", [ALIGNED, UNALIGNED], ids=["aligned", "unaligned"])
 @pytest.mark.parametrize(("part", "chosen"), [(0.1, True), (3.0, False)])
 def test_what_was_measured_decides(
-    part: float, chosen: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    part: float, chosen: bool, case: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = {"where": "nowhere", "capability": 90, "dtype": "bf16", "rows": [row(part)]}
+    data = {"where": "nowhere", "capability": 90, "dtype": "bf16", "rows": [row(part, case)]}
     file = tmp_path / "measured.json"
     file.write_text(json.dumps(data))
     epilogue_table.main([str(file)])
@@ -67,11 +75,12 @@ def test_what_was_measured_decides(
     tiles = eval("{" + text[text.index("    90: (") :] + "}", {"Tile": Tile})
     assert bool(tiles[90]) is chosen and ("tile 0 1.515" in text) is chosen, text
     every = [eval(found, {"Tile": Tile}) for found in re.findall(r"Tile\([^)]*\)", text)]
-    with mock.patch.object(many_rows, "TILES", {90: every}):
-        (*_, last) = operations()
+    assert [tile.apart for tile in every] == [tile.apart for tile in CANDIDATES[case]]
+    with mock.patch.object(many_rows, TABLES[case], {90: every}):
+        (*_, last) = operations(case=case)
         assert isinstance(last, KernelCall) is chosen
-    with mock.patch.object(many_rows, "TILES", {}):
-        assert not any(isinstance(op, KernelCall) for op in operations())
+    with mock.patch.object(many_rows, TABLES[case], {}):
+        assert not any(isinstance(op, KernelCall) for op in operations(case=case))
 
 
 def test_a_fit_covers_every_row_and_leaves_out_wrong_kernels() -> None:
@@ -89,3 +98,4 @@ def test_cases_are_there_once() -> None:
     cases = epilogues.table_cases()
     assert len(set(cases)) == len(cases) == len(epilogues.TABLE_PRODUCTS) * len(epilogues.TABLE_USERS)
     assert all(case.partition(":")[0] in epilogues.PRODUCTS for case in cases)
+    assert all(n % 8 for _, _, n, _ in epilogues.UNALIGNED.values())

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from litz import report as reports
-from litz.ir import Template
+from litz.contractions.products.many_rows import Tile
+from litz.ir import KernelCall, Template
+from litz.schedule.lifetimes import held_bytes
 from support.compare import close
 from support.layout_plans import cuda_plan
 
@@ -34,6 +36,7 @@ class Head(nn.Module):
 def library(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library multiplies, whatever kernels may gain on the device."""
     monkeypatch.setattr("litz.contractions.products.many_rows.TILES", {})
+    monkeypatch.setattr("litz.contractions.products.many_rows.UNALIGNED", {})
 
 
 def products(schedules: list) -> list[tuple[tuple[int, ...], ...]]:
@@ -57,6 +60,19 @@ def test_gpt2s_vocabulary_is_padded(loss: bool) -> None:
     assert costs["padded"] < costs["as it is"]
     (output,) = schedules[0].program.outputs
     assert tuple(map(int, output.layout.stride)) == ((1,) if loss else (50257, 1))
+
+
+def test_a_kernel_that_is_fast_enough_takes_the_place_of_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the weight nor the result is there twice then, which is 470 MB for GPT-2's 4096 rows."""
+    tile = Tile(128, 256, 3, 8, 1.2, apart=True)
+    peaks = []
+    for table in ({}, {90: (tile,)}):
+        monkeypatch.setattr("litz.contractions.products.many_rows.UNALIGNED", table)
+        _, (schedule,) = cuda_plan(lambda: Head(50257, 768, False), (4096, 768))
+        peaks.append(held_bytes(schedule.program, schedule.steps))
+    (call,) = schedule.program.operations
+    assert isinstance(call, KernelCall) and call.source is not None and call.source.symbol.endswith("apart8")
+    assert peaks == [2 * (50304 * 768 + 4096 * (50304 + 50257)) - 2 * 50304 * 768, 2 * 4096 * 50257]
 
 
 def test_training_pads_all_three_and_the_gradient_once() -> None:

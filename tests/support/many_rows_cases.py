@@ -6,6 +6,7 @@ against float64 and prints, for each case, "" or what went wrong, as JSON.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from litz.contractions.products import many_rows
-from litz.ir import Program, Template
+from litz.ir import KernelCall, Program, Template
 from litz.pipeline import make_compiler
 from litz.schedule.choices import replacement_of, substituted
 from litz_plugins import Estimate
@@ -28,12 +29,13 @@ HALF = torch.float16
 
 @dataclass(frozen=True)
 class Case:
-    """fn: of tensors in the order of their first use. offers: are there kernels for it? Products are padded wherever
-    litz-layout can."""
+    """fn: of tensors in the order of their first use. offers: are there kernels for it? apart: how many rows apart the
+    rows of a tile are. Products are padded wherever litz-layout can."""
 
     fn: Callable[..., Any]
     make: Callable[[], tuple[Tensor, ...]]
     offers: bool = True
+    apart: int = 1
 
     def programs(self, number: int = 0) -> tuple[Program, Program]:
         """As it was captured, and with one of the kernels in place."""
@@ -57,10 +59,20 @@ class Case:
         before, program = self.programs()
         if (program is before) == self.offers:
             return "kernels are offered" if not self.offers else "no kernel is offered"
+        if self.offers and self.apart != rows_apart(program):
+            return f"rows are {rows_apart(program)} apart"
         (output,) = run(program, tensors)
         wanted = self.fn(*(t.double() for t in tensors))
         error = float((output.double() - wanted).norm() / wanted.norm().clamp_min(1e-9))
         return "" if output.shape == wanted.shape and error < 1e-2 else f"{tuple(output.shape)}, error {error:.2e}"
+
+
+def rows_apart(program: Program) -> int:
+    """How many rows apart those of a tile are, by the name of the one kernel of the program."""
+    (call,) = program.operations
+    assert isinstance(call, KernelCall) and call.source is not None
+    found = re.search(r"_apart(\d+)", call.source.symbol)
+    return int(found[1]) if found else 1
 
 
 def known(program: Program, template: Template) -> Any:
@@ -82,6 +94,9 @@ def _three(m: int, k: int, n: int, *last: int, dtype: torch.dtype = HALF) -> Cal
 
 
 BF16 = torch.bfloat16
+SMALL = many_rows.Tile(32, 32, 2, 4, 1.0)
+UNALIGNED = (replace(SMALL, apart=True), SMALL)
+"""Tiles that small products fill."""
 
 CASES: Mapping[str, Case] = {
     "relu": Case(lambda a, b: F.relu(a @ b), _plain(40, 64, 72)),
@@ -98,10 +113,20 @@ CASES: Mapping[str, Case] = {
     "padded": Case(padded, lambda: (randn(70, 64, dtype=HALF), randn(67, 64, dtype=HALF) / 8)),
     "padded-bf16": Case(padded, lambda: (randn(33, 40, dtype=BF16), randn(129, 40, dtype=BF16) / 8)),
     "padded-of-a-batch": Case(padded, lambda: (randn(2, 20, 64, dtype=HALF), randn(67, 64, dtype=HALF) / 8)),
+    "apart": Case(padded, lambda: (randn(136, 64, dtype=HALF), randn(67, 64, dtype=HALF) / 8), apart=8),
+    "apart-bf16": Case(padded, lambda: (randn(256, 40, dtype=BF16), randn(129, 40, dtype=BF16) / 8), apart=8),
+    "four-apart": Case(padded, lambda: (randn(132, 64, dtype=HALF), randn(70, 64, dtype=HALF) / 8), apart=4),
+    "two-apart": Case(padded, lambda: (randn(70, 64, dtype=HALF), randn(92, 64, dtype=HALF) / 8), apart=2),
+    "apart-of-a-batch": Case(padded, lambda: (randn(2, 160, 64, dtype=HALF), randn(31, 64, dtype=HALF) / 8), apart=8),
+    "apart-of-a-slice": Case(
+        lambda x, w: F.linear(x[:, 8:72], w),
+        lambda: (randn(136, 80, dtype=HALF), randn(33, 64, dtype=HALF) / 8),
+        apart=8,
+    ),
     "padded-depth": Case(padded, lambda: (randn(70, 61, dtype=HALF), randn(67, 61, dtype=HALF) / 8), offers=False),
 }
 
 
 if __name__ == "__main__":
-    many_rows.TILES, many_rows.LEAST_FILLED = {90: (many_rows.Tile(32, 32, 2, 4, 1.0, anywhere=True),)}, 0.0
+    many_rows.TILES, many_rows.UNALIGNED, many_rows.LEAST_FILLED = {90: (SMALL,)}, {90: UNALIGNED}, 0.0
     print_share(CASES)

@@ -16,7 +16,7 @@ import torch
 
 from litz import logs
 from litz.by_size import schedule_by_size
-from litz.capture import torch_api
+from litz.capture import torch_api, written_attention
 from litz.capture.aot import compile_with_aot
 from litz.capture.decompositions import drawn_in_eager
 from litz.capture.graph import Graph
@@ -43,6 +43,7 @@ from litz.schedule.schedule import Schedule, Step
 from litz.tuning import Lowered
 from litz_plugins import Decision, Estimate, Gate, LayoutPlan
 from litz_plugins.blame import Blamed
+from litz_plugins.vetoes import key_of
 
 
 def capture(
@@ -63,6 +64,7 @@ def capture(
         freezing=freezing,
         eager_random=compiler.options.fallback_random,
         store=store,
+        forbids=lambda graph, softmax: compiler.vetoes.forbid(graph, written_attention.MAKER, softmax),
     )
 
 
@@ -92,6 +94,10 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
     log.gate = Gate(
         graph.name, compiler.vetoes, log.gate.taken, log.gate.left_out, compiler.preferences, log.gate.weighed
     )
+    for softmax, why in graph.attentions.items():
+        if log.gate.take(written_attention.MAKER, softmax):
+            key = key_of(graph.name, written_attention.MAKER, softmax)
+            log.note(Decision("graph", softmax, "one call of scaled_dot_product_attention", why, key=key))
     with log.stage("graph passes"):
         if options.freezing:
             graph = freeze(graph)

@@ -18,10 +18,9 @@ from litz.runtime.triton_compile import compile_kernel, make_target
 from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Estimate
 from support.interpreted import interpreted
-from support.many_rows_cases import CASES, known
+from support.many_rows_cases import CASES, SMALL, UNALIGNED, known
 from support.retarget import cuda_schedules
 
-SMALL = Tile(32, 32, 2, 4, 1.0, anywhere=True)
 LEAST_FILLED = many_rows.LEAST_FILLED
 
 
@@ -35,6 +34,7 @@ def all_products(monkeypatch: pytest.MonkeyPatch) -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tiles that small products fill."""
     monkeypatch.setattr(many_rows, "TILES", {90: (SMALL,)})
+    monkeypatch.setattr(many_rows, "UNALIGNED", {90: UNALIGNED})
     yield
     torch._dynamo.reset()
 
@@ -65,6 +65,19 @@ def test_every_tile_compiles_for_hopper(tile: Tile, monkeypatch: pytest.MonkeyPa
     case = replace(CASES["relu"], make=lambda: (a, b))
     (call,) = case.programs()[1].operations
     assert isinstance(call, KernelCall) and compile_kernel(call.source, make_target((9, 0))).asm["cubin"]
+
+
+@pytest.mark.parametrize("tile", many_rows.UNALIGNED_CANDIDATES, ids=str)
+def test_every_tile_for_rows_that_begin_anywhere_compiles_for_hopper(
+    tile: Tile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tile of rows that begin alike stores 16 bytes at a time; one of neighbours an element."""
+    monkeypatch.setattr(many_rows, "UNALIGNED", {90: (tile,)})
+    x, w = torch.empty(1024, 128, dtype=torch.bfloat16), torch.empty(1001, 128, dtype=torch.bfloat16)
+    (call,) = replace(CASES["apart"], make=lambda: (x, w)).programs()[1].operations
+    assert isinstance(call, KernelCall)
+    built = compile_kernel(call.source, make_target((9, 0)))
+    assert ("st.global.v4.b32" in built.asm["ptx"]) is tile.apart and "wgmma" in built.asm["ptx"]
 
 
 def test_where_nobody_measured_the_library_stays(monkeypatch: pytest.MonkeyPatch) -> None:

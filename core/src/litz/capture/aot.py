@@ -25,6 +25,7 @@ from litz.capture.fused_attention import fused_attention
 from litz.capture.graph import Graph, Kind, make_graph
 from litz.capture.kept import Facts, GraphStore
 from litz.capture.provenance import named_inputs, origins
+from litz.capture.written_attention import fuse_written_attention, is_half_on_cuda, written_attention
 from litz.origin import Origin
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
@@ -41,6 +42,7 @@ def compile_with_aot(
     freezing: bool = False,
     eager_random: bool = False,
     store: GraphStore | None = None,
+    forbids: Callable[[str, str], bool] = lambda graph, softmax: False,
 ) -> Callable[..., Any]:
     """Compile what dynamo captured.
 
@@ -55,6 +57,8 @@ def compile_with_aot(
         (`decompositions.drawn_in_eager`).
     store: where compiled graphs are kept for other processes; None for nowhere. With it AOTAutograd's cache is asked
         first, and neither traces nor calls `compile_graph` for what it and the store have.
+    forbids: whether, in the graph of a name, the attention around a softmax has to stay as it is written
+        (`litz.capture.written_attention`).
 
     Returns a callable with positional inputs and a sequence of outputs, or what `gm` returns where that is no flat
     tuple (dynamo's graphs return one, those of make_fx need not). An exception from the passes or compile_graph keeps
@@ -70,6 +74,7 @@ def compile_with_aot(
         freezing=freezing,
         eager_random=eager_random,
         store=store,
+        forbids=forbids,
     )
     if any(isinstance(value, (list, tuple, dict)) for value in example_inputs):
         return torch_api.flatten_inputs(gm, example_inputs, again)
@@ -81,6 +86,8 @@ def compile_with_aot(
     job.program = "" if store is None else store.program
     if isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper
         fused_attention(gm)
+        job.attentions = written_attention(gm, is_half_on_cuda)
+        fuse_written_attention(gm, [name for name in job.attentions if not forbids(f"{job.label}_forward", name)])
         job.messages = tuple(torch_api.assertion_messages(gm))
         job.unclaimed = tuple(torch_api.unclaimed(gm))
         if freezing:
@@ -140,6 +147,8 @@ class _Job:
     """The origins of the forward's nodes, by name. The backward's inputs have the names of what the forward saved."""
     messages: tuple[tuple[Any, str], ...] = ()
     unclaimed: tuple[Any, ...] = ()
+    attentions: Mapping[str, str] = field(default_factory=dict)
+    """Attention that is written out, and why one call is to take its place: by the softmax's name."""
     count: int = 0
     written: frozenset[int] | None = frozenset()
     """Positions of dynamo's inputs that are written, None where nobody knows which."""
@@ -268,6 +277,7 @@ class _Job:
                     example_inputs=example_inputs,
                     messages=self.messages,
                     unclaimed=self.unclaimed,
+                    attentions=self.attentions if kind == "forward" else {},
                     provenance=replace(named_inputs(module, self.user_names, saved), program=self.program),
                 )
                 if kind == "inference":

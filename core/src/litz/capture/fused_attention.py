@@ -58,7 +58,7 @@ def _fuse(node: torch.fx.Node, unfused: Unfused, wants_dense_masks: Callable[[to
         named, copied = _apply(node, named, repeated), repeated
     if copied:
         with torch_api.fake_mode_around(named.values()):
-            _keep_strides(node, F.scaled_dot_product_attention(**named))
+            keep_strides(node, F.scaled_dot_product_attention(**named))
     return bool(copied)
 
 
@@ -68,7 +68,7 @@ VIEWS = frozenset(
 """Methods whose results have strides that follow from those of the tensor."""
 
 
-def _keep_strides(node: torch.fx.Node, made: torch.Tensor) -> None:
+def keep_strides(node: torch.fx.Node, made: torch.Tensor) -> None:
     """Copy a call's result to eager's strides where the program can see others. made: the result as it is now, fake."""
     graph: Any = node.graph
     eager: torch.Tensor = node.meta["example_value"]

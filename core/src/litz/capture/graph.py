@@ -52,6 +52,8 @@ class Graph:
     messages: what the user wants to be told where a condition on sizes does not hold: (condition, message). The
         conditions themselves are on record with the shape_env.
     unclaimed: conditions on record with the shape_env that torch asserts and the program does not.
+    attentions: attention that the program writes out and whose place one call is to take, in a forward: the reason, by
+        the name of the softmax; also where a veto left it as it was. For the record only.
     provenance: what the user calls the inputs, and a backward's outputs, and where what the forward saved was made; for
         messages and comments only.
     shape_env: decides symbolic questions and records the guards; None where every shape is static.
@@ -72,6 +74,7 @@ class Graph:
     input_names: tuple[str, ...] = ()
     messages: tuple[tuple[Any, str], ...] = ()
     unclaimed: tuple[Any, ...] = ()
+    attentions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     provenance: Provenance = field(default_factory=Provenance)
 
     def hint(self, size: Any) -> int:

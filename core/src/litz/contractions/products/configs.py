@@ -21,7 +21,8 @@ from litz_plugins import Estimate, Target
 class Config:
     """One way to cut a product up. m, n, k: the tile, in elements. stages: tiles of operands in flight at a time.
     group: rows of tiles that are walked together, so that operands stay in the L2. split: parts of k. programs: if not
-    0, so many programs walk over all tiles, with the tensor memory accelerator (TMA) bringing the operands."""
+    0, so many programs walk over all tiles, with the tensor memory accelerator (TMA) bringing the operands. apart: a
+    tile has each `apart`-th row of the result (`litz.contractions.products.apart`)."""
 
     m: int
     n: int
@@ -31,10 +32,12 @@ class Config:
     group: int = 8
     split: int = 1
     programs: int = 0
+    apart: int = 1
 
     def __str__(self) -> str:
         parts = f", split {self.split}" if self.split > 1 else ""
         parts += ", persistent with TMA" if self.programs else ""
+        parts += f", rows {self.apart} apart" if self.apart > 1 else ""
         return f"{self.m}x{self.n}x{self.k}, {self.stages} stages, {self.warps} warps{parts}"
 
 

@@ -47,15 +47,16 @@ def can_use_descriptors(gemm: Gemm, program: Program) -> bool:
     return True
 
 
-def descriptor_texts(gemm: Gemm, plan: GemmPlan, side: str) -> tuple[str, str]:
+def descriptor_texts(gemm: Gemm, plan: GemmPlan, side: str, apart: int = 1) -> tuple[str, str]:
     """Returns the text that makes an operand's descriptor, and the one that loads a tile with it. side: "left" or
-    "right". The operands of a batch are three-dimensional, so that no tile reaches into the next product."""
+    "right". The operands of a batch are three-dimensional, so that no tile reaches into the next product; so is a left
+    operand of which a tile has each `apart`-th row, from row `part` on."""
     (product,) = gemm.products
     operand = product.left if side == "left" else product.right
     ranges = (gemm.rows[0], product.depth[0]) if side == "left" else (product.depth[0], gemm.columns[0])
     row, column = (f"{name.upper()}BLOCK" for name in (plan.row, plan.column))
     blocks = (row, "KBLOCK") if side == "left" else ("KBLOCK", column)
-    starts = ("top", "offset") if side == "left" else ("offset", "side")
+    starts = ("top", "offset") if side == "left" else ("offset", "side - ahead" if apart > 1 else "side")
     strides = [stride_of(operand.position, r.var) for r in ranges]
     turned = strides[1] != ONE  # the dimension that is contiguous comes last
     order = (1, 0) if turned else (0, 1)
@@ -67,6 +68,10 @@ def descriptor_texts(gemm: Gemm, plan: GemmPlan, side: str) -> tuple[str, str]:
     step = [str(stride_of(operand.position, r.var)) for r in batch] + [str(strides[order[0]]), "1"]
     block = ["1" for _ in batch] + [blocks[n] for n in order]
     start = [plan.names.variables[r.var] for r in batch] + [starts[n] for n in order]
+    if apart > 1 and side == "left":
+        size = [str(apart), str(int(ranges[0].size) // apart), size[-1]]
+        step, block = [step[-2], str(apart * int(step[-2])), "1"], ["1", *block]
+        start, batch = ["part", *start], [gemm.rows[0]]
     text = f"tl.make_tensor_descriptor({base}, [{', '.join(size)}], [{', '.join(step)}], [{', '.join(block)}])"
     load = f"{side}.load([{', '.join(start)}])"
     if batch:

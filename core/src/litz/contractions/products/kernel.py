@@ -33,6 +33,7 @@ from litz_plugins import COUNTERS, KernelSource
 
 from ..epilogue import ROW_SUM, SUMS
 from . import half_tile
+from .apart import most_ahead, write_apart
 from .configs import Config
 from .descriptors import descriptor_texts
 from .gemm import Gemm, Operand, Product
@@ -66,7 +67,8 @@ def write_gemm(
 
 def tiles_of(gemm: Gemm, config: Config) -> Expr:
     """Returns how many tiles a product's result has, all of a batch together."""
-    rows, columns = (ceiling(size / block) for size, block in ((gemm.m, config.m), (gemm.n, config.n)))
+    apart, ahead = config.apart, most_ahead(config.apart)
+    rows, columns = apart * ceiling(gemm.m / apart / config.m), ceiling((gemm.n + ahead) / config.n)
     return gemm.count * rows * columns
 
 
@@ -119,7 +121,9 @@ class _Writer:
 
     def source(self) -> KernelSource:
         self._write_sizes()
-        if self.config.programs:
+        if self.config.apart > 1:
+            write_apart(self.tile, self.gemm, self.plan, self.config, self.program, self._precision())
+        elif self.config.programs:
             self._write_persistent()
         else:
             self.tile.emit("number = tl.program_id(0)")
@@ -159,6 +163,7 @@ class _Writer:
         parts = ["litz_gemm", short(self.gemm.dtype), f"{config.m}x{config.n}x{config.k}"]
         parts += [f"split{config.split}"] if config.split > 1 else []
         parts += ["tma"] if config.programs else []
+        parts += [f"apart{config.apart}"] if config.apart > 1 else []
         parts += (
             ["of", *dict.fromkeys(node.op for loop in made for node in loop.nodes if node.op in OPS)] if made else []
         )
@@ -174,16 +179,17 @@ class _Writer:
     def _text(self, expr: Expr) -> str:
         return IndexText(self.names.index_names, {})(expr)
 
-    def _blocks(self, size: Expr, block: int) -> str:
-        return str(-(-int(size) // block)) if size.is_Integer else f"tl.cdiv({self._text(size)}, {block})"
+    def _blocks(self, size: Expr, block: int, apart: int = 1) -> str:
+        whole = size.is_Integer
+        return str(apart * ceiling(size / apart / block)) if whole else f"tl.cdiv({self._text(size)}, {block})"
 
     def _write_sizes(self) -> None:
         emit, config, gemm = self.tile.emit, self.config, self.gemm
         emit(f"{self.row.upper()}BLOCK: tl.constexpr = {config.m}")
         emit(f"{self.column.upper()}BLOCK: tl.constexpr = {config.n}")
         emit(f"KBLOCK: tl.constexpr = {config.k}")
-        emit(f"rows = {self._blocks(gemm.m, config.m)}")
-        emit(f"columns = {self._blocks(gemm.n, config.n)}")
+        emit(f"rows = {self._blocks(gemm.m, config.m, config.apart)}")
+        emit(f"columns = {self._blocks(gemm.n + most_ahead(config.apart), config.n)}")
 
     def _write_part(self) -> None:
         """Which part of the depth: programs of one tile are neighbours."""
@@ -574,7 +580,7 @@ class _Writer:
             + [size_text(self.gemm.count, self.names.sizes), str(self.config.split if self.splits else 1)]
         )
         if self.config.programs:
-            grid = f"min({grid}, {self.config.programs})"
+            grid = f"min({tiles_of(self.gemm, self.config) if self.config.apart > 1 else grid}, {self.config.programs})"
         static = all(size.is_Integer for size in (self.gemm.count, self.gemm.m, self.gemm.n))
         return {
             "pointers": [

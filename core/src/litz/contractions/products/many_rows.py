@@ -23,9 +23,11 @@ from litz.schedule.instructions import instructions
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..epilogue import Epilogue, fused
+from .apart import rows_apart
 from .choice import Shared, make_choice
 from .configs import Config, Shape, misfit
 from .gemm import Gemm, Unsuitable, make_gemm
+from .kernel import tiles_of
 from .offer import shape_of
 from .rows import MOST_ROWS
 from .unpadded import unpadded_product
@@ -34,8 +36,8 @@ from .unpadded import unpadded_product
 @dataclass(frozen=True)
 class Tile:
     """A persistent kernel's tile. share: of the library's time that it takes at worst, where it fills the device. us:
-    what it takes besides, however large the product is. anywhere: both were measured for rows of results that begin
-    anywhere, too."""
+    what it takes besides, however large the product is. apart: it has rows that begin alike in memory, each eighth say,
+    rather than neighbours (`apart.py`)."""
 
     m: int
     n: int
@@ -43,7 +45,7 @@ class Tile:
     warps: int
     share: float
     us: float = 0.0
-    anywhere: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,18 @@ TILES: Mapping[int, Sequence[Tile]] = {
 """The tiles by compute capability times ten, for devices that were measured; elsewhere the library stays, unless
 max-autotune measures. 90: one H200, torch 2.11, Triton 3.6, bfloat16, 45 rows of `benchmarks.epilogues --for-table`
 (2026-11-23), fitted by `benchmarks.epilogue_table`; the other candidates won no row."""
+UNALIGNED_CANDIDATES = (
+    Tile(128, 256, 3, 8, 1.2, apart=True),
+    Tile(128, 128, 4, 8, 1.2, apart=True),
+    Tile(64, 256, 4, 4, 1.2, apart=True),
+    Tile(128, 256, 3, 8, 1.5),
+    Tile(128, 128, 4, 8, 1.5),
+)
+"""What `benchmarks.epilogues --unaligned` times: results whose rows begin anywhere; the shares are guesses, beside the
+library's product of padded operands."""
+UNALIGNED: Mapping[int, Sequence[Tile]] = {}
+"""Tiles for such results, where they were measured. Elsewhere the library multiplies padded operands, and a kernel
+copies the result, unless max-autotune measures."""
 NAME = "a kernel for the users too"
 STEP_BYTES = 128
 """The bytes of the depth in one step."""
@@ -117,13 +131,11 @@ def offer_many_rows(template: Template, context: ChoiceContext) -> Sequence[Choi
     if context.target.type != "cuda":
         return ()
     try:
-        tiles = TILES.get(context.target.capability)
+        table = TILES if unpadded_product(template, context.program) is None else UNALIGNED
+        tiles = table.get(context.target.capability)
         if tiles is None:
-            raise Unsuitable("such kernels were not measured on this device; max-autotune measures them")
-        if unpadded_product(template, context.program) is not None:
-            tiles = [tile for tile in tiles if tile.anywhere]
-            if not tiles:
-                raise Unsuitable("rows that begin anywhere were not measured here; max-autotune measures them")
+            what = "such kernels" if table is TILES else "kernels for rows that begin anywhere"
+            raise Unsuitable(f"{what} were not measured on this device; max-autotune measures them")
         found = [way.choice for way in ways(template, context, tiles) if way.cost.filled >= LEAST_FILLED]
         if not found:
             raise Unsuitable("its tiles leave too much of the device idle")
@@ -144,7 +156,7 @@ def ways(template: Template, context: ChoiceContext, tiles: Sequence[Tile]) -> S
         raise Unsuitable("its operands do not lie in memory as TMA needs them")
     shared = Shared(gemm, template, program)
     found = []
-    for tile, config in _configs(shape, context.target, tiles):
+    for tile, config in _configs(shape, context.target, tiles, rows_apart(gemm, program)):
         cost = _cost(gemm, config, shape, library, context)
         choice = make_choice(gemm, config, cost.estimate(tile), template, program, shared)
         if choice is not None:
@@ -188,20 +200,24 @@ def _gemm(template: Template, context: ChoiceContext) -> Gemm:
     return replace(gemm, epilogue=epilogues[-1])
 
 
-def _configs(shape: Shape, target: Target, tiles: Sequence[Tile]) -> Sequence[tuple[Tile, Config]]:
-    """The tiles as configurations."""
+def _configs(shape: Shape, target: Target, tiles: Sequence[Tile], apart: int) -> Sequence[tuple[Tile, Config]]:
+    """The tiles as configurations. apart: how many rows apart those are that begin alike; 0 where there is no kernel
+    for these."""
     step = STEP_BYTES // shape.in_bytes
     found = []
     for tile in tiles:
-        config = Config(tile.m, tile.n, step, tile.stages, tile.warps, programs=target.units)
-        if not misfit(config, shape, target):
+        if tile.apart and apart < 2:
+            continue
+        every = apart if tile.apart else 1
+        config = Config(tile.m, tile.n, step, tile.stages, tile.warps, programs=target.units, apart=every)
+        if not misfit(config, replace(shape, m=shape.m // every), target):
             found.append((tile, config))
     return found
 
 
 def _cost(gemm: Gemm, config: Config, shape: Shape, library: Estimate, context: ChoiceContext) -> Cost:
     program, target = context.program, context.target
-    tiles = ceil(shape.m / config.m) * ceil(shape.n / config.n)
+    tiles = int(tiles_of(gemm, config))
     waves = ceil(tiles / target.units)
     filled = tiles / (waves * target.units) * (shape.m * shape.n) / (tiles * config.m * config.n)
     extra = shape.extra_bytes + _lost_bytes(gemm.epilogue, program)

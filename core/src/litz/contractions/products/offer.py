@@ -15,6 +15,7 @@ from litz.ir import Program, Template
 from litz_plugins import Choice, ChoiceContext, Estimate
 
 from ..epilogue import Epilogue, fused
+from .apart import rows_apart
 from .choice import Shared, make_choice
 from .configs import Config, Shape, rank, spread
 from .convolution import make_convolution
@@ -93,7 +94,10 @@ def _unpadded(before: Unpadded, context: ChoiceContext, count: int, kind: Kind) 
     program: Program = context.program
     gemm = kind.make(before.template, program, kind.tf32 in context.target.tf32)
     gemm = replace(gemm, epilogue=replace(gemm.epilogue, absorbed=before.absorbs))
-    best = rank(shape_of(gemm, program), context.target, splits=False).best
+    best, apart = rank(shape_of(gemm, program), context.target, splits=False).best, rows_apart(gemm, program)
+    if apart > 1:
+        every = int(gemm.m) // apart
+        best = tuple((replace(c, apart=apart) if c.programs and c.m <= every else c, each) for c, each in best)
     return _choices(gemm, spread(best, count), before.template, program)
 
 

@@ -324,8 +324,11 @@ def test_in_place() -> None:
 
 SHAPES = {
     "row": ((50,), (333,), (I[0], R[0])),
+    "short row": ((90,), (24,), (I[0], R[0])),
+    "small": ((90,), (5,), (I[0], R[0])),
     "long row": ((2,), (70001,), (I[0], R[0])),
     "column": ((333,), (50,), (R[0], I[0])),
+    "short column": ((333,), (40,), (R[0], I[0])),
     "long column": ((33,), (3001,), (R[0], I[0])),
     "channels": ((12,), (6, 9, 11), (R[0], I[0], R[1], R[2])),
     "channels last": ((40,), (6, 9, 11), (R[0], R[1], R[2], I[0])),
@@ -396,19 +399,44 @@ def test_nan_and_infinity(name: str) -> None:
     case.check()
 
 
-def test_welford_is_accurate() -> None:
-    """Far from zero the naive formula loses every digit; this one must not."""
-    for name in ("row", "column", "channels", "channels last", "long row", "long column", "window"):
-        case = reduction_case(name, F32, ["welford_mean", "welford_m2"])
-        case.inputs["x"].add_(1000)
-        wide = case.inputs["x"].double()
-        got = case.run()
-        ranges, inner, _ = SHAPES[name]
-        double = Case(ranges, [Store(s.buffer, s.index, _as_double(s.value)) for s in case.stores], {"x": wide},
-                      {n: t.double() for n, t in case.outputs.items()}, inner)  # fmt: skip
-        want = double.run()
-        for key, value in want.items():
-            torch.testing.assert_close(got[key].double(), value, rtol=3e-4, atol=1e-4)
+@pytest.mark.parametrize("mean", [1000, 100_000])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "row",
+        "short row",
+        "small",
+        "column",
+        "short column",
+        "channels",
+        "channels last",
+        "long row",
+        "long column",
+        "window",
+    ],
+)
+def test_welford_is_accurate(name: str, mean: int) -> None:
+    """Squared deviations are as exact far from zero as near it: a mean that float32 rounds is not subtracted."""
+    case = reduction_case(name, F32, ["welford_mean", "welford_m2"])
+    case.inputs["x"].add_(mean)
+    wide = case.inputs["x"].double()
+    got = case.run()
+    ranges, inner, _ = SHAPES[name]
+    double = Case(ranges, [Store(s.buffer, s.index, _as_double(s.value)) for s in case.stores], {"x": wide},
+                  {n: t.double() for n, t in case.outputs.items()}, inner)  # fmt: skip
+    for key, value in double.run().items():
+        torch.testing.assert_close(got[key].double(), value, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", ["row", "short row", "small", "column", "long row", "long column", "channels last"])
+def test_moments_of_huge_numbers(name: str) -> None:
+    """Neither the sum nor a product with 0 may leave what float32 can hold, where mean and squares do not."""
+    case = reduction_case(name, F32, ["welford_mean", "welford_m2"])
+    case.inputs["x"].fill_(3e38)
+    got = case.run()
+    assert (got["o_welford_mean"] == case.inputs["x"].flatten()[0]).all() and (got["o_welford_m2"] == 0).all()
+    case.inputs["x"].copy_(randn(*case.inputs["x"].shape)).mul_(1e30)
+    assert (case.run()["o_welford_m2"] == float("inf")).all()
 
 
 def _as_double(node: Node) -> Node:

@@ -221,14 +221,17 @@ def _var(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: b
 
 
 def _std(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> torch.Tensor:
-    return torch.sqrt(_var(x, dim, correction=correction, keepdim=keepdim))
+    return _std_mean(x, dim, correction=correction, keepdim=keepdim)[0]
 
 
 def _std_mean(
     x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    variance, mean = aten.var_mean.correction(x, dim, correction=correction, keepdim=keepdim)
-    return torch.sqrt(variance), mean
+    """Computes the root of a variance that is no half: the square of what float16 holds need not be in its range."""
+    half = x.dtype in (torch.float16, torch.bfloat16)
+    variance, mean = aten.var_mean.correction(x.float() if half else x, dim, correction=correction, keepdim=keepdim)
+    std = torch.sqrt(variance)
+    return (std.to(x.dtype), mean.to(x.dtype)) if half else (std, mean)
 
 
 def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> torch.Tensor:

@@ -15,6 +15,7 @@ import torch
 
 from litz.ir import Node, build
 from litz.ir.build import call, cast, const
+from litz.ir.dtypes import compute_dtype
 from litz.ir.index import ONE, ZERO, Expr, product
 
 from .context import Indices, LoweringContext
@@ -122,14 +123,14 @@ def prims_sum_or_product(
 def mean(
     ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> View:
-    """Lowers mean: the sum divided by the number of values."""
+    """Lowers mean: the sum divided by the number of values. Neither need be in the range of a half type."""
     result = dtype or x.dtype
     count = reduced_numel(x, dims)
 
     def average(total: Node) -> Node:
         return call("div", total, scalar(count, total.dtype))
 
-    return reduce_one(ctx, "sum", x, dims, keepdim, result, result, then=average)
+    return reduce_one(ctx, "sum", x, dims, keepdim, compute_dtype(result), result, then=average)
 
 
 @lowering(aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims)
@@ -213,13 +214,17 @@ def aminmax(ctx: LoweringContext, x: Tensor, *, dim: int | None = None, keepdim:
 def _variance(
     ctx: LoweringContext, x: Tensor, dims: Dims, correction: Any, keepdim: bool, *, root: bool, with_mean: bool
 ) -> tuple[View, ...]:
-    """The variance (or its root), and the mean if asked, in one pass by Welford's method."""
-    count = reduced_numel(x, dims)
+    """The variance (or its root), and the mean if asked, in one pass by Welford's method.
+
+    Neither the sum of squares nor the count need be in the range of a half type.
+    """
+    count, wide = reduced_numel(x, dims), compute_dtype(x.dtype)
     correction = 1 if correction is None else correction
 
     def body(value: Node) -> tuple[Node, ...]:
+        value = cast(value, wide)
         squares = build.reduce("welford_m2", value)
-        divisor = call("sub", scalar(count, x.dtype), const(correction, x.dtype))
+        divisor = call("sub", scalar(count, wide), const(correction, wide))
         # Fewer elements than degrees of freedom: 0 / 0 is NaN and x / 0 inf, as in eager, never x / -1.
         variance = call("div", squares, call("maximum", divisor, like(divisor, 0)))
         result = call("sqrt", variance) if root else variance

@@ -20,11 +20,13 @@ from .forms import FORMS, Form, State, derived
 
 @dataclass(frozen=True)
 class Accumulator:
-    """`nodes` are the reductions that it computes, all of the same arguments. `states` are the form's, with names."""
+    """`nodes` are the reductions that it computes, all of the same arguments. `states` are the form's, with names.
+    part: what lanes hold of a few values; None if that is the same."""
 
     nodes: tuple[Node, ...]
     form: Form
     states: tuple[State, ...]
+    part: Accumulator | None = None
 
     @property
     def type(self) -> str:
@@ -65,13 +67,21 @@ class Accumulator:
     def merge(self, refs: Sequence[str], parts: Sequence[str]) -> list[str]:
         """Returns the lines that take a partial state into the whole. refs: variables of the whole. parts: texts of the
         partial state, in the same order."""
-        return self.lines(self.form.merge, refs, **{f"p{number}": part for number, part in enumerate(parts)})
+        return self.lines(self.form.merge, refs, **_numbered(parts))
+
+    def joint(self, refs: Sequence[str], parts: Sequence[str]) -> list[str]:
+        """Returns the lines that stand before the merging of lanes; names as of `merge`."""
+        return self.lines(self.form.joint, refs, **_numbered(parts))
 
     def result(self, node: Node, refs: Sequence[str]) -> str:
         """Returns the text of the value of one of the accumulator's nodes."""
         text = self.form.results.get(node.attrs[0], "{0}").format(*refs)
         wide = self.states[0].type != self.form.states[0].type
         return f"({VALUES[node.dtype]}){text}" if wide else text
+
+
+def _numbered(parts: Sequence[str]) -> dict[str, str]:
+    return {f"p{number}": part for number, part in enumerate(parts)}
 
 
 def states_of(accumulators: Sequence[Accumulator]) -> list[State]:
@@ -88,6 +98,15 @@ def make_accumulators(reduces: Sequence[Node], name: Callable[[str], str]) -> li
     for (row, args), nodes in groups.items():
         dtype = args[0].dtype
         form = FORMS[row](row, dtype) if row in FORMS else derived(REDUCTIONS[nodes[0].attrs[0]], dtype)
-        states = tuple(replace(state, name=name(state.name)) for state in form.states)
-        found.append(Accumulator(tuple(nodes), form, states))
+        found.append(_named(tuple(nodes), form, name))
     return found
+
+
+def _named(nodes: tuple[Node, ...], form: Form, name: Callable[[str], str]) -> Accumulator:
+    part = None if form.part is None else _named(nodes, form.part, name)
+    return Accumulator(nodes, form, tuple(replace(state, name=name(state.name)) for state in form.states), part)
+
+
+def of_lanes(accumulators: Sequence[Accumulator]) -> list[Accumulator]:
+    """Returns what lanes hold of a few values, for each accumulator."""
+    return [accumulator.part or accumulator for accumulator in accumulators]

@@ -37,7 +37,8 @@ class Form:
     another state. finish: once all is in. results: by kind, "{0}" where none is named. block: takes in `{count}` values
     of an array, `{buffer}`, the first of which is at `{start}`; where there is one, rows go through it. sequential: in
     a row, steps depend on each other in a way that lanes cannot share. widens: may the state be double where a walk has
-    no partial states, which keep errors small, and where such states are merged?"""
+    no partial states, which keep errors small, and where such states are merged? part: how lanes hold a few values, to
+    be merged in; None if this form does."""
 
     states: tuple[State, ...]
     update: tuple[str, ...]
@@ -48,6 +49,8 @@ class Form:
     block: str = ""
     sequential: bool = False
     widens: bool = False
+    part: Form | None = None
+    joint: tuple[str, ...] = ()
 
 
 # ------------------------------------------------------------------------------------------------------ made by hand
@@ -122,31 +125,54 @@ def _position(name: str, dtype: torch.dtype) -> Form:
     )
 
 
-_MERGED_MOMENTS = ("welford_merge({0}, {1}, {2}, {p0}, {p1}, {p2});",)
+def _shifted_moments(name: str, dtype: torch.dtype) -> Form:
+    """Welford's method for the distances from the first value. A mean of the values themselves has few digits for their
+    distances from it, which are all that squared deviations are made of."""
+    type_ = VALUES[dtype]
+    states = (State("shift", type_, "0"), State("mean", type_, "0"), State("m2", type_, "0"))
+    return Form(
+        (*states, State("weight", type_, "0", shared=True)),
+        (
+            "{0} = {3}_first ? {v0} : {0};",
+            f"const {type_} {{n0}}_delta = ({{v0}} - {{0}}) - {{1}};",
+            f"const {type_} {{n0}}_step = {{n0}}_delta * {{3}}_share;",
+            "{1} += {n0}_step;",
+            "{2} += {n0}_delta * ({n0}_delta - {n0}_step);",
+        ),
+        results={"welford_mean": "({0} + {1})", "welford_m2": "{2}"},
+        before=("const bool {3}_first = {3} == 0;", "{3} += 1;", f"const {type_} {{3}}_share = 1 / {{3}};"),
+    )
+
+
+_MOMENTS = tuple(State(stem, "double", "0") for stem in ("mean", "m2", "weight"))
 
 
 def _moments(name: str, dtype: torch.dtype) -> Form:
     type_ = VALUES[dtype]
     return Form(
-        (State("mean", type_, "0"), State("m2", type_, "0"), State("weight", type_, "0", shared=True)),
+        (*_MOMENTS[:2], replace(_MOMENTS[2], shared=True)),
         (
-            f"const {type_} {{n0}}_delta = {{v0}} - {{0}};",
+            "const double {n0}_delta = {v0} - {0};",
             "{0} += {n0}_delta * {2}_share;",
             "{1} += {n0}_delta * ({v0} - {0});",
         ),
-        _MERGED_MOMENTS,
-        results={"welford_m2": "{1}"},
-        before=("{2} += 1;", f"const {type_} {{2}}_share = 1 / {{2}};"),
+        (
+            "const double {n0}_apart = {p0} - {0} + {p1};",
+            "{0} += {n0}_apart * {2}_share;",
+            "{1} += {p2} + {n0}_apart * {n0}_apart * {2}_both;",
+        ),
+        results={"welford_mean": f"({type_}){{0}}", "welford_m2": f"({type_}){{1}}"},
+        before=("{2} += 1;", "const double {2}_share = 1 / {2};"),
         block="welford_block({buffer}, (int)({count}), {0}, {1}, {2});",
-        widens=True,
+        part=_shifted_moments(name, dtype),
+        joint=("const double {2}_share = {p3} / ({2} + {p3});", "const double {2}_both = {2} * {2}_share;"),
     )
 
 
 def _moments_of_states(name: str, dtype: torch.dtype) -> Form:
-    states = tuple(State(stem, VALUES[dtype], "0") for stem in ("mean", "m2", "weight"))
-    update = ("welford_merge({0}, {1}, {2}, {v0}, {v1}, {v2});",)
-    results = {"welford_combine_m2": "{1}", "welford_combine_weight": "{2}"}
-    return Form(states, update, _MERGED_MOMENTS, results=results, sequential=True, widens=True)
+    type_, merge = VALUES[dtype], "welford_merge({{0}}, {{1}}, {{2}}, {{{0}0}}, {{{0}1}}, {{{0}2}});"
+    results = {f"{name}_{state.name}": f"({type_}){{{number}}}" for number, state in enumerate(_MOMENTS)}
+    return Form(_MOMENTS, (merge.format("v"),), (merge.format("p"),), results=results, sequential=True)
 
 
 FORMS: Mapping[str, Callable[[str, torch.dtype], Form]] = {

@@ -456,24 +456,28 @@ template <class T, class F> static inline void atomic_update(T* place, F change)
 ATOMIC(add) ATOMIC(prod) ATOMIC(max) ATOMIC(min)
 """,
     ("welford_block", "welford_merge"): """\
-template <class S, class T>
-static inline void welford_merge(S& mean, S& m2, S& weight, T other_mean, T other_m2, T other_weight) {
-  const S total = weight + other_weight, delta = other_mean - mean;
-  const S share = total > 0 ? other_weight / total : 0;
+static inline void welford_merge(
+    double& mean, double& m2, double& weight, double other_mean, double other_m2, double other_weight) {
+  const double total = weight + other_weight, delta = other_mean - mean;
+  const double share = total > 0 ? other_weight / total : 0;
   mean += delta * share;
   m2 += other_m2 + delta * delta * weight * share;
   weight = total;
 }
-template <class T, class S>
-static inline void welford_block(const T* x, int count, S& mean, S& m2, S& weight) {
-  // Two passes over a block that is in the nearest cache are exact and vectorize; blocks join as Chan et al. do.
+template <class T>
+static inline void welford_block(const T* x, int count, double& mean, double& m2, double& weight) {
+  // Two passes over a block that is in the nearest cache vectorize; blocks join as Chan et al. do. Distances from the
+  // first value have all the digits that the mean needs; squares are of distances from the mean as T has it.
+  const T first = x[0];
   T sum = 0, squares = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int k = 0; k < count; ++k) sum += x[k];
-  const T centre = sum / count;
+  for (int k = 0; k < count; ++k) sum += x[k] - first;
+  const double own = first + (double)sum / count;
+  const T centre = (T)own;
 #pragma omp simd reduction(+ : squares)
   for (int k = 0; k < count; ++k) squares += (x[k] - centre) * (x[k] - centre);
-  welford_merge(mean, m2, weight, centre, squares, (T)count);
+  const double rest = own - centre;
+  welford_merge(mean, m2, weight, own, squares - rest * rest * count, count);
 }
 """,
     **{(f"beats_{kind}",): _beats(kind) for kind in ("max", "min")},

@@ -1,0 +1,72 @@
+"""Means, variances and norms of numbers that are far from zero, many, or large for their type: as float64 has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from support.compare import device_param, litz
+
+HALF = [torch.float16, torch.bfloat16]
+
+
+def error(got: torch.Tensor, want: torch.Tensor) -> float:
+    return float(((got.double() - want).abs() / want.abs()).max())
+
+
+@device_param
+@pytest.mark.parametrize("shape", [(5, 64), (40, 64), (700, 33), (90, 5), (64, 300), (3, 70_000), (70_000, 3)], ids=str)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_variance_far_from_zero(device: str, shape: tuple[int, int], dim: int) -> None:
+    """A mean that float32 rounds has few digits for what squared deviations are made of."""
+    x = torch.randn(shape, device=device) + 1000
+    got = litz(lambda x: (*torch.var_mean(x, dim), x.std(dim)))(x)
+    for value, want in zip(got, (*torch.var_mean(x.double(), dim), x.double().std(dim)), strict=True):
+        assert error(value, want) < 2e-6
+
+
+@device_param
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+def test_norms_far_from_zero(device: str, last: bool) -> None:
+    x = torch.randn(6, 8, 5, 7, device=device) + 1000
+    x = x.contiguous(memory_format=torch.channels_last) if last else x
+
+    def norms(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mean, var = torch.zeros(8).to(x), torch.ones(8).to(x)
+        out = F.batch_norm(x, mean, var, training=True, momentum=1.0)
+        return out, F.group_norm(x, 4), F.layer_norm(x, (5, 7)), var
+
+    *got, var = litz(norms)(x)
+    *want, exact = norms(x.double())
+    # Numbers near 1000 are rounded to 6e-5, and so is the mean that is subtracted from them.
+    assert all((value - right).abs().max() < 2e-4 for value, right in zip(got, want, strict=True))
+    assert error(var, exact) < 2e-6
+
+
+@device_param
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+@pytest.mark.parametrize("shape", [(200_000,), (100_000, 2)], ids=str)
+def test_mean_of_many_halves(device: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    """Where a reduction is split, the sum was rounded before it was divided: 200,000 is no float16."""
+    x = torch.ones(shape, dtype=dtype, device=device)
+    x[::2] = 3
+    losses: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+        torch.mean,
+        lambda x: F.l1_loss(x, x * 2),
+        lambda x: x.var(0),
+        lambda x: x.std(0),
+    )
+    for loss in losses:
+        assert error(litz(loss)(x), loss(x.double())) < 4e-3
+
+
+@device_param
+@pytest.mark.parametrize("dim", [0, 1])
+def test_deviation_whose_square_is_no_half(device: str, dim: int) -> None:
+    x = (torch.randn(64, 40, device=device) * 2000).half()
+    got = litz(lambda x: (x.std(dim), *torch.std_mean(x, dim)))(x)
+    for value, want in zip(got, (x.double().std(dim), *torch.std_mean(x.double(), dim)), strict=True):
+        assert (value.double() - want).abs().max() < 1e-3 * want.abs().max()

@@ -49,6 +49,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(5000, 10, 20)  # by default a tenth of the tests' time goes into looks at what a compile keeps
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,6 +4,7 @@ each worker, which do not spin while they wait, and a GPU only for tests that ar
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
+from _pytest.logging import LogCaptureHandler
 from hypothesis import HealthCheck, settings
 
 from support.no_gpu import gpu_hidden
@@ -47,6 +49,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(5000, 10, 20)  # by default a tenth of the tests' time goes into looks at what a compile keeps
 
 
 @pytest.hookimpl(wrapper=True)
@@ -56,6 +59,20 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     with gpu_hidden():
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)  # when pytest's own wrapper has begun to listen
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """A compile does not do what no test looks at, and what takes a fourth of the time of a small one.
+
+    torch writes no traces for pytest, which throws each away when torch has made its text; a test that wants traces
+    adds a handler. Dynamo does not time the guards for its metrics, before which it empties the processor's caches."""
+    traces = logging.getLogger("torch.__trace")
+    traces.handlers[:] = [handler for handler in traces.handlers if not isinstance(handler, LogCaptureHandler)]
+    guards = sys.modules.get("torch._dynamo.guards")  # not loaded: by the next test
+    if guards is not None:
+        guards.profile_guard_manager = lambda *_: 0.0  # type: ignore[attr-defined]
+    return (yield)
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +90,15 @@ def ranks() -> Iterator[Ranks]:
     the mark `xdist_group("ranks")`, so that one worker has them all."""
     with Ranks(2) as found:
         yield found
+
+
+@pytest.fixture
+def attention_untraced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager's flex_attention calls its operator, which torch else traces for each function of the scores: the same bits
+    in a tenth of the time. Not for gradients."""
+    import torch.nn.attention.flex_attention as module
+
+    monkeypatch.setattr(module, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True, raising=False)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import torch
 
 from litz import logs
 from litz.logs import torch_logging
+from support.warm import run_warm
 
 SCRIPT = """
 import torch
@@ -26,15 +27,14 @@ def ran(**environment: str) -> str:
     """What the script prints, to either stream."""
     from os import environ
 
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        env={**environ, **environment},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=True,
-    )
-    return done.stdout
+    if not environment:  # torch reads the environment when it is imported
+        done = run_warm(["-c", SCRIPT])
+    else:
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT], env={**environ, **environment}, text=True, capture_output=True
+        )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ import pytest
 from litz import progress
 from litz.options import distributed_rank
 from litz.progress import Board, Job, can_be_seen, line
+from support.warm import run_warm
 
 
 class Terminal:
@@ -212,11 +213,12 @@ print("done", file=sys.stderr)
 
 @pytest.mark.parametrize("option", ["on", "off"])
 def test_a_compile_on_a_terminal(terminal: Terminal, option: str) -> None:
-    subprocess.run([sys.executable, "-c", SCRIPT, option], stderr=terminal.file, check=True)
+    done = run_warm(["-c", SCRIPT, option], stderr=os.ttyname(terminal.file.fileno()))
+    assert done.returncode == 0
     text = terminal.wait_for("done")
     assert ("litz: graph 1, graph0_inference: build, 1 of 1 kernels" in text) == (option == "on")
 
 
 def test_a_compile_into_a_pipe_says_nothing() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT, "on"], capture_output=True, text=True)
+    done = run_warm(["-c", SCRIPT, "on"])
     assert done.stderr == "done\n" and done.stdout == ""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from rich.console import Console
 
 from litz.errors import WrapperFileError
 from litz.wrapper_bench import FILE, Times, parts, time_wrapper
+from support.warm import run_warm
 
 
 @pytest.fixture(autouse=True)
@@ -70,10 +69,11 @@ def test_each_kernel_and_call_is_timed_and_named(tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= 80 and "1 outputs as planned" in text
 
 
-def test_it_is_a_script(tmp_path: Path) -> None:
+def test_it_is_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     forward, backward = sorted(reported(Net(), IDS, SCALE, folder=tmp_path, grad=True), key=str, reverse=True)
     for path in (forward, backward):
-        done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, cwd=tmp_path)
+        done = run_warm([str(path)])
         assert done.returncode == 0, done.stderr
         assert "a call takes" in done.stdout and "kernel0" in done.stdout
     assert "gradient of fc" in done.stdout
@@ -129,7 +129,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     with pytest.raises(WrapperFileError, match="output 0 is"):
         time_wrapper(path)
     with_(version=0)
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True)
+    done = run_warm([str(path)])
     assert done.returncode == 1 and "not of the format" in done.stderr and "Traceback" not in done.stderr
 
 

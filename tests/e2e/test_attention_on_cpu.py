@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,9 +12,13 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from litz.ir import KernelCall
 from litz.pipeline import schedule_only
 from litz.target.processors import has_blas
+from support.warm import run_warm
 
 Tensor = torch.Tensor
-pytestmark = pytest.mark.skipif(not has_blas(), reason="torch's library has no BLAS to call")
+pytestmark = [
+    pytest.mark.skipif(not has_blas(), reason="torch's library has no BLAS to call"),
+    pytest.mark.usefixtures("attention_untraced"),
+]
 
 BIAS = torch.randn(4, 260, 260, generator=torch.Generator().manual_seed(1))
 DOCUMENTS = torch.arange(2000) // 123
@@ -92,6 +94,19 @@ def sizes() -> list[Any]:
         for dtype in (torch.float32, torch.bfloat16, torch.float16)
         for size in SIZES
     ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_eager_is_the_same_untraced(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the other tests compare with: see `attention_untraced`."""
+    found = []
+    for _ in range(2):
+        how = {"score_mod": SCORES["bias"], "block_mask": block_mask("window", 260, 260)}
+        with torch.no_grad():
+            found.append(flex_attention(*tensors(dtype, 260, 260), return_lse=True, **how))
+        monkeypatch.undo()
+    for untraced, traced in zip(*found, strict=True):
+        torch.testing.assert_close(untraced, traced, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("dtype, rows, keys", sizes())
@@ -182,5 +197,5 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 def test_memory_is_linear_in_the_length() -> None:
     """Scores of 4096 x 4096 for 4 heads would be 256 MiB; all tensors together are 8."""
-    found = subprocess.run([sys.executable, "-c", MEMORY, "4096"], capture_output=True, text=True, check=True)
-    assert int(found.stdout) < 64 * 1024
+    found = run_warm(["-c", MEMORY, "4096"])
+    assert int(found.stdout) < 64 * 1024, found.stderr

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import warnings
 
@@ -13,6 +11,7 @@ import torch
 from litz import report as reports
 from litz.errors import LitzError
 from support.compare import DEVICES, check
+from support.warm import run_warm
 
 pytestmark = pytest.mark.parametrize("device", DEVICES)
 
@@ -259,9 +258,9 @@ def test_a_damaged_cache_is_rebuilt(device: str, tmp_path: object) -> None:
         "x = torch.ones(5)\n"
         "assert torch.allclose(f(x), x.sin() + 1)\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    assert run_warm(["-c", script]).returncode == 0
     damaged = [p for p in tmp_path.rglob("*") if p.suffix in (".so", ".cpp", ".json", ".py")]
     assert damaged
     for path in damaged:
         path.write_bytes(b"garbage")
-    subprocess.run([sys.executable, "-c", script], check=True)
+    assert run_warm(["-c", script]).returncode == 0

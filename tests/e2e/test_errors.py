@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -20,6 +18,7 @@ from litz import report as reports
 from litz.errors import LitzError
 from support.compare import DEVICES, close
 from support.versions import OLD_TORCH
+from support.warm import run_warm
 
 device_param = pytest.mark.parametrize("device", DEVICES)
 
@@ -167,7 +166,7 @@ def test_the_script_fails_as_the_graph_did(tmp_path: Path, monkeypatch: pytest.M
     source = Path(re.search(r"source (\S+\.cpp)", text)[1])  # type: ignore[index]
     assert 'extern "C"' in source.read_text(), "the source that did not build is kept"
     (script,) = (tmp_path / "cache" / "failed").glob("*.py")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    done = run_warm([str(script)])
     assert done.returncode != 0
     assert "no luck today" in done.stderr, done.stderr
 

@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,6 +31,7 @@ from litz_testing.fuzz.program import FuzzProgram, Statement
 from litz_testing.fuzz.reference import Raised, Reference, Rejected, reference_of
 from litz_testing.fuzz.run import _dies_alone, run
 from litz_testing.fuzz.shrink import shrink
+from support.warm import run_warm
 
 F32 = torch.float32
 
@@ -497,7 +497,7 @@ def test_a_program_that_torch_alone_cannot_run_is_not_litzs() -> None:
     worker = [sys.executable, "-m", "litz_testing.fuzz.worker"]
     task = {"level": 1, "device": "cpu", "dynamic": None}
     runs = [*worker, json.dumps(task), "ci-c:3"]
-    assert subprocess.run(runs, capture_output=True, check=False).returncode == 0
+    assert run_warm(runs[1:]).returncode == 0
     dies = [sys.executable, "-c", "import os; os.abort()"]
     assert _dies_alone(dies, {**task, "device": "cuda"}) and not _dies_alone(runs, {**task, "device": "cuda"})
     assert not _dies_alone(dies, task), "a CPU's programs die by litz's kernels alone"

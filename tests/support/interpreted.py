@@ -1,10 +1,9 @@
-"""Cases that run in Triton's interpreter, in processes of their own: Triton reads TRITON_INTERPRET when imported."""
+"""Cases that run in Triton's interpreter, in a process of their own: Triton reads TRITON_INTERPRET when imported."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any, Protocol
 
 import pytest
 
-SHARDS = max(1, min(4, (os.cpu_count() or 1) // 2))
-"""Processes: each imports torch first, and other tests run beside them."""
+from support.warm import run_warm
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -21,24 +20,10 @@ def interpreted(module: str, names: Sequence[str] | None = None) -> Mapping[str,
     """For each case of a module "" or what went wrong. `python -m module SHARD OF` prints its share of that as JSON.
     names: of the only cases to run, which follow SHARD OF."""
     paths = [str(ROOT / "tests"), str(ROOT / "core/src"), str(ROOT / "plugins/src"), os.environ.get("PYTHONPATH", "")]
-    # One thread: the tensors are small, and threads that wait for work take processors from other tests.
-    settings = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    environment = {**os.environ, **settings}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", module, str(shard), str(SHARDS), *(names or ())],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for shard in range(SHARDS)
-    ]
-    found: dict[str, str] = {}
-    for worker in workers:
-        out, err = worker.communicate()
-        assert worker.returncode == 0, err[-3000:]
-        found.update(json.loads(out.splitlines()[-1]))
+    environ = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    done = run_warm(["-m", module, "0", "1", *(names or ())], environ, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 

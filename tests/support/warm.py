@@ -2,13 +2,16 @@
 
 A process that has imported torch and dynamo, and nothing of litz's, waits for requests on its standard input: one line
 of JSON each. It forks for a request; the child becomes what `python ARGUMENTS` would be, and the parent answers with
-the exit status.
+the exit status. Triton decides when it is imported whether kernels are interpreted, so another process waits for those
+requests.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
+import importlib
 import json
 import os
 import runpy
@@ -22,20 +25,33 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+MODULES = (
+    *("torch._dynamo", "torch._functorch.aot_autograd", "torch._functorch.partitioners", "torch.export._trace"),
+    *("torch._inductor.pattern_matcher", "networkx"),
+)
+"""What torch itself imports when it first compiles something."""
 _lock = threading.Lock()
-_process: subprocess.Popen[str] | None = None
+_processes: dict[str, subprocess.Popen[str]] = {}
+"""What waits, by TRITON_INTERPRET."""
 
 
-def run_warm(arguments: Sequence[str], environ: Mapping[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
+def run_warm(
+    arguments: Sequence[str], environ: Mapping[str, str] | None = None, timeout: float = 300, stderr: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """`python ARGUMENTS` (a script or `-c CODE` or `-m MODULE`, with their arguments) in a copy of the waiting process.
 
-    environ: the whole environment. PYTHONPATH counts; what an interpreter reads when it starts (PYTHONHASHSEED, -W)
-    does not. Errors: subprocess.TimeoutExpired.
+    environ: the whole environment, None for this process's. PYTHONPATH and TRITON_INTERPRET count; what an interpreter
+    or torch reads when it starts (PYTHONHASHSEED, -W, TORCH_LOGS, OMP_NUM_THREADS) does not. stderr: the path of a
+    terminal to write to, in place of the result's `stderr`. Errors: subprocess.TimeoutExpired.
     """
+    environ = os.environ if environ is None else environ
     with _lock, tempfile.TemporaryDirectory() as folder:
         files = {name: str(Path(folder, name)) for name in ("stdout", "stderr")}
         request = {"arguments": list(arguments), "environ": dict(environ), "cwd": os.getcwd(), **files}
-        process = _started()
+        if stderr is not None:
+            request["stderr"] = stderr
+            Path(files["stderr"]).touch()
+        process = _started(environ.get("TRITON_INTERPRET", ""))
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(json.dumps({**request, "timeout": timeout}) + "\n")
         process.stdin.flush()
@@ -46,18 +62,25 @@ def run_warm(arguments: Sequence[str], environ: Mapping[str, str], timeout: floa
     return subprocess.CompletedProcess(list(arguments), status, stdout, stderr)
 
 
-def _started() -> subprocess.Popen[str]:
-    global _process
-    if _process is None or _process.poll() is not None:
+def _started(interpret: str) -> subprocess.Popen[str]:
+    """The process that waits. interpret: its TRITON_INTERPRET; one that interprets has a single thread, as its tensors
+    are small, and threads that wait for work take processors from other tests."""
+    process = _processes.get(interpret)
+    if process is None or process.poll() is not None:
         pipe = subprocess.PIPE
-        _process = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe, text=True)
-        atexit.register(_process.kill)
-    return _process
+        own = {"TRITON_INTERPRET": interpret, "OMP_NUM_THREADS": "1"} if interpret else {}
+        environ = {**os.environ, **own}
+        process = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe, text=True, env=environ)
+        atexit.register(process.kill)
+        _processes[interpret] = process
+    return process
 
 
 def serve() -> None:
     """Answer requests until standard input ends."""
-    import torch._dynamo  # noqa: F401  (children find it imported)
+    for module in MODULES:
+        importlib.import_module(module)  # children find it imported
+    gc.freeze()  # and look for no garbage in it, which would copy the memory that they share
 
     for line in sys.stdin:
         request = json.loads(line)
@@ -85,7 +108,7 @@ def _wait(child: int, timeout: float) -> int | None:
 def _become(request: Mapping[str, Any]) -> None:
     """Run the request in this process, and end it."""
     for number, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT), number)
+        os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_NOCTTY), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.environ.clear()
     os.environ.update(request["environ"])

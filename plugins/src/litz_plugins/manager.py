@@ -142,7 +142,11 @@ class Plugins(Roster):
         def rule(op: Any, plugin: str, function: Any) -> Any:
             return None if function is None else self.blamed(plugin, f"{kind} of {op}", function, passes)
 
-        return {op: rule(op, plugin, function) for op, (plugin, function) in merged.items()}
+        # Nearly all are core's, which are taken as they are: each graph asks for a thousand.
+        own = frozenset(name for name in self._sources if self.is_builtin(name))
+        return {
+            op: function if plugin in own else rule(op, plugin, function) for op, (plugin, function) in merged.items()
+        }
 
     # ------------------------------------------------------------------------------------------- hooks: what there is
 

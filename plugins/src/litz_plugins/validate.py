@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import pluggy
@@ -29,6 +30,8 @@ def _hook_signatures() -> dict[str, tuple[str, ...]]:
 
 
 HOOKS: Signatures = _hook_signatures()
+_OF_EVERY = frozenset((*dir(object), *dir(ModuleType)))
+"""Attributes of every object or module, none of them a hook. Most of a small plugin's are, and a look takes long."""
 
 
 def check_hooks(manager: pluggy.PluginManager, plugin: str, obj: object, dist: str) -> tuple[str, ...]:
@@ -89,7 +92,7 @@ class Registry(pluggy.PluginManager):
     def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
         """Returns the options of a hook implementation, with a renamed hook's present name; None for a function without
         the marker."""
-        options = super().parse_hookimpl_opts(plugin, name)
+        options = None if name in _OF_EVERY else super().parse_hookimpl_opts(plugin, name)
         return None if options is None else {**options, "specname": current_hook(options.get("specname") or name)}
 
 

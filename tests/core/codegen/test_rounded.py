@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("triton")
+
+from support.warm import run_warm
 
 ROOT = Path(__file__).parents[3]
 CODE = """
@@ -43,8 +43,7 @@ def _values(folder: Path) -> object:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
     script, result = folder / "run.py", folder / "values.pt"
     script.write_text(CODE)
-    done = subprocess.run([sys.executable, "-W", "ignore", str(script), str(result)], env=environment,
-                          capture_output=True, text=True)  # fmt: skip
+    done = run_warm([str(script), str(result)], environment)
     assert done.returncode == 0, done.stderr[-2000:]
     import torch
 

@@ -1,13 +1,11 @@
 """Generated Triton kernels against the IR interpreter, on the CPU, in Triton's interpreter.
 
-Triton reads TRITON_INTERPRET when it is imported, so the cases run in processes of their own, several at a time.
+Triton reads TRITON_INTERPRET when it is imported, so the cases run in a process of their own.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +15,7 @@ pytest.importorskip("triton")
 
 from support.interpreted import asked_for, interpreted, mostly
 from support.triton_cases import interpreted_names
+from support.warm import run_warm
 
 ROOT = Path(__file__).parents[3]
 FLOAT8 = ("float8_e5m2fnuz", "float8_e4m3fnuz", "float8_e4m3fn")
@@ -59,5 +58,5 @@ except Exception as error:
 """
     paths = [str(ROOT / "tests"), str(ROOT / "core/src"), str(ROOT / "plugins/src")]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment, capture_output=True, text=True)
+    done = run_warm(["-c", code], environment)
     assert "index out of range for size 11" in done.stdout, done.stderr[-2000:]

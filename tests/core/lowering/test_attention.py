@@ -16,7 +16,10 @@ from support.compare import check, litz
 from support.interpreted import mostly
 from support.retarget import cuda_schedules
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*flex_attention called without torch.compile.*")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*flex_attention called without torch.compile.*"),
+    pytest.mark.usefixtures("attention_untraced"),
+]
 
 
 def program_of(case: Case, decisions: list[Any] | None = None) -> Program:

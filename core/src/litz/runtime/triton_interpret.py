@@ -19,6 +19,8 @@ import triton.language as tl
 
 from litz_plugins import KernelSource
 
+from .triton_interpret_fast import quicker
+
 Function = Callable[..., Any]
 
 
@@ -83,7 +85,7 @@ def interpret_source(source: KernelSource, tensors: Sequence[torch.Tensor], size
     if settings["limits"]:
         wide = any(evaluate_host_text(text, sizes) > settings["limit"] for text in settings["limits"])
         extra = [tl.int64 if wide else tl.int32]
-    with np.errstate(all="ignore"), _assertions():
+    with np.errstate(all="ignore"), _assertions(), quicker():
         # Kernels take float8 as bytes, save for tensor cores.
         taken = zip(tensors, settings["pointers"], strict=False)
         passed = [t.view(torch.uint8) if kind == "*u8" else t for t, kind in taken]

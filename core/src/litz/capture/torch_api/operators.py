@@ -33,9 +33,10 @@ def core_decompositions() -> dict[OpOverload, Callable[..., Any]]:
 def whole_where_undecided(rule: Callable[..., Any]) -> Callable[..., Any]:
     """`rule`, a decomposition, that leaves its op whole where it would have to compare sizes that only data decide. The
     op itself may well do without (`repeat`)."""
-    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     def run(*args: Any, **kwargs: Any) -> Any:
+        from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # here: most are never called
+
         try:
             return rule(*args, **kwargs)
         except GuardOnDataDependentSymNode:

@@ -129,7 +129,7 @@ class _Writer:
         for axis, which in zip("yx", names):
             var, size, block = variables[which]
             grain = None if blocks is None else blocks.queries if which == "query" else blocks.keys
-            sides.append(Side(axis, (Range(var, size),), block, grain))
+            sides.append(Side(axis, (Range(var, size),), block, grain=grain))
         tables = [] if blocks is None else [blocks.counts, blocks.indices, blocks.full_counts, blocks.full_indices]
         operands = [attention.query, attention.key, attention.value, attention.grad_out, attention.logsumexp]
         own_operands = [attention.out, attention.grad_logsumexp] if own == "query" else []

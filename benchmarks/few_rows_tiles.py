@@ -50,17 +50,23 @@ Function = Callable[..., Any]
 TIMES = 15
 """Replays."""
 
+
+def tiled(columns: int, paired: int, step_bytes: int, per_unit: float, **more: Any) -> dict[str, Any]:
+    """One tile for all weights."""
+    tiles = rows.Tiles(columns, paired, step_bytes, per_unit)
+    return {"STORED": tiles, "CONVERTED": tiles, **more}
+
+
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "as it is": {},
-    "not turned": {"TURNED": False},
-    "64 columns": {"COLUMNS": 64, "PAIRED": 32},
-    "32 columns": {"COLUMNS": 32, "PAIRED": 32},
-    "16 columns": {"COLUMNS": 16, "PAIRED": 16},
-    "64 columns, 32 to a warp": {"COLUMNS": 64, "PAIRED": 64, "PER_WARP": 32, "PER_UNIT": 1.5},
-    "32 columns, 256 bytes": {"COLUMNS": 32, "PAIRED": 32, "STEP_BYTES": 256, "PER_UNIT": 1.5},
-    "32 columns, 6 stages": {"COLUMNS": 32, "PAIRED": 16, "STAGES": 6},
-    "32 columns, 1.5 programs": {"COLUMNS": 32, "PAIRED": 16, "PER_UNIT": 1.5},
-    "64 columns, 1.5 programs": {"COLUMNS": 64, "PAIRED": 16, "PER_UNIT": 1.5},
+    "64 columns": tiled(64, 32, 128, 3),
+    "32 columns": tiled(32, 32, 128, 3),
+    "16 columns": tiled(16, 16, 128, 3),
+    "64 columns, 32 to a warp": tiled(64, 64, 128, 1.5, PER_WARP=32),
+    "32 columns, 256 bytes": tiled(32, 32, 256, 1.5),
+    "32 columns, 6 stages": tiled(32, 16, 128, 3, STAGES=6),
+    "32 columns, 1.5 programs": tiled(32, 16, 128, 1.5),
+    "64 columns, 1.5 programs": tiled(64, 16, 128, 1.5),
 }
 """What each way sets in `products/rows.py`."""
 

@@ -36,20 +36,31 @@ MOST_ROWS = 16
 """Rows of the smallest tile that tensor cores multiply."""
 FEW = 8
 """Rows up to which a tile is half as wide: columns of the smallest tile, where the weights are its rows."""
-TURNED = True
-"""Are the weights the rows of the tile? Then each warp multiplies columns of its own, and nothing but the activation is
-spread over all of them. A step of weights of 4 bits takes 2.3 instructions a weight (1.0 of them integer arithmetic, of
-which a multiprocessor does half as many a cycle), 3.4 (1.5) the other way round; of 8 bits 2.6, and 3.5."""
 NORMS = True
 """Is a norm part of its products?"""
-COLUMNS, PAIRED, PER_WARP, STEP_BYTES, STAGES, WARPS = 64, 32, 16, 128, 4, 4
-"""The tile: columns, those of each of two sums, those of a warp, bytes of the depth in storage. Within 5 % of the
-fastest of eight for weights of 8 and of 4 bits, of 4096 x 4096 and 28672 x 4096, with one row, before weights were the
-rows of the tile (H200, 2026-11-22)."""
+PER_WARP, STAGES = 16, 4
+"""Columns of a warp: with 32, kernels took up to 1.2 times as long. Loads of a program that are on their way at a time:
+with 6, kernels took 0.95 to 1.13 of the time."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """columns of a tile; paired: those of each of two sums; step_bytes: of the depth, in storage; per_unit: programs
+    that a multiprocessor should have, each of which has its loads on the way."""
+
+    columns: int
+    paired: int
+    step_bytes: int
+    per_unit: float
+
+
+STORED, CONVERTED = Tiles(32, 32, 256, 1.5), Tiles(64, 32, 128, 3)
+"""Where weights are multiplied as they are stored, and where they are converted. Of ten ways (`benchmarks.few_rows_tiles`,
+one row, H100, 2026-11-25) the first was the fastest of each of four products in bfloat16, 166 us for all four in place of
+173 with the second. The second was within 5 % of the fastest for weights of 8 and of 4 bits, but for 4096 x 14336 (8
+bits, 0.94)."""
 MOST_TOGETHER = 4
 """Products in one launch."""
-PER_UNIT = 3
-"""Programs that a multiprocessor should have: each has its loads on the way."""
 LEAST_STEPS = 4
 """Steps along the depth that a program takes at least."""
 
@@ -108,7 +119,7 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
         return ()
     config = _config(own, program, context.target)
     own = _normed(own, [template], template, config, context)
-    choice = make_choice(_way(own), config, estimate, template, program)
+    choice = make_choice(turned(own), config, estimate, template, program)
     return () if choice is None else (choice,)
 
 
@@ -166,7 +177,7 @@ def _paired(template: Template, context: ChoiceContext, plain: bool) -> Choice |
     if config.split > 1 or estimate is None:
         return None
     pair = _normed(pair, group, template, config, context)
-    return make_choice(_way(pair), config, estimate, template, program)
+    return make_choice(turned(pair), config, estimate, template, program)
 
 
 def _mates(template: Template, program: Program) -> list[Template]:
@@ -199,7 +210,7 @@ def _with_mates(template: Template, context: ChoiceContext, plain: bool) -> Choi
     if all(gemm.row_terms is not None for gemm in normed) and stands(program, template, _absorbed(normed, names[1:])):
         gemms = normed
     choices = [
-        make_choice(_way(gemm), config, None, each, program)
+        make_choice(turned(gemm), config, None, each, program)
         for gemm, config, each in zip(gemms, configs, group, strict=True)
     ]
     made = [choice for choice in choices if choice is not None]
@@ -234,20 +245,20 @@ def _left(template: Template) -> object:
 
 
 def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, paired: bool = False) -> Config:
-    """The tile, and parts of the depth enough to keep every multiprocessor busy. beside: products in the launch.
-    paired: are there two sums?"""
-    product, columns = gemm.products[0], PAIRED if paired else COLUMNS
+    """The tile, and parts of the depth enough to keep every multiprocessor busy. The weights are the tile's rows. beside:
+    products in the launch. paired: are there two sums?"""
+    product = gemm.products[0]
+    tiles = STORED if product.right.prologue is None else CONVERTED
+    columns = tiles.paired if paired else tiles.columns
     stored = max(program.buffers[name].dtype.itemsize for name in product.right.reads[:1]) << product.right.words
     depth, inner = program.hint(product.k), program.hint(product.depth[-1].size)
-    step = STEP_BYTES // stored
+    step = tiles.step_bytes // stored
     if len(product.depth) > 1:  # a step within one block of scales
         step = next((size for size in (128, 64, 32, 16) if size <= step and inner % size == 0), step)
-    tiles = program.hint(gemm.count) * -(-program.hint(gemm.n) // columns)
+    count = program.hint(gemm.count) * -(-program.hint(gemm.n) // columns)
     split = 1
-    while tiles * split * beside < PER_UNIT * target.units and depth // (2 * split * step) >= LEAST_STEPS:
+    while count * split * beside < tiles.per_unit * target.units and depth // (2 * split * step) >= LEAST_STEPS:
         split *= 2
-    if not TURNED:
-        return Config(MOST_ROWS, columns, step, STAGES, WARPS, split=split)
     few = FEW if program.hint(gemm.m) <= FEW else MOST_ROWS
     return Config(columns, few, step, STAGES, max(1, columns // PER_WARP), split=split)
 
@@ -267,11 +278,6 @@ def _normed(gemm: Gemm, group: Sequence[Template], template: Template, config: C
 
 def _absorbed(gemms: Sequence[Gemm], more: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*more, *(name for gemm in gemms for name in gemm.epilogue.absorbed)]))
-
-
-def _way(gemm: Gemm) -> Gemm:
-    """The product as its kernel multiplies it."""
-    return turned(gemm) if TURNED else gemm
 
 
 def _estimate(gemms: Sequence[Gemm], templates: Sequence[Template], context: ChoiceContext) -> Estimate | None:

@@ -2,7 +2,8 @@
 
 In: a tile whose indices are there. Out: its lines. A row in one block needs one pass, and its values stay in registers.
 A longer row is walked once per level of reductions (softmax: the maximum, the sum, the result), and each pass loads
-what it needs anew; what a pass will need again is asked to stay in the cache.
+what it needs anew; what a pass will need again is asked to stay in the cache, and the pass that writes begins at the
+row's end, which was read last.
 """
 
 from __future__ import annotations
@@ -107,8 +108,11 @@ class Passes:
         outside = dict(tile.values)
         stages = tile.tiling.stages
         walk = f"range(0, {size}, RBLOCK)" if stages == 1 else f"tl.range(0, {size}, RBLOCK, num_stages={stages})"
-        tile.emit(f"for roffset in {walk}:")
+        back = self._walks_back(number)
+        tile.emit(f"for {'rback' if back else 'roffset'} in {walk}:")
         tile.depth += 1
+        if back:
+            tile.emit(f"roffset = ({size} - 1) // RBLOCK * RBLOCK - rback")
         wide = "" if tile.index_type == "tl.int32" else f".to({tile.index_type})"
         write_row(tile, self.axis, f"roffset + rbase{wide}")
         self._compute(roots, reducer)
@@ -119,6 +123,15 @@ class Passes:
         tile.values = outside
         tile.eviction = {}
         reducer.close()
+
+    def _walks_back(self, number: int) -> bool:
+        """Does a pass begin where the one before ended? What was read last is still in the caches, of a row that is
+        longer than a program's share of them. Only where the order of the blocks decides nothing: a pass that stores
+        and reduces nothing."""
+        walk = self.stages.walks[number]
+        if number == 0 or walk.reduces or self.loop.has_scan:
+            return False
+        return any(self.loop.levels[node] and self.stages.depths[node] < number for node in self.loop.loads)
 
     def _eviction(self, number: int) -> Mapping[Node, str]:
         """Cache hints: keep what a later pass reads again, let go of what the last pass has read."""

@@ -45,7 +45,7 @@ BUSY = 256
 """Threads that keep a multiprocessor busy."""
 
 FEW_NODES, FEW_BUFFERS = 80, 6
-"""Of a pointwise loop whose threads have registers for 16 elements."""
+"""Of a pointwise loop whose threads have registers for 16 elements, and nodes of rows that begin alike, for 32."""
 
 GATHERED_ROWS = 8
 """Rows of a program that gathers from one place for each element of a row: those beside each other are of several rows.
@@ -358,7 +358,9 @@ LONGEST_ALIKE = 2048
 def _rows_alike(loop: Loop, plan: KernelPlan, frame: Frame | None, r_block: int, units: int) -> tuple[int, int] | None:
     """Returns (rows, warps) of a program whose rows begin at the same lane of the frame; None where rows have no
     period, are long, few, or more than a thread can hold."""
-    if frame is None or not frame.period or not 8 <= r_block <= LONGEST_ALIKE or _live_values(loop) > 4:
+    if frame is None or not frame.period or not 8 <= r_block <= LONGEST_ALIKE:
+        return None
+    if _live_values(loop) > 4 or len(loop.nodes) > FEW_NODES:
         return None
     warps = max(2, r_block // (256 if r_block <= 1024 else 512))
     rows = ALIKE * 32 * warps // r_block

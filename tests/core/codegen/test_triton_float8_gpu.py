@@ -1,5 +1,5 @@
-"""The device functions that read float8, for every byte, on a real device: tiles of many shapes and numbers of warps, in
-memory's order and turned, and bytes by twos."""
+"""The device functions that read float8, for every byte, on a real device: tiles of several shapes and numbers of
+warps, in memory's order and turned, and bytes two at a time."""
 
 from __future__ import annotations
 

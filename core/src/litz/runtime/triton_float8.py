@@ -151,11 +151,9 @@ else:
     @triton.jit
     def _word_f8e4m3fn(words, dtype: tl.constexpr):
         if dtype == tl.bfloat16:
-            types: tl.constexpr = (tl.bfloat16, tl.bfloat16)
-            return tl.inline_asm_elementwise(_WORD_E4M3FN_BF16, "=r,=r,r", [words], types, True, 2)
+            return tl.inline_asm_elementwise(_WORD_E4M3FN_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
         else:
-            types: tl.constexpr = (tl.float16, tl.float16)
-            return tl.inline_asm_elementwise(_WORD_E4M3FN_F16, "=r,=r,r", [words], types, True, 2)
+            return tl.inline_asm_elementwise(_WORD_E4M3FN_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
 
     @triton.jit
     def _from_f8e4m3fn(byte):
@@ -173,11 +171,9 @@ else:
     @triton.jit
     def _word_f8e5m2(words, dtype: tl.constexpr):
         if dtype == tl.bfloat16:
-            types: tl.constexpr = (tl.bfloat16, tl.bfloat16)
-            return tl.inline_asm_elementwise(_WORD_E5M2_BF16, "=r,=r,r", [words], types, True, 2)
+            return tl.inline_asm_elementwise(_WORD_E5M2_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
         else:
-            types: tl.constexpr = (tl.float16, tl.float16)
-            return tl.inline_asm_elementwise(_WORD_E5M2_F16, "=r,=r,r", [words], types, True, 2)
+            return tl.inline_asm_elementwise(_WORD_E5M2_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
 
     @triton.jit
     def _from_f8e5m2(byte):
@@ -195,11 +191,11 @@ else:
     @triton.jit
     def _word_f8e4m3fnuz(words, dtype: tl.constexpr):
         if dtype == tl.bfloat16:
-            types: tl.constexpr = (tl.bfloat16, tl.bfloat16)
-            return tl.inline_asm_elementwise(_WORD_E4M3FNUZ_BF16, "=r,=r,r", [words], types, True, 2)
+            return tl.inline_asm_elementwise(
+                _WORD_E4M3FNUZ_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2
+            )
         else:
-            types: tl.constexpr = (tl.float16, tl.float16)
-            return tl.inline_asm_elementwise(_WORD_E4M3FNUZ_F16, "=r,=r,r", [words], types, True, 2)
+            return tl.inline_asm_elementwise(_WORD_E4M3FNUZ_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
 
     @triton.jit
     def _from_f8e4m3fnuz(byte):

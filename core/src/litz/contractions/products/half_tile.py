@@ -143,8 +143,8 @@ class HalfTile(Tile):
             planes = self._of_word(STORAGE[arg.dtype].name, arg, half)
             if planes is not None:
                 return planes[0] if node.dtype == half else f"{planes[0]}.to(tl.float32)", self._every
-            bits = self.held(arg)
-            return read(arg.dtype, bits.text, node.dtype), bits.axes
+            held = self.held(arg)
+            return read(arg.dtype, held.text, node.dtype), held.axes
         if node.dtype not in HALF:
             wide, axes = self._wide(arg)
             return TRITON.cast(wide, arg.dtype, node.dtype), axes

@@ -32,7 +32,7 @@ def same_numbers(got: Tensor, wanted: Tensor) -> None:
     assert torch.equal(*(each.masked_fill(each.isnan(), 0).view(bits) for each in (got, wanted)))
 
 
-@pytest.mark.parametrize("size", [(256,), (1, 256), (256, 1), (3, 256), (8, 256, 33), (512, 700)], ids=str)
+@pytest.mark.parametrize("size", [(256,), (256, 1), (8, 256, 33)], ids=str)
 def test_every_byte_in_loops(dtype: torch.dtype, size: tuple[int, ...]) -> None:
     """In memory's order, turned, and a number for each row."""
 
@@ -57,9 +57,7 @@ def kernel(offered: Sequence[Choice], context: ChoiceContext) -> Choice | None:
 
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize(
-    ("columns", "depth", "turned"), [(256, 512, False), (70, 4096, False), (33, 331, False), (96, 256, True)]
-)
+@pytest.mark.parametrize(("columns", "depth", "turned"), [(70, 4096, False), (33, 331, False), (96, 256, True)])
 def test_every_byte_in_products(dtype: torch.dtype, half: torch.dtype, columns: int, depth: int, turned: bool) -> None:
     """Each row of the activation chooses one weight of each column, so the product is that weight, or NaN where there
     is NaN or infinity beside it."""

@@ -217,6 +217,17 @@ def float8_blocks(s: Tensor, w: Tensor, x: Tensor) -> Tensor:
     return F.linear(x, (w.to(s.dtype) * wide).to(x.dtype))
 
 
+def float8_turned(w: Tensor, x: Tensor) -> Tensor:
+    """Neighbours in memory are columns."""
+    return x @ w.to(x.dtype)
+
+
+def float8_microscaled(w: Tensor, x: Tensor, s: Tensor) -> Tensor:
+    """A power of two for each 32 values of a row."""
+    values = w.to(x.dtype).unflatten(1, (-1, 32)) * s.to(x.dtype).unsqueeze(-1)
+    return F.linear(x, values.flatten(1))
+
+
 def _float8(m: int, dtype: torch.dtype, n: int = 70, k: int = 200, half: torch.dtype = HALF) -> tuple[Tensor, ...]:
     return randn(n, k).to(dtype), randn(m, k, dtype=half), randn(n, dtype=half)
 
@@ -227,6 +238,20 @@ CASES: Mapping[str, Case] = {
     "float8-e5m2": Case(scaled, lambda: _float8(2, torch.float8_e5m2), 1),
     "float8-e5m2-bf16": Case(scaled, lambda: _float8(2, torch.float8_e5m2, half=torch.bfloat16), 1),
     "float8-fnuz": Case(scaled, lambda: _float8(2, torch.float8_e4m3fnuz), 1),
+    "float8-e5m2fnuz": Case(scaled, lambda: _float8(2, torch.float8_e5m2fnuz), 1),
+    "float8-odd-depth": Case(scaled, lambda: _float8(2, torch.float8_e4m3fn, k=99), 1),
+    "float8-turned": Case(
+        float8_turned, lambda: (randn(96, 70).to(torch.float8_e5m2), randn(3, 96, dtype=torch.bfloat16)), 1
+    ),
+    "float8-microscaled": Case(
+        float8_microscaled,
+        lambda: (
+            randn(70, 128).to(torch.float8_e4m3fn),
+            randn(2, 128, dtype=torch.bfloat16),
+            (randn(70, 4).abs() + 0.1).to(torch.float8_e8m0fnu),
+        ),
+        1,
+    ),
     "float8-scaled-first": Case(float8_scaled, lambda: _float8(4, torch.float8_e4m3fn), 1),
     "float8-split": Case(scaled, lambda: _float8(1, torch.float8_e4m3fn, n=64, k=4096), 1),
     "float8-swiglu": Case(

@@ -11,7 +11,9 @@ pytest.importorskip("triton")
 
 import torch
 
-from litz.runtime import triton_bytes
+from litz.ir.dtypes import FLOAT8, STORAGE, survives
+from litz.runtime import triton_bytes, triton_float8
+from support.float8 import every_byte
 
 BYTES = torch.arange(256)
 SIGNED = torch.arange(256).to(torch.uint8).view(torch.int8).to(torch.int64)
@@ -29,9 +31,10 @@ def word(values: torch.Tensor, dtype: torch.dtype) -> int:
 
 
 def permuted(a: int, selector: int) -> int:
-    """prmt of a register and 0: the digits of the selector say which byte goes where."""
+    """prmt of a register and 0: the digits of the selector say which byte goes where; from 8 on, whose sign."""
     source = a.to_bytes(4, "little") + bytes(4)
-    return int.from_bytes(bytes(source[(selector >> 4 * n) & 7] for n in range(4)), "little")
+    source += bytes(255 * (byte >> 7) for byte in source)
+    return int.from_bytes(bytes(source[(selector >> 4 * n) & 15] for n in range(4)), "little")
 
 
 def looked_up(a: int, b: int, c: int, table: int) -> int:
@@ -42,6 +45,7 @@ def looked_up(a: int, b: int, c: int, table: int) -> int:
 def run(code: str, given: int, results: int) -> list[int]:
     """The registers that a piece of assembly fills, of the one that it reads."""
     registers = {f"${results}": given}
+    floats: dict[str, torch.Tensor] = {}
 
     def value(text: str) -> int:
         return registers[text] if text in registers else int(text, 0)
@@ -50,9 +54,19 @@ def run(code: str, given: int, results: int) -> list[int]:
         match = re.fullmatch(r"([\w.]+) (.*);", line.strip())
         if match is None or match[1] == ".reg":
             continue
-        to, *texts = match[2].split(", ")
-        values = [value(text) for text in texts]
         kind = match[1]
+        if kind == "mov.b32" and match[2].startswith("{"):
+            parts, source = match[2].removeprefix("{").split("}, ")
+            registers.update(zip(parts.split(", "), (value(source) & 0xFFFF, value(source) >> 16), strict=True))
+            continue
+        to, *texts = match[2].split(", ")
+        if kind == "cvt.f32.f16":
+            floats[to] = lanes(value(texts[0]), torch.float16)[0]
+            continue
+        if kind == "cvt.rn.bf16x2.f32":
+            registers[to] = word(torch.stack([floats[text] for text in reversed(texts)]), torch.bfloat16)
+            continue
+        values = [value(text) for text in texts]
         dtype = torch.bfloat16 if "bf16" in kind else torch.float16
         if kind == "mov.b32":
             found = values[0]
@@ -62,6 +76,10 @@ def run(code: str, given: int, results: int) -> list[int]:
             found = looked_up(*values)
         elif kind == "and.b32":
             found = values[0] & values[1]
+        elif kind == "add.u32":
+            found = values[0] + values[1] & 0xFFFFFFFF
+        elif kind == "shl.b32":
+            found = values[0] << values[1] & 0xFFFFFFFF
         elif kind == "shr.u32":
             found = values[0] >> values[1]
         elif kind == "mul.lo.u32":
@@ -117,3 +135,24 @@ def test_every_byte_of_words(name: str, dtype: torch.dtype, unit: int) -> None:
     assert torch.equal(signed[0], SIGNED.double()) and torch.equal(signed[1], SIGNED.flip(0).double())
     unsigned = of_words(getattr(triton_bytes, f"_WORD_UNSIGNED_{name}").value, dtype, 2)
     assert torch.equal(unsigned[0], BYTES.double()) and torch.equal(unsigned[1], high.double())
+
+
+CODES = [
+    (dtype, half)
+    for dtype in sorted(FLOAT8, key=str)
+    for half in (torch.bfloat16, torch.float16)
+    if STORAGE[dtype].bits is not None and (dtype, half) != (torch.float8_e5m2fnuz, torch.float16)  # via bfloat16
+]
+
+
+@pytest.mark.parametrize(("dtype", "half"), CODES, ids=str)
+def test_every_byte_of_float8(dtype: torch.dtype, half: torch.dtype) -> None:
+    """As torch converts them, with the signs of zeros; every byte beside others, whose bits stay where they are."""
+    assert survives(dtype, half)
+    name = f"{STORAGE[dtype].name[2:].upper()}_{'BF16' if half == torch.bfloat16 else 'F16'}"
+    wanted = every_byte(dtype).double()
+    (found,) = converted(getattr(triton_float8, f"_{name}").value, half)
+    low, high = of_words(getattr(triton_float8, f"_WORD_{name}").value, half, 2)
+    for got, right in ((found, wanted), (low, wanted), (high, wanted.flip(0))):
+        torch.testing.assert_close(got, right, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(got.signbit() & ~got.isnan(), right.signbit() & ~right.isnan())

@@ -64,6 +64,12 @@ def test_the_meaning_of_a_kernel_is_what_it_replaces(name: str) -> None:
         "float8",
         "float8-bf16",
         "float8-blocks",
+        "float8-e5m2",
+        "float8-e5m2-bf16",
+        "float8-fnuz",
+        "float8-e5m2fnuz",
+        "float8-turned",
+        "float8-microscaled",
         "experts-of-tokens",
         "experts-in-int8",
         "normed-bf16",
@@ -101,6 +107,28 @@ def test_rows_that_are_gathered_are_looked_up_once_a_tile() -> None:
     (call,) = (op for op in program.operations if isinstance(op, KernelCall))
     before, _, walk = call.source.text.partition("for offset in range(")
     assert "device_assert" in before and "device_assert" not in walk
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("float8", True),
+        ("float8-e5m2-bf16", True),
+        ("float8-swiglu", True),
+        ("float8-blocks", True),
+        ("float8-microscaled", True),
+        ("float8-turned", False),
+        ("float8-odd-depth", False),
+    ],
+)
+def test_float8_is_converted_once_two_at_a_time_where_it_lies_along_the_depth(name: str, words: bool) -> None:
+    _, program = CASES[name].programs()
+    (call,) = (op for op in program.operations if isinstance(op, KernelCall))
+    walk = call.source.text.partition("for offset in range(")[2]
+    products, loads = walk.count("tl.dot("), walk.count("uint16")
+    assert "_to_f8" not in walk and (loads > 0) == words
+    assert walk.count("_word_f8e") == loads == (products // 2 if words else 0)
+    assert walk.count("_half_f8e") == walk.count("_half_f8e8m0fnu") + (0 if words else products)
 
 
 def test_what_follows_two_products_is_part_of_their_kernel() -> None:

@@ -76,6 +76,14 @@ def _quantised() -> Case:
     return make({"a": random(37, 523, dtype=bf16)}, outputs, [37], [523], stores, tolerance=0)
 
 
+def _scaled_rows() -> Case:
+    """A float8 for each row, which a program has one of: fewer than a register holds."""
+    rows = call("mul", cast(load("a", (i0, r0), bf16), f32), cast(load("s", (i0,), E4M3), f32))
+    inputs = {"a": random(5, 3000, dtype=bf16), "s": random(5).to(E4M3)}
+    return make(inputs, [output("o", [5], f32)], [5], [3000], [Store("o", (i0,), reduce("max", rows))], tolerance=0)
+
+
+CASES["float8-scaled-rows"] = cache(_scaled_rows)
 CASES["float8-selected"] = cache(_selected)
 CASES["float8-transposed"] = cache(_transposed)
 CASES["float8-quantised"] = cache(_quantised)

@@ -23,17 +23,25 @@ from litz.runtime.triton_bytes import (  # noqa: F401
     _word_unsigned_f16,
 )
 from litz.runtime.triton_float8 import (  # noqa: F401
-    _as_half,
     _from_f8e4m3fn,
     _from_f8e4m3fnuz,
     _from_f8e5m2,
     _from_f8e5m2fnuz,
     _from_f8e8m0fnu,
+    _half_f8e4m3fn,
+    _half_f8e4m3fnuz,
+    _half_f8e5m2,
+    _half_f8e5m2fnuz,
+    _half_f8e8m0fnu,
     _to_f8e4m3fn,
     _to_f8e4m3fnuz,
     _to_f8e5m2,
     _to_f8e5m2fnuz,
     _to_f8e8m0fnu,
+    _word_f8e4m3fn,
+    _word_f8e4m3fnuz,
+    _word_f8e5m2,
+    _word_f8e5m2fnuz,
 )
 
 if triton.knobs.runtime.interpret:

@@ -11,7 +11,7 @@ from itertools import product
 
 import torch
 
-from litz.ir.dtypes import FLOAT, FLOAT8, HALF, ROUNDED, SHORT, STORAGE, SUPPORTED
+from litz.ir.dtypes import FLOAT, FLOAT8, HALF, ROUNDED, SHORT, STORAGE, SUPPORTED, survives
 
 from ..dialect import ANY, BOOL, COMPARISONS, NARROW, Casts, Dialect, Text, calls
 
@@ -82,9 +82,10 @@ _OPS: Mapping[str, Text] = {
 }
 
 
-def read(dtype: torch.dtype, bits: str) -> str:
-    """Returns the text that reads a float8's value from its bits."""
-    return f"_from_{STORAGE[dtype].name}({bits})"
+def read(dtype: torch.dtype, bits: str, wanted: torch.dtype = torch.float32) -> str:
+    """Returns the text that reads a float8's value from its bits. wanted: float32 or a half type."""
+    name = STORAGE[dtype].name
+    return f"_half_{name}({bits}, {ELEMENTS[wanted]})" if wanted in HALF else f"_from_{name}({bits})"
 
 
 def written(dtype: torch.dtype, value: str) -> str:
@@ -98,6 +99,7 @@ _BYTES = frozenset({torch.int8, torch.uint8})
 _CASTS: Casts = (
     (ANY, BOOL, "{0} != 0"),
     *((ANY, frozenset({dtype}), read(dtype, written(dtype, "{0}.to(tl.float32)"))) for dtype in FLOAT8),
+    *((frozenset(f for f in FLOAT8 if survives(f, half)), frozenset({half}), "{0}") for half in HALF),
     (ROUNDED | _SINGLE, HALF, "{0}.to({M}).to(tl.float32)"),
     (_BYTES, HALF, "{0}.to(tl.float32)"),  # exact in either
     (ANY, HALF, "{0}.to(tl.float32).to({M}).to(tl.float32)"),

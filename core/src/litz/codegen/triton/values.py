@@ -69,7 +69,7 @@ class Tile:
         self.lines: list[str] = []
         self.depth = 1
         self.values: dict[Node, Value] = {}
-        self.stored: dict[Node, str] = {}
+        self.stored: dict[Node, Value] = {}
         """The bits of float8 values, as memory holds them."""
         self.limits: list[Expr] = []  # each must be at most INT32, or this kernel needs 64-bit indices
         self.axis_of = {r.var: axis.name for axis in tiling.axes for r in axis.ranges}
@@ -154,12 +154,11 @@ class Tile:
     def _value(self, node: Node) -> Value:
         handler = self._own_text if node in self.texts else getattr(self, f"_{node.op}", None)
         if node.dtype in FLOAT8:
-            bits, axes = self._bits_of(node)
-            self.stored[node] = self.fresh("bits")
-            self.emit(f"{self.stored[node]} = {bits}")
+            self.stored.pop(node, None)  # of an earlier walk
+            bits = self.held(node)
             name = self.fresh()
-            self.emit(f"{name} = {read(node.dtype, self.stored[node])}")
-            return Value(name, axes)
+            self.emit(f"{name} = {read(node.dtype, bits.text)}")
+            return Value(name, bits.axes)
         text, axes = handler(node) if handler is not None else self._scalar_op(node)
         if text.isidentifier():
             return Value(text, axes)  # a cast that changes nothing
@@ -183,11 +182,22 @@ class Tile:
         text = value.text if VALUES[arg.dtype] == "tl.float32" else f"{value.text}.to(tl.float32)"
         return written(node.dtype, text), value.axes
 
-    def bits(self, node: Node) -> str:
-        """Returns the text of what memory holds for a node's value: the bits of a float8 node, else the value."""
+    def held(self, node: Node) -> Value:
+        """Returns what memory holds for a node's value: the bits of a float8 node, else the value."""
         if node.dtype not in FLOAT8:
-            return self.get(node).text
-        return self.stored[node] if node in self.stored else written(node.dtype, self.get(node).text)
+            return self.get(node)
+        if node not in self.stored and (node.op == "const" or node in self.values):
+            value = self.get(node)
+            return replace(value, text=written(node.dtype, value.text))
+        if node not in self.stored:
+            text, axes = self._bits_of(node)
+            self.stored[node] = Value(self.fresh("bits"), axes)
+            self.emit(f"{self.stored[node].text} = {text}")
+        return self.stored[node]
+
+    def bits(self, node: Node) -> str:
+        """Returns the text of what memory holds for a node's value."""
+        return self.held(node).text
 
     def _own_text(self, node: Node) -> tuple[str, frozenset[str]]:
         values = [self.get(arg) for arg in node.args]

@@ -217,7 +217,7 @@ class _Writer:
         mask = self._masked(masks)
         zeros = f"tl.zeros({shape}, {self.index_type})"
         text = f"tl.load({pointer} + {zeros}{mask})"
-        self._emit(f"{name} = {read(stored, text) if stored in FLOAT8 else text}{converted}")
+        self._emit(f"{name} = {read(stored, text, self.dtype) if stored in FLOAT8 else text}{converted}")
 
     @property
     def _odd(self) -> bool:

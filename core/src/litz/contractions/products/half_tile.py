@@ -16,7 +16,7 @@ from functools import cached_property
 import sympy
 import torch
 
-from litz.codegen.triton.dialect import ELEMENTS, TRITON, literal
+from litz.codegen.triton.dialect import ELEMENTS, TRITON, literal, read
 from litz.codegen.triton.values import Tile, Value, op_text
 from litz.ir import Loop, Node
 from litz.ir.dtypes import FLOAT8, HALF, INTEGER, STORAGE, short
@@ -25,6 +25,8 @@ from litz.ir.intervals import Intervals
 
 NATIVE: Mapping[str, str] = {"add": "+", "sub": "-", "mul": "*"}
 _BYTES = frozenset({torch.int8, torch.uint8})
+_IN_WORDS = _BYTES | {dtype for dtype in FLOAT8 if STORAGE[dtype].bits is not None}
+"""Types whose elements may come two at a time."""
 UNIT: Mapping[torch.dtype, int] = {dtype: round(1 / torch.finfo(dtype).eps) for dtype in HALF}
 """2**n: numbers from here to twice this are a distance of 1 apart."""
 
@@ -37,16 +39,18 @@ def pays(prologue: Loop) -> bool:
 
 
 def words_of(prologue: Loop | None, depth: Symbol) -> bool:
-    """Returns whether bytes may be loaded two at a time: they are neighbours along the variable, and every use of one
-    makes a half type of it, or of its low or high 4 bits."""
+    """Returns whether bytes may be loaded two at a time: there are some that vary along the variable, these are
+    neighbours along it, and every use of one makes a half type of it, or of its low or high 4 bits, or float32 of a
+    float8."""
     if prologue is None or not pays(prologue):
         return False
-    loads = [node for node in prologue.loads if node.dtype in _BYTES]
+    loads = [n for n in prologue.loads if n.dtype in _IN_WORDS and (n.indirect or stride_of(n.index[0], depth) != 0)]
     if any(node.mask is not None or node.indirect or stride_of(node.index[0], depth) != 1 for node in loads):
         return False
 
     def is_made(node: Node) -> bool:
-        return node.op == "cast" and node.dtype in HALF
+        of_float8 = node.op == "cast" and node.args[0].dtype in FLOAT8
+        return node.op == "cast" and (node.dtype in HALF or (of_float8 and node.dtype == torch.float32))
 
     for node in prologue.nodes:
         for arg in node.args:
@@ -55,7 +59,7 @@ def words_of(prologue: Loop | None, depth: Symbol) -> bool:
             packed = _nibble(arg)
             if packed in loads and not is_made(node):
                 return False
-    return True
+    return bool(loads)
 
 
 class HalfTile(Tile):
@@ -80,13 +84,16 @@ class HalfTile(Tile):
         return frozenset(axis.name for axis in self.tiling.axes)
 
     @cached_property
-    def _planes(self) -> dict[tuple[str, str, Expr], list[str]]:
-        """What became of words so far: (conversion, buffer, offset) -> the values of a word, one after the other."""
+    def _planes(self) -> dict[tuple[str, torch.dtype, str, Expr], list[str]]:
+        """What became of words so far: (conversion, its type, buffer, offset) -> the values of a word, one after the
+        other."""
         return {}
 
     def _in_word(self, node: Node) -> bool:
         """Is the load a byte at an even place, or the byte after one, at every point of the loop?"""
-        if node.op != "load" or node.buffer not in self.words or self.axes_of(node.index[0], []) != self._every:
+        if node.op != "load" or node.dtype not in _IN_WORDS or node.buffer not in self.words:
+            return False
+        if self.axes_of(node.index[0], []) != self._every:
             return False
         varying = node.index[0] - node.index[0].as_coeff_Add()[0]
         return all(factor.is_Integer and factor % 2 == 0 for factor in varying.as_coefficients_dict().values())
@@ -99,7 +106,7 @@ class HalfTile(Tile):
         (offset,) = node.index
         byte = int(offset.as_coeff_Add()[0]) % 2
         place = sympy.expand((offset - byte) / 2)
-        key = (kind, node.buffer, place)
+        key = (kind, dtype, node.buffer, place)
         if key not in self._planes:
             word, count = self.fresh("word"), 4 if kind == "nibbles" else 2
             pointer, axes = self.pointer(node.buffer, place, [])
@@ -108,7 +115,8 @@ class HalfTile(Tile):
             mask = f", {masks}, other=0" if masks else ""
             self.emit(f"{word} = tl.load({base}.to(tl.pointer_type(tl.uint16), bitcast=True) + {at}{mask})")
             planes = [self.fresh("plane") for _ in range(count)]
-            self.emit(f"{', '.join(planes)} = _word_{kind}_{short(dtype)}({word})")
+            of_type = f"({word}, {ELEMENTS[dtype]})" if node.dtype in FLOAT8 else f"_{short(dtype)}({word})"
+            self.emit(f"{', '.join(planes)} = _word_{kind}{of_type}")
             self._planes[key] = planes
         planes = self._planes[key]
         each = len(planes) // 2
@@ -129,6 +137,14 @@ class HalfTile(Tile):
 
     def _cast(self, node: Node) -> tuple[str, frozenset[str]]:
         (arg,) = node.args
+        if arg.dtype in FLOAT8 and node.dtype in (torch.float32, *HALF):
+            # Two at a time by way of a half type, which has all the numbers.
+            half = node.dtype if node.dtype in HALF else torch.float16
+            planes = self._of_word(STORAGE[arg.dtype].name, arg, half)
+            if planes is not None:
+                return planes[0] if node.dtype == half else f"{planes[0]}.to(tl.float32)", self._every
+            held = self.held(arg)
+            return read(arg.dtype, held.text, node.dtype), held.axes
         if node.dtype not in HALF:
             wide, axes = self._wide(arg)
             return TRITON.cast(wide, arg.dtype, node.dtype), axes
@@ -145,9 +161,6 @@ class HalfTile(Tile):
             packed = _nibble(arg)
             axes = self._every if packed is not None and self._in_word(packed) else self.get(arg).axes
             return f"{bits} - {self._constant(UNIT[node.dtype], node.dtype)}", axes
-        if arg.dtype in FLOAT8:
-            made = f"_from_{STORAGE[arg.dtype].name}({self.bits(arg)})"
-            return f"_as_half({made}, {ELEMENTS[node.dtype]})", self.get(arg).axes
         wide, axes = self._wide(arg)
         return f"{wide}.to(tl.float32).to({ELEMENTS[node.dtype]})", axes
 

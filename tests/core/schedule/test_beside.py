@@ -10,6 +10,7 @@ import torch
 from core.schedule.harness import CPU, GPU, OPTIONS, check, plan_of
 from core.schedule.programs import Writer, call
 from litz.execution import ExecutionPlan
+from litz.ir import build
 from litz.schedule import beside
 from litz_plugins import Decision
 
@@ -21,6 +22,10 @@ def apart(*sizes: int, of: str | None = None) -> Writer:
         source = w.input(f"x{number}", size, 8)
         w.reduce(f"y{number}", "sum", (size,), (8,), lambda i, r, source=source: w.load(source, i, r))
     return w
+
+
+def zeros(w: Writer, name: str, *size: int) -> None:
+    w.pointwise(name, size, lambda *at: build.const(0.0, torch.float32))
 
 
 def launches(plan: ExecutionPlan) -> list[int]:
@@ -104,3 +109,60 @@ def test_a_launch_works_over_nothing_that_another_of_its_kernels_reads():
     plan = check(w.program("a", "b"), w.args(), GPU, element_wise=True)
     for kernel in plan.kernels:
         assert not kernel.inplace or not kernel.beside
+
+
+def test_what_needs_nothing_does_not_run_ahead_of_the_launch_for_that():
+    """Zeros that later layers add to, 8 MiB each, are made when they are needed, and no layer's early."""
+    w = Writer()
+    value = w.input("x", 1 << 18, 8)
+    for number in range(1, 5):
+        rows, columns = (1 << 21) // (8 * number), 8 * number
+        size = tuple(map(int, w.buffers[value].layout.size))
+        w.reduce(f"one{number}", "sum", (1,), size, lambda i, r, q, value=value: w.load(value, r, q))
+        zeros(w, f"small{number}", columns)
+        w.call(f"part{number}", torch.ops.aten.add.Tensor, f"small{number}", f"one{number}")
+        zeros(w, f"large{number}", rows, columns)
+        w.call(f"sum{number}", torch.ops.aten.add.Tensor, f"large{number}", f"part{number}")
+        value = f"sum{number}"
+    program = w.program(value)
+    plan = check(program, w.args(), GPU)
+    assert max(launches(plan)) >= 4
+    assert plan.memory.peak_bytes < 3.1 * (8 << 20)
+
+
+def test_launches_are_not_spared_for_memory(monkeypatch):
+    """What the first kernel makes, 192 KiB, would wait for the last beside a peak of 1 MiB."""
+
+    def made(near):
+        monkeypatch.setattr(beside, "NEAR", near)
+        w = Writer()
+        value = w.input("x", 1 << 17)
+        for number in range(4):
+            zeros(w, f"small{number}", size := (48 << 10) + number * 8)
+            w.reduce(f"one{number}", "sum", (1,), (1 << 17,), lambda i, r, value=value: w.load(value, r))
+            w.call(f"more{number}", torch.ops.aten.add.Tensor, f"small{number}", f"one{number}")
+            w.reduce(f"part{number}", "sum", (1,), (size,), lambda i, r, n=number: w.load(f"more{n}", r))
+            w.call(f"sum{number}", torch.ops.aten.add.Tensor, value, f"part{number}")
+            value = f"sum{number}"
+        program = w.program(value)
+        return check(program, w.args(), GPU)
+
+    apart, kept = made(()), made((24, 12, 6, 3))
+    assert kept.memory.peak_bytes <= apart.memory.peak_bytes * (1 + beside.SLACK)
+    monkeypatch.setattr(beside, "SLACK", 10.0)
+    assert made((24,)).memory.peak_bytes > apart.memory.peak_bytes * 1.1
+
+
+def test_zeros_of_four_layers_do_not_wait_beside_a_peak_that_counts_them():
+    """Half a MiB for each of four layers, beside 16 MiB and what a layer makes of its half: two wait for each other."""
+    w = Writer()
+    value = w.input("x", 16, 1 << 17)
+    for number in range(4):
+        w.reduce(f"one{number}", "sum", (1,), (16, 1 << 17), lambda i, r, q, value=value: w.load(value, r, q))
+        zeros(w, f"small{number}", 1 << 17)
+        w.call(f"part{number}", torch.ops.aten.add.Tensor, f"small{number}", f"one{number}")
+        w.call(f"sum{number}", torch.ops.aten.add.Tensor, value, f"part{number}")
+        value = f"sum{number}"
+    program = w.program(value)
+    plan = check(program, w.args(), GPU)
+    assert plan.memory.peak_bytes < (16 << 20) + (9 << 17)

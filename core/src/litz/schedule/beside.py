@@ -16,6 +16,7 @@ from litz_plugins import PassContext, Target
 from .contracted import ContractedGraph
 from .dependences import dependences
 from .fusion_size import exceeds, most_operations
+from .lifetimes import held_bytes
 from .schedule import Kernel, Schedule, Step
 
 ABILITY = "beside"
@@ -27,8 +28,12 @@ launch, and may lose as both are compiled for the registers and warps of the lar
 MOST = 8
 """Kernels in a launch."""
 
-NEAR = 24
-"""Steps between the first kernel and the last, at most: what the first makes is in memory for as long."""
+NEAR = (24, 12, 6, 3)
+"""Steps between the first kernel and the last, at most: what the first makes is in memory for as long. The first number
+with which the peak of memory stays."""
+
+SLACK, LEAST = 1 / 64, 1 << 16
+"""Share of the peak of memory by which it may rise for launches that are spared, and bytes that count for nothing."""
 
 REASON = "the kernels are small and independent of each other: one launch runs all"
 
@@ -38,11 +43,20 @@ def run_beside(schedule: Schedule, context: PassContext) -> Schedule:
     `join` sources."""
     if not getattr(context.options, "fusion", True):
         return schedule
-    found = _Found(schedule.steps, schedule.program, context, most_operations(context.options))
-    for first, others in found.others.items():
-        steps = (schedule.steps[first], *(schedule.steps[n] for n in others))
-        context.record(" and ".join(step.name for step in steps), "one launch", REASON, about=steps[1].name)
-    return replace(schedule, steps=tuple(found.steps[n] for n in found.order())) if found.others else schedule
+    program, before = schedule.program, schedule.steps
+    for near in NEAR:
+        found = _Found(before, program, context, most_operations(context.options), near)
+        if not found.others:
+            return schedule
+        after = tuple(found.steps[n] for n in found.order())
+        held = held_bytes(program, before)
+        if held_bytes(program, after) > held + max(LEAST, held * SLACK):
+            continue
+        for first, others in found.others.items():
+            steps = (before[first], *(before[n] for n in others))
+            context.record(" and ".join(step.name for step in steps), "one launch", REASON, about=steps[1].name)
+        return replace(schedule, steps=after)
+    return schedule
 
 
 class _Found:
@@ -50,9 +64,12 @@ class _Found:
 
     `others`: for the first kernel of a launch, by position, the positions of those beside it. `held`: for each step a
     bit for each wait for communication that comes before it: what could run at once does not wait for what cannot.
+    `near`: steps between the first kernel of a launch and the last, at most.
     """
 
-    def __init__(self, steps: tuple[Step, ...], program: Program, context: PassContext, most: int | None) -> None:
+    def __init__(
+        self, steps: tuple[Step, ...], program: Program, context: PassContext, most: int | None, near: int
+    ) -> None:
         self.steps, self.program, self.context, self.most = list(steps), program, context, most
         self.others: dict[int, list[int]] = {}
         of = context.target_of
@@ -68,7 +85,7 @@ class _Found:
                 firsts = []  # when a transfer begins and ends is decided elsewhere
             if not small[position]:
                 continue
-            firsts = [first for first in firsts if position - first <= NEAR]
+            firsts = [first for first in firsts if position - first <= near]
             target = of(step.device)
             mate = next((first for first in reversed(firsts) if self._join(first, position, target)), None)
             if mate is None:
@@ -94,8 +111,11 @@ class _Found:
         return True
 
     def order(self) -> list[int]:
-        """Positions of the steps that are left; a launch stands where its last kernel stood."""
-        return self.graph.order({first: others[-1] for first, others in self.others.items()})
+        """Positions of steps that are left. A launch stands where its last kernel stood, or before its first reader:
+        steps that need nothing and stood after that reader stay there, as their results would wait in memory."""
+        places = {first: others[-1] for first, others in self.others.items()}
+        readers = {first: [places.get(n, n) for n in self.graph.after[first]] for first in places}
+        return self.graph.order({first: min(place, *readers[first], place) for first, place in places.items()})
 
 
 def is_small(kernel: Kernel, program: Program, target: Target) -> bool:

@@ -37,10 +37,10 @@ NEIGHBOURS = 12
 LEAST_GAIN = 0.05
 """The smallest gain that fusing two loops is worth, as a share of the time of the smaller one."""
 
-WAITING = 1 / 4
+WAITING = 1 / 64
 """Share of the peak of what is held: so much may what a kernel makes take, of loops joined for their launch alone."""
 
-WAITING_BYTES = 4 << 20
+WAITING_BYTES = 1 << 20
 """The bytes of waiting memory that fusion may cost in any case."""
 
 

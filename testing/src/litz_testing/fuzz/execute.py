@@ -105,8 +105,8 @@ class FuzzCompiler:
         peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or none.
         With none ("plain"), no code of litz's runs where dynamo captures the program. "laid out": each tensor then gets
         the strides that it has in the traced graph; "promised": the same, without decompositions. "captured": without
-        AOTAutograd too, what dynamo makes of a program `by_dynamo`. "living": without decompositions and without what no
-        result hangs on.
+        AOTAutograd too, what dynamo makes of a program `by_dynamo`. "living": without decompositions, and without what
+        no result hangs on.
         """
         way: list[Way] = ["interpreted"]
         graphs: list[str] = []

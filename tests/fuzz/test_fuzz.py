@@ -293,6 +293,16 @@ def test_what_eager_refuses_and_no_assertion_says_may_be_torch_s() -> None:
     assert checker.check(program) is None and "accepted before litz" in checker.torch_failures
 
 
+def test_a_dead_number_of_python_s_may_go() -> None:
+    """litz makes `full` of `full_like`; with its operand goes the root of a negative number, for torch as well."""
+    limit = Statement("v0", "torch.clamp(x0, max=math.sqrt(x0.double().sum().item() - 100))")
+    for last, dead in (("torch.full_like(v0, 3)", True), ("v0 + 1", False)):
+        program = FuzzProgram((InputSpec((2,), F32, 1),), (limit, Statement("v1", last)), ("v1",), by_dynamo=True)
+        assert reference_of(program).raised is ValueError
+        checker = Checker()
+        assert checker.check(program) is None and ("accepted before litz" in checker.torch_failures) == dead
+
+
 def test_sizes_that_data_decide_change_from_call_to_call() -> None:
     program = FuzzProgram(
         (InputSpec((6, 7), torch.int8, 3),), (Statement("v0", "x0.nonzero() * 2"),), ("v0",), by_dynamo=True

@@ -59,12 +59,13 @@ def _truncated_half(a: Node, b: Node) -> Node:
 # --------------------------------------------------------------------------------------------------------------- powers
 
 
-def power_node(base: Node, exponent: float) -> Node:
-    """Returns base ** exponent for a constant exponent, as products, roots and quotients where these give the same."""
+def power_node(base: Node, exponent: float, roots: bool = True) -> Node:
+    """Returns base ** exponent for a constant exponent, as products, roots and quotients where these give the same.
+    roots: are exponents of 0.5 and -0.5 roots, as torch mostly has them? These differ at -0.0 and -infinity."""
     floats = base.dtype.is_floating_point
-    if exponent == 0.5 and floats:
+    if exponent == 0.5 and floats and roots:
         return call("sqrt", base)
-    if exponent == -0.5 and floats:
+    if exponent == -0.5 and floats and roots:
         return call("rsqrt", base)
     whole = int(exponent) if math.isfinite(exponent) and exponent == int(exponent) else None
     if whole is None or abs(whole) > 8 or (whole < 0 and not floats):
@@ -91,7 +92,8 @@ def pow_scalar(ctx: LoweringContext, x: Tensor, exponent: Any) -> View:
     dtype = result_type(x, exponent)
     if exponent < 0 and not dtype.is_floating_point:
         raise NotImplementedError("an integer to a negative power, which eager refuses")
-    return elementwise(ctx, lambda base: power_node(base, exponent), (x,), dtype, compute=dtype)
+    roots = dtype != torch.float16 or x.device.type != "cpu"  # as eager
+    return elementwise(ctx, lambda base: power_node(base, exponent, roots), (x,), dtype, compute=dtype)
 
 
 # -------------------------------------------------------------------------------------------------- bounds, conditions

@@ -20,6 +20,8 @@ from .program import FuzzProgram
 from .reference import Reference, Rejected, reference_of
 from .torch_alone import ends_at_an_assertion
 
+NUMBERS_REFUSE = (ValueError, ArithmeticError)
+"""The errors of Python's own numbers, such as `math.sqrt(-1.0)`; ops raise others."""
 TIME_LIMIT = 120
 """Seconds for one stage of one program."""
 
@@ -189,7 +191,7 @@ class Checker:
                     continue
                 return self._raised(program, way, error)
             if round_.error is not None:
-                if way == "interpreted" or self._torch_accepts(program, specs):
+                if way == "interpreted" or self._torch_accepts(program, specs, round_.error):
                     continue
                 return Failure(program, f"{way}: accepted", f"eager raises {round_.error.__name__}")
             wrong = round_.complaints(outputs, found, inputs)
@@ -263,17 +265,19 @@ class Checker:
                     return True
         return False
 
-    def _torch_accepts(self, program: FuzzProgram, specs: tuple[InputSpec, ...]) -> bool:
+    def _torch_accepts(self, program: FuzzProgram, specs: tuple[InputSpec, ...], refused: type[Exception]) -> bool:
         """Whether AOTAutograd's graph raises nothing where torch itself runs it, and what eager refuses is no assertion
-        in the graph that dynamo captured: litz keeps those, also where AOTAutograd loses one."""
+        in the graph that dynamo captured: litz keeps those, also where AOTAutograd loses one. Of Python's numbers,
+        dynamo drops those that nothing reads, so those that no result hangs on may go."""
         if ends_at_an_assertion(program, self._inputs(program, specs)):
             return False
-        try:
-            self._run_peer(program, specs, "plain", False)
-        except Exception:
-            return False
-        self._excuse("accepted before litz")
-        return True
+        peers: list[Peer] = ["plain", "living"] if issubclass(refused, NUMBERS_REFUSE) else ["plain"]
+        for peer in peers:
+            with suppress(Exception):
+                self._run_peer(program, specs, peer, False)
+                self._excuse("accepted before litz")
+                return True
+        return False
 
     def _run_peer(self, program: FuzzProgram, specs: tuple[InputSpec, ...], peer: Peer | None, grads: bool) -> _Results:
         """Without litz's stages. peer: None for eager, on the device."""

@@ -39,7 +39,7 @@ from .torch_alone import through_aot
 
 Way = Literal["interpreted", "compiled", "traced"]
 
-Peer = Literal["captured", "plain", "decomposed", "laid out", "promised"]
+Peer = Literal["captured", "plain", "decomposed", "laid out", "promised", "living"]
 
 
 @dataclass
@@ -105,16 +105,17 @@ class FuzzCompiler:
         peer: without litz's stages: what AOTAutograd makes of it runs in eager, with litz's decompositions or none.
         With none ("plain"), no code of litz's runs where dynamo captures the program. "laid out": each tensor then gets
         the strides that it has in the traced graph; "promised": the same, without decompositions. "captured": without
-        AOTAutograd too, what dynamo makes of a program `by_dynamo`.
+        AOTAutograd too, what dynamo makes of a program `by_dynamo`. "living": without decompositions, and without what
+        no result hangs on.
         """
         way: list[Way] = ["interpreted"]
         graphs: list[str] = []
-        rules = {} if peer in ("plain", "promised") else self.decompositions
+        rules = {} if peer in ("plain", "promised", "living") else self.decompositions
 
         def compile_graph(graph: Graph) -> Callable[[list[Any]], Any]:
             graphs.append(str(graph))
             if peer is not None:
-                return _eager(graph, laid_out=peer in ("laid out", "promised"))
+                return _eager(_living(graph) if peer == "living" else graph, peer in ("laid out", "promised"))
             return _switch(graph, self.compiler, way, self.compiled)
 
         if program.by_dynamo and peer == "plain":
@@ -197,6 +198,22 @@ def _switch(graph: Graph, compiler: Compiler, way: list[Way], compiled: bool) ->
 
     call.output_strides = changed_strides(graph, prepared)  # type: ignore[attr-defined]
     return call
+
+
+def _living(graph: Graph) -> Graph:
+    """The graph, changed in place, without what its results do not hang on: of an operand that an op like `full_like`
+    takes, its size alone counts."""
+    nodes = graph.module.graph
+    for node in nodes.nodes:
+        like = str(node.target).startswith("aten.") and str(node.target).split(".")[1].endswith("_like")
+        value = node.args[0].meta.get("val") if like and isinstance(node.args[0], torch.fx.Node) else None
+        if isinstance(value, torch.Tensor) and all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+            with nodes.inserting_before(node):
+                made = torch.ops.aten.empty_strided.default, (list(value.shape), list(value.stride()))
+                empty = nodes.call_function(*made, {"dtype": value.dtype, "device": value.device})
+            node.update_arg(0, empty)
+    nodes.eliminate_dead_code()
+    return graph
 
 
 def _eager(graph: Graph, laid_out: bool = False) -> Callable[[list[Any]], Any]:

@@ -28,7 +28,7 @@ class Construct:
 
 
 _row = Construct
-_MATH = "|".join((*VECTOR_UNARY, *VECTOR_BINARY))
+_MATH = "|".join((*VECTOR_UNARY, *VECTOR_BINARY, "power"))
 _ROW = r"alignas\(64\) \w+ "
 
 CONSTRUCTS: tuple[Construct, ...] = (

@@ -38,7 +38,7 @@ _OPS: Mapping[str, Text] = {
     "floordiv": {"int": "floordiv_int(({T}){0}, ({T}){1})", "float": "floordiv_float({0}, {1})"},
     "remainder": {"int": "remainder_int(({T}){0}, ({T}){1})", "float": "remainder_float({0}, {1})"},
     "fmod": {"int": "fmod_int(({T}){0}, ({T}){1})", "float": "fmod({0}, {1})"},
-    "pow": {"int": "pow_int(({T}){0}, ({T}){1})", "float": "pow({0}, {1})"},
+    "pow": {"int": "pow_int(({T}){0}, ({T}){1})", "float": "power({0}, {1})"},
     "maximum": {"float": "maximum({0}, {1})", "int": "({0} > {1} ? {0} : {1})", "bool": "{0} | {1}"},
     "minimum": {"float": "minimum({0}, {1})", "int": "({0} < {1} ? {0} : {1})", "bool": "{0} & {1}"},
     **COMPARISONS,

@@ -349,6 +349,13 @@ template <class T> static inline T pow_int(T base, T exponent) {
   return (T)result;
 }
 """,
+    ("power",): """\
+// g++ makes square roots of vectors of pow(x, 0.5), also where x is -0.0 or -infinity, and that is no root.
+template <class T> static inline T power(T x, T y) {
+  if (__builtin_constant_p(y) && y == (T)0.5) return x == -(T)__builtin_inf() ? -x : sqrt(x + (T)0);
+  return pow(x, y);
+}
+""",
     ("shift_left", "shift_right"): """\
 template <class T> static inline T shift_left(T a, T b) {
   return b < 0 || b >= (T)(8 * sizeof(T)) ? (T)0 : (T)((u64)a << b);

@@ -55,10 +55,10 @@ class Tiles:
 
 
 STORED, CONVERTED = Tiles(32, 32, 256, 1.5), Tiles(64, 32, 128, 3)
-"""Where weights are multiplied as they are stored, and where they are converted. Of ten ways (`benchmarks.few_rows_tiles`,
-one row, H100, 2026-11-25) the first was the fastest of each of four products in bfloat16, 166 us for all four in place of
-173 with the second. The second was within 5 % of the fastest for weights of 8 and of 4 bits, but for 4096 x 14336 (8
-bits, 0.94)."""
+"""Where weights are multiplied as they are stored, and where they are converted. Of ten ways, with one row
+(`benchmarks.few_rows_tiles`, H100, 2026-11-25), the first was the fastest for each of four products in bfloat16: 166 us
+for all four, 173 with the second. The second was within 5 % of the fastest for weights of 8 and of 4 bits, but for 8
+bits of 4096 x 14336 (6 %)."""
 MOST_TOGETHER = 4
 """Products in one launch."""
 LEAST_STEPS = 4
@@ -245,7 +245,7 @@ def _left(template: Template) -> object:
 
 
 def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, paired: bool = False) -> Config:
-    """The tile, and parts of the depth enough to keep every multiprocessor busy. The weights are the tile's rows. beside:
+    """The tile, whose rows are the weights, and parts of the depth enough to keep every multiprocessor busy. beside:
     products in the launch. paired: are there two sums?"""
     product = gemm.products[0]
     tiles = STORED if product.right.prologue is None else CONVERTED

@@ -44,18 +44,19 @@ MOST_ELEMENTS = 64
 
 
 def alternatives(tiling: Tiling) -> Iterator[Tiling]:
-    """The tiling itself, the same without what it does for unaligned rows and for the accumulators, then others."""
-    yield tiling
+    """The tiling itself, the same without what it does for unaligned rows and for the accumulators, rows beside each
+    other in place of rows that begin alike (as they are, and half as many), then others."""
     plain = replace(tiling, frame=None, together=1)
-    seen = {tiling, plain}
-    if plain != tiling:
-        yield plain
+    beside = replace(tiling, axes=tuple(replace(axis, step=1) for axis in tiling.axes))
+    first = (tiling, plain, beside, _with(beside, {"x": max(1, tiling.axes[0].block // 2)}))
+    seen = dict.fromkeys(first if beside != tiling else first[:2])
+    yield from tuple(seen)
     r = tiling.axis("r")
     makers = _pointwise(tiling) if r is None else _whole_rows(tiling) if tiling.persistent else _passes(tiling)
     for other in makers:
         elements = _elements(other)
         if other not in seen and 1 <= elements <= MOST_ELEMENTS:
-            seen.add(other)
+            seen[other] = None
             yield other
 
 
@@ -121,9 +122,11 @@ class Variant:
     problem: str = ""
 
     def __str__(self) -> str:
-        blocks = " ".join(f"{axis.name}={axis.block}" for axis in self.tiling.axes)
+        steps = {axis.name: f" every {axis.step}" for axis in self.tiling.axes if axis.step > 1}
+        blocks = " ".join(f"{axis.name}={axis.block}{steps.get(axis.name, '')}" for axis in self.tiling.axes)
         rest = [f"{self.tiling.num_warps} warps"]
         rest += ["whole rows"] if self.tiling.persistent else []
+        rest += ["framed"] if self.tiling.frame is not None else []
         rest += [f"together {self.tiling.together}"] if self.tiling.together > 1 else []
         rest += [f"stages {self.tiling.stages}"] if self.tiling.stages > 1 else []
         return ", ".join([blocks, *rest])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import gcd
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from litz import report as reports
 from litz.contractions.products import many_rows
 from litz.contractions.products.many_rows import Tile, offer_many_rows
 from litz.ir import KernelCall, Template
@@ -17,6 +19,7 @@ from litz.pipeline import make_compiler
 from litz.runtime.triton_compile import compile_kernel, make_target
 from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Estimate
+from support.compare import NO_GPU
 from support.interpreted import interpreted
 from support.many_rows_cases import CASES, SMALL, UNALIGNED, known
 from support.retarget import cuda_schedules
@@ -131,3 +134,25 @@ def test_what_does_not_fill_the_device_takes_longer(monkeypatch: pytest.MonkeyPa
         assert isinstance(estimate, Estimate) and estimate.low_us <= estimate.us <= estimate.high_us
         times.append(estimate.high_us)
     assert times[1] > 1.5 * times[0]
+
+
+@pytest.mark.gpu
+@NO_GPU
+@pytest.mark.parametrize(("rows", "columns"), [(1024, 1001), (1032, 1002), (1028, 1004), (512, 50257)])
+@pytest.mark.parametrize("tile", [Tile(128, 256, 3, 8, 0.1, apart=True), Tile(64, 256, 4, 4, 0.1, apart=True)], ids=str)
+def test_on_a_gpu_rows_that_begin_anywhere_are_those_of_float64(
+    rows: int, columns: int, tile: Tile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns before the first are coordinates below 0 for TMA; nothing beside the result is written."""
+    major, minor = torch.cuda.get_device_capability()
+    monkeypatch.setattr(many_rows, "UNALIGNED", {10 * major + minor: (tile,)})
+    torch._dynamo.reset()
+    x, w = (torch.randn(size, 768, device="cuda", dtype=torch.bfloat16) for size in (rows, columns))
+    options = {"layout.pad": "always", "graph_cache": False, "disable_plugins": ("autotune",)}
+    with torch.no_grad(), reports.collect() as collected:
+        found = torch.compile(F.linear, backend="litz", options=options, dynamic=False)(x, w)
+    fits = major == 9 and rows // (8 // gcd(8, columns)) * 2 > tile.m
+    assert any(" apart" in each.chosen for each in collected[0].decisions) is fits
+    exact = x.double() @ w.double().t()
+    error, usual = ((each.double() - exact).norm() / exact.norm() for each in (found, F.linear(x, w)))
+    assert found.is_contiguous() and error < 1.1 * usual

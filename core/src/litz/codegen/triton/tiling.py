@@ -498,7 +498,8 @@ def _column_blocks(loop: Loop, columns: int, length: int, fixed: bool, width: in
     if writes:
         lanes = min(lanes, WRITTEN)
     if not persistent:
-        r_block = min(r_block, 256, max(8, lanes * 256 // x_block))
+        alone = lanes < 8 and columns <= x_block * units  # on its multiprocessor, whose registers it has
+        r_block = min(r_block, 256, max(8, lanes * (512 if alone else 256) // x_block))
         warps = 8
     elif x_block * r_block < 1024 and columns >= 4 * x_block * units:
         x_block = min(1024 // r_block, 256)

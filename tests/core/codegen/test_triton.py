@@ -134,6 +134,22 @@ def test_a_block_of_columns_and_its_warps(columns: int, written: bool, block: in
     assert source.settings["num_warps"] == warps
 
 
+@pytest.mark.parametrize(("columns", "block", "warps"), [(1536, 64, 8), (49152, 16, 4)])
+def test_a_program_that_has_a_multiprocessor_alone_takes_more_rows_at_a_time(
+    columns: int, block: int, warps: int
+) -> None:
+    """Of 12 tensors, as the sums of many steps have them."""
+    names = [f"a{n}" for n in range(12)]
+    value = cast(load(names[0], (r0, i0), bf16), f32)
+    for name in names[1:]:
+        value = call("add", value, cast(load(name, (r0, i0), bf16), f32))
+    inputs = {name: torch.empty(64, columns, dtype=bf16) for name in names}
+    stores = [Store("o", (i0,), reduce("sum", value))]
+    source = make(inputs, [output("o", (columns,), f32)], [columns], [64], stores).source
+    assert f"RBLOCK: tl.constexpr = {block}\n" in source.text
+    assert source.settings["num_warps"] == warps
+
+
 @pytest.mark.parametrize("columns", [50257, 197])
 def test_an_end_within_16_bytes_leaves_whole_accesses_to_all_programs_but_the_last(columns: int) -> None:
     """67093095 elements in rows of 50257 took 195 us on an H200, at 2 bytes an access, and an even total 73."""

@@ -8,7 +8,7 @@ not constants enter by their hints, which decide speed only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from litz.ir import Loop, Range
@@ -64,7 +64,7 @@ class Axis:
     name: str
     ranges: tuple[Range, ...]
     block: int
-    step: int = 1
+    step: int = field(default=1, kw_only=True)
 
     @property
     def size(self) -> Expr:
@@ -335,7 +335,7 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
     alike = _rows_alike(loop, plan, frame, r_block, units) if persistent else None
     if frame is not None and alike is not None:
         rows, warps = alike
-        return Tiling((Axis("x", loop.ranges, rows, frame.period), axes[1]), warps, persistent, frame=frame)
+        return Tiling((Axis("x", loop.ranges, rows, step=frame.period), axes[1]), warps, persistent, frame=frame)
     if frame is not None and (persistent or _writes_rows(loop)):
         # 16 elements a thread: it also has to find the ends of rows. On an H200 rows of 49 gain 8 %, of 50257 3 %.
         warps = clamp(x_block * r_block // 512, 1, warps)
@@ -498,7 +498,8 @@ def _column_blocks(loop: Loop, columns: int, length: int, fixed: bool, width: in
     if writes:
         lanes = min(lanes, WRITTEN)
     if not persistent:
-        r_block = min(r_block, 256, max(8, lanes * 256 // x_block))
+        alone = lanes < 8 and columns <= x_block * units  # on its multiprocessor, whose registers it has
+        r_block = min(r_block, 256, max(8, lanes * (512 if alone else 256) // x_block))
         warps = 8
     elif x_block * r_block < 1024 and columns >= 4 * x_block * units:
         x_block = min(1024 // r_block, 256)

@@ -15,6 +15,7 @@ import pytest
 from _pytest.logging import LogCaptureHandler
 from hypothesis import HealthCheck, settings
 
+from support.eager_attention import untraced
 from support.no_gpu import gpu_hidden
 from support.ranks import Ranks
 
@@ -93,12 +94,10 @@ def ranks() -> Iterator[Ranks]:
 
 
 @pytest.fixture
-def attention_untraced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eager's flex_attention calls its operator, which torch else traces for each function of the scores: the same bits
-    in a tenth of the time. Not for gradients."""
-    import torch.nn.attention.flex_attention as module
-
-    monkeypatch.setattr(module, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True, raising=False)
+def attention_untraced() -> Iterator[None]:
+    """`support.eager_attention.untraced` for a whole test."""
+    with untraced():
+        yield
 
 
 @pytest.fixture

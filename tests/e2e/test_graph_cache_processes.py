@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from support.third_party import run_python, write_dist
+from support.third_party import run_python, run_python_together, write_dist
 
 SCRIPT = """
 import sys, torch
@@ -85,8 +84,8 @@ def test_a_module_beside_a_plugins_own_counts(tmp_path: Path) -> None:
 
 def test_processes_at_a_time_and_of_several_versions_share_a_folder(tmp_path: Path) -> None:
     versions = ("1", "1", "2")
-    with ThreadPoolExecutor(len(versions)) as pool:
-        found = list(pool.map(lambda version: run(tmp_path, "--version", version, warm=False), versions))
+    asked = [("-c", SCRIPT, "--version", version) for version in versions]
+    found = [said(done) for done in run_python_together(*asked, LITZ_CACHE_DIR=str(tmp_path))]
     assert len({one[-1] for one in found}) == 1
     for version in ("1", "2"):
         assert run(tmp_path, "--version", version)[:2] == ["hit", "hit"]

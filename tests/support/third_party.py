@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from support.warm import run_warm
+from support.warm import run_together, run_warm
 
 
 def pip_install(project: Path, target: Path) -> None:
@@ -50,8 +50,18 @@ def run_python(
     warm: torch may be imported in it already, which saves seconds; nothing of litz's is. The C++ compiler is not
     tested: each interpreter has a cache of its own, and would test the compiler again.
     """
-    env = {k: v for k, v in os.environ.items() if not k.startswith("LITZ_")} | {"LITZ_CPP_QUALIFY": "0"} | environ
-    env["PYTHONPATH"] = os.pathsep.join([*map(str, path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = _environment(path, environ)
     if warm:
         return run_warm(arguments, env, timeout=300)
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, timeout=300)
+
+
+def run_python_together(*several: Sequence[str], **environ: str) -> list[subprocess.CompletedProcess[str]]:
+    """As `run_python`, for several interpreters at a time, by the arguments of each."""
+    return run_together(several, _environment((), environ))
+
+
+def _environment(path: tuple[Path, ...], environ: dict[str, str]) -> dict[str, str]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("LITZ_")} | {"LITZ_CPP_QUALIFY": "0"} | environ
+    env["PYTHONPATH"] = os.pathsep.join([*map(str, path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return env

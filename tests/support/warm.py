@@ -1,9 +1,9 @@
 """Fresh interpreters that need not import torch again, which takes longer than most of what tests run in them.
 
 A process that has imported torch and dynamo, and nothing of litz's, waits for requests on its standard input: one line
-of JSON each. It forks for a request; the child becomes what `python ARGUMENTS` would be, and the parent answers with
-the exit status. Triton decides when it is imported whether kernels are interpreted, so another process waits for those
-requests.
+of JSON with those that are to run at the same time. It forks for each; the child becomes what `python ARGUMENTS` would
+be, and the parent answers with the exit statuses. Triton decides when it is imported whether kernels are interpreted,
+so another process waits for those requests.
 """
 
 from __future__ import annotations
@@ -44,22 +44,43 @@ def run_warm(
     or torch reads when it starts (PYTHONHASHSEED, -W, TORCH_LOGS, OMP_NUM_THREADS) does not. stderr: the path of a
     terminal to write to, in place of the result's `stderr`. Errors: subprocess.TimeoutExpired.
     """
+    (done,) = run_together([arguments], environ, timeout, stderr)
+    return done
+
+
+def run_together(
+    several: Sequence[Sequence[str]],
+    environ: Mapping[str, str] | None = None,
+    timeout: float = 300,
+    stderr: str | None = None,
+) -> list[subprocess.CompletedProcess[str]]:
+    """As `run_warm`, for several processes at a time, by the arguments of each."""
     environ = os.environ if environ is None else environ
     with _lock, tempfile.TemporaryDirectory() as folder:
-        files = {name: str(Path(folder, name)) for name in ("stdout", "stderr")}
-        request = {"arguments": list(arguments), "environ": dict(environ), "cwd": os.getcwd(), **files}
-        if stderr is not None:
-            request["stderr"] = stderr
-            Path(files["stderr"]).touch()
+        requests: list[dict[str, Any]] = []
+        for number, arguments in enumerate(several):
+            files = {name: str(Path(folder, f"{number}.{name}")) for name in ("stdout", "stderr")}
+            if stderr is not None:
+                files["stderr"] = stderr
+            requests.append({"arguments": list(arguments), "environ": dict(environ), "cwd": os.getcwd(), **files})
         process = _started(environ.get("TRITON_INTERPRET", ""))
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(json.dumps({**request, "timeout": timeout}) + "\n")
+        process.stdin.write(json.dumps({"requests": requests, "timeout": timeout}) + "\n")
         process.stdin.flush()
-        status = json.loads(process.stdout.readline())
-        stdout, stderr = (Path(files[name]).read_text() for name in ("stdout", "stderr"))
-    if status is None:
-        raise subprocess.TimeoutExpired(list(arguments), timeout, stdout, stderr)
-    return subprocess.CompletedProcess(list(arguments), status, stdout, stderr)
+        statuses = json.loads(process.stdout.readline())
+        found = [
+            subprocess.CompletedProcess(
+                request["arguments"],
+                status,
+                Path(request["stdout"]).read_text(),
+                "" if stderr is not None else Path(request["stderr"]).read_text(),
+            )
+            for request, status in zip(requests, statuses, strict=True)
+        ]
+    for done in found:
+        if done.returncode is None:
+            raise subprocess.TimeoutExpired(done.args, timeout, done.stdout, done.stderr)
+    return found
 
 
 def _started(interpret: str) -> subprocess.Popen[str]:
@@ -83,11 +104,14 @@ def serve() -> None:
     gc.freeze()  # and look for no garbage in it, which would copy the memory that they share
 
     for line in sys.stdin:
-        request = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            _become(request)
-        print(json.dumps(_wait(child, request["timeout"])), flush=True)
+        asked = json.loads(line)
+        children = []
+        for request in asked["requests"]:
+            child = os.fork()
+            if child == 0:
+                _become(request)
+            children.append(child)
+        print(json.dumps([_wait(child, asked["timeout"]) for child in children]), flush=True)
 
 
 def _wait(child: int, timeout: float) -> int | None:

@@ -95,8 +95,10 @@ def _layer_norm(rows: int, columns: int) -> Case:
     [
         (lambda: _softmax(2**18, 256), 4, 2),
         (lambda: _softmax(2**16, 1024), 1, 2),
-        (lambda: _softmax(2**16, 1001), 4, 4),  # not aligned: 32 elements a thread, of rows that begin alike
-        (lambda: _softmax(2**10, 1001), 1, 2),  # of few rows each is alone: 16 elements
+        (lambda: _softmax(2**18, 197), 8, 2),  # not aligned: 32 elements a thread, of rows that begin alike
+        (lambda: _softmax(2**10, 197), 2, 1),  # of few rows: 16 elements, of rows that follow each other
+        (lambda: _softmax(2**16, 1001), 1, 2),  # they share nothing
+        (lambda: _layer_norm(2**16, 1001), 4, 4),  # they share their weights
         (lambda: _softmax(2**14, 4096), 1, 8),
         (lambda: _layer_norm(2**18, 256), 4, 2),
         (lambda: _layer_norm(2**18, 197), 8, 2),

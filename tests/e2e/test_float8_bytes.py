@@ -89,4 +89,4 @@ def test_every_byte_in_products(dtype: torch.dtype, half: torch.dtype, columns: 
         got = compiled(chosen[rows], w).cpu()
         torch.testing.assert_close(got, exact[rows], rtol=0, atol=0, equal_nan=True)
     names = kinds(executed(lambda: compiled(chosen[:16], w)))
-    assert len(names) == 1 and names != ["mm"], names
+    assert "mm" not in names, "the library multiplied"

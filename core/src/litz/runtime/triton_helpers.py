@@ -268,37 +268,24 @@ def _first(better, value, position, new, new_position):
     return tl.where(take, new, value), tl.where(take, new_position, position)
 
 
-# A mean is two numbers, one and what that lacks: a mean that float32 rounds has few digits for the distances from it
-# that squared deviations are made of, where those are small beside it.
-
-
 @triton.jit
-def _two(mean, low):
-    """A mean and what it lacks, where the latter has grown."""
-    new = mean + low
-    return new, low - (new - mean)
-
-
-@triton.jit
-def _welford_step(mean, low, m2, value, count):
+def _welford_step(mean, m2, value, count):
     """The `count`-th value of every lane."""
-    delta = value - mean - low
+    delta = value - mean
     if value.dtype == tl.float64:
-        moved = delta / count
+        mean = mean + delta / count
     else:
         # One division for all lanes.
-        moved = delta * (1.0 / count)
-    mean, low = _two(mean, low + moved)
-    return mean, low, m2 + delta * (delta - moved)
+        mean = mean + delta * (1.0 / count)
+    return mean, m2 + delta * (value - mean)
 
 
 @triton.jit
-def _welford_combine(mean, low, m2, weight, new_mean, new_low, new_m2, new_weight):
-    delta = (new_mean - mean) + (new_low - low)
+def _welford_combine(mean, m2, weight, new_mean, new_m2, new_weight):
+    delta = new_mean - mean
     total = weight + new_weight
     share = tl.where(total == 0.0, 0.0, new_weight / tl.where(total == 0.0, 1.0, total))
-    mean, low = _two(mean, low + delta * share)
-    return mean, low, m2 + new_m2 + delta * delta * weight * share, total
+    return mean + delta * share, m2 + new_m2 + delta * delta * weight * share, total
 
 
 @triton.jit
@@ -326,19 +313,15 @@ def _softmax_total(top, total):
 
 
 @triton.jit
-def _welford_group(mean, low, m2, value, size: tl.constexpr, before):
+def _welford_group(mean, m2, value, size: tl.constexpr, before):
     """The states of groups that have seen `before` times `size` values, and `size` more."""
-    value = value - mean[:, :, None]
     own = tl.sum(value, 2) * (1.0 / size)
-    value = value - own[:, :, None]
-    # What `own` lacks: much only in the first group, where it is of the values themselves.
-    rest = tl.sum(value, 2) * (1.0 / size)
-    delta = own - low
+    spread = value - own[:, :, None]
+    delta = own - mean
     # One division for all lanes.
     share = 1.0 / (before + 1)
     weight = before * size * share
-    mean, low = _two(mean, low + delta * share)
-    return mean, low + rest * share, m2 + tl.sum(value * value, 2) + delta * delta * weight
+    return mean + delta * share, m2 + tl.sum(spread * spread, 2) + delta * delta * weight
 
 
 @triton.jit

@@ -230,22 +230,9 @@ class Place(Group):
 
 
 class Combined(Group):
-    """States of Welford's algorithm, merged. Here they have a fourth part, in second place: what the mean lacks."""
+    """States of Welford's algorithm, merged."""
 
     merge = "_welford_combine"
-
-    def start(self) -> Sequence[tuple[Scalar, torch.dtype]]:
-        """Returns the identity of each part: 0."""
-        return [(0, self.dtype)] * 4
-
-    def lifted(self) -> list[str]:
-        """Returns the states' parts; the mean of each is all that there is of it."""
-        mean, *others = super().lifted()
-        return [mean, f"tl.zeros({self.on.shape}, {VALUES[self.dtype]})", *others]
-
-    def results(self, state: Sequence[str]) -> Sequence[str]:
-        """Returns what each node is, given the state of all values."""
-        return super().results([state[0], *state[2:]])
 
 
 class Welford(Combined):
@@ -253,7 +240,7 @@ class Welford(Combined):
 
     def start(self) -> Sequence[tuple[Scalar, torch.dtype]]:
         """Returns the identity of mean and squared deviations; the count of values is no accumulator."""
-        return super().start()[:3]
+        return super().start()[:2]
 
     def joins(self) -> bool:
         """Returns whether neighbours join: in float32, where no group of them is cut by an end of the row."""

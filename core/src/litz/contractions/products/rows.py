@@ -36,8 +36,6 @@ MOST_ROWS = 16
 """Rows of the smallest tile that tensor cores multiply."""
 FEW = 8
 """Rows up to which a tile is half as wide: columns of the smallest tile, where the weights are its rows."""
-NORMS = True
-"""Is a norm part of its products?"""
 PER_WARP, STAGES = 16, 4
 """Columns of a warp: with 32, kernels took up to 1.2 times as long. Loads of a program that are on their way at a time:
 with 6, kernels took 0.95 to 1.13 of the time."""
@@ -266,7 +264,7 @@ def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, paire
 def _normed(gemm: Gemm, group: Sequence[Template], template: Template, config: Config, context: ChoiceContext) -> Gemm:
     """The product with the norm that makes the activation of all products of the launch, if there is one."""
     program: Program = context.program
-    made = with_row_factor(gemm, group, program, 32 * config.warps) if NORMS else None
+    made = with_row_factor(gemm, group, program, 32 * config.warps)
     others = [each.name for each in group if each is not template]
     if made is None or not stands(program, template, _absorbed([made], others)):
         return gemm

@@ -27,8 +27,9 @@ from ..epilogue import ACCUMULATOR, others
 from ..subprogram import Meaning, cut
 from .configs import Config
 from .gemm import OPERANDS, Gemm
-from .kernel import tiles_of, workspace_size, write_gemm
+from .kernel import write_gemm
 from .plan import GemmPlan, make_plan
+from .tiles import tiles_of, workspace_size
 
 
 class Shared:

@@ -41,6 +41,7 @@ from .half_tile import HalfTile
 from .interleaved import WIDE, split_lines, wide_position, wide_prologue
 from .plan import GemmPlan, make_plan
 from .row_factor import add_row, load_row
+from .tiles import tiles_of
 
 MOST_UNROLLED = 4
 """Steps along the depth up to which a loop may be unrolled as a whole."""
@@ -63,18 +64,6 @@ def write_gemm(
     """
     plan = plan or make_plan(gemm, program, partial or workspace, bool(workspace))
     return _Writer(gemm, config, program, name, partial, workspace, plan).source()
-
-
-def tiles_of(gemm: Gemm, config: Config) -> Expr:
-    """Returns how many tiles a product's result has, all of a batch together."""
-    apart, ahead = config.apart, most_ahead(config.apart)
-    rows, columns = apart * ceiling(gemm.m / apart / config.m), ceiling((gemm.n + ahead) / config.n)
-    return gemm.count * rows * columns
-
-
-def workspace_size(gemm: Gemm, config: Config) -> Expr:
-    """Returns the number of elements of the buffer of partial sums, which has a tile for each part of each tile."""
-    return tiles_of(gemm, config) * config.split * config.m * config.n
 
 
 def _float8(dtype: torch.dtype) -> str:

@@ -27,9 +27,9 @@ from .apart import rows_apart
 from .choice import Shared, make_choice
 from .configs import Config, Shape, misfit
 from .gemm import Gemm, Unsuitable, make_gemm
-from .kernel import tiles_of
 from .offer import shape_of
 from .rows import MOST_ROWS
+from .tiles import tiles_of
 from .unpadded import unpadded_product
 
 

@@ -12,6 +12,13 @@ from support.third_party import pip_install, run_python
 
 PROJECT = Path(__file__).parents[2] / "examples" / "litz-numpy"
 
+THOROUGH = {"test_models.py"}
+"""Whole models, whose operations and kinds of programs the project's other files have."""
+NAMES = [
+    pytest.param(path.name, marks=[pytest.mark.thorough] * (path.name in THOROUGH))
+    for path in sorted((PROJECT / "tests").glob("test_*.py"))
+]
+
 INSTALLED = """
 import torch
 from litz import report
@@ -40,7 +47,7 @@ def test_installed_it_writes_the_cpus_kernels(tmp_path: Path) -> None:
     assert done.stdout.strip() == shown.strip()
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in (PROJECT / "tests").glob("test_*.py")))
+@pytest.mark.parametrize("name", NAMES)
 def test_its_tests_pass(name: str, tmp_path: Path) -> None:
     tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(PROJECT), str(PROJECT / "tests" / name))
     done = run_python(*tests, LITZ_CACHE_DIR=str(tmp_path))

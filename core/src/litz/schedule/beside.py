@@ -44,12 +44,13 @@ def run_beside(schedule: Schedule, context: PassContext) -> Schedule:
     if not getattr(context.options, "fusion", True):
         return schedule
     program, before = schedule.program, schedule.steps
+    held: int | None = None
     for near in NEAR:
         found = _Found(before, program, context, most_operations(context.options), near)
         if not found.others:
             return schedule
         after = tuple(found.steps[n] for n in found.order())
-        held = held_bytes(program, before)
+        held = held_bytes(program, before) if held is None else held
         if held_bytes(program, after) > held + max(LEAST, held * SLACK):
             continue
         for first, others in found.others.items():

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import ones, tensor
+from torch.nn.attention.flex_attention import flex_attention
 
 import litz
 from litz.capture.aot import compile_with_aot
@@ -543,3 +544,18 @@ def test_what_a_program_claims_of_the_base_of_a_power_is_checked() -> None:
             torch._dynamo.reset()
             with pytest.raises(RuntimeError):
                 torch.compile(function, backend="litz")(-torch.ones(4))
+
+
+def test_a_check_of_data_beside_a_settled_one_and_a_higher_order_op() -> None:
+    def checked(x: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+        out = flex_attention(query, query, query)
+        torch._check(x.numel() > 2)
+        torch._check_tensor_all(x > 0)
+        return out
+
+    torch._dynamo.reset()
+    compiled = torch.compile(checked, backend="litz", dynamic=True, fullgraph=True)
+    query = torch.randn(3, 4, 1, 1)  # a single key: x.numel() > 2 is true for every batch
+    with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+        compiled(-ones(3, 4), query)
+    torch.testing.assert_close(compiled(ones(3, 4), query), checked(ones(3, 4), query))

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
 from .aot_cache import cache_settings
-from .asserts import keeps_asserted_calls
+from .asserts import drop_settled, keeps_asserted_calls
 from .copies import partition_without_copies
 from .later import Later
 from .narrow import partition_with_narrow_positions
@@ -51,6 +51,7 @@ def aot_compile(
 
     # DDP's graph splitter looks at this count to know that the first call returns the fake outputs it asked for.
     counters["aot_autograd"]["total"] += 1
+    drop_settled(gm)
     partition = partition_with_narrow_positions(partition_with_kept_values(min_cut_rematerialization_partition))
     partition = partition_without_copies(partition)
     finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False

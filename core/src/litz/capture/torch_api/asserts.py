@@ -152,6 +152,44 @@ def asserted(node: torch.fx.Node) -> tuple[Any, str] | None:
     return condition, "" if message.startswith(_OWN_WORDS) else message
 
 
+def drop_settled(module: Any) -> None:
+    """Removes the assertions about sizes of inputs, which hold where dynamo's guards do, from a dynamo graph that also
+    asserts something about data. Tracing with a higher-order op makes one of all conditions that are True by then, and
+    of all calls that found out a scalar that is True by then: the check of the data would be gone with its call."""
+    if not isinstance(module, torch.fx.GraphModule):
+        return
+    found = [node for node in module.graph.nodes if asserted(node)]
+    settled = [node for node in found if _of_inputs(node)]
+    if not settled or len(settled) == len(found):
+        return
+    for node in settled:
+        module.graph.erase_node(node)
+    for node in reversed(list(module.graph.nodes)):
+        if isinstance(node.meta.get("example_value"), torch.SymBool) and not node.users and _of_inputs(node):
+            module.graph.erase_node(node)
+    module.recompile()
+
+
+def _of_inputs(node: torch.fx.Node) -> bool:
+    """Whether everything that `node` is computed from are inputs, and sizes of inputs that guards know."""
+    waiting, seen = list(node.all_input_nodes), set()
+    while waiting:
+        item = waiting.pop()
+        if item in seen:
+            continue
+        seen.add(item)
+        if item.op in ("placeholder", "get_attr"):
+            if bindings_of(item.meta.get("example_value", item.meta.get("val"))):
+                return False
+            continue
+        if not isinstance(item.meta.get("example_value", item.meta.get("val")), (*_SYMBOLIC, int, float, bool)):
+            return False
+        if depends_on_data(item.target) or item.target in ("item", "tolist") or item.meta.get("unbacked_bindings"):
+            return False
+        waiting.extend(item.all_input_nodes)
+    return True
+
+
 def assertion_messages(module: torch.fx.GraphModule) -> list[tuple[Any, str]]:
     """Returns (condition as traced, message) of each assertion in a dynamo graph to which the user gave a message."""
     found = []

@@ -19,6 +19,7 @@ FACTS = {
     "obstacle": "",
     "static": frozenset(),
     "mutated": frozenset(),
+    "owned": frozenset(),
     "returned_inputs": (None,),
 }
 

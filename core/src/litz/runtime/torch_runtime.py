@@ -42,6 +42,23 @@ def storage_at(place: int, device: torch.device, size: int) -> torch.UntypedStor
     return storage  # type: ignore[no-any-return]
 
 
+def storage_that_tells(owner: Any, place: int, device: torch.device, size: int) -> torch.UntypedStorage:
+    """Returns a storage of `size` bytes (at least one) of a GPU's memory at an address. The storage does not own the
+    memory, and holds `owner` for as long as the storage lives."""
+    owner.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (place, False), "version": 2}
+    return torch.as_tensor(owner, device=device).untyped_storage()
+
+
+def may_be_freed(storage: torch.UntypedStorage) -> bool:
+    """Returns whether a storage's memory is a whole block of torch's caching allocator, which the storage owns."""
+    return bool(torch._C._has_Standard_Deleter(storage._cdata))
+
+
+def free_under(storage: torch.UntypedStorage) -> None:
+    """Gives a storage's memory back to torch's caching allocator. The storage keeps its address, without owning it."""
+    torch._C._free_And_Remove_DeleterFn(storage._cdata)
+
+
 def drop_library_workspaces() -> None:
     """Makes torch forget the memory that cuBLAS works in. The next product on each stream allocates memory anew."""
     torch._C._cuda_clearCublasWorkspaces()

@@ -1,0 +1,89 @@
+"""Memory that a forward's recording cedes to the recording of its backward.
+
+What a forward saves for its backward alone is dead once the backward has read it. While the backward is recorded, its
+inputs lie in storages that do not own their memory. When the last tensor in such a storage goes, which the generated
+code lets go of after its last use, the memory goes back to the pool, and the backward's temporaries and outputs take it.
+The forward's storage stays where it is, over memory that is no longer its own.
+
+So a replay of the backward writes over what the forward saved, and so may every later recording of the pool
+(`Loan.ceded` says from which one on). `shared_memory.py` asks before each replay who holds such memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .lent import Loan, within
+from .torch_runtime import free_under, may_be_freed, storage_at, storage_of, storage_that_tells
+
+
+class _Deed:
+    """A loan of which a recording that is being made gets the memory. number: of the recording in its pool."""
+
+    def __init__(self, loan: Loan, number: int) -> None:
+        self.loan, self.number = loan, number
+        self.open = True
+
+    def end(self) -> None:
+        """Called when nothing of the recording lies in the memory any more."""
+        if self.open:
+            self.open = False
+            self.loan.ceded = self.number
+            free_under(self.loan.storage)
+
+
+class _Owner:
+    """What a storage over ceded memory holds: the end of the one is the end of the other."""
+
+    def __init__(self, deed: _Deed) -> None:
+        self._deed = deed
+
+    def __del__(self) -> None:
+        self._deed.end()
+
+
+class Handover:
+    """The inputs of a recording that is being made whose memory it gets. inputs: the tensors to record with, by
+    position; whoever records empties this."""
+
+    def __init__(self, args: Sequence[Any], loans: Mapping[Loan, Sequence[int]], number: int) -> None:
+        self.counts = {loan: len(positions) for loan, positions in loans.items()}
+        self.inputs: dict[int, torch.Tensor] = {}
+        self._deeds: dict[int, _Deed] = {}
+        for loan, positions in loans.items():
+            deed, old = _Deed(loan, number), loan.storage
+            storage = storage_that_tells(_Owner(deed), old.data_ptr(), old.device, old.nbytes())
+            self._deeds[storage._cdata] = deed
+            self.inputs |= {position: within(storage, args[position]) for position in positions}
+
+    def settle(self, made: list[Any]) -> dict[Loan, int]:
+        """Ends the handover when the recording has been made. Where an output lies in an input's memory, that memory
+        stays the forward's. Returns what was ceded: the loans, and how many inputs lie in each."""
+        kept = {storage: deed for storage, deed in self._deeds.items() if deed.open}
+        for deed in kept.values():
+            deed.open = False
+        for number, value in enumerate(made):
+            if isinstance(value, torch.Tensor) and (deed := kept.get(storage_of(value))):
+                old = deed.loan.storage
+                made[number] = within(storage_at(old.data_ptr(), old.device, old.nbytes()), value)
+        return {deed.loan: self.counts[deed.loan] for deed in self._deeds.values() if deed not in kept.values()}
+
+
+def to_cede(args: Sequence[Any], owned: frozenset[int], lent: Mapping[int, Loan]) -> dict[Loan, list[int]]:
+    """Returns the loans whose memory a backward may get, with the positions of its inputs in them. args: the inputs.
+    owned: positions of those that the forward made for the backward alone. lent: all loans of the pool, by their
+    storages. Nobody else may hold the memory, and all of the forward's outputs in it have to be such inputs."""
+    found: dict[Loan, list[int]] = {}
+    for position, value in enumerate(args):
+        loan = lent.get(storage_of(value)) if isinstance(value, torch.Tensor) else None
+        if loan is not None:
+            found.setdefault(loan, []).append(position)
+    return {
+        loan: positions
+        for loan, positions in found.items()
+        if owned.issuperset(positions) and len(loan.outputs) == len(positions) and not loan.is_held(len(positions))
+        if not loan.ceded and loan.storage.nbytes() and may_be_freed(loan.storage)
+    }

@@ -1,0 +1,227 @@
+"""Backwards that are ceded the memory of what their forwards saved: what that saves, and what nobody may notice."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from litz.runtime import cuda_graphs
+from litz.runtime.cuda_graphs import replayed
+from support.fake_recordings import Machine, machine
+
+SIZE = 8
+FACTS = {"obstacle": "", "static": frozenset(), "mutated": frozenset(), "owned": frozenset()}
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    cuda_graphs.release()
+    yield machine(monkeypatch)
+    cuda_graphs.release()
+
+
+class Layers:
+    """depth times `x = sin(x) * w`, in which each sine is saved, and each product: a function with a forward and a
+    backward that are recorded."""
+
+    def __init__(self, machine: Machine, depth: int = 3, cedes: bool = True) -> None:
+        self.machine, self.depth = machine, depth
+        owned = frozenset(range(1, 2 * depth + 1)) if cedes else frozenset()
+        self.ran = 0
+        forward = {**FACTS, "returned_inputs": (None,) * (2 * depth + 1)}
+        backward = {**FACTS, "owned": owned, "returned_inputs": (None,) * 2}
+        self.forward, self.backward = replayed(self._forward, forward), replayed(self._backward, backward)
+        self.function = _autograd(self)
+
+    def __call__(self, x: Tensor, w: Tensor) -> Tensor:
+        found: Tensor = self.function.apply(x, w)
+        return found
+
+    def _forward(self, args: list[Any]) -> tuple[Any, ...]:
+        x, w = args
+        args.clear()
+        saved: list[Tensor] = []
+        for _ in range(self.depth):
+            before, sine, product = x, self.machine.empty(SIZE), self.machine.empty(SIZE)
+            saved.append(self.machine.empty(SIZE))
+            self.machine.launch(lambda to, a: to.copy_(a), saved[-1], before)
+            self.machine.launch(lambda to, a: torch.sin(a, out=to), sine, before)
+            self.machine.launch(lambda to, a, b: torch.mul(a, b, out=to), product, sine, w)
+            saved.append(sine)
+            x = product
+        return (x, *saved)
+
+    def _backward(self, args: list[Any]) -> tuple[Any, ...]:
+        self.ran += 1
+        w, *saved, grad = args
+        args.clear()
+        of_w = self.machine.empty(SIZE)
+        self.machine.launch(lambda to: to.zero_(), of_w)
+        for _ in range(self.depth):
+            sine, before = saved.pop(), saved.pop()
+            term = self.machine.empty(SIZE)
+            self.machine.launch(lambda to, a, b: torch.mul(a, b, out=to), term, grad, sine)
+            del sine
+            total = self.machine.empty(SIZE)
+            self.machine.launch(lambda to, a, b: torch.add(a, b, out=to), total, of_w, term)
+            of_w = total
+            del term, total
+            cosine = self.machine.empty(SIZE)
+            self.machine.launch(lambda to, a: torch.cos(a, out=to), cosine, before)
+            del before
+            new = self.machine.empty(SIZE)
+            self.machine.launch(lambda to, a, b, c: torch.mul(a, b, out=to).mul_(c), new, grad, cosine, w)
+            grad = new
+            del new, cosine
+        return grad, of_w
+
+
+def _autograd(layers: Layers) -> Any:
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, w: Tensor) -> Any:
+            out, *saved = layers.forward([x.detach(), w.detach()])
+            ctx.save_for_backward(w, *saved)
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:
+            args = [*(tensor.detach() if n == 0 else tensor for n, tensor in enumerate(ctx.saved_tensors)), grad.contiguous()]
+            ctx.maybe_clear_saved_tensors()
+            return layers.backward(args)
+
+    return Function
+
+
+def eagerly(depth: int, x: Tensor, w: Tensor) -> Tensor:
+    for _ in range(depth):
+        x = x.sin() * w
+    return x
+
+
+def step(run: Any, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(run(x, w).sum(), [x, w])
+
+
+def weight() -> Tensor:
+    return torch.rand(SIZE).requires_grad_()
+
+
+def test_a_step_needs_less_memory(made: Machine) -> None:
+    peaks = []
+    for cedes in (False, True):
+        made.arenas.clear()
+        layers, w, x = Layers(made, depth=6, cedes=cedes), weight(), torch.rand(SIZE)
+        for _ in range(4):
+            found = step(layers, x, w)
+            torch.testing.assert_close(found, step(lambda x, w: eagerly(6, x, w), x, w))
+            del found
+        assert layers.ran == 2, "a call, and a recording"
+        peaks.append(made.peak // (4 * SIZE))
+        del layers
+        gc.collect()
+    before, now = peaks
+    assert now == 12 + 1 + 2 < before, "what is saved, the result, and the backward's first two temporaries"
+
+
+def wide_step(run: Any, inputs: list[Tensor], w: Tensor, order: str) -> list[Tensor]:
+    """The gradients of w after steps in some order of forwards and backwards."""
+    found: list[Tensor] = []
+    for number in range(0, len(inputs), 2):
+        pair = [x.detach().requires_grad_() for x in inputs[number : number + 2]]
+        if number % 4 == 0:
+            w.grad = None
+        elif w.grad is not None:
+            w.grad.zero_()
+        if order == "one by one":
+            for x in pair:
+                run(x, w).sum().backward()
+        elif order == "both forwards first":
+            for loss in reversed([run(x, w).sum() for x in pair]):
+                loss.backward()
+        elif order == "backward twice":
+            loss = run(pair[0], w).sum()
+            loss.backward(retain_graph=True)
+            other = run(pair[1], w).sum()
+            loss.backward()
+            other.backward()
+        elif order == "without a backward":
+            held = run(pair[0], w)
+            run(pair[1], w).sum().backward()
+            found.append(held.detach().clone())
+        elif order == "no gradient held":
+            for x in pair:
+                found += torch.autograd.grad(run(x, w).sum(), [x, w])
+        else:
+            with torch.autograd.graph.save_on_cpu():
+                run(pair[0], w).sum().backward()
+            run(pair[1], w).sum().backward()
+        found += [tensor.grad for tensor in (w, *pair) if tensor.grad is not None and tensor is not w]
+        found += [] if w.grad is None else [w.grad.clone()]
+    return found
+
+
+ORDERS = (
+    "one by one",
+    "both forwards first",
+    "backward twice",
+    "without a backward",
+    "no gradient held",
+    "hooks",
+)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_orders_of_forwards_and_backwards(made: Machine, order: str) -> None:
+    inputs, w = [torch.rand(SIZE) for _ in range(16)], weight()
+    expected = wide_step(lambda x, w: eagerly(3, x, w), inputs, w, order)
+    w.grad = None
+    found = wide_step(Layers(made), inputs, w, order)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_order(made: Machine, seed: int) -> None:
+    """Two functions, whose recordings share memory: results and gradients that are held keep their values."""
+    choose = random.Random(seed)
+    functions = [Layers(made, depth) for depth in (2, 3)]
+    weights = [weight() for _ in functions]
+    held: list[tuple[Tensor, Tensor]] = []
+    open_losses: list[tuple[Tensor, Tensor, list[Tensor], list[Tensor]]] = []
+    for number in range(150):
+        match choose.choice(("chain", "one", "back", "back", "back", "keep", "drop", "drop all", "again")):
+            case "chain" | "one" as what:
+                x = torch.rand(SIZE).requires_grad_()
+                which = [0, 1] if what == "chain" else [choose.randrange(2)]
+                ours = exact = x
+                for n in which:
+                    ours, exact = functions[n](ours, weights[n]), eagerly(functions[n].depth, exact, weights[n])
+                held.append((ours, exact))
+                of = [x, *(weights[n] for n in which)]
+                open_losses.append((ours.sum(), exact.sum(), of, of))
+            case ("back" | "keep") as what if open_losses:
+                at = choose.randrange(len(open_losses))
+                ours, exact, of, _ = open_losses[at]
+                kept = what == "keep"
+                found = torch.autograd.grad(ours, of, retain_graph=kept)
+                held += zip(found, torch.autograd.grad(exact, of, retain_graph=kept), strict=True)
+                del found
+                if not kept:
+                    del open_losses[at]
+            case "drop":
+                choose.shuffle(held)
+                del held[choose.choice((0, 2, 4)) :]
+            case "drop all":
+                held.clear()
+                open_losses.clear()
+            case "again" if choose.random() < 0.1:
+                cuda_graphs.release()
+        for mine, theirs in held:
+            torch.testing.assert_close(mine.detach(), theirs.detach(), msg=lambda text, n=number: f"step {n}: {text}")

@@ -92,7 +92,10 @@ def _autograd(layers: Layers) -> Any:
 
         @staticmethod
         def backward(ctx: Any, grad: Tensor) -> Any:
-            args = [*(tensor.detach() if n == 0 else tensor for n, tensor in enumerate(ctx.saved_tensors)), grad.contiguous()]
+            args = [
+                *(tensor.detach() if n == 0 else tensor for n, tensor in enumerate(ctx.saved_tensors)),
+                grad.contiguous(),
+            ]
             ctx.maybe_clear_saved_tensors()
             return layers.backward(args)
 
@@ -225,3 +228,147 @@ def test_any_order(made: Machine, seed: int) -> None:
                 cuda_graphs.release()
         for mine, theirs in held:
             torch.testing.assert_close(mine.detach(), theirs.detach(), msg=lambda text, n=number: f"step {n}: {text}")
+
+
+def ceded(layers: Layers) -> list[bool]:
+    """Of each of the backward's recordings, whether it was ceded memory."""
+    return [bool(made.memory.ceded) for made in layers.backward.recordings.values()]
+
+
+def pools(machine: Machine) -> list[Any]:
+    return [arena for arena in machine.arenas.values() if arena.graphs]
+
+
+def trained(layers: Layers, w: Tensor) -> None:
+    for _ in range(3):
+        step(layers, torch.rand(SIZE), w)
+
+
+@pytest.mark.parametrize("end", ["release", "garbage"])
+def test_what_is_saved_outlives_the_recordings(made: Machine, end: str) -> None:
+    """Nobody owns ceded memory once the recordings are gone."""
+    layers, w, x = Layers(made), weight(), torch.rand(SIZE)
+    trained(layers, w)
+    out = layers(x, w)
+    if end == "release":
+        cuda_graphs.release()
+    else:
+        layers.forward = lambda args: ()
+        layers.backward.recordings.clear()
+        gc.collect()
+    (found,) = torch.autograd.grad(out.sum(), [w])
+    torch.testing.assert_close(found, torch.autograd.grad(eagerly(3, x, w).sum(), [w])[0])
+    cuda_graphs.release()
+    assert not cuda_graphs._needed
+
+
+def test_an_input_that_moves_starts_over_and_cedes_again(made: Machine) -> None:
+    layers, w, x = Layers(made), weight(), torch.rand(SIZE).requires_grad_()
+    gradients = [torch.rand(SIZE) for _ in range(2)]
+    for number in range(8):
+        gradient = gradients[number // 4]
+        (found,) = torch.autograd.grad(layers(x, w), [w], gradient)
+        torch.testing.assert_close(found, torch.autograd.grad(eagerly(3, x, w), [w], gradient)[0])
+        del found
+        if number in (3, 5):
+            assert ceded(layers) == [True]
+    assert layers.ran == 4, "a call, a recording, a call when an input moved, a recording"
+    assert ceded(layers) == [True] and len(pools(made)) == 1, "no recording moved out"
+
+
+@pytest.mark.parametrize("cedes", [False, True])
+def test_a_forward_that_is_recorded_again_needs_no_pool_of_its_own(made: Machine, cedes: bool) -> None:
+    layers, w = Layers(made, cedes=cedes), weight()
+    inputs = [torch.rand(SIZE).requires_grad_() for _ in range(2)]
+    gradient, peak = torch.rand(SIZE), 0
+    for number in range(8):
+        x = inputs[number // 4]
+        found = torch.autograd.grad(layers(x, w), [x, w], gradient)
+        torch.testing.assert_close(found, torch.autograd.grad(eagerly(3, x, w), [x, w], gradient))
+        del found
+        peak = made.peak if number == 3 else peak
+    assert ceded(layers) == [cedes] and len(pools(made)) == 1 and made.peak == peak
+
+
+@pytest.mark.parametrize("from_step", [1, 3])
+def test_what_somebody_else_holds_of_the_memory_keeps_its_values(made: Machine, from_step: int) -> None:
+    """Besides autograd and the call, which the recording knows nothing of."""
+    layers, w, x = Layers(made), weight(), torch.rand(SIZE)
+    held: list[tuple[Tensor, Tensor]] = []
+    for number in range(6):
+        out = layers(x, w)
+        if number >= from_step:
+            saved = [tensor.detach() for tensor in out.grad_fn.saved_tensors[1:]]
+            held += [(tensor, tensor.clone()) for tensor in saved]
+            del saved
+        (found,) = torch.autograd.grad(out.sum(), [w])
+        torch.testing.assert_close(found, torch.autograd.grad(eagerly(3, x, w).sum(), [w])[0])
+        del out, found
+        for mine, before in held:
+            torch.testing.assert_close(mine, before)
+
+
+def test_a_result_in_the_memory_of_a_saved_tensor(made: Machine) -> None:
+    """It is the caller's, and the memory stays the forward's."""
+    forward = replayed(lambda args: (kernel(made, torch.sin, args.pop()),), {**FACTS, "returned_inputs": (None,)})
+
+    def backward(args: list[Any]) -> tuple[Any, ...]:
+        saved = args.pop()
+        made.launch(lambda to: to.mul_(2), saved)
+        return (saved.view(2, -1),)
+
+    back = replayed(backward, {**FACTS, "owned": frozenset({0}), "returned_inputs": (None,)})
+    held: list[tuple[Tensor, Tensor]] = []
+    leaf = torch.zeros(1, requires_grad=True)
+    for number in range(6):
+        x = torch.rand(SIZE)
+        saved = forward([x])
+
+        class Function(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, leaf: Tensor) -> Tensor:
+                return leaf.clone()
+
+            @staticmethod
+            def backward(ctx: Any, grad: Tensor) -> Tensor:
+                held.append((back(list(saved_of.pop()))[0], x.sin().mul(2).view(2, -1)))  # noqa: B023
+                return grad
+
+        saved_of = [saved]
+        del saved
+        Function.apply(leaf).sum().backward()
+        for found, expected in held:
+            torch.testing.assert_close(found, expected, msg=lambda text, n=number: f"step {n}: {text}")
+
+
+def kernel(machine: Machine, function: Any, x: Tensor) -> Tensor:
+    to = machine.empty(*x.shape)
+    machine.launch(lambda to, a: function(a, out=to), to, x)
+    return to
+
+
+def test_a_recording_that_fails_leaves_what_was_saved(made: Machine) -> None:
+    layers, w, x = Layers(made), weight(), torch.rand(SIZE)
+    caught: list[Any] = []
+
+    def failing(args: list[Any]) -> tuple[Any, ...]:
+        caught.extend(args[:2] if made.recording else ())
+        found = layers._backward(args)
+        if made.recording is not None:
+            raise RuntimeError("no recording of this")
+        return found
+
+    layers.backward.entry = failing
+    step(layers, x, w)
+    with pytest.warns(UserWarning, match="no recording of this"):
+        found = step(layers, x, w)
+    torch.testing.assert_close(found, step(lambda x, w: eagerly(3, x, w), x, w))
+    used = len(pools(made)[0].used)
+    caught.clear()
+    assert len(pools(made)[0].used) == used, "the time to free is over"
+    other, y = Layers(made), torch.rand(SIZE)
+    for _ in range(4):
+        out = layers(x, w)
+        step(other, y, w)
+        (found,) = torch.autograd.grad(out.sum(), [w])
+        torch.testing.assert_close(found, torch.autograd.grad(eagerly(3, x, w).sum(), [w])[0])

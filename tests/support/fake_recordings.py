@@ -36,6 +36,14 @@ class Arena:
         self.used: dict[int, tuple[int, int]] = {}
         self.peak = 0
         self.numbers = itertools.count()
+        self.graphs = 0
+
+    def wipe(self) -> None:
+        """What is free when the last graph ends goes to others, who write there."""
+        place = begin = self.memory.data_ptr()
+        for used, (taken, _) in (*sorted(self.used.items()), (begin + ARENA, (0, 0))):
+            self.memory[place - begin : used - begin] = 255
+            place = used + taken
 
     def take(self, size: int) -> Block:
         place = begin = self.memory.data_ptr()
@@ -65,10 +73,17 @@ class Graph:
 
     def __init__(self) -> None:
         self.steps: list[tuple[Kernel, list[Callable[[], Tensor]]]] = []
+        self.arena: Arena | None = None
 
     def replay(self) -> None:
         for kernel, tensors in self.steps:
             kernel(*[tensor() for tensor in tensors])
+
+    def __del__(self) -> None:
+        if self.arena is not None:
+            self.arena.graphs -= 1
+            if not self.arena.graphs:
+                self.arena.wipe()
 
 
 class Machine:
@@ -77,13 +92,17 @@ class Machine:
     def __init__(self) -> None:
         self.arenas: dict[object, Arena] = {}
         self.recording: tuple[Graph, Arena] | None = None
-        self.moves = 0
+        self.borrowed: set[int] = set()
 
     @contextlib.contextmanager
     def record(self, graph: Graph, pool: object, **_: Any) -> Iterator[None]:
-        self.recording = (graph, self.arenas.setdefault(pool, Arena()))
-        yield
-        self.recording = None
+        arena = graph.arena = self.arenas.setdefault(pool, Arena())
+        arena.graphs += 1
+        self.recording = (graph, arena)
+        try:
+            yield
+        finally:
+            self.recording = None
 
     def empty(self, *shape: int) -> Tensor:
         if self.recording is None:
@@ -100,7 +119,6 @@ class Machine:
 
     def move(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
         """As `lent._move`: storages over an arena cannot be resized, so each tensor gets another one."""
-        self.moves += 1
         new, place, size = storage.clone(), storage.data_ptr(), storage.nbytes()
         assert self.recording is None
         known = [item for item in gc.get_objects() if isinstance(item, Tensor)]
@@ -111,17 +129,27 @@ class Machine:
                     tensor.set_(new, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
         return storage_at(place, CPU, size)
 
-    def block_of(self, storage: torch.UntypedStorage) -> Arena | None:
+    def storage_that_tells(self, owner: Any, place: int, _: torch.device, size: int) -> torch.UntypedStorage:
+        holder = _Holder(owner, self.borrowed)
+        storage = torch.frombuffer(_buffer(holder, place, size), dtype=torch.uint8).untyped_storage()
+        holder.borrow(storage)
+        return storage
+
+    def owns_memory(self, storage: torch.UntypedStorage) -> bool:
+        return storage._cdata not in self.borrowed and self.arena_of(storage) is not None
+
+    def arena_of(self, storage: torch.UntypedStorage) -> Arena | None:
         return next((arena for arena in self.arenas.values() if storage.data_ptr() in arena.used), None)
 
     def free(self, storage: torch.UntypedStorage) -> None:
-        arena = self.block_of(storage)
+        arena = self.arena_of(storage)
         assert arena is not None
         del arena.used[storage.data_ptr()]
 
     @property
     def peak(self) -> int:
-        return sum(arena.peak for arena in self.arenas.values())
+        """Bytes of the pools that have graphs."""
+        return sum(arena.peak for arena in self.arenas.values() if arena.graphs)
 
 
 def machine(patch: pytest.MonkeyPatch) -> Machine:
@@ -134,9 +162,9 @@ def machine(patch: pytest.MonkeyPatch) -> Machine:
     patch.setattr(cuda_graphs, "_capturing", lambda: False)
     patch.setattr(cuda_graphs, "drop_library_workspaces", lambda: None)
     patch.setattr(lent, "_move", made.move)
-    patch.setattr(lent, "can_move", lambda storage: made.block_of(storage) is not None)
-    patch.setattr(ceding, "storage_that_tells", lambda owner, place, _, size: _storage(owner, place, size))
-    patch.setattr(ceding, "may_be_freed", lambda storage: made.block_of(storage) is not None)
+    patch.setattr(lent, "can_move", made.owns_memory)
+    patch.setattr(ceding, "storage_that_tells", made.storage_that_tells)
+    patch.setattr(ceding, "may_be_freed", made.owns_memory)
     patch.setattr(ceding, "free_under", made.free)
     return made
 
@@ -147,8 +175,18 @@ def _buffer(owner: Any, place: int, size: int) -> Any:
     return buffer
 
 
-def _storage(owner: Any, place: int, size: int) -> torch.UntypedStorage:
-    return torch.frombuffer(_buffer(owner, place, size), dtype=torch.uint8).untyped_storage()
+class _Holder:
+    """Holds something for a storage that owns no memory, and notes which storages these are."""
+
+    def __init__(self, held: Any, borrowed: set[int]) -> None:
+        self.held, self.borrowed, self.number = held, borrowed, 0
+
+    def borrow(self, storage: torch.UntypedStorage) -> None:
+        self.number = storage._cdata
+        self.borrowed.add(self.number)
+
+    def __del__(self) -> None:
+        self.borrowed.discard(self.number)
 
 
 def _at_its_place(tensor: Tensor) -> Callable[[], Tensor]:

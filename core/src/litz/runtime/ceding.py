@@ -1,9 +1,9 @@
 """Memory that a forward's recording cedes to the recording of its backward.
 
 What a forward saves for its backward alone is dead once the backward has read it. While the backward is recorded, its
-inputs lie in storages that do not own their memory. When the last tensor in such a storage goes, which the generated
-code lets go of after its last use, the memory goes back to the pool, and the backward's temporaries and outputs take it.
-The forward's storage stays where it is, over memory that is no longer its own.
+inputs lie in storages that do not own their memory. The generated code lets go of each tensor after its last use. When
+the last tensor in such a storage goes, the memory goes back to the pool, and the backward's temporaries and outputs
+take it. The forward's storage stays where it is, over memory that is no longer its own.
 
 So a replay of the backward writes over what the forward saved, and so may every later recording of the pool
 (`Loan.ceded` says from which one on). `shared_memory.py` asks before each replay who holds such memory.
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from .lent import Loan, within
-from .torch_runtime import free_under, may_be_freed, storage_at, storage_of, storage_that_tells
+from .torch_runtime import free_under, may_be_freed, storage_of, storage_that_tells
 
 
 class _Deed:
@@ -50,26 +50,22 @@ class Handover:
     position; whoever records empties this."""
 
     def __init__(self, args: Sequence[Any], loans: Mapping[Loan, Sequence[int]], number: int) -> None:
-        self.counts = {loan: len(positions) for loan, positions in loans.items()}
         self.inputs: dict[int, torch.Tensor] = {}
-        self._deeds: dict[int, _Deed] = {}
+        self._deeds: dict[_Deed, int] = {}
         for loan, positions in loans.items():
             deed, old = _Deed(loan, number), loan.storage
             storage = storage_that_tells(_Owner(deed), old.data_ptr(), old.device, old.nbytes())
-            self._deeds[storage._cdata] = deed
+            self._deeds[deed] = len(positions)
             self.inputs |= {position: within(storage, args[position]) for position in positions}
 
-    def settle(self, made: list[Any]) -> dict[Loan, int]:
-        """Ends the handover when the recording has been made. Where an output lies in an input's memory, that memory
-        stays the forward's. Returns what was ceded: the loans, and how many inputs lie in each."""
-        kept = {storage: deed for storage, deed in self._deeds.items() if deed.open}
-        for deed in kept.values():
+    def end(self) -> dict[Loan, int]:
+        """Called when the recording has been made. Memory that something of the recording still lies in (an output that
+        took an input's place) stays the forward's. Returns what was ceded: the loans, and how many inputs lie in
+        each."""
+        ceded = {deed.loan: inputs for deed, inputs in self._deeds.items() if not deed.open}
+        for deed in self._deeds:
             deed.open = False
-        for number, value in enumerate(made):
-            if isinstance(value, torch.Tensor) and (deed := kept.get(storage_of(value))):
-                old = deed.loan.storage
-                made[number] = within(storage_at(old.data_ptr(), old.device, old.nbytes()), value)
-        return {deed.loan: self.counts[deed.loan] for deed in self._deeds.values() if deed not in kept.values()}
+        return ceded
 
 
 def to_cede(args: Sequence[Any], owned: frozenset[int], lent: Mapping[int, Loan]) -> dict[Loan, list[int]]:
@@ -85,5 +81,5 @@ def to_cede(args: Sequence[Any], owned: frozenset[int], lent: Mapping[int, Loan]
         loan: positions
         for loan, positions in found.items()
         if owned.issuperset(positions) and len(loan.outputs) == len(positions) and not loan.is_held(len(positions))
-        if not loan.ceded and loan.storage.nbytes() and may_be_freed(loan.storage)
+        if loan.storage.nbytes() and may_be_freed(loan.storage)
     }

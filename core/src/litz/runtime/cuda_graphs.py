@@ -6,7 +6,8 @@ address in the call before. Each call copies the other inputs into memory of the
 recording reads in place has another address, litz makes a new recording, which copies that input. Outputs are lent
 (`lent.py`): a caller who holds an output at the next replay keeps its values. The recordings of a stream share memory
 for all that nobody sees (`shared_memory.py`). A backward gets the memory of what its forward saved for it alone
-(`ceding.py`), unless autograd keeps that for another backward (`retain_graph=True`): there are recordings for each case.
+(`ceding.py`), unless autograd keeps that for another backward (`retain_graph=True`): such calls have recordings of
+their own.
 
 NCCL does not end a communicator while a recording with one of its collectives lives, and dynamo may keep compiled code
 for as long as the process lives. So recordings do not live as long as that code: `release` ends all of them, which
@@ -19,7 +20,7 @@ import contextlib
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +68,8 @@ def release() -> None:
 
 def _drop(recordings: list[_Recording]) -> None:
     """Drops recordings, but for those whose memory somebody needs."""
+    for recording in recordings:
+        recording.memory.leave()
     _needed[:] = [recording for recording in (*_needed, *recordings) if recording.outputs.held_of_ceded()]
 
 
@@ -136,15 +139,17 @@ class _Replayer:
             staying = {p for p, place in self._places(args).items() if self.seen[key].get(p) == place}
             recording = self._record(key, args, staying)
         elif len(stayed := recording.stayed(args)) < len(recording.places):
+            pool = recording.memory.pool if recording.memory.ceded else None
+            recording = None  # the next one takes its memory
             self._forget(key, stayed)
-            in_the_way = recording.memory.pool.endangered_by_new() if recording.memory.ceded else []
-            if in_the_way and _held_by(args, in_the_way):
-                return self._start_over(args, in_the_way)
+            if pool is not None and self._starts_over(args, pool.endangered_by_new()):
+                return self.entry(args)
             recording = self._record(key, args, stayed)
         elif in_the_way := recording.memory.endangered():
-            alone = not _held_by(args, in_the_way) or self.attempts.get(key, 0) >= 2 * MOST_ATTEMPTS
-            self._forget(key, set(recording.places), moved=not alone)
-            recording = self._record(key, args, set(recording.places), alone)
+            stayed, alone = set(recording.places), self._moves_out(key, args, in_the_way)
+            recording = None
+            self._forget(key, stayed, moved=not alone)
+            recording = self._record(key, args, stayed, alone)
         if recording is None:
             return self.entry(args)
         return self._replay(recording, args)
@@ -178,20 +183,29 @@ class _Replayer:
         return {position for position in self._places(args) if storage_of(args[position]) in lent}
 
     def _forget(self, key: Any, stayed: set[int], moved: bool = True) -> None:
-        """Drops a recording, as another is to take its place. stayed: which inputs were where they were."""
+        """Drops a recording, as another is to take its place, in its memory. stayed: which inputs were where they
+        were. What it has ceded memory to goes as well: that needs the inputs where they were."""
         recording = self.recordings.pop(key)
         _drop([recording])
         self.seen[key] = {position: recording.places[position] for position in stayed}
         self.attempts[key] = self.attempts.get(key, 0) + moved
+        _forget_all(lambda other: not other.memory.ceded.keys().isdisjoint(recording.outputs.loans))
 
-    def _start_over(self, args: list[Any], in_the_way: list[Loan]) -> tuple[Any, ...]:
-        """Runs a backward that was ceded its inputs' memory, and is to be recorded again, without a recording: this
-        memory belongs to nobody, and a recording would take it. The forward is recorded again, and the backward after
-        it, when they are called next."""
-        for replayer, key, recording in _all_recordings():
-            if any(loan in in_the_way for loan in recording.outputs.loans):
-                replayer._forget(key, set(recording.places), moved=False)
-        return self.entry(args)
+    def _moves_out(self, key: Any, args: list[Any], in_the_way: list[Loan]) -> bool:
+        """Whether to record a graph in memory of its own, as a replay would write over what somebody holds. Where some of
+        that is an input, whoever made it was recorded later: then it is enough to record the graph after that."""
+        inputs = {storage_of(value) for value in args if isinstance(value, torch.Tensor)}
+        made_later = any(loan.storage._cdata in inputs for loan in in_the_way)
+        return not made_later or self.attempts.get(key, 0) >= 2 * MOST_ATTEMPTS
+
+    def _starts_over(self, args: list[Any], in_the_way: list[Loan]) -> bool:
+        """Whether the forward is to be recorded again, and the backward after it, when they are called next. So it is
+        for a backward that was ceded its inputs' memory, and is to be recorded again: this memory belongs to nobody
+        now, and a recording would take it."""
+        if not in_the_way or not _held_by(args, in_the_way):
+            return False
+        _forget_all(lambda other: not set(in_the_way).isdisjoint(other.outputs.loans))
+        return True
 
     def _record(self, key: Any, args: list[Any], staying: set[int], alone: bool = False) -> _Recording | None:
         """A recording, kept under `key`. staying: the inputs to read where they are, besides those that are lent.
@@ -216,11 +230,11 @@ class _Replayer:
                 made = list(self.entry(_given(args, copies, handover.inputs)))
         except RuntimeError as error:
             warnings.warn(f"litz runs a graph without CUDA graphs, because recording it failed: {error}", stacklevel=2)
-            handover.settle([])
+            handover.end()
             pool.made += 1
             self.failed = True
             return None
-        ceded = handover.settle(made)
+        ceded = handover.end()
         returned = {
             n: (p, _part(made[n], copies.get(p, args[p]))) for n, p in enumerate(self.returned) if p is not None
         }
@@ -248,6 +262,12 @@ class _Replayer:
 
 def _all_recordings() -> list[tuple[_Replayer, Any, _Recording]]:
     return [(replayer, *item) for replayer in list(_with_recordings) for item in replayer.recordings.items()]
+
+
+def _forget_all(which: Callable[[_Recording], bool]) -> None:
+    for replayer, key, recording in _all_recordings():
+        if key in replayer.recordings and which(recording):
+            replayer._forget(key, set(recording.places), moved=False)
 
 
 def _drop_all(recordings: dict[Any, _Recording]) -> None:

@@ -72,6 +72,11 @@ class Place:
         mine = [loan for loan, inputs in self.ceded.items() if loan.is_held(inputs)]
         return mine + self.pool.endangered(self.number)
 
+    def leave(self) -> None:
+        """Frees the outputs of a recording that ends, unless somebody holds one."""
+        if not self.outputs.held():
+            self.pool.out.pop(self.number, None)
+
     def take(self) -> None:
         """Makes the recording's own outputs free to be written, before a replay; the replay lends them again."""
         if self.pool.out.pop(self.number, None) is not None:

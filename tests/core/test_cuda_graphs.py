@@ -19,7 +19,7 @@ FACTS = {
     "obstacle": "",
     "static": frozenset(),
     "mutated": frozenset(),
-    "owned": frozenset(),
+    "made": frozenset(),
     "returned_inputs": (None,),
 }
 

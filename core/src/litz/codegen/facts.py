@@ -14,8 +14,8 @@ from litz.ir import Extern, KernelCall, TensorRef
 def replay_facts(plan: ExecutionPlan) -> dict[str, Any]:
     """Returns the facts that `litz.runtime.cuda_graphs.replayed` needs.
 
-    static, mutated: positions of inputs that do not move, and that the graph writes. owned: of those that a backward
-    owns, and whose memory is free after their last use on the stream that calls it. obstacle: why no recording can be
+    static, mutated: positions of inputs that do not move, and that the graph writes. made: of those that a
+    backward's forward made, and whose memory is free after their last use on the stream that calls the backward. obstacle: why no recording can be
     made, '' where one can. returned_inputs: per output, the position of the input that it is.
     """
     program = plan.program
@@ -26,7 +26,7 @@ def replay_facts(plan: ExecutionPlan) -> dict[str, Any]:
     return {
         "static": frozenset(n for n, item in enumerate(inputs) if item in program.static_inputs),
         "mutated": frozenset(n for n, item in enumerate(inputs) if item in written),
-        "owned": frozenset(n for n, item in enumerate(inputs) if item in program.owned_inputs - elsewhere),
+        "made": frozenset(n for n, item in enumerate(inputs) if item in program.made_inputs - elsewhere),
         "obstacle": _obstacle(plan),
         "returned_inputs": tuple(
             inputs.index(out.buffer) if isinstance(out, TensorRef) and out.buffer in inputs else None

@@ -11,12 +11,12 @@ So a replay of the backward writes over what the forward saved, and so may every
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from .lent import Loan, within
+from .lent import Loan, Outputs, within
 from .torch_runtime import free_under, may_be_freed, storage_of, storage_that_tells
 
 
@@ -54,8 +54,11 @@ class Handover:
         self._deeds: dict[_Deed, int] = {}
         for loan, positions in loans.items():
             deed, old = _Deed(loan, number), loan.storage
-            storage = storage_that_tells(_Owner(deed), old.data_ptr(), old.device, old.nbytes())
             self._deeds[deed] = len(positions)
+            if not positions:
+                deed.end()
+                continue
+            storage = storage_that_tells(_Owner(deed), old.data_ptr(), old.device, old.nbytes())
             self.inputs |= {position: within(storage, args[position]) for position in positions}
 
     def end(self) -> dict[Loan, int]:
@@ -68,18 +71,22 @@ class Handover:
         return ceded
 
 
-def to_cede(args: Sequence[Any], owned: frozenset[int], lent: Mapping[int, Loan]) -> dict[Loan, list[int]]:
-    """Returns the loans whose memory a backward may get, with the positions of its inputs in them. args: the inputs.
-    owned: positions of those that the forward made for the backward alone. lent: all loans of the pool, by their
-    storages. Nobody else may hold the memory, and all of the forward's outputs in it have to be such inputs."""
-    found: dict[Loan, list[int]] = {}
+def to_cede(args: Sequence[Any], made: frozenset[int], out: Iterable[Outputs]) -> dict[Loan, list[int]]:
+    """Returns the loans whose memory a backward may get, with the positions of its inputs in each. args: the inputs.
+    made: positions of those that its forward made. out: what recordings of the pool have lent. Besides the inputs nobody
+    may hold the memory. What a forward lent and nobody holds any more, such as results of which only the loss was
+    wanted, goes with what it saved."""
+    places: dict[int, list[int]] = {}
     for position, value in enumerate(args):
-        loan = lent.get(storage_of(value)) if isinstance(value, torch.Tensor) else None
-        if loan is not None:
-            found.setdefault(loan, []).append(position)
+        if isinstance(value, torch.Tensor):
+            places.setdefault(storage_of(value), []).append(position)
+    found: dict[Loan, list[int]] = {}
+    for outputs in out:
+        inside = {loan: places.get(loan.storage._cdata, []) for loan in outputs.loans}
+        if any(made.intersection(positions) for positions in inside.values()):
+            found |= {loan: positions for loan, positions in inside.items() if made.issuperset(positions)}
     return {
         loan: positions
         for loan, positions in found.items()
-        if owned.issuperset(positions) and len(loan.outputs) == len(positions) and not loan.is_held(len(positions))
-        if loan.storage.nbytes() and may_be_freed(loan.storage)
+        if not loan.is_held(len(positions)) and loan.storage.nbytes() and may_be_freed(loan.storage)
     }

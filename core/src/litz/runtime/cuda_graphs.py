@@ -119,7 +119,7 @@ class _Replayer:
         self.entry = entry
         self.static: frozenset[int] = facts["static"]
         self.mutated: frozenset[int] = facts["mutated"]
-        self.owned: frozenset[int] = facts["owned"]
+        self.made: frozenset[int] = facts["made"]
         self.returned: tuple[int | None, ...] = facts["returned_inputs"]
         self.seen: dict[Any, dict[int, int]] = {}
         self.attempts: dict[Any, int] = {}
@@ -128,7 +128,7 @@ class _Replayer:
         weakref.finalize(self, _drop_all, self.recordings).atexit = False
 
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
-        kept = not self.owned or graph_is_kept()
+        kept = not self.made or graph_is_kept()
         key = (_stream(), kept, *(self._key(position, value) for position, value in enumerate(args)))
         recording = self.recordings.get(key)
         if recording is None:
@@ -222,8 +222,8 @@ class _Replayer:
         pool = _pools.shared(key[0])
         if alone or pool.endangered_by_new():
             pool = _pools.own()
-        owned = frozenset[int]() if key[1] else self.owned & staying
-        handover = Handover(args, to_cede(args, owned, pool.lent()), pool.made + 1)
+        made_before = frozenset[int]() if key[1] else self.made & staying
+        handover = Handover(args, to_cede(args, made_before, pool.out.values()), pool.made + 1)
         graph = torch.cuda.CUDAGraph()
         try:
             with _own_workspaces(), torch.cuda.graph(graph, pool.handle, capture_error_mode="thread_local"):

@@ -199,5 +199,5 @@ def _replay_data(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_replay(data: Mapping[str, Any]) -> dict[str, Any]:
-    kinds = {"static": frozenset, "mutated": frozenset, "owned": frozenset, "returned_inputs": tuple}
+    kinds = {"static": frozenset, "mutated": frozenset, "made": frozenset, "returned_inputs": tuple}
     return {name: kinds.get(name, lambda same: same)(value) for name, value in data.items()}

@@ -36,10 +36,6 @@ class Pool:
         self.made += 1
         return Place(self, self.made, outputs, ceded)
 
-    def lent(self) -> dict[int, Loan]:
-        """Returns what somebody may hold, by the numbers that torch has for the storages."""
-        return {loan.storage._cdata: loan for outputs in self.out.values() for loan in outputs.loans}
-
     def endangered(self, number: int) -> list[Loan]:
         """Returns what somebody holds and recording `number` may write over, whatever it has been ceded itself."""
         found: list[Loan] = []

@@ -162,6 +162,7 @@ def machine(patch: pytest.MonkeyPatch) -> Machine:
     patch.setattr(cuda_graphs, "_capturing", lambda: False)
     patch.setattr(cuda_graphs, "drop_library_workspaces", lambda: None)
     patch.setattr(lent, "_move", made.move)
+    patch.setattr(cuda_graphs, "room_for", lambda tensor: made.empty(*tensor.shape))
     patch.setattr(lent, "can_move", made.owns_memory)
     patch.setattr(ceding, "storage_that_tells", made.storage_that_tells)
     patch.setattr(ceding, "may_be_freed", made.owns_memory)

@@ -73,8 +73,8 @@ class Handover:
 
 def to_cede(args: Sequence[Any], made: frozenset[int], out: Iterable[Outputs]) -> dict[Loan, list[int]]:
     """Returns the loans whose memory a backward may get, with the positions of its inputs in each. args: the inputs.
-    made: positions of those that its forward made. out: what recordings of the pool have lent. Besides the inputs nobody
-    may hold the memory. What a forward lent and nobody holds any more, such as results of which only the loss was
+    made: positions of those that its forward made. out: what recordings of the pool have lent. Nobody may hold the
+    memory besides the inputs. What a forward lent and nobody holds any more, such as results of which only the loss was
     wanted, goes with what it saved."""
     places: dict[int, list[int]] = {}
     for position, value in enumerate(args):

@@ -28,15 +28,15 @@ import torch
 
 from .ceding import Handover, to_cede
 from .compiled_graph import Entry
-from .lent import Loan, Outputs, copied
+from .lent import Loan, Outputs, copied, room_for, unowned
 from .shared_memory import Place, Pools
 from .torch_runtime import drop_library_workspaces, graph_is_kept, storage_of
 
 MOST_RECORDINGS = 16
 """Shapes recorded per graph; calls with further shapes run without a recording."""
 MOST_ATTEMPTS = 3
-"""Recordings of one set of shapes, as inputs turn out to move. Later ones copy all inputs but the static ones and those
-that are lent, and after twice as many these, too."""
+"""Recordings of one set of shapes, as inputs turn out to move. The last copies all inputs but the static ones and those
+that are lent; if these move, another one copies them, too."""
 
 
 _with_recordings: weakref.WeakSet[_Replayer] = weakref.WeakSet()
@@ -87,7 +87,7 @@ class _Part:
 
 @dataclass
 class _Recording:
-    """copies: by position, the recording's own memory of each input that a call copies. places: by position, the
+    """copies: by position, the recording's memory of each input that a call copies. places: by position, the
     address of each input that the recording reads where the input lies. memory: where all else lies. returned: by the
     number of an output that is an input or a part of an input, the input's position and the part (None: the whole)."""
 
@@ -192,11 +192,11 @@ class _Replayer:
         _forget_all(lambda other: not other.memory.ceded.keys().isdisjoint(recording.outputs.loans))
 
     def _moves_out(self, key: Any, args: list[Any], in_the_way: list[Loan]) -> bool:
-        """Whether to record a graph in memory of its own, as a replay would write over what somebody holds. Where some of
-        that is an input, whoever made it was recorded later: then it is enough to record the graph after that."""
+        """Whether to record a graph in memory of its own, as a replay would write over what somebody holds. Where some
+        of that is an input, whoever made it was recorded later: then it is enough to record the graph after that."""
         inputs = {storage_of(value) for value in args if isinstance(value, torch.Tensor)}
         made_later = any(loan.storage._cdata in inputs for loan in in_the_way)
-        return not made_later or self.attempts.get(key, 0) >= 2 * MOST_ATTEMPTS
+        return not made_later or self.attempts.get(key, 0) >= MOST_ATTEMPTS
 
     def _starts_over(self, args: list[Any], in_the_way: list[Loan]) -> bool:
         """Whether the forward is to be recorded again, and the backward after it, when they are called next. So it is
@@ -212,12 +212,9 @@ class _Replayer:
         alone: in memory of its own."""
         attempts = self.attempts.get(key, 0)
         staying = staying if attempts + 1 < MOST_ATTEMPTS or alone else set()
-        staying |= self._lent(args) if attempts < 2 * MOST_ATTEMPTS else set()
-        copies = {
-            position: copied(value)
-            for position, value in enumerate(args)
-            if isinstance(value, torch.Tensor) and position not in self.static and position not in staying
-        }
+        staying |= self._lent(args) if attempts < MOST_ATTEMPTS else set()
+        moving = {position: args[position] for position in self._places(args) if position not in staying}
+        copies = {p: copied(value) for p, value in moving.items() if p in self.mutated or not value.numel()}
         _drop([])
         pool = _pools.shared(key[0])
         if alone or pool.endangered_by_new():
@@ -227,7 +224,9 @@ class _Replayer:
         graph = torch.cuda.CUDAGraph()
         try:
             with _own_workspaces(), torch.cuda.graph(graph, pool.handle, capture_error_mode="thread_local"):
-                made = list(self.entry(_given(args, copies, handover.inputs)))
+                rooms = {position: room_for(value) for position, value in moving.items() if position not in copies}
+                copies |= {position: unowned(room) for position, room in rooms.items()}
+                made = list(self.entry(_given([copies.get(p, v) for p, v in enumerate(args)], rooms, handover.inputs)))
         except RuntimeError as error:
             warnings.warn(f"litz runs a graph without CUDA graphs, because recording it failed: {error}", stacklevel=2)
             handover.end()
@@ -282,13 +281,13 @@ def _held_by(args: list[Any], loans: list[Loan]) -> bool:
     return not any(loan.is_held(inside[loan.storage._cdata]) for loan in loans)
 
 
-def _given(args: list[Any], copies: dict[int, torch.Tensor], ceded: dict[int, torch.Tensor]) -> list[Any]:
-    """The inputs to record with. `ceded` is empty then, so that the entry frees what is in it."""
-    given = [copies.get(position, value) for position, value in enumerate(args)]
-    while ceded:
-        position, value = ceded.popitem()
-        given[position] = value
-    return given
+def _given(args: list[Any], *instead: dict[int, torch.Tensor]) -> list[Any]:
+    """The inputs to record with, those of `instead` in place of others. These are empty then, so that the entry frees
+    what was in them after its last use."""
+    for tensors in instead:
+        for position in list(tensors):
+            args[position] = tensors.pop(position)
+    return args
 
 
 def _copy(pairs: dict[int, tuple[torch.Tensor, torch.Tensor]]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .torch_runtime import storage_at, storage_of, storage_use_count
+from .torch_runtime import empty_cuda, storage_at, storage_of, storage_use_count
 
 
 @dataclass(eq=False)
@@ -93,6 +93,12 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
     return _with_bits(fresh, tensor).copy_(tensor)
 
 
+def room_for(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns memory of the current GPU for such a copy. Nothing is written there, as `torch.empty` may do."""
+    fresh = empty_cuda(tuple(tensor.shape), tensor.stride(), tensor.dtype)
+    return _with_bits(fresh, tensor)
+
+
 def can_move(storage: torch.UntypedStorage) -> bool:
     """Returns whether the contents of a storage can move to other memory under the tensors in the storage."""
     return storage.resizable()
@@ -109,6 +115,12 @@ def _move(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     place, size, device = storage.data_ptr(), storage.nbytes(), storage.device
     storage.resize_(size)
     return storage_at(place, device, size)
+
+
+def unowned(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor at the place of another, whose memory it does not own."""
+    storage = tensor.untyped_storage()
+    return within(storage_at(storage.data_ptr(), storage.device, storage.nbytes()), tensor)
 
 
 def within(storage: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:

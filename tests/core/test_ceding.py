@@ -282,6 +282,20 @@ def test_an_input_that_moves_starts_over_and_cedes_again(made: Machine) -> None:
     assert ceded(layers) == [True] and len(pools(made)) == 1, "no recording moved out"
 
 
+def test_functions_one_after_the_other_start_over_together(made: Machine) -> None:
+    """When an input of the first backward moves, what the other forward has saved is held, too."""
+    functions, weights, x = [Layers(made, 2), Layers(made, 3)], [weight(), weight()], torch.rand(SIZE)
+    gradients, peak = [torch.rand(SIZE) for _ in range(2)], 0
+    for number in range(9):
+        gradient, found = gradients[number > 4], []
+        for run in (lambda n, x: functions[n](x, weights[n]), lambda n, x: eagerly(n + 2, x, weights[n])):
+            found.append(torch.autograd.grad(run(1, run(0, x)), weights, gradient))
+        torch.testing.assert_close(*found)
+        del found
+        peak = made.peak if number == 4 else peak
+    assert ceded(functions[0]) == ceded(functions[1]) == [True] and len(pools(made)) == 1 and made.peak == peak
+
+
 @pytest.mark.parametrize("cedes", [False, True])
 def test_a_forward_that_is_recorded_again_needs_no_pool_of_its_own(made: Machine, cedes: bool) -> None:
     layers, w = Layers(made, cedes=cedes), weight()

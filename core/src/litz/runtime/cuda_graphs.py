@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import warnings
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -136,13 +135,15 @@ class _Replayer:
             if self.failed or full or key not in self.seen or _capturing():
                 self.seen.setdefault(key, self._places(args))
                 return self.entry(args)
+            if self._waits(key, args):
+                return self.entry(args)
             staying = {p for p, place in self._places(args).items() if self.seen[key].get(p) == place}
             recording = self._record(key, args, staying)
         elif len(stayed := recording.stayed(args)) < len(recording.places):
             pool = recording.memory.pool if recording.memory.ceded else None
             recording = None  # the next one takes its memory
             self._forget(key, stayed)
-            if pool is not None and self._starts_over(args, pool.endangered_by_new()):
+            if pool is not None and self._starts_over(key, args, pool.endangered_by_new()):
                 return self.entry(args)
             recording = self._record(key, args, stayed)
         elif in_the_way := recording.memory.endangered():
@@ -194,18 +195,22 @@ class _Replayer:
     def _moves_out(self, key: Any, args: list[Any], in_the_way: list[Loan]) -> bool:
         """Whether to record a graph in memory of its own, as a replay would write over what somebody holds. Where some
         of that is an input, whoever made it was recorded later: then it is enough to record the graph after that."""
-        inputs = {storage_of(value) for value in args if isinstance(value, torch.Tensor)}
-        made_later = any(loan.storage._cdata in inputs for loan in in_the_way)
-        return not made_later or self.attempts.get(key, 0) >= MOST_ATTEMPTS
+        return not _inputs_in(args, in_the_way) or self.attempts.get(key, 0) >= MOST_ATTEMPTS
 
-    def _starts_over(self, args: list[Any], in_the_way: list[Loan]) -> bool:
-        """Whether the forward is to be recorded again, and the backward after it, when they are called next. So it is
-        for a backward that was ceded its inputs' memory, and is to be recorded again: this memory belongs to nobody
+    def _starts_over(self, key: Any, args: list[Any], in_the_way: list[Loan]) -> bool:
+        """Whether forwards are to be recorded again, and their backwards after them, when they are called next. So it
+        is for a backward that was ceded its inputs' memory, and is to be recorded again: this memory belongs to nobody
         now, and a recording would take it."""
-        if not in_the_way or not _held_by(args, in_the_way):
+        if _inputs_in(args, in_the_way).isdisjoint(self.made) or self.attempts[key] > MOST_ATTEMPTS:
             return False
         _forget_all(lambda other: not set(in_the_way).isdisjoint(other.outputs.loans))
         return True
+
+    def _waits(self, key: Any, args: list[Any]) -> bool:
+        """Whether a backward is not to be recorded in this call, as its forward is to be recorded again before it."""
+        in_the_way = [] if key[1] else _pools.shared(key[0]).endangered_by_new()
+        alive = {loan for _, _, recording in _all_recordings() for loan in recording.outputs.loans}
+        return not _inputs_in(args, [loan for loan in in_the_way if loan not in alive]).isdisjoint(self.made)
 
     def _record(self, key: Any, args: list[Any], staying: set[int], alone: bool = False) -> _Recording | None:
         """A recording, kept under `key`. staying: the inputs to read where they are, besides those that are lent.
@@ -274,11 +279,10 @@ def _drop_all(recordings: dict[Any, _Recording]) -> None:
     _drop(list(recordings.values()))
 
 
-def _held_by(args: list[Any], loans: list[Loan]) -> bool:
-    """Whether inputs are all that holds what is lent."""
-    tensors = [value for value in args if isinstance(value, torch.Tensor)]
-    inside = Counter(storage_of(value) for value in {id(value): value for value in tensors}.values())
-    return not any(loan.is_held(inside[loan.storage._cdata]) for loan in loans)
+def _inputs_in(args: list[Any], loans: list[Loan]) -> set[int]:
+    """The positions of the inputs that lie in what is lent."""
+    storages = {loan.storage._cdata for loan in loans}
+    return {n for n, value in enumerate(args) if isinstance(value, torch.Tensor) and storage_of(value) in storages}
 
 
 def _given(args: list[Any], *instead: dict[int, torch.Tensor]) -> list[Any]:

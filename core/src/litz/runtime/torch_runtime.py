@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -50,13 +52,19 @@ def storage_that_tells(owner: Any, place: int, device: torch.device, size: int) 
 
 
 def may_be_freed(storage: torch.UntypedStorage) -> bool:
-    """Returns whether a storage's memory is a whole block of torch's caching allocator, which the storage owns."""
-    return bool(torch._C._has_Standard_Deleter(storage._cdata))
+    """Returns whether `free_under` can be called: the memory is a block of torch's caching allocator, which the storage
+    owns. torch needs NumPy for `storage_that_tells`."""
+    return _has_numpy() and bool(torch._C._has_Standard_Deleter(storage._cdata))
 
 
 def free_under(storage: torch.UntypedStorage) -> None:
     """Gives a storage's memory back to torch's caching allocator. The storage keeps its address, without owning it."""
     torch._C._free_And_Remove_DeleterFn(storage._cdata)
+
+
+@cache
+def _has_numpy() -> bool:
+    return importlib.util.find_spec("numpy") is not None
 
 
 def drop_library_workspaces() -> None:

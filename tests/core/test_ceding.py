@@ -300,6 +300,7 @@ def test_functions_one_after_the_other_start_over_together(made: Machine) -> Non
         peak = made.peak if number == 4 else peak
     assert ceded(functions[0]) == ceded(functions[1]) == [True] and len(pools(made)) == 1 and made.peak == peak
     assert [function.ran for function in functions] == [4, 4], "a call, a recording, a call, a recording"
+    assert len(made.arenas) == 2, "one before and one after, and none for a recording that is alone"
 
 
 @pytest.mark.parametrize("cedes", [False, True])

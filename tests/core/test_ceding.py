@@ -18,7 +18,7 @@ from litz.runtime.lent import Outputs
 from support.fake_recordings import Graph, Machine, machine
 
 SIZE = 8
-FACTS = {"obstacle": "", "static": frozenset(), "mutated": frozenset(), "made": frozenset()}
+FACTS = {"obstacle": "", "static": frozenset(), "mutated": frozenset(), "varying": frozenset(), "made": frozenset()}
 
 
 @pytest.fixture

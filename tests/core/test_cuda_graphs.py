@@ -19,6 +19,7 @@ FACTS = {
     "obstacle": "",
     "static": frozenset(),
     "mutated": frozenset(),
+    "varying": frozenset({0}),
     "made": frozenset(),
     "returned_inputs": (None,),
 }

@@ -14,7 +14,8 @@ from litz.ir import Extern, KernelCall, TensorRef
 def replay_facts(plan: ExecutionPlan) -> dict[str, Any]:
     """Returns the facts that `litz.runtime.cuda_graphs.replayed` needs.
 
-    static, mutated: positions of inputs that do not move, and that the graph writes. made: of those that a backward's
+    static, mutated: positions of inputs that do not move, and that the graph writes. varying: of numbers, and of
+    tensors whose sizes or strides may be others in another call. made: of those that a backward's
     forward made, and whose memory is free after their last use on the stream that calls the backward. obstacle: why no
     recording can be made, '' where one can. returned_inputs: per output, the position of the input that it is.
     """
@@ -26,6 +27,9 @@ def replay_facts(plan: ExecutionPlan) -> dict[str, Any]:
     return {
         "static": frozenset(n for n, item in enumerate(inputs) if item in program.static_inputs),
         "mutated": frozenset(n for n, item in enumerate(inputs) if item in written),
+        "varying": frozenset(
+            n for n, item in enumerate(inputs) if item is None or program.buffers[item].layout.free_symbols
+        ),
         "made": frozenset(n for n, item in enumerate(inputs) if item in program.made_inputs - elsewhere),
         "obstacle": _obstacle(plan),
         "returned_inputs": tuple(

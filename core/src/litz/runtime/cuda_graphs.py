@@ -97,8 +97,12 @@ class _Recording:
     outputs: Outputs
     returned: dict[int, tuple[int, _Part | None]]
 
+    def all_stayed(self, args: list[Any]) -> bool:
+        """Do all inputs that are read in place lie where they lay?"""
+        return [args[position].data_ptr() for position in self.places] == list(self.places.values())
+
     def stayed(self, args: list[Any]) -> set[int]:
-        """Which of the inputs that are read in place lie where they lay?"""
+        """Which of them lie there?"""
         return {position for position, place in self.places.items() if args[position].data_ptr() == place}
 
     def move_ceded(self) -> None:
@@ -119,6 +123,8 @@ class _Replayer:
         self.static: frozenset[int] = facts["static"]
         self.mutated: frozenset[int] = facts["mutated"]
         self.made: frozenset[int] = facts["made"]
+        self.fixed: list[int] = sorted(self.static)
+        self.varying: list[int] = sorted(facts["varying"] - self.static)
         self.returned: tuple[int | None, ...] = facts["returned_inputs"]
         self.seen: dict[Any, dict[int, int]] = {}
         self.attempts: dict[Any, int] = {}
@@ -128,7 +134,8 @@ class _Replayer:
 
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
         kept = not self.made or graph_is_kept()
-        key = (_stream(), kept, *(self._key(position, value) for position, value in enumerate(args)))
+        places = [args[position].data_ptr() for position in self.fixed]
+        key = (_stream(), kept, *places, *[_varying(args[position]) for position in self.varying])
         recording = self.recordings.get(key)
         if recording is None:
             full = len(self.recordings) >= MOST_RECORDINGS
@@ -139,8 +146,8 @@ class _Replayer:
                 return self.entry(args)
             staying = {p for p, place in self._places(args).items() if self.seen[key].get(p) == place}
             recording = self._record(key, args, staying)
-        elif len(stayed := recording.stayed(args)) < len(recording.places):
-            pool = recording.memory.pool if recording.memory.ceded else None
+        elif not recording.all_stayed(args):
+            stayed, pool = recording.stayed(args), recording.memory.pool if recording.memory.ceded else None
             recording = None  # the next one takes its memory
             self._forget(key, stayed)
             if pool is not None and self._starts_over(key, args, pool.endangered_by_new()):
@@ -162,13 +169,6 @@ class _Replayer:
         self.recordings.clear()
         self.seen.clear()
         self.attempts.clear()
-
-    def _key(self, position: int, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        if position in self.static:
-            return value.data_ptr()
-        return value.shape, value.stride(), value.device.index
 
     def _places(self, args: list[Any]) -> dict[int, int]:
         """The addresses of the inputs that a recording can read where they are, if they stay there."""
@@ -262,6 +262,11 @@ class _Replayer:
             outputs[number] = args[position] if part is None else part.of(args[position])
         args.clear()
         return tuple(outputs)
+
+
+def _varying(value: Any) -> Any:
+    """What a recording is for, of an input whose sizes vary."""
+    return (value.shape, value.stride(), value.device.index) if isinstance(value, torch.Tensor) else value
 
 
 def _all_recordings() -> list[tuple[_Replayer, Any, _Recording]]:

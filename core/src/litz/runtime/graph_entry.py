@@ -199,5 +199,6 @@ def _replay_data(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_replay(data: Mapping[str, Any]) -> dict[str, Any]:
-    kinds = {"static": frozenset, "mutated": frozenset, "made": frozenset, "returned_inputs": tuple}
+    sets = dict.fromkeys(("static", "mutated", "varying", "made"), frozenset)
+    kinds = {**sets, "returned_inputs": tuple}
     return {name: kinds.get(name, lambda same: same)(value) for name, value in data.items()}

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .torch_runtime import empty_cuda, storage_at, storage_of, storage_use_count
+from .torch_runtime import empty_cuda, storage_at, storage_of, storage_use_count, storage_use_counts
 
 
 @dataclass(eq=False)
@@ -43,7 +43,7 @@ class Outputs:
         # Without autograd's references to bases, which would count as somebody's.
         self.values = [value.data if isinstance(value, torch.Tensor) else value for value in returned]
         self.loans: list[Loan] = []
-        self.lent: set[int] = set()
+        self._note()
 
     def settle(self) -> None:
         """Finds what can be lent. Call it when nobody else refers to what the recorded function returned."""
@@ -58,11 +58,20 @@ class Outputs:
             first = self.values[positions[0]]
             if _references(first) == one + len(positions) and can_move(first.untyped_storage()):
                 self.loans.append(Loan(first.untyped_storage(), one + len(positions), positions))
-                self.lent.update(positions)
+        self._note()
 
     def held(self) -> list[Loan]:
-        """Returns what somebody holds of the memory."""
+        """Returns what somebody holds of the memory. Each call asks this, so the usual answer takes one comparison."""
+        if storage_use_counts(self._storages) == self._idle:
+            return []
         return [loan for loan in self.loans if loan.is_held()]
+
+    def _note(self) -> None:
+        """Takes note of what the loans are now."""
+        self._storages = [loan.storage._cdata for loan in self.loans]
+        self._idle = [loan.idle for loan in self.loans]
+        lent = {position for loan in self.loans for position in loan.outputs}
+        self._is_lent = [position in lent for position in range(len(self.values))]
 
     def held_of_ceded(self) -> list[Loan]:
         """Returns what somebody holds of the memory that other recordings write, too."""
@@ -76,13 +85,13 @@ class Outputs:
                 for position in loan.outputs:
                     self.values[position] = within(old, self.values[position])
                 self.loans.remove(loan)
-                self.lent.difference_update(loan.outputs)
+                self._note()
 
     def given(self) -> list[Any]:
         """Returns each output for a caller, after a replay: a tensor lent, or a copy."""
         return [
-            value.data if position in self.lent else copied(value) if isinstance(value, torch.Tensor) else value
-            for position, value in enumerate(self.values)
+            value.data if lent else copied(value) if isinstance(value, torch.Tensor) else value
+            for value, lent in zip(self.values, self._is_lent, strict=True)
         ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -30,6 +30,11 @@ def graph_is_kept() -> bool:
 def storage_use_count(storage: torch.UntypedStorage) -> int:
     """Returns how many owners a storage has, this Python object included."""
     return int(torch._C._storage_Use_Count(storage._cdata))
+
+
+def storage_use_counts(storages: Sequence[int]) -> list[int]:
+    """Returns the same for storages by the numbers that torch has for them."""
+    return list(map(torch._C._storage_Use_Count, storages))
 
 
 def storage_of(tensor: torch.Tensor) -> int:

@@ -82,7 +82,7 @@ def to_cede(args: Sequence[Any], made: frozenset[int], out: Iterable[Outputs]) -
             places.setdefault(storage_of(value), []).append(position)
     found: dict[Loan, list[int]] = {}
     for outputs in out:
-        inside = {loan: places.get(loan.storage._cdata, []) for loan in outputs.loans}
+        inside = {loan: places.get(loan.number, []) for loan in outputs.loans}
         if any(made.intersection(positions) for positions in inside.values()):
             found |= {loan: positions for loan, positions in inside.items() if made.issuperset(positions)}
     return {

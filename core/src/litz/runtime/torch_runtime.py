@@ -27,9 +27,13 @@ def graph_is_kept() -> bool:
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
+use_count: Callable[[int], int] = torch._C._storage_Use_Count
+"""Returns how many owners a storage has, by the number that torch has for the storage."""
+
+
 def storage_use_count(storage: torch.UntypedStorage) -> int:
     """Returns how many owners a storage has, this Python object included."""
-    return int(torch._C._storage_Use_Count(storage._cdata))
+    return use_count(storage._cdata)
 
 
 def storage_of(tensor: torch.Tensor) -> int:

@@ -21,10 +21,10 @@ from .torch_runtime import empty_cuda, storage_at, storage_of, storage_use_count
 
 @dataclass(eq=False)
 class Loan:
-    """Memory that callers get. storage: of the memory. number: what torch has for the storage. idle: how many references
-    the storage has while no caller holds the memory. outputs: the positions of the outputs in this memory. ceded: the
-    number of the recording that was the first to get the memory for its own use after it had read it (`ceding.py`), 0
-    while there is none."""
+    """Memory that callers get. storage: of the memory. number: what torch has for the storage. idle: how many
+    references the storage has while no caller holds the memory. outputs: the positions of the outputs in this memory.
+    ceded: the number of the recording that was the first to get the memory for its own use after it had read it
+    (`ceding.py`), 0 while there is none."""
 
     storage: torch.UntypedStorage
     number: int

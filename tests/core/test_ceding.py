@@ -16,9 +16,7 @@ from litz.runtime.ceding import to_cede
 from litz.runtime.cuda_graphs import replayed
 from litz.runtime.lent import Outputs
 from support.fake_recordings import Graph, Machine, machine
-
-SIZE = 8
-FACTS = {"obstacle": "", "static": frozenset(), "mutated": frozenset(), "varying": frozenset(), "made": frozenset()}
+from support.recorded_layers import FACTS, SIZE, Layers, ceded, eagerly, kernel, pools, step, trained, weight
 
 
 @pytest.fixture
@@ -26,106 +24,6 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     cuda_graphs.release()
     yield machine(monkeypatch)
     cuda_graphs.release()
-
-
-class Layers:
-    """depth times `x = sin(x) * w`, in which each sine is saved, and each product, and a tanh, of which the result is
-    saved: a function with a forward and a backward that are recorded."""
-
-    def __init__(self, machine: Machine, depth: int = 3, cedes: bool = True) -> None:
-        self.machine, self.depth = machine, depth
-        saved = frozenset(range(1, 2 * depth + 2)) if cedes else frozenset()
-        self.ran = 0
-        forward = {**FACTS, "returned_inputs": (None,) * (2 * depth + 2)}
-        backward = {**FACTS, "made": saved, "returned_inputs": (None,) * 2}
-        self.forward, self.backward = replayed(self._forward, forward), replayed(self._backward, backward)
-        self.function = _autograd(self)
-
-    def __call__(self, x: Tensor, w: Tensor) -> Tensor:
-        found: Tensor = self.function.apply(x, w)
-        return found
-
-    def _forward(self, args: list[Any]) -> tuple[Any, ...]:
-        x, w = args
-        args.clear()
-        saved: list[Tensor] = []
-        for _ in range(self.depth):
-            before, sine, product = x, self.machine.empty(SIZE), self.machine.empty(SIZE)
-            saved.append(self.machine.empty(SIZE))
-            self.machine.launch(lambda to, a: to.copy_(a), saved[-1], before)
-            self.machine.launch(lambda to, a: torch.sin(a, out=to), sine, before)
-            self.machine.launch(lambda to, a, b: torch.mul(a, b, out=to), product, sine, w)
-            saved.append(sine)
-            x = product
-        out = self.machine.empty(SIZE)
-        self.machine.launch(lambda to, a: torch.tanh(a, out=to), out, x)
-        return (out, *saved, out)
-
-    def _backward(self, args: list[Any]) -> tuple[Any, ...]:
-        self.ran += 1
-        w, *saved, grad = args
-        args.clear()
-        of_w = self.machine.empty(SIZE)
-        self.machine.launch(lambda to: to.zero_(), of_w)
-        new, out = self.machine.empty(SIZE), saved.pop()
-        self.machine.launch(lambda to, a, b: to.copy_(b).pow_(2).neg_().add_(1).mul_(a), new, grad, out)
-        grad = new
-        del new, out
-        for _ in range(self.depth):
-            sine, before = saved.pop(), saved.pop()
-            term = self.machine.empty(SIZE)
-            self.machine.launch(lambda to, a, b: torch.mul(a, b, out=to), term, grad, sine)
-            del sine
-            total = self.machine.empty(SIZE)
-            self.machine.launch(lambda to, a, b: torch.add(a, b, out=to), total, of_w, term)
-            of_w = total
-            del term, total
-            cosine = self.machine.empty(SIZE)
-            self.machine.launch(lambda to, a: torch.cos(a, out=to), cosine, before)
-            del before
-            new = self.machine.empty(SIZE)
-            self.machine.launch(lambda to, a, b, c: torch.mul(a, b, out=to).mul_(c), new, grad, cosine, w)
-            grad = new
-            del new, cosine
-        return grad, of_w
-
-
-def _autograd(layers: Layers) -> Any:
-    class Function(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Tensor, w: Tensor) -> Any:
-            out, *saved = layers.forward([x.detach(), w.detach()])
-            ctx.save_for_backward(w, *saved)
-            return out
-
-        @staticmethod
-        def backward(ctx: Any, grad: Tensor) -> Any:
-            args = [
-                *(tensor.detach() if n == 0 else tensor for n, tensor in enumerate(ctx.saved_tensors)),
-                grad.contiguous(),
-            ]
-            ctx.maybe_clear_saved_tensors()
-            return layers.backward(args)
-
-    return Function
-
-
-def eagerly(depth: int, x: Tensor, w: Tensor) -> Tensor:
-    for _ in range(depth):
-        x = x.sin() * w
-    return x.tanh()
-
-
-GRADIENT = torch.linspace(-1, 1, SIZE)
-
-
-def step(run: Any, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    x = x.detach().requires_grad_()
-    return torch.autograd.grad(run(x, w), [x, w], GRADIENT)
-
-
-def weight() -> Tensor:
-    return torch.rand(SIZE).requires_grad_()
 
 
 def test_a_step_needs_less_memory(made: Machine) -> None:
@@ -239,20 +137,6 @@ def test_any_order(made: Machine, seed: int) -> None:
                 cuda_graphs.release()
         for mine, theirs in held:
             torch.testing.assert_close(mine.detach(), theirs.detach(), msg=lambda text, n=number: f"step {n}: {text}")
-
-
-def ceded(layers: Layers) -> list[bool]:
-    """Of each of the backward's recordings, whether it was ceded memory."""
-    return [bool(made.memory.ceded) for made in layers.backward.recordings.values()]
-
-
-def pools(machine: Machine) -> list[Any]:
-    return [arena for arena in machine.arenas.values() if arena.graphs]
-
-
-def trained(layers: Layers, w: Tensor) -> None:
-    for _ in range(3):
-        step(layers, torch.rand(SIZE), w)
 
 
 @pytest.mark.parametrize("end", ["release", "garbage"])
@@ -384,12 +268,6 @@ def test_what_may_be_ceded(made: Machine) -> None:
     del user
     assert [4] in to_cede(args, frozenset({4}), [outputs]).values() and result is not None
     assert not to_cede(args, frozenset(), [outputs]), "no forward of this backward"
-
-
-def kernel(machine: Machine, function: Any, x: Tensor) -> Tensor:
-    to = machine.empty(*x.shape)
-    machine.launch(lambda to, a: function(a, out=to), to, x)
-    return to
 
 
 def test_a_recording_that_fails_leaves_what_was_saved(made: Machine) -> None:

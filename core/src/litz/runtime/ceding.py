@@ -54,7 +54,7 @@ class Handover:
         self._deeds: dict[_Deed, int] = {}
         for loan, positions in loans.items():
             deed, old = _Deed(loan, number), loan.storage
-            self._deeds[deed] = len(positions)
+            self._deeds[deed] = _tensors(args, positions)
             if not positions:
                 deed.end()
                 continue
@@ -82,11 +82,16 @@ def to_cede(args: Sequence[Any], made: frozenset[int], out: Iterable[Outputs]) -
             places.setdefault(storage_of(value), []).append(position)
     found: dict[Loan, list[int]] = {}
     for outputs in out:
-        inside = {loan: places.get(loan.storage._cdata, []) for loan in outputs.loans}
+        inside = {loan: places.get(loan.number, []) for loan in outputs.loans}
         if any(made.intersection(positions) for positions in inside.values()):
             found |= {loan: positions for loan, positions in inside.items() if made.issuperset(positions)}
     return {
         loan: positions
         for loan, positions in found.items()
-        if not loan.is_held(len(positions)) and loan.storage.nbytes() and may_be_freed(loan.storage)
+        if not loan.is_held(_tensors(args, positions)) and loan.storage.nbytes() and may_be_freed(loan.storage)
     }
+
+
+def _tensors(args: Sequence[Any], positions: Sequence[int]) -> int:
+    """The number of inputs, each tensor once."""
+    return len({id(args[position]) for position in positions})

@@ -180,7 +180,7 @@ class _Replayer:
 
     def _lent(self, args: list[Any]) -> set[int]:
         """The inputs that some recording has lent: the next call gets them at the same addresses."""
-        lent = {loan.storage._cdata for _, _, made in _all_recordings() for loan in made.outputs.loans}
+        lent = {loan.number for _, _, made in _all_recordings() for loan in made.outputs.loans}
         return {position for position in self._places(args) if storage_of(args[position]) in lent}
 
     def _forget(self, key: Any, stayed: set[int], moved: bool = True) -> None:
@@ -286,7 +286,7 @@ def _drop_all(recordings: dict[Any, _Recording]) -> None:
 
 def _inputs_in(args: list[Any], loans: list[Loan]) -> set[int]:
     """The positions of the inputs that lie in what is lent."""
-    storages = {loan.storage._cdata for loan in loans}
+    storages = {loan.number for loan in loans}
     return {n for n, value in enumerate(args) if isinstance(value, torch.Tensor) and storage_of(value) in storages}
 
 

@@ -16,23 +16,25 @@ from typing import Any
 
 import torch
 
-from .torch_runtime import empty_cuda, storage_at, storage_of, storage_use_count, storage_use_counts
+from .torch_runtime import empty_cuda, storage_at, storage_of, storage_use_count, use_count
 
 
 @dataclass(eq=False)
 class Loan:
-    """Memory that callers get. storage: of the memory. idle: how many references the storage has while no caller holds
-    the memory. outputs: the positions of the outputs in this memory. ceded: the number of the recording that was the
-    first to get the memory for its own use after it had read it (`ceding.py`), 0 while there is none."""
+    """Memory that callers get. storage: of the memory. number: what torch has for the storage. idle: how many
+    references the storage has while no caller holds the memory. outputs: the positions of the outputs in this memory.
+    ceded: the number of the recording that was the first to get the memory for its own use after it had read it
+    (`ceding.py`), 0 while there is none."""
 
     storage: torch.UntypedStorage
+    number: int
     idle: int
     outputs: list[int]
     ceded: int = 0
 
     def is_held(self, by: int = 0) -> bool:
         """Returns whether somebody holds the memory besides `by` tensors that are known."""
-        return storage_use_count(self.storage) > self.idle + by
+        return use_count(self.number) > self.idle + by
 
 
 class Outputs:
@@ -57,18 +59,19 @@ class Outputs:
         for positions in alike.values():
             first = self.values[positions[0]]
             if _references(first) == one + len(positions) and can_move(first.untyped_storage()):
-                self.loans.append(Loan(first.untyped_storage(), one + len(positions), positions))
+                storage = first.untyped_storage()
+                self.loans.append(Loan(storage, storage._cdata, one + len(positions), positions))
         self._note()
 
     def held(self) -> list[Loan]:
         """Returns what somebody holds of the memory. Each call asks this, so the usual answer takes one comparison."""
-        if storage_use_counts(self._storages) == self._idle:
+        if list(map(use_count, self._numbers)) == self._idle:
             return []
-        return [loan for loan in self.loans if loan.is_held()]
+        return [loan for loan in self.loans if use_count(loan.number) > loan.idle]
 
     def _note(self) -> None:
         """Takes note of what the loans are now."""
-        self._storages = [loan.storage._cdata for loan in self.loans]
+        self._numbers = [loan.number for loan in self.loans]
         self._idle = [loan.idle for loan in self.loans]
         lent = {position for loan in self.loans for position in loan.outputs}
         self._is_lent = [position in lent for position in range(len(self.values))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -27,14 +27,13 @@ def graph_is_kept() -> bool:
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
+use_count: Callable[[int], int] = torch._C._storage_Use_Count
+"""Returns how many owners a storage has, by the number that torch has for the storage."""
+
+
 def storage_use_count(storage: torch.UntypedStorage) -> int:
     """Returns how many owners a storage has, this Python object included."""
-    return int(torch._C._storage_Use_Count(storage._cdata))
-
-
-def storage_use_counts(storages: Sequence[int]) -> list[int]:
-    """Returns the same for storages by the numbers that torch has for them."""
-    return list(map(torch._C._storage_Use_Count, storages))
+    return use_count(storage._cdata)
 
 
 def storage_of(tensor: torch.Tensor) -> int:

@@ -80,3 +80,16 @@ def test_what_an_op_from_outside_reads_is_not(facts: Facts) -> None:
     taken, others = made_in_backward(facts)
     assert len(taken) == 1, "the result of tanh"
     assert "mm" in others
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_recordings_look_at_the_sizes_that_may_vary(facts: Facts, dynamic: bool) -> None:
+    options = {"cuda_graphs": True, "graph_cache": False}
+    scaled = torch.compile(lambda x, w: x * w, backend="litz", dynamic=dynamic, options=options)
+    scaled(torch.randn(4, 6), torch.nn.Parameter(torch.randn(()))).sum().backward()
+    for program, known in facts:
+        symbols = [item for item in program.inputs if not isinstance(item, str)]
+        sized = [item for item in program.inputs if isinstance(item, str) and program.buffers[item].layout.free_symbols]
+        assert bool(symbols) == bool(sized) == dynamic
+        assert len(known["varying"]) == len(symbols) + len(sized)
+        assert not known["varying"] & known["static"]

@@ -1,8 +1,9 @@
 """Which tiling is best for a kernel: those around the one that litz chooses, measured.
 
-    python -m benchmarks.gpu_tilings [--only NAME ...] [--dtype bf16 f32] [--seconds S] [--json PATH]
+    python -m benchmarks.gpu_tilings [--only NAME ...] [--short] [--dtype bf16 f32] [--seconds S] [--json PATH]
 
-The cases are those of `benchmarks.gpu_kernels`. Each is scheduled by litz; each of its kernels is written for the
+The cases are those of `benchmarks.gpu_kernels`; `--only` takes parts of their names with the type ("softmax 64 f32"),
+`--short` those of `SHORT`. Each is scheduled by litz; each of its kernels is written for the
 tiling that litz chooses and for others (`alternatives`), all are built side by side, run on the same tensors, compared
 with the first, and timed with a cold L2 cache. Printed are the best of each kernel, and the one chosen: microseconds,
 and the bytes of all its tensors over the time, as a share of the copy bandwidth.
@@ -27,7 +28,7 @@ import torch
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.triton import TritonCodegen
 from litz.codegen.triton.finish import tilings_after
-from litz.codegen.triton.tiling import Tiling, choose_tiling
+from litz.codegen.triton.tiling import Tiling, choose_tiling, power_of_two
 from litz.ir import Program
 from litz.pipeline import schedule_only
 from litz.runtime.cache import Cache
@@ -41,6 +42,31 @@ from .gpu_kernels import CASES, DTYPES, Timer, copy_bandwidth
 
 MOST_ELEMENTS = 64
 """Of a thread, beyond which nothing is tried."""
+
+LONGEST = 65536
+"""Elements of a row that is tried as a whole."""
+
+SHORT = (
+    "softmax 64 f32",
+    "softmax 4096 f32",
+    "softmax 8192 f32",
+    "layer norm 4096 f32",
+    "layer norm 16384 f32",
+    "layer norm 16384 bf16",
+    "layer norm 256 bf16",
+    "column sum bf16",
+    "modulation backward bf16",
+    "modulation backward f32",
+    "softmax 50257 bf16",
+    "cross-entropy 50257 bf16",
+    "cross-entropy 32768 bf16",
+    "softmax 197 bf16",
+    "layer norm 1001 bf16",
+    "softmax 49 bf16",
+    "batch norm + relu bf16",
+    "batch norm + relu, channels last bf16",
+)
+"""Cases that were slower than TorchInductor's kernels, or below 0.92 of copy bandwidth, on an H100 on 2026-11-25."""
 
 
 def alternatives(tiling: Tiling) -> Iterator[Tiling]:
@@ -89,7 +115,7 @@ def _pointwise(tiling: Tiling) -> Iterator[Tiling]:
 
 def _whole_rows(tiling: Tiling) -> Iterator[Tiling]:
     x, r, w = tiling.axes[0].block, tiling.axes[1].block, tiling.num_warps
-    for rows in dict.fromkeys((x, max(1, x // 2), 2 * x, 4 * x)):
+    for rows in dict.fromkeys((x, max(1, x // 2), max(1, x // 4), 2 * x, 4 * x)):
         for warps in (w // 4, w // 2, w, 2 * w, 4 * w):
             if 1 <= warps <= 32 and 4 <= rows * r / (32 * warps) <= 32:
                 yield _with(tiling, {"x": rows}, num_warps=warps)
@@ -100,16 +126,30 @@ def _whole_rows(tiling: Tiling) -> Iterator[Tiling]:
 def _passes(tiling: Tiling) -> Iterator[Tiling]:
     x, r = tiling.axes[0].block, tiling.axes[1].block
     if x > 1:
+        for stages in (2, 3):
+            yield _with(tiling, {}, stages=stages)
         for rows in dict.fromkeys((x, x // 2, 2 * x)):
-            for block in (r // 4, r // 2, r, 2 * r, 4 * r):
+            for block in (r, r // 2, 2 * r, r // 4, 4 * r):
                 for warps in (4, 8, 16):
                     if 4 <= rows * block / (32 * warps) <= MOST_ELEMENTS and block >= 4:
                         yield _with(tiling, {"x": rows, "r": block}, num_warps=warps)
         return
+    yield from _held_rows(tiling)
     for stages in (1, 3):
         for warps in (8, 4, 16, 32) if stages == 1 else (4, 8):
             for each in (8, 16, 32) if stages == 1 else (8, 16):
                 yield _with(tiling, {"r": 32 * warps * each}, num_warps=warps, stages=stages)
+
+
+def _held_rows(tiling: Tiling) -> Iterator[Tiling]:
+    """Long rows in registers, in place of passes."""
+    size = tiling.axes[1].size
+    if not size.is_Integer or int(size) > LONGEST:
+        return
+    lead = 0 if tiling.frame is None else tiling.frame.lanes - 1
+    block = power_of_two(int(size) + lead)
+    for warps in (32, 16, 8):
+        yield _with(tiling, {"r": block}, num_warps=warps, persistent=True, together=1)
 
 
 @dataclass(eq=False)
@@ -185,7 +225,7 @@ class Job:
     builds: list[Future[str]]
 
 
-def measure(job: Job, timer: Timer, cache: Cache, deadline: float) -> int:
+def measure(job: Job, timer: Timer, cache: Cache, deadline: float, calls: int) -> int:
     """Fill in the microseconds of each variant; the bytes of the kernel's tensors."""
     kernel, program, found = job.kernel, job.program, job.variants
     memory = _memory(kernel, program, found[0].source)
@@ -207,7 +247,7 @@ def measure(job: Job, timer: Timer, cache: Cache, deadline: float) -> int:
             wanted = wanted or got
             for name, value in got.items():
                 torch.testing.assert_close(value, wanted[name], rtol=2e-2, atol=2e-2, equal_nan=True)
-            variant.us = timer(partial(_launch, launch, addresses, memory.get(COUNTERS)), 15)
+            variant.us = timer(partial(_launch, launch, addresses, memory.get(COUNTERS)), calls)
         except Exception as error:
             variant.problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     return sum(value.nbytes for name, value in memory.items() if name not in kernel.inplace)
@@ -215,21 +255,29 @@ def measure(job: Job, timer: Timer, cache: Cache, deadline: float) -> int:
 
 def _jobs(options: argparse.Namespace, pool: ProcessPoolExecutor, folder: str) -> Iterator[Job]:
     """Every kernel of the cases that are asked for, all on their way to be built."""
-    chosen = dict.fromkeys(name for part in options.only for name in CASES if part in name)
-    for name in chosen if options.only else CASES:
-        for short in options.dtype:
-            case = CASES[name](DTYPES[short])
-            torch._dynamo.reset()
-            with torch.no_grad():
-                schedules = schedule_only(case.function, case.args, dynamic=False)
-            del case
-            torch.cuda.empty_cache()
-            for schedule in schedules:
-                for kernel in schedule.kernels:
-                    found = variants(plan_kernel(kernel, schedule.program), options.most)
-                    expected = expected_variant(found[0].source, schedule.program.hint)
-                    builds = [pool.submit(_build, (each.source, folder, expected)) for each in found]
-                    yield Job(name, short, kernel, schedule.program, found, builds)
+    for name, short in chosen_cases(options):
+        case = CASES[name](DTYPES[short])
+        torch._dynamo.reset()
+        with torch.no_grad():
+            schedules = schedule_only(case.function, case.args, dynamic=False)
+        del case
+        torch.cuda.empty_cache()
+        for schedule in schedules:
+            for kernel in schedule.kernels:
+                found = variants(plan_kernel(kernel, schedule.program), options.most)
+                expected = expected_variant(found[0].source, schedule.program.hint)
+                builds = [pool.submit(_build, (each.source, folder, expected)) for each in found]
+                yield Job(name, short, kernel, schedule.program, found, builds)
+
+
+def chosen_cases(options: argparse.Namespace) -> list[tuple[str, str]]:
+    """Names and types of the cases that are asked for, in the order in which they are."""
+    if options.short:
+        return [(name, short) for name, short in (each.rsplit(" ", 1) for each in SHORT)]
+    every = [(name, short) for name in CASES for short in options.dtype]
+    if not options.only:
+        return every
+    return list(dict.fromkeys(pair for part in options.only for pair in every if part in " ".join(pair)))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -237,7 +285,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--json", type=Path, help="where to write the numbers")
     parser.add_argument("--only", nargs="*", default=[], help="cases whose names hold one of these, in this order")
+    parser.add_argument("--short", action="store_true", help="the cases of SHORT, with their types")
     parser.add_argument("--dtype", nargs="*", default=["bf16"], choices=list(DTYPES))
+    parser.add_argument("--calls", type=int, default=15, help="of a variant, of which the median counts")
     parser.add_argument("--seconds", type=float, default=500, help="after which nothing more is measured")
     parser.add_argument("--most", type=int, default=40, help="variants of a kernel")
     parser.add_argument("--jobs", type=int, default=12, help="processes that build")
@@ -251,7 +301,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         cache = Cache(Path(folder))
         pool = ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn"))
         for job in list(_jobs(options, pool, folder)):
-            size = measure(job, timer, cache, deadline)
+            size = measure(job, timer, cache, deadline, options.calls)
             _print(job, size, peak)
             rows += [
                 {"case": job.case, "dtype": job.dtype, "kernel": job.variants[0].source.symbol, "bytes": size,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import ceil
 
 import torch
 
@@ -29,6 +30,9 @@ LEAST_CHUNK_GPU = 2048
 LEAST_CHUNK_CPU = 16384
 """Values that one partial result should be worth, at least."""
 WHOLE, SPLIT = "whole", "split"
+ROUNDED_ONCE = False
+"""Candidate, to be measured: are the pieces of several ranges rounded at the last of them alone? Then loops over the
+same elements are cut alike whichever of their ranges are outputs, and may be one kernel."""
 OTHERS = {"half as many pieces": 0.5, "twice as many pieces": 2.0}
 """Further ways, where it is measured which is best."""
 
@@ -119,7 +123,9 @@ def _parts(
         return ()
     target = costs.target(loop.device)
     outputs, values = costs.hint(loop.numel), costs.hint(loop.reduction_numel)
-    wanted = int(factor * _pieces(loop, target, outputs, values, costs))
+    wanted = factor * _pieces(loop, target, outputs, values, costs)
+    if not ROUNDED_ONCE:
+        wanted = int(wanted)
     if wanted < 2:
         return ()
     reason = _obstacle(loop, reduces)
@@ -130,7 +136,7 @@ def _parts(
     return parts
 
 
-def _pieces(loop: Loop, target: Target, outputs: int, values: int, costs: CostModel) -> int:
+def _pieces(loop: Loop, target: Target, outputs: int, values: int, costs: CostModel) -> float:
     """Into how many partial results per output to split; less than 2 for "not at all"."""
     if outputs == 0 or values == 0:
         return 0
@@ -148,6 +154,8 @@ def _pieces(loop: Loop, target: Target, outputs: int, values: int, costs: CostMo
     if blocks >= ENOUGH * target.units:
         return 0
     least = LEAST_CHUNK_GPU if blocks == outputs else 64
+    if ROUNDED_ONCE:
+        return min(GPU_WAVES * target.units / blocks, values // least)
     return min(-(-GPU_WAVES * target.units // blocks), values // least)
 
 
@@ -171,11 +179,11 @@ def _obstacle(loop: Loop, reduces: list[Node]) -> str | None:
     return None
 
 
-def _cut(loop: Loop, program: Program, costs: CostModel, wanted: int) -> Iterable[_Part]:
+def _cut(loop: Loop, program: Program, costs: CostModel, wanted: float) -> Iterable[_Part]:
     """Cuts of the outermost reduction ranges (by stride in memory) that make about `wanted` pieces together."""
     made = 1
     for r in _outermost_first(loop, costs):
-        left = wanted // made
+        left = ceil(wanted / made) if ROUNDED_ONCE else int(wanted) // made
         if left < 2:
             return
         extent = costs.hint(r.size)

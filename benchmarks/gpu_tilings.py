@@ -28,6 +28,7 @@ import torch
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.triton import TritonCodegen
 from litz.codegen.triton.finish import tilings_after
+from litz.codegen.triton.sharing import may_share
 from litz.codegen.triton.tiling import Tiling, choose_tiling, power_of_two
 from litz.ir import Program
 from litz.pipeline import schedule_only
@@ -168,6 +169,7 @@ class Variant:
         rest += ["whole rows"] if self.tiling.persistent else []
         rest += ["framed"] if self.tiling.frame is not None else []
         rest += [f"together {self.tiling.together}"] if self.tiling.together > 1 else []
+        rest += [f"{self.tiling.sharing} programs a row"] if self.tiling.sharing > 1 else []
         rest += [f"stages {self.tiling.stages}"] if self.tiling.stages > 1 else []
         return ", ".join([blocks, *rest])
 
@@ -175,7 +177,10 @@ class Variant:
 def variants(plan: KernelPlan, most: int) -> list[Variant]:
     """Each tiling's source, the chosen one first."""
     chosen = choose_tiling(plan.loops[0], plan, target_of("cuda:0").units)
-    tilings = [tilings_after(each, plan) for each in alternatives(chosen)][:most]
+    found = list(alternatives(chosen))
+    if chosen.axes[0].block == 1 and not chosen.persistent and may_share(plan.loops[0], plan):
+        found[1:1] = [replace(chosen, sharing=count) for count in (2, 4, 8, 16)]
+    tilings = [tilings_after(each, plan) for each in found][:most]
     return [Variant(each[0], TritonCodegen().generate_tiled(plan, each)) for each in tilings]
 
 

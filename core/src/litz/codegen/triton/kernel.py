@@ -21,6 +21,7 @@ from .indices import write_indices
 from .names import Names
 from .passes import write_body
 from .rounded import rounded_texts
+from .sharing import write_number
 from .text import size_text
 from .tiling import Tiling
 from .values import Tile
@@ -58,7 +59,11 @@ def write_kernel(plan: KernelPlan, index: tuple[str, list[Expr]], first: Part, *
     tiles = [Tile(part.loop, plan.buffers, part.tiling, part.names, index_type) for part in (first, *finish)]
     for tile in tiles:
         tile.texts = rounded_texts(tile.loop)
-    write_indices(tiles[0], counted=bool(finish))
+    shared = tiling.sharing > 1
+    if shared:
+        write_indices(tiles[0], write_number(tiles[0]))
+    else:
+        write_indices(tiles[0], counted=bool(finish))
     for tile in tiles[1:]:
         write_indices(tile, "column")
     for tile, part in zip(tiles, (first, *finish), strict=True):
@@ -78,7 +83,7 @@ def write_kernel(plan: KernelPlan, index: tuple[str, list[Expr]], first: Part, *
     if finish:
         _write_finish(tiles[0], calls)
     symbol = _symbol(first.loop)
-    counters = ["counters"] if finish else []
+    counters = ["counters"] if finish or shared else []
     functions += _function(
         symbol, [*names.buffers.values(), *counters, *names.sizes.values(), *index_argument], tiles[0]
     )
@@ -90,7 +95,7 @@ def write_kernel(plan: KernelPlan, index: tuple[str, list[Expr]], first: Part, *
     if helpers:
         lines.append(f"from litz.runtime.triton_helpers import {', '.join(helpers)}")
     text = "\n".join([*lines, "", "", body, ""])
-    blocks = int(_blocks(tiling, names)) if finish else 0
+    blocks = int(_blocks(tiling, names)) if finish else tiles[0].counters
     return KernelText(text, symbol, _grid(tiling, names), limit_texts, "device_assert" in body, blocks)
 
 
@@ -149,7 +154,7 @@ def _header(first: Part, finish: Sequence[Part], plan: KernelPlan) -> list[str]:
 
 def _grid(tiling: Tiling, names: Names) -> str:
     pieces = [size_text(r.size, names.sizes) for r in tiling.pieces]
-    text = " * ".join([*pieces, _blocks(tiling, names)])
+    text = " * ".join([*pieces, _blocks(tiling, names), *([str(tiling.sharing)] * (tiling.sharing > 1))])
     symbolic = any(r.size.free_symbols for axis in tiling.grid_axes for r in (*axis.ranges, *tiling.pieces))
     return text if symbolic else str(eval(text, {}))
 

@@ -63,11 +63,18 @@ class Passes:
             self._write_persistent()
         else:
             self.tile.emit(f"rbase = tl.arange(0, RBLOCK){expand(self.tile, self.axis)}")
+            if self.tile.tiling.sharing > 1:
+                self.tile.emit(f"RSTRIDE: tl.constexpr = RBLOCK * {self.tile.tiling.sharing}")
             for number in range(self.last + 1):
                 self._write_pass(number)
+        once = self.tile.tiling.sharing > 1 and bool(self.stages.final)
+        if once:
+            self.tile.emit("if part == 0:")
+            self.tile.depth += 1
         self.tile.compute([root for store in self.stages.final for root in store.roots])
         for store in self.stages.final:
             store_lines(self.tile, store)
+        self.tile.depth -= once
 
     def _write_persistent(self) -> None:
         write_row(self.tile, self.axis, f"tl.arange(0, RBLOCK){expand(self.tile, self.axis)}")
@@ -107,11 +114,16 @@ class Passes:
         size = tile.index_text(self.axis.size) if frame is None else int(self.axis.size) + frame.lanes - 1
         outside = dict(tile.values)
         stages = tile.tiling.stages
-        walk = f"range(0, {size}, RBLOCK)" if stages == 1 else f"tl.range(0, {size}, RBLOCK, num_stages={stages})"
+        shared = tile.tiling.sharing > 1
+        limits = f"part * RBLOCK, {size}, RSTRIDE" if shared else f"0, {size}, RBLOCK"
+        walk = f"range({limits})" if stages == 1 else f"tl.range({limits}, num_stages={stages})"
         back = self._walks_back(number)
         tile.emit(f"for {'rback' if back else 'roffset'} in {walk}:")
         tile.depth += 1
-        if back:
+        if back and shared:
+            tile.emit(f"roffset = part * RBLOCK + ({size} - 1 - part * RBLOCK) // RSTRIDE * RSTRIDE")
+            tile.emit("roffset = roffset + part * RBLOCK - rback")
+        elif back:
             tile.emit(f"roffset = ({size} - 1) // RBLOCK * RBLOCK - rback")
         wide = "" if tile.index_type == "tl.int32" else f".to({tile.index_type})"
         write_row(tile, self.axis, f"roffset + rbase{wide}")

@@ -87,7 +87,7 @@ class Tiling:
     `together`: in a loop over r, so many neighbouring elements of a thread are reduced before they meet an accumulator.
     `stages`: blocks along r that are on their way at a time; 1 leaves that to the hardware. `frame`: of rows that are
     not aligned, which need a few lanes more than they have elements. `whole`: in a pointwise loop, programs whose block
-    lies in the range have code of their own, without a mask.
+    lies in the range have code of their own, without a mask. `sharing`: so many programs share a row.
     """
 
     axes: tuple[Axis, ...]
@@ -98,6 +98,12 @@ class Tiling:
     stages: int = 1
     frame: Frame | None = None
     whole: bool = False
+    sharing: int = 1
+
+    @property
+    def rows(self) -> int:
+        """Returns how many blocks of rows there are; their number is a constant."""
+        return prod(-(-int(axis.size) // (axis.block * axis.step)) * axis.step for axis in self.grid_axes)
 
     @property
     def grid_axes(self) -> tuple[Axis, ...]:

@@ -153,6 +153,15 @@ def _held_rows(tiling: Tiling) -> Iterator[Tiling]:
         yield _with(tiling, {"r": block}, num_warps=warps, persistent=True, together=1)
 
 
+def _shared_rows(tiling: Tiling) -> Iterator[Tiling]:
+    """The rows shared by several programs, in blocks as they are and in smaller ones."""
+    block, warps = tiling.axes[1].block, tiling.num_warps
+    for less in (1, 2, 4):
+        for count in (2, 4, 8, 16):
+            if warps >= less and (less == 1 or count > 2):
+                yield _with(tiling, {"r": block // less}, num_warps=warps // less, sharing=count)
+
+
 @dataclass(eq=False)
 class Variant:
     """One tiling of a kernel."""
@@ -179,7 +188,7 @@ def variants(plan: KernelPlan, most: int) -> list[Variant]:
     chosen = choose_tiling(plan.loops[0], plan, target_of("cuda:0").units)
     found = list(alternatives(chosen))
     if chosen.axes[0].block == 1 and not chosen.persistent and may_share(plan.loops[0], plan):
-        found[1:1] = [replace(chosen, sharing=count) for count in (2, 4, 8, 16)]
+        found[1:1] = list(_shared_rows(chosen))
     tilings = [tilings_after(each, plan) for each in found][:most]
     return [Variant(each[0], TritonCodegen().generate_tiled(plan, each)) for each in tilings]
 

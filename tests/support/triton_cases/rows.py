@@ -258,7 +258,10 @@ def _shared(built: Case, count: int, block: int, together: int = 1) -> Case:
     def passes(tiling: Tiling) -> Tiling:
         x, r = tiling.axes
         axes = replace(x, block=1, step=1), replace(r, block=block)
-        return replace(tiling, axes=axes, num_warps=2, persistent=False, together=together, sharing=count)
+        # Lanes before a row have not seen what Welford's algorithm counts.
+        frame = None if "welford" in str(built.plan) else tiling.frame
+        kept = replace(tiling, axes=axes, num_warps=2, persistent=False, together=together, frame=frame)
+        return replace(kept, sharing=count)
 
     return replace(built, passes=passes)
 

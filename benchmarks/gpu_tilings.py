@@ -40,6 +40,7 @@ from litz.target import target_of
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 
 from .gpu_kernels import CASES, DTYPES, Timer, copy_bandwidth
+from .gpu_variants import SETTINGS, changed
 
 MOST_ELEMENTS = 64
 """Of a thread, beyond which nothing is tried."""
@@ -65,6 +66,7 @@ SHORT = (
     "layer norm 1001 bf16",
     "softmax 49 bf16",
     "batch norm + relu bf16",
+    "batch norm + relu f32",
     "batch norm + relu, channels last bf16",
 )
 """Cases that were slower than TorchInductor's kernels, or below 0.92 of copy bandwidth, on an H100 on 2026-11-25."""
@@ -272,7 +274,7 @@ def _jobs(options: argparse.Namespace, pool: ProcessPoolExecutor, folder: str) -
     for name, short in chosen_cases(options):
         case = CASES[name](DTYPES[short])
         torch._dynamo.reset()
-        with torch.no_grad():
+        with torch.no_grad(), changed(options.setting):
             schedules = schedule_only(case.function, case.args, dynamic=False)
         del case
         torch.cuda.empty_cache()
@@ -301,6 +303,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="*", default=[], help="cases whose names hold one of these, in this order")
     parser.add_argument("--short", action="store_true", help="the cases of SHORT, with their types")
     parser.add_argument("--dtype", nargs="*", default=["bf16"], choices=list(DTYPES))
+    parser.add_argument("--setting", default="as it is", choices=list(SETTINGS), help="as `benchmarks.gpu_variants` has")
     parser.add_argument("--calls", type=int, default=15, help="of a variant, of which the median counts")
     parser.add_argument("--seconds", type=float, default=500, help="after which nothing more is measured")
     parser.add_argument("--most", type=int, default=40, help="variants of a kernel")

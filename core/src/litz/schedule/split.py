@@ -33,6 +33,9 @@ WHOLE, SPLIT = "whole", "split"
 ROUNDED_ONCE = False
 """Candidate, to be measured: are the pieces of several ranges rounded at the last of them alone? Then loops over the
 same elements are cut alike whichever of their ranges are outputs, and may be one kernel."""
+INNERMOST = False
+"""Candidate, to be measured: are columns cut along their innermost range, with neighbours in different pieces? Then all
+programs go through memory side by side, from its beginning to its end."""
 OTHERS = {"half as many pieces": 0.5, "twice as many pieces": 2.0}
 """Further ways, where it is measured which is best."""
 
@@ -103,12 +106,14 @@ def _way(loop: Loop, parts: tuple[_Part, ...], program: Program, costs: CostMode
 
 @dataclass(frozen=True)
 class _Part:
-    """One reduction range cut into `pieces` of `chunk` values; the last piece is short unless `exact`."""
+    """One reduction range cut into `pieces` of `chunk` values; the last piece is short unless `exact`. spread:
+    neighbouring values are of different pieces."""
 
     range: Range
     pieces: Expr
     chunk: Expr
     exact: bool
+    spread: bool = False
 
 
 # ------------------------------------------------------------------------------------------------------- deciding
@@ -126,7 +131,7 @@ def _parts(
     wanted = factor * _pieces(loop, target, outputs, values, costs)
     if not ROUNDED_ONCE:
         wanted = int(wanted)
-    if wanted < 2:
+    if (ceil(wanted) if ROUNDED_ONCE else wanted) < 2:
         return ()
     reason = _obstacle(loop, reduces)
     parts = () if reason else tuple(_cut(loop, program, costs, wanted))
@@ -182,7 +187,9 @@ def _obstacle(loop: Loop, reduces: list[Node]) -> str | None:
 def _cut(loop: Loop, program: Program, costs: CostModel, wanted: float) -> Iterable[_Part]:
     """Cuts of the outermost reduction ranges (by stride in memory) that make about `wanted` pieces together."""
     made = 1
-    for r in _outermost_first(loop, costs):
+    ranges = _outermost_first(loop, costs)
+    spread = INNERMOST and costs.reduces_columns(loop)
+    for r in reversed(ranges) if spread else ranges:
         left = ceil(wanted / made) if ROUNDED_ONCE else int(wanted) // made
         if left < 2:
             return
@@ -196,7 +203,7 @@ def _cut(loop: Loop, program: Program, costs: CostModel, wanted: float) -> Itera
         even = _divisor_near(extent, left) if r.size.is_Integer else None
         chunk = -(-extent // left) if even is None else extent // even
         # The chunk is fixed and the number of pieces follows the size, so that no piece is empty.
-        yield _Part(r, floordiv(r.size + chunk - 1, to_expr(chunk)), to_expr(chunk), even is not None)
+        yield _Part(r, floordiv(r.size + chunk - 1, to_expr(chunk)), to_expr(chunk), even is not None, spread)
         return
 
 
@@ -335,7 +342,10 @@ def _inner_ranges(
             mapping[r.var] = piece.var
         else:
             inner.append(Range(reduction_var(len(inner)), part.chunk))
-            mapping[r.var] = piece.var * part.chunk + inner[-1].var
+            if part.spread:
+                mapping[r.var] = inner[-1].var * part.pieces + piece.var
+            else:
+                mapping[r.var] = piece.var * part.chunk + inner[-1].var
         if part is not None and not part.exact:
             within = build.call("lt", build.index(mapping[r.var]), build.index(r.size))
             mask = build.logical_and(mask, within)

@@ -27,6 +27,10 @@ from .tiling import Tiling
 from .values import Tile
 
 
+_PROGRAM = "tl.program_id(0)"
+_BACK = f"    program = tl.num_programs(0) - 1 - {_PROGRAM}"
+
+
 @dataclass(frozen=True)
 class KernelText:
     """text: the module. symbol: the kernel in it. grid: how many programs, as Python text over the sizes. limits:
@@ -68,6 +72,8 @@ def write_kernel(plan: KernelPlan, index: tuple[str, list[Expr]], first: Part, *
         write_indices(tile, "column")
     for tile, part in zip(tiles, (first, *finish), strict=True):
         write_body(tile, part.stages)
+    if plan.back and not shared:
+        tiles[0].lines = [_BACK, *(line.replace(_PROGRAM, "program") for line in tiles[0].lines)]
     wanted = dict.fromkeys([*limits, *(limit for tile in tiles for limit in tile.limits)])
     limit_texts = tuple(size_text(expr, names.sizes) for expr in wanted)
     index_argument = ["INDEX"] if limit_texts else []

@@ -57,7 +57,7 @@ def write_indices(tile: Tile, program: str = "tl.program_id(0)", counted: bool =
         tile.emit(f"columns = tl.cdiv({tile.index_text(axis.size)}, {axis.name.upper()}BLOCK)")
         tile.emit(f"column = {program} % columns")
         tile.emit(f"piece = ({program} // columns){wide}")
-        _write_variables(tile, "piece", tile.tiling.pieces)
+        write_variables(tile, "piece", tile.tiling.pieces)
         program = "column"
     if len(grid) == 2:
         blocks = f"tl.cdiv({tile.index_text(grid[1].size)}, {grid[1].name.upper()}BLOCK)"
@@ -92,7 +92,7 @@ def write_axis(tile: Tile, axis: Axis, index: str) -> None:
     tile.emit(f"{name} = {index}")
     if axis.masked:
         tile.emit(f"{axis.name}mask = {name} < {tile.index_text(axis.size)}")
-    _write_variables(tile, name, axis.ranges)
+    write_variables(tile, name, axis.ranges)
 
 
 def write_row(tile: Tile, axis: Axis, index: str) -> None:
@@ -103,7 +103,7 @@ def write_row(tile: Tile, axis: Axis, index: str) -> None:
         return
     tile.emit(f"rlane = {index}", "rload = rlane < rend", "rindex = rlane - rlead")
     tile.emit(f"rmask = (rindex >= 0) & (rindex < {tile.index_text(axis.size)})")
-    _write_variables(tile, "rindex", axis.ranges)
+    write_variables(tile, "rindex", axis.ranges)
 
 
 def write_frame(tile: Tile, axis: Axis) -> None:
@@ -113,16 +113,18 @@ def write_frame(tile: Tile, axis: Axis) -> None:
     if frame is None:
         return
     lanes, length = frame.lanes, int(axis.size)
-    tile.emit(f"rfirst = {tile.index_text(frame.start)}", f"rstart = rfirst // {lanes} * {lanes}")
+    # Shifts, as nothing is negative: a division of signed numbers takes three instructions.
+    shift = lanes.bit_length() - 1
+    tile.emit(f"rfirst = {tile.index_text(frame.start)}", f"rstart = (rfirst >> {shift}) * {lanes}")
     alike = f"({frame.slope} * (xfirst % {lanes}) + {frame.first}) % {lanes}"
-    tile.emit(f"rlead = {alike if tile.tiling.begins_alike else 'rfirst - rstart'}")
-    tile.emit(f"rend = (rlead + {length + lanes - 1}) // {lanes} * {lanes}")
-    tile.emit(f"rhead = (rlead + {lanes - 1}) // {lanes} * {lanes}")
-    tile.emit(f"rtail = (rlead + {length}) // {lanes} * {lanes}")
+    tile.emit(f"rlead = {alike if tile.tiling.begins_alike else f'rfirst & {lanes - 1}'}")
+    tile.emit(f"rend = ((rlead + {length + lanes - 1}) >> {shift}) * {lanes}")
+    tile.emit(f"rhead = ((rlead + {lanes - 1}) >> {shift}) * {lanes}")
+    tile.emit(f"rtail = ((rlead + {length}) >> {shift}) * {lanes}")
 
 
-def _write_variables(tile: Tile, name: str, ranges: Sequence[Range]) -> None:
-    """Emit the loop variables that a joint index of the ranges is made of."""
+def write_variables(tile: Tile, name: str, ranges: Sequence[Range]) -> None:
+    """Emits the loop variables that a joint index of the ranges is made of."""
     tile.indices[tuple(ranges)] = name
     inner: list[str] = []
     for position, r in reversed(list(enumerate(ranges))):

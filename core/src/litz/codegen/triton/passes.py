@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from litz.ir import Node
 from litz.ir.stages import Stages, find_stages
 
+from .ends import are_apart, write_ends
 from .indices import expand, write_frame, write_row
 from .reductions import Reducer
 from .stores import store_lines
@@ -83,8 +84,13 @@ class Passes:
             Reducer(self.tile, walk.reduces, []).close()
         # Every value first, then every store: a store may overwrite what another value is read from.
         self._compute([root for store in self.loop.stores for root in store.roots], Reducer(self.tile, [], []))
-        for store in filter(self.loop.at_reduction_level, self.loop.stores):
+        stores = list(filter(self.loop.at_reduction_level, self.loop.stores))
+        framed = [store for store in stores if self.tile.framed(store, store.buffer, store.index[0], bool(store.mask))]
+        self.tile.ends_apart = are_apart(self.tile)
+        for store in stores:
             store_lines(self.tile, store, inner=True)
+        if self.tile.ends_apart and framed:
+            write_ends(self.tile, framed, "tl.program_id(0)")
 
     def _compute(self, roots: list[Node], reducer: Reducer) -> None:
         """Values of the row, scans among them."""

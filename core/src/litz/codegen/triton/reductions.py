@@ -18,6 +18,7 @@ from litz.ir.dtypes import HALF, compute_dtype, greatest, least, short
 from litz.ir.node import walk
 from litz.ir.reductions import REDUCTIONS, Form
 from litz.ir.scalars import Scalar
+from litz.ir.stages import one_walk_sums
 
 from ..dialect import family
 from .dialect import TRITON, VALUES, literal, typed
@@ -195,6 +196,20 @@ class Plain(Group):
         """Returns the value itself, or for `any` and `all` whether it is not 0."""
         value, ((_, dtype),) = self.on.value(self.args[0]), self.start()
         return [value if dtype == self.dtype else f"({value} != 0)"]
+
+    def whole(self) -> list[str]:
+        """Returns the text of a row's values; of a softmax, lanes outside of the row get -inf before the maximum is
+        found, so that their exponentials are 0 and need no mask."""
+        on, (node, *_) = self.on, self.nodes
+        if on.mask is None or self.args[0].op == "const":
+            return super().whole()
+        if node in on.vanishing:
+            return self.lifted()
+        texts = super().whole()
+        if node in on.vanishing.values():
+            texts = [on.named(texts[0])]
+            on.tile.values[self.args[0]] = Value(texts[0], on.full)
+        return texts
 
     def joins(self) -> bool:
         """Returns True: every reduction of this kind joins neighbours."""
@@ -387,6 +402,8 @@ class Reducer:
         self.shape = tile.shape(self.full)
         self.results = tile.level_axes(False)
         self.mask = "rmask" if tile.is_masked(axis) else None
+        self.vanishing = one_walk_sums(tile.loop) if self.persistent else {}
+        """Sums of exp(x - max(x)), each with its maximum, of rows in one block."""
 
     # What groups are written with.
 

@@ -88,6 +88,7 @@ class Tiling:
     `stages`: blocks along r that are on their way at a time; 1 leaves that to the hardware. `frame`: of rows that are
     not aligned, which need a few lanes more than they have elements. `whole`: in a pointwise loop, programs whose block
     lies in the range have code of their own, without a mask. `sharing`: so many programs share a row.
+    `ends_apart`: a small tile stores the ends of rows that are not aligned.
     """
 
     axes: tuple[Axis, ...]
@@ -99,6 +100,7 @@ class Tiling:
     frame: Frame | None = None
     whole: bool = False
     sharing: int = 1
+    ends_apart: bool = False
 
     @property
     def rows(self) -> int:

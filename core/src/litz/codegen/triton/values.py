@@ -25,6 +25,7 @@ from ..sizes import INT32
 from .dialect import ELEMENTS, TRITON, VALUES, is_negative_zero, literal, read, typed, written
 from .frame import VECTOR
 from .names import Names
+from .rounded import divides_by_sum_of_exp
 from .text import IndexText
 from .tiling import Axis, Tiling
 
@@ -85,6 +86,8 @@ class Tile:
         """Functions that the kernel calls, by name, which are written before it."""
         self.indices: dict[tuple[Range, ...], str] = {}
         """Names of the joint indices that loop variables were made of, by their ranges."""
+        self.ends_apart = False
+        """Are the ends of rows that are not aligned left to a tile of their own?"""
         self.counters = 0
         """Zeros in memory that the programs of the kernel use."""
         self._counter, self._prefix = 0, prefix
@@ -210,23 +213,12 @@ class Tile:
         small = self._small_comparison(node)
         if small is not None:
             return small
-        if node.op == "div" and self._divides_by_sum_of_exp(node):
+        if node.op == "div" and divides_by_sum_of_exp(node, self.loop):
             top, bottom = (self.get(arg) for arg in node.args)
             return f"{top.text} * _reciprocal({bottom.text})", top.axes | bottom.axes
         values = [self.get(arg) for arg in node.args]
         axes = frozenset[str]().union(*(value.axes for value in values))
         return op_text(node, [value.text for value in values]), axes
-
-    def _divides_by_sum_of_exp(self, node: Node) -> bool:
-        """A softmax's division by its row's sum: one division a row, and one multiplication an element.
-
-        A division is ten times as much, enough to slow down a kernel of half types. The product differs by the last
-        bit at most; the sum of a softmax is at least 1, so its reciprocal does not overflow.
-        """
-        top, bottom = node.args
-        if bottom.op != "reduce" or bottom.attrs[0] != "sum" or bottom.args[0].op != "exp":
-            return False
-        return node.dtype in (torch.float32, *HALF) and bool(self.loop.levels[top])
 
     def _small_comparison(self, node: Node) -> tuple[str, frozenset[str]] | None:
         """A comparison of positions: in 32 bits where that is enough, though an `index` node is int64."""

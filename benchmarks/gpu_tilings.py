@@ -155,6 +155,21 @@ def _held_rows(tiling: Tiling) -> Iterator[Tiling]:
         yield _with(tiling, {"r": block}, num_warps=warps, persistent=True, together=1)
 
 
+def _unaligned(tiling: Tiling) -> Iterator[Tiling]:
+    """Rows that begin anywhere: with their ends apart, and rows that begin alike in one program."""
+    assert tiling.frame is not None
+    yield replace(tiling, ends_apart=True)
+    x, r = tiling.axes
+    period = tiling.frame.period
+    for rows in (1, 2, 4, 8) if period else ():
+        for each in (16, 32):
+            warps = rows * r.block // (32 * each)
+            axes = replace(x, block=rows, step=period if rows > 1 else 1), r
+            if 1 <= warps <= 16 and rows * r.block >= 512:
+                yield replace(tiling, axes=axes, num_warps=warps)
+                yield replace(tiling, axes=axes, num_warps=warps, ends_apart=True)
+
+
 def _shared_rows(tiling: Tiling) -> Iterator[Tiling]:
     """The rows shared by several programs, in blocks as they are and in smaller ones."""
     block, warps = tiling.axes[1].block, tiling.num_warps
@@ -178,6 +193,7 @@ class Variant:
         blocks = " ".join(f"{axis.name}={axis.block}{steps.get(axis.name, '')}" for axis in self.tiling.axes)
         rest = [f"{self.tiling.num_warps} warps"]
         rest += ["whole rows"] if self.tiling.persistent else []
+        rest += ["ends apart"] if self.tiling.ends_apart else []
         rest += ["framed"] if self.tiling.frame is not None else []
         rest += [f"together {self.tiling.together}"] if self.tiling.together > 1 else []
         rest += [f"{self.tiling.sharing} programs a row"] if self.tiling.sharing > 1 else []
@@ -191,7 +207,9 @@ def variants(plan: KernelPlan, most: int) -> list[Variant]:
     found = list(alternatives(chosen))
     if chosen.axes[0].block == 1 and not chosen.persistent and may_share(plan.loops[0], plan):
         found[1:1] = list(_shared_rows(chosen))
-    tilings = [tilings_after(each, plan) for each in found][:most]
+    if chosen.persistent and chosen.frame is not None:
+        found[1:1] = list(_unaligned(chosen))
+    tilings = [tilings_after(each, plan) for each in dict.fromkeys(found)][:most]
     return [Variant(each[0], TritonCodegen().generate_tiled(plan, each)) for each in tilings]
 
 

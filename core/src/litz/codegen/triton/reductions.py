@@ -325,7 +325,9 @@ class Welford(Combined):
         value = on.value(self.args[0])
         mean, spread = on.tile.fresh(), on.tile.fresh()
         total = f"tl.sum({on.masked(value, 0.0, torch.float32)}, 1, keep_dims=True)"
-        on.tile.emit(f"{mean} = _mean({total}, {on.length})")
+        rounded = all(node in on.tile.texts for node in self.nodes) and on.size.is_Integer and int(on.size) > 0
+        text = f"{total} * {literal(1 / int(on.size))}" if rounded else f"_mean({total}, {on.length})"
+        on.tile.emit(f"{mean} = {text}")
         # Masked before it is squared: a square is added in one instruction then.
         on.tile.emit(f"{spread} = {on.masked(f'{value} - {mean}', 0.0, torch.float32)}")
         squares = f"tl.sum({spread} * {spread}, 1, keep_dims=True)"

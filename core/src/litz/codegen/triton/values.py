@@ -327,8 +327,11 @@ class Tile:
         if frame is None or not frame.holds(site, buffer, offset, masked):
             return None
         rest = frame.rest(buffer, offset)
-        text = "rstart + rlane" if not rest else f"rstart + rlane + {self.index_text(rest)}"
-        return f"{self.names.buffers[buffer]} + ({text})", self.level_axes(True)
+        text = "rstart" if not rest else f"rstart + {self.index_text(rest)}"
+        # Of a row in one block the lanes are added last: their addresses are that of the row and small constants, where
+        # each would take three instructions. In a loop such addresses would be counted up in 64 bits.
+        where = f"({text}) + rlane" if self.tiling.persistent else f"({text} + rlane)"
+        return f"{self.names.buffers[buffer]} + {where}", self.level_axes(True)
 
     def _joined(self, offset: Expr) -> tuple[Expr, dict[Symbol, str]]:
         """An offset that goes through all ranges of an axis as through one, by the axis's own index: rows of 50257 that

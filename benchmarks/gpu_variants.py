@@ -3,7 +3,8 @@
     python -m benchmarks.gpu_variants [--only NAME ...] [--seconds S] [--json PATH]
 
 A row for each case and setting of `ROWS`: microseconds with a cold L2 cache (median), and the share of the copy
-bandwidth that the bytes of a perfect kernel make of that. All in one process, one after the other; results are compared with float64. A setting changes names of modules for the time of one compile (`SETTINGS`).
+bandwidth that the bytes of a perfect kernel make of that. All in one process, one after the other; results are compared
+with float64. A setting changes names of modules for the time of one compile (`SETTINGS`).
 """
 
 from __future__ import annotations
@@ -37,13 +38,12 @@ SETTINGS: Mapping[str, Sequence[tuple[Any, str, Any]]] = {
     "as it is": (),
     "alike": ((split, "ROUNDED_ONCE", True),),
     "alike, half as many": ((split, "ROUNDED_ONCE", True), (split, "GPU_WAVES", 2)),
-    "alike, twice as many": ((split, "ROUNDED_ONCE", True), (split, "GPU_WAVES", 8)),
     "innermost": ((split, "INNERMOST", True),),
     "innermost, back": ((split, "INNERMOST", True), (schedule_room, "core_schedule_passes", _with_walk_back)),
 }
 """(module, name, value) of what differs."""
 
-ALIKE = ("as it is", "alike", "alike, half as many", "alike, twice as many")
+ALIKE = ("as it is", "alike", "alike, half as many")
 ROWS: Sequence[tuple[str, Sequence[str]]] = (
     ("modulation backward bf16", ALIKE),
     ("modulation backward f32", ALIKE),
@@ -53,7 +53,6 @@ ROWS: Sequence[tuple[str, Sequence[str]]] = (
     ("column sum f32", ("as it is", "innermost")),
     ("gelu backward bf16", ("as it is", "innermost")),
     ("silu backward bf16", ("as it is", "innermost")),
-    ("layer norm backward bf16", ("as it is", "innermost")),
 )
 
 

@@ -283,6 +283,16 @@ def _normed(width: int, rows: int = 3) -> Case:
     return replace(built, inplace={"new": "run"})
 
 
+def _apart(built: Case) -> Case:
+    """Rows whose ends a small tile stores."""
+    return replace(built, passes=lambda tiling: replace(tiling, ends_apart=True))
+
+
+CASES["rows-ends-apart"] = cache(lambda: _apart(rows(37, 197, bf16, bf16)))
+CASES["rows-ends-apart-mixed"] = cache(lambda: _apart(_mixed()))
+CASES["rows-ends-apart-alike"] = cache(lambda: _apart(_mixed(67, 1)))
+CASES["rows-ends-apart-in-place"] = cache(lambda: _apart(_in_place(57)))
+CASES["rows-ends-apart-pitch"] = cache(lambda: _apart(rows(6, 57, bf16, bf16, pitch=61, out_pitch=61)))
 CASES["rows-shared-softmax"] = cache(lambda: _shared(rows(5, 1000, bf16, bf16), 4, 128, 8))
 CASES["rows-shared-unaligned"] = cache(lambda: _shared(rows(6, 1001, bf16, bf16), 2, 128, 8))
 CASES["rows-shared-by-more-than-blocks"] = cache(lambda: _shared(rows(5, 200, f32, f32), 8, 64))

@@ -116,8 +116,10 @@ else:
     def _await(counter, count):
         # Every thread has stored before this program is counted, and what others have stored is seen after the last.
         seen = tl.atomic_add(counter, 1, sem="acq_rel") + 1
-        while seen < count:
+        tries = 0
+        while (seen < count) & (tries < 1000000):  # a candidate: after a second it gives up, with wrong results
             seen = tl.atomic_add(counter, 0, sem="acq_rel")
+            tries += 1
 
     @triton.jit
     def _exp2_flushed(a):

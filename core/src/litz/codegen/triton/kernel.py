@@ -26,7 +26,6 @@ from .text import size_text
 from .tiling import Tiling
 from .values import Tile
 
-
 _PROGRAM = "tl.program_id(0)"
 _BACK = f"    program = tl.num_programs(0) - 1 - {_PROGRAM}"
 

@@ -63,7 +63,8 @@ def write_number(tile: Tile) -> str:
 
 def exchange(tile: Tile, state: Sequence[str], types: Sequence[torch.dtype]) -> list[list[str]]:
     """Emits the exchange of states among the programs of a row. state: names of the program's own. Returns the names of
-    the states of all. (Lanes of one tensor would have a layout of their own, into which Triton would convert tiles.)"""
+    the states of all. Each state is a load of its own: lanes of one tensor would have a layout of their own, into which
+    Triton would convert tiles."""
     count, rows, parts = tile.tiling.sharing, tile.tiling.rows, len(state)
     counts, words = tile.counters, tile.counters + rows
     tile.counters = words + rows * parts * count
@@ -78,5 +79,7 @@ def exchange(tile: Tile, state: Sequence[str], types: Sequence[torch.dtype]) -> 
             place = f"counters + ((xindex * {parts} + {n}) * {count} + {words + number})"
             text = f'tl.load({place}, cache_modifier=".cg")'
             found[-1].append(tile.fresh())
-            tile.emit(f"{found[-1][-1]} = {text}{'' if dtype == torch.int32 else f'.to({VALUES[dtype]}, bitcast=True)'}")
+            tile.emit(
+                f"{found[-1][-1]} = {text}{'' if dtype == torch.int32 else f'.to({VALUES[dtype]}, bitcast=True)'}"
+            )
     return found

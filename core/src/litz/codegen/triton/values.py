@@ -330,7 +330,8 @@ class Tile:
         text = "rstart" if not rest else f"rstart + {self.index_text(rest)}"
         # Of a row in one block the lanes are added last: their addresses are that of the row and small constants, where
         # each would take three instructions. In a loop such addresses would be counted up in 64 bits.
-        where = f"({text}) + rlane" if self.tiling.persistent else f"({text} + rlane)"
+        first = text if not rest else f"({text})"
+        where = f"{first} + rlane" if self.tiling.persistent else f"({text} + rlane)"
         return f"{self.names.buffers[buffer]} + {where}", self.level_axes(True)
 
     def _joined(self, offset: Expr) -> tuple[Expr, dict[Symbol, str]]:

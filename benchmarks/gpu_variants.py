@@ -21,7 +21,8 @@ from typing import Any
 import torch
 
 import litz.schedule as schedule_room
-from litz.schedule import split
+from litz.codegen.triton import sharing
+from litz.schedule import estimate, split
 from litz.schedule.direction import walk_back
 from litz_plugins import Pass
 
@@ -38,6 +39,7 @@ SETTINGS: Mapping[str, Sequence[tuple[Any, str, Any]]] = {
     "as it is": (),
     "alike": ((split, "ROUNDED_ONCE", True),),
     "alike, half as many": ((split, "ROUNDED_ONCE", True), (split, "GPU_WAVES", 2)),
+    "shared rows": ((sharing, "SHARED", True), (estimate, "SHARED", True)),
     "innermost": ((split, "INNERMOST", True),),
     "innermost, back": ((split, "INNERMOST", True), (schedule_room, "core_schedule_passes", _with_walk_back)),
 }
@@ -49,6 +51,10 @@ ROWS: Sequence[tuple[str, Sequence[str]]] = (
     ("modulation backward f32", ALIKE),
     ("batch norm + relu, channels last bf16", ("as it is", "innermost", "innermost, back")),
     ("batch norm + relu, channels last f32", ("as it is", "innermost", "innermost, back")),
+    ("batch norm + relu bf16", ("as it is", "shared rows")),
+    ("batch norm + relu f32", ("as it is", "shared rows")),
+    ("softmax 50257 bf16", ("as it is", "shared rows")),
+    ("softmax 50257 f32", ("as it is", "shared rows")),
     ("column sum bf16", ("as it is", "innermost")),
     ("column sum f32", ("as it is", "innermost")),
     ("gelu backward bf16", ("as it is", "innermost")),

@@ -34,6 +34,31 @@ REDUCTIONS = frozenset({"sum", "prod", "max", "min", "welford_mean", "welford_m2
 """Reductions whose states are words of 32 bits, for values of float32."""
 
 
+SHARED = False
+"""Candidate, to be measured: are long rows that do not fit into the cache shared?"""
+
+NEAR = 1 << 17
+"""Bytes of the rows at work on a multiprocessor that the cache keeps for the second walk: a third of its part of the
+cache of an H100."""
+
+THREADS, MOST = 2048, 16
+"""Threads of a multiprocessor, and programs that share a row at most."""
+
+
+def programs_of_a_row(loop: Loop, plan: KernelPlan, bytes_of_row: int, block: int, warps: int, units: int) -> int:
+    """Returns how many programs share each row of a loop whose programs walk over it in blocks; 1 for none. As many as
+    the cache asks for, or the multiprocessors; each with two blocks at least."""
+    if not SHARED or not may_share(loop, plan):
+        return 1
+    beside = max(1, THREADS // (32 * warps))
+    wanted = max(beside * bytes_of_row // NEAR, beside * units // max(1, plan.hint(loop.numel)))
+    most = min(MOST, plan.hint(loop.reduction_numel) // (2 * block))
+    count = 1
+    while count < wanted and 2 * count <= most:
+        count *= 2
+    return count
+
+
 def may_share(loop: Loop, plan: KernelPlan) -> bool:
     """Returns whether programs may share the rows of a loop: it reduces a row in one walk and writes it in another."""
     if len(plan.loops) > 1 or loop.has_scan or not all(r.size.is_Integer and int(r.size) > 0 for r in loop.ranges):

@@ -18,6 +18,7 @@ from litz.ir.reductions import REDUCTIONS
 
 from ..kernel_plan import KernelPlan
 from .frame import VECTOR, Frame, find_frame, is_multiple
+from .sharing import programs_of_a_row
 
 PERSISTENT = 8192
 """The longest row that is held in registers: 16 elements a thread with 16 warps."""
@@ -350,7 +351,12 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
     together = 1
     if not (columns or mixed or persistent) and x_block == 1 and (frame is not None or _is_aligned(relevant, r_ranges)):
         together = max(1, min(VECTOR // width, r_block // (32 * warps)))
-    return Tiling(axes, warps, persistent, together=together, frame=frame)
+    sharing = 1
+    if not (columns or mixed or persistent) and x_block == 1:
+        read = {access: moved for access, moved in relevant.items() if not access.is_store}
+        row = sum(read.values()) // max(1, plan.hint(loop.numel))
+        sharing = programs_of_a_row(loop, plan, row, r_block, warps, units)
+    return Tiling(axes, warps, persistent, together=together, frame=frame, sharing=sharing)
 
 
 ALIKE = 32

@@ -3,8 +3,8 @@
 `torch.tensor([0.485, 0.456, 0.406]).to(x.device)` makes a CPU tensor and copies it, from memory that is not pinned, in
 every call; so do positions that a model counts on the CPU (`torch.arange(n)` and what is computed of it). Such a graph
 cannot be recorded as a CUDA graph either. In: a Graph. Out: a Graph that holds the copy, computed now by torch itself,
-so that its values are eager's. A literal is a constant behind `lift_fresh`, which nobody else has; what is returned or
-written stays a fresh copy.
+so that its values are eager's. A literal is a constant behind `lift_fresh`, which nobody else has. What is returned
+(saved for a backward, too) or written is a fresh copy, made on the device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.passes.freezing import constants, known_size
-from litz.capture.passes.rewrite import Changes, Constant, find_escapes, rewrite, tensor_of
+from litz.capture.passes.rewrite import Call, Changes, Constant, find_escapes, rewrite, tensor_of
 from litz_plugins.records import PassContext
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -26,11 +26,6 @@ _LIFTS = frozenset({aten.lift_fresh_copy.default, aten.lift_fresh.default})
 _MOVES = frozenset({aten._to_copy.default, prims.device_put.default})
 
 _FILLS = frozenset({aten.full.default, aten.zeros.default, aten.ones.default})
-_UNKNOWN = frozenset(
-    {aten.empty.memory_format, aten.empty_strided.default, aten.new_empty.default, aten.empty_like.default}
-)
-"""Constructors whose result has no value."""
-
 MOST_BYTES = 1 << 22
 """The most bytes of a tensor that is put on its device ahead: a larger one would occupy the device as long as the code
 lives."""
@@ -44,16 +39,17 @@ def place_constants(graph: Graph, context: PassContext | None = None) -> Graph:
         return graph
     escapes = find_escapes(graph)
     values = _known(graph, moves, escapes.written)
-    placed: dict[torch.fx.Node, Constant] = {}
+    placed: dict[torch.fx.Node, Constant | Call] = {}
     for node in moves:
         source: Any = node.args[0]
         if source not in values or source.target in _FILLS:  # `fold_constants` fills where the tensor is wanted
             continue
-        if node in escapes.outputs or node in escapes.written or node in escapes.strided:
+        value = None if node in escapes.strided else _moved(node, values[source])
+        if value is None:
             continue
-        value = _moved(node, values[source])
-        if value is not None:
-            placed[node] = Constant(value, node.meta)
+        constant = placed[node] = Constant(value, node.meta)
+        if node in escapes.outputs or node in escapes.written:
+            placed[node] = Call(aten.clone.default, (constant,))
     if placed and context is not None:
         context.record(
             graph.name, f"{len(placed)} constants put on their device", "their values are the same in every call"
@@ -97,7 +93,7 @@ def _needed(moves: list[torch.fx.Node]) -> set[torch.fx.Node]:
 def _is_computable(node: torch.fx.Node, values: Mapping[Any, torch.Tensor]) -> bool:
     """Is a node's value, a small tensor on the CPU, computed of known values alone?"""
     tensor, size = tensor_of(node), known_size(node, values)
-    if tensor is None or size is None or tensor.device.type != "cpu" or node.target in _UNKNOWN:
+    if tensor is None or size is None or tensor.device.type != "cpu" or torch_api.is_uninitialized(node):
         return False
     return size * tensor.itemsize <= MOST_BYTES
 

@@ -21,6 +21,7 @@ from .narrow import partition_with_narrow_positions
 from .operators import whole_where_undecided
 from .partition import partition_with_kept_values
 from .random import partition_with_draws, random_as_in_eager
+from .rebuilt import partition_with_rebuilt_values
 from .scalars import numbers_kept_where_torch_has_no_tensor_op
 
 # (graph module, fake inputs) -> boxed callable. AOTAutograd's own type for it has moved between versions.
@@ -52,7 +53,8 @@ def aot_compile(
     # DDP's graph splitter looks at this count to know that the first call returns the fake outputs it asked for.
     counters["aot_autograd"]["total"] += 1
     drop_settled(gm)
-    partition = partition_with_narrow_positions(partition_with_kept_values(min_cut_rematerialization_partition))
+    partition = partition_with_rebuilt_values(min_cut_rematerialization_partition)
+    partition = partition_with_narrow_positions(partition_with_kept_values(partition))
     partition = partition_without_copies(partition)
     finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False
     drawn = random_as_in_eager() if eager_random else contextlib.nullcontext()

@@ -1,0 +1,92 @@
+"""Values on the CPU that a backward makes again, as nothing but the program's text decides them.
+
+In: a function that splits a joint graph into forward and backward. Out: one whose forward saves no value on the CPU
+that depends on no input. A model that counts positions on the CPU (`torch.arange(n)` and what is computed of it) and
+moves them to a device computes with constants: each half finds that out (`passes/place_constants.py`) unless one half
+gets part of the computation from the other. A graph with inputs or outputs on the CPU also has no CUDA graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .operators import is_pure
+from .user_kernels import is_uninitialized
+
+
+def partition_with_rebuilt_values(partition: Any) -> Any:
+    """Returns a partitioner like `partition` where the backward computes what it needs of such values."""
+
+    def split(joint: torch.fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any) -> tuple[Any, Any]:
+        forward, backward = partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
+        output = forward.graph.output_node()
+        outputs: Any = output.args[0]
+        if not any(_tensor_on(item, "cpu") is False for item in forward.graph.nodes):
+            return forward, backward
+        placeholders = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
+        rebuilt = {item for item in outputs[num_fwd_outputs:] if _tensor_on(item, "cpu") and _sources(item) is not None}
+        rebuilt = {item for item in rebuilt if item.name in placeholders}
+        if not rebuilt:
+            return forward, backward
+        _rebuild(backward, {placeholders[node.name]: node for node in rebuilt}, forward)
+        kept = (*outputs[:num_fwd_outputs], *(item for item in outputs[num_fwd_outputs:] if item not in rebuilt))
+        output.args = (kept,)
+        forward.recompile()
+        backward.recompile()
+        return forward, backward
+
+    return split
+
+
+def _tensor_on(item: Any, device: str) -> bool | None:
+    """Whether a node's result lies on a device of this type; None for what is no tensor."""
+    value = item.meta.get("val") if isinstance(item, torch.fx.Node) else None
+    return value.device.type == device if isinstance(value, torch.Tensor) else None
+
+
+def _sources(node: torch.fx.Node) -> list[torch.fx.Node] | None:
+    """The nodes that a node is computed from, itself with them, in order; None where one is an input, is not on the
+    CPU, draws random numbers, writes or has no value."""
+    found: dict[torch.fx.Node, None] = {}
+    waiting = [node]
+    while waiting:
+        item = waiting.pop()
+        if item in found:
+            continue
+        if not is_pure(item) or is_uninitialized(item) or _tensor_on(item, "cpu") is False:
+            return None
+        found[item] = None
+        waiting += item.all_input_nodes
+    return [item for item in node.graph.nodes if item in found]
+
+
+def _rebuild(
+    backward: torch.fx.GraphModule, wanted: dict[torch.fx.Node, torch.fx.Node], forward: torch.fx.GraphModule
+) -> None:
+    """Puts the computation of forward nodes in the place of backward inputs. wanted: by input, the forward's node."""
+    graph, made = backward.graph, dict[torch.fx.Node, torch.fx.Node]()
+    first = next(node for node in graph.nodes if node.op != "placeholder")
+    with graph.inserting_before(first):
+        for node in wanted.values():
+            for source in _sources(node) or ():
+                if source not in made:
+                    made[source] = graph.node_copy(source, made.__getitem__)
+                    if source.op == "get_attr":
+                        made[source].target = _attribute(backward, getattr(forward, str(source.target)))
+    for placeholder, node in wanted.items():
+        placeholder.replace_all_uses_with(made[node])
+        graph.erase_node(placeholder)
+
+
+def _attribute(module: torch.fx.GraphModule, value: Any) -> str:
+    """The name of a new attribute of a module."""
+    number = 0
+    while hasattr(module, name := f"_rebuilt{number}"):
+        number += 1
+    setattr(module, name, value)
+    return name
+
+
+__all__ = ["partition_with_rebuilt_values"]

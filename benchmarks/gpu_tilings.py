@@ -28,7 +28,6 @@ import torch
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.triton import TritonCodegen
 from litz.codegen.triton.finish import tilings_after
-from litz.codegen.triton.sharing import may_share
 from litz.codegen.triton.tiling import Tiling, choose_tiling, power_of_two
 from litz.ir import Program
 from litz.pipeline import schedule_only
@@ -40,7 +39,6 @@ from litz.target import target_of
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 
 from .gpu_kernels import CASES, DTYPES, Timer, copy_bandwidth
-from .gpu_variants import SETTINGS, changed
 
 MOST_ELEMENTS = 64
 """Of a thread, beyond which nothing is tried."""
@@ -156,9 +154,8 @@ def _held_rows(tiling: Tiling) -> Iterator[Tiling]:
 
 
 def _unaligned(tiling: Tiling) -> Iterator[Tiling]:
-    """Rows that begin anywhere: with their ends apart, and rows that begin alike in one program."""
+    """Rows that begin anywhere: those that begin alike in one program."""
     assert tiling.frame is not None
-    yield replace(tiling, ends_apart=True)
     x, r = tiling.axes
     period = tiling.frame.period
     for rows in (1, 2, 4, 8) if period else ():
@@ -167,16 +164,6 @@ def _unaligned(tiling: Tiling) -> Iterator[Tiling]:
             axes = replace(x, block=rows, step=period if rows > 1 else 1), r
             if 1 <= warps <= 16 and rows * r.block >= 512:
                 yield replace(tiling, axes=axes, num_warps=warps)
-                yield replace(tiling, axes=axes, num_warps=warps, ends_apart=True)
-
-
-def _shared_rows(tiling: Tiling) -> Iterator[Tiling]:
-    """The rows shared by several programs, in blocks as they are and in smaller ones."""
-    block, warps = tiling.axes[1].block, tiling.num_warps
-    for less in (1, 2, 4):
-        for count in (2, 4, 8, 16):
-            if warps >= less and (less == 1 or count > 2):
-                yield _with(tiling, {"r": block // less}, num_warps=warps // less, sharing=count)
 
 
 @dataclass(eq=False)
@@ -193,10 +180,8 @@ class Variant:
         blocks = " ".join(f"{axis.name}={axis.block}{steps.get(axis.name, '')}" for axis in self.tiling.axes)
         rest = [f"{self.tiling.num_warps} warps"]
         rest += ["whole rows"] if self.tiling.persistent else []
-        rest += ["ends apart"] if self.tiling.ends_apart else []
         rest += ["framed"] if self.tiling.frame is not None else []
         rest += [f"together {self.tiling.together}"] if self.tiling.together > 1 else []
-        rest += [f"{self.tiling.sharing} programs a row"] if self.tiling.sharing > 1 else []
         rest += [f"stages {self.tiling.stages}"] if self.tiling.stages > 1 else []
         return ", ".join([blocks, *rest])
 
@@ -205,8 +190,6 @@ def variants(plan: KernelPlan, most: int) -> list[Variant]:
     """Each tiling's source, the chosen one first."""
     chosen = choose_tiling(plan.loops[0], plan, target_of("cuda:0").units)
     found = list(alternatives(chosen))
-    if chosen.axes[0].block == 1 and not chosen.persistent and may_share(plan.loops[0], plan):
-        found[1:1] = list(_shared_rows(chosen))
     if chosen.persistent and chosen.frame is not None:
         found[1:1] = list(_unaligned(chosen))
     tilings = [tilings_after(each, plan) for each in dict.fromkeys(found)][:most]
@@ -302,7 +285,7 @@ def _jobs(options: argparse.Namespace, pool: ProcessPoolExecutor, folder: str) -
     for name, short in chosen_cases(options):
         case = CASES[name](DTYPES[short])
         torch._dynamo.reset()
-        with torch.no_grad(), changed(options.setting):
+        with torch.no_grad():
             schedules = schedule_only(case.function, case.args, dynamic=False)
         del case
         torch.cuda.empty_cache()
@@ -331,9 +314,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="*", default=[], help="cases whose names hold one of these, in this order")
     parser.add_argument("--short", action="store_true", help="the cases of SHORT, with their types")
     parser.add_argument("--dtype", nargs="*", default=["bf16"], choices=list(DTYPES))
-    parser.add_argument(
-        "--setting", default="as it is", choices=list(SETTINGS), help="as `benchmarks.gpu_variants` has"
-    )
     parser.add_argument("--calls", type=int, default=15, help="of a variant, of which the median counts")
     parser.add_argument("--seconds", type=float, default=500, help="after which nothing more is measured")
     parser.add_argument("--most", type=int, default=40, help="variants of a kernel")

@@ -11,7 +11,6 @@ import torch
 
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.plan_rules import verify_plan
-from litz.codegen.triton.tiling import Tiling
 from litz.ir import Buffer, Layout, Loop, Program, Range, Store, TensorRef
 from litz.ir.dtypes import FLOAT8
 from litz.ir.index import Expr, Symbol, loop_var, placeholder, reduction_var, to_expr
@@ -34,7 +33,7 @@ T = sympy.Symbol("s12", integer=True, nonnegative=True)
 class Case:
     """A loop to test, and perhaps others that finish it. `tolerance` is relative and absolute; `close` replaces a
     tolerance for half types. `units`: of the device, fewer than it has where a small case stands for one of many
-    rows. `passes`: the tiling to use, given the chosen one."""
+    rows."""
 
     program: Program
     inputs: Mapping[str, torch.Tensor]
@@ -44,7 +43,6 @@ class Case:
     inplace: Mapping[str, str] = field(default_factory=dict)
     equal_nan: bool = True
     units: int = 0
-    passes: Callable[[Tiling], Tiling] | None = None
 
     @property
     def loop(self) -> Loop:
@@ -53,13 +51,9 @@ class Case:
     @property
     def source(self) -> KernelSource:
         from litz.codegen.triton import TritonCodegen
-        from litz.codegen.triton.finish import choose_tilings
 
         target = target_of("cuda:0")
         target = replace(target, units=self.units or target.units)
-        if self.passes is not None:
-            first, *others = choose_tilings(self.plan, target.units)
-            return TritonCodegen().generate_tiled(self.plan, [self.passes(first), *others])
         context = CodegenContext(None, target, self.program)  # type: ignore[arg-type]
         return TritonCodegen().generate(self.plan, context)
 

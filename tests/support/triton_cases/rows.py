@@ -7,7 +7,6 @@ from functools import cache
 
 import torch
 
-from litz.codegen.triton.tiling import Tiling
 from litz.ir import Layout, Node, Store
 from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import loop_var, reduction_var, to_expr
@@ -247,54 +246,3 @@ CASES["rows-alike-mixed"] = cache(lambda: _mixed(300, units=1))
 CASES["rows-alike-in-place"] = cache(lambda: _in_place(115, 300, units=1))
 CASES["rows-alike-norm"] = cache(lambda: _norm(3, 111, 121))
 CASES["rows-anyhow-norm"] = cache(lambda: _norm(3, 111, 121, pitch=112))
-
-
-def _shared(built: Case, count: int, block: int, together: int = 1) -> Case:
-    """Rows that `count` programs share, each with blocks of `block` elements."""
-    from litz.codegen.triton.sharing import may_share
-
-    assert may_share(built.plan.loops[0], built.plan)
-
-    def passes(tiling: Tiling) -> Tiling:
-        x, r = tiling.axes
-        axes = replace(x, block=1, step=1), replace(r, block=block)
-        # Lanes before a row have not seen what Welford's algorithm counts.
-        frame = None if "welford" in str(built.plan) else tiling.frame
-        kept = replace(tiling, axes=axes, num_warps=2, persistent=False, together=together, frame=frame)
-        return replace(kept, sharing=count)
-
-    return replace(built, passes=passes)
-
-
-def _normed(width: int, rows: int = 3) -> Case:
-    """A norm that keeps the mean and changes what it reads of each row, as a batch norm in training does."""
-    x = _wide("a", bf16)
-    mean, m2 = reduce("welford_mean", x), reduce("welford_m2", x)
-    value = call("mul", call("sub", x, mean), call("rsqrt", call("div", m2, const(width, f32))))
-    running = call("add", load("run", (i0,), f32), mean)
-    built = make(
-        {"a": random(rows, width, dtype=bf16), "run": random(rows, seed=1)},
-        [output("o", (rows, width), bf16), output("mean", (rows,), f32), output("new", (rows,), f32)],
-        [rows],
-        [width],
-        [Store("o", (i0, r0), cast(value, bf16)), Store("mean", (i0,), mean), Store("new", (i0,), running)],
-        tolerance=2e-5,
-    )
-    return replace(built, inplace={"new": "run"})
-
-
-def _apart(built: Case) -> Case:
-    """Rows whose ends a small tile stores."""
-    return replace(built, passes=lambda tiling: replace(tiling, ends_apart=True))
-
-
-CASES["rows-ends-apart"] = cache(lambda: _apart(rows(37, 197, bf16, bf16)))
-CASES["rows-ends-apart-mixed"] = cache(lambda: _apart(_mixed()))
-CASES["rows-ends-apart-alike"] = cache(lambda: _apart(_mixed(67, 1)))
-CASES["rows-ends-apart-in-place"] = cache(lambda: _apart(_in_place(57)))
-CASES["rows-ends-apart-pitch"] = cache(lambda: _apart(rows(6, 57, bf16, bf16, pitch=61, out_pitch=61)))
-CASES["rows-shared-softmax"] = cache(lambda: _shared(rows(5, 1000, bf16, bf16), 4, 128, 8))
-CASES["rows-shared-unaligned"] = cache(lambda: _shared(rows(6, 1001, bf16, bf16), 2, 128, 8))
-CASES["rows-shared-by-more-than-blocks"] = cache(lambda: _shared(rows(5, 200, f32, f32), 8, 64))
-CASES["rows-shared-norm"] = cache(lambda: _shared(_normed(1000), 4, 128, 8))
-CASES["rows-shared-norm-alone"] = cache(lambda: _shared(_normed(999), 4, 64))

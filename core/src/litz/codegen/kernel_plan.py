@@ -38,7 +38,6 @@ class KernelPlan:
     symbols that the loops name, in order. host: what some of these stand for; the host computes it. starts: buffer ->
     the element that every access counts from at least, where that is not the first. inplace: see
     `litz.schedule.schedule.Kernel`. unaligned: buffers whose memory may start anywhere. hints: see `litz.ir.Program`.
-    back: see `litz.schedule.schedule.Kernel`.
     """
 
     name: str
@@ -52,7 +51,6 @@ class KernelPlan:
     inplace: Mapping[str, str] = field(default_factory=dict)
     unaligned: frozenset[str] = frozenset()
     hints: Mapping[Symbol, int] = field(default_factory=dict)
-    back: bool = False
 
     @property
     def origins(self) -> tuple[str, ...]:
@@ -122,7 +120,6 @@ def plan_kernel(kernel: Kernel, program: Program) -> KernelPlan:
         kernel.inplace,
         frozenset(name for name in touched if program.is_unaligned(name)),
         program.hints,
-        kernel.back,
     )
 
 

@@ -82,14 +82,6 @@ def _sigmoid(a):
 if triton.knobs.runtime.interpret:  # its Triton has no assembly
 
     @triton.jit
-    def _number(counter):
-        return tl.program_id(0)
-
-    @triton.jit
-    def _await(counter, count):  # one program after the other: a test launches twice
-        tl.atomic_add(counter, 1)
-
-    @triton.jit
     def _exp2_flushed(a):
         return tl.exp2(a)
 
@@ -106,20 +98,6 @@ if triton.knobs.runtime.interpret:  # its Triton has no assembly
         return a.to(tl.float32)
 
 else:
-
-    @triton.jit
-    def _number(counter):
-        # How many programs of the launch have begun before this one.
-        return tl.atomic_add(counter, 1, sem="relaxed")
-
-    @triton.jit
-    def _await(counter, count):
-        # Every thread has stored before this program is counted, and what others have stored is seen after the last.
-        seen = tl.atomic_add(counter, 1, sem="acq_rel") + 1
-        tries = 0
-        while (seen < count) & (tries < 1000000):  # a candidate: after a second it gives up, with wrong results
-            seen = tl.atomic_add(counter, 0, sem="acq_rel")
-            tries += 1
 
     @triton.jit
     def _exp2_flushed(a):

@@ -40,10 +40,6 @@ AGAIN = 0.05
 step of the shallow-water equations, about 40 further loads of 3 arrays, took 65 us where the arrays alone take 48."""
 
 
-SHARED = False
-"""Candidate, to be measured: do programs share long rows, so that the cache has them for the second walk?"""
-
-
 @dataclass(frozen=True)
 class Cost:
     """The expected cost of a loop: microseconds (launch included), and the bytes and flops behind them. by: who gave
@@ -188,8 +184,6 @@ def _moved(loop: Loop, traffic: Sequence[_Traffic], fast: Symbol | None, target:
     # The rows of all units share the cache. A softmax of 2670 x 50257 in float32 on an H100 (0.51 of the cache) takes
     # 223 us, where two passes would take 181 and three 272 (2026-11-25).
     again = min(1.0, row * target.units / target.cache_bytes) if row > target.row_bytes else 0.0
-    if SHARED and max((each.times for each in traffic), default=1) == 2:
-        again /= 8
     per_buffer: dict[tuple[str, bool], float] = {}
     for each in traffic:
         access = each.access

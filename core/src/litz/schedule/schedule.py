@@ -31,8 +31,6 @@ class Kernel:
 
     `inplace` maps a buffer that the kernel writes to a buffer that it reads and whose memory it takes over: every
     element is read, by the iteration that writes it, before it is written.
-
-    `back`: programs take the blocks from the last to the first, as the step before has left the last in the cache.
     """
 
     name: str
@@ -41,7 +39,6 @@ class Kernel:
     inplace: Mapping[str, str] = field(default_factory=dict)
     finish: tuple[Loop, ...] = ()
     beside: tuple[Kernel, ...] = ()
-    back: bool = False
 
     @property
     def device(self) -> torch.device:

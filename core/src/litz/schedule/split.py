@@ -30,12 +30,6 @@ LEAST_CHUNK_GPU = 2048
 LEAST_CHUNK_CPU = 16384
 """Values that one partial result should be worth, at least."""
 WHOLE, SPLIT = "whole", "split"
-ROUNDED_ONCE = False
-"""Candidate, to be measured: are the pieces of several ranges rounded at the last of them alone? Then loops over the
-same elements are cut alike whichever of their ranges are outputs, and may be one kernel."""
-INNERMOST = False
-"""Candidate, to be measured: are columns cut along their innermost range, with neighbours in different pieces? Then all
-programs go through memory side by side, from its beginning to its end."""
 OTHERS = {"half as many pieces": 0.5, "twice as many pieces": 2.0}
 """Further ways, where it is measured which is best."""
 
@@ -106,14 +100,12 @@ def _way(loop: Loop, parts: tuple[_Part, ...], program: Program, costs: CostMode
 
 @dataclass(frozen=True)
 class _Part:
-    """One reduction range cut into `pieces` of `chunk` values; the last piece is short unless `exact`. spread:
-    neighbouring values are of different pieces."""
+    """One reduction range cut into `pieces` of `chunk` values; the last piece is short unless `exact`."""
 
     range: Range
     pieces: Expr
     chunk: Expr
     exact: bool
-    spread: bool = False
 
 
 # ------------------------------------------------------------------------------------------------------- deciding
@@ -129,9 +121,7 @@ def _parts(
     target = costs.target(loop.device)
     outputs, values = costs.hint(loop.numel), costs.hint(loop.reduction_numel)
     wanted = factor * _pieces(loop, target, outputs, values, costs)
-    if not ROUNDED_ONCE:
-        wanted = int(wanted)
-    if (ceil(wanted) if ROUNDED_ONCE else wanted) < 2:
+    if ceil(wanted) < 2:
         return ()
     reason = _obstacle(loop, reduces)
     parts = () if reason else tuple(_cut(loop, program, costs, wanted))
@@ -142,14 +132,14 @@ def _parts(
 
 
 def _pieces(loop: Loop, target: Target, outputs: int, values: int, costs: CostModel) -> float:
-    """Into how many partial results per output to split; less than 2 for "not at all"."""
+    """Into how many partial results per output to split; at most 1 for "not at all". Not a whole number: see `_cut`."""
     if outputs == 0 or values == 0:
         return 0
     if "blocks" not in target.abilities:
         # Two outputs per thread balance well enough.
         if target.units < 2 or outputs >= 2 * target.units:
             return 0
-        return min(-(-4 * target.units // outputs), values // LEAST_CHUNK_CPU)
+        return min(4 * target.units / outputs, values // LEAST_CHUNK_CPU)
     blocks = outputs
     if costs.reduces_columns(loop):
         # A block of neighbouring outputs goes to one SM, so that whole cache lines are read.
@@ -159,9 +149,7 @@ def _pieces(loop: Loop, target: Target, outputs: int, values: int, costs: CostMo
     if blocks >= ENOUGH * target.units:
         return 0
     least = LEAST_CHUNK_GPU if blocks == outputs else 64
-    if ROUNDED_ONCE:
-        return min(GPU_WAVES * target.units / blocks, values // least)
-    return min(-(-GPU_WAVES * target.units // blocks), values // least)
+    return min(GPU_WAVES * target.units / blocks, values // least)
 
 
 def _obstacle(loop: Loop, reduces: list[Node]) -> str | None:
@@ -185,12 +173,15 @@ def _obstacle(loop: Loop, reduces: list[Node]) -> str | None:
 
 
 def _cut(loop: Loop, program: Program, costs: CostModel, wanted: float) -> Iterable[_Part]:
-    """Cuts of the outermost reduction ranges (by stride in memory) that make about `wanted` pieces together."""
+    """Cuts of the outermost reduction ranges (by stride in memory) that make about `wanted` pieces together.
+
+    Only the pieces of the last of them are rounded: loops over the same elements are then cut alike, whichever of their
+    ranges are outputs, and may be one kernel. On an H200 the gradients of a gate, sums over the tokens of an image and
+    over all images, took 36.1 us so in place of 43.3 in bf16, 47.3 in place of 68.8 in float32 (2026-11-26).
+    """
     made = 1
-    ranges = _outermost_first(loop, costs)
-    spread = INNERMOST and costs.reduces_columns(loop)
-    for r in reversed(ranges) if spread else ranges:
-        left = ceil(wanted / made) if ROUNDED_ONCE else int(wanted) // made
+    for r in _outermost_first(loop, costs):
+        left = ceil(wanted / made)
         if left < 2:
             return
         extent = costs.hint(r.size)
@@ -203,7 +194,7 @@ def _cut(loop: Loop, program: Program, costs: CostModel, wanted: float) -> Itera
         even = _divisor_near(extent, left) if r.size.is_Integer else None
         chunk = -(-extent // left) if even is None else extent // even
         # The chunk is fixed and the number of pieces follows the size, so that no piece is empty.
-        yield _Part(r, floordiv(r.size + chunk - 1, to_expr(chunk)), to_expr(chunk), even is not None, spread)
+        yield _Part(r, floordiv(r.size + chunk - 1, to_expr(chunk)), to_expr(chunk), even is not None)
         return
 
 
@@ -342,10 +333,7 @@ def _inner_ranges(
             mapping[r.var] = piece.var
         else:
             inner.append(Range(reduction_var(len(inner)), part.chunk))
-            if part.spread:
-                mapping[r.var] = inner[-1].var * part.pieces + piece.var
-            else:
-                mapping[r.var] = piece.var * part.chunk + inner[-1].var
+            mapping[r.var] = piece.var * part.chunk + inner[-1].var
         if part is not None and not part.exact:
             within = build.call("lt", build.index(mapping[r.var]), build.index(r.size))
             mask = build.logical_and(mask, within)

@@ -57,7 +57,7 @@ def write_indices(tile: Tile, program: str = "tl.program_id(0)", counted: bool =
         tile.emit(f"columns = tl.cdiv({tile.index_text(axis.size)}, {axis.name.upper()}BLOCK)")
         tile.emit(f"column = {program} % columns")
         tile.emit(f"piece = ({program} // columns){wide}")
-        write_variables(tile, "piece", tile.tiling.pieces)
+        _write_variables(tile, "piece", tile.tiling.pieces)
         program = "column"
     if len(grid) == 2:
         blocks = f"tl.cdiv({tile.index_text(grid[1].size)}, {grid[1].name.upper()}BLOCK)"
@@ -92,7 +92,7 @@ def write_axis(tile: Tile, axis: Axis, index: str) -> None:
     tile.emit(f"{name} = {index}")
     if axis.masked:
         tile.emit(f"{axis.name}mask = {name} < {tile.index_text(axis.size)}")
-    write_variables(tile, name, axis.ranges)
+    _write_variables(tile, name, axis.ranges)
 
 
 def write_row(tile: Tile, axis: Axis, index: str) -> None:
@@ -103,7 +103,7 @@ def write_row(tile: Tile, axis: Axis, index: str) -> None:
         return
     tile.emit(f"rlane = {index}", "rload = rlane < rend", "rindex = rlane - rlead")
     tile.emit(f"rmask = (rindex >= 0) & (rindex < {tile.index_text(axis.size)})")
-    write_variables(tile, "rindex", axis.ranges)
+    _write_variables(tile, "rindex", axis.ranges)
 
 
 def write_frame(tile: Tile, axis: Axis) -> None:
@@ -123,8 +123,8 @@ def write_frame(tile: Tile, axis: Axis) -> None:
     tile.emit(f"rtail = ((rlead + {length}) >> {shift}) * {lanes}")
 
 
-def write_variables(tile: Tile, name: str, ranges: Sequence[Range]) -> None:
-    """Emits the loop variables that a joint index of the ranges is made of."""
+def _write_variables(tile: Tile, name: str, ranges: Sequence[Range]) -> None:
+    """Emit the loop variables that a joint index of the ranges is made of."""
     tile.indices[tuple(ranges)] = name
     inner: list[str] = []
     for position, r in reversed(list(enumerate(ranges))):

@@ -21,13 +21,9 @@ from .indices import write_indices
 from .names import Names
 from .passes import write_body
 from .rounded import rounded_texts
-from .sharing import write_number
 from .text import size_text
 from .tiling import Tiling
 from .values import Tile
-
-_PROGRAM = "tl.program_id(0)"
-_BACK = f"    program = tl.num_programs(0) - 1 - {_PROGRAM}"
 
 
 @dataclass(frozen=True)
@@ -62,17 +58,11 @@ def write_kernel(plan: KernelPlan, index: tuple[str, list[Expr]], first: Part, *
     tiles = [Tile(part.loop, plan.buffers, part.tiling, part.names, index_type) for part in (first, *finish)]
     for tile in tiles:
         tile.texts = rounded_texts(tile.loop)
-    shared = tiling.sharing > 1
-    if shared:
-        write_indices(tiles[0], write_number(tiles[0]))
-    else:
-        write_indices(tiles[0], counted=bool(finish))
+    write_indices(tiles[0], counted=bool(finish))
     for tile in tiles[1:]:
         write_indices(tile, "column")
     for tile, part in zip(tiles, (first, *finish), strict=True):
         write_body(tile, part.stages)
-    if plan.back and not shared:
-        tiles[0].lines = [_BACK, *(line.replace(_PROGRAM, "program") for line in tiles[0].lines)]
     wanted = dict.fromkeys([*limits, *(limit for tile in tiles for limit in tile.limits)])
     limit_texts = tuple(size_text(expr, names.sizes) for expr in wanted)
     index_argument = ["INDEX"] if limit_texts else []
@@ -88,7 +78,7 @@ def write_kernel(plan: KernelPlan, index: tuple[str, list[Expr]], first: Part, *
     if finish:
         _write_finish(tiles[0], calls)
     symbol = _symbol(first.loop)
-    counters = ["counters"] if finish or shared else []
+    counters = ["counters"] if finish else []
     functions += _function(
         symbol, [*names.buffers.values(), *counters, *names.sizes.values(), *index_argument], tiles[0]
     )
@@ -100,7 +90,7 @@ def write_kernel(plan: KernelPlan, index: tuple[str, list[Expr]], first: Part, *
     if helpers:
         lines.append(f"from litz.runtime.triton_helpers import {', '.join(helpers)}")
     text = "\n".join([*lines, "", "", body, ""])
-    blocks = int(_blocks(tiling, names)) if finish else tiles[0].counters
+    blocks = int(_blocks(tiling, names)) if finish else 0
     return KernelText(text, symbol, _grid(tiling, names), limit_texts, "device_assert" in body, blocks)
 
 
@@ -159,7 +149,7 @@ def _header(first: Part, finish: Sequence[Part], plan: KernelPlan) -> list[str]:
 
 def _grid(tiling: Tiling, names: Names) -> str:
     pieces = [size_text(r.size, names.sizes) for r in tiling.pieces]
-    text = " * ".join([*pieces, _blocks(tiling, names), *([str(tiling.sharing)] * (tiling.sharing > 1))])
+    text = " * ".join([*pieces, _blocks(tiling, names)])
     symbolic = any(r.size.free_symbols for axis in tiling.grid_axes for r in (*axis.ranges, *tiling.pieces))
     return text if symbolic else str(eval(text, {}))
 

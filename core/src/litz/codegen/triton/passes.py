@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from litz.ir import Node
 from litz.ir.stages import Stages, find_stages
 
-from .ends import are_apart, write_ends
 from .indices import expand, write_frame, write_row
 from .reductions import Reducer
 from .stores import store_lines
@@ -64,18 +63,11 @@ class Passes:
             self._write_persistent()
         else:
             self.tile.emit(f"rbase = tl.arange(0, RBLOCK){expand(self.tile, self.axis)}")
-            if self.tile.tiling.sharing > 1:
-                self.tile.emit(f"RSTRIDE: tl.constexpr = RBLOCK * {self.tile.tiling.sharing}")
             for number in range(self.last + 1):
                 self._write_pass(number)
-        once = self.tile.tiling.sharing > 1 and bool(self.stages.final)
-        if once:
-            self.tile.emit("if part == 0:")
-            self.tile.depth += 1
         self.tile.compute([root for store in self.stages.final for root in store.roots])
         for store in self.stages.final:
             store_lines(self.tile, store)
-        self.tile.depth -= once
 
     def _write_persistent(self) -> None:
         write_row(self.tile, self.axis, f"tl.arange(0, RBLOCK){expand(self.tile, self.axis)}")
@@ -84,13 +76,8 @@ class Passes:
             Reducer(self.tile, walk.reduces, []).close()
         # Every value first, then every store: a store may overwrite what another value is read from.
         self._compute([root for store in self.loop.stores for root in store.roots], Reducer(self.tile, [], []))
-        stores = list(filter(self.loop.at_reduction_level, self.loop.stores))
-        framed = [store for store in stores if self.tile.framed(store, store.buffer, store.index[0], bool(store.mask))]
-        self.tile.ends_apart = are_apart(self.tile)
-        for store in stores:
+        for store in filter(self.loop.at_reduction_level, self.loop.stores):
             store_lines(self.tile, store, inner=True)
-        if self.tile.ends_apart and framed:
-            write_ends(self.tile, framed, "tl.program_id(0)")
 
     def _compute(self, roots: list[Node], reducer: Reducer) -> None:
         """Values of the row, scans among them."""
@@ -120,16 +107,11 @@ class Passes:
         size = tile.index_text(self.axis.size) if frame is None else int(self.axis.size) + frame.lanes - 1
         outside = dict(tile.values)
         stages = tile.tiling.stages
-        shared = tile.tiling.sharing > 1
-        limits = f"part * RBLOCK, {size}, RSTRIDE" if shared else f"0, {size}, RBLOCK"
-        walk = f"range({limits})" if stages == 1 else f"tl.range({limits}, num_stages={stages})"
+        walk = f"range(0, {size}, RBLOCK)" if stages == 1 else f"tl.range(0, {size}, RBLOCK, num_stages={stages})"
         back = self._walks_back(number)
         tile.emit(f"for {'rback' if back else 'roffset'} in {walk}:")
         tile.depth += 1
-        if back and shared:
-            tile.emit(f"roffset = part * RBLOCK + ({size} - 1 - part * RBLOCK) // RSTRIDE * RSTRIDE")
-            tile.emit("roffset = roffset + part * RBLOCK - rback")
-        elif back:
+        if back:
             tile.emit(f"roffset = ({size} - 1) // RBLOCK * RBLOCK - rback")
         wide = "" if tile.index_type == "tl.int32" else f".to({tile.index_type})"
         write_row(tile, self.axis, f"roffset + rbase{wide}")

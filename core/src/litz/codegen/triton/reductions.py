@@ -22,7 +22,6 @@ from litz.ir.stages import one_walk_sums
 
 from ..dialect import family
 from .dialect import TRITON, VALUES, literal, typed
-from .sharing import exchange
 from .values import Tile, Value, op_text
 
 
@@ -153,34 +152,11 @@ class Group:
         self.reduce(self.accumulators or self.whole())
 
     def reduce(self, state: Sequence[str]) -> None:
-        """Emits the merging of the lanes' states, and of those of other programs that share the row; binds the
-        results."""
-        names = self.merged(state)
-        if self.on.tile.tiling.sharing > 1:
-            types = [dtype for _, dtype in self.start()]
-            types += [torch.float32] * (len(names) - len(types))  # Welford's weight
-            states = exchange(self.on.tile, names, types)
-            while len(states) > 1:
-                states = [self.pair(*both) for both in zip(states[::2], states[1::2], strict=True)]
-            (names,) = states
-        self.finish(names)
-
-    def pair(self, state: Sequence[str], other: Sequence[str]) -> list[str]:
-        """Emits the merging of two states; returns the names of the parts of the one."""
-        names = [self.on.tile.fresh() for _ in state]
-        self.on.tile.emit(f"{', '.join(names)} = {self.merge}({', '.join([*state, *other])})")
-        return names
-
-    def merged(self, state: Sequence[str]) -> list[str]:
-        """Emits the merging of the states in a row of lanes; returns the names of the parts of the one state."""
+        """Emits the merging of the lanes' states, and binds the results."""
         names = [self.on.tile.fresh() for _ in state]
         inputs = state[0] if len(state) == 1 else f"({', '.join(state)})"
         self.on.tile.emit(f"{', '.join(names)} = tl.reduce({inputs}, 1, {self.merge}, keep_dims=True)")
-        return names
-
-    def finish(self, state: Sequence[str]) -> None:
-        """Emits the results of the state of a row, and binds them."""
-        for node, text in zip(self.nodes, self.results(state), strict=True):
+        for node, text in zip(self.nodes, self.results(names), strict=True):
             self.on.bind(node, text)
 
 
@@ -228,20 +204,11 @@ class Plain(Group):
         new = _row(self.kind, self.dtype).combine.format(a=name, v=value)
         self.on.tile.emit(f"{name} = {new if self.on.mask is None else f'tl.where(rmask, {new}, {name})'}")
 
-    def merged(self, state: Sequence[str]) -> list[str]:
-        """Emits Triton's own reduction over the lanes."""
+    def reduce(self, state: Sequence[str]) -> None:
+        """Emits Triton's own reduction over the lanes, and binds every node to its result."""
         (value,), ((_, dtype),) = state, self.start()
-        return [self.on.named(_row(self.kind, dtype).across.format(v=value, T=VALUES[dtype], axis=1))]
-
-    def pair(self, state: Sequence[str], other: Sequence[str]) -> list[str]:
-        """Emits the combination of two values."""
-        ((_, dtype),) = self.start()
-        return [self.on.named(_row(self.kind, dtype).combine.format(a=state[0], v=other[0]))]
-
-    def finish(self, state: Sequence[str]) -> None:
-        """Binds every node to the one result."""
         for node in self.nodes:
-            self.on.bind(node, state[0])
+            self.on.bind(node, _row(self.kind, dtype).across.format(v=value, T=VALUES[dtype], axis=1))
 
 
 class Place(Group):
@@ -303,10 +270,10 @@ class Welford(Combined):
             on = self.on
             state = ", ".join([*self.accumulators, on.grouped(on.value(self.args[0]), self.together)])
             inside = None if on.mask is None else f"(roffset + {on.first_of_group(self.together)} < {on.length})"
-            on.update(self.accumulators, f"_welford_group({state}, {self.together}, {on.before})", inside)
+            on.update(self.accumulators, f"_welford_group({state}, {self.together}, roffset // RBLOCK)", inside)
             return
         state = ", ".join([*self.accumulators, self.on.value(self.args[0])])
-        self.on.update(self.accumulators, f"_welford_step({state}, {self.on.before} + 1)", self.on.mask)
+        self.on.update(self.accumulators, f"_welford_step({state}, roffset // RBLOCK + 1)", self.on.mask)
 
     def close(self) -> None:
         """Emits the merging of the lanes, each weighted by its count of values; for a row in one block, the mean and
@@ -315,8 +282,7 @@ class Welford(Combined):
         if self.accumulators:
             # How many values each lane has seen.
             first = "rbase" if self.together == 1 else on.first_of_group(self.together)
-            first += " - part * RBLOCK" if on.tile.tiling.sharing > 1 else ""
-            steps = f"(({on.length} - {first} + ({on.stride} - 1)) // {on.stride})"
+            steps = f"(({on.length} - {first} + (RBLOCK - 1)) // RBLOCK)"
             times = "" if self.together == 1 else f" * {self.together}"
             weight = f"({steps}{times}).to({VALUES[self.args[0].dtype]})"
             self.reduce([*self.accumulators, f"tl.broadcast_to({weight}, {on.lanes(self.together)})"])
@@ -420,16 +386,6 @@ class Reducer:
         if dtype == torch.bool:
             return f"({text} & {self.mask})" if identity is False else f"({text} | ({self.mask} == 0))"
         return f"tl.where({self.mask}, {text}, {literal(identity)})"
-
-    @property
-    def stride(self) -> str:
-        """Returns the text of how far a program's blocks along the row are apart."""
-        return "RBLOCK" if self.tile.tiling.sharing == 1 else "RSTRIDE"
-
-    @property
-    def before(self) -> str:
-        """Returns the text of how many blocks of the row the program has seen before that at `roffset`."""
-        return f"roffset // {self.stride}"
 
     def named(self, text: str) -> str:
         """Emits `text` under a name of its own, which it returns."""

@@ -62,8 +62,6 @@ def _store_row(tile: Tile, pointer: str, value: str) -> None:
     assert frame is not None and axis is not None
     tile.emit("rwhole = (rlane >= rhead) & (rlane < rtail)")
     tile.emit(f"tl.store({pointer}, {value}, {' & '.join([*masks, 'rwhole'])})")
-    if tile.ends_apart:
-        return
     ends = f"tl.store({pointer}, {value}, {' & '.join([*masks, 'rmask', '(rwhole == 0)'])})"
     if tiling.persistent:
         tile.emit(ends)

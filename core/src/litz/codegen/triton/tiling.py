@@ -18,7 +18,6 @@ from litz.ir.reductions import REDUCTIONS
 
 from ..kernel_plan import KernelPlan
 from .frame import VECTOR, Frame, find_frame, is_multiple
-from .sharing import programs_of_a_row
 
 PERSISTENT = 8192
 """The longest row that is held in registers: 16 elements a thread with 16 warps."""
@@ -88,8 +87,7 @@ class Tiling:
     `together`: in a loop over r, so many neighbouring elements of a thread are reduced before they meet an accumulator.
     `stages`: blocks along r that are on their way at a time; 1 leaves that to the hardware. `frame`: of rows that are
     not aligned, which need a few lanes more than they have elements. `whole`: in a pointwise loop, programs whose block
-    lies in the range have code of their own, without a mask. `sharing`: so many programs share a row.
-    `ends_apart`: a small tile stores the ends of rows that are not aligned.
+    lies in the range have code of their own, without a mask.
     """
 
     axes: tuple[Axis, ...]
@@ -100,13 +98,6 @@ class Tiling:
     stages: int = 1
     frame: Frame | None = None
     whole: bool = False
-    sharing: int = 1
-    ends_apart: bool = False
-
-    @property
-    def rows(self) -> int:
-        """Returns how many blocks of rows there are; their number is a constant."""
-        return prod(-(-int(axis.size) // (axis.block * axis.step)) * axis.step for axis in self.grid_axes)
 
     @property
     def grid_axes(self) -> tuple[Axis, ...]:
@@ -351,12 +342,7 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
     together = 1
     if not (columns or mixed or persistent) and x_block == 1 and (frame is not None or _is_aligned(relevant, r_ranges)):
         together = max(1, min(VECTOR // width, r_block // (32 * warps)))
-    sharing = 1
-    if not (columns or mixed or persistent) and x_block == 1:
-        read = {access: moved for access, moved in relevant.items() if not access.is_store}
-        row = sum(read.values()) // max(1, plan.hint(loop.numel))
-        sharing = programs_of_a_row(loop, plan, row, r_block, warps, units)
-    return Tiling(axes, warps, persistent, together=together, frame=frame, sharing=sharing)
+    return Tiling(axes, warps, persistent, together=together, frame=frame)
 
 
 ALIKE = 32

@@ -86,10 +86,6 @@ class Tile:
         """Functions that the kernel calls, by name, which are written before it."""
         self.indices: dict[tuple[Range, ...], str] = {}
         """Names of the joint indices that loop variables were made of, by their ranges."""
-        self.ends_apart = False
-        """Are the ends of rows that are not aligned left to a tile of their own?"""
-        self.counters = 0
-        """Zeros in memory that the programs of the kernel use."""
         self._counter, self._prefix = 0, prefix
 
     # Lines, names, shapes.

@@ -38,7 +38,7 @@ from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 
-from .gpu_kernels import CASES, DTYPES, Timer, copy_bandwidth
+from .gpu_kernels import CASES, DTYPES, Timer, chosen_cases, copy_bandwidth
 
 MOST_ELEMENTS = 64
 """Of a thread, beyond which nothing is tried."""
@@ -282,7 +282,8 @@ def measure(job: Job, timer: Timer, cache: Cache, deadline: float, calls: int) -
 
 def _jobs(options: argparse.Namespace, pool: ProcessPoolExecutor, folder: str) -> Iterator[Job]:
     """Every kernel of the cases that are asked for, all on their way to be built."""
-    for name, short in chosen_cases(options):
+    few = [(name, short) for name, short in (each.rsplit(" ", 1) for each in SHORT)]
+    for name, short in few if options.short else chosen_cases(options.only, options.dtype):
         case = CASES[name](DTYPES[short])
         torch._dynamo.reset()
         with torch.no_grad():
@@ -295,16 +296,6 @@ def _jobs(options: argparse.Namespace, pool: ProcessPoolExecutor, folder: str) -
                 expected = expected_variant(found[0].source, schedule.program.hint)
                 builds = [pool.submit(_build, (each.source, folder, expected)) for each in found]
                 yield Job(name, short, kernel, schedule.program, found, builds)
-
-
-def chosen_cases(options: argparse.Namespace) -> list[tuple[str, str]]:
-    """Names and types of the cases that are asked for, in the order in which they are."""
-    if options.short:
-        return [(name, short) for name, short in (each.rsplit(" ", 1) for each in SHORT)]
-    every = [(name, short) for name in CASES for short in options.dtype]
-    if not options.only:
-        return every
-    return list(dict.fromkeys(pair for part in options.only for pair in every if part in " ".join(pair)))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -63,6 +63,7 @@ def _norm(columns: int, dtype: torch.dtype, own: int = 1) -> Case:
         (lambda: _norm(4096, bf16), True, 4096, 8),
         (lambda: _norm(2048, f32), True, 2048, 8),
         (lambda: _norm(4096, f32), False, 4096, 8),
+        (lambda: _norm(4095, f32), True, 4096, 8),
         (lambda: _norm(4096, f32, own=2), True, 4096, 8),
     ],
     ids=[
@@ -75,6 +76,7 @@ def _norm(columns: int, dtype: torch.dtype, own: int = 1) -> Case:
         "norm 4096 bf16",
         "norm 2048 f32",
         "norm 4096 f32",
+        "norm 4095 f32, not aligned",
         "norm of a sum 4096 f32",
     ],
 )
@@ -84,6 +86,7 @@ def test_rows_in_registers_and_in_passes(case: Callable[[], Case], held: bool, b
     tiling = _tiling(case())
     r = tiling.axis("r")
     assert r is not None and (tiling.persistent, r.block, tiling.num_warps) == (held, block, warps)
+    assert tiling.together == 1 or r.block < int(r.size)
 
 
 def _gate(images: int, dtype: torch.dtype, sums: int = 3) -> Case:

@@ -246,3 +246,24 @@ CASES["rows-alike-mixed"] = cache(lambda: _mixed(300, units=1))
 CASES["rows-alike-in-place"] = cache(lambda: _in_place(115, 300, units=1))
 CASES["rows-alike-norm"] = cache(lambda: _norm(3, 111, 121))
 CASES["rows-anyhow-norm"] = cache(lambda: _norm(3, 111, 121, pitch=112))
+
+
+def _norm_in_passes(width: int) -> Case:
+    """A layer norm in float32 with a weight and a bias, near 100."""
+    x = load("a", (i0, r0), f32)
+    mean, m2 = reduce("welford_mean", x), reduce("welford_m2", x)
+    scale = call("rsqrt", call("add", call("div", m2, const(width, f32)), const(1e-5, f32)))
+    value = call(
+        "add", call("mul", call("mul", call("sub", x, mean), scale), load("w", (r0,), f32)), load("b", (r0,), f32)
+    )
+    return make(
+        {"a": random(3, width) + 100, "w": random(width, seed=1), "b": random(width, seed=2)},
+        [output("o", (3, width), f32)],
+        [3],
+        [width],
+        [Store("o", (i0, r0), value)],
+        tolerance=1e-4,
+    )
+
+
+CASES["rows-norm-in-passes"] = cache(lambda: _norm_in_passes(3004))

@@ -7,7 +7,7 @@ not constants enter by their hints, which decide speed only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -29,8 +29,9 @@ registers of each thread of 32 warps, and 64 bytes on the stack (Triton 3.6, sm_
 PERSISTENT_NODES = 12
 """Nodes of a loop that holds rows of more than `PERSISTENT_ALONE`: there are no registers for further values."""
 PERSISTENT_BYTES = 8192
-"""Of a written row that is held beside operands which all rows share; a longer one is read again, from the cache. Layer
-norm of 4096 columns in float32 took 131.5 us so on an H200, and 136.3 held (2026-11-26)."""
+"""Of a written row that is held beside operands which all rows share; a longer one is read again, from the cache, if it
+is aligned (Welford's means over several blocks have no frame). On an H200 layer norm of 4096 columns in float32 took
+131.5 us so, and 136.3 held (2026-11-26)."""
 
 
 ROOM = 64
@@ -355,8 +356,12 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
     if frame is not None and (persistent or _writes_rows(loop)):
         # 16 elements a thread: it also has to find the ends of rows. On an H200 rows of 50257 gained 3 %.
         warps = clamp(x_block * r_block // 512, 1, warps)
-    together = 1
-    if not (columns or mixed or persistent) and x_block == 1 and (frame is not None or _is_aligned(relevant, r_ranges)):
+    together, once = 1, length.is_Integer and r_block >= int(length)  # in one block: nothing meets an accumulator
+    if (
+        not (columns or mixed or persistent or once)
+        and x_block == 1
+        and (frame is not None or _is_aligned(relevant, r_ranges))
+    ):
         together = max(1, min(VECTOR // width, r_block // (32 * warps)))
     return Tiling(axes, warps, persistent, together=together, frame=frame)
 
@@ -406,11 +411,11 @@ def _has_room(loop: Loop, frame: Frame, block: int | None) -> bool:
     return not any(node.op == "reduce" and REDUCTIONS[node.attrs[0]].name == "welford" for node in loop.nodes)
 
 
-def _is_aligned(traffic: Traffic, rows: tuple[Range, ...]) -> bool:
+def _is_aligned(accesses: Iterable[Access], rows: tuple[Range, ...]) -> bool:
     """Are rows contiguous, and read 16 bytes at a time? Then neighbours along them are one thread's."""
     return all(
         access.stride(rows[-1].var) == 1 and is_multiple(access.offset - rows[-1].var, VECTOR // access.itemsize)
-        for access in traffic
+        for access in accesses
         if not access.is_indirect
     )
 
@@ -423,12 +428,14 @@ def _live_values(loop: Loop) -> int:
 def longest_persistent(loop: Loop) -> int:
     """Returns the length, in elements, of the longest row that is worth holding in registers."""
     live, writes = _live_values(loop), _writes_rows(loop)
-    read = [access for access in distinct(loop.accesses) if access.inner and not access.is_store]
-    own = [access.itemsize for access in read if not _is_shared(access, loop)]
+    inner = [access for access in distinct(loop.accesses) if access.inner]
+    own = [access.itemsize for access in inner if not access.is_store and not _is_shared(access, loop)]
     if live == 1 and writes:
         return PERSISTENT_HALF if own == [2] and len(loop.nodes) <= PERSISTENT_NODES else PERSISTENT_ALONE
     longest = PERSISTENT if live <= 2 else PERSISTENT // 2 if live <= 4 else PERSISTENT // 4
-    return min(longest, PERSISTENT_BYTES // own[0]) if live > 2 and writes and len(own) == 1 else longest
+    if live > 2 and writes and len(own) == 1 and _is_aligned(inner, loop.reduction_ranges):
+        return min(longest, PERSISTENT_BYTES // own[0])
+    return longest
 
 
 TWO_LOADS = 16

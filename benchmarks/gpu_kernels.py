@@ -1,6 +1,7 @@
 """Memory throughput of litz's Triton kernels, as a fraction of what a copy reaches on the same device.
 
-    python -m benchmarks.gpu_kernels [--only NAME ...] [--dtype bf16 f32] [--columns NAME ...] [--seconds S] [--json PATH]
+    python -m benchmarks.gpu_kernels [--only NAME ...] [--dtype bf16 f32] [--columns NAME ...] [--seconds S]
+                                    [--json PATH]
 
 Four columns in one run: `eager`; `inductor` (torch.compile's default); `litz`, all of litz through torch.compile; and
 `kernel`, one hand-built loop through the code generator alone, where the case is one kernel. Bytes are those that a

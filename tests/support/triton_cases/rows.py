@@ -89,6 +89,7 @@ _register("rows-5-bf16", 21, 5, bf16, bf16)
 _register("rows-121-bf16", 7, 121, bf16, bf16)  # 128 lanes are full with 7 before the row
 _register("rows-122-bf16", 7, 122, bf16, bf16)  # and would not be enough
 _register("rows-50257-bf16", 2, 50257, bf16, bf16)
+_register("rows-70001-bf16", 2, 70001, bf16, bf16)
 _register("rows-50257-f32", 5, 50257, f32, f32, interpreted=False)
 _register("rows-40000-bf16", 5, 40000, bf16, bf16, interpreted=False)
 _register("rows-40001-f64", 5, 40001, f64, f64, interpreted=False)

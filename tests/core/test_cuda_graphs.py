@@ -19,6 +19,8 @@ FACTS = {
     "obstacle": "",
     "static": frozenset(),
     "mutated": frozenset(),
+    "varying": frozenset({0}),
+    "made": frozenset(),
     "returned_inputs": (None,),
 }
 
@@ -42,6 +44,13 @@ def moved(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     return old
 
 
+def kept_room(tensor: torch.Tensor) -> torch.Tensor:
+    """As `room_for`, but what the recording frees belongs to no pool here."""
+    ROOMS.append(torch.empty_like(tensor))
+    return ROOMS[-1].detach()
+
+
+ROOMS: list[torch.Tensor] = []
 NUMBERS = itertools.count(1)
 POOLS: list[object] = []
 """The pool of each recording, in order."""
@@ -69,6 +78,8 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(cuda_graphs, "_capturing", lambda: False)
     monkeypatch.setattr(cuda_graphs, "drop_library_workspaces", lambda: None)
     monkeypatch.setattr(lent, "_move", moved)
+    monkeypatch.setattr(cuda_graphs, "room_for", kept_room)
+    ROOMS.clear()
     yield
     cuda_graphs.release()
 

@@ -164,6 +164,8 @@ class _Job:
     """Names of what the forward makes for the backward alone."""
     owned: frozenset[str] = field(default=frozenset())
     """The saved tensors that share memory with nothing else."""
+    made: frozenset[str] = field(default=frozenset())
+    """Names of all that the forward makes, for its user as well."""
     hooks: SavedTensorHooks = field(default_factory=SavedTensorHooks)
     kept: bool = False
     """Are other processes to find what is compiled?"""
@@ -199,6 +201,7 @@ class _Job:
         visible = frozenset(range(torch_api.user_output_count(total)))
         self.passed_on = torch_api.held_by_backward(module, visible)
         self.owned = torch_api.alone_in_memory(module, self.passed_on)
+        self.made = torch_api.held_by_backward(module, frozenset())
         self.origins = origins(module)
         compiled = self._compile(module, example_inputs, "forward", static, visible)
         strides = getattr(compiled, "output_strides", None)
@@ -216,8 +219,9 @@ class _Job:
         static = frozenset(position for position, name in enumerate(names) if name in self.static_names)
         dying = frozenset(position for position, name in enumerate(names) if name in self.passed_on)
         owned = frozenset(position for position, name in enumerate(names) if name in self.owned)
-        compiled = self._compile(module, example_inputs, "backward", static, None, dying, owned)
-        inputs = traced_inputs(module.graph.find_nodes(op="placeholder"), example_inputs, owned)
+        made = frozenset(position for position, name in enumerate(names) if name in self.made)
+        compiled = self._compile(module, example_inputs, "backward", static, None, dying, owned, made)
+        inputs = traced_inputs(module.graph.find_nodes(op="placeholder"), example_inputs, made)
         guarded = torch_api.disable_dynamo(as_traced(compiled, inputs, self.hooks), "litz compiled this backward graph")
         return self._keep(guarded, compiled, Facts("backward", inputs=inputs))
 
@@ -260,6 +264,7 @@ class _Job:
         visible: frozenset[int] | None,
         dying: frozenset[int] = frozenset(),
         owned: frozenset[int] = frozenset(),
+        made: frozenset[int] = frozenset(),
     ) -> Compiled:
         name = f"{self.label}_{kind}"
         try:
@@ -272,6 +277,7 @@ class _Job:
                     static_inputs=static,
                     dying_inputs=dying,
                     owned_inputs=owned,
+                    made_inputs=made,
                     visible_outputs=visible,
                     rebuilt_outputs=frozenset() if kind == "backward" else self.rebuilt,
                     example_inputs=example_inputs,

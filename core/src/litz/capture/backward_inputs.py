@@ -42,7 +42,7 @@ class SavedTensorHooks:
 @dataclass(frozen=True)
 class TracedTensor:
     """A tensor that a backward was compiled for. at: its position among the inputs. gradient: it is handed to
-    backward(). owned: the backward may write over it, which a hook's author may hold, too."""
+    backward(). made: by the forward: the backward may write over it, which a hook's author may hold, too."""
 
     at: int
     name: str
@@ -53,7 +53,7 @@ class TracedTensor:
     negative: bool
     conjugated: bool
     gradient: bool
-    owned: bool
+    made: bool
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class BackwardInputs:
 
 
 def traced_inputs(
-    nodes: Sequence[torch.fx.Node], examples: Sequence[Any], owned: frozenset[int] = frozenset()
+    nodes: Sequence[torch.fx.Node], examples: Sequence[Any], made: frozenset[int] = frozenset()
 ) -> BackwardInputs:
-    """Returns what a backward was compiled for. nodes, examples: its inputs, as FX nodes and as fake tensors. owned:
-    positions of those whose memory kernels take over."""
+    """Returns what a backward was compiled for. nodes, examples: its inputs, as FX nodes and as fake tensors. made:
+    positions of those that the forward made."""
     tensors = tuple(
         TracedTensor(
             at=at,
@@ -99,7 +99,7 @@ def traced_inputs(
             negative=value.is_neg(),
             conjugated=value.is_conj(),
             gradient=torch_api.is_tangent(nodes[at]),
-            owned=at in owned,
+            made=at in made,
         )
         for at, value in enumerate(examples)
         if isinstance(value, torch.Tensor) and value.layout == torch.strided
@@ -122,8 +122,8 @@ def as_traced(backward: Compiled, inputs: BackwardInputs, hooks: SavedTensorHook
                 unpacked = args[tensor.at]
                 if unpacked is not None:
                     args[tensor.at] = _like(unpacked, tensor, sizes)
-                    if tensor.owned and args[tensor.at] is unpacked:
-                        args[tensor.at] = unpacked.clone()
+                    if tensor.made and args[tensor.at] is unpacked:
+                        args[tensor.at] = _copied(unpacked, unpacked.stride(), unpacked.dtype, unpacked.device)
         return backward(args)
 
     return call

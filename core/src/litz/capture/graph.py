@@ -40,6 +40,8 @@ class Graph:
         memory is free after their last use. For costs only: backward(retain_graph=True) keeps them.
     owned_inputs: those of them that share memory with nothing else, so that it may be written after their last use: a
         call of backward(retain_graph=True) is given copies (`litz.runtime.retained`).
+    made_inputs: placeholder positions of a backward that hold what the forward made, results that the user sees among
+        them: where nobody holds such a result, its memory is free after its last use, too.
     mutated_inputs: placeholder positions that the graph writes, with `aten.copy_` nodes at its end. A write may only
         happen after every read of the old value: `x, y = y, x` is two copies and a clone.
     visible_outputs: output positions that the user's code gets to see, so that strides must be as traced. The other
@@ -65,6 +67,7 @@ class Graph:
     static_inputs: frozenset[int] = frozenset()
     dying_inputs: frozenset[int] = frozenset()
     owned_inputs: frozenset[int] = frozenset()
+    made_inputs: frozenset[int] = frozenset()
     mutated_inputs: frozenset[int] = frozenset()
     visible_outputs: frozenset[int] = frozenset()
     rebuilt_outputs: frozenset[int] = frozenset()

@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
+import torch
+
 from litz.execution import ExecutionPlan
-from litz.ir import TensorRef
+from litz.ir import Extern, KernelCall, TensorRef
 
 
 def replay_facts(plan: ExecutionPlan) -> dict[str, Any]:
     """Returns the facts that `litz.runtime.cuda_graphs.replayed` needs.
 
-    static, mutated: positions of inputs that do not move, and that the graph writes. obstacle: why no recording can be
-    made, '' where one can. returned_inputs: per output, the position of the input that it is.
+    static, mutated: positions of inputs that do not move, and that the graph writes. varying: of numbers, and of
+    tensors whose sizes or strides may be others in another call. made: of those that a backward's
+    forward made, and whose memory is free after their last use on the stream that calls the backward. obstacle: why no
+    recording can be made, '' where one can. returned_inputs: per output, the position of the input that it is.
     """
     program = plan.program
     inputs = [item if isinstance(item, str) else None for item in program.inputs]
     written = {name for step in plan.steps for name in step.writes}
+    # What is no op of torch's own (a collective, a user's) may work on another stream, which only an allocation knows.
+    elsewhere = {name for step in plan.externs if not _is_torchs(step) for name in step.reads}
     return {
         "static": frozenset(n for n, item in enumerate(inputs) if item in program.static_inputs),
         "mutated": frozenset(n for n, item in enumerate(inputs) if item in written),
+        "varying": frozenset(
+            n for n, item in enumerate(inputs) if item is None or program.buffers[item].layout.free_symbols
+        ),
+        "made": frozenset(n for n, item in enumerate(inputs) if item in program.made_inputs - elsewhere),
         "obstacle": _obstacle(plan),
         "returned_inputs": tuple(
             inputs.index(out.buffer) if isinstance(out, TensorRef) and out.buffer in inputs else None
             for out in program.outputs
         ),
     }
+
+
+def _is_torchs(step: Extern) -> bool:
+    """Is a step a kernel, or a call of torch's or litz's own?"""
+    if isinstance(step, KernelCall):
+        return True
+    if isinstance(step.target, torch._ops.OpOverload):
+        return step.target.namespace in ("aten", "prims")
+    return isinstance(step.target, FunctionType) and step.target.__module__.startswith("litz.")
 
 
 def _obstacle(plan: ExecutionPlan) -> str:

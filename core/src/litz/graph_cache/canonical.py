@@ -37,7 +37,7 @@ def graph_text(graph: Graph) -> str:
     lines = [f"{graph.kind} graph"]
     lines += writer.module_lines(graph.module)
     lines += _shared_storages(graph)
-    for field in ("static", "dying", "owned", "mutated"):
+    for field in ("static", "dying", "owned", "made", "mutated"):
         lines.append(f"{field} inputs {sorted(getattr(graph, f'{field}_inputs'))}")
     for field in ("visible", "rebuilt"):
         lines.append(f"{field} outputs {sorted(getattr(graph, f'{field}_outputs'))}")

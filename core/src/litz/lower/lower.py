@@ -150,6 +150,7 @@ class _Lowerer:
             static_inputs=self.input_buffers(self.graph.static_inputs),
             dying_inputs=self.input_buffers(self.graph.dying_inputs),
             owned_inputs=self.input_buffers(self.graph.owned_inputs),
+            made_inputs=self.input_buffers(self.graph.made_inputs),
             provenance=with_nodes(self.graph.provenance, self.graph.module),
         )
 

@@ -5,7 +5,9 @@ lie: parameters, tensors that another recording has lent (those saved for a back
 address in the call before. Each call copies the other inputs into memory of the recording's own. When an input that the
 recording reads in place has another address, litz makes a new recording, which copies that input. Outputs are lent
 (`lent.py`): a caller who holds an output at the next replay keeps its values. The recordings of a stream share memory
-for all that nobody sees (`shared_memory.py`).
+for all that nobody sees (`shared_memory.py`). A backward gets the memory of what its forward saved for it alone
+(`ceding.py`), unless autograd keeps that for another backward (`retain_graph=True`): such calls have recordings of
+their own.
 
 NCCL does not end a communicator while a recording with one of its collectives lives, and dynamo may keep compiled code
 for as long as the process lives. So recordings do not live as long as that code: `release` ends all of them, which
@@ -17,27 +19,32 @@ from __future__ import annotations
 import contextlib
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from .ceding import Handover, to_cede
 from .compiled_graph import Entry
-from .lent import Outputs, copied
+from .lent import Loan, Outputs, copied, room_for, unowned
 from .shared_memory import Place, Pools
-from .torch_runtime import drop_library_workspaces, storage_of
+from .torch_runtime import drop_library_workspaces, graph_is_kept, storage_of
 
 MOST_RECORDINGS = 16
 """Shapes recorded per graph; calls with further shapes run without a recording."""
 MOST_ATTEMPTS = 3
-"""Recordings of one set of shapes, as inputs turn out to move. The last copies all inputs but the static ones."""
+"""Recordings of one set of shapes, as inputs turn out to move. The last copies all inputs but the static ones and those
+that are lent; if these move, another one copies them, too."""
 
 
 _with_recordings: weakref.WeakSet[_Replayer] = weakref.WeakSet()
 """All replayers of the process that have recordings: dynamo's reset has no handle on a graph, and NCCL's communicators
 belong to the process."""
 
+_needed: list[_Recording] = []
+"""Recordings that were dropped while somebody holds memory that they have ceded: the pool has it for as long as they
+live."""
 
 _pools = Pools()
 """The memory of the recordings, which are of all graphs of the process."""
@@ -50,9 +57,19 @@ def recordings() -> int:
 
 def release() -> None:
     """Ends all recordings of this process. Graphs that are called again record anew."""
+    for recording in _needed:
+        recording.move_ceded()
+    _needed.clear()
     for replayer in list(_with_recordings):
         replayer.release()
     _with_recordings.clear()
+
+
+def _drop(recordings: list[_Recording]) -> None:
+    """Drops recordings, but for those whose memory somebody needs."""
+    for recording in recordings:
+        recording.memory.leave()
+    _needed[:] = [recording for recording in (*_needed, *recordings) if recording.outputs.held_of_ceded()]
 
 
 @dataclass(frozen=True)
@@ -69,10 +86,9 @@ class _Part:
 
 @dataclass
 class _Recording:
-    """copies: by position, the recording's own memory of each input that a call copies. places: by position, the
+    """copies: by position, the recording's memory of each input that a call copies. places: by position, the
     address of each input that the recording reads where the input lies. memory: where all else lies. returned: by the
-    number of an output that is an input or a part of an input, the input's position and the part (None: the whole).
-    attempt: how many recordings of these shapes there were before, as inputs had moved."""
+    number of an output that is an input or a part of an input, the input's position and the part (None: the whole)."""
 
     graph: torch.cuda.CUDAGraph
     memory: Place
@@ -80,11 +96,18 @@ class _Recording:
     places: dict[int, int]
     outputs: Outputs
     returned: dict[int, tuple[int, _Part | None]]
-    attempt: int
+
+    def all_stayed(self, args: list[Any]) -> bool:
+        """Do all inputs that are read in place lie where they lay?"""
+        return [args[position].data_ptr() for position in self.places] == list(self.places.values())
 
     def stayed(self, args: list[Any]) -> set[int]:
-        """Which of the inputs that are read in place lie where they lay?"""
+        """Which of them lie there?"""
         return {position for position, place in self.places.items() if args[position].data_ptr() == place}
+
+    def move_ceded(self) -> None:
+        """Moves what somebody holds of ceded memory, which nobody owns when the recordings end."""
+        self.outputs.take_back(self.outputs.held_of_ceded())
 
 
 def replayed(entry: Entry, facts: Mapping[str, Any]) -> Entry:
@@ -99,43 +122,53 @@ class _Replayer:
         self.entry = entry
         self.static: frozenset[int] = facts["static"]
         self.mutated: frozenset[int] = facts["mutated"]
+        self.made: frozenset[int] = facts["made"]
+        self.fixed: list[int] = sorted(self.static)
+        self.varying: list[int] = sorted(facts["varying"] - self.static)
         self.returned: tuple[int | None, ...] = facts["returned_inputs"]
         self.seen: dict[Any, dict[int, int]] = {}
+        self.attempts: dict[Any, int] = {}
         self.failed = False
         self.recordings: dict[Any, _Recording] = {}
+        weakref.finalize(self, _drop_all, self.recordings).atexit = False
 
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
-        key = (_stream(), *(self._key(position, value) for position, value in enumerate(args)))
+        kept = not self.made or graph_is_kept()
+        places = [args[position].data_ptr() for position in self.fixed]
+        key = (_stream(), kept, *places, *[_varying(args[position]) for position in self.varying])
         recording = self.recordings.get(key)
         if recording is None:
             full = len(self.recordings) >= MOST_RECORDINGS
             if self.failed or full or key not in self.seen or _capturing():
                 self.seen.setdefault(key, self._places(args))
                 return self.entry(args)
+            if self._waits(key, args):
+                return self.entry(args)
             staying = {p for p, place in self._places(args).items() if self.seen[key].get(p) == place}
-            recording = self._record(key, args, staying | self._lent(args))
-        elif len(stayed := recording.stayed(args)) < len(recording.places):
-            del self.recordings[key]
-            again = recording.attempt + 1
-            recording = self._record(key, args, stayed if again + 1 < MOST_ATTEMPTS else set(), again)
-        elif recording.memory.is_in_use():
-            del self.recordings[key]
-            recording = self._record(key, args, set(recording.places), recording.attempt, alone=True)
+            recording = self._record(key, args, staying)
+        elif not recording.all_stayed(args):
+            stayed, pool = recording.stayed(args), recording.memory.pool if recording.memory.ceded else None
+            recording = None  # the next one takes its memory
+            self._forget(key, stayed)
+            if pool is not None and self._starts_over(key, args, pool.endangered_by_new()):
+                return self.entry(args)
+            recording = self._record(key, args, stayed)
+        elif in_the_way := recording.memory.endangered():
+            stayed, alone = set(recording.places), self._moves_out(key, args, in_the_way)
+            recording = None
+            self._forget(key, stayed, moved=not alone)
+            recording = self._record(key, args, stayed, alone)
         if recording is None:
             return self.entry(args)
         return self._replay(recording, args)
 
     def release(self) -> None:
         """Drops all recordings, as before the first call. The device first ends a recording that is running."""
+        for recording in self.recordings.values():
+            recording.move_ceded()
         self.recordings.clear()
         self.seen.clear()
-
-    def _key(self, position: int, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        if position in self.static:
-            return value.data_ptr()
-        return value.shape, value.stride(), value.device.index
+        self.attempts.clear()
 
     def _places(self, args: list[Any]) -> dict[int, int]:
         """The addresses of the inputs that a recording can read where they are, if they stay there."""
@@ -147,35 +180,74 @@ class _Replayer:
 
     def _lent(self, args: list[Any]) -> set[int]:
         """The inputs that some recording has lent: the next call gets them at the same addresses."""
-        made = [recording for replayer in list(_with_recordings) for recording in replayer.recordings.values()]
-        lent = {storage for recording in made for storage in recording.outputs.storages()}
+        lent = {loan.number for _, _, made in _all_recordings() for loan in made.outputs.loans}
         return {position for position in self._places(args) if storage_of(args[position]) in lent}
 
-    def _record(
-        self, key: Any, args: list[Any], staying: set[int], attempt: int = 0, alone: bool = False
-    ) -> _Recording | None:
-        """A recording, kept under `key`. staying: the inputs to read where they are. alone: in memory of its own."""
-        copies = {
-            position: copied(value)
-            for position, value in enumerate(args)
-            if isinstance(value, torch.Tensor) and position not in self.static and position not in staying
-        }
-        graph, pool = torch.cuda.CUDAGraph(), _pools.own() if alone else _pools.shared(key[0])
-        given = [copies.get(position, value) for position, value in enumerate(args)]
+    def _forget(self, key: Any, stayed: set[int], moved: bool = True) -> None:
+        """Drops a recording, as another is to take its place, in its memory. stayed: which inputs were where they
+        were. What it has ceded memory to goes as well: that needs the inputs where they were."""
+        recording = self.recordings.pop(key)
+        _drop([recording])
+        self.seen[key] = {position: recording.places[position] for position in stayed}
+        self.attempts[key] = self.attempts.get(key, 0) + moved
+        _forget_all(lambda other: not other.memory.ceded.keys().isdisjoint(recording.outputs.loans))
+
+    def _moves_out(self, key: Any, args: list[Any], in_the_way: list[Loan]) -> bool:
+        """Whether to record a graph in memory of its own, as a replay would write over what somebody holds. Where some
+        of that is an input, whoever made it was recorded later: then it is enough to record the graph after that."""
+        return not _inputs_in(args, in_the_way) or self.attempts.get(key, 0) >= MOST_ATTEMPTS
+
+    def _starts_over(self, key: Any, args: list[Any], in_the_way: list[Loan]) -> bool:
+        """Whether forwards are to be recorded again, and their backwards after them, when they are called next. So it
+        is for a backward that was ceded its inputs' memory, and is to be recorded again: this memory belongs to nobody
+        now, and a recording would take it."""
+        if _inputs_in(args, in_the_way).isdisjoint(self.made) or self.attempts[key] > MOST_ATTEMPTS:
+            return False
+        _forget_all(lambda other: not set(in_the_way).isdisjoint(other.outputs.loans))
+        return True
+
+    def _waits(self, key: Any, args: list[Any]) -> bool:
+        """Whether a backward is not to be recorded in this call, as its forward is to be recorded again before it."""
+        in_the_way = [] if key[1] else _pools.shared(key[0]).endangered_by_new()
+        alive = {loan for _, _, recording in _all_recordings() for loan in recording.outputs.loans}
+        return not _inputs_in(args, [loan for loan in in_the_way if loan not in alive]).isdisjoint(self.made)
+
+    def _record(self, key: Any, args: list[Any], staying: set[int], alone: bool = False) -> _Recording | None:
+        """A recording, kept under `key`. staying: the inputs to read where they are, besides those that are lent.
+        alone: in memory of its own."""
+        attempts = self.attempts.get(key, 0)
+        staying = staying if attempts + 1 < MOST_ATTEMPTS or alone else set()
+        staying |= self._lent(args) if attempts < MOST_ATTEMPTS else set()
+        moving = {position: args[position] for position in self._places(args) if position not in staying}
+        copies = {p: copied(value) for p, value in moving.items() if p in self.mutated or not value.numel()}
+        _drop([])
+        pool = _pools.shared(key[0])
+        if alone or pool.endangered_by_new():
+            pool = _pools.own()
+        made_before = frozenset[int]() if key[1] else self.made & staying
+        handover = Handover(args, to_cede(args, made_before, pool.out.values()), pool.made + 1)
+        graph = torch.cuda.CUDAGraph()
         try:
             with _own_workspaces(), torch.cuda.graph(graph, pool.handle, capture_error_mode="thread_local"):
-                made = list(self.entry(list(given)))
+                rooms = {position: room_for(value) for position, value in moving.items() if position not in copies}
+                copies |= {position: unowned(room) for position, room in rooms.items()}
+                made = list(self.entry(_given([copies.get(p, v) for p, v in enumerate(args)], rooms, handover.inputs)))
         except RuntimeError as error:
             warnings.warn(f"litz runs a graph without CUDA graphs, because recording it failed: {error}", stacklevel=2)
+            handover.end()
+            pool.made += 1
             self.failed = True
             return None
-        returned = {n: (p, _part(made[n], given[p])) for n, p in enumerate(self.returned) if p is not None}
+        ceded = handover.end()
+        returned = {
+            n: (p, _part(made[n], copies.get(p, args[p]))) for n, p in enumerate(self.returned) if p is not None
+        }
         outputs = Outputs([None if number in returned else value for number, value in enumerate(made)])
-        del made, given
+        del made
         outputs.settle()
         places = {position: args[position].data_ptr() for position in staying}
         recording = self.recordings[key] = _Recording(
-            graph, pool.place(outputs), copies, places, outputs, returned, attempt
+            graph, pool.place(outputs, ceded), copies, places, outputs, returned
         )
         _with_recordings.add(self)
         return recording
@@ -190,6 +262,41 @@ class _Replayer:
             outputs[number] = args[position] if part is None else part.of(args[position])
         args.clear()
         return tuple(outputs)
+
+
+def _varying(value: Any) -> Any:
+    """What a recording is for, of an input whose sizes vary."""
+    return (value.shape, value.stride(), value.device.index) if isinstance(value, torch.Tensor) else value
+
+
+def _all_recordings() -> list[tuple[_Replayer, Any, _Recording]]:
+    return [(replayer, *item) for replayer in list(_with_recordings) for item in replayer.recordings.items()]
+
+
+def _forget_all(which: Callable[[_Recording], bool]) -> None:
+    for replayer, key, recording in _all_recordings():
+        if key in replayer.recordings and which(recording):
+            replayer._forget(key, set(recording.places), moved=False)
+
+
+def _drop_all(recordings: dict[Any, _Recording]) -> None:
+    """Called when a graph ends, maybe by the garbage collector: does nothing on the device."""
+    _drop(list(recordings.values()))
+
+
+def _inputs_in(args: list[Any], loans: list[Loan]) -> set[int]:
+    """The positions of the inputs that lie in what is lent."""
+    storages = {loan.number for loan in loans}
+    return {n for n, value in enumerate(args) if isinstance(value, torch.Tensor) and storage_of(value) in storages}
+
+
+def _given(args: list[Any], *instead: dict[int, torch.Tensor]) -> list[Any]:
+    """The inputs to record with, those of `instead` in place of others. These are empty then, so that the entry frees
+    what was in them after its last use."""
+    for tensors in instead:
+        for position in list(tensors):
+            args[position] = tensors.pop(position)
+    return args
 
 
 def _copy(pairs: dict[int, tuple[torch.Tensor, torch.Tensor]]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,21 +42,22 @@ class GraphCode:
         ''. said: the words for its steps, if any."""
         said = said or Said(self.entry.wrapper)
         replay, overwritten = self.entry.replay, self.entry.overwritten
-        graph = CompiledGraph(
+        around = partial(retaining, overwritten=overwritten) if overwritten else lambda entry: entry
+        call = around(self.call)
+        return CompiledGraph(
             name,
             said.text,
             self.folder / WRAPPER,
-            self.call if replay is None else replayed(self.call, replay),
+            call if replay is None else replayed(call, replay),
             {name: str(self.folder / self.entry.file_of(name)) for name in self.entry.kernels},
             output_strides,
             self.cache_hits,
             key,
             self,
-            ranged=said.ranged if replay is None else None,  # what is replayed has no steps
+            ranged=around(said.ranged) if said.ranged and replay is None else None,  # what is replayed has no steps
             sites=said.sites,
             inputs=said.inputs,
         )
-        return graph.inside(lambda entry: retaining(entry, overwritten)) if overwritten else graph
 
 
 @dataclass(frozen=True)

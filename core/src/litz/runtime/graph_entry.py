@@ -20,7 +20,7 @@ from litz_plugins import KernelSource
 
 from .stored import function_at, place_of, read_tensors, write_tensors
 
-FORMAT = 2
+FORMAT = 3
 """Part of every key: to be raised when what an entry holds, or how it is read, changes."""
 ENTRY, OBJECTS, WRAPPER, KEY = "graph.json", "objects.bin", "wrapper.py", "key.json"
 LARGEST_OBJECTS = 64 << 20
@@ -199,5 +199,6 @@ def _replay_data(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_replay(data: Mapping[str, Any]) -> dict[str, Any]:
-    kinds = {"static": frozenset, "mutated": frozenset, "returned_inputs": tuple}
+    sets = dict.fromkeys(("static", "mutated", "varying", "made"), frozenset)
+    kinds = {**sets, "returned_inputs": tuple}
     return {name: kinds.get(name, lambda same: same)(value) for name, value in data.items()}

@@ -16,16 +16,25 @@ from typing import Any
 
 import torch
 
-from .torch_runtime import storage_at, storage_of, storage_use_count
+from .torch_runtime import empty_cuda, storage_at, storage_of, storage_use_count, use_count
 
 
-@dataclass
-class _Loan:
-    """Memory that callers get. idle: how many references the memory's storage has while no caller holds the memory.
-    outputs: the positions of the outputs in this memory."""
+@dataclass(eq=False)
+class Loan:
+    """Memory that callers get. storage: of the memory. number: what torch has for the storage. idle: how many
+    references the storage has while no caller holds the memory. outputs: the positions of the outputs in this memory.
+    ceded: the number of the recording that was the first to get the memory for its own use after it had read it
+    (`ceding.py`), 0 while there is none."""
 
+    storage: torch.UntypedStorage
+    number: int
     idle: int
     outputs: list[int]
+    ceded: int = 0
+
+    def is_held(self, by: int = 0) -> bool:
+        """Returns whether somebody holds the memory besides `by` tensors that are known."""
+        return use_count(self.number) > self.idle + by
 
 
 class Outputs:
@@ -35,8 +44,8 @@ class Outputs:
     def __init__(self, returned: Sequence[Any]) -> None:
         # Without autograd's references to bases, which would count as somebody's.
         self.values = [value.data if isinstance(value, torch.Tensor) else value for value in returned]
-        self.loans: list[_Loan] = []
-        self.lent: set[int] = set()
+        self.loans: list[Loan] = []
+        self._note()
 
     def settle(self) -> None:
         """Finds what can be lent. Call it when nobody else refers to what the recorded function returned."""
@@ -49,34 +58,43 @@ class Outputs:
         one = _references(torch.empty(1, device="cpu")) - 1  # of the question itself
         for positions in alike.values():
             first = self.values[positions[0]]
-            if _references(first) == one + len(positions) and first.untyped_storage().resizable():
-                self.loans.append(_Loan(one + len(positions), positions))
-                self.lent.update(positions)
+            if _references(first) == one + len(positions) and can_move(first.untyped_storage()):
+                storage = first.untyped_storage()
+                self.loans.append(Loan(storage, storage._cdata, one + len(positions), positions))
+        self._note()
 
-    def storages(self) -> set[int]:
-        """Returns which storages are lent, as torch numbers them."""
-        return {storage_of(self.values[loan.outputs[0]]) for loan in self.loans}
+    def held(self) -> list[Loan]:
+        """Returns what somebody holds of the memory. Each call asks this, so the usual answer takes one comparison."""
+        if list(map(use_count, self._numbers)) == self._idle:
+            return []
+        return [loan for loan in self.loans if use_count(loan.number) > loan.idle]
 
-    def held(self) -> list[_Loan]:
-        """Returns what somebody holds of the memory."""
-        return [loan for loan in self.loans if _references(self.values[loan.outputs[0]]) > loan.idle]
+    def _note(self) -> None:
+        """Takes note of what the loans are now."""
+        self._numbers = [loan.number for loan in self.loans]
+        self._idle = [loan.idle for loan in self.loans]
+        lent = {position for loan in self.loans for position in loan.outputs}
+        self._is_lent = [position in lent for position in range(len(self.values))]
 
-    def take_back(self) -> None:
-        """Makes the memory free to be written: what somebody holds moves to memory of its own."""
-        for loan in self.held():
-            storage = self.values[loan.outputs[0]].untyped_storage()
-            if storage.nbytes():
-                old = _move(storage)
+    def held_of_ceded(self) -> list[Loan]:
+        """Returns what somebody holds of the memory that other recordings write, too."""
+        return [loan for loan in self.loans if loan.ceded and loan.is_held()]
+
+    def take_back(self, loans: Sequence[Loan] | None = None) -> None:
+        """Makes the memory free to be written: what somebody holds moves to memory of its own. loans: which of it."""
+        for loan in self.held() if loans is None else loans:
+            if loan.storage.nbytes():
+                old = _move(loan.storage)
                 for position in loan.outputs:
-                    self.values[position] = _within(old, self.values[position])
+                    self.values[position] = within(old, self.values[position])
                 self.loans.remove(loan)
-                self.lent.difference_update(loan.outputs)
+                self._note()
 
     def given(self) -> list[Any]:
         """Returns each output for a caller, after a replay: a tensor lent, or a copy."""
         return [
-            value.data if position in self.lent else copied(value) if isinstance(value, torch.Tensor) else value
-            for position, value in enumerate(self.values)
+            value.data if lent else copied(value) if isinstance(value, torch.Tensor) else value
+            for value, lent in zip(self.values, self._is_lent, strict=True)
         ]
 
 
@@ -85,6 +103,17 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
     traced for these."""
     fresh = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
     return _with_bits(fresh, tensor).copy_(tensor)
+
+
+def room_for(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns memory of the current GPU for such a copy. Nothing is written there, as `torch.empty` may do."""
+    fresh = empty_cuda(tuple(tensor.shape), tensor.stride(), tensor.dtype)
+    return _with_bits(fresh, tensor)
+
+
+def can_move(storage: torch.UntypedStorage) -> bool:
+    """Returns whether the contents of a storage can move to other memory under the tensors in the storage."""
+    return storage.resizable()
 
 
 def _references(tensor: torch.Tensor) -> int:
@@ -100,7 +129,13 @@ def _move(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     return storage_at(place, device, size)
 
 
-def _within(storage: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
+def unowned(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor at the place of another, whose memory it does not own."""
+    storage = tensor.untyped_storage()
+    return within(storage_at(storage.data_ptr(), storage.device, storage.nbytes()), tensor)
+
+
+def within(storage: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
     """Returns a tensor that lies in a storage as `like` lies in the storage of `like`."""
     empty = torch.empty(0, dtype=like.dtype, device=like.device)
     return _with_bits(empty.set_(storage, like.storage_offset(), like.shape, like.stride()), like)

@@ -6,6 +6,9 @@ with recordings than without. A recording's outputs lie where no later recording
 later one was made. An earlier recording does write there: a replay of the earlier one would change an output of the
 later one, if somebody still holds that output. Each replay asks for such outputs first (`Place.is_in_use`), and then
 litz makes the earlier recording anew, in a pool of its own. So nothing is copied, and no caller sees values change.
+
+A recording may cede memory of its outputs to a later one (`ceding.py`), and from then on later recordings do write
+there. So a replay of a later recording asks for such memory, too, as does whoever makes a new recording.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from typing import Any
 
 import torch
 
-from .lent import Outputs
+from .lent import Loan, Outputs
+from .torch_runtime import use_count
 
 
 class Pool:
@@ -28,28 +32,47 @@ class Pool:
         self.made = 0
         self.out: dict[int, Outputs] = {}
 
-    def place(self, outputs: Outputs) -> Place:
-        """Returns the place of a recording that has just been made here."""
+    def place(self, outputs: Outputs, ceded: dict[Loan, int]) -> Place:
+        """Returns the place of a recording that has just been made here. ceded: what it was ceded."""
         self.made += 1
-        return Place(self, self.made, outputs)
+        return Place(self, self.made, outputs, ceded)
+
+    def endangered(self, number: int) -> list[Loan]:
+        """Returns what somebody holds and recording `number` may write over, whatever it has been ceded itself."""
+        found: list[Loan] = []
+        for other, outputs in list(self.out.items()):
+            if other > number or (other < number and any(0 < loan.ceded < number for loan in outputs.loans)):
+                held = outputs.held()
+                if not held:
+                    del self.out[other]
+                found += [loan for loan in held if other > number or 0 < loan.ceded < number]
+        return found
+
+    def endangered_by_new(self) -> list[Loan]:
+        """Returns what somebody holds and the next recording may write over."""
+        return self.endangered(self.made + 1)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a recording has its memory. number: among the recordings of the pool."""
+    """Where a recording has its memory. number: among the recordings of the pool. ceded: what the recording got of
+    earlier recordings' outputs, and how many of its inputs lie in each."""
 
     pool: Pool
     number: int
     outputs: Outputs
+    ceded: dict[Loan, int] = field(default_factory=dict)
 
-    def is_in_use(self) -> bool:
-        """Returns whether a replay could change an output of a later recording that somebody holds."""
-        later = [number for number in self.pool.out if number > self.number]
-        for number in later:
-            if self.pool.out[number].held():
-                return True
-            del self.pool.out[number]
-        return False
+    def endangered(self) -> list[Loan]:
+        """Returns what somebody holds and a replay could change: outputs of later recordings, ceded outputs of earlier
+        ones, and what the recording was ceded if others than its inputs hold that."""
+        mine = [loan for loan, inputs in self.ceded.items() if use_count(loan.number) > loan.idle + inputs]
+        return mine + self.pool.endangered(self.number)
+
+    def leave(self) -> None:
+        """Frees the outputs of a recording that ends, unless somebody holds one."""
+        if not self.outputs.held():
+            self.pool.out.pop(self.number, None)
 
     def take(self) -> None:
         """Makes the recording's own outputs free to be written, before a replay; the replay lends them again."""

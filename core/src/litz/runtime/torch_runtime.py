@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,9 +27,13 @@ def graph_is_kept() -> bool:
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
+use_count: Callable[[int], int] = torch._C._storage_Use_Count
+"""Returns how many owners a storage has, by the number that torch has for the storage."""
+
+
 def storage_use_count(storage: torch.UntypedStorage) -> int:
     """Returns how many owners a storage has, this Python object included."""
-    return int(torch._C._storage_Use_Count(storage._cdata))
+    return use_count(storage._cdata)
 
 
 def storage_of(tensor: torch.Tensor) -> int:
@@ -40,6 +46,29 @@ def storage_at(place: int, device: torch.device, size: int) -> torch.UntypedStor
     """Returns a storage of `size` bytes at an address. The storage does not own the memory, and cannot be resized."""
     storage: Any = torch._C._construct_storage_from_data_pointer(place, device, size)
     return storage  # type: ignore[no-any-return]
+
+
+def storage_that_tells(owner: Any, place: int, device: torch.device, size: int) -> torch.UntypedStorage:
+    """Returns a storage of `size` bytes (at least one) of a GPU's memory at an address. The storage does not own the
+    memory, and holds `owner` for as long as the storage lives."""
+    owner.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (place, False), "version": 2}
+    return torch.as_tensor(owner, device=device).untyped_storage()
+
+
+def may_be_freed(storage: torch.UntypedStorage) -> bool:
+    """Returns whether `free_under` can be called: the memory is a block of torch's caching allocator, which the storage
+    owns. torch needs NumPy for `storage_that_tells`."""
+    return _has_numpy() and bool(torch._C._has_Standard_Deleter(storage._cdata))
+
+
+def free_under(storage: torch.UntypedStorage) -> None:
+    """Gives a storage's memory back to torch's caching allocator. The storage keeps its address, without owning it."""
+    torch._C._free_And_Remove_DeleterFn(storage._cdata)
+
+
+@cache
+def _has_numpy() -> bool:
+    return importlib.util.find_spec("numpy") is not None
 
 
 def drop_library_workspaces() -> None:

@@ -27,6 +27,7 @@ _SAME = (
     "static_inputs",
     "dying_inputs",
     "owned_inputs",
+    "made_inputs",
     "mutated_inputs",
     "visible_outputs",
     "rebuilt_outputs",

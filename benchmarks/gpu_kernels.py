@@ -1,11 +1,13 @@
 """Memory throughput of litz's Triton kernels, as a fraction of what a copy reaches on the same device.
 
-    python -m benchmarks.gpu_kernels [--json PATH] [--only NAME ...] [--dtype bf16 f32]
+    python -m benchmarks.gpu_kernels [--only NAME ...] [--dtype bf16 f32] [--columns NAME ...] [--seconds S]
+                                    [--json PATH]
 
 Four columns in one run: `eager`; `inductor` (torch.compile's default); `litz`, all of litz through torch.compile; and
 `kernel`, one hand-built loop through the code generator alone, where the case is one kernel. Bytes are those that a
 perfect kernel moves: every input once, every output once. Before each call the L2 cache is flushed; that also keeps
-the device busy while the host launches. The median of many calls counts.
+the device busy while the host launches. The median of many calls counts. `--only` takes parts of names with their type
+("softmax 64 f32"), in the order in which to measure; after `--seconds` no further case is begun.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 import math
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -500,7 +503,7 @@ def _compiled(case: Case, backend: str) -> Callable[[], Any]:
     return lambda: compiled(*case.args)
 
 
-def measure(case: Case, timer: Timer, cache: Cache) -> None:
+def measure(case: Case, timer: Timer, cache: Cache, columns: Sequence[str]) -> None:
     """Fill in the case's microseconds by column, and what went wrong where there are none."""
     ways: dict[str, Callable[[], Callable[[], Any]]] = {
         "eager": lambda: lambda: case.function(*case.args),
@@ -510,6 +513,8 @@ def measure(case: Case, timer: Timer, cache: Cache) -> None:
     if case.loop is not None:
         ways["kernel"] = lambda: _kernel(case, cache)
     for name, prepare in ways.items():
+        if name not in columns:
+            continue
         try:
             with torch.no_grad():
                 case.results[name] = timer(prepare())
@@ -527,47 +532,57 @@ def copy_bandwidth(timer: Timer) -> float:
 COLUMNS = ("eager", "inductor", "litz", "kernel")
 
 
+def chosen_cases(only: Sequence[str], dtypes: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns names and types of the cases that have a part of `only` in "name type", in the order of `only`; all if
+    that is empty."""
+    every = [(name, short) for name in CASES for short in dtypes]
+    return list(dict.fromkeys(pair for part in only or ("",) for pair in every if part in " ".join(pair)))
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table; write JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--json", type=Path, help="where to write the numbers")
-    parser.add_argument("--only", nargs="*", default=[], help="cases whose names hold one of these")
+    parser.add_argument("--only", nargs="*", default=[], help="parts of names of cases, with their types")
+    parser.add_argument("--columns", nargs="*", default=list(COLUMNS), choices=COLUMNS)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="after which no further case is begun")
     parser.add_argument("--dtype", nargs="*", default=list(DTYPES), choices=list(DTYPES))
     options = parser.parse_args(argv)
     if not torch.cuda.is_available():
         raise SystemExit("this benchmark needs a CUDA device")
-    timer = Timer()
+    columns = [name for name in COLUMNS if name in options.columns]
+    begun, timer = time.monotonic(), Timer()
     peak = copy_bandwidth(timer)
     print(f"{torch.cuda.get_device_name()}: copy {peak / 1e9:.0f} GB/s; fractions of that (microseconds)")
-    print(f"{'case':36}" + "".join(f"{name:>18}" for name in COLUMNS))
+    print(f"{'case':36}" + "".join(f"{name:>18}" for name in columns))
     rows = []
     with tempfile.TemporaryDirectory(prefix="litz-benchmark-") as folder:
         cache = Cache(Path(folder))
-        for name, build in CASES.items():
-            if options.only and not any(part in name for part in options.only):
+        for name, short in chosen_cases(options.only, options.dtype):
+            if time.monotonic() - begun > options.seconds:
+                print(f"{name + ' ' + short:36}no time left")
                 continue
-            for short in options.dtype:
-                case = build(DTYPES[short])
-                measure(case, timer, cache)
-                cells = []
-                for column in COLUMNS:
-                    us = case.results.get(column)
-                    cells.append(f"{'-':>18}" if us is None else f"{case.bytes / us * 1e6 / peak:8.2f} ({us:7.1f})")
-                print(f"{name + ' ' + short:36}" + "".join(f"{cell:>18}" for cell in cells), flush=True)
-                for column, problem in case.problems.items():
-                    print(f"    {column}: {problem}")
-                rows.append(
-                    {
-                        "case": name,
-                        "dtype": short,
-                        "bytes": case.bytes,
-                        "us": case.results,
-                        "fraction": {c: case.bytes / us * 1e6 / peak for c, us in case.results.items()},
-                        "problems": case.problems,
-                    }
-                )
-                del case
-                torch.cuda.empty_cache()
+            case = CASES[name](DTYPES[short])
+            measure(case, timer, cache, columns)
+            cells = []
+            for column in columns:
+                us = case.results.get(column)
+                cells.append(f"{'-':>18}" if us is None else f"{case.bytes / us * 1e6 / peak:8.2f} ({us:7.1f})")
+            print(f"{name + ' ' + short:36}" + "".join(f"{cell:>18}" for cell in cells), flush=True)
+            for column, problem in case.problems.items():
+                print(f"    {column}: {problem}")
+            rows.append(
+                {
+                    "case": name,
+                    "dtype": short,
+                    "bytes": case.bytes,
+                    "us": case.results,
+                    "fraction": {c: case.bytes / us * 1e6 / peak for c, us in case.results.items()},
+                    "problems": case.problems,
+                }
+            )
+            del case
+            torch.cuda.empty_cache()
     if options.json:
         facts = {
             "device": torch.cuda.get_device_name(),

@@ -1,8 +1,9 @@
 """Which tiling is best for a kernel: those around the one that litz chooses, measured.
 
-    python -m benchmarks.gpu_tilings [--only NAME ...] [--dtype bf16 f32] [--seconds S] [--json PATH]
+    python -m benchmarks.gpu_tilings [--only NAME ...] [--short] [--dtype bf16 f32] [--seconds S] [--json PATH]
 
-The cases are those of `benchmarks.gpu_kernels`. Each is scheduled by litz; each of its kernels is written for the
+The cases are those of `benchmarks.gpu_kernels`; `--only` takes parts of their names with the type ("softmax 64 f32"),
+`--short` those of `SHORT`. Each is scheduled by litz; each of its kernels is written for the
 tiling that litz chooses and for others (`alternatives`), all are built side by side, run on the same tensors, compared
 with the first, and timed with a cold L2 cache. Printed are the best of each kernel, and the one chosen: microseconds,
 and the bytes of all its tensors over the time, as a share of the copy bandwidth.
@@ -27,7 +28,7 @@ import torch
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.triton import TritonCodegen
 from litz.codegen.triton.finish import tilings_after
-from litz.codegen.triton.tiling import Tiling, choose_tiling
+from litz.codegen.triton.tiling import Tiling, choose_tiling, power_of_two
 from litz.ir import Program
 from litz.pipeline import schedule_only
 from litz.runtime.cache import Cache
@@ -37,10 +38,36 @@ from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 
-from .gpu_kernels import CASES, DTYPES, Timer, copy_bandwidth
+from .gpu_kernels import CASES, DTYPES, Timer, chosen_cases, copy_bandwidth
 
 MOST_ELEMENTS = 64
 """Of a thread, beyond which nothing is tried."""
+
+LONGEST = 65536
+"""Elements of a row that is tried as a whole."""
+
+SHORT = (
+    "modulation backward bf16",
+    "modulation backward f32",
+    "batch norm + relu bf16",
+    "softmax 50257 bf16",
+    "softmax 197 bf16",
+    "layer norm 1001 bf16",
+    "softmax 49 bf16",
+    "softmax 1001 bf16",
+    "softmax 64 f32",
+    "softmax 4096 f32",
+    "softmax 8192 f32",
+    "layer norm 4096 f32",
+    "layer norm 16384 f32",
+    "layer norm 16384 bf16",
+    "layer norm 256 bf16",
+    "column sum bf16",
+    "cross-entropy 50257 bf16",
+    "cross-entropy 32768 bf16",
+    "batch norm + relu, channels last bf16",
+)
+"""Cases that were slower than TorchInductor's kernels, or below 0.92 of copy bandwidth, on an H100 on 2026-11-25."""
 
 
 def alternatives(tiling: Tiling) -> Iterator[Tiling]:
@@ -89,7 +116,7 @@ def _pointwise(tiling: Tiling) -> Iterator[Tiling]:
 
 def _whole_rows(tiling: Tiling) -> Iterator[Tiling]:
     x, r, w = tiling.axes[0].block, tiling.axes[1].block, tiling.num_warps
-    for rows in dict.fromkeys((x, max(1, x // 2), 2 * x, 4 * x)):
+    for rows in dict.fromkeys((x, max(1, x // 2), max(1, x // 4), 2 * x, 4 * x)):
         for warps in (w // 4, w // 2, w, 2 * w, 4 * w):
             if 1 <= warps <= 32 and 4 <= rows * r / (32 * warps) <= 32:
                 yield _with(tiling, {"x": rows}, num_warps=warps)
@@ -100,16 +127,43 @@ def _whole_rows(tiling: Tiling) -> Iterator[Tiling]:
 def _passes(tiling: Tiling) -> Iterator[Tiling]:
     x, r = tiling.axes[0].block, tiling.axes[1].block
     if x > 1:
+        for stages in (2, 3):
+            yield _with(tiling, {}, stages=stages)
         for rows in dict.fromkeys((x, x // 2, 2 * x)):
-            for block in (r // 4, r // 2, r, 2 * r, 4 * r):
+            for block in (r, r // 2, 2 * r, r // 4, 4 * r):
                 for warps in (4, 8, 16):
                     if 4 <= rows * block / (32 * warps) <= MOST_ELEMENTS and block >= 4:
                         yield _with(tiling, {"x": rows, "r": block}, num_warps=warps)
         return
+    yield from _held_rows(tiling)
     for stages in (1, 3):
         for warps in (8, 4, 16, 32) if stages == 1 else (4, 8):
             for each in (8, 16, 32) if stages == 1 else (8, 16):
                 yield _with(tiling, {"r": 32 * warps * each}, num_warps=warps, stages=stages)
+
+
+def _held_rows(tiling: Tiling) -> Iterator[Tiling]:
+    """Long rows in registers, in place of passes."""
+    size = tiling.axes[1].size
+    if not size.is_Integer or int(size) > LONGEST:
+        return
+    lead = 0 if tiling.frame is None else tiling.frame.lanes - 1
+    block = power_of_two(int(size) + lead)
+    for warps in (32, 16, 8):
+        yield _with(tiling, {"r": block}, num_warps=warps, persistent=True, together=1)
+
+
+def _unaligned(tiling: Tiling) -> Iterator[Tiling]:
+    """Rows that begin anywhere: those that begin alike in one program."""
+    assert tiling.frame is not None
+    x, r = tiling.axes
+    period = tiling.frame.period
+    for rows in (1, 2, 4, 8) if period else ():
+        for each in (16, 32):
+            warps = rows * r.block // (32 * each)
+            axes = replace(x, block=rows, step=period if rows > 1 else 1), r
+            if 1 <= warps <= 16 and rows * r.block >= 512:
+                yield replace(tiling, axes=axes, num_warps=warps)
 
 
 @dataclass(eq=False)
@@ -135,7 +189,10 @@ class Variant:
 def variants(plan: KernelPlan, most: int) -> list[Variant]:
     """Each tiling's source, the chosen one first."""
     chosen = choose_tiling(plan.loops[0], plan, target_of("cuda:0").units)
-    tilings = [tilings_after(each, plan) for each in alternatives(chosen)][:most]
+    found = list(alternatives(chosen))
+    if chosen.persistent and chosen.frame is not None:
+        found[1:1] = list(_unaligned(chosen))
+    tilings = [tilings_after(each, plan) for each in dict.fromkeys(found)][:most]
     return [Variant(each[0], TritonCodegen().generate_tiled(plan, each)) for each in tilings]
 
 
@@ -153,9 +210,7 @@ def _memory(kernel: Kernel, program: Program, source: KernelSource) -> dict[str,
     """Tensors for the buffers of a kernel: random numbers, indices from 0 to 48."""
     found: dict[str, torch.Tensor] = {}
     for name in source.arguments:
-        if name == COUNTERS:
-            found[COUNTERS] = torch.zeros(source.settings["counters"], dtype=torch.int32, device="cuda")
-        elif isinstance(name, str) and name not in kernel.inplace:
+        if isinstance(name, str) and name != COUNTERS and name not in kernel.inplace:
             buffer = program.buffers[name]
             count = max(1, program.hint(buffer.layout.span))
             held = torch.zeros(count, dtype=buffer.dtype, device="cuda")
@@ -165,6 +220,13 @@ def _memory(kernel: Kernel, program: Program, source: KernelSource) -> dict[str,
                 held.copy_(torch.arange(count, device="cuda") * 7919 % 49)
             found[name] = held
     return {**found, **{name: found[other] for name, other in kernel.inplace.items() if other in found}}
+
+
+def _counters(source: KernelSource) -> dict[str, torch.Tensor]:
+    """The zeros that the programs of a kernel count in, if they do."""
+    if COUNTERS not in source.arguments:
+        return {}
+    return {COUNTERS: torch.zeros(source.settings["counters"], dtype=torch.int32, device="cuda")}
 
 
 def _launch(launch: Callable[..., None], addresses: Sequence[int], counters: torch.Tensor | None) -> None:
@@ -185,7 +247,7 @@ class Job:
     builds: list[Future[str]]
 
 
-def measure(job: Job, timer: Timer, cache: Cache, deadline: float) -> int:
+def measure(job: Job, timer: Timer, cache: Cache, deadline: float, calls: int) -> int:
     """Fill in the microseconds of each variant; the bytes of the kernel's tensors."""
     kernel, program, found = job.kernel, job.program, job.variants
     memory = _memory(kernel, program, found[0].source)
@@ -198,6 +260,10 @@ def measure(job: Job, timer: Timer, cache: Cache, deadline: float) -> int:
             if variant.problem:
                 continue
             launch = load_kernel(variant.source, context)
+            memory |= _counters(variant.source)
+            for name in kernel.writes:
+                if name in memory and name not in kernel.reads and name not in kernel.inplace:
+                    memory[name].zero_()  # what the variant before has stored
             addresses = [memory[item].data_ptr() for item in variant.source.arguments if isinstance(item, str)]
             for name, value in kept.items():
                 memory[name].copy_(value)
@@ -207,29 +273,29 @@ def measure(job: Job, timer: Timer, cache: Cache, deadline: float) -> int:
             wanted = wanted or got
             for name, value in got.items():
                 torch.testing.assert_close(value, wanted[name], rtol=2e-2, atol=2e-2, equal_nan=True)
-            variant.us = timer(partial(_launch, launch, addresses, memory.get(COUNTERS)), 15)
+            counters = memory[COUNTERS] if COUNTERS in variant.source.arguments else None
+            variant.us = timer(partial(_launch, launch, addresses, counters), calls)
         except Exception as error:
             variant.problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    return sum(value.nbytes for name, value in memory.items() if name not in kernel.inplace)
+    return sum(value.nbytes for name, value in memory.items() if name not in (COUNTERS, *kernel.inplace))
 
 
 def _jobs(options: argparse.Namespace, pool: ProcessPoolExecutor, folder: str) -> Iterator[Job]:
     """Every kernel of the cases that are asked for, all on their way to be built."""
-    chosen = dict.fromkeys(name for part in options.only for name in CASES if part in name)
-    for name in chosen if options.only else CASES:
-        for short in options.dtype:
-            case = CASES[name](DTYPES[short])
-            torch._dynamo.reset()
-            with torch.no_grad():
-                schedules = schedule_only(case.function, case.args, dynamic=False)
-            del case
-            torch.cuda.empty_cache()
-            for schedule in schedules:
-                for kernel in schedule.kernels:
-                    found = variants(plan_kernel(kernel, schedule.program), options.most)
-                    expected = expected_variant(found[0].source, schedule.program.hint)
-                    builds = [pool.submit(_build, (each.source, folder, expected)) for each in found]
-                    yield Job(name, short, kernel, schedule.program, found, builds)
+    few = [(name, short) for name, short in (each.rsplit(" ", 1) for each in SHORT)]
+    for name, short in few if options.short else chosen_cases(options.only, options.dtype):
+        case = CASES[name](DTYPES[short])
+        torch._dynamo.reset()
+        with torch.no_grad():
+            schedules = schedule_only(case.function, case.args, dynamic=False)
+        del case
+        torch.cuda.empty_cache()
+        for schedule in schedules:
+            for kernel in schedule.kernels:
+                found = variants(plan_kernel(kernel, schedule.program), options.most)
+                expected = expected_variant(found[0].source, schedule.program.hint)
+                builds = [pool.submit(_build, (each.source, folder, expected)) for each in found]
+                yield Job(name, short, kernel, schedule.program, found, builds)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -237,7 +303,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--json", type=Path, help="where to write the numbers")
     parser.add_argument("--only", nargs="*", default=[], help="cases whose names hold one of these, in this order")
+    parser.add_argument("--short", action="store_true", help="the cases of SHORT, with their types")
     parser.add_argument("--dtype", nargs="*", default=["bf16"], choices=list(DTYPES))
+    parser.add_argument("--calls", type=int, default=15, help="of a variant, of which the median counts")
     parser.add_argument("--seconds", type=float, default=500, help="after which nothing more is measured")
     parser.add_argument("--most", type=int, default=40, help="variants of a kernel")
     parser.add_argument("--jobs", type=int, default=12, help="processes that build")
@@ -251,7 +319,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         cache = Cache(Path(folder))
         pool = ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn"))
         for job in list(_jobs(options, pool, folder)):
-            size = measure(job, timer, cache, deadline)
+            size = measure(job, timer, cache, deadline, options.calls)
             _print(job, size, peak)
             rows += [
                 {"case": job.case, "dtype": job.dtype, "kernel": job.variants[0].source.symbol, "bytes": size,

@@ -89,6 +89,7 @@ _register("rows-5-bf16", 21, 5, bf16, bf16)
 _register("rows-121-bf16", 7, 121, bf16, bf16)  # 128 lanes are full with 7 before the row
 _register("rows-122-bf16", 7, 122, bf16, bf16)  # and would not be enough
 _register("rows-50257-bf16", 2, 50257, bf16, bf16)
+_register("rows-70001-bf16", 2, 70001, bf16, bf16)
 _register("rows-50257-f32", 5, 50257, f32, f32, interpreted=False)
 _register("rows-40000-bf16", 5, 40000, bf16, bf16, interpreted=False)
 _register("rows-40001-f64", 5, 40001, f64, f64, interpreted=False)
@@ -246,3 +247,24 @@ CASES["rows-alike-mixed"] = cache(lambda: _mixed(300, units=1))
 CASES["rows-alike-in-place"] = cache(lambda: _in_place(115, 300, units=1))
 CASES["rows-alike-norm"] = cache(lambda: _norm(3, 111, 121))
 CASES["rows-anyhow-norm"] = cache(lambda: _norm(3, 111, 121, pitch=112))
+
+
+def _norm_in_passes(width: int) -> Case:
+    """A layer norm in float32 with a weight and a bias, near 100."""
+    x = load("a", (i0, r0), f32)
+    mean, m2 = reduce("welford_mean", x), reduce("welford_m2", x)
+    scale = call("rsqrt", call("add", call("div", m2, const(width, f32)), const(1e-5, f32)))
+    value = call(
+        "add", call("mul", call("mul", call("sub", x, mean), scale), load("w", (r0,), f32)), load("b", (r0,), f32)
+    )
+    return make(
+        {"a": random(3, width) + 100, "w": random(width, seed=1), "b": random(width, seed=2)},
+        [output("o", (3, width), f32)],
+        [3],
+        [width],
+        [Store("o", (i0, r0), value)],
+        tolerance=1e-4,
+    )
+
+
+CASES["rows-norm-in-passes"] = cache(lambda: _norm_in_passes(3004))

@@ -113,12 +113,14 @@ def write_frame(tile: Tile, axis: Axis) -> None:
     if frame is None:
         return
     lanes, length = frame.lanes, int(axis.size)
-    tile.emit(f"rfirst = {tile.index_text(frame.start)}", f"rstart = rfirst // {lanes} * {lanes}")
+    # Shifts, as nothing is negative: a division of signed numbers takes three instructions.
+    shift = lanes.bit_length() - 1
+    tile.emit(f"rfirst = {tile.index_text(frame.start)}", f"rstart = (rfirst >> {shift}) * {lanes}")
     alike = f"({frame.slope} * (xfirst % {lanes}) + {frame.first}) % {lanes}"
-    tile.emit(f"rlead = {alike if tile.tiling.begins_alike else 'rfirst - rstart'}")
-    tile.emit(f"rend = (rlead + {length + lanes - 1}) // {lanes} * {lanes}")
-    tile.emit(f"rhead = (rlead + {lanes - 1}) // {lanes} * {lanes}")
-    tile.emit(f"rtail = (rlead + {length}) // {lanes} * {lanes}")
+    tile.emit(f"rlead = {alike if tile.tiling.begins_alike else f'rfirst & {lanes - 1}'}")
+    tile.emit(f"rend = ((rlead + {length + lanes - 1}) >> {shift}) * {lanes}")
+    tile.emit(f"rhead = ((rlead + {lanes - 1}) >> {shift}) * {lanes}")
+    tile.emit(f"rtail = ((rlead + {length}) >> {shift}) * {lanes}")
 
 
 def _write_variables(tile: Tile, name: str, ranges: Sequence[Range]) -> None:

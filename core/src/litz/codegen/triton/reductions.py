@@ -18,6 +18,7 @@ from litz.ir.dtypes import HALF, compute_dtype, greatest, least, short
 from litz.ir.node import walk
 from litz.ir.reductions import REDUCTIONS, Form
 from litz.ir.scalars import Scalar
+from litz.ir.stages import one_walk_sums
 
 from ..dialect import family
 from .dialect import TRITON, VALUES, literal, typed
@@ -172,6 +173,20 @@ class Plain(Group):
         value, ((_, dtype),) = self.on.value(self.args[0]), self.start()
         return [value if dtype == self.dtype else f"({value} != 0)"]
 
+    def whole(self) -> list[str]:
+        """Returns the text of a row's values; of a softmax, lanes outside of the row get -inf before the maximum is
+        found, so that their exponentials are 0 and need no mask."""
+        on, (node, *_) = self.on, self.nodes
+        if on.mask is None or self.args[0].op == "const":
+            return super().whole()
+        if node in on.vanishing:
+            return self.lifted()
+        texts = super().whole()
+        if node in on.vanishing.values():
+            texts = [on.named(texts[0])]
+            on.tile.values[self.args[0]] = Value(texts[0], on.full)
+        return texts
+
     def joins(self) -> bool:
         """Returns True: every reduction of this kind joins neighbours."""
         return True
@@ -276,7 +291,9 @@ class Welford(Combined):
         value = on.value(self.args[0])
         mean, spread = on.tile.fresh(), on.tile.fresh()
         total = f"tl.sum({on.masked(value, 0.0, torch.float32)}, 1, keep_dims=True)"
-        on.tile.emit(f"{mean} = _mean({total}, {on.length})")
+        rounded = all(node in on.tile.texts for node in self.nodes) and on.size.is_Integer and int(on.size) > 0
+        text = f"{total} * {literal(1 / int(on.size))}" if rounded else f"_mean({total}, {on.length})"
+        on.tile.emit(f"{mean} = {text}")
         # Masked before it is squared: a square is added in one instruction then.
         on.tile.emit(f"{spread} = {on.masked(f'{value} - {mean}', 0.0, torch.float32)}")
         squares = f"tl.sum({spread} * {spread}, 1, keep_dims=True)"
@@ -353,6 +370,8 @@ class Reducer:
         self.shape = tile.shape(self.full)
         self.results = tile.level_axes(False)
         self.mask = "rmask" if tile.is_masked(axis) else None
+        self.vanishing = one_walk_sums(tile.loop) if self.persistent else {}
+        """Sums of exp(x - max(x)), each with its maximum, of rows in one block."""
 
     # What groups are written with.
 
@@ -367,6 +386,12 @@ class Reducer:
         if dtype == torch.bool:
             return f"({text} & {self.mask})" if identity is False else f"({text} | ({self.mask} == 0))"
         return f"tl.where({self.mask}, {text}, {literal(identity)})"
+
+    def named(self, text: str) -> str:
+        """Emits `text` under a name of its own, which it returns."""
+        name = self.tile.fresh()
+        self.tile.emit(f"{name} = {text}")
+        return name
 
     def bind(self, node: Node, text: str) -> None:
         """Makes `text` the value of a node, under a name of its own unless `text` is a name."""

@@ -10,6 +10,8 @@ value that goes into half types only, however many nodes it goes through, is com
 | exp(a - b), as in a softmax | 2^((a - b) log2 e) | 2^-21 + abs(a - b) 2^-23 | 2 |
 | 1 + tanh(u) | 2 / (1 + 2^(-2 u log2 e)) | 2^-20 + abs(u) 2^-22 | 5 |
 | 1 - tanh(u)^2 | s (2 - s) with s = 1 + tanh(-abs(u)) | 2^-18 + abs(u) 2^-20 | 8 |
+| the division by the sum of a softmax | times the reciprocal | 2^-22 | 2 for a row, 1 |
+| a mean, and what a reduction gives over a constant | times the reciprocal | 2^-23 | 1 |
 | sigmoid(u) | 1 / (1 + 2^(-u log2 e)) | 2^-20 + abs(u) 2^-23 | 4 |
 | 1 + erf(u) | 2 - e, or e for u < 0, with e = erfc(abs(u)) = 2^(-abs(u) Q(abs(u))) | below | 15 |
 
@@ -28,6 +30,15 @@ import torch
 from litz.ir import Loop, Node
 from litz.ir.dtypes import HALF, compute_dtype
 from litz.ir.node import is_number, walk
+from litz.ir.reductions import REDUCTIONS
+
+from .dialect import literal
+
+MEAN = "mean"
+"""In place of a text, for reductions whose mean is that of the sum, times the reciprocal of the count."""
+
+STEPS = frozenset({"floor", "ceil", "trunc", "round", "truncdiv", "floordiv", "remainder", "fmod", "sign"})
+"""Functions that make a whole of the last bit of a quotient."""
 
 _PLUS_ONE: Mapping[str, str] = {"erf": "_erf_plus_one({0})", "tanh": "_tanh_plus_one({0})"}
 
@@ -40,11 +51,18 @@ def rounded_texts(loop: Loop) -> Mapping[Node, str]:
         for arg in node.args:
             users.setdefault(arg, []).append(node)
     found: dict[Node, str] = {}
+    steady = STEPS.isdisjoint(node.op for node in loop.nodes)
     for node in loop.nodes:
         if node in exact or compute_dtype(node.dtype) != torch.float32:
             continue
         if node.op == "exp" and node.args[0].op == "sub":
             found[node] = "_exp_near({0})"
+        elif node.op == "div" and divides_by_sum_of_exp(node, loop):
+            found[node] = "{0} * _reciprocal_near({1})"
+        elif node.op == "reduce" and REDUCTIONS[node.attrs[0]].name == "welford":
+            found[node] = MEAN
+        elif node.op == "div" and steady and _is_part(node):
+            found[node] = f"{{0}} * {literal(1 / node.args[1].attrs[0])}"
         elif node.op == "sigmoid":
             found[node] = "_sigmoid_near({0})"
         elif node.op in _PLUS_ONE and users.get(node):
@@ -57,6 +75,25 @@ def rounded_texts(loop: Loop) -> Mapping[Node, str]:
                     found[square] = "{0}"
                     found |= dict.fromkeys(users[square], "_tanh_slope({1})")
     return found
+
+
+def divides_by_sum_of_exp(node: Node, loop: Loop) -> bool:
+    """Returns whether a division is that of a softmax by its row's sum: then one division a row is enough, and one
+    multiplication an element.
+
+    A division is ten times as much, enough to slow down a kernel of half types. The product differs by the last
+    bit at most; the sum of a softmax is at least 1, so its reciprocal does not overflow.
+    """
+    top, bottom = node.args
+    if bottom.op != "reduce" or bottom.attrs[0] != "sum" or bottom.args[0].op != "exp":
+        return False
+    return node.dtype in (torch.float32, *HALF) and bool(loop.levels[top])
+
+
+def _is_part(node: Node) -> bool:
+    """Is the node a reduction's result over a constant, whose reciprocal is an ordinary number?"""
+    top, bottom = node.args
+    return top.op == "reduce" and bottom.op == "const" and 1 <= abs(bottom.attrs[0]) < 2.0**100
 
 
 def _exact(loop: Loop) -> set[Node]:

@@ -7,7 +7,7 @@ not constants enter by their hints, which decide speed only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -21,9 +21,17 @@ from .frame import VECTOR, Frame, find_frame, is_multiple
 
 PERSISTENT = 8192
 """The longest row that is held in registers: 16 elements a thread with 16 warps."""
-PERSISTENT_ALONE = 32768
-"""The same for a row that is the only value held, and is written: a second read of it would cost a third of the time.
-Measured on an H200 with rows of 32768: 0.94 of copy bandwidth in float32, against 0.64 in passes."""
+PERSISTENT_ALONE, PERSISTENT_HALF = 32768, 65536
+"""The same for a row that is the only value held, and is written, and for such a row of two bytes an element: a second
+read of it would cost a third of the time. Measured on an H200: rows of 32768 in float32 0.94 of copy bandwidth, against
+0.64 in passes; softmax of 50257 in bf16 98.7 us, against 111.8 (2026-11-26). The latter has 64 elements in the 64
+registers of each thread of 32 warps, and 64 bytes on the stack (Triton 3.6, sm_90)."""
+PERSISTENT_NODES = 12
+"""Nodes of a loop that holds rows of more than `PERSISTENT_ALONE`: there are no registers for further values."""
+PERSISTENT_BYTES = 8192
+"""Of a written row that is held beside operands which all rows share; a longer one is read again, from the cache, if it
+is aligned (Welford's means over several blocks have no frame). On an H200 layer norm of 4096 columns in float32 took
+131.5 us so, and 136.3 held (2026-11-26)."""
 
 
 ROOM = 64
@@ -37,6 +45,13 @@ the stores of this one, so that more elements are of no use. With 64 of them the
 (8 x 1024 x 1152) had 128 registers a thread: an SM held 2 of 288 programs, and the last 24 ran alone. `benchmarks.
 gpu_tilings` found 19.1 us in place of 23.0 with shorter blocks or more warps on an H200; and 30.7 in place of 35.2 for
 the gradient of a gelu with its sum, which had 23 warps on an SM and now has 46, of 8 elements a thread."""
+
+AT_WORK: Mapping[int, tuple[tuple[int, int], ...]] = {WRITTEN: ((16, 3),), WRITTEN // 2: ((8, 3), (4, 5))}
+"""Of columns that are written as well, by the elements of a thread (`_lanes`): warps of a program, and how many such
+programs are at work on an SM, for Triton 3.6 and sm_90. The first warps for which all programs are at work at once are
+taken. With the products with a gate and three sums of them, five words an element, 8 warps have 66 registers a thread
+(80 in float32), so that an SM holds 3 of its 4.4 programs and the rest run alone; 4 warps of 16 elements have 92 (94),
+and an SM holds 5. On an H200 (2026-11-26) 26.5 us in place of 33.1, in float32 37.2 in place of 44.2."""
 
 ROW, OWN_VALUES = 4096, 3
 """Of a pointwise loop: elements of a row, and values that each row has, from which on a block is of one row."""
@@ -327,23 +342,34 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
     x_block, r_block, warps, persistent = choose(
         loop, plan.hint(loop.numel), plan.hint(length), bool(length.is_Integer), width, mixed, units
     )
-    x_ranges = _innermost_last(loop.ranges, relevant if columns else traffic)
-    axes = Axis("x", x_ranges, x_block), Axis("r", r_ranges, r_block)
     frame = None if columns or mixed else find_frame(loop, plan, r_ranges)
     if frame is not None and not _has_room(loop, frame, r_block if persistent else None):
         frame = None
+    if frame is not None and persistent and r_block < SHORTEST_ALIKE:
+        x_block = min(x_block, RAGGED // r_block)
+    x_ranges = _innermost_last(loop.ranges, relevant if columns else traffic)
+    axes = Axis("x", x_ranges, x_block), Axis("r", r_ranges, r_block)
     alike = _rows_alike(loop, plan, frame, r_block, units) if persistent else None
     if frame is not None and alike is not None:
         rows, warps = alike
         return Tiling((Axis("x", loop.ranges, rows, step=frame.period), axes[1]), warps, persistent, frame=frame)
     if frame is not None and (persistent or _writes_rows(loop)):
-        # 16 elements a thread: it also has to find the ends of rows. On an H200 rows of 49 gain 8 %, of 50257 3 %.
+        # 16 elements a thread: it also has to find the ends of rows. On an H200 rows of 50257 gained 3 %.
         warps = clamp(x_block * r_block // 512, 1, warps)
-    together = 1
-    if not (columns or mixed or persistent) and x_block == 1 and (frame is not None or _is_aligned(relevant, r_ranges)):
+    together, once = 1, length.is_Integer and r_block >= int(length)  # in one block: nothing meets an accumulator
+    if (
+        not (columns or mixed or persistent or once)
+        and x_block == 1
+        and (frame is not None or _is_aligned(relevant, r_ranges))
+    ):
         together = max(1, min(VECTOR // width, r_block // (32 * warps)))
     return Tiling(axes, warps, persistent, together=together, frame=frame)
 
+
+SHORT, RAGGED = 1024, 512
+"""Elements of a program of several rows in one block; of one whose rows are short and begin anywhere, which is one warp
+and waits for no other. On an H200 (2026-11-26), in place of 2048: softmax of 64 columns in float32 130.9 us and not
+134.8; softmax of 49 in bf16 108.7 with 512 and not 115.7 (with 1024 112.4 to 122.4, by the warps)."""
 
 ALIKE = 32
 """Elements of a thread where a program's rows begin alike: the masks and what all rows share are worked out once for
@@ -385,11 +411,11 @@ def _has_room(loop: Loop, frame: Frame, block: int | None) -> bool:
     return not any(node.op == "reduce" and REDUCTIONS[node.attrs[0]].name == "welford" for node in loop.nodes)
 
 
-def _is_aligned(traffic: Traffic, rows: tuple[Range, ...]) -> bool:
+def _is_aligned(accesses: Iterable[Access], rows: tuple[Range, ...]) -> bool:
     """Are rows contiguous, and read 16 bytes at a time? Then neighbours along them are one thread's."""
     return all(
         access.stride(rows[-1].var) == 1 and is_multiple(access.offset - rows[-1].var, VECTOR // access.itemsize)
-        for access in traffic
+        for access in accesses
         if not access.is_indirect
     )
 
@@ -401,10 +427,15 @@ def _live_values(loop: Loop) -> int:
 
 def longest_persistent(loop: Loop) -> int:
     """Returns the length, in elements, of the longest row that is worth holding in registers."""
-    live = _live_values(loop)
-    if live == 1 and _writes_rows(loop):
-        return PERSISTENT_ALONE
-    return PERSISTENT if live <= 2 else PERSISTENT // 2 if live <= 4 else PERSISTENT // 4
+    live, writes = _live_values(loop), _writes_rows(loop)
+    inner = [access for access in distinct(loop.accesses) if access.inner]
+    own = [access.itemsize for access in inner if not access.is_store and not _is_shared(access, loop)]
+    if live == 1 and writes:
+        return PERSISTENT_HALF if own == [2] and len(loop.nodes) <= PERSISTENT_NODES else PERSISTENT_ALONE
+    longest = PERSISTENT if live <= 2 else PERSISTENT // 2 if live <= 4 else PERSISTENT // 4
+    if live > 2 and writes and len(own) == 1 and _is_aligned(inner, loop.reduction_ranges):
+        return min(longest, PERSISTENT_BYTES // own[0])
+    return longest
 
 
 TWO_LOADS = 16
@@ -414,7 +445,7 @@ layer norm of 256 from 73.7 to 69.3."""
 
 
 def _row_warps(elements: int) -> int:
-    return clamp(elements // (32 * (8 if elements <= 2048 else 16)), 1, 16)
+    return clamp(elements // (32 * (8 if elements <= 2048 else 16)), 1, 16 if elements <= PERSISTENT_ALONE else 32)
 
 
 def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mixed: bool, units: int) -> Blocks:
@@ -423,11 +454,11 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
     persistent = fixed and r_block <= longest_persistent(loop)
     warps = None
     if not persistent:
-        r_block, warps = _pass(loop, r_block, width)
+        r_block, warps = _pass(loop, r_block, width, fixed)
     floor = 16 if mixed else GATHERED_ROWS if _gathers_across(loop) and r_block <= 1024 else 1
     # A row of 1024 or more has a program of its own: values that all rows share then need no other layout. A row of 256
     # in a program of its own took 163 µs in place of 74 on an H200 (layer norm in bf16, 4 elements a thread).
-    x_block = clamp((2048 if r_block <= 128 else 1024) // r_block, floor, 256)
+    x_block = clamp(SHORT // r_block, floor, 256)
     while x_block > floor and rows < x_block * 2 * units:
         x_block //= 2
     x_block = min(x_block, power_of_two(rows))
@@ -460,8 +491,9 @@ def _gathers_across(loop: Loop) -> bool:
     return any(step is not None and step.is_Integer and abs(int(step)) >= 16 for step in steps)
 
 
-def _pass(loop: Loop, r_block: int, width: int) -> tuple[int, int]:
+def _pass(loop: Loop, r_block: int, width: int, fixed: bool) -> tuple[int, int]:
     """(block, warps) of a pass over a long row. `r_block`: the row, as a power of two. `width`: bytes per element.
+    `fixed`: the row's length is a constant.
 
     A row that is read again to be written is taken in large bites, 16 bytes a thread: more of it is then in flight, and
     the second pass finds it in the cache. One that is only reduced needs no more than keeps the memory busy. Measured
@@ -470,6 +502,8 @@ def _pass(loop: Loop, r_block: int, width: int) -> tuple[int, int]:
     if not _writes_rows(loop):
         block = min(r_block, 2048)
         return block, clamp(block // 256, 1, 8)
+    if fixed and r_block <= PERSISTENT // 2 and _live_values(loop) <= 4:
+        return r_block, clamp(r_block // 512, 1, 16)  # not held for its bytes alone (`PERSISTENT_BYTES`)
     block = clamp(r_block // 4, 2048, 8192) if r_block > 2048 else r_block
     return block, clamp(block * width // 512, 1, 32)
 
@@ -519,9 +553,14 @@ def _column_blocks(loop: Loop, columns: int, length: int, fixed: bool, width: in
     if not persistent and lanes < 8:
         # As many threads as the registers are for; half of them waited for gathers, at 2.8 µs a block of 16 rows.
         warps = clamp(x_block * r_block // (32 * max(lanes, VECTOR // width)), 1, warps)
-    elif lanes == WRITTEN and writes and not persistent and columns <= 3 * x_block * units:
-        # All programs are at work at once: of 16 warps with 42 registers a thread an SM holds three.
-        warps = clamp(x_block * r_block // 256, 1, 16)
+    elif writes and not persistent and (found := _warps_at_work(lanes, columns, x_block * units)):
+        warps = clamp(x_block * r_block // 256, 1, found)
     else:
         warps = min(warps, _row_warps(x_block * r_block))
     return x_block, r_block, warps, persistent
+
+
+def _warps_at_work(lanes: int, columns: int, beside: int) -> int | None:
+    """Returns the warps of a program with which all programs are at work at once; None if no row of `AT_WORK` says.
+    beside: columns of one program on each multiprocessor."""
+    return next((warps for warps, programs in AT_WORK.get(lanes, ()) if columns <= programs * beside), None)

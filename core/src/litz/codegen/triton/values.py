@@ -25,6 +25,7 @@ from ..sizes import INT32
 from .dialect import ELEMENTS, TRITON, VALUES, is_negative_zero, literal, read, typed, written
 from .frame import VECTOR
 from .names import Names
+from .rounded import divides_by_sum_of_exp
 from .text import IndexText
 from .tiling import Axis, Tiling
 
@@ -208,23 +209,12 @@ class Tile:
         small = self._small_comparison(node)
         if small is not None:
             return small
-        if node.op == "div" and self._divides_by_sum_of_exp(node):
+        if node.op == "div" and divides_by_sum_of_exp(node, self.loop):
             top, bottom = (self.get(arg) for arg in node.args)
             return f"{top.text} * _reciprocal({bottom.text})", top.axes | bottom.axes
         values = [self.get(arg) for arg in node.args]
         axes = frozenset[str]().union(*(value.axes for value in values))
         return op_text(node, [value.text for value in values]), axes
-
-    def _divides_by_sum_of_exp(self, node: Node) -> bool:
-        """A softmax's division by its row's sum: one division a row, and one multiplication an element.
-
-        A division is ten times as much, enough to slow down a kernel of half types. The product differs by the last
-        bit at most; the sum of a softmax is at least 1, so its reciprocal does not overflow.
-        """
-        top, bottom = node.args
-        if bottom.op != "reduce" or bottom.attrs[0] != "sum" or bottom.args[0].op != "exp":
-            return False
-        return node.dtype in (torch.float32, *HALF) and bool(self.loop.levels[top])
 
     def _small_comparison(self, node: Node) -> tuple[str, frozenset[str]] | None:
         """A comparison of positions: in 32 bits where that is enough, though an `index` node is int64."""
@@ -333,8 +323,12 @@ class Tile:
         if frame is None or not frame.holds(site, buffer, offset, masked):
             return None
         rest = frame.rest(buffer, offset)
-        text = "rstart + rlane" if not rest else f"rstart + rlane + {self.index_text(rest)}"
-        return f"{self.names.buffers[buffer]} + ({text})", self.level_axes(True)
+        text = "rstart" if not rest else f"rstart + {self.index_text(rest)}"
+        # Of a row in one block the lanes are added last: their addresses are that of the row and small constants, where
+        # each would take three instructions. In a loop such addresses would be counted up in 64 bits.
+        first = text if not rest else f"({text})"
+        where = f"{first} + rlane" if self.tiling.persistent else f"({text} + rlane)"
+        return f"{self.names.buffers[buffer]} + {where}", self.level_axes(True)
 
     def _joined(self, offset: Expr) -> tuple[Expr, dict[Symbol, str]]:
         """An offset that goes through all ranges of an axis as through one, by the axis's own index: rows of 50257 that

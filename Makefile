@@ -10,6 +10,9 @@ DOCS_STAMP := $(VENV)/.docs-installed
 JOBS ?= auto
 ARGS ?=
 
+# A process that may not keep litz's compiled modules compiles them again: half a second of each of the tests' hundreds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help .venv browser demo dist test test-gpu test-all test-compilers bench conformance fuzz lint docs links figures picture format clean
 

@@ -1,0 +1,114 @@
+"""A Python that is a copy of `support.warm`'s process, for code that starts interpreters by `sys.executable` itself.
+
+`warm_python()` is the path of a small program to take in its place. The program sends its arguments, environment,
+folder and streams to a process that has imported torch, which forks; it ends as the copy ends, and the copy ends when
+the program is killed. What it cannot do that way (an option of the interpreter, another TRITON_INTERPRET) it has done
+by the interpreter itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+CLIENT = """#!{python} -SsE
+import json, os, signal, socket, sys
+
+given = sys.argv[1:]
+while given[:1] == ["-u"]:  # the copy writes at once in any case
+    del given[0]
+known = given and (given[0] in ("-c", "-m") or given[0][0] != "-")
+if not known or os.environ.get("TRITON_INTERPRET", "") != {interpret!r}:
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+asked = {{"arguments": given, "environ": dict(os.environ), "cwd": os.getcwd()}}
+line = socket.socket(socket.AF_UNIX)
+line.connect({place!r})
+socket.send_fds(line, [b"."], [0, 1, 2])
+line.sendall(json.dumps(asked).encode() + b"\\n")
+status = json.loads(line.makefile().readline() or "1")
+if status < 0:
+    import resource
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(-status, signal.SIG_DFL)
+    os.kill(os.getpid(), -status)
+os._exit(status)
+"""
+Become = Callable[[Mapping[str, Any]], None]
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="litz-warm-")
+
+
+@cache
+def warm_python() -> str:
+    """The path of the program. A process that is started with it as WARM_PYTHON by `run_warm` has it for
+    `sys.executable`."""
+    from support.warm import listening
+
+    folder, interpret = Path(_folder().name), os.environ.get("TRITON_INTERPRET", "")
+    place, program = folder / "socket", folder / "python"
+    listening(place, os.environ)
+    program.write_text(CLIENT.format(python=sys.executable, interpret=interpret, place=str(place)))
+    program.chmod(0o755)
+    return str(program)
+
+
+def listen(place: str, become: Become) -> None:
+    """Fork a process that answers clients at `place` as long as this one lives."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(place)
+    listener.listen(64)
+    parent = os.getpid()
+    if os.fork():
+        listener.close()
+        return
+    listener.settimeout(2)
+    while os.getppid() == parent:
+        with contextlib.suppress(ChildProcessError):  # there is none
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):  # those that have ended
+                pass
+        with contextlib.suppress(TimeoutError):
+            line, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                _answer(line, become)
+            line.close()
+    os._exit(0)
+
+
+def _answer(line: socket.socket, become: Become) -> None:
+    """Fork what a client asks for; end as that has ended, or end it when the client is gone."""
+    line.settimeout(None)
+    _, streams, _, _ = socket.recv_fds(line, 1, 3)
+    request = json.loads(line.makefile().readline())
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        line.close()
+        sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+        become(request)
+    for stream in streams:
+        os.close(stream)
+    ended = os.pidfd_open(child)
+    readable, _, _ = select.select([ended, line], [], [])
+    if ended not in readable:
+        os.killpg(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if ended in readable:
+        line.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)

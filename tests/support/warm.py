@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import runpy
@@ -165,8 +166,11 @@ def become(request: Mapping[str, Any]) -> None:
     home = "" if first in ("-c", "-m") else str(Path(first).resolve().parent)
     sys.path[:] = [home, *given, *inherited]
     sys.executable = request["environ"].get("WARM_PYTHON", sys.executable)
+    sys.orig_argv[:] = [sys.executable, *request["arguments"]]
     status: Any = 0
     try:
+        if importlib.util.find_spec("sitecustomize") is not None:
+            importlib.import_module("sitecustomize")
         if first == "-c":
             sys.argv = ["-c", *rest[1:]]
             main = {"__name__": "__main__", "__builtins__": __builtins__}

@@ -1,14 +1,16 @@
 """A Python that is a copy of `support.warm`'s process, for code that starts interpreters by `sys.executable` itself.
 
-`warm_python()` is the path of a small program to take in its place. The program sends its arguments, environment,
-folder and streams to a process that has imported torch, which forks; it ends as the copy ends, and the copy ends when
-the program is killed. What it cannot do that way (an option of the interpreter, another TRITON_INTERPRET) it has done
-by the interpreter itself.
+`warm_python()` is the path of a small program to take in its place, the *client*. The client sends its arguments,
+environment, folder and open files to a process that has imported torch, which forks; the client ends as the copy ends,
+and the copy ends when the client is killed. The copy finds the client's parent as its own. What cannot be done that way
+(most options of the interpreter, another TRITON_INTERPRET) the client has done by the interpreter itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import fcntl
 import json
 import os
 import select
@@ -16,7 +18,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,25 +26,31 @@ from typing import Any
 CLIENT = """#!{python} -SsE
 import json, os, signal, socket, sys
 
-given = sys.argv[1:]
-while given[:1] == ["-u"]:  # the copy writes at once in any case
-    del given[0]
+given, faults = sys.argv[1:], False
+# The copy writes at once in any case, and keeps bytecode or not as its original does.
+while given and (given[0] in ("-u", "-B") or given[:2] == ["-X", "faulthandler"]):
+    faults |= given[0] == "-X"
+    del given[: 2 if given[0] == "-X" else 1]
 known = given and (given[0] in ("-c", "-m") or given[0][0] != "-")
 if not known or os.environ.get("TRITON_INTERPRET", "") != {interpret!r}:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
-asked = {{"arguments": given, "environ": dict(os.environ), "cwd": os.getcwd()}}
+files = [int(name) for name in os.listdir("/proc/self/fd")]
+files = [number for number in sorted(files) if os.path.exists(f"/proc/self/fd/{{number}}")]
+asked = {{"arguments": given, "environ": dict(os.environ), "cwd": os.getcwd(), "files": files, "client": os.getpid()}}
 line = socket.socket(socket.AF_UNIX)
 line.connect({place!r})
-socket.send_fds(line, [b"."], [0, 1, 2])
-line.sendall(json.dumps(asked).encode() + b"\\n")
+socket.send_fds(line, [b"."], files)
+line.sendall(json.dumps({{**asked, "faulthandler": faults}}).encode() + b"\\n")
 status = json.loads(line.makefile().readline() or "1")
 if status < 0:
     import resource
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(-status, signal.SIG_DFL)
+    if -status not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(-status, signal.SIG_DFL)
     os.kill(os.getpid(), -status)
 os._exit(status)
 """
+MOST_FILES = 64
 Become = Callable[[Mapping[str, Any]], None]
 
 
@@ -91,19 +99,15 @@ def listen(place: str, become: Become) -> None:
 def _answer(line: socket.socket, become: Become) -> None:
     """Fork what a client asks for; end as that has ended, or end it when the client is gone."""
     line.settimeout(None)
-    _, streams, _, _ = socket.recv_fds(line, 1, 3)
+    _, files, _, _ = socket.recv_fds(line, 1, MOST_FILES)
     request = json.loads(line.makefile().readline())
     child = os.fork()
     if child == 0:
-        os.setsid()
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-            os.close(stream)
         line.close()
-        sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+        _take_place(request, files)
         become(request)
-    for stream in streams:
-        os.close(stream)
+    for file in files:
+        os.close(file)
     ended = os.pidfd_open(child)
     readable, _, _ = select.select([ended, line], [], [])
     if ended not in readable:
@@ -112,3 +116,19 @@ def _answer(line: socket.socket, become: Become) -> None:
     if ended in readable:
         line.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
+
+
+def _take_place(request: Mapping[str, Any], files: Sequence[int]) -> None:
+    """Make this process a client's: its open files, its parent, and what its options ask for."""
+    os.setsid()
+    high = [fcntl.fcntl(file, fcntl.F_DUPFD, 10 * MOST_FILES) for file in files]
+    for file in files:
+        os.close(file)
+    for number, file in zip(request["files"], high, strict=True):
+        os.dup2(file, number)
+        os.close(file)
+    state = Path(f"/proc/{request['client']}/stat")
+    os.getppid = lambda: int(state.read_text().rpartition(")")[2].split()[1]) if state.exists() else 1
+    sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+    if request["faulthandler"]:
+        faulthandler.enable()

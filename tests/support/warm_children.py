@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import select
+import shlex
 import signal
 import socket
 import sys
@@ -23,7 +24,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-CLIENT = """#!{python} -SsE
+PROGRAM = """#!/bin/sh
+exec {python} -SsE {client} "$@"
+"""
+CLIENT = """
 import json, os, signal, socket, sys
 
 given, faults = sys.argv[1:], False
@@ -32,13 +36,12 @@ while given and (given[0] in ("-u", "-B") or given[:2] == ["-X", "faulthandler"]
     faults |= given[0] == "-X"
     del given[: 2 if given[0] == "-X" else 1]
 known = given and (given[0] in ("-c", "-m") or given[0][0] != "-")
-if not known or os.environ.get("TRITON_INTERPRET", "") != {interpret!r}:
+line = socket.socket(socket.AF_UNIX)
+if not known or os.environ.get("TRITON_INTERPRET", "") != {interpret!r} or line.connect_ex({place!r}):
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 files = [int(name) for name in os.listdir("/proc/self/fd")]
-files = [number for number in sorted(files) if os.path.exists(f"/proc/self/fd/{{number}}")]
+files = [n for n in sorted(files) if n != line.fileno() and os.path.exists(f"/proc/self/fd/{{n}}")]
 asked = {{"arguments": given, "environ": dict(os.environ), "cwd": os.getcwd(), "files": files, "client": os.getpid()}}
-line = socket.socket(socket.AF_UNIX)
-line.connect({place!r})
 socket.send_fds(line, [b"."], files)
 line.sendall(json.dumps({{**asked, "faulthandler": faults}}).encode() + b"\\n")
 status = json.loads(line.makefile().readline() or "1")
@@ -61,14 +64,17 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 @cache
 def warm_python() -> str:
-    """The path of the program. A process that is started with it as WARM_PYTHON by `run_warm` has it for
-    `sys.executable`."""
+    """The path of the program, on Linux; elsewhere that of the interpreter. A process that `run_warm` starts with it as
+    WARM_PYTHON has it for `sys.executable`."""
     from support.warm import listening
 
+    if sys.platform != "linux":
+        return sys.executable
     folder, interpret = Path(_folder().name), os.environ.get("TRITON_INTERPRET", "")
-    place, program = folder / "socket", folder / "python"
+    place, client, program = folder / "socket", folder / "client.py", folder / "python"
     listening(place, os.environ)
-    program.write_text(CLIENT.format(python=sys.executable, interpret=interpret, place=str(place)))
+    client.write_text(CLIENT.format(python=sys.executable, interpret=interpret, place=str(place)))
+    program.write_text(PROGRAM.format(python=shlex.quote(sys.executable), client=shlex.quote(str(client))))
     program.chmod(0o755)
     return str(program)
 

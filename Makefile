@@ -7,8 +7,13 @@ BIN := $(VENV)/bin
 DISTS := plugins core testing $(patsubst %/pyproject.toml,%,$(wildcard plugins_*/pyproject.toml))
 STAMP := $(VENV)/.litz-installed
 DOCS_STAMP := $(VENV)/.docs-installed
+INSTALL = $(BIN)/python -m pip install -q -c constraints.txt $(INSTALL_ARGS)
+INSTALL_ARGS ?=
 JOBS ?= auto
 ARGS ?=
+
+# A process that may not keep litz's compiled modules compiles them again: half a second of each of the tests' hundreds.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help .venv browser demo dist test test-gpu test-all test-compilers bench conformance fuzz lint docs links figures picture format clean
@@ -21,10 +26,10 @@ help: ## list the targets
 # torch first: it decides which CPU or CUDA build everything else has to agree with.
 $(STAMP): constraints.txt $(addsuffix /pyproject.toml,$(DISTS))
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install -q -c constraints.txt setuptools wheel numpy triton transformers \
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) setuptools wheel numpy triton transformers \
 	    pytest pytest-xdist hypothesis expecttest mypy ruff import-linter redis
-	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation $(addprefix -e ./,$(DISTS))
+	$(INSTALL) --no-build-isolation $(addprefix -e ./,$(DISTS))
 	touch $@
 
 browser: ## Debian's Chromium and ChromeDriver, for the tests of the report's pages (needs root; quick when done)
@@ -56,7 +61,7 @@ docs: $(DOCS_STAMP) ## the documentation's site, in build/site; a dead link or a
 
 # What only the site needs, beside what .venv has.
 $(DOCS_STAMP): $(STAMP) website/requirements.txt
-	$(BIN)/python -m pip install -q -c constraints.txt -r website/requirements.txt
+	$(INSTALL) -r website/requirements.txt
 	touch $@
 
 links: $(STAMP) ## ask for every link of README and docs that leads to another site (needs the network; not in CI)

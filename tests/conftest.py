@@ -4,6 +4,7 @@ each worker, which do not spin while they wait, and a GPU only for tests that ar
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
 import sys
@@ -18,9 +19,14 @@ from hypothesis import HealthCheck, settings
 from support.eager_attention import untraced
 from support.no_gpu import gpu_hidden
 from support.ranks import Ranks
+from support.warm import MODULES
+from support.warm_children import warm_python
 
 if TYPE_CHECKING:
     from litz_plugins import Choice, ChoiceContext
+
+WHOLE_RUN = 2000
+"""More tests than this, and some will compile."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,6 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
     do run in parallel."""
     if "LITZ_CACHE_DIR" not in os.environ:
         os.environ["LITZ_CACHE_DIR"] = tempfile.mkdtemp(prefix="litz-test-cache-")
+    # torch's own, which is for all runs by default, finds graphs of an earlier run without a trace.
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="litz-test-torch-cache-")
     # Tests look at what a compile decides, and change by hand what no key knows of. Those of the cache turn it on.
     os.environ.setdefault("LITZ_GRAPH_CACHE", "0")
     # A process that compiles kernels takes half a second to start, and tests run beside each other already.
@@ -41,16 +50,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """The collector of garbage does not look at what is there before the first test, thousands of tests and all that
-    they import: it stays, and a look takes half a second, each of many times."""
+    they import: it stays, and a look takes half a second, each of many times. Of a run of all tests, nor at what torch
+    imports when it first compiles something."""
     gc.disable()
     try:
-        return (yield)
+        found = yield
+        if len(getattr(session, "items", ())) > WHOLE_RUN:
+            for module in MODULES:
+                importlib.import_module(module)
+        return found
     finally:
         gc.enable()
         gc.freeze()
-        gc.set_threshold(5000, 10, 20)  # by default a tenth of the tests' time goes into looks at what a compile keeps
+        gc.set_threshold(20_000, 10, 20)  # by default a tenth of the time goes into looks at what compiles keep
 
 
 @pytest.hookimpl(wrapper=True)
@@ -91,6 +105,15 @@ def ranks() -> Iterator[Ranks]:
     the mark `xdist_group("ranks")`, so that one worker has them all."""
     with Ranks(2) as found:
         yield found
+
+
+@pytest.fixture
+def warm_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interpreters that the test's code starts by `sys.executable` have imported torch (`support.warm_children`)."""
+    import torch
+
+    if not torch.cuda.is_available():  # a copy finds the GPUs that its original found
+        monkeypatch.setattr(sys, "executable", warm_python())
 
 
 @pytest.fixture

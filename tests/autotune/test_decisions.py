@@ -34,7 +34,8 @@ class Compiled:
     def __init__(self, fn, folder, timer=None, tune=True, extra=None, **options):
         plugins = [("autotune", Autotune(timer)), ("cheap", extra or BytesAlone())]
         self.plugins = make_plugins(builtin_plugins(), extra=plugins, entry_points=())
-        self.options = {"max_autotune": tune, "cache_dir": folder, **options}
+        # Each folder is new: the C++ compiler would be tested again.
+        self.options = {"max_autotune": tune, "cache_dir": folder, "cpp.qualify": False, **options}
         self.fn = torch.compile(fn, backend=self._compile, dynamic=False)
         torch._dynamo.reset()
 

@@ -21,6 +21,7 @@ from support.fake_timer import FakeTimer
 from support.rivals import Rivals
 from support.tuned import Tuned
 
+pytestmark = pytest.mark.usefixtures("warm_interpreters")
 A, B = torch.randn(32, 48), torch.randn(48, 16)
 
 

@@ -28,10 +28,10 @@ def cases(thorough: bool) -> list[Any]:
     """(model, dynamic), heavy models with a dynamic batch only. thorough: the `dynamic` that is for `make test-all`."""
 
     def marks(entry: Entry, dynamic: bool) -> list[pytest.MarkDecorator]:
+        alike = not thorough and str(entry) in TRAINED_ALIKE
         if entry.heavy:
-            return [pytest.mark.slow]
-        usual = dynamic != thorough and (thorough or str(entry) not in TRAINED_ALIKE)
-        return [] if usual else [pytest.mark.thorough]
+            return [pytest.mark.slow, *[pytest.mark.thorough] * alike]
+        return [] if dynamic != thorough and not alike else [pytest.mark.thorough]
 
     return [
         pytest.param(entry, dynamic, id=f"{entry}-{'dynamic' if dynamic else 'static'}", marks=marks(entry, dynamic))

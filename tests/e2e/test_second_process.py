@@ -24,11 +24,12 @@ Run = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def process(tmp_path: Path) -> Run:
-    """Cases of the script, in a process of their own with the test's caches."""
+    """Cases of the script, in a process of their own with the test's caches; the C++ compiler is not tested anew."""
 
     def run(*cases: str, **environ: str) -> dict[str, Any]:
         caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torch"), "LITZ_CACHE_DIR": str(tmp_path / "litz")}
-        done = run_warm([SCRIPT, *cases], {**os.environ, **caches, "LITZ_GRAPH_CACHE": "1", **environ}, timeout=300)
+        settings = {"LITZ_GRAPH_CACHE": "1", "LITZ_CPP_QUALIFY": "0"}
+        done = run_warm([SCRIPT, *cases], {**os.environ, **caches, **settings, **environ}, timeout=300)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.strip().splitlines()[-1])  # type: ignore[no-any-return]
 
@@ -105,6 +106,7 @@ def test_a_guard_that_torchs_cache_does_not_check(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torch"))
     monkeypatch.setenv("LITZ_CACHE_DIR", str(tmp_path / "litz"))
     monkeypatch.setenv("LITZ_GRAPH_CACHE", "1")
+    monkeypatch.setenv("LITZ_CPP_QUALIFY", "0")
     x = torch.ones(3)
 
     def fn(x: torch.Tensor, scale: float) -> tuple[torch.Tensor, float]:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from support.no_gpu import gpu_hidden
+from support.warm_children import warm_python
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 with gpu_hidden():
@@ -167,7 +168,8 @@ def test_only_what_the_file_lacks_is_measured(monkeypatch: pytest.MonkeyPatch, t
 
 
 @pytest.mark.slow
-def test_processes_that_take_turns(tmp_path: Path) -> None:
+def test_processes_that_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_by_side.sys, "executable", warm_python())
     out = tmp_path / "out.json"
     run("--only", *QUICK, "--tasks", "inference", "--peers", "eager", "litz", "--jobs", "2", "--out", str(out))
     rows = {row.model: row for row in read_rows(out)}

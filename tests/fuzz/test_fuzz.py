@@ -32,6 +32,7 @@ from litz_testing.fuzz.reference import Raised, Reference, Rejected, reference_o
 from litz_testing.fuzz.run import _dies_alone, run
 from litz_testing.fuzz.shrink import shrink
 from support.warm import run_warm
+from support.warm_children import warm_python
 
 F32 = torch.float32
 
@@ -442,6 +443,7 @@ def test_a_worker_that_dies_is_on_record(monkeypatch: pytest.MonkeyPatch, tmp_pa
         "    check.Checker._prepare = prepare\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(sys, "executable", warm_python())
     record = run("die", 3, workers=1, compiled=False, folder=tmp_path / "failures")
     assert record.programs == 2
     assert json.loads(record.to_json())["counts"]["runs, interpreted"] >= 2
@@ -504,7 +506,7 @@ def test_contractions_are_among_the_statements() -> None:
 
 def test_a_program_that_torch_alone_cannot_run_is_not_litzs() -> None:
     """A process runs it by torch alone, as a worker names it. Where that process dies, on a GPU, torch is at fault."""
-    worker = [sys.executable, "-m", "litz_testing.fuzz.worker"]
+    worker = [warm_python(), "-m", "litz_testing.fuzz.worker"]
     task = {"level": 1, "device": "cpu", "dynamic": None}
     runs = [*worker, json.dumps(task), "ci-c:3"]
     assert run_warm(runs[1:]).returncode == 0

@@ -672,6 +672,7 @@ class TestTuningProcess:
         (result,) = pool.run([VisibleDevices(3.14, False, os.environ.get("CUDA_VISIBLE_DEVICES"))])
         assert result == 3.14
 
+    @pytest.mark.usefixtures("warm_interpreters")
     def test_tuning_pool_multiple_devices(self, monkeypatch: pytest.MonkeyPatch) -> None:
         inherited = os.environ.get("CUDA_VISIBLE_DEVICES")
         devices = inherited.split(",") if inherited else [str(d) for d in range(max(2, torch.cuda.device_count()))]

@@ -16,10 +16,12 @@ import os
 import tempfile
 import time
 import traceback
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker, spawn
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+from support.warm_children import warm_python
 
 if TYPE_CHECKING:
     import torch
@@ -42,6 +44,17 @@ class Ranks:
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
+        real = spawn.get_executable()
+        if self.backend == "gloo":  # a copy has not looked at GPUs
+            resource_tracker.ensure_running()  # by the interpreter itself, as no torch is needed there
+            context.set_executable(warm_python())
+        try:
+            self._start_by(context)
+        finally:
+            context.set_executable(real)
+        self._gather(START_SECONDS)
+
+    def _start_by(self, context: Any) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="litz-ranks-")
         place = str(Path(self._folder.name) / "store")
         for rank in range(self.count):
@@ -49,7 +62,6 @@ class Ranks:
             process = context.Process(target=_work, args=(rank, self.count, self.backend, place, theirs), daemon=True)
             process.start()
             self._workers.append((process, mine))
-        self._gather(START_SECONDS)
 
     def run(self, file: str, function: str, argument: Any = None) -> list[Any]:
         """What `function` of `file` returns on each rank."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from support.warm import run_together, run_warm
+from support.warm_children import warm_python
 
 
 def pip_install(project: Path, target: Path) -> None:
@@ -43,14 +44,15 @@ def write_dist(
 
 
 def run_python(
-    *arguments: str, path: tuple[Path, ...] = (), warm: bool = True, **environ: str
+    *arguments: str, path: tuple[Path, ...] = (), warm: bool = True, children: bool = False, **environ: str
 ) -> subprocess.CompletedProcess[str]:
     """An interpreter with folders of dists in front of its path, and no LITZ_ setting but those given.
 
     warm: torch may be imported in it already, which saves seconds; nothing of litz's is. The C++ compiler is not
-    tested: each interpreter has a cache of its own, and would test the compiler again.
+    tested: each interpreter has a cache of its own, and would test the compiler again. children: are the interpreters
+    that this one starts warm, too?
     """
-    env = _environment(path, environ)
+    env = _environment(path, environ) | ({"WARM_PYTHON": warm_python()} if children else {})
     if warm:
         return run_warm(arguments, env, timeout=300)
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, timeout=300)

@@ -3,7 +3,8 @@
 A process that has imported torch and dynamo, and nothing of litz's, waits for requests on its standard input: one line
 of JSON with those that are to run at the same time. It forks for each; the child becomes what `python ARGUMENTS` would
 be, and the parent answers with the exit statuses. Triton decides when it is imported whether kernels are interpreted,
-so another process waits for those requests.
+so another process waits for those requests. What such a child starts itself by `sys.executable` can be a copy, too:
+`support.warm_children`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import atexit
 import contextlib
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import runpy
@@ -55,7 +57,21 @@ def run_together(
     stderr: str | None = None,
 ) -> list[subprocess.CompletedProcess[str]]:
     """As `run_warm`, for several processes at a time, by the arguments of each."""
-    environ = os.environ if environ is None else environ
+    return _asked(several, os.environ if environ is None else environ, timeout, stderr)
+
+
+def listening(place: Path, environ: Mapping[str, str]) -> None:
+    """Has a copy of the waiting process answer the clients of `support.warm_children` at the socket `place`."""
+    _asked([], environ, 60, None, {"listen": str(place)})
+
+
+def _asked(
+    several: Sequence[Sequence[str]],
+    environ: Mapping[str, str],
+    timeout: float,
+    stderr: str | None,
+    more: Mapping[str, Any] | None = None,
+) -> list[subprocess.CompletedProcess[str]]:
     with _lock, tempfile.TemporaryDirectory() as folder:
         requests: list[dict[str, Any]] = []
         for number, arguments in enumerate(several):
@@ -65,7 +81,7 @@ def run_together(
             requests.append({"arguments": list(arguments), "environ": dict(environ), "cwd": os.getcwd(), **files})
         process = _started(environ.get("TRITON_INTERPRET", ""))
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(json.dumps({"requests": requests, "timeout": timeout}) + "\n")
+        process.stdin.write(json.dumps({"requests": requests, "timeout": timeout, **(more or {})}) + "\n")
         process.stdin.flush()
         statuses = json.loads(process.stdout.readline())
         found = [
@@ -105,11 +121,14 @@ def serve() -> None:
 
     for line in sys.stdin:
         asked = json.loads(line)
+        if "listen" in asked:
+            warm_children.listen(asked["listen"], become)
         children = []
         for request in asked["requests"]:
             child = os.fork()
             if child == 0:
-                _become(request)
+                _redirect(request)
+                become(request)
             children.append(child)
         print(json.dumps([_wait(child, asked["timeout"]) for child in children]), flush=True)
 
@@ -129,11 +148,15 @@ def _wait(child: int, timeout: float) -> int | None:
     return None if late else os.waitstatus_to_exitcode(status)
 
 
-def _become(request: Mapping[str, Any]) -> None:
-    """Run the request in this process, and end it."""
+def _redirect(request: Mapping[str, Any]) -> None:
+    """Give this process the request's streams."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_NOCTTY), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+
+
+def become(request: Mapping[str, Any]) -> None:
+    """Run the request in this process, and end it."""
     os.environ.clear()
     os.environ.update(request["environ"])
     os.chdir(request["cwd"])
@@ -142,8 +165,12 @@ def _become(request: Mapping[str, Any]) -> None:
     first, *rest = request["arguments"]
     home = "" if first in ("-c", "-m") else str(Path(first).resolve().parent)
     sys.path[:] = [home, *given, *inherited]
+    sys.executable = request["environ"].get("WARM_PYTHON", sys.executable)
+    sys.orig_argv[:] = [sys.executable, *request["arguments"]]
     status: Any = 0
     try:
+        if importlib.util.find_spec("sitecustomize") is not None:
+            importlib.import_module("sitecustomize")
         if first == "-c":
             sys.argv = ["-c", *rest[1:]]
             main = {"__name__": "__main__", "__builtins__": __builtins__}
@@ -170,5 +197,7 @@ def _become(request: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # tests/support is no place to import from
+    import warm_children  # from tests/support
+
+    sys.path.pop(0)  # which is no place to import from
     serve()

@@ -42,6 +42,7 @@ def problems(request: pytest.FixtureRequest) -> Mapping[str, str]:
 
 LIKE_ANOTHER = (
     "alibi", "soft-cap", "lse", "fp16", "dynamic", "cut-blocks", "by-head", "bias", "divided", "group", "causal",
+    "sliding", "empty-rows-lse", "dynamic-causal", "block-larger-than-all",
 )  # fmt: skip
 """Of each another case has the same part of the kernels, at odder sizes or beside another part."""
 

@@ -48,7 +48,8 @@ def problems(request: pytest.FixtureRequest) -> Mapping[str, str]:
 
 LIKE_ANOTHER = (
     "fp16", "one-batch-one-head", "scale", "transposed", "alibi", "relative", "soft-cap", "causal", "window", "padding",
-    "bounded-causal", "bounded-near", "bounded-far", "bounded-dynamic-causal", "dynamic",
+    "bounded-causal", "bounded-near", "bounded-far", "bounded-dynamic-causal", "dynamic", "grouped", "causal-odd",
+    "dynamic-causal",
 )  # fmt: skip
 """Of each another case has the same part of the kernel, at odder sizes or beside another part."""
 

@@ -24,7 +24,7 @@ from litz.schedule.schedule import Schedule
 from litz_plugins import Decision
 from support.eager_models import MODELS, eager_model
 from support.gemm_cases import cpu
-from support.interpreted import interpreted
+from support.interpreted import asked_for, interpreted, mostly
 from support.retarget import cuda_schedules
 from support.triton_compiled import variants_of
 from support.written_out_cases import CASES, attention_of, in_pieces_merged, plain, scores
@@ -34,12 +34,19 @@ SM_90 = make_target((9, 0))
 
 
 @pytest.fixture(scope="session")
-def problems() -> Mapping[str, str]:
+def problems(request: pytest.FixtureRequest) -> Mapping[str, str]:
     """For each case "" or what went wrong."""
-    return interpreted("support.written_out_cases")
+    return interpreted("support.written_out_cases", asked_for(request, __name__))
 
 
-@pytest.mark.parametrize("name", CASES)
+LIKE_ANOTHER = (
+    "plain-fp16", "filled-low-rows-bf16", "pieces-bf16", "pieces-merged-bf16", "causal-low-bf16", "causal-padded-bf16",
+    "causal-where-fp16", "t5-bf16", "one-batch", "one-head", "dynamic-causal",
+)  # fmt: skip
+"""What is written out stands in another case, which has another type or more beside it; each type has cases."""
+
+
+@pytest.mark.parametrize("name", mostly(CASES, LIKE_ANOTHER))
 def test_is_no_worse_than_eager(name: str, problems: Mapping[str, str]) -> None:
     assert problems[name] == ""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -10,8 +12,14 @@ from support.compare import check
 NORMS = [0.0, 0.5, 1.0, 2.0, 3.0, float("inf")]
 
 
-@pytest.mark.parametrize("p", NORMS)
-@pytest.mark.parametrize("dynamic", [False, True])
+def with_dynamic(values: list[Any], usual: tuple[Any, ...]) -> list[Any]:
+    """Each value with sizes that are known; with those that are not, only the `usual` unless `make test-all` asks."""
+    known = [pytest.param(value, False) for value in values]
+    thorough = pytest.mark.thorough
+    return known + [pytest.param(value, True, marks=[thorough] * (value not in usual)) for value in values]
+
+
+@pytest.mark.parametrize(("p", "dynamic"), with_dynamic(NORMS, (0.5, 2.0)))
 def test_distances(p: float, dynamic: bool) -> None:
     x, y = torch.randn(2, 7, 5), torch.randn(2, 6, 5)
     x[:, 3] = y[:, 2]
@@ -38,8 +46,10 @@ def test_many_rows_are_a_matrix_product() -> None:
     check(torch.cdist, torch.randn(40, 8), torch.randn(30, 8))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
-@pytest.mark.parametrize("dynamic", [False, True])
+TYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
+
+
+@pytest.mark.parametrize(("dtype", "dynamic"), with_dynamic(TYPES, (torch.bfloat16, torch.int64)))
 def test_masked_scatter(dtype: torch.dtype, dynamic: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     x, source = (torch.randint(-3, 4, (5, 33), generator=generator).to(dtype) for _ in range(2))

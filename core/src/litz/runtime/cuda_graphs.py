@@ -235,7 +235,7 @@ class _Replayer:
         except RuntimeError as error:
             warnings.warn(f"litz runs a graph without CUDA graphs, because recording it failed: {error}", stacklevel=2)
             handover.end()
-            pool.made += 1
+            pool.next()
             self.failed = True
             return None
         ceded = handover.end()

@@ -39,7 +39,10 @@ class Loan:
 
 class Outputs:
     """In: what the recorded function returned, callers' inputs left out. A tensor that others hold as well (a constant
-    of the graph), or one that cannot move, is copied for each caller."""
+    of the graph), or one that cannot move, is copied for each caller. ceded: the first recording that got some of the
+    memory for its own use, 0 while there is none."""
+
+    ceded = 0
 
     def __init__(self, returned: Sequence[Any]) -> None:
         # Without autograd's references to bases, which would count as somebody's.

@@ -34,14 +34,20 @@ class Pool:
 
     def place(self, outputs: Outputs, ceded: dict[Loan, int]) -> Place:
         """Returns the place of a recording that has just been made here. ceded: what it was ceded."""
-        self.made += 1
+        self.next()
         return Place(self, self.made, outputs, ceded)
+
+    def next(self) -> None:
+        """Counts a recording that was made, or failed, and takes note of what it was ceded."""
+        self.made += 1
+        for lent in self.out.values():
+            lent.ceded = min((loan.ceded for loan in lent.loans if loan.ceded), default=0)
 
     def endangered(self, number: int) -> list[Loan]:
         """Returns what somebody holds and recording `number` may write over, whatever it has been ceded itself."""
         found: list[Loan] = []
         for other, outputs in list(self.out.items()):
-            if other > number or (other < number and any(0 < loan.ceded < number for loan in outputs.loans)):
+            if other > number or 0 < outputs.ceded < number:
                 held = outputs.held()
                 if not held:
                     del self.out[other]

@@ -12,6 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from litz.capture import torch_api
 from litz.capture.fused_attention import fused_attention, keep_strides
+from litz.capture.torch_api.attention import is_in_pieces
+from support.compare import NO_GPU
 
 Q, K, V = torch.randn(2, 8, 3, 16), torch.randn(2, 2, 10, 16), torch.randn(2, 2, 10, 16)
 MASK = torch.rand(2, 1, 3, 10) < 0.7
@@ -103,8 +105,21 @@ def test_nobody_knows_what_torch_would_pick_elsewhere() -> None:
     assert not torch_api.is_unfused(Q, K, V, enable_gqa=True)
     with torch._subclasses.FakeTensorMode():
         fakes = [torch.empty(each.shape, device="cuda") for each in (Q, K, V)]
-        if not torch.backends.cuda.is_built():
+        if not torch.cuda.is_available():
             assert not torch_api.is_unfused(*fakes, enable_gqa=True)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])])
+@pytest.mark.parametrize("train", [False, True])
+def test_torch_is_asked_by_the_call_itself(device: str, train: bool) -> None:
+    with torch._subclasses.FakeTensorMode():
+        half = [torch.empty(2, 4, 256, 64, device=device, dtype=torch.bfloat16, requires_grad=train) for _ in range(3)]
+        odd = [torch.empty(2, 4, 256, 36, device=device, dtype=torch.bfloat16, requires_grad=train) for _ in range(3)]
+        assert not is_in_pieces(*half, scale=0.5)
+        assert not is_in_pieces(*odd)
+        assert is_in_pieces(*[each[..., ::2] for each in half], dropout_p=0.5)
+        if device == "cuda":
+            assert not torch_api.is_unfused(*half) and torch_api.is_unfused(*[each.double() for each in half])
 
 
 def test_gradients_of_what_was_repeated_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:

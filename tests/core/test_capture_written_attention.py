@@ -17,6 +17,7 @@ from litz.capture.written_attention import is_half_on_cuda
 from litz.pipeline import make_compiler
 from litz.stages import capture
 from litz_plugins.vetoes import Vetoes
+from support.compare import NO_GPU
 
 HALF = torch.bfloat16
 
@@ -167,3 +168,27 @@ def test_a_veto_leaves_it_as_it_is(key: str) -> None:
 
 def test_on_a_cpu_nothing_is_wanted() -> None:
     assert not any(is_half_on_cuda(value) for value in inputs())
+
+
+@pytest.mark.gpu
+@NO_GPU
+@pytest.mark.parametrize("width", [36, 64])
+def test_on_a_gpu(width: int) -> None:
+    """Widths of no multiple of 8 are padded for torch's kernel."""
+
+    def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(width), -1) @ v
+
+    given = [torch.randn(3, 4, 256, width, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
+    torch._dynamo.reset()
+    found = []
+    for run, dtype in ((attended, torch.float64), (attended, None), (torch.compile(attended, backend="litz"), None)):
+        own = [each.to(dtype or each.dtype, copy=True).requires_grad_() for each in given[:3]]
+        with reports.collect() as made:
+            out = run(*own)
+        out.backward(given[3].to(out.dtype))
+        found.append([out.detach(), *(each.grad for each in own)])
+    assert any(":fuse_written_attention/" in decision.key for report in made for decision in report.decisions)
+    for exact, eager, ours in zip(*found, strict=True):
+        eagers, own_error = ((each.double() - exact).norm() / exact.norm() for each in (eager, ours))
+        assert own_error <= 1.5 * eagers + 1e-3

@@ -5,15 +5,55 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .fake import fake_mode_around
+
+_FUSED = frozenset(
+    f"aten::_scaled_dot_product_{kernel}"
+    for kernel in (
+        "flash_attention",
+        "efficient_attention",
+        "cudnn_attention",
+        "fused_attention_overrideable",
+        "flash_attention_for_cpu",
+    )
+)
+"""The names of the ops that are fused kernels of torch's."""
 
 
 def is_unfused(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> bool:
-    """Would torch do without a fused kernel, on a CUDA device? The arguments are scaled_dot_product_attention's;
-    tensors may be fake. False where nobody knows: on another device, or where this build of torch has no CUDA."""
-    if query.device.type != "cuda" or not torch.backends.cuda.is_built():
+    """Would torch do without a fused kernel, on a CUDA device? The arguments are scaled_dot_product_attention's, with
+    fake tensors. False where nobody knows: on another device, or where this machine has no CUDA.
+
+    torch is asked by the call itself. `torch._fused_sdp_choice` has a kernel of its own for fake tensors, which
+    answers that there is no fused one, whatever the device (torch 2.11 to 2.13).
+    """
+    if query.device.type != "cuda" or not torch.cuda.is_available():
         return False
-    try:
-        return int(torch._fused_sdp_choice(query, key, value, *args, **kwargs)) == int(SDPBackend.MATH.value)
-    except RuntimeError:
-        return False
+    return is_in_pieces(query, key, value, *args, **kwargs)
+
+
+def is_in_pieces(*args: Any, **kwargs: Any) -> bool:
+    """Does a call of scaled_dot_product_attention with these arguments, fake tensors, call no fused kernel? False where
+    the call fails."""
+    tensors = [item for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor)]
+    with fake_mode_around(tensors), _Names() as called:
+        try:
+            F.scaled_dot_product_attention(*args, **kwargs)
+        except RuntimeError:
+            return False
+    return _FUSED.isdisjoint(called.names)
+
+
+class _Names(TorchDispatchMode):
+    """Takes note of the names of the ops that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.name())
+        return func(*args, **(kwargs or {}))

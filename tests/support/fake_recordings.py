@@ -121,9 +121,8 @@ class Machine:
         """As `lent._move`: storages over an arena cannot be resized, so each tensor gets another one."""
         new, place, size = storage.clone(), storage.data_ptr(), storage.nbytes()
         assert self.recording is None
-        known = [
-            item for item in gc.get_objects() if type(item) in (Tensor, torch.nn.Parameter)
-        ]  # a dead proxy has no class
+        # By type: asked for its class, a dead weak proxy raises.
+        known = [item for item in gc.get_objects() if type(item) in (Tensor, torch.nn.Parameter)]
         gradients = [item.grad for item in known if item.is_leaf and item.grad is not None]  # not of Python's before
         for tensor in {id(item): item for item in (*known, *gradients)}.values():
             if storage_of(tensor) == storage._cdata:

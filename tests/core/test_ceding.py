@@ -19,6 +19,14 @@ from support.fake_recordings import Graph, Machine, machine
 from support.recorded_layers import FACTS, SIZE, Layers, ceded, eagerly, kernel, pools, step, trained, weight
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_older() -> None:
+    """Whatever moves looks for its tensors among all objects that the collector of garbage knows; in a run of many tests
+    there are a million older ones."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     cuda_graphs.release()

@@ -21,8 +21,8 @@ from support.recorded_layers import FACTS, SIZE, Layers, ceded, eagerly, kernel,
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_older() -> None:
-    """Whatever moves looks for its tensors among all objects that the collector of garbage knows; in a run of many tests
-    there are a million older ones."""
+    """What moves looks for its tensors among all objects that the collector of garbage knows: of a run of many tests a
+    million older ones, unless they are frozen."""
     gc.collect()
     gc.freeze()
 

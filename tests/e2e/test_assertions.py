@@ -546,6 +546,7 @@ def test_what_a_program_claims_of_the_base_of_a_power_is_checked() -> None:
                 torch.compile(function, backend="litz")(-torch.ones(4))
 
 
+@pytest.mark.xfail(OLD_TORCH, reason="dynamo of torch before 2.13 cannot trace torch._check_tensor_all", strict=True)
 def test_a_check_of_data_beside_a_settled_one_and_a_higher_order_op() -> None:
     def checked(x: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
         out = flex_attention(query, query, query)

@@ -202,7 +202,8 @@ def assertion_messages(module: torch.fx.GraphModule) -> list[tuple[Any, str]]:
 
 def unclaimed(module: torch.fx.GraphModule) -> list[Any]:
     """Conditions (as traced) that torch asserts where a dynamo graph is traced again and that the program does not
-    claim: that the base of a power is not negative, where all exponents are whole numbers (`SymFloat.__pow__`)."""
+    claim: that the base of a power is not negative, where all exponents are whole numbers (`SymFloat.__pow__`).
+    Before torch 2.13 a claim about such a base is a call of torch._check in the graph, and no assertion."""
     whole: dict[Any, bool] = {}
     for node in module.graph.find_nodes(op="call_function", target=operator.pow):
         base, exponent = node.args
@@ -210,4 +211,19 @@ def unclaimed(module: torch.fx.GraphModule) -> list[Any]:
         if isinstance(value, torch.SymFloat):
             is_whole = isinstance(exponent, (int, float)) and float(exponent).is_integer()
             whole[value.node._expr] = whole.get(value.node._expr, True) and is_whole
-    return [sympy.Ge(base, 0) for base, is_whole in whole.items() if is_whole]
+    claims = {_with_whole_numbers(claim) for claim in _checked(module)}
+    found = (sympy.Ge(base, 0) for base, is_whole in whole.items() if is_whole)
+    return [condition for condition in found if _with_whole_numbers(condition) not in claims]
+
+
+def _checked(module: torch.fx.GraphModule) -> list[Any]:
+    """The conditions of calls of torch._check in a dynamo graph."""
+    given = (node.args[0] for node in module.graph.find_nodes(op="call_function", target=torch._check) if node.args)
+    values = (item.meta.get("val", item.meta.get("example_value")) for item in given if isinstance(item, torch.fx.Node))
+    return [value.node._expr for value in values if isinstance(value, torch.SymBool)]
+
+
+def _with_whole_numbers(condition: Any) -> Any:
+    """A condition with 0 in the place of 0.0, in the form that conditions of the same meaning share."""
+    numbers = {number: sympy.Integer(int(number)) for number in condition.atoms(sympy.Float) if number == int(number)}
+    return same_condition(condition.xreplace(numbers))

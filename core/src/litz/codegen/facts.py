@@ -15,9 +15,9 @@ def replay_facts(plan: ExecutionPlan) -> dict[str, Any]:
     """Returns the facts that `litz.runtime.cuda_graphs.replayed` needs.
 
     static, mutated: positions of inputs that do not move, and that the graph writes. varying: of numbers, and of
-    tensors whose sizes or strides may be others in another call. made: of those that a backward's
-    forward made, and whose memory is free after their last use on the stream that calls the backward. obstacle: why no
-    recording can be made, '' where one can. returned_inputs: per output, the position of the input that it is.
+    tensors whose sizes or strides may be others in another call. made: of those that a backward's forward made, and
+    whose memory is free after their last use on the stream that calls the backward. obstacle: why no recording can be
+    made, '' where one can. returned_inputs: per output, the position of the input that it is.
     """
     program = plan.program
     inputs = [item if isinstance(item, str) else None for item in program.inputs]

@@ -42,12 +42,11 @@ class Outputs:
     of the graph), or one that cannot move, is copied for each caller. ceded: the first recording that got some of the
     memory for its own use, 0 while there is none."""
 
-    ceded = 0
-
     def __init__(self, returned: Sequence[Any]) -> None:
         # Without autograd's references to bases, which would count as somebody's.
         self.values = [value.data if isinstance(value, torch.Tensor) else value for value in returned]
         self.loans: list[Loan] = []
+        self.ceded = 0
         self._note()
 
     def settle(self) -> None:
@@ -70,7 +69,7 @@ class Outputs:
         """Returns what somebody holds of the memory. Each call asks this, so the usual answer takes one comparison."""
         if list(map(use_count, self._numbers)) == self._idle:
             return []
-        return [loan for loan in self.loans if use_count(loan.number) > loan.idle]
+        return [loan for loan in self.loans if loan.is_held()]
 
     def _note(self) -> None:
         """Takes note of what the loans are now."""
@@ -85,13 +84,15 @@ class Outputs:
 
     def take_back(self, loans: Sequence[Loan] | None = None) -> None:
         """Makes the memory free to be written: what somebody holds moves to memory of its own. loans: which of it."""
-        for loan in self.held() if loans is None else loans:
+        held = self.held() if loans is None else loans
+        for loan in held:
             if loan.storage.nbytes():
                 old = _move(loan.storage)
                 for position in loan.outputs:
                     self.values[position] = within(old, self.values[position])
                 self.loans.remove(loan)
-                self._note()
+        if held:
+            self._note()
 
     def given(self) -> list[Any]:
         """Returns each output for a caller, after a replay: a tensor lent, or a copy."""

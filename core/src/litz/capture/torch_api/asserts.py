@@ -154,8 +154,9 @@ def asserted(node: torch.fx.Node) -> tuple[Any, str] | None:
 
 def drop_settled(module: Any) -> None:
     """Removes the assertions about sizes of inputs, which hold where dynamo's guards do, from a dynamo graph that also
-    asserts something about data. Tracing with a higher-order op makes one of all conditions that are True by then, and
-    of all calls that found out a scalar that is True by then: the check of the data would be gone with its call."""
+    asserts something about data. AOTAutograd puts one node in the place of equal symbolic values where the first is
+    computed of sizes of inputs (torch 2.11 to 2.13). A condition that is true of all sizes equals a scalar that was
+    asserted to be True: the call that finds the scalar out would be gone, and the check of the data with the call."""
     if not isinstance(module, torch.fx.GraphModule):
         return
     found = [node for node in module.graph.nodes if asserted(node)]

@@ -23,12 +23,10 @@ def partition_with_rebuilt_values(partition: Any) -> Any:
         forward, backward = partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
         output = forward.graph.output_node()
         outputs: Any = output.args[0]
-        if not any(_tensor_on(item, "cpu") is False for item in forward.graph.nodes):
-            return forward, backward
+        saved = [item for item in outputs[num_fwd_outputs:] if isinstance(item, torch.fx.Node)]
         placeholders = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
-        rebuilt = {item for item in outputs[num_fwd_outputs:] if _tensor_on(item, "cpu") and _sources(item) is not None}
-        rebuilt = {item for item in rebuilt if item.name in placeholders}
-        if not rebuilt:
+        rebuilt = {item for item in saved if item.name in placeholders and _device(item) == "cpu" and _sources(item)}
+        if not rebuilt or not any(_device(item) not in ("", "cpu") for item in forward.graph.nodes):
             return forward, backward
         _rebuild(backward, {placeholders[node.name]: node for node in rebuilt}, forward)
         kept = (*outputs[:num_fwd_outputs], *(item for item in outputs[num_fwd_outputs:] if item not in rebuilt))
@@ -40,14 +38,14 @@ def partition_with_rebuilt_values(partition: Any) -> Any:
     return split
 
 
-def _tensor_on(item: Any, device: str) -> bool | None:
-    """Whether a node's result lies on a device of this type; None for what is no tensor."""
-    value = item.meta.get("val") if isinstance(item, torch.fx.Node) else None
-    return value.device.type == device if isinstance(value, torch.Tensor) else None
+def _device(node: torch.fx.Node) -> str:
+    """The type of the device that a node's result lies on, '' for what is no tensor."""
+    value = node.meta.get("val")
+    return value.device.type if isinstance(value, torch.Tensor) else ""
 
 
-def _sources(node: torch.fx.Node) -> list[torch.fx.Node] | None:
-    """The nodes that a node is computed from, itself with them, in order; None where one is an input, is not on the
+def _sources(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The nodes that a node is computed from, and the node, in order; none where one of them is an input, is not on the
     CPU, draws random numbers, writes or has no value."""
     found: dict[torch.fx.Node, None] = {}
     waiting = [node]
@@ -55,8 +53,8 @@ def _sources(node: torch.fx.Node) -> list[torch.fx.Node] | None:
         item = waiting.pop()
         if item in found:
             continue
-        if not is_pure(item) or is_uninitialized(item) or _tensor_on(item, "cpu") is False:
-            return None
+        if not is_pure(item) or is_uninitialized(item) or _device(item) not in ("", "cpu"):
+            return []
         found[item] = None
         waiting += item.all_input_nodes
     return [item for item in node.graph.nodes if item in found]
@@ -70,7 +68,7 @@ def _rebuild(
     first = next(node for node in graph.nodes if node.op != "placeholder")
     with graph.inserting_before(first):
         for node in wanted.values():
-            for source in _sources(node) or ():
+            for source in _sources(node):
                 if source not in made:
                     made[source] = graph.node_copy(source, made.__getitem__)
                     if source.op == "get_attr":
@@ -81,7 +79,7 @@ def _rebuild(
 
 
 def _attribute(module: torch.fx.GraphModule, value: Any) -> str:
-    """The name of a new attribute of a module."""
+    """Gives a module a new attribute, and returns the attribute's name."""
     number = 0
     while hasattr(module, name := f"_rebuilt{number}"):
         number += 1

@@ -10,17 +10,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .fake import fake_mode_around
 
-_FUSED = frozenset(
-    f"aten::_scaled_dot_product_{kernel}"
-    for kernel in (
-        "flash_attention",
-        "efficient_attention",
-        "cudnn_attention",
-        "fused_attention_overrideable",
-        "flash_attention_for_cpu",
-    )
+FUSED_ATTENTION = (
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+    "_scaled_dot_product_flash_attention_for_cpu",
 )
-"""The names of the ops that are fused kernels of torch's."""
+"""The names of torch's ops that are fused kernels of attention."""
 
 
 def is_unfused(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> bool:
@@ -44,16 +41,16 @@ def is_in_pieces(*args: Any, **kwargs: Any) -> bool:
             F.scaled_dot_product_attention(*args, **kwargs)
         except RuntimeError:
             return False
-    return _FUSED.isdisjoint(called.names)
+    return called.names.isdisjoint(FUSED_ATTENTION)
 
 
 class _Names(TorchDispatchMode):
-    """Takes note of the names of the ops that are called."""
+    """Takes note of the names of the ops that are called, without namespace and overload."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(func.name())
+        self.names.add(func.overloadpacket.__name__)
         return func(*args, **(kwargs or {}))

@@ -108,8 +108,7 @@ def prepare(row: Row, how: How) -> tuple[Subject, dict[str, Step]]:
     compilers = [peer for peer in how.peers if peer != "eager"]
     for peer in how.peers:
         figures = row.peers[peer] = Figures()
-        _empty(subject)
-        before, recorded = _reserved(how.device), graphs_made(peer)
+        before, recorded = _reserved(subject), graphs_made(peer)
         try:
             step = make_peer_step(subject, peer, row.mode)
             with subject_patches(subject.model):
@@ -125,9 +124,9 @@ def prepare(row: Row, how: How) -> tuple[Subject, dict[str, Step]]:
                 for _ in range(2 if row.mode == "default" else 4):  # warm up, record, replay
                     patiently(step)
             figures.graphs = max(0, graphs_made(peer) - recorded)
-            _empty(subject)
+            reserved = _reserved(subject)
             if figures.graphs:
-                figures.peak_mib = (_reserved(how.device) - before + subject.bytes) / 2**20
+                figures.peak_mib = (reserved - before + subject.bytes) / 2**20
             steps[peer] = step
         except Exception as problem:
             figures.problem = _one_line(problem, how.trace)
@@ -195,8 +194,14 @@ def _empty(subject: Subject) -> None:
         torch.cuda.empty_cache()
 
 
-def _reserved(device: torch.device) -> int:
-    return torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
+def _reserved(subject: Subject) -> int:
+    """Bytes that the device's allocator cannot give back. Memory that cuBLAS works in is not among them: it would count
+    as the peer's that made torch allocate it, and as less for the next one that makes torch forget it."""
+    if subject.device.type != "cuda":
+        return 0
+    torch._C._cuda_clearCublasWorkspaces()
+    _empty(subject)
+    return torch.cuda.memory_reserved(subject.device)
 
 
 def _wait(device: torch.device) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from litz.runtime import cuda_graphs
+from litz.runtime import cuda_graphs, shared_memory
 from litz.runtime.ceding import to_cede
 from litz.runtime.cuda_graphs import replayed
 from litz.runtime.lent import Outputs
@@ -49,6 +49,24 @@ def test_a_step_needs_less_memory(made: Machine) -> None:
         gc.collect()
     before, now = peaks
     assert now == 13 + 3 < before, "what is saved, and the backward's temporaries before one of them is free"
+
+
+@pytest.mark.parametrize(("unused", "taken"), [(0, [1000, 2032 - 1000]), (900, [100, 132]), (5000, [0, 0])])
+def test_a_recording_takes_what_the_pool_lacks_in_one_piece(
+    made: Machine, monkeypatch: pytest.MonkeyPatch, unused: int, taken: list[int]
+) -> None:
+    """A backward needs what it takes at a time beside what it is ceded."""
+    found: list[int] = []
+    monkeypatch.setattr(shared_memory, "unused_bytes", lambda pool: unused)
+    monkeypatch.setattr(cuda_graphs, "take_segment", found.append)
+    w, x = weight(), torch.rand(SIZE)
+    layers = Layers(made, depth=2)
+    nbytes = 4 * SIZE * 6  # of four saved tensors, a product that is saved as well, and the result
+    layers.forward.peak, layers.forward.held = 1000, 4000
+    layers.backward.peak, layers.backward.held = 1032, nbytes + 1032
+    for _ in range(3):
+        step(layers, x, w)
+    assert ceded(layers) == [True] and found == taken
 
 
 def wide_step(run: Any, inputs: list[Tensor], w: Tensor, order: str) -> list[Tensor]:

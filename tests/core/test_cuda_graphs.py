@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from litz.runtime import cuda_graphs, lent
+from litz.runtime import cuda_graphs, lent, shared_memory
 from litz.runtime.cuda_graphs import replayed
 
 FACTS = {
@@ -22,6 +22,8 @@ FACTS = {
     "varying": frozenset({0}),
     "made": frozenset(),
     "returned_inputs": (None,),
+    "peak": 0,
+    "held": 0,
 }
 
 
@@ -79,6 +81,8 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(cuda_graphs, "drop_library_workspaces", lambda: None)
     monkeypatch.setattr(lent, "_move", moved)
     monkeypatch.setattr(cuda_graphs, "room_for", kept_room)
+    monkeypatch.setattr(cuda_graphs, "take_segment", lambda nbytes: None)
+    monkeypatch.setattr(shared_memory, "unused_bytes", lambda pool: 0)
     ROOMS.clear()
     yield
     cuda_graphs.release()

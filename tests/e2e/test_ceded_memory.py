@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from litz.runtime import cuda_graphs
+from litz.runtime import cuda_graphs, torch_runtime
 from support.compare import NO_GPU
 
 pytestmark = [pytest.mark.gpu, NO_GPU]
@@ -223,11 +223,28 @@ def test_what_is_saved_outlives_the_recordings() -> None:
     torch.testing.assert_close(found, [p.grad for p in net.parameters() if p.grad is not None], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("width", [64, 1024], ids=["activations", "weights"])
-def test_a_step_needs_no_more_memory_than_without_recordings(width: int) -> None:
-    """A step as long trainings have it: the gradients are gone before the next forward."""
+def pyramid() -> tuple[nn.Module, Tensor]:
+    """Activations of many sizes, from 64 MiB down to 1 MiB."""
+    widths = [16, 24, 40, 64, 112]
+    layers = [
+        nn.Sequential(nn.Conv2d(a, b, 3, stride=2, padding=1), nn.GELU(), nn.Conv2d(b, b, 3, padding=1), nn.GELU())
+        for a, b in itertools.pairwise(widths)
+    ]
+    return nn.Sequential(*layers).to(CUDA), torch.randn(64, 16, 130, 126, device=CUDA)
+
+
+def linears(width: int) -> tuple[nn.Module, Tensor]:
     net = nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(8)]).to(CUDA)
-    x = torch.randn((1 << 24) // width, width, device=CUDA)
+    return net, torch.randn((1 << 24) // width, width, device=CUDA)
+
+
+MODELS = {"activations": lambda: linears(64), "weights": lambda: linears(1024), "many sizes": pyramid}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_step_needs_no_more_memory_than_without_recordings(model: str) -> None:
+    """A step as long trainings have it: the gradients are gone before the next forward."""
+    net, x = MODELS[model]()
 
     def taken(mode: str) -> tuple[int, int]:
         """Bytes that a step takes at most, and that are reserved after it."""
@@ -249,3 +266,18 @@ def test_a_step_needs_no_more_memory_than_without_recordings(width: int) -> None
     plain, _ = taken("default")
     _, recorded = taken("reduce-overhead")
     assert ceded() and recorded < 1.08 * plain
+
+
+@pytest.mark.parametrize("nbytes", [1 << 30, 1 << 50])
+def test_memory_in_one_piece_is_the_recordings(nbytes: int) -> None:
+    """More than the GPU has is not taken, and does not end the recording."""
+    pool, x = torch.cuda.graph_pool_handle(), torch.ones(1 << 20, device=CUDA)
+    assert torch_runtime.unused_bytes(pool) == 0, "a pool that nothing has used"
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool, capture_error_mode="thread_local"):
+        torch_runtime.take_segment(nbytes)
+        y = x + 1
+    had = torch_runtime.unused_bytes(pool)
+    assert (nbytes - y.nbytes <= had < nbytes) if nbytes == 1 << 30 else had < 32 << 20
+    graph.replay()
+    assert y.sum().item() == 2 << 20

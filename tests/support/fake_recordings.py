@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from litz.runtime import ceding, cuda_graphs, lent
+from litz.runtime import ceding, cuda_graphs, lent, shared_memory
 from litz.runtime.torch_runtime import storage_at, storage_of
 
 CPU = torch.device("cpu")
@@ -162,6 +162,8 @@ def machine(patch: pytest.MonkeyPatch) -> Machine:
     patch.setattr(cuda_graphs, "_stream", lambda: (0, 0))
     patch.setattr(cuda_graphs, "_capturing", lambda: False)
     patch.setattr(cuda_graphs, "drop_library_workspaces", lambda: None)
+    patch.setattr(cuda_graphs, "take_segment", lambda nbytes: None)
+    patch.setattr(shared_memory, "unused_bytes", lambda pool: 0)
     patch.setattr(lent, "_move", made.move)
     patch.setattr(cuda_graphs, "room_for", lambda tensor: made.empty(*tensor.shape))
     patch.setattr(lent, "can_move", made.owns_memory)

@@ -11,7 +11,10 @@ from litz.runtime.cuda_graphs import replayed
 from support.fake_recordings import Machine
 
 SIZE = 8
-FACTS = {"obstacle": "", "static": frozenset(), "mutated": frozenset(), "varying": frozenset(), "made": frozenset()}
+FACTS = {
+    **{"obstacle": "", "static": frozenset(), "mutated": frozenset(), "varying": frozenset(), "made": frozenset()},
+    **{"peak": 0, "held": 0},
+}
 
 
 class Layers:

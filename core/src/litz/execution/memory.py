@@ -18,7 +18,7 @@ from litz.schedule.lifetimes import Lifetimes
 from litz.schedule.schedule import Kernel, Step
 from litz_plugins import Target
 
-from .arena import NO_ARENA, Arena, plan_arena
+from .arena import LARGEST, NO_ARENA, Arena, plan_arena
 from .in_place import summed_into, work_in_place
 from .plan import MemoryPlan
 
@@ -56,6 +56,19 @@ def _plan(program: Program, lifetimes: Lifetimes, reuse: dict[str, str], arena: 
     total = sum(program.hint(program.buffers[name].nbytes) for name in lifetimes.temporaries())
     held = tuple(arena.nbytes + nbytes for nbytes in lifetimes.held(reuse, arena.offsets))
     return MemoryPlan(*planned, reuse, peak, total, arena.offsets, arena.nbytes, held)
+
+
+def large_bytes(program: Program, steps: Sequence[Step], memory: MemoryPlan) -> tuple[int, int]:
+    """Returns (the most bytes that temporaries and outputs take at a time, the same with inputs that die here), for the
+    hinted sizes. Only memory that torch's caching allocator takes from large segments counts."""
+    lifetimes = Lifetimes(program, steps)
+    small = {name for name in lifetimes.first if program.hint(program.buffers[name].nbytes) <= LARGEST}
+    arena = memory.arena_bytes if memory.arena_bytes > LARGEST else 0
+    elsewhere = small | memory.arena.keys()
+    return (
+        arena + lifetimes.peak(memory.reuse, elsewhere),
+        arena + max(lifetimes.held(memory.reuse, elsewhere), default=0),
+    )
 
 
 def _reuse(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena: Arena) -> dict[str, str]:

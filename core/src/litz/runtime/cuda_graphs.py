@@ -29,7 +29,7 @@ from .ceding import Handover, to_cede
 from .compiled_graph import Entry
 from .lent import Loan, Outputs, copied, room_for, unowned
 from .shared_memory import Place, Pools
-from .torch_runtime import drop_library_workspaces, graph_is_kept, storage_of
+from .torch_runtime import drop_library_workspaces, graph_is_kept, storage_of, take_segment
 
 MOST_RECORDINGS = 16
 """Shapes recorded per graph; calls with further shapes run without a recording."""
@@ -126,6 +126,8 @@ class _Replayer:
         self.fixed: list[int] = sorted(self.static)
         self.varying: list[int] = sorted(facts["varying"] - self.static)
         self.returned: tuple[int | None, ...] = facts["returned_inputs"]
+        self.peak: int = facts["peak"]
+        self.held: int = facts["held"]
         self.seen: dict[Any, dict[int, int]] = {}
         self.attempts: dict[Any, int] = {}
         self.failed = False
@@ -226,9 +228,12 @@ class _Replayer:
             pool = _pools.own()
         made_before = frozenset[int]() if key[1] else self.made & staying
         handover = Handover(args, to_cede(args, made_before, pool.out.values()), pool.made + 1)
+        copied_bytes = sum(value.nbytes for position, value in moving.items() if position not in copies)
+        lacks = pool.lacks(min(self.peak, self.held - handover.nbytes) + copied_bytes)
         graph = torch.cuda.CUDAGraph()
         try:
             with _own_workspaces(), torch.cuda.graph(graph, pool.handle, capture_error_mode="thread_local"):
+                take_segment(lacks)
                 rooms = {position: room_for(value) for position, value in moving.items() if position not in copies}
                 copies |= {position: unowned(room) for position, room in rooms.items()}
                 made = list(self.entry(_given([copies.get(p, v) for p, v in enumerate(args)], rooms, handover.inputs)))

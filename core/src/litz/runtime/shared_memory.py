@@ -9,6 +9,10 @@ litz makes the earlier recording anew, in a pool of its own. So nothing is copie
 
 A recording may cede memory of its outputs to a later one (`ceding.py`), and from then on later recordings do write
 there. So a replay of a later recording asks for such memory, too, as does whoever makes a new recording.
+
+torch's allocator gets each large block of a pool as a segment of its own, and a block that is free serves no request
+for a little more. So a recording first takes what the pool lacks for it as one segment (`Pool.lacks`), in which blocks
+that are free and adjacent become one.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from typing import Any
 import torch
 
 from .lent import Loan, Outputs
-from .torch_runtime import use_count
+from .torch_runtime import unused_bytes, use_count
 
 
 class Pool:
@@ -31,6 +35,10 @@ class Pool:
         self.handle: Any = torch.cuda.graph_pool_handle()
         self.made = 0
         self.out: dict[int, Outputs] = {}
+
+    def lacks(self, nbytes: int) -> int:
+        """Returns how many of so many bytes the pool does not have."""
+        return max(0, nbytes - unused_bytes(self.handle)) if nbytes > 0 else 0
 
     def place(self, outputs: Outputs, ceded: dict[Loan, int]) -> Place:
         """Returns the place of a recording that has just been made here. ceded: what it was ceded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Callable
 from functools import cache
@@ -74,6 +75,21 @@ def _has_numpy() -> bool:
 def drop_library_workspaces() -> None:
     """Makes torch forget the memory that cuBLAS works in. The next product on each stream allocates memory anew."""
     torch._C._cuda_clearCublasWorkspaces()
+
+
+def unused_bytes(pool: Any) -> int:
+    """Returns the bytes that a pool of torch's caching allocator has, and that nothing uses. pool: its handle."""
+    segments: Any = torch.cuda.memory_snapshot(pool)
+    return sum(segment["total_size"] - segment["active_size"] for segment in segments)
+
+
+def take_segment(nbytes: int) -> None:
+    """Makes torch's caching allocator have so many free bytes of the current GPU in one piece. Nothing happens where a
+    GPU has fewer, or where the user forbids to split such a piece (PYTORCH_CUDA_ALLOC_CONF's max_split_size_mb)."""
+    if nbytes <= 0 or 0 < torch.cuda.memory_stats_as_nested_dict()["max_split_size"] < nbytes:
+        return
+    with contextlib.suppress(torch.OutOfMemoryError):
+        empty_cuda((nbytes,), (1,), torch.uint8)
 
 
 def user_kernel(number: int, constants_number: int) -> tuple[Any, Any]:

@@ -102,6 +102,13 @@ def test_the_weights_are_not_saved() -> None:
     assert not any(shape[-2:] == (130, 140) for shape in saved)
 
 
+def test_rows_that_are_not_aligned_are_one_call() -> None:
+    (graph,) = captured(divided, inputs(keys=49, queries=49, width=64))
+    assert is_one_call(graph) and "rows of 49 weights" in graph.attentions["softmax"]
+    (graph,) = captured(divided, inputs(keys=56, queries=49, width=64))
+    assert not is_one_call(graph)
+
+
 def both(q: Tensor, k: Tensor, v: Tensor) -> Any:
     weights = F.softmax(q @ k.mT, -1)
     return weights @ v, weights
@@ -123,9 +130,11 @@ STAY: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "in float64": (lambda q, k, v: F.softmax((q @ k.mT).double(), -1).to(HALF) @ v, {}),
     "weights on the right": (lambda q, k, v: v.mT @ F.softmax(q @ k.mT, -1), {"keys": 140, "queries": 140}),
     "other product": (lambda q, k, v: torch.einsum("bhlt,bhtv->bhvl", F.softmax(q @ k.mT, -1), v), {}),
-    "few keys": (divided, {"keys": 100}),
-    "few queries": (divided, {"queries": 100}),
-    "wide heads": (divided, {"width": 96}),
+    "few keys": (divided, {"keys": 104}),
+    "few queries": (divided, {"queries": 100, "keys": 144}),
+    "wide heads": (divided, {"width": 96, "keys": 144}),
+    "fewer keys than half a tile": (divided, {"keys": 31}),
+    "fewer queries than half a tile": (divided, {"queries": 31}),
     "float32": (divided, {"dtype": torch.float32}),
 }
 
@@ -172,14 +181,15 @@ def test_on_a_cpu_nothing_is_wanted() -> None:
 
 @pytest.mark.gpu
 @NO_GPU
-@pytest.mark.parametrize("width", [36, 64])
-def test_on_a_gpu(width: int) -> None:
+@pytest.mark.parametrize(("width", "keys"), [(36, 256), (64, 256), (64, 49), (128, 33)])
+def test_on_a_gpu(width: int, keys: int) -> None:
     """Widths of no multiple of 8 are padded for torch's kernel."""
 
     def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(width), -1) @ v
 
-    given = [torch.randn(3, 4, 256, width, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
+    sizes = (256, keys, keys, 256)
+    given = [torch.randn(3, 4, size, width, device="cuda", dtype=torch.bfloat16) for size in sizes]
     torch._dynamo.reset()
     found = []
     for run, dtype in ((attended, torch.float64), (attended, None), (torch.compile(attended, backend="litz"), None)):

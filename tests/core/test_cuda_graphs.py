@@ -23,7 +23,7 @@ FACTS = {
     "made": frozenset(),
     "returned_inputs": (None,),
     "peak": 0,
-    "held": 0,
+    "growth": 0,
 }
 
 

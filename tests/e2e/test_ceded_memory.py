@@ -223,49 +223,45 @@ def test_what_is_saved_outlives_the_recordings() -> None:
     torch.testing.assert_close(found, [p.grad for p in net.parameters() if p.grad is not None], rtol=1e-4, atol=1e-5)
 
 
-def pyramid() -> tuple[nn.Module, Tensor]:
-    """Activations of many sizes, from 64 MiB down to 1 MiB."""
-    widths = [16, 24, 40, 64, 112]
-    layers = [
-        nn.Sequential(nn.Conv2d(a, b, 3, stride=2, padding=1), nn.GELU(), nn.Conv2d(b, b, 3, padding=1), nn.GELU())
-        for a, b in itertools.pairwise(widths)
-    ]
-    return nn.Sequential(*layers).to(CUDA), torch.randn(64, 16, 130, 126, device=CUDA)
+def linears(*widths: int) -> tuple[nn.Module, Tensor]:
+    layers = (nn.Sequential(nn.Linear(*pair), nn.GELU()) for pair in itertools.pairwise(widths))
+    return nn.Sequential(*layers).to(CUDA), torch.randn((1 << 24) // max(widths), widths[0], device=CUDA)
 
 
-def linears(width: int) -> tuple[nn.Module, Tensor]:
-    net = nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(8)]).to(CUDA)
-    return net, torch.randn((1 << 24) // width, width, device=CUDA)
-
-
-MODELS = {"activations": lambda: linears(64), "weights": lambda: linears(1024), "many sizes": pyramid}
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_a_step_needs_no_more_memory_than_without_recordings(model: str) -> None:
-    """A step as long trainings have it: the gradients are gone before the next forward."""
-    net, x = MODELS[model]()
-
-    def taken(mode: str) -> tuple[int, int]:
-        """Bytes that a step takes at most, and that are reserved after it."""
-        torch._dynamo.reset()
-        gc.collect()
-        torch.cuda.empty_cache()
-        reserved, before = torch.cuda.memory_reserved(), torch.cuda.memory_allocated()
-        run = torch.compile(lambda x: net(x).square().mean(), backend="litz", mode=mode)
-        for _ in range(4):
-            net.zero_grad(set_to_none=True)
-            torch.cuda.reset_peak_memory_stats()
-            run(x).backward()
-        torch.cuda.synchronize()
+def taken(net: nn.Module, x: Tensor, mode: str) -> tuple[int, int]:
+    """Bytes that a step takes at most, and that are reserved after it. A step as long trainings have it: the gradients
+    are gone before the next forward."""
+    torch._dynamo.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+    reserved, before = torch.cuda.memory_reserved(), torch.cuda.memory_allocated()
+    run = torch.compile(lambda x: net(x).square().mean(), backend="litz", mode=mode)
+    for _ in range(4):
         net.zero_grad(set_to_none=True)
-        gc.collect()
-        torch.cuda.empty_cache()
-        return torch.cuda.max_memory_allocated() - before, torch.cuda.memory_reserved() - reserved
+        torch.cuda.reset_peak_memory_stats()
+        run(x).backward()
+    torch.cuda.synchronize()
+    net.zero_grad(set_to_none=True)
+    gc.collect()
+    torch.cuda.empty_cache()
+    return torch.cuda.max_memory_allocated() - before, torch.cuda.memory_reserved() - reserved
 
-    plain, _ = taken("default")
-    _, recorded = taken("reduce-overhead")
+
+@pytest.mark.parametrize("width", [64, 1024], ids=["activations", "weights"])
+def test_a_step_needs_no_more_memory_than_without_recordings(width: int) -> None:
+    net, x = linears(*[width] * 9)
+    plain, _ = taken(net, x, "default")
+    _, recorded = taken(net, x, "reduce-overhead")
     assert ceded() and recorded < 1.08 * plain
+
+
+def test_blocks_of_many_sizes_share_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = random.Random(0)
+    net, x = linears(*[16 * sizes.randint(8, 40) for _ in range(33)])
+    _, together = taken(net, x, "reduce-overhead")
+    monkeypatch.setattr(cuda_graphs, "take_segment", lambda nbytes: None)
+    _, apart = taken(net, x, "reduce-overhead")
+    assert together < 0.97 * apart
 
 
 @pytest.mark.parametrize("nbytes", [1 << 30, 1 << 50])

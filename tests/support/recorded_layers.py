@@ -13,7 +13,7 @@ from support.fake_recordings import Machine
 SIZE = 8
 FACTS = {
     **{"obstacle": "", "static": frozenset(), "mutated": frozenset(), "varying": frozenset(), "made": frozenset()},
-    **{"peak": 0, "held": 0},
+    **{"peak": 0, "growth": 0},
 }
 
 

@@ -12,8 +12,11 @@ import torch
 from core.schedule.harness import GPU, check, kernel_texts, plan_of
 from core.schedule.programs import Writer, call
 from core.schedule.test_dependences import communication
-from litz.execution import IllegalPlan, check_plan
+from litz.execution import ExecutionPlan, IllegalPlan, MemoryPlan, check_plan
+from litz.execution.memory import shared_bytes
+from litz.ir import Program
 from litz.schedule import IllegalSchedule, check_schedule
+from litz.schedule.schedule import Step
 from litz_plugins import Decision
 
 
@@ -259,3 +262,40 @@ def test_loops_that_share_nothing_are_one_kernel_while_that_makes_little(rows: i
     assert len(plan.kernels) == kernels
     if kernels > 1:
         assert plan.memory.peak_bytes <= 4 * rows * 1024 * 4
+
+
+def calls(rows: int, count: int, *more: int) -> Writer:
+    """A chain of library calls on matrices of `rows` times 4 KiB, and other calls by themselves, by their rows."""
+    w = Writer()
+    last = w.input("x", rows, 1024)
+    for n in range(count):
+        last = w.call(f"c{n}", torch.ops.aten.cos.default, last)
+    for n, rows in enumerate(more):
+        w.call(f"m{n}", torch.ops.aten.cos.default, w.input(f"i{n}", rows, 1024))
+    return w
+
+
+def test_what_shares_a_segment_is_neither_small_nor_most_of_all():
+    """1000 KiB are small, 60 MiB of 80 MiB a segment of their own. A chain holds two of its matrices, outputs all."""
+    kib = 1024
+    few = calls(512, 3)
+    assert shared_bytes(*parts(plan_of(few.program("c2")))) == (0, 0), "2 MiB each, of 4"
+    held = [f"c{n}" for n in range(10)]
+    assert shared_bytes(*parts(plan_of(calls(512, 10).program(*held)))) == (20 * kib**2, 20 * kib**2)
+    assert shared_bytes(*parts(plan_of(calls(250, 10).program(*held)))) == (0, 0)
+    much = calls(512, 10, 60 * 256).program(*held, "m0")
+    assert shared_bytes(*parts(plan_of(much))) == (20 * kib**2, 20 * kib**2)
+
+
+def test_growth_is_beyond_inputs_that_die():
+    """Eight matrices of 2 MiB die one after the other, and each leaves a result."""
+    w = Writer()
+    for n in range(8):
+        w.call(f"c{n}", torch.ops.aten.cos.default, w.input(f"x{n}", 512, 1024))
+    names = frozenset(f"x{n}" for n in range(8))
+    program = replace(w.program(*[f"c{n}" for n in range(8)]), dying_inputs=names)
+    assert shared_bytes(*parts(plan_of(program))) == (16 << 20, 2 << 20)
+
+
+def parts(plan: ExecutionPlan) -> tuple[Program, tuple[Step, ...], MemoryPlan]:
+    return plan.program, plan.steps, plan.memory

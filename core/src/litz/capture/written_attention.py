@@ -25,6 +25,11 @@ LEAST = 128
 LEAST_RATIO = 2
 """How many times as wide as a head the rows of weights must be: so the weights are more than what a call saves instead,
 its result and perhaps padded operands."""
+ALIGNMENT = 16
+"""Bytes at whose multiples rows of weights must begin for the library's best products with them."""
+LEAST_UNALIGNED = 32
+"""Queries and keys from which a call takes the place of products whose rows do not begin there: half a tile. Of 49 keys
+(pvt_v2_b2) such products take three times as long on an H200 as a call and its backward."""
 WIDEST = 256
 """The widest head that torch's kernels take."""
 
@@ -73,13 +78,23 @@ def _reason(softmax: torch.fx.Node, is_wanted: Callable[[torch.Tensor], bool], u
         return ""
     if any(each.device != result.device for each in named):
         return ""
-    queries, keys, width = scores.shape[-2], scores.shape[-1], query.shape[-1]
-    if min(queries, keys) < LEAST or keys < LEAST_RATIO * width or not width == value.shape[-1] <= WIDEST:
+    gain = _gain(scores, query.shape[-1], result.dtype.itemsize)
+    if not gain or not query.shape[-1] == value.shape[-1] <= WIDEST:
         return ""
     if not query.shape[:2] == scores.shape[:2] == value.shape[:2] or unfused(*named, scale=parts.scale):
         return ""
-    mib = prod(scores.shape) * result.dtype.itemsize / 2**20
-    return f"the forward saves a number for each of {queries} queries of a head, and not {mib:.1f} MiB of weights"
+    return gain
+
+
+def _gain(scores: torch.Tensor, width: int, itemsize: int) -> str:
+    """Returns what a call is better at. itemsize: bytes of a weight."""
+    queries, keys = scores.shape[-2:]
+    if min(queries, keys) >= LEAST and keys >= LEAST_RATIO * width:
+        mib = prod(scores.shape) * itemsize / 2**20
+        return f"the forward saves a number for each of {queries} queries of a head, and not {mib:.1f} MiB of weights"
+    if min(queries, keys) >= LEAST_UNALIGNED and keys * itemsize % ALIGNMENT:
+        return f"rows of {keys} weights do not begin at multiples of {ALIGNMENT} bytes: their products are slow"
+    return ""
 
 
 class _Parts:

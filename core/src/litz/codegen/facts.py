@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from litz.execution import ExecutionPlan
-from litz.execution.memory import large_bytes
+from litz.execution.memory import shared_bytes
 from litz.ir import Extern, KernelCall, TensorRef
 
 
@@ -18,11 +18,11 @@ def replay_facts(plan: ExecutionPlan) -> dict[str, Any]:
     static, mutated: positions of inputs that do not move, and that the graph writes. varying: of numbers, and of
     tensors whose sizes or strides may be others in another call. made: of those that a backward's forward made, and
     whose memory is free after their last use on the stream that calls the backward. obstacle: why no recording can be
-    made, '' where one can. returned_inputs: per output, the position of the input that it is. peak, held: bytes, as
-    `large_bytes` gives them.
+    made, '' where one can. returned_inputs: per output, the position of the input that it is. peak, growth: bytes, as
+    `shared_bytes` gives them.
     """
     program = plan.program
-    peak, held = large_bytes(program, plan.steps, plan.memory)
+    peak, growth = shared_bytes(program, plan.steps, plan.memory)
     inputs = [item if isinstance(item, str) else None for item in program.inputs]
     written = {name for step in plan.steps for name in step.writes}
     # What is no op of torch's own (a collective, a user's) may work on another stream, which only an allocation knows.
@@ -40,7 +40,7 @@ def replay_facts(plan: ExecutionPlan) -> dict[str, Any]:
             for out in program.outputs
         ),
         "peak": peak,
-        "held": held,
+        "growth": growth,
     }
 
 

@@ -28,6 +28,11 @@ LONGEST = 64
 SLACK = 1 / 64
 """Share of the peak by which it may rise for allocations that are spared: a scalar more is no reason for one."""
 
+LARGEST_SHARE = 0.15
+"""Of what is held at a time: a buffer beyond that gets a segment of its own, since the gap that it leaves in a segment
+fills with small ones. In simulations of the allocator, training steps of twelve models never took more than without a
+segment that is shared, from 0.05 to 0.15; with larger buffers in it Gemma took 9 % more, GPT-2 4 %."""
+
 
 def plan_memory(
     program: Program, steps: Sequence[Step], targets: Mapping[torch.device, Target], enabled: bool = True
@@ -58,17 +63,18 @@ def _plan(program: Program, lifetimes: Lifetimes, reuse: dict[str, str], arena: 
     return MemoryPlan(*planned, reuse, peak, total, arena.offsets, arena.nbytes, held)
 
 
-def large_bytes(program: Program, steps: Sequence[Step], memory: MemoryPlan) -> tuple[int, int]:
-    """Returns (the most bytes that temporaries and outputs take at a time, the same with inputs that die here), for the
-    hinted sizes. Only memory that torch's caching allocator takes from large segments counts."""
+def shared_bytes(program: Program, steps: Sequence[Step], memory: MemoryPlan) -> tuple[int, int]:
+    """Returns (the most bytes that temporaries and outputs take at a time, how many of them the memory of inputs that
+    die does not have), for the hinted sizes. Buffers count that share a segment of torch's caching allocator with
+    others: those that the allocator does not call small, up to LARGEST_SHARE of what is held at a time."""
     lifetimes = Lifetimes(program, steps)
-    small = {name for name in lifetimes.first if program.hint(program.buffers[name].nbytes) <= LARGEST}
-    arena = memory.arena_bytes if memory.arena_bytes > LARGEST else 0
-    elsewhere = small | memory.arena.keys()
-    return (
-        arena + lifetimes.peak(memory.reuse, elsewhere),
-        arena + max(lifetimes.held(memory.reuse, elsewhere), default=0),
-    )
+    sizes = {name: program.hint(program.buffers[name].nbytes) for name in lifetimes.first}
+    most = LARGEST_SHARE * max(memory.held, default=0)
+    elsewhere = {name for name, nbytes in sizes.items() if not LARGEST < nbytes <= most} | memory.arena.keys()
+    arena = memory.arena_bytes if LARGEST < memory.arena_bytes <= most else 0
+    dying = sum(sizes[name] for name in lifetimes.dying() if name not in elsewhere)
+    held = max(lifetimes.held(memory.reuse, elsewhere), default=0)
+    return arena + lifetimes.peak(memory.reuse, elsewhere), max(0, arena + held - dying)
 
 
 def _reuse(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena: Arena) -> dict[str, str]:

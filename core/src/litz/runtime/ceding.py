@@ -47,12 +47,11 @@ class _Owner:
 
 class Handover:
     """The inputs of a recording that is being made whose memory it gets. inputs: the tensors to record with, by
-    position; whoever records empties this. nbytes: of the memory that they lie in."""
+    position; whoever records empties this."""
 
     def __init__(self, args: Sequence[Any], loans: Mapping[Loan, Sequence[int]], number: int) -> None:
         self.inputs: dict[int, torch.Tensor] = {}
         self._deeds: dict[_Deed, int] = {}
-        self.nbytes = sum(loan.storage.nbytes() for loan, positions in loans.items() if positions)
         for loan, positions in loans.items():
             deed, old = _Deed(loan, number), loan.storage
             self._deeds[deed] = _tensors(args, positions)

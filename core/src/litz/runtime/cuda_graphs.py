@@ -127,7 +127,7 @@ class _Replayer:
         self.varying: list[int] = sorted(facts["varying"] - self.static)
         self.returned: tuple[int | None, ...] = facts["returned_inputs"]
         self.peak: int = facts["peak"]
-        self.held: int = facts["held"]
+        self.growth: int = facts["growth"]
         self.seen: dict[Any, dict[int, int]] = {}
         self.attempts: dict[Any, int] = {}
         self.failed = False
@@ -229,7 +229,7 @@ class _Replayer:
         made_before = frozenset[int]() if key[1] else self.made & staying
         handover = Handover(args, to_cede(args, made_before, pool.out.values()), pool.made + 1)
         copied_bytes = sum(value.nbytes for position, value in moving.items() if position not in copies)
-        lacks = pool.lacks(min(self.peak, self.held - handover.nbytes) + copied_bytes)
+        lacks = pool.lacks((self.growth if handover.inputs else self.peak) + copied_bytes)
         graph = torch.cuda.CUDAGraph()
         try:
             with _own_workspaces(), torch.cuda.graph(graph, pool.handle, capture_error_mode="thread_local"):

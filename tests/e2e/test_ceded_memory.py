@@ -261,7 +261,7 @@ def test_blocks_of_many_sizes_share_a_segment(monkeypatch: pytest.MonkeyPatch) -
     _, together = taken(net, x, "reduce-overhead")
     monkeypatch.setattr(cuda_graphs, "take_segment", lambda nbytes: None)
     _, apart = taken(net, x, "reduce-overhead")
-    assert together < 0.97 * apart
+    assert together < 0.99 * apart
 
 
 @pytest.mark.parametrize("nbytes", [1 << 30, 1 << 50])

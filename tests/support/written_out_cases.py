@@ -1,7 +1,7 @@
 """Attention that is written out as products and a softmax, for core's kernel: each case as a function and its inputs.
 
 `python -m support.written_out_cases SHARD SHARDS` (with TRITON_INTERPRET=1) runs the kernels in Triton's interpreter
-against float64 and prints, for each case, "" or what went wrong, as JSON: where eager is NaN the kernel is, and its
+against float64 and prints, for each case, "" or what went wrong, as JSON: where float64 is NaN the kernel is, and its
 error is at most eager's (or float32's rounding).
 """
 
@@ -84,9 +84,10 @@ class Case:
         tensors = self.make()
         exact = self.function(*(x.double() if x.is_floating_point() else x for x in tensors))
         eager = self.function(*tensors)
-        if not torch.equal(output.isnan(), eager.isnan()):
-            return f"{int(output.isnan().sum())} elements are NaN, in eager {int(eager.isnan().sum())}"
-        errors = [(x.double() - exact).where(~eager.isnan(), 0.0) for x in (output, eager)]
+        if not torch.equal(output.isnan(), exact.isnan()):
+            return f"{int(output.isnan().sum())} elements are NaN, in float64 {int(exact.isnan().sum())}"
+        # Some processors' products of bfloat16 have NaN in rows beside one of NaN: eager's error is that of the others.
+        errors = [(x.double() - exact).where(~eager.isnan() & ~exact.isnan(), 0.0) for x in (output, eager)]
         (most, usual), (theirs, usually) = ((e.abs().max().item(), e.square().mean().sqrt().item()) for e in errors)
         # Of one rounding each the greatest may be that of either; the interpreter cuts bfloat16 off.
         worse = 2.0 if eager.dtype == torch.bfloat16 else 1.02

@@ -48,6 +48,7 @@ CORE_PASSES = {
     "spread_scatters": "program",
     "simplify_bodies": "program",
     "finish_in_one_launch": "schedule",
+    "join_segments": "schedule",
     "order_steps": "schedule",
     "reduce_in_place": "schedule",
     "run_beside": "schedule",

@@ -13,6 +13,7 @@ from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import to_expr
 from litz.schedule import prepare
 from litz.schedule.finish import as_finish, why_not_finish
+from litz.schedule.segments import at_once
 from litz.target import target_named
 
 from .case import CUDA, Case, S, bf16, case, f32, i0, i1, make, output, r0, r1, random
@@ -126,3 +127,11 @@ def _() -> Case:
     first, finish = whole.program.loops
     apart = [replace(finish, name=store.buffer, stores=(store,)) for store in finish.stores]
     return replace(whole, program=replace(whole.program, operations=(first, *apart)))
+
+
+@case("finish-segments")
+def _() -> Case:
+    """Both halves of the columns at once, as where they are the gradients of two operands."""
+    whole = finished(columns(random(192, 148, dtype=bf16), statistics))
+    loops = [at_once(loop, next(r for r in loop.ranges if r.size == 148), 2) for loop in whole.program.loops]
+    return replace(whole, program=replace(whole.program, operations=tuple(loops)))

@@ -10,6 +10,7 @@ import torch
 from litz.ir import Buffer, Layout, Node, Store
 from litz.ir.build import bounded, call, cast, const, guard, index, load, reduce
 from litz.ir.index import FloorDiv, PythonMod, loop_var, to_expr
+from litz.schedule.segments import at_once
 
 from .case import (
     CASES,
@@ -253,3 +254,30 @@ def _symbolic(rows: int, columns: int, hint: int) -> Case:
 CASES["symbolic"] = cache(lambda: _symbolic(5, 37, 1024))
 CASES["symbolic-16"] = cache(lambda: _symbolic(16, 48, 1024))
 CASES["symbolic-empty"] = cache(lambda: _symbolic(0, 37, 64))
+
+
+def gated(width: int, dtype: torch.dtype) -> Case:
+    """The gradients of both operands of a gate side by side, and their sums over the rows."""
+    inputs = {name: random(70, 2 * width, dtype=dtype, seed=n) for n, name in enumerate("ab")}
+    a, b = (cast(load(name, (r0, i0), dtype), f32) for name in inputs)
+    value = call("mul", a, call("sigmoid", b))
+    stores = [Store("o", (r0, i0), cast(value, dtype)), Store("sum", (i0,), reduce("sum", value))]
+    outputs = [output("o", (70, 2 * width), dtype), output("sum", (2 * width,), f32)]
+    whole = make(inputs, outputs, (2 * width,), (70,), stores, tolerance=1e-4)
+    (loop,) = whole.program.loops
+    return replace(whole, program=replace(whole.program, operations=(at_once(loop, loop.ranges[0], 2),)))
+
+
+CASES["segments-of-columns"] = cache(lambda: gated(37, f32))
+CASES["segments-of-columns-bf16"] = cache(lambda: gated(64, bf16))
+
+
+@case("segments")
+def _() -> Case:
+    """A rotation: each half of a row needs both."""
+    inputs = {"x": random(9, 74), "w": random(74)}
+    x, y = load("x", (i0, i1), f32), load("x", (i0, 73 - i1), f32)
+    value = call("sub", call("mul", x, load("w", (i1,), f32)), y)
+    whole = make(inputs, [output("o", (9, 74), f32)], (9, 74), (), [Store("o", (i0, i1), value)])
+    (loop,) = whole.program.loops
+    return replace(whole, program=replace(whole.program, operations=(at_once(loop, loop.ranges[1], 2),)))

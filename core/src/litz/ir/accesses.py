@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from .index import Expr, Mod, PythonMod, Symbol, is_placeholder, stride_of, symbols_in
+from .index import Expr, Mod, PythonMod, Ranges, Symbol, bounds, is_placeholder, stride_of, symbols_in
 from .node import Node
 
 if TYPE_CHECKING:
@@ -72,6 +72,21 @@ def _unit(expr: Expr) -> Symbol | None:
         found = (_unit(term) for term in expr.args if not term.is_Mul)
         return next((var for var in found if var is not None), None)
     return _unit(expr.args[0]) if isinstance(expr, (Mod, PythonMod)) else None
+
+
+def are_apart(a: Access, b: Access, extents: Ranges) -> bool:
+    """Returns whether two accesses of one buffer walk through different parts of it, as through the halves of a row:
+    along some dimension they are a constant apart that neither gets past. extents: of the loop's variables."""
+    for left, right in zip(a.index, b.index, strict=True):
+        if left == right or left.is_Integer:
+            continue
+        (first, rest), (second, other) = left.as_coeff_Add(), right.as_coeff_Add()
+        if rest != other or not (first - second).is_Integer:
+            continue
+        low, high = bounds(rest, extents)
+        if low is not None and high is not None and (high - low).is_Integer and abs(first - second) > high - low:
+            return True
+    return False
 
 
 def find_accesses(loop: Loop) -> Iterator[Access]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
-from litz.ir import Loop, Node, Program
-from litz.ir.accesses import Access
-from litz.ir.index import ZERO, Symbol, is_placeholder, stride_of, to_expr
+from litz.ir import Loop, Node, Program, Range
+from litz.ir.accesses import Access, are_apart
+from litz.ir.index import ZERO, Ranges, Symbol, is_placeholder, stride_of, to_expr
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import walks_loading
@@ -22,6 +22,7 @@ from litz.target import SECTOR, target_of
 from litz_plugins import Ask, Target, TargetOf
 
 from .instructions import instructions
+from .segments import joined_segments
 
 BLOCK, COLUMNS = 64, 128
 """Neighbouring outputs that one unit takes at least in a reduction of columns, and so many that keep its share of the
@@ -67,17 +68,32 @@ class CostModel:
         self.target = cache(target_of)
         self.hint = cache(lambda expr: max(program.hint(expr), 0))
         self.nbytes = cache(lambda name: self.hint(program.buffers[name].nbytes))
-        self._known: dict[int, tuple[Loop, Cost]] = {}
+        self._known: dict[int, tuple[Loop, Cost, tuple[Range, Loop] | None]] = {}
         """By the loop's id, with the loop, whose id it stays: a loop that was fused is weighed again as what it is."""
 
     def cost(self, loop: Loop) -> Cost:
-        """Returns the cost of one loop: a plugin's estimate if there is one, else the roofline."""
+        """Returns the cost of one loop, in the cheaper of its forms (`joined`)."""
+        return self._cheapest(loop)[1]
+
+    def joined(self, loop: Loop) -> tuple[Range, Loop] | None:
+        """Returns the loop with several segments of a range in one iteration, and that range, where this is cheaper
+        (`join_segments`); else None."""
+        return self._cheapest(loop)[2]
+
+    def _cheapest(self, loop: Loop) -> tuple[Loop, Cost, tuple[Range, Loop] | None]:
         known = self._known.get(id(loop))
         if known is None:
-            known = self._known[id(loop)] = loop, self._cost(loop)
-        return known[1]
+            cost, form = self.as_it_is(loop), None
+            for r, joined in joined_segments(loop, self.program):
+                other = self.as_it_is(joined)
+                if other.us < cost.us:
+                    cost, form = other, (r, joined)
+            known = self._known[id(loop)] = loop, cost, form
+        return known
 
-    def _cost(self, loop: Loop) -> Cost:
+    def as_it_is(self, loop: Loop) -> Cost:
+        """Returns the cost of one loop in the form that it has: a plugin's estimate if there is one, else the
+        roofline."""
         target = self.target(loop.device)
         sizes = self._sizes(loop)
         outer, inner = (prod(sizes[r.var] for r in ranges) for ranges in (loop.ranges, loop.reduction_ranges))
@@ -112,10 +128,11 @@ class CostModel:
         for access in loop.accesses:
             buffer = self.program.buffers[access.buffer]
             count = prod(sizes[var] for var in loop.positions_by(access))
-            amount = min(count * buffer.dtype.itemsize, self.nbytes(access.buffer))
+            whole = self.nbytes(access.buffer)
+            amount = min(count * buffer.dtype.itemsize, whole)
             times = walks.get(access.site, 1) if access.mode in (None, "set") else 2
             unit = access.unit_variable(buffer.layout)
-            found.append(_Traffic(access, amount, unit, times, self._waste(loop, access, unit, sizes)))
+            found.append(_Traffic(access, amount, whole, unit, times, self._waste(loop, access, unit, sizes)))
         return found
 
     def stride(self, loop: Loop, access: Access, var: Symbol, size: int) -> float:
@@ -158,11 +175,12 @@ class CostModel:
 
 @dataclass(frozen=True)
 class _Traffic:
-    """What an access moves: bytes over the whole loop, in each of so many walks. unit: the variable that neighbouring
-    elements belong to. waste: as `CostModel._waste` says."""
+    """What an access moves: bytes over the whole loop, in each of so many walks. whole: bytes of the buffer. unit: the
+    variable that neighbouring elements belong to. waste: as `CostModel._waste` says."""
 
     access: Access
     bytes: float
+    whole: float
     unit: Symbol | None
     times: int
     waste: float
@@ -184,18 +202,33 @@ def _moved(loop: Loop, traffic: Sequence[_Traffic], fast: Symbol | None, target:
     # The rows of all units share the cache. A softmax of 2670 x 50257 in float32 on an H100 (0.51 of the cache) takes
     # 223 us, where two passes would take 181 and three 272 (2026-11-25).
     again = min(1.0, row * target.units / target.cache_bytes) if row > target.row_bytes else 0.0
-    per_buffer: dict[tuple[str, bool], float] = {}
+    found: dict[tuple[str, bool], list[tuple[_Traffic, float]]] = {}
     for each in traffic:
         access = each.access
         later = 1.0 if access.is_store or not access.inner else again if loop.reduction_ranges else 0.0
-        amount = each.bytes * each.waste * (1 + (each.times - 1) * later)
+        factor = each.waste * (1 + (each.times - 1) * later)
         if fast is not None and not access.is_indirect and each.unit != fast and fast in access.symbols:
             # Tiles hide a part of it in pointwise loops; along a reduction there is no tile to turn.
-            amount *= 1.3 if not loop.reduction_ranges else 2.0
-        key = (access.buffer, access.is_store)
-        before = per_buffer.get(key, 0.0)
-        per_buffer[key] = max(before, amount) + AGAIN * min(before, amount)
-    return sum(per_buffer.values())
+            factor *= 1.3 if not loop.reduction_ranges else 2.0
+        found.setdefault((access.buffer, access.is_store), []).append((each, factor))
+    return sum(_of_buffer(each, loop.extents) for each in found.values())
+
+
+def _of_buffer(traffic: Sequence[tuple[_Traffic, float]], extents: Ranges) -> float:
+    """Bytes that accesses of one buffer move, each so many times: parts of the buffer that are apart from each other,
+    and a share of each further access to a part."""
+    parts: list[tuple[Access, float]] = []
+    more = 0.0
+    for each, factor in traffic:
+        amount = each.bytes * factor
+        for n, (first, before) in enumerate(parts):
+            if not are_apart(first, each.access, extents):
+                parts[n] = first, max(before, amount)
+                more += AGAIN * min(before, amount)
+                break
+        else:
+            parts.append((each.access, amount))
+    return min(sum(amount for _, amount in parts), max(each.whole * factor for each, factor in traffic)) + more
 
 
 def _flops(loop: Loop, outer: int, inner: int, target: Target) -> float:

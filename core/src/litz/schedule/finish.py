@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import TypeGuard
 
-from litz.ir import Loop, Program
+from litz.ir import Loop, Program, Store
+from litz.ir.accesses import Access, are_apart
 from litz.ir.index import Symbol, known_nonnegative
 from litz.ir.operation import storage_roots
 from litz.ir.transform import rename_loop
@@ -169,20 +171,24 @@ def _memory(loops: Iterable[Loop], roots: Mapping[str, str], *uses: str) -> set[
 def _reads_elsewhere(first: Loop, finish: Loop, outer: set[Symbol]) -> str | None:
     """A complaint if `finish` reads of `first` anything but its own outputs' pieces, plainly stored once per output."""
     inner = {r.var for r in finish.reduction_ranges}
-    stores = {store.buffer: store for store in first.stores}
-    shared = [node for node in finish.loads if node.buffer in stores]
+    stored: dict[str, list[tuple[Store, Access]]] = {}
+    for store, access in zip(first.stores, (each for each in first.accesses if each.is_store), strict=True):
+        stored.setdefault(store.buffer, []).append((store, access))
+    shared = [node for node in finish.loads if node.buffer in stored]
     if not shared:
         return "reads no result of the first kernel"
     for node in shared:
-        store = stores[node.buffer]
-        once = store.is_plain and not first.at_reduction_level(store)
-        if not once or node.indirect or sum(s.buffer == store.buffer for s in first.stores) > 1:
+        parts = stored[node.buffer]
+        once = all(store.is_plain and not first.at_reduction_level(store) for store, _ in parts)
+        once &= all(are_apart(a, b, first.extents) for (_, a), (_, b) in combinations(parts, 2))
+        if not once or node.indirect:
             return f"reads {node.buffer}, which is not stored once per output"
-        if set(store.index) != outer or len(store.index) != len(outer):
-            return f"reads {node.buffer}, which not every program stores a part of"
-        for own, theirs in zip(node.index, store.index, strict=True):
-            if own != theirs and own not in inner:
-                return f"reads {node.buffer} at other outputs than its own"
+        for store, _ in parts:
+            if len(store.index) != len(outer) or {at.as_coeff_Add()[1] for at in store.index} != outer:
+                return f"reads {node.buffer}, which not every program stores a part of"
+        pairs = (zip(node.index, store.index, strict=True) for store, _ in parts)
+        if not any(all(own == theirs or own in inner for own, theirs in each) for each in pairs):
+            return f"reads {node.buffer} at other outputs than its own"
     return None
 
 

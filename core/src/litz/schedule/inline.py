@@ -67,6 +67,8 @@ class _Inliner:
         self.writers: dict[str, list[int]] = {}
         self.readers: dict[str, set[int]] = {}
         self.times: dict[int, Cost] = {}
+        self.kept: dict[int, str] = {}
+        """The loops that were not inlined into several readers, by position, and what they store."""
         for position, operation in enumerate(program.operations):
             for name in operation.writes:
                 self.writers.setdefault(self.roots.get(name, name), []).append(position)
@@ -77,6 +79,11 @@ class _Inliner:
         changed = False
         for position, operation in enumerate(self.operations):
             if isinstance(operation, Loop):
+                changed |= self._consider(position, operation)
+        # What each of several readers would have computed again is computed once where they have become one.
+        for position, name in tuple(self.kept.items()):
+            operation = self.operations[position]
+            if isinstance(operation, Loop) and len(self.readers[name]) == 1:
                 changed |= self._consider(position, operation)
         if not changed:
             return self.program
@@ -118,6 +125,8 @@ class _Inliner:
             reason = None if pays else given or "computing it again costs more than the memory traffic that it saves"
             costs = (("kept", before), ("inlined", after))
         if reason is not None:
+            if len(changes) > 1:
+                self.kept[position] = name
             self.context.record(f"{loop.name} into its readers", "kept", reason, costs, plugin=by, about=loop.name)
             return False
         for n, change in changes.items():

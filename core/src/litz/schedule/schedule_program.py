@@ -23,6 +23,7 @@ from .finish import finish_in_one_launch
 from .fusion import fuse
 from .fusion_size import most_operations
 from .inline import inline_pointwise
+from .join_segments import join_segments
 from .join_sums import join_sums
 from .order import order_steps
 from .picked import pick_elements
@@ -53,7 +54,8 @@ def core_schedule_passes() -> tuple[Pass, ...]:
     """Returns core's own passes of stage "schedule", in their order."""
     return (
         Pass("finish_in_one_launch", "schedule", finish_in_one_launch),
-        Pass("order_steps", "schedule", order_steps, after=("finish_in_one_launch",)),
+        Pass("join_segments", "schedule", join_segments, after=("finish_in_one_launch",)),
+        Pass("order_steps", "schedule", order_steps, after=("join_segments",)),
         Pass("reduce_in_place", "schedule", reduce_in_place, after=("order_steps",)),
         Pass("run_beside", "schedule", run_beside, after=("reduce_in_place",)),
     )

@@ -81,11 +81,12 @@ def generate(kernel: KernelPlan, context: CodegenContext) -> KernelSource:
         texts = {r.var: str(r.var) for r in loop.all_ranges} | size_texts
         return Body(loop, pointers, IndexText(texts, loop.extents), lines)
 
-    body = body_of(loop)
+    body, threads = body_of(loop), context.target.units
     if len(parts) == 1:
-        _write(tiling, body)
+        _write(tiling, body, threads)
     else:
-        _write_segments(Writer(tiling, body), [Writer(part, body_of(part.loop), team=True) for part in parts])
+        writers = [Writer(part, body_of(part.loop), threads, team=True) for part in parts]
+        _write_segments(Writer(tiling, body, threads), writers)
     written = set(loop.writes)
     parameters = [
         f"{'' if name in written else 'const '}{ELEMENTS[kernel.buffers[name].dtype]}* {pointers[name]}"
@@ -127,7 +128,7 @@ def _safe_forms(kernel: str, text: str, context: CodegenContext) -> list[str]:
     return sorted(set(filter(None, forms.values())))
 
 
-def _write(tiling: Tiling, body: Body) -> None:
+def _write(tiling: Tiling, body: Body, threads: int) -> None:
     loop, lines = tiling.loop, body.lines
     if any(r.size == 0 for r in loop.ranges):
         lines.add("return 0;  // no elements")
@@ -148,7 +149,7 @@ def _write(tiling: Tiling, body: Body) -> None:
                 points = "".join(walked) if loop.levels[node] else ""
                 impossible[f"if ({body.index.text(node.attrs[0])} == 0{points}) return {number};"] = None
         lines.add(*impossible)
-    _writer(tiling)(Writer(tiling, body))
+    _writer(tiling)(Writer(tiling, body, threads))
     lines.add("return bad;" if checks else "return 0;")
 
 

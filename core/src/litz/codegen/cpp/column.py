@@ -27,14 +27,19 @@ AHEAD, FAR, LARGE = 16, 2048, 1 << 20
 """Rows that are fetched before they are needed, from bytes between rows on, and in arrays of so many bytes (moments of
 8000 x 1024 float32, EPYC, one thread, 2026-11-25: 28 ms without, 11 ms with; in a cache it costs a tenth)."""
 
+MOST_TILES = 8
+"""Tiles that columns are cut into for the sake of threads, at most: short rows of many arrays are slow to read (a
+gelu's gate of 4096 x 768 bfloat16 with its sums, EPYC, one thread, 2026-11-26: 14.7 ms in tiles of 96 lanes, 9.3 of
+192, 7.4 of 256 and more)."""
+
 
 def tile_size(w: Writer, vector: Range) -> int:
     """Returns the lanes per tile: whole cache lines, few enough for the accumulators to stay in the nearest cache, and
-    for every thread to have some tiles. 128 if the vector range's size is symbolic."""
+    for every thread to have a tile. 128 if the vector range's size is symbolic."""
     if not vector.size.is_Integer:
         return 128
     extent, others = int(vector.size), prod(known(r.size, 16) for r in w.loop.ranges if r != vector)
-    wanted = extent if not w.threaded or others >= 16 else -(-extent * others // 8)
+    wanted = extent if not w.threaded or others >= 16 else -(-extent * others // min(w.threads, MOST_TILES))
     tile = max(16, min(256, -(-wanted // 16) * 16))
     return min(tile, extent)
 

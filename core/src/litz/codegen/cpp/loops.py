@@ -26,11 +26,12 @@ class Level:
 
 
 class Writer:
-    """A tiling and the body that is being written for it. team: within a parallel region, whose threads share its loops
-    and need not wait for each other at their ends."""
+    """A tiling and the body that is being written for it. threads: that share the work. team: within a parallel region,
+    whose threads share its loops and need not wait for each other at their ends."""
 
-    def __init__(self, tiling: Tiling, body: Body, team: bool = False) -> None:
+    def __init__(self, tiling: Tiling, body: Body, threads: int, team: bool = False) -> None:
         self.tiling, self.body, self.lines, self.index, self.team = tiling, body, body.lines, body.index, team
+        self.threads = threads
         self.loop = tiling.loop
         self.final = tiling.stages.final
         self.roots = [root for store in self.final for root in store.roots]

@@ -47,12 +47,17 @@ def cell(x: Tensor, state: Tensor) -> Tensor:
     return o.sigmoid() * (f.sigmoid() * state + i.sigmoid() * z.tanh()).tanh()
 
 
+def _rotated(size: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Of queries, and the cosines and sines of positions."""
+    return [size, size[-2:], size[-2:]]
+
+
 CASES: Mapping[str, tuple[Callable[..., Tensor], Make]] = {
     "geglu": (geglu, lambda gpu: [(32768, 6144) if gpu else (4096, 1536)]),
     "swiglu": (swiglu, lambda gpu: [(16384, 16384) if gpu else (4096, 2048)]),
     "geglu of a bias": (biased_geglu, lambda gpu: [(32768, 6144), (6144,)] if gpu else [(4096, 1536), (1536,)]),
-    "rotation": (rotation, lambda gpu: [(8, 32, 2048, 128) if gpu else (4, 16, 512, 128), *2 * [(2048 if gpu else 512, 128)]]),
-    "rotation of 32": (rotation, lambda gpu: [(8, 32, 8192, 32) if gpu else (8, 16, 512, 32), *2 * [(8192 if gpu else 512, 32)]]),
+    "rotation": (rotation, lambda gpu: _rotated((8, 32, 2048, 128) if gpu else (4, 16, 512, 128))),
+    "rotation of 32": (rotation, lambda gpu: _rotated((8, 32, 8192, 32) if gpu else (8, 16, 512, 32))),
     "LSTM": (cell, lambda gpu: [(16384, 8192), (16384, 2048)] if gpu else [(1024, 2048), (1024, 512)]),
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ import torch
 from core.schedule.harness import CPU, GPU, OPTIONS, check, plan_of
 from core.schedule.programs import Writer, call
 from litz.ir import Layout, Node, build
-from litz.ir.index import to_expr
+from litz.ir.index import loop_var, to_expr
 from litz.schedule import Kernel, core_schedule_passes, make_schedule, prepare
 from litz.schedule.segments import joined_segments
 from litz_plugins import Decision, Gate, Target, Vetoes
@@ -174,6 +174,19 @@ def test_short_parts_are_chosen_between() -> None:
     """Less than a line of memory: 15 numbers of 4 bytes."""
     w = gate(width=15)
     assert all(len(kernel.loop.stores) == len(kernel.loop.writes) for kernel in kernels_of(w, "both"))
+
+
+def test_parts_that_are_masked_otherwise_too_are_chosen_between() -> None:
+    """A step's row in the tensor of all steps: most points would compute every part for nothing."""
+    w = gate()
+    last = call("eq", build.index(loop_var(1)), 7)
+
+    def element(i: Any, n: Any, j: Any) -> Node:
+        value = w.load("both", i, j, mask=last)
+        return call("where", last, value, build.const(0.0, value.dtype))
+
+    w.pointwise("steps", (40, 8, 64), element)
+    assert all(len(kernel.loop.stores) == len(kernel.loop.writes) for kernel in kernels_of(w, "steps"))
 
 
 def test_what_is_the_same_for_all_parts_is_not_written_twice() -> None:

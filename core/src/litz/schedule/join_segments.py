@@ -33,7 +33,7 @@ def join_segments(schedule: Schedule, context: PassContext) -> Schedule:
         finish = tuple(_like(other, r, count) for other in step.finish)
         if any(why_not_finish(loop, finish[:n], other, roots) for n, other in enumerate(finish)):
             continue
-        apart, together = costs.as_it_is(step.loop).us, costs.cost(step.loop).us
+        apart, together = costs.as_it_is(step.loop).us, costs.as_it_is(loop).us
         pays, why = context.weigh(step.name, True, apart, together)
         reason = why or f"{count} elements take {len(loop.loads)} loads, in place of {len(step.loop.loads)} each"
         chosen = f"{count} segments at once" if pays else "each by itself"

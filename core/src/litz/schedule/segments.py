@@ -27,7 +27,8 @@ LEAST_BYTES = 64
 
 def joined_segments(loop: Loop, program: Program) -> Iterator[tuple[Range, Loop]]:
     """Yields the loop over the first part of each range that its choices cut into equal parts, with the stores of all
-    parts, and that range. The two loops write the same elements."""
+    parts, and that range. The two loops write the same elements. Only where nothing is left to mask: else each point
+    would compute several values under masks that hold at few points (a step's gradient in the tensor of all steps)."""
     if not set(loop.reads).isdisjoint(loop.writes):
         return
     for r, places in cuts(loop).items():
@@ -37,7 +38,7 @@ def joined_segments(loop: Loop, program: Program) -> Iterator[tuple[Range, Loop]
         if not all(r.var in symbols_in(store.index) for store in loop.stores) or not _long(loop, r, size, program):
             continue
         found = at_once(loop, r, count)
-        if excess(found) is None:
+        if excess(found) is None and all(load.mask is None for load in found.loads):
             yield r, found
 
 

@@ -11,7 +11,7 @@ clang knows them by a flag of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 from litz.ir.dtypes import FLOAT8, STORAGE
 
@@ -36,39 +36,40 @@ _VECTOR = """\
 #else
 #define VECTOR __attribute__((const))
 #endif
-// clang knows libmvec's functions of up to 256 bits.
-#define BY_512 LITZ_LIBMVEC && __AVX512F__ && !__clang__
-#define BY_256 LITZ_LIBMVEC && __AVX2__
+#define ONE_RESULT LITZ_LIBMVEC && __AVX2__
 #define LOCAL __attribute__((used, visibility("hidden")))
-typedef float Full_float __attribute__((vector_size(64)));
 typedef float Wide_float __attribute__((vector_size(32)));
 typedef float Half_float __attribute__((vector_size(16)));
-typedef double Full_double __attribute__((vector_size(64)));
 typedef double Wide_double __attribute__((vector_size(32)));
 typedef double Half_double __attribute__((vector_size(16)));
-template <class Wide, class Half> static inline Wide joined(Half x, Half y) {
-  Wide z;
+template <class Half, class Wide> static inline Wide twice(Half x) {
+  Wide y;
+  __builtin_memcpy(&y, &x, sizeof x);
+  __builtin_memcpy((char*)&y + sizeof x, &x, sizeof x);
+  return y;
+}
+template <class Wide, class Half> static inline Half first_half(Wide x) {
+  Half y;
+  __builtin_memcpy(&y, &x, sizeof y);
+  return y;
+}
+static inline Wide_float doubled(Half_float x) { return twice<Half_float, Wide_float>(x); }
+static inline Wide_double doubled(Half_double x) { return twice<Half_double, Wide_double>(x); }
+static inline Half_float halved(Wide_float x) { return first_half<Wide_float, Half_float>(x); }
+static inline Half_double halved(Wide_double x) { return first_half<Wide_double, Half_double>(x); }
+typedef float Full_float __attribute__((vector_size(64)));
+typedef double Full_double __attribute__((vector_size(64)));
+template <class Wide, class Full> static inline Wide part(Full x, int number) {
+  Wide y;
+  __builtin_memcpy(&y, (const char*)&x + number * sizeof y, sizeof y);
+  return y;
+}
+template <class Full, class Wide> static inline Full joined(Wide x, Wide y) {
+  Full z;
   __builtin_memcpy(&z, &x, sizeof x);
   __builtin_memcpy((char*)&z + sizeof x, &y, sizeof y);
   return z;
 }
-template <class Half, class Wide> static inline Half part(Wide x, int number = 0) {
-  Half y;
-  __builtin_memcpy(&y, (const char*)&x + number * sizeof y, sizeof y);
-  return y;
-}
-template <class Wide, class Half> static inline Wide doubled(Half x) { return joined<Wide>(x, x); }
-#if __AVX512F__
-// Not through memory: two stores and a load of both would wait for each other.
-#define DOUBLED(Wide, Half) \\
-  template <> inline Wide doubled<Wide, Half>(Half x) { \\
-    Wide y; \\
-    asm("vinsertf64x4 $1, %t1, %g1, %0" : "=v"(y) : "v"(x)); \\
-    return y; \\
-  }
-DOUBLED(Full_float, Wide_float)
-DOUBLED(Full_double, Wide_double)
-#endif
 """
 
 _PLAIN = ("fma", "floor", "ceil", "trunc", "nearbyint", "sqrt")
@@ -101,54 +102,44 @@ def _library(name: str, count: int, attribute: str = "") -> str:
     )
 
 
-_WIDTHS = {"Full": ("e", 64), "Wide": ("d", 32), "Half": ("b", 16)}
-"""Vectors, by the name of their types here: libmvec's letter for them, and their bytes."""
-_THROUGH = (("if", "BY_512", 0), ("elif", "BY_256", 1), ("elif", "LITZ_LIBMVEC", 2))
-"""Where which of the widths is the one that all elements go through."""
-
-
 def _vector_library(name: str, count: int) -> str:
     """A function of the C library with SIMD variants: one element has the same bits in a vector and on its own.
 
     A value that is computed again elsewhere (the partitioner saves memory so) may be compared with the first one.
-    libmvec's variants differ from each other and from libm in the last bit, so all go through one: the widest that the
-    processor has and the compiler knows.
+    libmvec's variants differ from each other and from libm in the last bit, so all go through one: of 256 bits, or of
+    128 on a processor without AVX2. g++ makes some vectors of 512 bits even if told to prefer 256.
     """
-    lines = [_library(name, count, "VECTOR ")]
-    for word, condition, first in _THROUGH:
-        lines.append(f"#{word} {condition}\n")
-        for element, symbol, itemsize in (("float", f"{name}f", 4), ("double", name, 8)):
-            lines += _through(element, symbol, itemsize, count, tuple(_WIDTHS)[first:])
-    return f"{''.join(lines)}#endif\n"
-
-
-def _through(element: str, symbol: str, itemsize: int, count: int, widths: Sequence[str]) -> Iterator[str]:
-    """A function of single elements and of vectors of these widths, through libmvec's of the first width."""
-    names, types = "xy"[:count], [f"{width}_{element}" for width in widths]
-
-    def variant(width: str) -> str:
-        letter, size = _WIDTHS[width]
-        return f"_ZGV{letter}N{size // itemsize}{'v' * count}_{symbol}"
-
-    def parameters(type_: str) -> str:
-        return ", ".join(f"{type_} {x}" for x in names)
-
-    def through(own: str, type_: str, value: str, instead: str) -> str:
-        text = f'extern "C" LOCAL {type_} {own}_{symbol}({parameters(type_)}) {{ return {value}; }}\n'
-        return f'{text}asm(".set {instead}, {own}_{symbol}");\n'
-
-    widest, function = types[0], variant(widths[0])
-    yield f'extern "C" {widest} {function}({parameters(widest)});\n'
-    alone = ", ".join(f"{x} - {widest}{{}}" for x in names)
-    yield through("one", element, f"{function}({alone})[0]", symbol)
-    for number in range(1, len(widths)):
-        arguments = list(names)
-        for wider in reversed(types[:number]):
-            arguments = [f"doubled<{wider}>({x})" for x in arguments]
-        value = f"{function}({', '.join(arguments)})"
-        for narrower in types[1 : number + 1]:
-            value = f"part<{narrower}>({value})"
-        yield through(widths[number].lower(), types[number], value, variant(widths[number]))
+    wide: list[str] = []
+    narrow: list[str] = []
+    for type_, symbol, lanes in (("float", f"{name}f", 8), ("double", name, 4)):
+        widest, half = f"_ZGVdN{lanes}{'v' * count}_{symbol}", f"_ZGVbN{lanes // 2}{'v' * count}_{symbol}"
+        wide_type, half_type = f"Wide_{type_}", f"Half_{type_}"
+        parameters = {t: ", ".join(f"{t} {x}" for x in "xy"[:count]) for t in (type_, wide_type, half_type)}
+        doubled = ", ".join(f"doubled({x})" for x in "xy"[:count])
+        for lines, variant, vector in ((wide, widest, wide_type), (narrow, half, half_type)):
+            broadcast = ", ".join(f"{x} - {vector}{{}}" for x in "xy"[:count])
+            lines.append(
+                f'extern "C" {vector} {variant}({parameters[vector]});\n'
+                f'extern "C" LOCAL {type_} one_{symbol}({parameters[type_]}) {{ return {variant}({broadcast})[0]; }}\n'
+                f'asm(".set {symbol}, one_{symbol}");\n'
+            )
+        wide.append(
+            f'extern "C" LOCAL {half_type} half_{symbol}({parameters[half_type]}) '
+            f"{{ return halved({widest}({doubled})); }}\n"
+            f'asm(".set {half}, half_{symbol}");\n'
+        )
+        full, full_type = f"_ZGVeN{2 * lanes}{'v' * count}_{symbol}", f"Full_{type_}"
+        halves = (", ".join(f"part<{wide_type}>({x}, {number})" for x in "xy"[:count]) for number in (0, 1))
+        both = ", ".join(f"{widest}({half_of_each})" for half_of_each in halves)
+        wide.append(
+            "#if __AVX512F__\n"
+            f'extern "C" LOCAL {full_type} full_{symbol}({", ".join(f"{full_type} {x}" for x in "xy"[:count])}) '
+            f"{{ return joined<{full_type}>({both}); }}\n"
+            f'asm(".set {full}, full_{symbol}");\n'
+            "#endif\n"
+        )
+    library = _library(name, count, "VECTOR ")
+    return f"{library}#if ONE_RESULT\n{''.join(wide)}#elif LITZ_LIBMVEC\n{''.join(narrow)}#endif\n"
 
 
 _BITS = """\
@@ -217,7 +208,7 @@ template <class T> static inline void arg{kind}_block(const T* x, int count, i64
 
 PIECES: Mapping[tuple[str, ...], str] = {
     **{(name,): f"typedef {meaning} {name};\n" for name, meaning in _TYPES.items()},
-    ("VECTOR", "BY_512", "BY_256", "LOCAL", "doubled", "part"): _VECTOR,
+    ("VECTOR", "ONE_RESULT", "LOCAL", "doubled", "halved"): _VECTOR,
     ("bits", "float_of"): _BITS,
     ("greatest", "least"): _REDUCTIONS,
     ("ONE_BY_ONE",): """\

@@ -1,16 +1,17 @@
-"""Concatenations of parts that share what they are made of: the gradients of a gate, of an LSTM's gates, a rotation.
+"""Concatenations whose segments share values: the gradients of a gate, the gradients of an LSTM's gates, a rotation.
 
-    python -m benchmarks.concatenations [--dtype float32] [--device cuda] [--seconds 3] [CASE ...]
+    python -m benchmarks.concatenations [--dtype float32] [--device cuda] [--peers eager litz] [CASE ...]
 
 Eager, Inductor and litz in turns in one process. A line for each case: milliseconds of the forward alone, and of the
-forward with its backward. On a GPU the host is hidden behind a spin (`benchmarks.device_time`). Sizes are a layer's: of
-a large model on a GPU, of a small one on the CPU. On one core of a CPU all cases take two minutes, compiling included.
+forward with its backward. On a GPU a spin hides the host (`benchmarks.device_time`). The GPU's cases have the sizes of
+a layer of a large model, the CPU's of a small one. On one core of a CPU all cases take two minutes with compiling.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +20,18 @@ from torch import Tensor
 from .device_time import in_turn
 
 PEERS = ("eager", "inductor", "litz")
-Make = Callable[[bool], Sequence[tuple[int, ...]]]
-"""Sizes of the arguments, on a GPU or else on the CPU. The first needs a gradient, and so has a bias after it."""
+Sizes = Sequence[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function and the sizes of its arguments. differentiated: the number of arguments, from the first on, that
+    need a gradient."""
+
+    function: Callable[..., Tensor]
+    on_gpu: Sizes
+    on_cpu: Sizes
+    differentiated: int = 1
 
 
 def geglu(x: Tensor) -> Tensor:
@@ -48,26 +59,26 @@ def cell(x: Tensor, state: Tensor) -> Tensor:
 
 
 def _rotated(size: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Of queries, and the cosines and sines of positions."""
+    """Sizes of the queries, and of the cosines and sines of their positions."""
     return [size, size[-2:], size[-2:]]
 
 
-CASES: Mapping[str, tuple[Callable[..., Tensor], Make]] = {
-    "geglu": (geglu, lambda gpu: [(32768, 6144) if gpu else (4096, 1536)]),
-    "swiglu": (swiglu, lambda gpu: [(16384, 16384) if gpu else (4096, 2048)]),
-    "geglu of a bias": (biased_geglu, lambda gpu: [(32768, 6144), (6144,)] if gpu else [(4096, 1536), (1536,)]),
-    "rotation": (rotation, lambda gpu: _rotated((8, 32, 2048, 128) if gpu else (4, 16, 512, 128))),
-    "rotation of 32": (rotation, lambda gpu: _rotated((8, 32, 8192, 32) if gpu else (8, 16, 512, 32))),
-    "LSTM": (cell, lambda gpu: [(16384, 8192), (16384, 2048)] if gpu else [(1024, 2048), (1024, 512)]),
-}  # fmt: skip
+CASES: Mapping[str, Case] = {
+    "geglu": Case(geglu, [(32768, 6144)], [(4096, 1536)]),
+    "swiglu": Case(swiglu, [(16384, 16384)], [(4096, 2048)]),
+    "geglu of a bias": Case(biased_geglu, [(32768, 6144), (6144,)], [(4096, 1536), (1536,)], differentiated=2),
+    "rotation": Case(rotation, _rotated((8, 32, 2048, 128)), _rotated((4, 16, 512, 128))),
+    "rotation of 32": Case(rotation, _rotated((8, 32, 8192, 32)), _rotated((8, 16, 512, 32))),
+    "LSTM": Case(cell, [(16384, 8192), (16384, 2048)], [(1024, 2048), (1024, 512)]),
+}
 
 
-def steps(function: Callable[..., Tensor], args: Sequence[Tensor], backward: bool) -> dict[str, Callable[[], object]]:
+def steps(case: Case, args: Sequence[Tensor], backward: bool, peers: Sequence[str]) -> dict[str, Callable[[], object]]:
     """A step of each peer, which has run before."""
     found: dict[str, Callable[[], object]] = {}
-    for peer in PEERS:
+    for peer in peers:
         torch._dynamo.reset()
-        own = function if peer == "eager" else torch.compile(function, backend=peer, dynamic=False)
+        own = case.function if peer == "eager" else torch.compile(case.function, backend=peer, dynamic=False)
 
         def step(own: Callable[..., Tensor] = own) -> object:
             if not backward:
@@ -91,19 +102,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=3, help="of measuring, for each pair of figures")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     options = parser.parse_args(argv)
     unknown = set(options.cases) - CASES.keys()
     if unknown:
         parser.error(f"no case {', '.join(sorted(unknown))}: there are {', '.join(CASES)}")
     device, dtype = torch.device(options.device), getattr(torch, options.dtype)
-    print(f"{'':17}" + "".join(f"{peer:>10}{'':9}" for peer in PEERS) + "\n" + f"{'ms':17}" + 3 * "  forward  with b.")
+    print(f"{'':17}" + "".join(f"{peer:>10}{'':9}" for peer in options.peers))
+    print(f"{'ms':17}" + len(options.peers) * "  forward  with b.")
     for name in options.cases or CASES:
-        function, make = CASES[name]
-        args = [torch.randn(size, device=device, dtype=dtype) for size in make(device.type == "cuda")]
-        for x in args[: 2 if "bias" in name else 1]:
+        case = CASES[name]
+        sizes = case.on_gpu if device.type == "cuda" else case.on_cpu
+        args = [torch.randn(size, device=device, dtype=dtype) for size in sizes]
+        for x in args[: case.differentiated]:
             x.requires_grad_()
-        times = [in_turn(steps(function, args, backward), device, options.seconds) for backward in (False, True)]
-        cells = (f"{each[peer]:9.2f}" for peer in PEERS for each in times)
+        both = (steps(case, args, backward, options.peers) for backward in (False, True))
+        times = [in_turn(each, device, options.seconds) for each in both]
+        cells = (f"{each[peer]:9.2f}" for peer in options.peers for each in times)
         print(f"{name:17}{''.join(cells)}", flush=True)
 
 

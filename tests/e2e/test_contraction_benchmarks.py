@@ -1,9 +1,10 @@
-"""The benchmarks of decoding and of attention run in small on the CPU, and measure what they say."""
+"""The benchmarks of contractions and of concatenations run in small on the CPU, and measure what they say."""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from support.no_gpu import gpu_hidden
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 with gpu_hidden():
-    from benchmarks import attention, decode
+    from benchmarks import attention, concatenations, decode
 
 CPU = torch.device("cpu")
 
@@ -90,3 +91,17 @@ def test_attention_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert not row["problems"] and max(row["error"].values()) < 2e-2 and min(row["tflops"].values()) > 0
     printed = capsys.readouterr().out
     assert "litz against sdpa, forward" in printed and max(map(len, printed.splitlines()[1:])) <= 80
+
+
+def test_concatenations_in_small(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line for each case, with two figures of each peer; the second figure is of a step with its backward."""
+    case = replace(concatenations.CASES["geglu of a bias"], on_cpu=[(8, 64), (64,)])
+    monkeypatch.setattr(concatenations, "CASES", {"small": case})
+    concatenations.main(["--device", "cpu", "--seconds", "0", "--peers", "eager", "litz"])
+    *_, line = lines = capsys.readouterr().out.splitlines()
+    name, *figures = line.split()
+    assert name == "small" and len(figures) == 4 and all(float(each) >= 0 for each in figures)
+    assert max(map(len, lines)) <= 80
+    x, bias = torch.randn(8, 64, requires_grad=True), torch.randn(64, requires_grad=True)
+    step = concatenations.steps(case, (x, bias), True, ("eager",))["eager"]
+    assert [gradient.shape for gradient in step()] == [x.shape, bias.shape]

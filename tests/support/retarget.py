@@ -34,7 +34,9 @@ def to_cuda(graph: Graph) -> Graph:
             return CUDA
         if isinstance(value, torch._subclasses.FakeTensor):
             with value.fake_mode:
-                return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=CUDA)
+                elements = value.untyped_storage().nbytes() // value.itemsize
+                storage = torch.empty((elements,), dtype=value.dtype, device=CUDA)
+                return storage.as_strided(value.shape, value.stride(), value.storage_offset())
         return value
 
     copied = torch.fx.Graph()

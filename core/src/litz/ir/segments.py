@@ -1,7 +1,7 @@
-"""Segments of an output range: where a loop chooses between sources by position, as concatenations do.
+"""Segments of an output range: a loop over a concatenation takes another source in each segment.
 
-In: a Loop. Out: where its choices turn along each range (`cuts`), and the loop on one segment with nothing left to
-choose (`segment`).
+In: a Loop. Out: the bounds of the segments of each range (`cuts`); the loop on one segment, without the choice between
+the sources (`segment`); the loop that takes the same position of every segment in one iteration (`at_once`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _TRUE, _FALSE = build.const(True, torch.bool), build.const(False, torch.bool)
 
 
 def cuts(loop: Loop) -> dict[Range, tuple[int, ...]]:
-    """Returns, for each output range of known size along which some comparison turns: 0, where it turns, and the size.
-    Nothing for loops that check positions, that combine with what is stored, or that mask fewer than two loads."""
+    """Returns the bounds of the segments of each output range that has several: 0, each position at which a comparison
+    changes its answer, and the size. A loop has no segments if it checks positions, combines values with stored ones,
+    or masks fewer than two loads; a range has none if its size is symbolic."""
     if sum(load.mask is not None for load in loop.loads) < 2:
         return {}
     if any(node.op == "bounded" for node in loop.nodes) or any(store.mode != "set" for store in loop.stores):
@@ -63,8 +64,9 @@ def _difference(node: Node) -> Expr | None:
 
 
 def segment(loop: Loop, r: Range, start: int, stop: int) -> Loop:
-    """Returns the loop where `start` <= r.var < `stop`, counted from 0, without the comparisons that this decides and
-    what they select against. It may have no stores."""
+    """Returns the loop on the segment `start` <= r.var < `stop`, with positions counted from 0. The loop has no
+    comparisons that are the same in the whole segment, and no values that such a comparison leaves out; it may have no
+    stores."""
     ranges = tuple(Range(r.var, to_expr(stop - start)) if each == r else each for each in loop.ranges)
     mapping = {r.var: r.var + start}
     extents = {each.var: each.size for each in (*ranges, *loop.reduction_ranges)}
@@ -73,6 +75,13 @@ def segment(loop: Loop, r: Range, start: int, stop: int) -> Loop:
         replace(store, mask=None) if store.mask is _TRUE else store for store in stores if store.mask is not _FALSE
     )
     return rename_loop(replace(loop, stores=stores), mapping, ranges, loop.reduction_ranges)
+
+
+def at_once(loop: Loop, r: Range, count: int) -> Loop:
+    """Returns the loop over the first of `count` equal segments of a range, with the stores of all of them."""
+    size = int(r.size) // count
+    loops = [segment(loop, r, start, start + size) for start in range(0, int(r.size), size)]
+    return replace(loops[0], stores=tuple(store for each in loops for store in each.stores))
 
 
 def _simplified(node: Node, args: tuple[Node, ...], mapping: Mapping[Symbol, Expr], extents: Ranges) -> Node:

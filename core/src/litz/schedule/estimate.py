@@ -69,15 +69,15 @@ class CostModel:
         self.hint = cache(lambda expr: max(program.hint(expr), 0))
         self.nbytes = cache(lambda name: self.hint(program.buffers[name].nbytes))
         self._known: dict[int, tuple[Loop, Cost, tuple[Range, Loop] | None]] = {}
-        """By the loop's id, with the loop, whose id it stays: a loop that was fused is weighed again as what it is."""
+        """By the loop's id: the loop, so that no other object gets its id, its cost, and its cheaper form."""
 
     def cost(self, loop: Loop) -> Cost:
         """Returns the cost of one loop, in the cheaper of its forms (`joined`)."""
         return self._cheapest(loop)[1]
 
     def joined(self, loop: Loop) -> tuple[Range, Loop] | None:
-        """Returns the loop with several segments of a range in one iteration, and that range, where this is cheaper
-        (`join_segments`); else None."""
+        """Returns a range and the loop that writes several of its segments in one iteration, where that loop is
+        cheaper (`join_segments`); else None."""
         return self._cheapest(loop)[2]
 
     def _cheapest(self, loop: Loop) -> tuple[Loop, Cost, tuple[Range, Loop] | None]:
@@ -92,7 +92,7 @@ class CostModel:
         return known
 
     def as_it_is(self, loop: Loop) -> Cost:
-        """Returns the cost of one loop in the form that it has: a plugin's estimate if there is one, else the
+        """Returns the cost of one loop in its present form: a plugin's estimate if there is one, else the
         roofline."""
         target = self.target(loop.device)
         sizes = self._sizes(loop)

@@ -1,7 +1,7 @@
-"""Loops over a concatenation of parts of one size: the same position of every part in one iteration.
+"""A pass: kernels over concatenations write several segments in one iteration where the estimate is lower.
 
-In and out: a Schedule. Where a loop is cheaper so by the estimate (`litz.schedule.segments` has the form), it takes
-that form here, and so do the loops of its kernel's `finish`.
+In and out: a Schedule. `litz.schedule.segments` finds the form of a kernel's loop; the loops of the kernel's `finish`
+take the same form.
 """
 
 from __future__ import annotations
@@ -10,30 +10,29 @@ from dataclasses import replace
 
 from litz.ir import Loop, Range
 from litz.ir.operation import storage_roots
+from litz.ir.segments import at_once
 from litz_plugins import PassContext
 
 from .estimate import CostModel
 from .finish import why_not_finish
 from .schedule import Kernel, Schedule
-from .segments import at_once
 
 
 def join_segments(schedule: Schedule, context: PassContext) -> Schedule:
-    """Joins the segments of loops over concatenations where that is cheaper (a pass)."""
+    """Joins the segments of loops over concatenations where the estimate is lower (a pass)."""
     if not getattr(context.options, "fusion", True):
         return schedule
     costs, roots = CostModel(schedule.program, context.target_of, context.ask), storage_roots(schedule.steps)
     steps = list(schedule.steps)
     for number, step in enumerate(steps):
-        found = costs.joined(step.loop) if isinstance(step, Kernel) else None
-        if found is None or not isinstance(step, Kernel):
+        if not isinstance(step, Kernel) or (found := costs.joined(step.loop)) is None:
             continue
         r, loop = found
         count = int(r.size) // int(loop.extents[r.var])
         finish = tuple(_like(other, r, count) for other in step.finish)
         if any(why_not_finish(loop, finish[:n], other, roots) for n, other in enumerate(finish)):
             continue
-        apart, together = costs.as_it_is(step.loop).us, costs.as_it_is(loop).us
+        apart, together = costs.as_it_is(step.loop).us, costs.cost(step.loop).us
         pays, why = context.weigh(step.name, True, apart, together)
         reason = why or f"{count} elements take {len(loop.loads)} loads, in place of {len(step.loop.loads)} each"
         chosen = f"{count} segments at once" if pays else "each by itself"
@@ -44,5 +43,5 @@ def join_segments(schedule: Schedule, context: PassContext) -> Schedule:
 
 
 def _like(loop: Loop, r: Range, count: int) -> Loop:
-    """A loop that finishes another, with the same segments at once if it has that range."""
+    """A loop that finishes another, with the same segments at once if it has the other's range `r`."""
     return at_once(loop, r, count) if r in loop.ranges else loop

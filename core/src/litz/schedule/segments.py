@@ -1,34 +1,34 @@
-"""Loops over a concatenation of parts of one size: the same position of every part in one iteration.
+"""The forms of a loop over a concatenation that write several segments in one iteration.
 
-    cat(dy * gelu(g), dy * h * gelu'(g))   over i < 2n, one part or the other     becomes
+    cat(dy * gelu(g), dy * h * gelu'(g))   over i < 2n, one source or the other   becomes
     two stores, at i and at i + n          over i < n
 
-What several parts are made of is read and computed once for all of them, and nothing is left to choose or to mask.
-In: a Loop. Out: the forms of it that have several parts in one iteration; `CostModel` knows whether one is cheaper.
+In: a Loop. Out: its forms, with no masks. A form reads and computes once the values that several segments share.
+`CostModel` compares the form with the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 
 from litz.ir import Loop, Program, Range
 from litz.ir.complexity import excess
 from litz.ir.index import symbols_in
-from litz.ir.segments import cuts, segment
+from litz.ir.segments import at_once, cuts
+from litz.target import SECTOR
 
 MOST = 8
-"""The most parts that one iteration writes: their values are in registers at the same time."""
+"""The most segments that one iteration writes: registers hold the values of all of them at the same time."""
 
-LEAST_BYTES = 64
-"""The shortest part of a line of memory: a cache line of a processor, two sectors of a GPU."""
+LEAST_BYTES = 2 * SECTOR
+"""The shortest segment of a row in memory: a cache line of a processor, two sectors of a GPU."""
 
 
 def joined_segments(loop: Loop, program: Program) -> Iterator[tuple[Range, Loop]]:
-    """Yields the loop over the first part of each range that its choices cut into equal parts, with the stores of all
-    parts, and that range. The two loops write the same elements. Only where nothing is left to mask: else each point
-    would compute several values under masks that hold at few points (a step's gradient in the tensor of all steps)."""
+    """Yields each range that the loop divides into equal segments, with the loop over the first of them that stores
+    all of them. Both loops write the same elements. A form with masks is left out: its points would compute all values
+    under masks that hold at few points (as for one step's gradient in the tensor of all steps)."""
     if not set(loop.reads).isdisjoint(loop.writes):
         return
     for r, places in cuts(loop).items():
@@ -42,14 +42,7 @@ def joined_segments(loop: Loop, program: Program) -> Iterator[tuple[Range, Loop]
             yield r, found
 
 
-def at_once(loop: Loop, r: Range, count: int) -> Loop:
-    """Returns the loop over the first of `count` equal parts of a range, with the stores of all of them."""
-    size = int(r.size) // count
-    parts = [segment(loop, r, start, start + size) for start in range(0, int(r.size), size)]
-    return replace(parts[0], stores=tuple(store for part in parts for store in part.stores))
-
-
 def _long(loop: Loop, r: Range, size: int, program: Program) -> bool:
-    """Are the parts long enough where memory is read or written in order along the range?"""
+    """Are the segments long enough in each buffer whose neighbouring elements belong to neighbouring positions?"""
     units = (a.itemsize for a in loop.accesses if a.unit_variable(program.buffers[a.buffer].layout) == r.var)
     return all(size * itemsize >= LEAST_BYTES for itemsize in units)

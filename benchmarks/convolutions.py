@@ -60,6 +60,9 @@ KINDS = {
     "depthwise 3x3, 96 of 112": Kind(96, 96, 112, 3, groups=96),
     "depthwise 5x5, 672 of 14": Kind(672, 672, 14, 5, groups=672),
     "depthwise 7x7, 96 of 56": Kind(96, 96, 56, 7, groups=96),
+    "doubling depthwise 3x3, 64 of 56": Kind(64, 128, 56, 3, 2, groups=64),
+    "doubling depthwise 7x7, 128 of 28": Kind(128, 256, 28, 7, 2, groups=128),
+    "doubling depthwise 3x3, 512 of 7": Kind(512, 1024, 7, 3, groups=512),
     "transposed 2x2, 256 to 128 of 28": Kind(256, 128, 28, 2, 2, up=True),
     "volume 3x3x3, 32 of 32": Kind(32, 32, 32, 3, deep=True),
 }

@@ -21,7 +21,7 @@ HEADER = (
 def line(row: Row) -> str:
     """A row of the table, of 100 columns. Ratios above 1 are in litz's favour."""
     eager, ind, litz = (row.peers.get(peer, Figures()) for peer in PEERS)
-    label = f"{row.model[:19]:20}{row.task[:5]:6}"
+    label = f"{row.model.rpartition(':')[2][:19]:20}{row.task[:5]:6}"
     text = label + "".join(
         _number(value, width, digits)
         for value, width, digits in (

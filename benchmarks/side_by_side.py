@@ -3,6 +3,7 @@
     python -m benchmarks.side_by_side                             every model: inference and training, default mode
     python -m benchmarks.side_by_side --tasks small --modes reduce-overhead max-autotune --only gpt2 bert
     python -m benchmarks.side_by_side --jobs 12 --out FILE        12 models compile at once, one is measured at a time
+    python -m benchmarks.side_by_side --only timm:fastvit_t8 transformers:phi3    any model of these two libraries
     python -m benchmarks.side_by_side --list                      the models; a CPU takes them small
 
 Of each model: the wall time of a step, the sum of its kernels' times on the GPU and their number (torch.profiler), the
@@ -38,7 +39,7 @@ from benchmarks.own_kernels import own_kernels
 from benchmarks.rows import Figures, Row, read_rows, write_rows
 from benchmarks.rows_table import HEADER, line, summary
 from benchmarks.turns import Turns
-from benchmarks.zoo import ZOO, missing
+from benchmarks.zoo import ZOO, find, missing
 from benchmarks.zoo_step import (
     MODES,
     PEERS,
@@ -77,9 +78,9 @@ class How:
 
 def measure(key: tuple[str, str, str], how: How, turns: Turns | None = None) -> Row:
     """One row. turns: with other processes on this machine."""
-    row = Row(*key, family=ZOO[key[0]].family)
+    row = Row(*key, family=find(key[0]).family)
     begin = time.perf_counter()
-    model = ZOO[row.model]
+    model = find(row.model)
     if absent := missing(model):
         row.problem = f"{', '.join(absent)} not installed"
     if not row.problem:
@@ -98,7 +99,7 @@ def prepare(row: Row, how: How) -> tuple[Subject, dict[str, Step]]:
     """The model, and the steps of the peers that work, which have run; first calls, errors and problems in the row."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    subject = patiently(lambda: make_subject(ZOO[row.model], row.task, how.device, how.small))
+    subject = patiently(lambda: make_subject(find(row.model), row.task, how.device, how.small))
     row.type, row.batch = subject.type, _batch(subject)
     try:
         expected: list[torch.Tensor] | None = patiently(lambda: exact(subject))
@@ -291,11 +292,19 @@ def _last_line(log: Path) -> str:
 # ------------------------------------------------------------------------------------------------------ command line
 
 
+def _known(name: str) -> str:
+    """The name of a model, which there is."""
+    try:
+        return find(name).name
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+
+
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.side_by_side", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--only", nargs="+", metavar="MODEL", choices=list(ZOO), default=list(ZOO))
+    parser.add_argument("--only", nargs="+", metavar="MODEL", type=_known, default=list(ZOO))
     parser.add_argument("--skip", nargs="+", metavar="MODEL", choices=list(ZOO), default=[])
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=["inference", "training"])
     parser.add_argument("--modes", nargs="+", choices=MODES, default=["default"])
@@ -331,7 +340,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = [row for row in rows if row.key in done]
     part, parts = (int(number) for number in args.part.split("/"))
     names = [name for name in args.only if name not in args.skip]
-    every = [(n, t, mode) for mode in args.modes for t in args.tasks for n in names if not why_not(ZOO[n], t)]
+    every = [(n, t, mode) for mode in args.modes for t in args.tasks for n in names if not why_not(find(n), t)]
     keys = [key for key in every if key not in done][part - 1 :: parts]
     where = describe(torch.device(args.device))
     facts: dict[str, Any] = {"where": where, "small": args.small}

@@ -1,4 +1,5 @@
-"""The models that `benchmarks.side_by_side` measures: in, nothing; out, `ZOO`, a record for each, by name.
+"""The models that `benchmarks.side_by_side` measures: in, nothing; out, `ZOO`, a record for each, by name. `find` has
+other models of timm and transformers as well.
 
 One file per family, each with a table: a new model is a new row. Weights are random and nothing is downloaded. Sizes
 are typical of a GPU; `small` ones are for trying it out on a CPU.
@@ -7,6 +8,7 @@ are typical of a GPU; `small` ones are for trying it out on a CPU.
 from __future__ import annotations
 
 from . import decoders, diffusion, encoders, experts, graphs, physics, recommendation, recurrent, speech, vision
+from .by_name import by_name
 from .model import Model, missing
 
 _FAMILIES = (
@@ -14,4 +16,10 @@ _FAMILIES = (
 )  # fmt: skip
 ZOO: dict[str, Model] = {model.name: model for family in _FAMILIES for model in family.MODELS}
 
-__all__ = ["ZOO", "Model", "missing"]
+
+def find(name: str) -> Model:
+    """Returns the row of that name, or a model of a library (`by_name`). Errors: ValueError if there is none."""
+    return ZOO.get(name) or by_name(name)
+
+
+__all__ = ["ZOO", "Model", "find", "missing"]

@@ -1,4 +1,4 @@
-"""Concatenations of parts that share what they are made of: gradients of gates, rotations."""
+"""Concatenations whose segments share values: gradients of gates, rotations."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ FUNCTIONS = (gate, gate_and_bias, cell, rotated, stacked, counted)
 @pytest.mark.parametrize("width", [64, 34, 6])
 def test_as_eager(function: Callable[..., object], width: int, dtype: torch.dtype, device: str) -> None:
     (report,) = check(function, *(t(70 + n, width, device=device, dtype=dtype)[:70] for n in range(3)))
-    if width == 64:
+    if width == 64 and not (
+        function is gate_and_bias and device == "cuda"
+    ):  # in one kernel with a sum: some GPUs' gain
         assert any("segments at once" in decision.chosen for decision in report.decisions)
 
 

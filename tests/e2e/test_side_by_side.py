@@ -141,6 +141,24 @@ def test_a_model_without_its_library_is_not_passed(
     assert "timm not installed" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["transformers:roberta", "transformers:phi3", "transformers:mbart"])
+def test_any_model_of_transformers(name: str, tmp_path: Path, capsys: Any) -> None:
+    """An encoder, a decoder, and text to text, by their types alone; small ones learn."""
+    if missing(ZOO["bert"]):
+        pytest.skip("transformers not installed")
+    run("--only", name, "--tasks", "training", "--peers", "eager", "--out", str(tmp_path / "out.json"))
+    (row,) = read_rows(tmp_path / "out.json")
+    assert row.model == name and not row.problem and row.peers["eager"].error < 1e-4
+    assert name.partition(":")[2] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["nobody", "transformers:nobody", "timm:", "keras:resnet"])
+def test_a_model_that_is_not_there(name: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        run("--only", name)
+    assert "no model" in capsys.readouterr().err
+
+
 def test_what_a_backend_says_is_in_the_line() -> None:
     """dynamo's own line only says that a backend raised something."""
     problem = RuntimeError("backend='litz' raised:\nCodegenError: no code for add\n  where: here")

@@ -270,6 +270,8 @@ def _shape(node: torch.fx.Node) -> Shape:
     if groups != 1:
         if inner != 1 or transposed:
             return "finely grouped" if inner < 16 else "grouped"
+        if outer != groups:
+            return "multiplied depthwise"
         return "wide depthwise" if min(sides) > 5 else "depthwise"
     if transposed:
         outer, inner = inner, outer

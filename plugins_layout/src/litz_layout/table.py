@@ -23,11 +23,13 @@ Shape = Literal[
     "finely grouped",
     "depthwise",
     "wide depthwise",
+    "multiplied depthwise",
 ]
 """pixelwise: dense, with a kernel of one pixel. unaligned: a channel's pixels, 7 by 7 say, are no multiple of 16 bytes,
 so that channels first is no matrix product that tensor cores take as it lies. few inputs: an image's 4 channels or
 fewer, in one group. narrowing: a kernel of more than one pixel and half as many output channels as input channels, or
-fewer. finely: fewer than 16 channels in a group. wide: a kernel of more than 5 pixels along each side."""
+fewer. finely: fewer than 16 channels in a group. wide: a kernel of more than 5 pixels along each side. multiplied: each
+channel of the image gives several of the result."""
 
 Pass = Literal["forward", "backward"]
 
@@ -64,7 +66,8 @@ _ORDINARY = "no figures: channels first kept"
 _PIXELWISE: tuple[Shape, ...] = ("pixelwise", "unaligned pixelwise")
 _FEW: tuple[Shape, ...] = ("few inputs", "wide few inputs")
 _DENSE: tuple[Shape, ...] = ("dense", *_PIXELWISE, *_FEW)
-_DEPTH: tuple[Shape, ...] = ("depthwise", "wide depthwise")
+_DEPTH: tuple[Shape, ...] = ("depthwise", "wide depthwise", "multiplied depthwise")
+_NARROW_DEPTH: tuple[Shape, ...] = ("depthwise", "multiplied depthwise")
 _GROUPS: tuple[Shape, ...] = ("grouped", "finely grouped")
 _TENSOR, _FULL, _ALL = ("fp16", "bf16", "tf32"), ("tf32", "fp32"), ("fp16", "bf16", "tf32", "fp32")
 _BOTH: tuple[Pass, ...] = ("forward", "backward")
@@ -103,6 +106,7 @@ _H100: tuple[_Measured, ...] = (
     (("fp16", "bf16"), _BOTH, ("wide depthwise",), "either", 0.22, "4.70 to 4.86"),
     (_FULL, _FORWARD, ("wide depthwise",), "either", 0.57, "1.78"),
     (_FULL, _BACKWARD, ("wide depthwise",), "either", 6.4, "0.16 to 0.42"),
+    (_ALL, _BOTH, ("multiplied depthwise",), "channels first", 11.0, "0.09, for cuDNN launches a kernel a channel"),
     (("fp32",), _BOTH, (*_DENSE, "narrowing"), "channels first", 2.9, "0.35 to 1.21"),
     (("fp32",), _BOTH, _GROUPS, "channels first", 2.4, "0.41 to 4.51"),
 )
@@ -112,7 +116,7 @@ _CPU: tuple[_Measured, ...] = (
     (("fp32",), _FORWARD, ("narrowing",), "channels last", 1.0, "0.84 to 2.11; with their neighbours faster"),
     (("fp32",), _FORWARD, ("grouped",), "either", 1.0, "0.91 to 1.47"),
     (("fp32",), _FORWARD, ("finely grouped",), "either", 0.6, "1.67"),
-    (("fp32",), _FORWARD, ("depthwise",), "either", 1.0, "0.99 to 2.73"),
+    (("fp32",), _FORWARD, _NARROW_DEPTH, "either", 1.0, "0.99 to 2.73"),
     (("fp32",), _FORWARD, ("wide depthwise",), "either", 1.0, "0.67; with their neighbours as fast"),
     (("fp32",), _BACKWARD, ("dense",), "either", 1.1, "0.91 to 1.53"),
     (("fp32",), _BACKWARD, _PIXELWISE, "either", 1.02, "0.98 to 2.49"),
@@ -130,7 +134,7 @@ _CPU_THREADS: tuple[_Measured, ...] = (
     (("fp32",), _FORWARD, ("narrowing",), "channels last", 1.0, "0.99 to 1.75"),
     (("fp32",), _FORWARD, ("grouped",), "either", 1.0, "0.82 to 1.24; all of RegNetY-040 1.03"),
     (("fp32",), _FORWARD, ("finely grouped",), "either", 0.4, "2.54 to 2.62"),
-    (("fp32",), _FORWARD, ("depthwise",), "either", 1.02, "0.98 to 8.99"),
+    (("fp32",), _FORWARD, _NARROW_DEPTH, "either", 1.02, "0.98 to 8.99"),
     (("fp32",), _FORWARD, ("wide depthwise",), "either", 1.0, "0.70 to 0.79; with their neighbours as fast"),
     (("fp32",), _BACKWARD, ("dense",), "either", 1.25, "0.80 to 1.64"),
     (("fp32",), _BACKWARD, _PIXELWISE, "either", 1.09, "0.92 to 1.15"),

@@ -34,12 +34,16 @@ def core_templates(options: OptionsView) -> Sequence[TemplateSpec]:
 
 
 def core_contraction_passes() -> Sequence[Pass]:
-    """Returns core's passes that make contractions of loops, of stage "program"."""
+    """Returns core's passes that make loops of contractions and contractions of loops, of stage "program"."""
     from .products.broadcast import contract_broadcast_products
+    from .products.few_terms import write_out_few_terms
 
-    # Before sums are split: a product of matrices is not.
-    name = "contract_broadcast_products"
-    return (Pass(name, "program", contract_broadcast_products, ("write_in_place",), ("split_reductions",)),)
+    loops, contract = "write_out_few_terms", "contract_broadcast_products"
+    return (
+        Pass(loops, "program", write_out_few_terms, ("write_in_place",), (contract,)),
+        # Before sums are split: a product of matrices is not.
+        Pass(contract, "program", contract_broadcast_products, (loops,), ("split_reductions",)),
+    )
 
 
 __all__ = ["core_contraction_passes", "core_templates"]

@@ -25,6 +25,7 @@ from .fusion_size import most_operations
 from .inline import inline_pointwise
 from .join_segments import join_segments
 from .join_sums import join_sums
+from .lay_out import lay_out_temporaries
 from .order import order_steps
 from .picked import pick_elements
 from .reduce_in_place import reduce_in_place
@@ -43,7 +44,8 @@ def core_program_passes() -> tuple[Pass, ...]:
         Pass("join_sums", "program", join_sums, ("write_in_place",)),
         Pass("split_reductions", "program", split_reductions, ("join_sums",)),
         Pass("inline_pointwise", "program", inline_pointwise, ("split_reductions",)),
-        Pass("pick_elements", "program", pick_elements, ("inline_pointwise",)),
+        Pass("lay_out_temporaries", "program", lay_out_temporaries, ("inline_pointwise",)),
+        Pass("pick_elements", "program", pick_elements, ("lay_out_temporaries",)),
         Pass("write_out_few_values", "program", write_out_few_values, ("pick_elements",)),
         Pass("spread_scatters", "program", spread_scatters, ("write_out_few_values",)),
         Pass("simplify_bodies", "program", simplify_bodies, ("spread_scatters",)),

@@ -1,0 +1,156 @@
+"""Products of a few terms for each row as loops: a linear map over 4 heads, 9 taps at each position, an outer product.
+
+In and out: a Program. `mm(x, w)` of k terms and n columns, both few, becomes a pointwise loop that multiplies and adds:
+
+    result[row, column] = x[row, 0] * w[0, column] + x[row, 1] * w[1, column] + ...
+
+A library's tile has 16 columns and terms or more, and would be mostly empty. The loop takes the time of reading `x`,
+and fuses with the operations that make `x` and that use the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from litz.cost import count_work
+from litz.cost.contractions import argument_names
+from litz.cost.roofline import estimate_work
+from litz.ir import Loop, Node, Operation, Program, Range, Store, Template, TensorRef
+from litz.ir.build import call, cast, const, load
+from litz.ir.complexity import excess
+from litz.ir.dtypes import compute_dtype
+from litz.ir.index import ONE, ZERO, Expr, loop_var, to_expr
+from litz.schedule import CostModel
+from litz_plugins import PassContext
+
+from ..views import position_through
+from .gemm import OPERANDS, Unsuitable, broadcast
+
+KINDS = ("mm", "addmm", "bmm", "baddbmm")
+TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+MOST_TERMS = 16
+"""The most terms of a sum that is written out."""
+MOST_PRODUCTS = 64
+"""The most multiplications for a row and all columns, or for a column and all rows. Each loads two values."""
+
+
+def write_out_few_terms(program: Program, context: PassContext) -> Program:
+    """Turns products of few terms for each row into pointwise loops on GPUs (a pass)."""
+    costs = CostModel(program, context.target_of, context.ask)
+    operations = [
+        (_considered(operation, program, costs, context) if isinstance(operation, Template) else None) or operation
+        for operation in program.operations
+    ]
+    if all(new is old for new, old in zip(operations, program.operations, strict=True)):
+        return program
+    return replace(program, operations=tuple(operations))
+
+
+def _considered(template: Template, program: Program, costs: CostModel, context: PassContext) -> Operation | None:
+    """Returns the loop that takes the place of a product; None for a product that stays."""
+    target = context.target_of(template.device)
+    if template.kind not in KINDS or "blocks" not in target.abilities:
+        return None
+    try:
+        loop = few_terms(template, program)
+    except Unsuitable as reason:
+        if message := str(reason):
+            context.record(f"product {template.name}", "a product of matrices", message, about=template.name)
+        return None
+    library = estimate_work(count_work(template, program), target).us
+    ways = (("a loop", costs.cost(loop).us), ("a product of matrices", library))
+    pays, why = context.weigh(template.name, True, *(us for _, us in ways))
+    chosen = "a loop" if pays else "a product of matrices"
+    because = why or "a library's tile would be mostly empty, and the loop fuses with the operations around it"
+    context.record(f"product {template.name}", chosen, because, ways, about=template.name)
+    return loop if pays else None
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Of a product: its ranges, of which the last two are rows and columns, and the number of its terms."""
+
+    ranges: tuple[Range, ...]
+    terms: int
+
+
+def few_terms(template: Template, program: Program) -> Loop:
+    """Returns the product as a loop. Errors: Unsuitable, without a message for a product of many terms."""
+    arguments = argument_names(template)
+    left, right = (arguments[name] for name in OPERANDS[template.kind])
+    sizes = _sizes(left, right)
+    out = program.buffers[str(template.outputs[0])]
+    dtypes = {program.buffers[ref.buffer].dtype for ref in (left, right)} | {out.dtype}
+    if len(dtypes) > 1 or out.dtype not in TYPES:
+        raise Unsuitable(f"no loop multiplies {', '.join(sorted(map(str, dtypes)))}")
+    value = _sum(left, right, sizes, program)
+    value = _with_bias(value, arguments, sizes, program)
+    index = tuple(ZERO if r.size == ONE else r.var for r in sizes.ranges)
+    store = Store(out.name, index, cast(value, out.dtype))
+    loop = Loop(template.name, template.device, sizes.ranges, (), (store,), template.origins)
+    if excess(loop) is not None:
+        raise Unsuitable("a loop of all its terms would be too long")
+    return loop
+
+
+def _sizes(left: TensorRef, right: TensorRef) -> _Sizes:
+    depth, size = left.layout.size[-1], (*left.layout.size[:-1], right.layout.size[-1])
+    if not depth.is_Integer or not 1 <= int(depth) <= MOST_TERMS:
+        raise Unsuitable
+    few = [int(extent) for extent in size[-2:] if extent.is_Integer]
+    if depth != ONE and (not few or min(few) * int(depth) > MOST_PRODUCTS):
+        raise Unsuitable
+    if any(extent == 0 for extent in size):
+        raise Unsuitable
+    return _Sizes(tuple(Range(loop_var(n), extent) for n, extent in enumerate(size)), int(depth))
+
+
+def _sum(left: TensorRef, right: TensorRef, sizes: _Sizes, program: Program) -> Node:
+    """The sum of all terms, in the type that the operands' sums have."""
+    *batch, row, column = (r.var for r in sizes.ranges)
+    total: Node | None = None
+    for term in map(to_expr, range(sizes.terms)):
+        places = ((left, (*batch, row, term)), (right, (*batch, term, column)))
+        factors = (_load(ref, index, sizes, program) for ref, index in places)
+        value = call("mul", *(cast(factor, compute_dtype(factor.dtype)) for factor in factors))
+        total = value if total is None else call("add", total, value)
+    assert total is not None
+    return total
+
+
+def _load(ref: TensorRef, index: Sequence[Expr], sizes: _Sizes, program: Program) -> Node:
+    """The element `index` of a view of a buffer. Errors: Unsuitable where the buffer's layout does not say where the
+    element is."""
+    buffer = program.buffers[ref.buffer]
+    own = buffer.layout
+    if own.size == ref.layout.size and own.stride == ref.layout.stride and own.offset == ref.layout.offset:
+        whole = zip(own.size, index, strict=True)
+        return load(ref.buffer, tuple(ZERO if size == ONE else expr for size, expr in whole), buffer.dtype)
+    extents = {r.var: r.size for r in sizes.ranges}
+    position = position_through(ref.layout, own, index, extents)
+    if position is None:
+        raise Unsuitable(f"its view of {ref.buffer} is not along the buffer's dimensions")
+    return load(ref.buffer, position, buffer.dtype)
+
+
+def _with_bias(value: Node, arguments: Mapping[str, Any], sizes: _Sizes, program: Program) -> Node:
+    """Returns alpha * value + beta * bias, as addmm and baddbmm say; a bias with beta = 0 is not read."""
+    alpha, beta = arguments.get("alpha", 1), arguments.get("beta", 1)
+    if not all(isinstance(factor, (int, float)) for factor in (alpha, beta)):
+        raise Unsuitable("alpha and beta are no plain numbers")
+    if alpha != 1:
+        value = call("mul", value, const(alpha, value.dtype))
+    bias = arguments["self"] if "mat1" in arguments or "batch1" in arguments else None
+    if bias is None or beta == 0:
+        return value
+    layout = broadcast(bias.layout, tuple(r.size for r in sizes.ranges))
+    added = _load(replace(bias, layout=layout), tuple(r.var for r in sizes.ranges), sizes, program)
+    added = cast(added, value.dtype)
+    return call("add", value, added if beta == 1 else call("mul", added, const(beta, value.dtype)))
+
+
+__all__ = ["few_terms", "write_out_few_terms"]

@@ -1,0 +1,115 @@
+"""Layouts of temporaries that loops alone use: in the order in which those loops walk, where the estimate is lower.
+
+In and out: a Program. Eager's strides decide in which order a loop stores a tensor's dimensions. A residual stream that
+a model adds up in channels first and normalizes in channels last, or scores whose heads a product mixes, would be
+stored with a stride at each step. No one outside sees such a tensor, so that any dense order will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from litz.ir import Buffer, Layout, Loop, Program
+from litz.ir.index import ONE, Expr, Symbol
+from litz_plugins import VETOED, PassContext
+
+from .estimate import CostModel
+
+LEAST_GAIN = 0.02
+"""The share of the estimated time, or of the bytes where the time is the same, that another order has to save."""
+
+
+def lay_out_temporaries(program: Program, context: PassContext) -> Program:
+    """Gives temporaries that loops alone use the order of dimensions that the estimate finds fastest (a pass)."""
+    viewed = {root for name, root in program.roots.items() if root != name}
+    for name, buffer in program.buffers.items():
+        if buffer.kind != "temporary" or name in viewed or program.is_view(name) or name in program.output_buffers:
+            continue
+        loops = _users(name, program)
+        if len(loops) < 2 or len(buffer.layout.size) < 2:
+            continue
+        found = _fastest(buffer, loops, program, context)
+        if found is not None:
+            program = replace(program, buffers={**program.buffers, name: found})
+    return program
+
+
+def _users(name: str, program: Program) -> tuple[Loop, ...]:
+    """The loop that writes a buffer, plainly and alone, and the loops that read it; none if there are other users."""
+    writers, readers = program.writers[name], program.readers[name]
+    if len(writers) != 1 or any(reader is writers[0] for reader in readers):
+        return ()
+    loops = tuple(user for user in (*writers, *readers) if isinstance(user, Loop))
+    if len(loops) <= len(readers) or not all(store.is_plain for store in loops[0].stores if store.buffer == name):
+        return ()
+    return loops
+
+
+def _fastest(buffer: Buffer, loops: Sequence[Loop], program: Program, context: PassContext) -> Buffer | None:
+    """Returns the buffer in the order that takes its loops the least time; None if that is its own."""
+    own = _order(buffer.layout, program)
+    if own is None:
+        return None
+    costs = CostModel(program, context.target_of, context.ask)
+    orders = dict.fromkeys(order for loop in loops for order in _walked(buffer, loop, costs))
+    orders.pop(own, None)
+    if not orders:
+        return None
+    before = _price(loops, costs)
+    prices: dict[Layout, tuple[float, float]] = {}
+    for order in orders:
+        layout = _in_order(buffer.layout.size, order)
+        changed = replace(program, buffers={**program.buffers, buffer.name: replace(buffer, layout=layout)})
+        prices[layout] = _price(loops, CostModel(changed, context.target_of, context.ask))
+    best = min(prices, key=lambda layout: prices[layout])
+    faster, as_fast = (prices[best][0] <= share * before[0] for share in (1 - LEAST_GAIN, 1))
+    if not faster and not (as_fast and prices[best][1] <= (1 - LEAST_GAIN) * before[1]):
+        return None
+    allowed = context.allows(buffer.name)
+    ways = (("as in eager", before[0]), (str(best), prices[best][0]))
+    reason = "loops alone use the buffer, and move fewer bytes so" if allowed else VETOED
+    chosen = str(best) if allowed else "as in eager"
+    context.record(f"layout of {buffer.name}", chosen, reason, ways, about=loops[0].name)
+    return replace(buffer, layout=best) if allowed else None
+
+
+def _price(loops: Sequence[Loop], costs: CostModel) -> tuple[float, float]:
+    """Microseconds of loops by the estimate, and the bytes that they move."""
+    found = [costs.cost(loop) for loop in loops]
+    return sum(cost.us for cost in found), sum(cost.bytes for cost in found)
+
+
+def _order(layout: Layout, program: Program) -> tuple[int, ...] | None:
+    """Returns a dense layout's dimensions, the outermost first; None for a layout with gaps."""
+    if layout.offset != 0 or any(program.hint(extent) == 0 for extent in layout.size):
+        return None
+    order = sorted(range(len(layout.size)), key=lambda dim: (-program.hint(layout.stride[dim]), dim))
+    order.sort(key=lambda dim: layout.size[dim] != ONE)  # where those of one element go does not matter
+    dense = _in_order(layout.size, order)
+    same = all(dense.stride[dim] == layout.stride[dim] for dim in order if layout.size[dim] != ONE)
+    return tuple(order) if same else None
+
+
+def _in_order(size: tuple[Expr, ...], order: Sequence[int]) -> Layout:
+    """Returns the dense layout with these dimensions, the outermost first."""
+    stride = [ONE] * len(size)
+    step: Expr = ONE
+    for dim in reversed(order):
+        stride[dim] = step
+        step = step * size[dim]
+    return Layout(size, tuple(stride))
+
+
+def _walked(buffer: Buffer, loop: Loop, costs: CostModel) -> Iterator[tuple[int, ...]]:
+    """Yields the orders in which a loop walks through the buffer: the variable along which it reads memory last."""
+    fast = costs.fast_variable(loop)
+    variables = [r.var for r in loop.all_ranges if r.var != fast] + ([fast] if fast is not None else [])
+    place: dict[Symbol, int] = {var: number for number, var in enumerate(variables)}
+    size = buffer.layout.size
+    for access in loop.accesses:
+        if access.buffer != buffer.name or access.is_indirect:
+            continue
+        last = [max((place.get(var, -1) for var in expr.free_symbols), default=-1) for expr in access.index]
+        order = sorted(range(len(size)), key=lambda dim: (size[dim] != ONE, last[dim], dim))
+        yield tuple(order)

@@ -172,3 +172,16 @@ def test_a_result_whose_strides_can_be_seen_keeps_eagers(name: str) -> None:
     for ours, theirs in zip(found, expected if isinstance(expected, tuple) else (expected,), strict=True):
         torch.testing.assert_close(ours, theirs)
         assert ours.stride() == theirs.stride()
+
+
+def test_a_graph_computes_as_captured_after_the_change() -> None:
+    """litz leaves some graphs to torch (inputs that overlap): torch then shares the heads by its own rules. With
+    repeated heads torch may pick a kernel that takes fewer addresses, and raise an error."""
+    gm = captured(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m, enable_gqa=True), Q, K, V, MASK)
+    before = torch_api.forward_of(gm)
+    fused_attention(gm, only_repeated)
+    assert len(calls(gm)) == 3
+    for node in gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention):
+        assert node.kwargs["enable_gqa"] is False
+    torch.testing.assert_close(before(Q, K, V, MASK)[0], gm(Q, K, V, MASK)[0])
+    assert "repeat_interleave" not in before.__func__.__code__.co_names and "repeat_interleave" in gm.code

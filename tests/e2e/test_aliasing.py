@@ -5,11 +5,14 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 
 from litz.capture.aliasing import meet, respecting
+from litz.capture.fused_attention import fused_attention
 
 Make = Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
 
@@ -264,6 +267,30 @@ def test_only_what_can_be_wrong_is_left_to_torch() -> None:
         calls.clear()
         run(*args)
         assert calls == [expected]
+
+
+def test_attention_that_is_left_to_torch_is_as_it_was_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in the form that litz would give it: torch may pick another kernel then, which takes fewer addresses."""
+    left: list[Callable[..., Any]] = []
+    changes = partial(fused_attention, unfused=lambda *args, **named: bool(named.get("enable_gqa")))
+    monkeypatch.setattr("litz.capture.aot.fused_attention", changes)
+    monkeypatch.setattr("litz.capture.aot.left_to_torch", lambda original: left.append(original) or original)
+
+    def function(a: torch.Tensor, b: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a.add_(1)
+        mask = q.new_ones(q.shape[-2], k.shape[-2], dtype=torch.bool)
+        return b[2:], torch.nn.functional.scaled_dot_product_attention(q, k, k, mask, enable_gqa=True)
+
+    torch._dynamo.reset()
+    q, k = torch.randn(2, 8, 3, 16), torch.randn(2, 2, 10, 16)
+    results = []
+    for run in (function, torch.compile(function, backend="litz")):
+        base = torch.arange(12.0)
+        results.append(run(base[:8], base[4:], q, k))
+    (original,) = left
+    assert "repeat_interleave" not in original.__code__.co_names
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_a_graph_that_writes_nothing_has_no_check() -> None:

@@ -7,15 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import sympy
 import torch
 from torch._subclasses import FakeTensorMode
 
 pytest.importorskip("triton")
 
 from litz.contractions.attention.masked_call import worked_on
-from litz.contractions.attention.opened import opened
+from litz.contractions.attention.opened import _holds, opened
 from litz.contractions.attention.tiles import Tiles
-from litz.ir import Attention, KernelCall
+from litz.ir import Attention, KernelCall, build
+from litz.ir.index import loop_var
+from litz.ir.intervals import Intervals
 from litz.pipeline import schedule_only
 from litz.report.log import Log
 from support.interpreted import interpreted
@@ -120,3 +123,14 @@ def test_a_padding_mask_reads_what_it_was_made_of() -> None:
     _, _, found, plan = CASES["padded"].planned()
     assert len(found.absorbs) == 1 and padded is CASES["padded"].fn
     assert {str(plan.buffers[name].dtype) for name in plan.body.reads} == {"torch.bool"}
+
+
+@pytest.mark.parametrize(
+    ("op", "less", "holds"),
+    [("lt", 0, True), ("le", 1, True), ("lt", 1, False), ("le", 2, False), ("ge", 0, False), ("gt", -1, False)],
+)
+def test_conditions_on_positions_of_symbolic_sizes(op: str, less: int, holds: bool) -> None:
+    """`position + less < size` for positions below the size, a symbol."""
+    position, size = loop_var(0), sympy.Symbol("s0", integer=True, positive=True)
+    condition = build.call(op, build.index(position + less), build.index(size))
+    assert _holds(condition, Intervals({position: size})) == holds

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from core.lowering.harness import program_of
 from core.schedule.harness import CPU, GPU
+from litz.contractions.products import few_terms
 from litz.contractions.products.few_terms import write_out_few_terms
 from litz.ir import Loop, Program, Template
 from litz.ir.interpret import interpret
@@ -20,6 +21,12 @@ from litz.ir.verify import verify
 from litz_plugins import Decision, Gate, PassContext, Target, Vetoes
 
 OPTIONS = SimpleNamespace(fusion=True)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products are worth it."""
+    monkeypatch.setattr(few_terms, "LEAST_PRODUCTS", 1)
 
 
 def written_out(program: Program, target: Target = GPU, **more: Any) -> tuple[Program, list[Decision]]:
@@ -76,6 +83,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
 }
 
 
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_is_the_same(name: str, dtype: torch.dtype) -> None:
@@ -95,6 +103,7 @@ def test_is_the_same(name: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(found.double(), exact, rtol=eps, atol=max(eps, 1e-6) * largest)
 
 
+@pytest.mark.usefixtures("small")
 def test_what_makes_an_operand_and_uses_the_result_is_one_kernel_with_it() -> None:
     """The linear map between products and softmax: no tensor of permuted scores."""
     from core.schedule.harness import plan_of
@@ -108,6 +117,7 @@ def test_what_makes_an_operand_and_uses_the_result_is_one_kernel_with_it() -> No
     assert len(plan.kernels) == 1 and not any(isinstance(step, Template) for step in plan.steps)
 
 
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(
     ("rows", "depth", "columns"), [(100, 17, 1), (100, 16, 5), (5, 16, 100), (100, 8, 9), (0, 4, 4), (4, 0, 4)]
 )
@@ -117,16 +127,25 @@ def test_products_of_many_terms_stay(rows: int, depth: int, columns: int) -> Non
     assert result is program and not decisions
 
 
+def test_a_product_that_takes_no_more_than_a_launch_stays() -> None:
+    for rows, loops in ((254, 0), (256, 1)):
+        result, _ = written_out(program_of(torch.mm, torch.randn(rows, 4), torch.randn(4, 4)))
+        assert products(result) == 1 - loops
+
+
+@pytest.mark.usefixtures("small")
 def test_products_of_other_types_stay() -> None:
     program = program_of(torch.mm, torch.ones(9, 2, dtype=torch.complex64), torch.ones(2, 3, dtype=torch.complex64))
     assert products(written_out(program)[0]) == products(program)
 
 
+@pytest.mark.usefixtures("small")
 def test_a_processor_keeps_its_library() -> None:
     program = program_of(torch.mm, torch.randn(9, 2), torch.randn(2, 3))
     assert written_out(program, CPU)[0] is program
 
 
+@pytest.mark.usefixtures("small")
 def test_the_decision_is_on_record_and_may_be_vetoed() -> None:
     program = program_of(torch.mm, torch.randn(90, 4), torch.randn(4, 4))
     result, (decision,) = written_out(program)
@@ -136,6 +155,7 @@ def test_the_decision_is_on_record_and_may_be_vetoed() -> None:
     assert products(kept) == 1 and other.chosen == "a product of matrices"
 
 
+@pytest.mark.usefixtures("small")
 def test_any_batch() -> None:
     """The number of rows is a symbol."""
     from support.retarget import cuda_schedules

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch._ops import OpOverload
 
 from litz.capture import torch_api
@@ -84,9 +85,15 @@ def compile_with_aot(
     job = _Job(torch_api.compile_label(), compile_graph, graph_passes, count=len(example_inputs))
     job.user_names = torch_api.placeholder_names(gm)
     job.program = "" if store is None else store.program
+    original: Callable[..., Any] = gm
     if isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper
+        # What torch runs where litz leaves the graph to it, before litz changes the form of attention.
+        if gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention):
+            original = torch_api.forward_of(gm)
         fused_attention(gm)
         job.attentions = written_attention(gm, is_half_on_cuda)
+        if job.attentions and original is gm:
+            original = torch_api.forward_of(gm)
         fuse_written_attention(gm, [name for name in job.attentions if not forbids(f"{job.label}_forward", name)])
         job.messages = tuple(torch_api.assertion_messages(gm))
         job.unclaimed = tuple(torch_api.unclaimed(gm))
@@ -121,13 +128,13 @@ def compile_with_aot(
     if job.bits:
         compiled = torch_api.with_lazy_bits(compiled, job.bits)
     if job.written is None and job.rebuilt:
-        return left_to_torch(gm)
+        return left_to_torch(original)
     fakes = torch_api.as_captured(gm, example_inputs)
     if job.counts_from_storage and job.written is not None:
-        compiled = beginning_as_traced(compiled, gm, example_inputs, job.written, _names(gm), fakes)
+        compiled = beginning_as_traced(compiled, original, example_inputs, job.written, _names(gm), fakes)
     if job.written is not None and not job.written:
         return compiled
-    return respecting(compiled, gm, example_inputs, job.written, _names(gm), fakes)
+    return respecting(compiled, original, example_inputs, job.written, _names(gm), fakes)
 
 
 @dataclass

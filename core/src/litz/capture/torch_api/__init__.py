@@ -12,6 +12,7 @@ from .aot import (
     donate_nothing,
     flatten_inputs,
     flatten_outputs,
+    forward_of,
     is_tangent,
     is_wrapper,
     lazy_bits,

@@ -101,6 +101,15 @@ def flatten_inputs(
     return flatten_graph_inputs(gm, example_inputs, compile_flat)
 
 
+def forward_of(gm: torch.fx.GraphModule) -> Callable[..., Any]:
+    """Returns what a graph computes now, however the graph is changed later."""
+    recompile = getattr(gm, "real_recompile", None)  # torch writes the code of dynamo's graphs when first called
+    if recompile is not None:
+        recompile()
+    forward: Callable[..., Any] = gm.forward
+    return forward
+
+
 def returns_flat_tuple(gm: torch.fx.GraphModule) -> bool:
     """Does a graph return a tuple or list without further ones in it? Dynamo's graphs do; make_fx's need not."""
     found = gm.graph.output_node().args[0]

@@ -80,7 +80,7 @@ def _holds(condition: Node, intervals: Intervals) -> bool:
         less, greater = greater, less
     if less.high is None or greater.low is None:
         return False
-    return known_nonnegative(greater.low - less.high - (condition.op in ("lt", "gt")))
+    return known_nonnegative(greater.low - less.high - int(condition.op in ("lt", "gt")))
 
 
 __all__ = ["opened"]

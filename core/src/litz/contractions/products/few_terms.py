@@ -10,7 +10,7 @@ and fuses with the operations that make `x` and that use the result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from litz.ir import Loop, Node, Operation, Program, Range, Store, Template, Tens
 from litz.ir.build import call, cast, const, load
 from litz.ir.complexity import excess
 from litz.ir.dtypes import compute_dtype
-from litz.ir.index import ONE, ZERO, Expr, loop_var, to_expr
+from litz.ir.index import ONE, ZERO, Expr, loop_var, product, to_expr
 from litz.schedule import CostModel
 from litz_plugins import PassContext
 
@@ -36,6 +36,8 @@ MOST_TERMS = 16
 """The most terms of a sum that is written out."""
 MOST_PRODUCTS = 64
 """The most multiplications for a row and all columns, or for a column and all rows. Each loads two values."""
+LEAST_PRODUCTS = 1 << 12
+"""The multiplications of a product from which on its time is more than a launch."""
 
 
 def write_out_few_terms(program: Program, context: PassContext) -> Program:
@@ -82,7 +84,7 @@ def few_terms(template: Template, program: Program) -> Loop:
     """Returns the product as a loop. Errors: Unsuitable, without a message for a product of many terms."""
     arguments = argument_names(template)
     left, right = (arguments[name] for name in OPERANDS[template.kind])
-    sizes = _sizes(left, right)
+    sizes = _sizes(left, right, program.hint)
     out = program.buffers[str(template.outputs[0])]
     dtypes = {program.buffers[ref.buffer].dtype for ref in (left, right)} | {out.dtype}
     if len(dtypes) > 1 or out.dtype not in TYPES:
@@ -97,14 +99,14 @@ def few_terms(template: Template, program: Program) -> Loop:
     return loop
 
 
-def _sizes(left: TensorRef, right: TensorRef) -> _Sizes:
+def _sizes(left: TensorRef, right: TensorRef, hint: Callable[[Expr], int]) -> _Sizes:
     depth, size = left.layout.size[-1], (*left.layout.size[:-1], right.layout.size[-1])
     if not depth.is_Integer or not 1 <= int(depth) <= MOST_TERMS:
         raise Unsuitable
     few = [int(extent) for extent in size[-2:] if extent.is_Integer]
     if depth != ONE and (not few or min(few) * int(depth) > MOST_PRODUCTS):
         raise Unsuitable
-    if any(extent == 0 for extent in size):
+    if any(extent == 0 for extent in size) or hint(product(size) * depth) < LEAST_PRODUCTS:
         raise Unsuitable
     return _Sizes(tuple(Range(loop_var(n), extent) for n, extent in enumerate(size)), int(depth))
 

@@ -23,7 +23,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from benchmarks.rows import read_rows
-from benchmarks.zoo import ZOO, missing
+from benchmarks.zoo import ZOO, find, known, missing
 from benchmarks.zoo_step import Subject, cast, make_step, subject_patches, why_not
 from litz.capture import torch_api
 from litz.capture.graph import Graph
@@ -70,7 +70,7 @@ def plans_of(name: str, task: str) -> tuple[Subject, list[tuple[Graph, Execution
 
 def fake_subject(name: str, task: str) -> tuple[Subject, FakeTensorMode]:
     """A model of fake tensors, in the size for a GPU, on the CPU."""
-    model, training = ZOO[name], task == "training"
+    model, training = find(name), task == "training"
     autocast = model.autocast and training
     dtype = torch.bfloat16 if model.half and not autocast else torch.float32
     size = model.training if training else 1 if task == "small" else model.batch
@@ -146,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.planned_memory", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--only", nargs="+", choices=list(ZOO), default=list(ZOO), metavar="MODEL")
+    parser.add_argument("--only", nargs="+", type=known, default=list(ZOO), metavar="MODEL")
     parser.add_argument("--tasks", nargs="+", choices=["inference", "training", "small"], default=["inference"])
     parser.add_argument("--against", type=Path, nargs="*", default=[])
     parser.add_argument("--top", type=int, default=0)
@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"{'model':24}{'task':12}{'given':>10}{'peak':>10}{'steps':>8}{'us':>11}{'Inductor':>12}{'ratio':>8}")
     for task in args.tasks:
         for name in args.only:
-            if not missing(ZOO[name]) and not why_not(ZOO[name], task):
+            if not missing(find(name)) and not why_not(find(name), task):
                 try:
                     for text in lines(name, task, measured.get((name, task)), args.top):
                         print(text, flush=True)

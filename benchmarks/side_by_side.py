@@ -39,7 +39,7 @@ from benchmarks.own_kernels import own_kernels
 from benchmarks.rows import Figures, Row, read_rows, write_rows
 from benchmarks.rows_table import HEADER, line, summary
 from benchmarks.turns import Turns
-from benchmarks.zoo import ZOO, find, missing
+from benchmarks.zoo import ZOO, find, known, missing
 from benchmarks.zoo_step import (
     MODES,
     PEERS,
@@ -292,19 +292,11 @@ def _last_line(log: Path) -> str:
 # ------------------------------------------------------------------------------------------------------ command line
 
 
-def _known(name: str) -> str:
-    """The name of a model, which there is."""
-    try:
-        return find(name).name
-    except ValueError as problem:
-        raise argparse.ArgumentTypeError(str(problem)) from None
-
-
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.side_by_side", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--only", nargs="+", metavar="MODEL", type=_known, default=list(ZOO))
+    parser.add_argument("--only", nargs="+", metavar="MODEL", type=known, default=list(ZOO))
     parser.add_argument("--skip", nargs="+", metavar="MODEL", choices=list(ZOO), default=[])
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=["inference", "training"])
     parser.add_argument("--modes", nargs="+", choices=MODES, default=["default"])

@@ -7,6 +7,8 @@ are typical of a GPU; `small` ones are for trying it out on a CPU.
 
 from __future__ import annotations
 
+import argparse
+
 from . import decoders, diffusion, encoders, experts, graphs, physics, recommendation, recurrent, speech, vision
 from .by_name import by_name
 from .model import Model, missing
@@ -22,4 +24,12 @@ def find(name: str) -> Model:
     return ZOO.get(name) or by_name(name)
 
 
-__all__ = ["ZOO", "Model", "find", "missing"]
+def known(name: str) -> str:
+    """Returns the name of a model that there is, for argparse. Errors: argparse.ArgumentTypeError if there is none."""
+    try:
+        return find(name).name
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+
+
+__all__ = ["ZOO", "Model", "find", "known", "missing"]

@@ -58,6 +58,7 @@ _NARROWING = "Inductor's figures: gains in inference, loses in training's backwa
 _GROUPED = "Inductor's figures: 1.36 times the time, and 31 times for one of two groups (torch/_inductor/graph.py)"
 _DEPTHWISE = "Inductor's figures: 1.86 times as fast for one case (torch/_inductor/graph.py); counted as no gain"
 _HOPPER = "measured on an H100, torch 2.11 (docs/layout.md): channels last is {} times as fast"
+_HOPPER_H200 = "measured on an H200, torch 2.11 (docs/layout.md): channels last is {} times as fast"
 _ZEN = "measured on one thread of an AMD EPYC, torch 2.13 (docs/layout.md): channels last is {} times as fast"
 _ZEN_THREADS = "measured on two and four threads of an AMD EPYC (docs/layout.md): channels last is {} times as fast"
 _ONEDNN = "Intel extension for PyTorch, 'Channels Last': close to oneDNN's blocked format, to which NCHW is reordered"
@@ -106,9 +107,16 @@ _H100: tuple[_Measured, ...] = (
     (("fp16", "bf16"), _BOTH, ("wide depthwise",), "either", 0.22, "4.70 to 4.86"),
     (_FULL, _FORWARD, ("wide depthwise",), "either", 0.57, "1.78"),
     (_FULL, _BACKWARD, ("wide depthwise",), "either", 6.4, "0.16 to 0.42"),
-    (_ALL, _BOTH, ("multiplied depthwise",), "channels first", 11.0, "0.09, for cuDNN launches a kernel a channel"),
     (("fp32",), _BOTH, (*_DENSE, "narrowing"), "channels first", 2.9, "0.35 to 1.21"),
     (("fp32",), _BOTH, _GROUPS, "channels first", 2.4, "0.41 to 4.51"),
+)
+
+# In channels last cuDNN launches a kernel for each channel of the image.
+_H200: tuple[_Measured, ...] = (
+    (("fp16", "bf16"), _FORWARD, ("multiplied depthwise",), "either", 8.0, "0.13 to 0.26"),
+    (("fp16", "bf16"), _BACKWARD, ("multiplied depthwise",), "either", 2.7, "0.37 to 1.46"),
+    (_FULL, _FORWARD, ("multiplied depthwise",), "either", 5.4, "0.19 to 0.26"),
+    (_FULL, _BACKWARD, ("multiplied depthwise",), "either", 3.3, "0.31 to 0.53"),
 )
 
 _CPU: tuple[_Measured, ...] = (
@@ -155,6 +163,7 @@ def _rows(device: str, capability: int, measured: tuple[_Measured, ...], source:
 
 ROWS: tuple[Row, ...] = (
     *_rows("cuda", 90, _H100, _HOPPER),
+    *_rows("cuda", 90, _H200, _HOPPER_H200),
     Row("cuda", 70, ("fp16",), _DENSE, "channels last", 1.0, _TENSOR_CORES),
     Row("cuda", 80, _TENSOR, _DENSE, "channels last", 1.0, _TENSOR_CORES),
     Row("cuda", 70, _TENSOR, ("narrowing",), "either", 1.0, _NARROWING),

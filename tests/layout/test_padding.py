@@ -75,6 +75,15 @@ def test_a_kernel_that_is_fast_enough_takes_the_place_of_padding(monkeypatch: py
     assert peaks == [2 * (50304 * 768 + 4096 * (50304 + 50257)) - 2 * 50304 * 768, 2 * 4096 * 50257]
 
 
+def test_a_kernel_takes_the_place_of_a_padded_bias_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a masked language model's head: neither weight, bias nor result is there twice."""
+    monkeypatch.setattr("litz.contractions.products.many_rows.UNALIGNED", {90: (Tile(128, 256, 3, 8, 1.05),)})
+    _, (schedule,) = cuda_plan(lambda: torch.nn.Linear(768, 30522), (4096, 768))
+    (call,) = schedule.program.operations
+    assert isinstance(call, KernelCall) and len(call.reads) == 3
+    assert held_bytes(schedule.program, schedule.steps) == 2 * 4096 * 30522
+
+
 def test_training_pads_all_three_and_the_gradient_once() -> None:
     decisions, schedules = cuda_plan(lambda: Head(50257, 768, True), (8192, 768), train=True)
     assert sorted(products(schedules)) == [((8192, 768), (768, 50304)), ((50304, 8192), (8192, 768))]

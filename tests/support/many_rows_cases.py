@@ -85,12 +85,20 @@ def padded(x: Tensor, w: Tensor) -> Tensor:
     return F.linear(x, w)
 
 
+def padded_with_bias(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return F.linear(x, w, b)
+
+
 def _plain(m: int, k: int, n: int, dtype: torch.dtype = HALF) -> Callable[[], tuple[Tensor, ...]]:
     return lambda: (randn(m, k, dtype=dtype), randn(k, n, dtype=dtype) / k**0.5)
 
 
 def _three(m: int, k: int, n: int, *last: int, dtype: torch.dtype = HALF) -> Callable[[], tuple[Tensor, ...]]:
     return lambda: (randn(m, k, dtype=dtype), randn(k, n, dtype=dtype) / k**0.5, randn(*last, dtype=dtype))
+
+
+def _linear(m: int, k: int, n: int, dtype: torch.dtype = HALF) -> tuple[Tensor, ...]:
+    return randn(m, k, dtype=dtype), randn(n, k, dtype=dtype) / 8, randn(n, dtype=dtype)
 
 
 BF16 = torch.bfloat16
@@ -122,6 +130,12 @@ CASES: Mapping[str, Case] = {
         lambda x, w: F.linear(x[:, 8:72], w),
         lambda: (randn(136, 80, dtype=HALF), randn(33, 64, dtype=HALF) / 8),
         apart=8,
+    ),
+    "padded-bias": Case(padded_with_bias, lambda: _linear(70, 64, 67)),
+    "padded-bias-bf16": Case(padded_with_bias, lambda: _linear(256, 40, 129, BF16)),
+    "padded-bias-of-a-batch": Case(
+        padded_with_bias,
+        lambda: (randn(2, 20, 64, dtype=HALF), randn(67, 64, dtype=HALF) / 8, randn(67, dtype=HALF)),
     ),
     "padded-depth": Case(padded, lambda: (randn(70, 61, dtype=HALF), randn(67, 61, dtype=HALF) / 8), offers=False),
 }

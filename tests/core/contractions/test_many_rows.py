@@ -138,6 +138,24 @@ def test_what_does_not_fill_the_device_takes_longer(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.gpu
 @NO_GPU
+@pytest.mark.parametrize("columns", [1001, 1002, 30522])
+def test_on_a_gpu_a_bias_of_rows_that_begin_anywhere(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    major, minor = torch.cuda.get_device_capability()
+    monkeypatch.setattr(many_rows, "UNALIGNED", {10 * major + minor: (Tile(128, 256, 3, 8, 0.1),)})
+    torch._dynamo.reset()
+    x, w, b = (
+        torch.randn(size, device="cuda", dtype=torch.bfloat16) for size in ((1024, 768), (columns, 768), columns)
+    )
+    options = {"layout.pad": "always", "graph_cache": False, "disable_plugins": ("autotune",)}
+    with torch.no_grad():
+        found = torch.compile(F.linear, backend="litz", options=options, dynamic=False)(x, w, b)
+    exact = x.double() @ w.double().t() + b.double()
+    error, usual = ((each.double() - exact).norm() / exact.norm() for each in (found, F.linear(x, w, b)))
+    assert found.is_contiguous() and error < 1.1 * usual
+
+
+@pytest.mark.gpu
+@NO_GPU
 @pytest.mark.parametrize(("rows", "columns"), [(1024, 1001), (1032, 1002), (1028, 1004), (512, 50257)])
 @pytest.mark.parametrize("tile", [Tile(128, 256, 3, 8, 0.1, apart=True), Tile(64, 256, 4, 4, 0.1, apart=True)], ids=str)
 def test_on_a_gpu_rows_that_begin_anywhere_are_those_of_float64(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from litz.ir import Layout, Loop, Node, Program, Template, TensorRef
-from litz.ir.index import Expr
+from litz.ir.index import ONE, Expr
 
 from ..epilogue import stands
 
@@ -24,29 +24,36 @@ class Unpadded:
 
 
 def unpadded_product(template: Template, program: Program) -> Unpadded | None:
-    """Returns an `mm` without the columns that are added to its weight and cut off its result; None for any other."""
-    if template.kind != "mm" or template.kwargs or len(template.args) != 2:
+    """Returns an `mm` or `addmm` without the columns that are added to its weight and its bias and cut off its result;
+    None for any other."""
+    if (
+        template.kind not in ("mm", "addmm")
+        or template.kwargs
+        or not all(isinstance(a, TensorRef) for a in template.args)
+    ):
         return None
-    left, right = template.args
+    *biases, left, right = template.args
     (result,) = template.outputs
     readers = program.readers.get(result, ()) if result is not None else ()
-    if result is None or len(readers) != 1 or result in program.output_buffers or not isinstance(left, TensorRef):
+    if result is None or len(readers) != 1 or result in program.output_buffers:
         return None
     cut = _copied(readers[0], result)
-    source = _unpadded_ref(right, program) if isinstance(right, TensorRef) else None
-    if cut is None or source is None:
+    padded = [(ref, _unpadded_ref(ref, program)) for ref in (*biases, right) if ref.layout.size[-1] != ONE]
+    sources = {ref.buffer: source for ref, source in padded if source is not None}
+    source = sources.get(right.buffer)
+    if cut is None or source is None or len(sources) < len(padded):
         return None
     target, (rows, columns) = program.buffers[cut], program.buffers[cut].layout.size
     if source.layout.size[1] != columns or left.layout.size[0] != rows:
         return None
     if target.dtype != program.buffers[result].dtype or not target.layout.is_contiguous():
         return None
-    (maker,) = program.writers[right.buffer]
-    alone = program.readers[right.buffer] == (template,) or len(program.readers[right.buffer]) == 1
-    absorbs = ((maker.name,) if alone and right.buffer not in program.output_buffers else ()) + (readers[0].name,)
+    alone = [name for name in sources if len(program.readers[name]) == 1 and name not in program.output_buffers]
+    absorbs = (*(program.writers[name][0].name for name in alone), readers[0].name)
     if not stands(program, template, absorbs):
         return None
-    return Unpadded(replace(template, args=(left, source), outputs=(cut,)), absorbs)
+    args = (*(sources.get(ref.buffer, ref) for ref in biases), left, source)
+    return Unpadded(replace(template, args=args, outputs=(cut,)), absorbs)
 
 
 def _copied(loop: object, source: str) -> str | None:
@@ -63,19 +70,19 @@ def _copied(loop: object, source: str) -> str | None:
 
 
 def _unpadded_ref(ref: TensorRef, program: Program) -> TensorRef | None:
-    """What a matrix, or its transpose, was before zeros were put after the end of one dimension."""
+    """What a vector, a matrix, or its transpose was before zeros were put after the end of one dimension."""
     writers, buffer = program.writers.get(ref.buffer, ()), program.buffers[ref.buffer]
     if len(writers) != 1 or not isinstance(writers[0], Loop) or buffer.kind != "temporary":
         return None
     loop: Loop = writers[0]
-    if loop.is_reduction or len(loop.stores) != 1 or len(loop.ranges) != 2 or ref.layout.offset != 0:
+    if loop.is_reduction or len(loop.stores) != 1 or len(loop.ranges) > 2 or ref.layout.offset != 0:
         return None
     (store,) = loop.stores
     value, place = store.value, tuple(r.var for r in loop.ranges)
     if value.op != "load" or value.index != place or store.index != place or value.indirect or value.mask is None:
         return None
     own = program.buffers[value.buffer]
-    if own.dtype != buffer.dtype or len(own.layout.size) != 2 or store.mask is not None or store.mode != "set":
+    if own.dtype != buffer.dtype or len(own.layout.size) != len(place) or store.mask is not None or store.mode != "set":
         return None
     limits = dict(zip(place, own.layout.size, strict=True))
     if not _within(value.mask, limits, {r.var: r.size for r in loop.ranges}):

@@ -1,7 +1,7 @@
 """Any model of timm or transformers as a Model: `timm:NAME`, `transformers:MODEL_TYPE`.
 
 timm's models have their own sizes. A model of transformers has its configuration's sizes, but at most 4 layers, and is
-the first of: a classifier of images, text to text, a classifier of texts, a language model.
+the first of: a classifier of images, text to text, a masked language model, a language model.
 """
 
 from __future__ import annotations

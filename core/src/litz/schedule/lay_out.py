@@ -22,6 +22,7 @@ LEAST_GAIN = 0.02
 
 def lay_out_temporaries(program: Program, context: PassContext) -> Program:
     """Gives temporaries that loops alone use the order of dimensions that the estimate finds fastest (a pass)."""
+    costs = CostModel(program, context.target_of, context.ask)
     viewed = {root for name, root in program.roots.items() if root != name}
     for name, buffer in program.buffers.items():
         if buffer.kind != "temporary" or name in viewed or program.is_view(name) or name in program.output_buffers:
@@ -29,9 +30,10 @@ def lay_out_temporaries(program: Program, context: PassContext) -> Program:
         loops = _users(name, program)
         if len(loops) < 2 or len(buffer.layout.size) < 2:
             continue
-        found = _fastest(buffer, loops, program, context)
+        found = _fastest(buffer, loops, costs, context)
         if found is not None:
             program = replace(program, buffers={**program.buffers, name: found})
+            costs = CostModel(program, context.target_of, context.ask)
     return program
 
 
@@ -46,12 +48,12 @@ def _users(name: str, program: Program) -> tuple[Loop, ...]:
     return loops
 
 
-def _fastest(buffer: Buffer, loops: Sequence[Loop], program: Program, context: PassContext) -> Buffer | None:
+def _fastest(buffer: Buffer, loops: Sequence[Loop], costs: CostModel, context: PassContext) -> Buffer | None:
     """Returns the buffer in the order that takes its loops the least time; None if that is its own."""
+    program = costs.program
     own = _order(buffer.layout, program)
     if own is None:
         return None
-    costs = CostModel(program, context.target_of, context.ask)
     orders = dict.fromkeys(order for loop in loops for order in _walked(buffer, loop, costs))
     orders.pop(own, None)
     if not orders:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from core.schedule.harness import CPU, GPU, OPTIONS, check, plan_of
 from core.schedule.programs import Writer, call
-from litz.ir import Layout, Program
+from litz.ir import Layout, Node, Program
 from litz.ir.index import to_expr
 from litz.schedule import core_program_passes
 from litz_plugins import Decision, Gate, PassContext, Target, Vetoes
@@ -70,13 +71,13 @@ def test_heads_that_are_mixed_lie_apart() -> None:
     w.input("x", 8, 4, 4096)
     w.pointwise("heads", (8, 4096, 4), lambda b, i, h: call("exp", w.load("x", b, h, i)))
 
-    def mixed(b: object, i: object) -> object:
+    def mixed(b: Any, i: Any) -> Node:
         first, *others = (w.load("heads", b, i, h) for h in range(4))
         for other in others:
             first = call("add", first, other)
         return first
 
-    w.pointwise("y", (8, 4096), mixed)  # type: ignore[arg-type]
+    w.pointwise("y", (8, 4096), mixed)
     result, _ = laid_out(w.program("y"))
     assert [int(step) for step in result.buffers["heads"].layout.stride][1] == 1
     check(w.program("y"), w.args(), GPU)

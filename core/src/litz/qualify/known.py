@@ -19,6 +19,7 @@ KNOWN: Mapping[str, str] = {
     "masked loads 2": "d711f76bd738fabb",
     "masked loads 3": "4eefc54e604f661c",
     "masked loads 4": "9e8d8b4c56597ec5",
+    "masked loads 5": "26df50d1f4241c7c",
     "masked stores 1": "a2866a0508e239eb",
     "selections 1": "e84249ca40ce3ece",
     "unrolled loops 1": "cf463990098f53d5",

@@ -137,6 +137,11 @@ CASES: Mapping[str, Case] = {
         padded_with_bias,
         lambda: (randn(2, 20, 64, dtype=HALF), randn(67, 64, dtype=HALF) / 8, randn(67, dtype=HALF)),
     ),
+    "bias-that-was-shorter": Case(
+        lambda w, b, x: F.linear(x, F.pad(w, (0, 0, 0, 5)), F.pad(b, (0, 12)))[:, :67].contiguous(),
+        lambda: (randn(67, 64, dtype=HALF) / 8, randn(60, dtype=HALF), randn(70, 64, dtype=HALF)),
+        offers=False,
+    ),
     "padded-depth": Case(padded, lambda: (randn(70, 61, dtype=HALF), randn(67, 61, dtype=HALF) / 8), offers=False),
 }
 

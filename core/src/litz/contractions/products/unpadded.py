@@ -26,11 +26,9 @@ class Unpadded:
 def unpadded_product(template: Template, program: Program) -> Unpadded | None:
     """Returns an `mm` or `addmm` without the columns that are added to its weight and its bias and cut off its result;
     None for any other."""
-    if (
-        template.kind not in ("mm", "addmm")
-        or template.kwargs
-        or not all(isinstance(a, TensorRef) for a in template.args)
-    ):
+    if template.kind not in ("mm", "addmm") or template.kwargs:
+        return None
+    if not all(isinstance(argument, TensorRef) for argument in template.args):
         return None
     *biases, left, right = template.args
     (result,) = template.outputs
@@ -44,7 +42,7 @@ def unpadded_product(template: Template, program: Program) -> Unpadded | None:
     if cut is None or source is None or len(sources) < len(padded):
         return None
     target, (rows, columns) = program.buffers[cut], program.buffers[cut].layout.size
-    if source.layout.size[1] != columns or left.layout.size[0] != rows:
+    if any(each.layout.size[-1] != columns for each in sources.values()) or left.layout.size[0] != rows:
         return None
     if target.dtype != program.buffers[result].dtype or not target.layout.is_contiguous():
         return None

@@ -65,7 +65,7 @@ def cuda_schedules(
 ) -> list[Schedule]:
     """The CUDA schedules of what `run(backend)` compiles on the CPU; the graphs run there as they were captured.
 
-    compute: else the graphs return tensors that hold anything: a processor without half types takes seconds for them.
+    compute: False for graphs that return arbitrary values. A processor without half types computes slowly.
     decisions: a list to append what was decided before scheduling. called: one to append what graphs were called with.
     contractions: one to append what runs each contraction.
     """

@@ -35,10 +35,8 @@ def stream(batch: int = BATCH, places: int = PLACES, width: int = WIDTH) -> Writ
 
 def lay(w: Writer, name: str, order: tuple[int, ...]) -> None:
     """Give a buffer the dense layout with these dimensions, the outermost first."""
-    size = w.buffers[name].layout.size
-    dense = Layout.contiguous(tuple(size[dim] for dim in order))
-    stride = [dense.stride[order.index(dim)] for dim in range(len(size))]
-    w.buffers[name] = replace(w.buffers[name], layout=Layout(size, tuple(stride)))
+    layout = Layout.in_order(w.buffers[name].layout.size, order)
+    w.buffers[name] = replace(w.buffers[name], layout=layout)
 
 
 def laid_out(program: Program, target: Target = GPU, gate: Gate | None = None) -> tuple[Program, list[Decision]]:

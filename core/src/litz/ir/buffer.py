@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -25,14 +26,18 @@ class Layout:
     @staticmethod
     def contiguous(size: tuple[int | Expr, ...]) -> Layout:
         """Returns the row-major layout of a size, at offset 0."""
+        return Layout.in_order(size, range(len(size)))
+
+    @staticmethod
+    def in_order(size: tuple[int | Expr, ...], order: Sequence[int]) -> Layout:
+        """Returns the dense layout of a size, at offset 0, whose dimensions lie in this order, the outermost first."""
         sizes = tuple(to_expr(extent) for extent in size)
-        strides: list[Expr] = []
-        step: Expr = ONE
-        for extent in reversed(sizes):
-            strides.append(step)
+        strides, step = [ONE] * len(sizes), ONE
+        for dim in reversed(order):
+            strides[dim] = step
             # As torch does: a dimension of size 0 counts as 1, so that strides stay positive.
-            step = step if extent == 0 else step * extent
-        return Layout(sizes, tuple(reversed(strides)))
+            step = step if sizes[dim] == 0 else step * sizes[dim]
+        return Layout(sizes, tuple(strides))
 
     @property
     def numel(self) -> Expr:

@@ -153,7 +153,7 @@ def _masks(new: New) -> None:
         ):
             parts.append(loop.read(numbers(dtype, rows, columns, salt=number), I[0] - start, column, mask=mask))
         loop.write(call("where", first, parts[0], call("where", second, parts[1], parts[2])))
-    # The smallest program that shows the fault, which with AVX2 alone those above do not.
+    # The smallest program that shows the fault. With AVX2 alone the probes above do not show the fault.
     loop, inside = new("masked loads", [64, 2]), _compare("ge", I[0], 2)
     loop.write(call("where", inside, loop.read(numbers(F32, 64, 2), *I[:2], mask=inside), build.const(0.0, F32)))
     loop = new("masked stores", [LONG])

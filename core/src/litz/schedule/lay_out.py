@@ -2,7 +2,7 @@
 
 In and out: a Program. Eager's strides decide in which order a loop stores a tensor's dimensions. A residual stream that
 a model adds up in channels first and normalizes in channels last, or scores whose heads a product mixes, would be
-stored with a stride at each step. No one outside sees such a tensor, so that any dense order will do.
+stored with a stride at each step. Only loops see such a tensor, and any dense order is right for them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from litz.ir import Buffer, Layout, Loop, Program
-from litz.ir.index import ONE, Expr, Symbol
+from litz.ir.index import ONE, Symbol
 from litz_plugins import VETOED, PassContext
 
 from .estimate import CostModel
@@ -49,7 +49,7 @@ def _users(name: str, program: Program) -> tuple[Loop, ...]:
 
 
 def _fastest(buffer: Buffer, loops: Sequence[Loop], costs: CostModel, context: PassContext) -> Buffer | None:
-    """Returns the buffer in the order that takes its loops the least time; None if that is its own."""
+    """Returns the buffer in the order that takes its loops the least time; None if its own order takes the least."""
     program = costs.program
     own = _order(buffer.layout, program)
     if own is None:
@@ -61,7 +61,7 @@ def _fastest(buffer: Buffer, loops: Sequence[Loop], costs: CostModel, context: P
     before = _price(loops, costs)
     prices: dict[Layout, tuple[float, float]] = {}
     for order in orders:
-        layout = _in_order(buffer.layout.size, order)
+        layout = Layout.in_order(buffer.layout.size, order)
         changed = replace(program, buffers={**program.buffers, buffer.name: replace(buffer, layout=layout)})
         prices[layout] = _price(loops, CostModel(changed, context.target_of, context.ask))
     best = min(prices, key=lambda layout: prices[layout])
@@ -70,7 +70,7 @@ def _fastest(buffer: Buffer, loops: Sequence[Loop], costs: CostModel, context: P
         return None
     allowed = context.allows(buffer.name)
     ways = (("as in eager", before[0]), (str(best), prices[best][0]))
-    reason = "loops alone use the buffer, and move fewer bytes so" if allowed else VETOED
+    reason = "loops alone use the buffer, and this order costs them less" if allowed else VETOED
     chosen = str(best) if allowed else "as in eager"
     context.record(f"layout of {buffer.name}", chosen, reason, ways, about=loops[0].name)
     return replace(buffer, layout=best) if allowed else None
@@ -87,24 +87,15 @@ def _order(layout: Layout, program: Program) -> tuple[int, ...] | None:
     if layout.offset != 0 or any(program.hint(extent) == 0 for extent in layout.size):
         return None
     order = sorted(range(len(layout.size)), key=lambda dim: (-program.hint(layout.stride[dim]), dim))
-    order.sort(key=lambda dim: layout.size[dim] != ONE)  # where those of one element go does not matter
-    dense = _in_order(layout.size, order)
+    order.sort(key=lambda dim: layout.size[dim] != ONE)  # a dimension of one element may lie anywhere
+    dense = Layout.in_order(layout.size, order)
     same = all(dense.stride[dim] == layout.stride[dim] for dim in order if layout.size[dim] != ONE)
     return tuple(order) if same else None
 
 
-def _in_order(size: tuple[Expr, ...], order: Sequence[int]) -> Layout:
-    """Returns the dense layout with these dimensions, the outermost first."""
-    stride = [ONE] * len(size)
-    step: Expr = ONE
-    for dim in reversed(order):
-        stride[dim] = step
-        step = step * size[dim]
-    return Layout(size, tuple(stride))
-
-
 def _walked(buffer: Buffer, loop: Loop, costs: CostModel) -> Iterator[tuple[int, ...]]:
-    """Yields the orders in which a loop walks through the buffer: the variable along which it reads memory last."""
+    """Yields the orders in which a loop walks through the buffer. The variable along which the loop reads most of its
+    memory comes last."""
     fast = costs.fast_variable(loop)
     variables = [r.var for r in loop.all_ranges if r.var != fast] + ([fast] if fast is not None else [])
     place: dict[Symbol, int] = {var: number for number, var in enumerate(variables)}

@@ -37,7 +37,7 @@ MOST_TERMS = 16
 MOST_PRODUCTS = 64
 """The most multiplications for a row and all columns, or for a column and all rows. Each loads two values."""
 LEAST_PRODUCTS = 1 << 12
-"""The multiplications of a product from which on its time is more than a launch."""
+"""The fewest multiplications of a product that is written out: a smaller product takes no longer than a launch."""
 
 
 def write_out_few_terms(program: Program, context: PassContext) -> Program:

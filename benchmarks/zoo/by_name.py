@@ -16,7 +16,7 @@ from torch import nn
 from .model import Classifier, Inputs, Model, classes, next_token, pixels, pretrained, text
 
 LAYERS, TOKENS, IMAGES, TEXTS = 4, 512, 32, 4
-"""Layers of transformers' models; tokens of a text; the batch of images and of texts."""
+"""Layers of transformers' models; tokens of a text at most; the batch of images and of texts."""
 
 _SMALL: Mapping[str, int] = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
@@ -38,8 +38,22 @@ class _Kind:
     settings: Mapping[str, Any]
 
 
+def _tokens(config: Any) -> int:
+    """How many tokens a text has. Some models count positions from behind the padding: a text takes three quarters."""
+    positions = getattr(config, "max_position_embeddings", None) or 2 * TOKENS
+    return min(TOKENS, positions * 3 // 4)
+
+
+def _text(config: Any) -> Callable[[int, bool], Inputs]:
+    return text(config.vocab_size, _tokens(config))
+
+
+def _next(config: Any) -> Callable[[int, bool], Inputs]:
+    return next_token(config.vocab_size, _tokens(config))
+
+
 def _both_texts(config: Any) -> Callable[[int, bool], Inputs]:
-    made = text(config.vocab_size, TOKENS)
+    made = _text(config)
 
     def inputs(batch: int, tiny: bool) -> Inputs:
         tokens = made(batch, tiny)["input_ids"]
@@ -49,7 +63,7 @@ def _both_texts(config: Any) -> Callable[[int, bool], Inputs]:
 
 
 def _next_of_both(config: Any) -> Callable[[int, bool], Inputs]:
-    return next_token(config.vocab_size, TOKENS // 4, (97, 6))
+    return next_token(config.vocab_size, _tokens(config) // 4, (97, 6))
 
 
 _ONE_LABEL = {"problem_type": "single_label_classification"}
@@ -63,12 +77,10 @@ _KINDS = (
         "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", "encoder-decoder", TEXTS, _both_texts, _next_of_both, {},
     ),
     _Kind(
-        "MODEL_FOR_MASKED_LM_MAPPING_NAMES", "encoder", 2 * TEXTS, lambda config: text(config.vocab_size, TOKENS),
-        lambda config: next_token(config.vocab_size, TOKENS), {},
+        "MODEL_FOR_MASKED_LM_MAPPING_NAMES", "encoder", 2 * TEXTS, _text, _next, {},
     ),
     _Kind(
-        "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "decoder", TEXTS, lambda config: text(config.vocab_size, TOKENS),
-        lambda config: next_token(config.vocab_size, TOKENS), {},
+        "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "decoder", TEXTS, _text, _next, {},
     ),
 )  # fmt: skip
 

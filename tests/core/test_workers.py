@@ -80,7 +80,7 @@ def gone(pid: int) -> bool:
     """Has a process ended, and does no parent have to look after it?"""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z" and os.getppid() != pid
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second where it ends between the opening and the reading
         return True
 
 

@@ -44,7 +44,7 @@ class Case:
         tensors = self.make()
         with torch.no_grad():
             run = lambda backend: torch.compile(self.fn, backend=backend, dynamic=False)(*tensors)
-            (schedule,) = cuda_schedules(run, compiler, compute=False)
+            (schedule,) = cuda_schedules(run, compiler)
         before = schedule.program
         (template,) = (op for op in before.operations if isinstance(op, Template))
         offers = many_rows.offer_many_rows(template, known(before, template))

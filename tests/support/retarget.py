@@ -49,10 +49,12 @@ def to_cuda(graph: Graph) -> Graph:
     return replace(graph, module=torch.fx.GraphModule(graph.module, copied))  # with the constants that it names
 
 
-def _anything(output: torch.fx.Node) -> torch.Tensor:
-    """A tensor like an output of static size."""
-    value = output.meta["val"]
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+def _zeros(graph: Graph) -> list[torch.Tensor] | None:
+    """Zeros like what a graph returns; None where its sizes are symbols, or where it returns something else."""
+    values = [getattr(each, "meta", {}).get("val") for each in graph.module.graph.output_node().args[0]]
+    if not all(isinstance(value, torch.Tensor) and not value._has_symbolic_sizes_strides for value in values):
+        return None
+    return [torch.empty_strided(value.shape, value.stride(), dtype=value.dtype).zero_() for value in values]
 
 
 def cuda_schedules(
@@ -61,12 +63,11 @@ def cuda_schedules(
     decisions: list[Decision] | None = None,
     called: list[list[Any]] | None = None,
     contractions: list[ContractionRecord] | None = None,
-    compute: bool = True,
 ) -> list[Schedule]:
-    """The CUDA schedules of what `run(backend)` compiles on the CPU; the graphs run there as they were captured.
+    """The CUDA schedules of what `run(backend)` compiles on the CPU; its graphs of static sizes return zeros.
 
-    compute: False for graphs that return arbitrary values. A processor without half types computes slowly.
-    decisions: a list to append what was decided before scheduling. called: one to append what graphs were called with.
+    decisions: a list to append what was decided before scheduling. called: one to append what graphs were called with;
+    then the graphs run as they were captured. A processor without half types computes slowly.
     contractions: one to append what runs each contraction.
     """
     decisions = [] if decisions is None else decisions
@@ -84,8 +85,8 @@ def cuda_schedules(
         def run(args: list[Any]) -> Sequence[Any]:
             if called is not None:
                 called.append(list(args))
-            if not compute:
-                return [_anything(each) for each in graph.module.graph.output_node().args[0]]
+            elif (found := _zeros(graph)) is not None:
+                return found
             return torch.fx.Interpreter(graph.module).run(*args)
 
         run.output_strides = changed_strides(moved, prepared)  # type: ignore[attr-defined]

@@ -118,7 +118,7 @@ def test_a_residual_is_as_far_away_for_both(
     sizes = (rows, depth), (columns, depth), (columns,), (rows, columns)
     args = [torch.empty(size, dtype=torch.bfloat16) for size in sizes]
     compiled = lambda backend: torch.compile(lambda x, w, b, r: F.linear(x, w, b) + r, backend=backend)(*args)
-    cuda_schedules(compiled, make_compiler(), contractions=records, compute=False)
+    cuda_schedules(compiled, make_compiler(), contractions=records)
     assert ("with 1 user" in records[0].chosen.name) is taken, records[0]
 
 

@@ -49,7 +49,8 @@ def problems(request: pytest.FixtureRequest) -> Mapping[str, str]:
 LIKE_ANOTHER = (
     "fp16", "one-batch-one-head", "scale", "transposed", "alibi", "relative", "soft-cap", "causal", "window", "padding",
     "bounded-causal", "bounded-near", "bounded-far", "bounded-dynamic-causal", "dynamic", "grouped", "causal-odd",
-    "dynamic-causal",
+    "dynamic-causal", "narrow", "two-parts", "least-by-bias", "causal-large-blocks", "causal-blocks-larger-than-all",
+    "window-uneven-blocks", "prefix", "bounded-near-odd", "bounded-window", "bounded-causal-more-queries",
 )  # fmt: skip
 """Of each another case has the same part of the kernel, at odder sizes or beside another part."""
 
@@ -79,9 +80,15 @@ def test_kernels_compile(name: str) -> None:
     assert all(compile_kernel(source, SM_90, variant).asm["cubin"] for variant in variants_of(source))
 
 
-@pytest.mark.parametrize("width", [64, 128, 256])
-@pytest.mark.parametrize("mask", [None, causal])
-def test_on_hopper_it_multiplies_in_groups_of_warps_and_loads_ahead(width: int, mask: Any) -> None:
+@pytest.mark.parametrize(
+    ("mask", "width"),
+    [
+        (None, 128),
+        *((causal, width) for width in (64, 128, 256)),
+        *(pytest.param(None, width, marks=pytest.mark.thorough) for width in (64, 256)),
+    ],
+)
+def test_on_hopper_it_multiplies_in_groups_of_warps_and_loads_ahead(mask: Any, width: int) -> None:
     dtype = torch.bfloat16
     for tiles in fitting(dtype, (width, width), H100.shared_bytes):
         case = Case(operands(1, 2, 512, 512, width, dtype=dtype), mask=mask, block=128, tiles=tiles)
@@ -121,9 +128,16 @@ def test_the_table_counts_shared_memory() -> None:
 BIAS = torch.randn(2, 512, 512)
 
 
-@pytest.mark.parametrize("width", [64, pytest.param(128, marks=pytest.mark.thorough), 256])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_bodies_read_for_each_score_fits_into_shared_memory(width: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "width"),
+    [
+        (torch.float32, 256),
+        (torch.bfloat16, 64),
+        *(pytest.param(torch.float32, width, marks=pytest.mark.thorough) for width in (64, 128)),
+        *(pytest.param(torch.bfloat16, width, marks=pytest.mark.thorough) for width in (128, 256)),
+    ],
+)
+def test_what_bodies_read_for_each_score_fits_into_shared_memory(dtype: torch.dtype, width: int) -> None:
     bias = BIAS.to(dtype)
     score_mod = lambda score, b, h, q, k: score + bias[h, q, k]
     case = Case(operands(1, 2, 512, 512, width, dtype=torch.bfloat16), score_mod=score_mod)

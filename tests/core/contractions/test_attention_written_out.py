@@ -41,7 +41,8 @@ def problems(request: pytest.FixtureRequest) -> Mapping[str, str]:
 
 LIKE_ANOTHER = (
     "plain-fp16", "filled-low-rows-bf16", "pieces-bf16", "pieces-merged-bf16", "causal-low-bf16", "causal-padded-bf16",
-    "causal-where-fp16", "t5-bf16", "one-batch", "one-head", "dynamic-causal",
+    "causal-where-fp16", "t5-bf16", "one-batch", "one-head", "dynamic-causal", "plain-even", "in-float32-fp16",
+    "filled-rows-are-nan-bf16", "added-low-rows-fp16", "added-low-rows-bf16", "pieces-float32", "dynamic-filled",
 )  # fmt: skip
 """What is written out stands in another case, which has another type or more beside it; each type has cases."""
 

@@ -46,7 +46,7 @@ LIKE_ANOTHER = (
     "relative", "soft-cap", "causal", "causal-large-blocks", "causal-blocks-larger-than-all", "window", "odd-blocks",
     "padding", "prefix", "least-by-score", "bounded-causal", "bounded-causal-odd", "bounded-causal-more-queries",
     "bounded-near", "bounded-near-odd", "bounded-far", "bounded-far-odd", "bounded-window", "bounded-dynamic-causal",
-    "dynamic",
+    "dynamic", "narrow", "packed", "least-by-bias", "window-uneven-blocks", "near-blocks-larger-than-the-queries",
 )  # fmt: skip
 """What differs in them from another case is the GPU's tiles, or stands in another beside more; sizes, blocks and masks
 are in e2e/test_attention_on_cpu.py."""

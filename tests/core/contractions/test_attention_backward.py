@@ -43,8 +43,8 @@ def problems(request: pytest.FixtureRequest) -> Mapping[str, str]:
 LIKE_ANOTHER = (
     "alibi", "soft-cap", "lse", "fp16", "dynamic", "cut-blocks", "by-head", "bias", "divided", "group", "causal",
     "sliding", "empty-rows-lse", "dynamic-causal", "block-larger-than-all", "block-larger-than-the-queries",
-    "block-larger-than-all-odd", "alibi-causal", "padding", "wants-value", "expanded", "group-by-head", "dynamic-divided",
-    "causal-blocks-of-tiles", "dynamic-bias",
+    "block-larger-than-all-odd", "alibi-causal", "padding", "wants-value", "expanded", "group-by-head",
+    "dynamic-divided", "causal-blocks-of-tiles", "dynamic-bias",
 )  # fmt: skip
 """Of each another case has the same part of the kernels, at odder sizes or beside another part."""
 

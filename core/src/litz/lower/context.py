@@ -35,10 +35,11 @@ from litz.ir.index import (
 from litz.ir.intervals import Contents
 from litz.ir.node import walk
 from litz.ir.operation import StoreMode, expressions, require
+from litz.ir.strides import same_stride
 from litz_plugins import TargetOf
 
 from .promises import Promises
-from .strides import dense_strides, layout_of, same_stride
+from .strides import dense_strides, layout_of
 from .view import Computed, Position, Tensor, View
 
 LONG_ROW = 2**16

@@ -8,9 +8,10 @@ from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.passes.rewrite import same_geometry
 from litz.ir.index import ZERO, Expr
+from litz.ir.strides import same_stride
 
 from .context import same_strides
-from .strides import layout_of, same_stride
+from .strides import layout_of
 from .view import View
 
 

@@ -11,7 +11,8 @@ import torch
 
 from litz.capture.torch_api import sympy_of
 from litz.ir import Layout
-from litz.ir.index import ONE, ZERO, Expr, Max
+from litz.ir.index import Expr
+from litz.ir.strides import dense_order
 
 
 def layout_of(tensor: torch.Tensor) -> Layout:
@@ -24,15 +25,8 @@ def dense_strides(size: Sequence[Expr], stride: Sequence[Expr], hint: Callable[[
 
     `hint` orders symbolic strides; the answer does not depend on it being right.
     """
-    if any(extent == 0 for extent in size):
-        return tuple(stride)
-    order = sorted((dim for dim in range(len(size)) if size[dim] != 1), key=lambda dim: (hint(stride[dim]), -dim))
-    step: Expr = ONE
-    for dim in order:
-        if not same_stride(stride[dim], step):
-            return None
-        step = step * size[dim]
-    return tuple(stride)
+    empty = any(extent == 0 for extent in size)
+    return tuple(stride) if empty or dense_order(size, stride, hint) is not None else None
 
 
 def overlap(layout: Layout, hint: Callable[[Expr], int]) -> bool:
@@ -43,20 +37,3 @@ def overlap(layout: Layout, hint: Callable[[Expr], int]) -> bool:
             return True
         reach += step * max(extent - 1, 0)
     return False
-
-
-def same_stride(a: Expr, b: Expr) -> bool:
-    """Whether two strides are known to be equal where the tensor has elements: torch makes them of max(1, extent)."""
-    if a == b:
-        return True
-    if a.is_Integer and b.is_Integer:
-        return False
-    return bool((_of_elements(a) - _of_elements(b)).expand() == ZERO)
-
-
-def _of_elements(stride: Expr) -> Expr:
-    """max(1, n) as n."""
-    return stride.replace(
-        lambda part: isinstance(part, Max) and len(part.args) == 2 and ONE in part.args,
-        lambda part: next(arg for arg in part.args if arg != ONE),
-    )

@@ -11,8 +11,8 @@ from itertools import pairwise
 
 from litz.ir import Layout
 from litz.ir.index import ONE, ZERO, Expr, fits, floordiv, mod, product, recombine, to_expr
+from litz.ir.strides import same_stride
 
-from .strides import same_stride
 from .view import Tensor, View, ranges_of, variables
 
 Hint = Callable[[Expr], int]

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from litz.ir import Buffer, Layout, Loop, Program
 from litz.ir.index import ONE, Symbol
+from litz.ir.strides import dense_order
 from litz_plugins import VETOED, PassContext
 
 from .estimate import CostModel
@@ -83,14 +84,10 @@ def _price(loops: Sequence[Loop], costs: CostModel) -> tuple[float, float]:
 
 
 def _order(layout: Layout, program: Program) -> tuple[int, ...] | None:
-    """Returns a dense layout's dimensions, the outermost first; None for a layout with gaps."""
+    """Returns a dense layout's dimensions, the outermost first; None for a layout with gaps or without elements."""
     if layout.offset != 0 or any(program.hint(extent) == 0 for extent in layout.size):
         return None
-    order = sorted(range(len(layout.size)), key=lambda dim: (-program.hint(layout.stride[dim]), dim))
-    order.sort(key=lambda dim: layout.size[dim] != ONE)  # a dimension of one element may lie anywhere
-    dense = Layout.in_order(layout.size, order)
-    same = all(dense.stride[dim] == layout.stride[dim] for dim in order if layout.size[dim] != ONE)
-    return tuple(order) if same else None
+    return dense_order(layout.size, layout.stride, program.hint)
 
 
 def _walked(buffer: Buffer, loop: Loop, costs: CostModel) -> Iterator[tuple[int, ...]]:

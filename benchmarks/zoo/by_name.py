@@ -44,12 +44,17 @@ def _tokens(config: Any) -> int:
     return min(TOKENS, positions * 3 // 4)
 
 
+def _words(config: Any) -> int:
+    """The size of the vocabulary; of a model that reads more than texts, of the part that reads texts."""
+    return int(config.get_text_config().vocab_size)
+
+
 def _text(config: Any) -> Callable[[int, bool], Inputs]:
-    return text(config.vocab_size, _tokens(config))
+    return text(_words(config), _tokens(config))
 
 
 def _next(config: Any) -> Callable[[int, bool], Inputs]:
-    return next_token(config.vocab_size, _tokens(config))
+    return next_token(_words(config), _tokens(config))
 
 
 def _both_texts(config: Any) -> Callable[[int, bool], Inputs]:
@@ -63,7 +68,7 @@ def _both_texts(config: Any) -> Callable[[int, bool], Inputs]:
 
 
 def _next_of_both(config: Any) -> Callable[[int, bool], Inputs]:
-    return next_token(config.vocab_size, _tokens(config) // 4, (97, 6))
+    return next_token(_words(config), _tokens(config) // 4, (97, 6))
 
 
 _ONE_LABEL = {"problem_type": "single_label_classification"}

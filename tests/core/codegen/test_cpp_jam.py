@@ -117,3 +117,27 @@ def test_in_place_is_left_alone() -> None:
     whole = Case([5, 9], stores, inputs, case.outputs, [100], inplace={"y": "b"})
     assert together(whole.source().text) == 1
     whole.check(rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("depth", [49, 512])
+def test_neighbours_that_skip_others_are_not_together(depth: int) -> None:
+    """x (depth, 96) is read across its rows. g++ would load whole rows for four of their elements."""
+    x, transposed = build.load("x", (R[0], I[0]), F32), build.load("t", (I[0], R[0]), F32)
+    value = call("add", call("add", x, transposed), build.load("c", (R[0],), F32))
+    inputs = {"x": numbers(depth, 96), "t": numbers(96, depth), "c": numbers(depth)}
+    stores = [Store("y", (I[0],), build.reduce("sum", value))]
+    case = Case([96], stores, inputs, {"y": torch.empty(96)}, [depth])
+    assert together(case.source().text) == 1
+    case.check(rtol=1e-4, atol=1e-3)
+
+
+def test_a_sum_along_neighbouring_columns_is_not_made_a_column_at_a_time() -> None:
+    """As many loads are contiguous along a column as along a row, and those along a row skip nothing."""
+    value = call("mul", build.load("x", (R[0], I[0]), F32), build.load("a", (R[0],), F32))
+    for name in "bc":
+        value = call("add", value, build.load(name, (R[0],), F32))
+    inputs = {"x": numbers(98, 512), **{name: numbers(98) for name in "abc"}}
+    stores = [Store("y", (I[0],), build.reduce("sum", value))]
+    case = Case([512], stores, inputs, {"y": torch.empty(512)}, [98])
+    assert case.source().text.startswith("// column kernel")
+    case.check(rtol=1e-4, atol=1e-3)

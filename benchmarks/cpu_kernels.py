@@ -155,6 +155,21 @@ def cases() -> list[Case]:
     found.append(Case("e column softmax", [1024], [8192], [Store("o", (R[0], I[0]), softmax(column)[0])], {"x": x2, "o": o2},
                       lambda: torch.softmax(x2, 0)))  # fmt: skip
 
+    for rows, columns in ((8192, 1024), (1570, 128), (98, 256)):
+        g, gx, ms, rs = (
+            torch.randn(rows, columns),
+            torch.randn(rows, columns),
+            torch.randn(rows, 1),
+            torch.rand(rows, 1),
+        )
+        per_row = [build.load(name, (R[0],), F32) for name in ("mean", "scale")]
+        normal = call("mul", call("sub", build.load("x", (R[0], I[0]), F32), per_row[0]), per_row[1])
+        value = build.reduce("sum", call("mul", build.load("g", (R[0], I[0]), F32), normal))
+        found.append(Case(f"e norm's weights {rows}", [columns], [rows], [Store("s", (I[0],), value)],
+                          {"g": g, "x": gx, "mean": ms[:, 0], "scale": rs[:, 0], "s": torch.empty(columns)},
+                          lambda g=g, gx=gx, ms=ms, rs=rs: torch.ops.aten.native_layer_norm_backward(
+                              g, gx, (gx.shape[1],), ms, rs, torch.ones(gx.shape[1]), None, [False, True, False])))  # fmt: skip
+
     mean, m2 = torch.empty(64), torch.empty(64)
     z = build.load("x", (R[0], I[0], R[1], R[2]), F32)
     stats = [Store("m", (I[0],), build.reduce("welford_mean", z)), Store("v", (I[0],), build.reduce("welford_m2", z))]

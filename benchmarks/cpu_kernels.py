@@ -156,12 +156,7 @@ def cases() -> list[Case]:
                       lambda: torch.softmax(x2, 0)))  # fmt: skip
 
     for rows, columns in ((8192, 1024), (1570, 128), (98, 256)):
-        g, gx, ms, rs = (
-            torch.randn(rows, columns),
-            torch.randn(rows, columns),
-            torch.randn(rows, 1),
-            torch.rand(rows, 1),
-        )
+        (g, gx), (ms, rs) = torch.randn(2, rows, columns), torch.rand(2, rows, 1)
         per_row = [build.load(name, (R[0],), F32) for name in ("mean", "scale")]
         normal = call("mul", call("sub", build.load("x", (R[0], I[0]), F32), per_row[0]), per_row[1])
         value = build.reduce("sum", call("mul", build.load("g", (R[0], I[0]), F32), normal))

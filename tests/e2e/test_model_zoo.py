@@ -20,9 +20,8 @@ from support.zoo_check import check, exact_convolutions
 pytest.importorskip("transformers")
 
 
-TRAINED_ALIKE = ("vit", "clip", "gpt2", "whisper", "mobilenet")
-"""Their training is made of what that of bert and llama, of t5 and the models with convolutions, and of resnet, is made
-of; gpt2's is in test_models.py and core/test_capture_aot.py as well."""
+TRAINED_ALIKE = ("vit", "whisper", "mobilenet")
+"""Their training is made of what that of clip, of t5 and the models with convolutions, and of resnet, is made of."""
 
 
 def cases(thorough: bool) -> list[Any]:

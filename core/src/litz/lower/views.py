@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from litz.ir import Layout
 from litz.ir.index import ONE, ZERO, Expr, fits, floordiv, mod, product, recombine, to_expr
-from litz.ir.strides import same_stride
+from litz.ir.strides import dense_order, same_stride
 
 from .view import Tensor, View, ranges_of, variables
 
@@ -229,17 +229,17 @@ def as_strided(x: View, size: Sequence[Expr], stride: Sequence[Expr], offset: Ex
     layout = x.buffer.layout
     if product(size) == 0:
         return View(x.dtype, x.device, tuple(size), x.buffer, (ZERO,) * len(layout.size))
-    order = [dim for dim in range(len(layout.size)) if layout.size[dim] != 1]
-    order.sort(key=lambda dim: -hint(layout.stride[dim]))
+    order = dense_order(layout.size, layout.stride, hint)
+    if order is None:
+        return None
     names, extents = variables(len(size)), ranges_of(size)
     flat = offset + sum((names[dim] * stride[dim] for dim in range(len(size))), start=ZERO)
     flat = recombine(flat.expand())
     step: Expr = ONE
     index: list[Expr] = [ZERO] * len(layout.size)
-    for position, dim in enumerate(reversed(order)):
-        if not same_stride(layout.stride[dim], step):
-            return None
-        last = position == len(order) - 1
+    several = [dim for dim in order if layout.size[dim] != 1]
+    for position, dim in enumerate(reversed(several)):
+        last = position == len(several) - 1
         rest = floordiv(flat, step, extents)
         index[dim] = rest if last else mod(rest, layout.size[dim], extents)
         step = step * layout.size[dim]

@@ -204,9 +204,9 @@ def contiguity(found: Traffic, var: Symbol) -> float:
 
 
 def _skipped(found: Traffic, var: Symbol) -> float:
-    """Returns the bytes per iteration that are accessed with another known stride than 0 and 1 along `var`."""
+    """Returns the bytes per iteration that are accessed with a known stride other than 0, 1 and -1 along `var`."""
     steps = ((size, access.stride(var)) for access, size in found.items() if not access.is_indirect)
-    return sum(size for size, step in steps if step is not None and step not in (0, 1))
+    return sum(size for size, step in steps if step is not None and step not in (-1, 0, 1))
 
 
 # ---------------------------------------------------------------------- pointwise
@@ -312,7 +312,7 @@ def _reduction_mode(loop: Loop) -> tuple[Mode, Loop, Range | None]:
     inner = max(reversed(long), key=lambda r: by_row[r])
     column = max(reversed(loop.ranges), key=lambda r: by_column.get(r, -1)) if by_column else None
     if column is not None and by_column[column] > 0:
-        # What skips elements costs more than what is contiguous gains, or what stays where it is: that is one load.
+        # A load that skips elements costs more than a contiguous one gains; one that stays in its place costs nothing.
         skipped_by_row, skipped_by_column = (_skipped(found, r.var) for r in (inner, column))
         if (skipped_by_column, by_row[inner]) < (skipped_by_row, by_column[column]):
             return "column", _vector_last(loop, column), column

@@ -69,7 +69,7 @@ _ADD: Mapping[str, tuple[str, ...]] = {
     "indexed reads and writes in which a negative index counts from the end, as in index and index_put": (
         *("embedding_dense_backward", "take"),
         *("select_backward", "slice_backward"),
-        *("diagonal_backward", "unfold_backward", "masked_select_backward"),
+        *("diagonal_backward", "masked_select_backward"),
     ),
     "constants and ranges": (
         *("linspace", "logspace", "arange", "eye", "ones", "zeros", "ones_like", "zeros_like", "new_zeros"),
@@ -87,7 +87,7 @@ _ADD: Mapping[str, tuple[str, ...]] = {
     "shapes: slices, cats and index arithmetic": (
         *("split_with_sizes", "split", "unbind", "stack", "repeat", "roll", "rot90", "pixel_shuffle"),
         *("pixel_unshuffle", "channel_shuffle", "narrow_copy", "diag_embed", "block_diag", "unsafe_split"),
-        *("_chunk_cat", "split_with_sizes_copy", "im2col", "col2im", "reflection_pad1d", "reflection_pad2d"),
+        *("_chunk_cat", "split_with_sizes_copy", "im2col", "reflection_pad1d", "reflection_pad2d"),
         *("reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d"),
     ),
     "resampling and pooling, where torch has a rule": (
@@ -109,7 +109,7 @@ _KEEP: Mapping[str, tuple[str, ...]] = {
         *("sigmoid", "tanh", "cat", "_to_copy", "clone", "constant_pad_nd", "cumsum", "cumprod", "unfold"),
         *("max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d", "flip", "where.self"),
         *("view", "permute", "expand", "diagonal", "empty_strided", "full", "_unsafe_index", "_unsafe_index_put"),
-        *("select_scatter", "slice_scatter", "diagonal_scatter", "roll"),
+        *("select_scatter", "slice_scatter", "diagonal_scatter", "roll", "unfold_backward", "col2im"),
         *("reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward"),
     ),
     "a negative index is an error, and in the index that torch's rule makes of them counts from the end": (

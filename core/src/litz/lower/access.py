@@ -14,7 +14,8 @@ from itertools import product
 import torch
 
 from litz.ir import Node, build
-from litz.ir.index import ZERO, Expr, Ranges, bounds, known_less, known_nonnegative, placeholder, to_expr
+from litz.ir.dtypes import compute_dtype
+from litz.ir.index import ONE, ZERO, Expr, Ranges, bounds, known_less, known_nonnegative, mod, placeholder, to_expr
 from litz.ir.intervals import Intervals
 
 from .context import Indices, LoweringContext
@@ -65,6 +66,11 @@ def less_than(position: Expr, high: int | Expr, ranges: Ranges) -> Node | None:
     if greatest is not None and known_less(greatest, ZERO):
         return None
     return compare("lt", position, high)
+
+
+def divisible(position: Expr, number: int, ranges: Ranges) -> Node | None:
+    """Returns the condition that `number` divides the position; None if every point of the ranges fulfils it."""
+    return less_than(mod(position, to_expr(number), ranges), ONE, ranges) if number != 1 else None
 
 
 def inside(position: Expr, size: int | Expr, ranges: Ranges) -> Node | None:
@@ -130,6 +136,8 @@ def sum_taps(
         return tap(indices, position, extents_of((*indices, *position), (*size, *inner_size)))
 
     def unrolled(indices: Indices) -> Node:
+        if 0 in taps:
+            return then(indices, build.const(0, compute_dtype(tensor.dtype)))
         return then(indices, combined("add", (at(indices, position) for position in window_positions(taps))))
 
     def reduced(indices: Indices, inner: Indices) -> Node:

@@ -6,12 +6,13 @@ As with max pooling, a small window is written out tap by tap and a large one is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import torch
 
 from litz.ir import Node, build
 from litz.ir.dtypes import compute_dtype
-from litz.ir.index import ZERO, Expr, Ranges
+from litz.ir.index import ZERO, Expr, Ranges, known_less
 
 from .access import as_node, at_least, extents_of, less_than, masked_load, sum_taps
 from .context import Indices, LoweringContext
@@ -60,8 +61,8 @@ def _divisor(
     A window that ceil_mode lets reach beyond the padding counts what lies within it; without `include_pad` only what
     lies within the input counts.
     """
-    if override is not None:
-        return build.const(override, dtype)
+    if (common := _common_divisor(w, include_pad, override)) is not None:
+        return build.const(common, dtype)
     constant = 1
     varying: list[Node] = []
     for start, k, p, extent in zip(w.starts(outer), w.kernel, w.padding, w.size, strict=True):
@@ -82,6 +83,16 @@ def _divisor(
     return build.cast(combined("mul", [*varying, as_node(constant)]), dtype)
 
 
+def _common_divisor(w: Window, include_pad: bool, override: int | None) -> int | None:
+    """The number that every window's sum is divided by; None if windows differ."""
+    if override is not None:
+        return override
+    ends = [start + k for start, k in zip(w.starts([n - 1 for n in w.out]), w.kernel, strict=True)]
+    limits = [n + p if include_pad else n for n, p in zip(w.size, w.padding, strict=True)]
+    alike = (include_pad or not any(w.padding)) and all(map(known_less, ends, [limit + 1 for limit in limits]))
+    return prod(w.kernel) if alike else None
+
+
 @lowering_by_rank((2, 3), "aten.avg_pool{}d_backward.default")
 def avg_pool_backward(
     ndim: int,
@@ -100,13 +111,20 @@ def avg_pool_backward(
     w = window(ndim, kernel, stride, padding, (1,), x.size, grad.size)
     wide = compute_dtype(grad.dtype)
 
+    common = _common_divisor(w, include_pad, override)
+
     def tap(indices: Indices, step: Indices, ranges: Ranges) -> Node:
-        outer, mask = w.cover(indices[-w.ndim :], step, ranges)
+        outer, _, mask = w.cover(indices[-w.ndim :], step, ranges)
         value = build.cast(masked_load(grad, [*indices[: -w.ndim], *outer], mask), wide)
+        if common is not None:
+            return value
         divisor = _divisor(w, outer, ranges, include_pad, override, wide)
         if mask is not None and divisor.op != "const":
             # Where there is no window, its size may come out as 0.
             divisor = build.call("where", mask, divisor, build.const(1, wide))
         return build.call("div", value, divisor)
 
-    return sum_taps(ctx, x.size, w.covering, x, tap)
+    def share(indices: Indices, total: Node) -> Node:
+        return total if common is None else build.call("div", total, build.const(common, wide))
+
+    return sum_taps(ctx, x.size, w.covering, x, tap, share)

@@ -46,6 +46,7 @@ MODULES = (
     "planes",
     "sampling",
     "average_pooling",
+    "folding",
     "adaptive",
     "upsample",
     "random",

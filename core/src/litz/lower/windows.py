@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from litz.ir import Node
 from litz.ir.index import Expr, Ranges, floordiv, mod, to_expr
 
-from .access import all_of, inside, less_than
+from .access import all_of, divisible, inside, less_than
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,21 @@ class Window:
 
     @property
     def crowded(self) -> tuple[bool, ...]:
-        """Along which dimensions an element may be covered by as many windows as there are, or more: then they are
-        counted from the first."""
-        parts = zip(self.kernel, self.stride, self.out, strict=True)
-        return tuple(o.is_Integer and -(-k // s) > int(o) for k, s, o in parts)
+        """Along which dimensions there are fewer windows than may cover an element: then they are counted from the
+        first."""
+        return tuple(o.is_Integer and most > int(o) for most, o in zip(self._most, self.out, strict=True))
 
     @property
     def covering(self) -> tuple[int, ...]:
-        """Returns how many windows, at most, cover one input element along each dimension, for a window without
-        dilation."""
-        parts = zip(self.crowded, self.out, self.kernel, self.stride, strict=True)
-        return tuple(int(o) if crowded else -(-k // s) for crowded, o, k, s in parts)
+        """Returns how many windows, along each dimension, may cover one input element."""
+        parts = zip(self.crowded, self.out, self._most, strict=True)
+        return tuple(int(o) if crowded else most for crowded, o, most in parts)
+
+    @property
+    def _most(self) -> tuple[int, ...]:
+        """How many windows may cover one element if there are windows enough: with dilation, one for each tap."""
+        parts = zip(self.kernel, self.stride, self.dilation, strict=True)
+        return tuple(-(-k // s) if d == 1 else k for k, s, d in parts)
 
     def starts(self, outer: Sequence[Expr]) -> list[Expr]:
         """Returns the input position of the first tap of the output at `outer`, which may lie in the padding."""
@@ -75,44 +79,62 @@ class Window:
             conditions.append(inside(inner - start, k, ranges) if whole else inside(position[-1], n, ranges))
         return position, all_of(conditions)
 
-    def cover(self, inner: Sequence[Expr], step: Sequence[Expr], ranges: Ranges) -> tuple[list[Expr], Node | None]:
-        """The output position of the window number `step` of `covering`, counted from the last that covers input
-        `inner` down to the first, and whether there is such a window that does cover it. For windows without
-        dilation."""
-        found: list[Expr] = []
+    def cover(
+        self, inner: Sequence[Expr], step: Sequence[Expr], ranges: Ranges
+    ) -> tuple[list[Expr], list[Expr], Node | None]:
+        """The output position of window number `step` of `covering`, the tap of this window that lies at input `inner`,
+        and the condition that there are such a window and such a tap (None: it always holds).
+
+        Windows are counted from the last that may cover `inner` down to the first; with dilation, by their taps.
+        """
+        outer: list[Expr] = []
+        taps: list[Expr] = []
         conditions: list[Node | None] = []
-        parts = zip(inner, step, self.kernel, self.stride, self.padding, self.out, self.crowded, strict=True)
-        for h, number, k, s, p, extent, crowded in parts:
+        parts = zip(inner, step, self.kernel, self.stride, self.padding, self.dilation, self.out, self.crowded,
+                    strict=True)  # fmt: skip
+        for h, number, k, s, p, d, extent, crowded in parts:
             if crowded:
-                found.append(number)
-                conditions.append(inside(h + p - number * s, k, ranges))
+                offset = h + p - number * s
+                outer.append(number)
+                taps.append(floordiv(offset, to_expr(d), ranges))
+                conditions += [inside(offset, d * (k - 1) + 1, ranges), divisible(offset, d, ranges)]
                 continue
-            found.append(floordiv(h + p, to_expr(s), ranges) - number)
-            conditions.append(inside(found[-1], extent, ranges))
-            if k % s != 0:
-                # The remainder of h + p, and s for each window before: within the kernel?
-                conditions.append(less_than(mod(h + p, to_expr(s), ranges) + number * s, k, ranges))
-        return found, all_of(conditions)
+            if d == 1:
+                outer.append(floordiv(h + p, to_expr(s), ranges) - number)
+                taps.append(mod(h + p, to_expr(s), ranges) + number * s)
+                conditions.append(less_than(taps[-1], k, ranges))
+            else:
+                start = h + p - number * d
+                outer.append(floordiv(start, to_expr(s), ranges))
+                taps.append(number)
+                conditions.append(divisible(start, s, ranges))
+            conditions.append(inside(outer[-1], extent, ranges))
+        return outer, taps, all_of(conditions)
 
 
 def window(
     ndim: int,
-    kernel: Sequence[int],
-    stride: Sequence[int] | None,
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    kernel: int | Sequence[int],
+    stride: int | Sequence[int] | None,
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
     size: Sequence[Expr],
-    out: Sequence[Expr],
+    out: Sequence[Expr] | None = None,
 ) -> Window:
     """Returns a Window from arguments as ATen has them: one number may stand for all dimensions, and without a stride
-    the stride is the kernel. Errors: NotImplementedError for a window of symbolic size."""
+    the stride is the kernel. out: None for as many windows as fit. Errors: NotImplementedError for a window of symbolic
+    size."""
 
-    def spread(values: Sequence[int]) -> tuple[int, ...]:
+    def spread(values: int | Sequence[int]) -> tuple[int, ...]:
         values = [values] if isinstance(values, int) else list(values)
         if not all(isinstance(value, int) for value in values):
             raise NotImplementedError("a window of symbolic size")
         return tuple(values) if len(values) == ndim else (values[0],) * ndim
 
     kernels = spread(kernel)
-    strides = spread(stride) if stride else kernels
-    return Window(kernels, strides, spread(padding), spread(dilation), tuple(size[-ndim:]), tuple(out[-ndim:]))
+    strides, paddings, dilations = spread(stride) if stride else kernels, spread(padding), spread(dilation)
+    inner = tuple(size[-ndim:])
+    if out is None:
+        parts = zip(inner, kernels, strides, paddings, dilations, strict=True)
+        out = [floordiv(n + 2 * p - d * (k - 1) - 1, to_expr(s), {}) + 1 for n, k, s, p, d in parts]
+    return Window(kernels, strides, paddings, dilations, inner, tuple(out[-ndim:]))

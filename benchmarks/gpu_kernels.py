@@ -19,7 +19,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,34 +36,14 @@ from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz_plugins import CodegenContext
 
+from .kernel_case import Case, LoopCase
+from .model_kernels import MODEL_CASES
+
 i0, i1 = loop_var(0), loop_var(1)
 r0, r1 = reduction_var(0), reduction_var(1)
 f32 = torch.float32
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 FLUSH_BYTES = 256 * 2**20
-
-
-@dataclass
-class LoopCase:
-    """One kernel by hand: `outputs` are allocated, `inputs` are the function's arguments by name."""
-
-    inputs: Sequence[str]
-    outputs: Mapping[str, tuple[tuple[int, ...], torch.dtype]]
-    ranges: Sequence[int]
-    reduction: Sequence[int]
-    stores: Sequence[Store]
-
-
-@dataclass
-class Case:
-    """A function of tensors, the bytes that it must move, and the loop that it is, if it is one."""
-
-    function: Callable[..., Any]
-    args: tuple[torch.Tensor, ...]
-    bytes: int
-    loop: LoopCase | None = None
-    results: dict[str, float] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)
 
 
 def _wide(name: str, position: tuple[Any, ...], dtype: torch.dtype) -> Node:
@@ -423,6 +402,7 @@ CASES: Mapping[str, Callable[[torch.dtype], Case]] = {
     "window norm": window_norm,
     "stencil": stencil,
     "cross-entropy backward 50257": cross_entropy_backward,
+    **MODEL_CASES,
 }
 """By name."""
 

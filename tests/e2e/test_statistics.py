@@ -29,6 +29,27 @@ def test_variance_far_from_zero(device: str, shape: tuple[int, int], dim: int) -
 
 
 @device_param
+@pytest.mark.parametrize("shape", [(40, 64), (700, 33), (3, 70_000), (70_000, 3)], ids=str)
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 3e38])
+def test_variance_of_numbers_out_of_range(device: str, shape: tuple[int, int], dim: int, value: float) -> None:
+    """One infinite, or without a square, among ordinary ones: no other row or column knows of it."""
+    x = torch.randn(shape, device=device)
+    x[2, 1] = value
+    var, mean = litz(lambda x: torch.var_mean(x, dim))(x)
+    touched = 1 if dim == 0 else 2
+    others = torch.arange(len(var), device=device) != touched
+    exact = x.double().mean(dim).float()
+    torch.testing.assert_close(mean[others], exact[others], rtol=1e-5, atol=1e-5)
+    if value == 3e38:
+        torch.testing.assert_close(mean[touched], exact[touched], rtol=1e-5, atol=0)
+    else:  # of infinity, which eager's mean forgets, infinity or NaN
+        assert not mean[touched].isfinite()
+    assert not var[touched].isfinite()
+    assert error(var[others], x.double().var(dim)[others]) < 2e-6
+
+
+@device_param
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
 def test_norms_far_from_zero(device: str, last: bool) -> None:
     x = torch.randn(6, 8, 5, 7, device=device) + 1000

@@ -93,6 +93,26 @@ def test_training_pads_all_three_and_the_gradient_once() -> None:
     assert len(large) == 1 and large[0].kind == "temporary"
 
 
+class Biased(nn.Module):
+    """A masked language model's head and its loss: the gradient of the scores is an operand, and its sum the bias's
+    gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Linear(768, 30522)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.logsumexp(self.words(x).float(), -1)
+
+
+def test_what_is_padded_is_summed_in_its_padded_form() -> None:
+    _, schedules = cuda_plan(Biased, (4096, 768), train=True)
+    backward = schedules[-1]
+    (total,) = (kernel for kernel in backward.kernels if kernel.loop.is_reduction and "sum" in str(kernel.loop.origins))
+    sizes = [tuple(map(int, backward.program.buffers[name].layout.size)) for name in total.loop.reads]
+    assert sizes == [(4096, 30528)]
+
+
 @pytest.mark.parametrize(
     ("words", "rows", "dtype"),
     [

@@ -50,6 +50,7 @@ CORE_PASSES = {
     "spread_scatters": "program",
     "simplify_bodies": "program",
     "finish_in_one_launch": "schedule",
+    "write_out_few_in_kernels": "schedule",
     "join_segments": "schedule",
     "order_steps": "schedule",
     "reduce_in_place": "schedule",

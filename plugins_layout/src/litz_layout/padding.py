@@ -9,7 +9,7 @@ A product is padded where, at worst, copies and product together take less than 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -213,10 +213,20 @@ def _padded(graph: Graph, chosen: Mapping[torch.fx.Node, Padding]) -> Graph:
                 operands[key] = emit(aten.permute.default, (pad(base, sizes[::-1]), [1, 0]))
         return operands[key]
 
+    def cut_to(node: torch.fx.Node, sizes: Sequence[int]) -> torch.fx.Node:
+        for dim, size in zip(range(-len(sizes), 0), sizes, strict=True):
+            if node.meta["val"].shape[dim] != size:
+                node = emit(aten.slice.Tensor, (node, node.meta["val"].dim() + dim, 0, size))
+        return node
+
+    alone, cut = _read_padded(graph, chosen), dict[torch.fx.Node, torch.fx.Node]()
     for node in graph.nodes:
         padding = chosen.get(node)
         if padding is None:
-            mapping[node] = copied.node_copy(node, mapping.__getitem__)
+            own = {**mapping, **cut} if _reads_by_element(node) else mapping
+            mapping[node] = copied.node_copy(node, own.__getitem__)
+            if node in alone:
+                cut[node] = cut_to(pad(node, alone[node]), [int(n) for n in node.meta["val"].shape[-2:]])
             continue
         at, (m, k, n) = _PRODUCTS[node.target], padding.padded
         args: list[Any] = [mapping.get(item, item) if isinstance(item, torch.fx.Node) else item for item in node.args]
@@ -227,15 +237,40 @@ def _padded(graph: Graph, chosen: Mapping[torch.fx.Node, Padding]) -> Graph:
             args[at.bias] = _padded_bias(pad, node.args[at.bias], m, n)
         product = copied.create_node("call_function", node.target, tuple(args), dict(node.kwargs))
         product.meta = {**node.meta, "val": _result(node.meta["val"], m, n)}
-        cut = product
-        for dim, size in ((-2, padding.sizes[0]), (-1, padding.sizes[2])):
-            if cut.meta["val"].shape[dim] != size:
-                cut = emit(aten.slice.Tensor, (cut, cut.meta["val"].dim() + dim, 0, size))
+        result = cut_to(product, (padding.sizes[0], padding.sizes[2]))
         # What reads it was traced with rows that touch each other.
-        fresh = copied.create_node("call_function", aten.clone.default, (cut,), name=node.name)
+        fresh = copied.create_node("call_function", aten.clone.default, (result,), name=node.name)
         fresh.meta = dict(node.meta)
-        mapping[node] = fresh if cut is not product else product
+        mapping[node] = fresh if result is not product else product
     return replace(graph, module=torch_api.make_graph_module(graph.module, copied, type(graph.module).__name__))
+
+
+def _read_padded(graph: Graph, chosen: Mapping[torch.fx.Node, Padding]) -> dict[torch.fx.Node, tuple[int, int]]:
+    """The operands that need not exist but for their padded form, and the sizes of that: computed tensors that padded
+    products read, and loops read element by element (a gradient, whose sum is a bias's gradient)."""
+    found: dict[torch.fx.Node, tuple[int, int]] = {}
+    for product, padding in chosen.items():
+        at, (m, k, n) = _PRODUCTS[product.target], padding.padded
+        for argument, sizes in ((product.args[at.left], (m, k)), (product.args[at.right], (k, n))):
+            assert isinstance(argument, torch.fx.Node)
+            base = _transposed(argument)
+            found.setdefault(argument if base is None else base, sizes if base is None else sizes[::-1])
+
+    def is_product(user: torch.fx.Node) -> bool:
+        return user in chosen or (_transposed(user) is not None and all(each in chosen for each in user.users))
+
+    def is_alone(node: torch.fx.Node) -> bool:
+        others = [user for user in node.users if not is_product(user)]
+        return node.op == "call_function" and bool(others) and all(map(_reads_by_element, others))
+
+    return {node: sizes for node, sizes in found.items() if is_alone(node)}
+
+
+def _reads_by_element(node: torch.fx.Node) -> bool:
+    """Does a loop read the node's arguments wherever their elements lie?"""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    return node.target is aten.sum.dim_IntList or torch.Tag.pointwise in node.target.tags
 
 
 def _transposed(node: torch.fx.Node) -> torch.fx.Node | None:

@@ -133,6 +133,15 @@ def test_a_product_that_takes_no_more_than_a_launch_stays() -> None:
         assert products(result) == 1 - loops
 
 
+@pytest.mark.parametrize(("turned", "loops"), [(False, 1), (True, 0)], ids=["columns", "terms"])
+def test_neighbours_among_an_operand_s_terms_stay(turned: bool, loops: int) -> None:
+    """Each column's 16 terms side by side: a warp's loads lie in 8 lines of the cache, for each term anew."""
+    right = torch.randn(512, 96, 16).mT if turned else torch.randn(512, 16, 96)
+    result, (decision,) = written_out(program_of(torch.bmm, torch.randn(512, 4, 16), right))
+    assert products(result) == 1 - loops
+    assert decision.chosen == ("a loop" if loops else "a product of matrices")
+
+
 @pytest.mark.usefixtures("small")
 def test_products_of_other_types_stay() -> None:
     program = program_of(torch.mm, torch.ones(9, 2, dtype=torch.complex64), torch.ones(2, 3, dtype=torch.complex64))

@@ -57,16 +57,35 @@ def rows() -> Writer:
     return w
 
 
-def softmax_over_columns() -> Writer:
-    w = summed(4, "max")
-    w.pointwise("z", (6, 4, 40), lambda i, r, j: call("sub", w.load("x", i, r, j), w.load("y", i, j)))
+def below_the_greatest(values: int = 4) -> Writer:
+    """Two loops over the same values, of which the second stores something for each."""
+    w = summed(values, "max")
+    w.pointwise("z", (6, values, 40), lambda i, r, j: call("sub", w.load("x", i, r, j), w.load("y", i, j)))
     return w
+
+
+@pytest.mark.parametrize("output", ["z", ("y", "z")], ids=["one of them is read", "both are read"])
+def test_a_kernel_that_stores_each_value_is_written_out(output: str | tuple[str, ...]) -> None:
+    writer = below_the_greatest()
+    outputs = (output,) if isinstance(output, str) else output
+    (kernel,) = check(writer.program(*outputs), writer.args(), GPU, element_wise=True).kernels
+    assert not kernel.loop.reduction_ranges
+    assert len(kernel.loop.loads) == 4
+    assert sorted(store.buffer for store in kernel.loop.stores) == sorted([*outputs, "z", "z", "z"])
+
+
+def test_a_kernel_of_two_reductions_is_written_out() -> None:
+    w = summed(4)
+    w.reduce("z", "max", (6, 40), (4,), lambda i, j, r: w.load("x", i, r, j))
+    w.pointwise("w", (6, 4, 40), lambda i, r, j: call("mul", w.load("y", i, j), w.load("z", i, j)))
+    schedule = check(w.program("w"), w.args(), GPU)
+    assert not any(kernel.loop.reduction_ranges for kernel in schedule.kernels)
 
 
 @pytest.mark.parametrize(
     ("writer", "output"),
-    [(rows(), "y"), (summed(17), "y"), (summed(4, "welford_mean"), "y"), (softmax_over_columns(), "z")],
-    ids=["side by side", "too many", "a state of parts", "the same values read again"],
+    [(rows(), "y"), (summed(17), "y"), (summed(4, "welford_mean"), "y"), (below_the_greatest(16), "z")],
+    ids=["side by side", "too many", "a state of parts", "too many loads to hold"],
 )
 def test_others_stay_reductions(writer: Writer, output: str) -> None:
     schedule = check(writer.program(output), writer.args(), GPU)

@@ -36,6 +36,18 @@ RUNS = 4
 each load is of one value then. On an H200 (2026-11-23) group norms in channels last read 1.1 TB/s: 256 outputs of
 49,152 values, in runs of 24 bytes."""
 
+MIXED_ROWS = 16
+"""Rows that a program takes at least where some of their values are neighbours across rows, so that it reads half a
+sector or more of these at a time. On an H100 (2026-11-27) the gradient of a batch norm of 32 x 256 x 28 x 28, with one
+operand in channels last, took 387 us in 16 such programs."""
+
+TURNED, TURNED_ROWS = 1.3, 2.0
+"""How often its bytes an access moves whose neighbours in memory are not neighbours of the loop's other accesses: in a
+pointwise loop, whose tile is turned in shared memory, and in a reduction, if they are neighbours along some variable.
+If they are along none, a reduction loads a sector for each value: its programs walk on before they come to the rest
+of the sector. On an H200 (2026-11-27) the gradients of windowed attention's queries, keys and values, the keys'
+transposed, with their sum over 100,352 rows of 288 and 576 columns: 131 and 413 us, where the bytes take 28 and 62."""
+
 AGAIN = 0.05
 """What each further load of a buffer takes of the first, as it comes from the cache mostly. On an H200 (2026-11-22) a
 step of the shallow-water equations, about 40 further loads of 3 arrays, took 65 us where the arrays alone take 48."""
@@ -99,8 +111,8 @@ class CostModel:
         outer, inner = (prod(sizes[r.var] for r in ranges) for ranges in (loop.ranges, loop.reduction_ranges))
         traffic = self._traffic(loop, sizes)
         fast = _fast_variable(traffic)
-        moved, flops = _moved(loop, traffic, fast, target, outer), _flops(loop, outer, inner, target)
-        busy = _busy(loop, fast, target, sizes, inner, any(each.waste > 1 for each in traffic))
+        moved, flops = self._moved(loop, traffic, fast, target, sizes, outer), _flops(loop, outer, inner, target)
+        busy = _busy(loop, traffic, fast, target, sizes, inner)
         us = max(moved / target.usual_bandwidth, flops / target.usual_flops) / busy + target.launch_us
         found = None if self.ask is None else self.ask(loop, target, self.program)
         return Cost(us, moved, flops) if found is None else Cost(found[1].us, moved, flops, found[0])
@@ -153,6 +165,40 @@ class CostModel:
                 total += self.program.hint(slope) * self.hint(step)
         return abs(total)
 
+    def _moved(
+        self,
+        loop: Loop,
+        traffic: Sequence[_Traffic],
+        fast: Symbol | None,
+        target: Target,
+        sizes: Mapping[Symbol, int],
+        outer: int,
+    ) -> float:
+        """Bytes to and from memory: a buffer once per pass over it, as far as the cache does not have it from the pass
+        before; more if it is walked against its grain."""
+        row = sum(each.bytes for each in traffic if each.access.inner and each.access.mode is None) / max(outer, 1)
+        # The rows of all units share the cache. A softmax of 2670 x 50257 in float32 on an H100 (0.51 of the cache)
+        # takes 223 us, where two passes would take 181 and three 272 (2026-11-25).
+        again = min(1.0, row * target.units / target.cache_bytes) if row > target.row_bytes else 0.0
+        found: dict[tuple[str, bool], list[tuple[_Traffic, float]]] = {}
+        for each in traffic:
+            access = each.access
+            later = 1.0 if access.is_store or not access.inner else again if loop.reduction_ranges else 0.0
+            factor = each.waste * (1 + (each.times - 1) * later)
+            if fast is not None and not access.is_indirect and each.unit != fast and fast in access.symbols:
+                factor *= self._against_the_grain(loop, each, fast, sizes)
+            found.setdefault((access.buffer, access.is_store), []).append((each, factor))
+        return sum(_of_buffer(each, loop.extents) for each in found.values())
+
+    def _against_the_grain(self, loop: Loop, each: _Traffic, fast: Symbol, sizes: Mapping[Symbol, int]) -> float:
+        """Returns how often its bytes an access moves that has a stride along `fast`, where others have none."""
+        if not loop.reduction_ranges:
+            return TURNED
+        apart = self.stride(loop, each.access, fast, sizes[fast]) * each.access.itemsize
+        if each.unit is not None or apart < SECTOR:
+            return TURNED_ROWS
+        return SECTOR / each.access.itemsize
+
     def _waste(self, loop: Loop, access: Access, unit: Symbol | None, sizes: Mapping[Symbol, int]) -> float:
         """Returns the factor by which whole sectors exceed the bytes of an access. The factor is above 1 where the
         values of one output lie in many short runs: the rest of a sector belongs to outputs of other units."""
@@ -195,25 +241,6 @@ def _fast_variable(traffic: Sequence[_Traffic]) -> Symbol | None:
     return max(weights, key=lambda var: (weights[var], var.name)) if weights else None
 
 
-def _moved(loop: Loop, traffic: Sequence[_Traffic], fast: Symbol | None, target: Target, outer: int) -> float:
-    """Bytes to and from memory: a buffer once per pass over it, as far as the cache does not have it from the pass
-    before; more if it is walked against its grain."""
-    row = sum(each.bytes for each in traffic if each.access.inner and each.access.mode is None) / max(outer, 1)
-    # The rows of all units share the cache. A softmax of 2670 x 50257 in float32 on an H100 (0.51 of the cache) takes
-    # 223 us, where two passes would take 181 and three 272 (2026-11-25).
-    again = min(1.0, row * target.units / target.cache_bytes) if row > target.row_bytes else 0.0
-    found: dict[tuple[str, bool], list[tuple[_Traffic, float]]] = {}
-    for each in traffic:
-        access = each.access
-        later = 1.0 if access.is_store or not access.inner else again if loop.reduction_ranges else 0.0
-        factor = each.waste * (1 + (each.times - 1) * later)
-        if fast is not None and not access.is_indirect and each.unit != fast and fast in access.symbols:
-            # Tiles hide a part of it in pointwise loops; along a reduction there is no tile to turn.
-            factor *= 1.3 if not loop.reduction_ranges else 2.0
-        found.setdefault((access.buffer, access.is_store), []).append((each, factor))
-    return sum(_of_buffer(each, loop.extents) for each in found.values())
-
-
 def _of_buffer(traffic: Sequence[tuple[_Traffic, float]], extents: Ranges) -> float:
     """Bytes that accesses of one buffer move, each so many times: parts of the buffer that are apart from each other,
     and a share of each further access to a part."""
@@ -253,9 +280,14 @@ def _operations(node: Node) -> int:
 
 
 def _busy(
-    loop: Loop, fast: Symbol | None, target: Target, sizes: Mapping[Symbol, int], inner: int, runs: bool
+    loop: Loop,
+    traffic: Sequence[_Traffic],
+    fast: Symbol | None,
+    target: Target,
+    sizes: Mapping[Symbol, int],
+    inner: int,
 ) -> float:
-    """Returns the share of the device that the loop keeps busy, in (0, 1]. runs: values lie in short runs."""
+    """Returns the share of the device that the loop keeps busy, in (0, 1]."""
     if not loop.reduction_ranges:
         return 1.0
     parallel, least = float(prod(sizes[r.var] for r in loop.ranges)), 1.0
@@ -267,6 +299,19 @@ def _busy(
         elif inner < ROW:
             # A unit takes several short rows at a time.
             parallel = parallel * inner / ROW
-        elif runs:
+        elif _is_mixed(loop, traffic):
+            parallel /= MIXED_ROWS
+        elif any(each.waste > 1 for each in traffic):
             parallel /= RUNS
     return min(1.0, max(parallel, least) / target.units)
+
+
+def _is_mixed(loop: Loop, traffic: Sequence[_Traffic]) -> bool:
+    """Returns whether a quarter as many bytes are contiguous across the rows of a reduction as along them, or more."""
+    inner = {r.var for r in loop.reduction_ranges}
+    along: dict[Symbol, float] = {}
+    for each in traffic:
+        if each.unit is not None and not each.access.symbols.isdisjoint(inner):
+            along[each.unit] = along.get(each.unit, 0.0) + each.bytes
+    rows = sum(along.get(var, 0.0) for var in inner)
+    return 4 * max((along.get(r.var, 0.0) for r in loop.ranges), default=0.0) > rows > 0

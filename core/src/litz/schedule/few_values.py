@@ -1,33 +1,40 @@
 """Reductions of a few values each, written out: `sum(x[j, 0..3])` as `(x[j, 0] + x[j, 1]) + (x[j, 2] + x[j, 3])`.
 
-In and out: a Program. A loop (x | r) over r values that do not lie side by side becomes a pointwise loop over x with r
-loads: the heads of a group summed, a token's experts combined, a batch of 8 added up. A GPU's threads then read 16
-bytes of each and need nothing of each other, where a tile of both axes would combine them through shared memory; and
-what reads the result fuses as with any pointwise loop.
+A loop (x | r) over r values that do not lie side by side becomes a pointwise loop over x with r loads: the heads of a
+group summed, a token's experts combined, a batch of 8 added up. A GPU's threads then read 16 bytes of each and need
+nothing of each other, where a tile of both axes would combine them through shared memory; and what reads the result
+fuses as with any pointwise loop.
+
+This is done twice. `write_out_few_values`: in and out, a Program; a loop stays a reduction where it will be one kernel
+with another loop over the same values. `write_out_few_in_kernels`: in and out, a Schedule; such kernels, which store
+something for each value (the gradient of a maximum: which values are it), with a store for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product as points
-from typing import Any
 
-from litz.ir import Loop, Node, Operation, Program, build
+from litz.ir import Loop, Node, Operation, Program, Store, build
 from litz.ir.complexity import excess, is_worse
 from litz.ir.dtypes import compute_dtype
-from litz.ir.index import Expr, Symbol, to_expr
+from litz.ir.index import Expr, Ranges, Symbol, substitute, to_expr
 from litz.ir.node import with_args
 from litz.ir.reductions import REDUCTIONS, Reduction, State
-from litz.ir.transform import map_stores, rename_nodes
+from litz.ir.transform import map_stores, rename, rename_nodes
 from litz_plugins import VETOED, PassContext
 
 from .estimate import CostModel
+from .schedule import Kernel, Schedule
 
 FEW = 16
 """The most values of a reduction that is written out."""
 MOST_LOADS = 32
 """Loads of a loop that is written out: with 8 elements a thread, half of its registers in float32."""
+MOST_HELD = 8
+"""Loads of a loop that is written out and that stores something for each value: they are held until the result is
+known."""
 
 
 def write_out_few_values(program: Program, context: PassContext) -> Program:
@@ -52,6 +59,22 @@ def write_out_few_values(program: Program, context: PassContext) -> Program:
     return replace(program, operations=tuple(operations))
 
 
+def write_out_few_in_kernels(schedule: Schedule, context: PassContext) -> Schedule:
+    """Writes kernels that reduce a few distant values for each output out as pointwise ones on GPUs (a pass)."""
+    costs = CostModel(schedule.program, context.target_of, context.ask)
+    steps = list(schedule.steps)
+    for number, step in enumerate(steps):
+        if not isinstance(step, Kernel) or step.finish or not (few := _few(step.loop)):
+            continue
+        if _hindrance(step.loop, few, costs) or not context.allows(step.name):
+            continue
+        if (written := _written_out(step.loop)) is not step.loop:
+            reason = f"{few} values that lie apart in memory: one thread reads and writes them all"
+            context.record(step.name, "written out", reason, about=step.name)
+            steps[number] = replace(step, loop=written)
+    return replace(schedule, steps=tuple(steps)) if steps != list(schedule.steps) else schedule
+
+
 def _few(loop: Loop) -> int:
     """How many values each output has, where the loop reduces and they are few; else 0."""
     length = loop.reduction_numel
@@ -60,20 +83,28 @@ def _few(loop: Loop) -> int:
     return int(length) if any(node.op == "reduce" for node in loop.nodes) else 0
 
 
-def _obstacle(loop: Loop, few: int, program: Program, costs: CostModel) -> str | None:
-    """Why the loop stays a reduction."""
+def _hindrance(loop: Loop, few: int, costs: CostModel) -> str | None:
+    """Why the loop is better off as a reduction, wherever it is."""
     if "blocks" not in costs.target(loop.device).abilities:
         return "on a CPU a vector holds the accumulators of several outputs already"
     if loop.has_scan:
         return "the loop has a scan"
     if any(len(REDUCTIONS[node.attrs[0]].parts) > 1 for node in loop.nodes if node.op == "reduce"):
         return "its state has several parts, which take longer to combine than to read"
-    if any(loop.at_reduction_level(store) for store in loop.stores):
-        return "the loop stores values before they are reduced"
     if not costs.reduces_columns(loop):
         return "the values of an output lie side by side in memory"
-    if sum(1 for node in loop.loads if loop.levels[node]) * few > MOST_LOADS:
-        return f"more than {MOST_LOADS} loads"
+    most = MOST_HELD if any(loop.at_reduction_level(store) for store in loop.stores) else MOST_LOADS
+    if sum(1 for node in loop.loads if loop.levels[node]) * few > most:
+        return f"more than {most} loads"
+    return None
+
+
+def _obstacle(loop: Loop, few: int, program: Program, costs: CostModel) -> str | None:
+    """Why the loop of a Program stays a reduction."""
+    if reason := _hindrance(loop, few, costs):
+        return reason
+    if any(loop.at_reduction_level(store) for store in loop.stores):
+        return "the loop stores values before they are reduced"
     # What walks over the same points is one kernel with the reduction, and reads them once; what is gathered from
     # anywhere is never one kernel with what wrote it.
     whole = costs.hint(loop.numel) * few
@@ -102,14 +133,27 @@ def _written_out(loop: Loop) -> Loop:
         if node.op != "reduce":
             return with_args(node, args)
         row = REDUCTIONS[node.attrs[0]]
-        states = [_state(row, node.args, place, number, ranges) for number, place in enumerate(places)]
+        states = [_state(row, args, place, number, ranges) for number, place in enumerate(places)]
         return build.cast(row.results[node.attrs[0]].finish(_merged(row, states)), node.dtype)
 
-    result = replace(loop, reduction_ranges=(), stores=map_stores(loop.stores, change))
+    stores: list[Store] = []
+    for store, old in zip(map_stores(loop.stores, change), loop.stores, strict=True):
+        several = loop.at_reduction_level(old)
+        stores += [_at(store, place, ranges) for place in places] if several else [store]
+    result = replace(loop, reduction_ranges=(), stores=tuple(stores))
     return loop if excess(result) and is_worse(result, loop) else result
 
 
-def _state(row: Reduction, values: State, place: dict[Symbol, Expr], position: int, ranges: dict[Any, Expr]) -> State:
+def _at(store: Store, place: Mapping[Symbol, Expr], ranges: Ranges) -> Store:
+    """Returns a store of one value in place of one for each point of the reduction ranges."""
+    return map_stores(
+        (store,),
+        lambda node, args: rename(node, args, place, ranges),
+        lambda store: tuple(substitute(expr, place, ranges) for expr in store.index),
+    )[0]
+
+
+def _state(row: Reduction, values: State, place: Mapping[Symbol, Expr], position: int, ranges: Ranges) -> State:
     """Returns the state of the value at one place."""
     here = rename_nodes(values, place, ranges)
     cast = here if row.takes_states else tuple(build.cast(value, compute_dtype(value.dtype)) for value in here)

@@ -168,26 +168,21 @@ class _Inliner:
         """What the loop and its readers take as they are, where a value is written and read, and inlined, where it is
         computed again (µs); and who decides."""
         points = self.costs.hint(loop.numel)
-        written = self.costs.nbytes(loop.stores[0].buffer) / self.costs.target(loop.device).usual_bandwidth
-        before = after = 0.0
-        partner = False
-        asked: list[Cost] = []
+        own = self._time(position, loop)
+        asked: list[Cost] = [own]
+        apart, fused, after, partner = own.us, 0.0, 0.0, False
         for number, (reader, result) in changes.items():
             new, old = self.costs.cost(result), self._time(number, reader)
             asked += [new, old]
-            if not partner and self._goes_with(reader, loop, points):
-                # At best the loop is fused with this reader, and only written for the others.
-                partner = True
-                before += max(new.us, old.us)
-            else:
-                before += old.us
+            # At best the loop is fused with one reader, and only written for the others.
+            goes = not partner and self._goes_with(reader, loop, points)
+            partner = partner or goes
+            fused += max(new.us, old.us) if goes else old.us
+            apart += old.us
             after += new.us
-        if not partner:
-            asked.append(self._time(position, loop))
-            before += asked[-1].us
-        elif len(changes) > 1:
-            before += written
-        return before, after, deciding(*asked)
+        if partner and len(changes) > 1:
+            fused += self.costs.nbytes(loop.stores[0].buffer) / self.costs.target(loop.device).usual_bandwidth
+        return min(apart, fused) if partner else apart, after, deciding(*asked)
 
     def _goes_with(self, reader: Loop, loop: Loop, points: int) -> bool:
         """Could the two be fused over one iteration space?"""

@@ -18,7 +18,7 @@ from litz_plugins import Ask, Decision, Gate, Pass, PassContext, TargetOf
 from .beside import run_beside
 from .bodies import simplify_bodies
 from .estimate import CostModel
-from .few_values import write_out_few_values
+from .few_values import write_out_few_in_kernels, write_out_few_values
 from .finish import finish_in_one_launch
 from .fusion import fuse
 from .fusion_size import most_operations
@@ -56,7 +56,8 @@ def core_schedule_passes() -> tuple[Pass, ...]:
     """Returns core's own passes of stage "schedule", in their order."""
     return (
         Pass("finish_in_one_launch", "schedule", finish_in_one_launch),
-        Pass("join_segments", "schedule", join_segments, after=("finish_in_one_launch",)),
+        Pass("write_out_few_in_kernels", "schedule", write_out_few_in_kernels, after=("finish_in_one_launch",)),
+        Pass("join_segments", "schedule", join_segments, after=("write_out_few_in_kernels",)),
         Pass("order_steps", "schedule", order_steps, after=("join_segments",)),
         Pass("reduce_in_place", "schedule", reduce_in_place, after=("order_steps",)),
         Pass("run_beside", "schedule", run_beside, after=("reduce_in_place",)),

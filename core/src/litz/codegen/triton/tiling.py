@@ -15,6 +15,7 @@ from litz.ir import Loop, Range
 from litz.ir.accesses import Access, distinct
 from litz.ir.index import Expr, Symbol, product
 from litz.ir.reductions import REDUCTIONS
+from litz.schedule.estimate import MIXED_ROWS
 
 from ..kernel_plan import KernelPlan
 from .frame import VECTOR, Frame, find_frame, is_multiple
@@ -455,7 +456,7 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
     warps = None
     if not persistent:
         r_block, warps = _pass(loop, r_block, width, fixed)
-    floor = 16 if mixed else GATHERED_ROWS if _gathers_across(loop) and r_block <= 1024 else 1
+    floor = MIXED_ROWS if mixed else GATHERED_ROWS if _gathers_across(loop) and r_block <= 1024 else 1
     # A row of 1024 or more has a program of its own: values that all rows share then need no other layout. A row of 256
     # in a program of its own took 163 µs in place of 74 on an H200 (layer norm in bf16, 4 elements a thread).
     x_block = clamp(SHORT // r_block, floor, 256)

@@ -18,14 +18,15 @@ import torch
 
 from litz.cost import count_work
 from litz.cost.contractions import argument_names
-from litz.cost.roofline import estimate_work
+from litz.cost.roofline import UNIT, estimate_work
 from litz.ir import Loop, Node, Operation, Program, Range, Store, Template, TensorRef
+from litz.ir.accesses import Access
 from litz.ir.build import call, cast, const, load
 from litz.ir.complexity import excess
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import ONE, ZERO, Expr, loop_var, product, to_expr
 from litz.schedule import CostModel
-from litz_plugins import PassContext
+from litz_plugins import PassContext, Target
 
 from ..views import position_through
 from .gemm import OPERANDS, Unsuitable, broadcast
@@ -38,6 +39,13 @@ MOST_PRODUCTS = 64
 """The most multiplications for a row and all columns, or for a column and all rows. Each loads two values."""
 LEAST_PRODUCTS = 1 << 12
 """The fewest multiplications of a product that is written out: a smaller product takes no longer than a launch."""
+
+
+EMPTY = 2.0
+"""How much longer than its estimate a library takes at least for tiles that are mostly empty."""
+MOSTLY_EMPTY = "a library's tile would be mostly empty, and the loop fuses with the operations around it"
+WARP, LINE = 32, 128
+"""Threads that load together, and the bytes that one of a unit's cycles brings them from its cache."""
 
 
 def write_out_few_terms(program: Program, context: PassContext) -> Program:
@@ -64,12 +72,33 @@ def _considered(template: Template, program: Program, costs: CostModel, context:
             context.record(f"product {template.name}", "a product of matrices", message, about=template.name)
         return None
     library = estimate_work(count_work(template, program), target).us
-    ways = (("a loop", costs.cost(loop).us), ("a product of matrices", library))
-    pays, why = context.weigh(template.name, True, *(us for _, us in ways))
+    as_loop = max(costs.cost(loop).us, _cache_us(loop, costs, target))
+    ways = (("a loop", as_loop), ("a product of matrices", library))
+    pays, why = context.weigh(template.name, as_loop < EMPTY * library, *(us for _, us in ways))
     chosen = "a loop" if pays else "a product of matrices"
-    because = why or "a library's tile would be mostly empty, and the loop fuses with the operations around it"
+    because = why or (MOSTLY_EMPTY if pays else "the terms of neighbouring results lie in different lines of the cache")
     context.record(f"product {template.name}", chosen, because, ways, about=template.name)
     return loop if pays else None
+
+
+def _cache_us(loop: Loop, costs: CostModel, target: Target) -> float:
+    """How many microseconds the loop's loads take from the cache of each unit. On an H200 (2026-11-27) 2.4 million sums
+    of 16 terms, where the terms of neighbouring columns lie 32 bytes apart, took 117 us: 88 by this count."""
+    points = costs.hint(loop.numel)
+    lines = sum(_lines(loop, access, costs) for access in loop.accesses if not access.is_store)
+    return points / WARP * lines * LINE / (UNIT * target.bandwidth)
+
+
+def _lines(loop: Loop, access: Access, costs: CostModel) -> int:
+    """Returns the lines that the loads of a warp's threads lie in."""
+    threads = lines = 1
+    for r in reversed(loop.ranges):
+        count = min(max(costs.hint(r.size), 1), WARP // threads)
+        if count > 1 and r.var in access.symbols:
+            apart = costs.stride(loop, access, r.var, costs.hint(r.size)) * access.itemsize
+            lines *= min(count, 1 + int((count - 1) * apart) // LINE)
+        threads *= count
+    return lines
 
 
 @dataclass(frozen=True)

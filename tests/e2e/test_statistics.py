@@ -23,9 +23,13 @@ def error(got: torch.Tensor, want: torch.Tensor) -> float:
 def test_variance_far_from_zero(device: str, shape: tuple[int, int], dim: int) -> None:
     """A mean that float32 rounds has few digits for what squared deviations are made of."""
     x = torch.randn(shape, device=device) + 1000
-    got = litz(lambda x: (*torch.var_mean(x, dim), x.std(dim)))(x)
-    for value, want in zip(got, (*torch.var_mean(x.double(), dim), x.double().std(dim)), strict=True):
-        assert error(value, want) < 2e-6
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (*torch.var_mean(x, dim), x.std(dim))
+
+    # On a GPU eager's mean is a float32, too.
+    for value, eager, want in zip(litz(function)(x), function(x), function(x.double()), strict=True):
+        assert error(value, want) < max(2e-6, 1.1 * error(eager, want))
 
 
 @device_param

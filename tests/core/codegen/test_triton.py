@@ -127,12 +127,12 @@ def _gradient(columns: int, rows: int, written: bool = True) -> Case:
 
 @pytest.mark.parametrize(
     ("columns", "written", "block", "warps"),
-    [(24576, True, 64, 16), (49152, True, 64, 8), (24576, False, 64, 8)],
+    [(24576, True, 64, 16), (49152, True, 64, 8), (24576, False, 64, 4)],
     ids=["384 programs", "768 programs", "nothing but sums"],
 )
 def test_a_block_of_columns_and_its_warps(columns: int, written: bool, block: int, warps: int) -> None:
     """The gradient of a gelu with its sum, 384 programs, took 35.2 us with 8 warps on an H200, and 30.7 with shorter
-    blocks or more warps. Three programs of 16 warps are on an SM at a time."""
+    blocks or more warps. Three programs of 16 warps are on an SM at a time. What only adds up takes 4 warps."""
     source = _gradient(columns, 512, written).source
     assert f"RBLOCK: tl.constexpr = {block}\n" in source.text
     assert source.settings["num_warps"] == warps

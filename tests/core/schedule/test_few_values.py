@@ -57,10 +57,12 @@ def rows() -> Writer:
     return w
 
 
-def below_the_greatest(values: int = 4) -> Writer:
+def below_the_greatest(values: int = 4, inputs: int = 1) -> Writer:
     """Two loops over the same values, of which the second stores something for each."""
     w = summed(values, "max")
-    w.pointwise("z", (6, values, 40), lambda i, r, j: call("sub", w.load("x", i, r, j), w.load("y", i, j)))
+    names = ["x", "x2"][:inputs]
+    w.input("x2", 6, values, 40)
+    w.pointwise("z", (6, values, 40), lambda i, r, j: call("sub", w.load(names[-1], i, r, j), w.load("y", i, j)))
     return w
 
 
@@ -84,7 +86,7 @@ def test_a_kernel_of_two_reductions_is_written_out() -> None:
 
 @pytest.mark.parametrize(
     ("writer", "output"),
-    [(rows(), "y"), (summed(17), "y"), (summed(4, "welford_mean"), "y"), (below_the_greatest(16), "z")],
+    [(rows(), "y"), (summed(17), "y"), (summed(4, "welford_mean"), "y"), (below_the_greatest(16, 2), "z")],
     ids=["side by side", "too many", "a state of parts", "too many loads to hold"],
 )
 def test_others_stay_reductions(writer: Writer, output: str) -> None:

@@ -32,7 +32,7 @@ FEW = 16
 """The most values of a reduction that is written out."""
 MOST_LOADS = 32
 """Loads of a loop that is written out: with 8 elements a thread, half of its registers in float32."""
-MOST_HELD = 8
+MOST_HELD = 16
 """Loads of a loop that is written out and that stores something for each value: they are held until the result is
 known."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, sqrt
 
 import torch
 
@@ -140,16 +140,17 @@ def _pieces(loop: Loop, target: Target, outputs: int, values: int, costs: CostMo
         if target.units < 2 or outputs >= 2 * target.units:
             return 0
         return min(4 * target.units / outputs, values // LEAST_CHUNK_CPU)
-    blocks = outputs
+    blocks, most, least = outputs, float(GPU_WAVES * target.units), LEAST_CHUNK_GPU
     if costs.reduces_columns(loop):
         # A block of neighbouring outputs goes to one SM, so that whole cache lines are read.
-        blocks = -(-outputs // BLOCK)
+        blocks, least = -(-outputs // BLOCK), 64
+        # One program walks a piece, then one walks the pieces: neither should be much longer than the other.
+        most = min(most, max(target.units, blocks * sqrt(values)))
     elif values < 1024:
         return 0
     if blocks >= ENOUGH * target.units:
         return 0
-    least = LEAST_CHUNK_GPU if blocks == outputs else 64
-    return min(GPU_WAVES * target.units / blocks, values // least)
+    return min(most / blocks, values // least)
 
 
 def _obstacle(loop: Loop, reduces: list[Node]) -> str | None:

@@ -29,7 +29,7 @@ def test_variance_far_from_zero(device: str, shape: tuple[int, int], dim: int) -
 
     # On a GPU eager's mean is a float32, too.
     for value, eager, want in zip(litz(function)(x), function(x), function(x.double()), strict=True):
-        assert error(value, want) < max(2e-6, 1.1 * error(eager, want))
+        assert error(value, want) < max(2e-6, 4 * error(eager, want))
 
 
 @device_param

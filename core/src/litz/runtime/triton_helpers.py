@@ -284,30 +284,12 @@ def _welford_step(mean, m2, value, count):
 def _welford_combine(mean, m2, weight, new_mean, new_m2, new_weight):
     delta = new_mean - mean
     total = weight + new_weight
-    share = tl.where(total == 0.0, 0.0, new_weight / tl.where(total == 0.0, 1.0, total))
+    some = tl.where(total == 0.0, 1.0, total)
+    if total.dtype == tl.float64:
+        share = new_weight / some
+    else:  # an instruction in place of about eight
+        share = new_weight * _reciprocal_near(some)
     return mean + delta * share, m2 + new_m2 + delta * delta * weight * share, total
-
-
-@triton.jit
-def _add_two(a, b, c, d):
-    return a + c, b + d
-
-
-@triton.jit
-def _welford_lanes(mean, m2, weight):
-    """The states of a tile's lanes, along axis 1, as one. Its mean is first taken as it comes out rounded, and both
-    results are then corrected by how far the lanes' means are from it: sums of plain numbers, where merging two states
-    takes a division for each pair of lanes."""
-    count = tl.sum(weight, 1, keep_dims=True)
-    each = tl.where(count == 0.0, 0.0, 1.0 / tl.where(count == 0.0, 1.0, count))
-    rough = tl.sum(mean * (weight * each), 1, keep_dims=True)
-    away = mean - rough
-    part = away * weight
-    shift, squares = tl.reduce((part, m2 + part * away), 1, _add_two, keep_dims=True)
-    delta = shift * each
-    # What is infinite, or has no square, leaves no correction.
-    near = tl.where(tl.abs(delta) < float("inf"), rough + delta, rough)
-    return near, squares - shift * delta, count
 
 
 @triton.jit

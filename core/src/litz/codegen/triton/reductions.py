@@ -249,13 +249,6 @@ class Combined(Group):
 
     merge = "_welford_combine"
 
-    def reduce(self, state: Sequence[str]) -> None:
-        """Emits the merging of the lanes' states, all at once, and binds the results."""
-        names = [self.on.tile.fresh() for _ in state]
-        self.on.tile.emit(f"{', '.join(names)} = _welford_lanes({', '.join(state)})")
-        for node, text in zip(self.nodes, self.results(names), strict=True):
-            self.on.bind(node, text)
-
 
 class Welford(Combined):
     """Mean and squared deviations; each lane's count of values is the same, and worked out at the end."""
@@ -292,7 +285,7 @@ class Welford(Combined):
             steps = f"(({on.length} - {first} + (RBLOCK - 1)) // RBLOCK)"
             times = "" if self.together == 1 else f" * {self.together}"
             weight = f"({steps}{times}).to({VALUES[self.args[0].dtype]})"
-            self.reduce([*self.accumulators, weight])
+            self.reduce([*self.accumulators, f"tl.broadcast_to({weight}, {on.lanes(self.together)})"])
             return
         # All of the row is at hand: the plain formulas, which are exact where Welford's is only stable.
         value = on.value(self.args[0])

@@ -518,9 +518,10 @@ def combining_tiling(loop: Loop, plan: KernelPlan, columns: Axis, num_warps: int
     loads = {access: moved for access, moved in find_traffic(loop, plan).items() if not access.is_store}
     ranges = _innermost_last(loop.reduction_ranges, loads)
     whole = power_of_two(plan.hint(length))
-    # Each further block waits for the one before it. 448 partial results of a batch norm took 10.8 us with 8 lanes of a
-    # thread and 7.6 with 16 on an H200 (2026-11-27).
-    block = min(whole, max(1, 16 * 32 * num_warps // columns.block))
+    # Each further block waits for the one before it: 448 partial results of a batch norm took 10.8 us in blocks of 128
+    # and 7.0 of 512 on an H200 (2026-11-27). But the first loop has the same registers, and needs those that it has.
+    lanes = min(_lanes(loop), 16) if _writes_rows(plan.loops[0]) else 16
+    block = min(whole, max(1, lanes * 32 * num_warps // columns.block))
     persistent = bool(length.is_Integer) and block == whole
     return Tiling((columns, Axis("r", ranges, block)), num_warps, persistent)
 
@@ -556,8 +557,11 @@ def _column_blocks(loop: Loop, columns: int, length: int, fixed: bool, width: in
     if mixed:
         x_block = min(x_block, 32)
         r_block = min(r_block, 64) if not persistent else r_block
-    if not (mixed or writes) and lanes >= 8 and (few := _few_warps(loop, x_block, r_block, length, lanes, persistent)):
-        return few
+    if not (mixed or writes) and lanes >= 8:
+        if persistent:
+            return x_block, r_block, clamp(x_block * r_block // 1024, 1, 16), True
+        if (few := _few_warps(loop, x_block, columns, length, lanes, units)) is not None:
+            return few
     if not persistent and lanes < 8:
         # As many threads as the registers are for; half of them waited for gathers, at 2.8 µs a block of 16 rows.
         warps = clamp(x_block * r_block // (32 * max(lanes, VECTOR // width)), 1, warps)
@@ -568,19 +572,18 @@ def _column_blocks(loop: Loop, columns: int, length: int, fixed: bool, width: in
     return x_block, r_block, warps, persistent
 
 
-def _few_warps(loop: Loop, x_block: int, r_block: int, length: int, lanes: int, persistent: bool) -> Blocks | None:
-    """Columns that are reduced alone: blocks of few warps, whose lanes meet in shared memory after few rows. None for
+def _few_warps(loop: Loop, x_block: int, columns: int, length: int, lanes: int, units: int) -> Blocks | None:
+    """Blocks of columns that are reduced alone, with four warps, whose lanes meet in shared memory sooner. None for
     long columns, which keep the memory busy.
 
-    On an H200 (2026-11-27) in bf16, cold cache, with 8 warps of 64 columns each and so: statistics of a batch norm
-    of 32 x 1024 x 14 x 14 26.4 and 16.7 us, of 64 x 256 x 56 x 56 46.5 and 42.1, the sums of its gradient 18.6 and
-    16.2 (256 x 28 x 28), of a layer norm's 23.4 and 18.5, sums of 25,088 rows of 384 14.5 and 13.2; columns of 56
-    values 10.2 and 7.9.
+    On an H200 (2026-11-27) in bf16 with a cold cache, 8 warps of 64 columns each, and as here: statistics of a batch
+    norm of 32 x 1024 x 14 x 14 26.4 and 16.7 us, of 256 x 28 x 28 18.1 and 15.5; the sums of its gradient 21.5 and
+    19.3, of a layer norm's gradient 23.4 and 18.5, of 25,088 rows of 384 14.5 and 13.2.
     """
-    if persistent:
-        return x_block, r_block, clamp(x_block * r_block // 1024, 1, 16), True
     if any(len(REDUCTIONS[node.attrs[0]].parts) > 1 for node in loop.nodes if node.op == "reduce"):
-        return min(x_block, 32), min(r_block, 16), 4, False
+        x_block = min(x_block, 32)
+        # Programs that wait for each other's multiprocessor need not hurry.
+        return x_block, min(power_of_two(length), 16 if columns >= 8 * x_block * units else 64), 4, False
     if length > FEW_ROWS:
         return None
     return x_block, min(power_of_two(length), 128 if lanes == 64 else 64), 4, False

@@ -57,9 +57,12 @@ def col2im(
     stride: Sequence[int],
 ) -> Tensor:
     """Lowers fold. columns: [batch, channels * kernel, windows], with or without the batch. Errors: NotImplementedError
-    for windows of symbolic size."""
+    for windows of symbolic size or number."""
     result = meta_size(ctx)
     w = window(2, kernel, stride, padding, dilation, result)
+    if not all(number.is_Integer for number in w.out):
+        # A window's number is taken apart again by whoever computes the columns, which no bound survives.
+        raise NotImplementedError("windows of a symbolic number")
 
     def tap(indices: Indices, number: Indices, ranges: Ranges) -> Node:
         *batch, channel, height, width = indices

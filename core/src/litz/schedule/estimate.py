@@ -195,7 +195,7 @@ class CostModel:
         if not loop.reduction_ranges:
             return TURNED
         apart = self.stride(loop, each.access, fast, sizes[fast]) * each.access.itemsize
-        if each.unit is not None or apart < SECTOR:
+        if each.unit is not None or apart < SECTOR or "blocks" not in self.target(loop.device).abilities:
             return TURNED_ROWS
         return SECTOR / each.access.itemsize
 

@@ -169,6 +169,7 @@ def become(request: Mapping[str, Any]) -> None:
     sys.orig_argv[:] = [sys.executable, *request["arguments"]]
     status: Any = 0
     try:
+        sys.modules.pop("sitecustomize", None)  # that of the test that started this process
         if importlib.util.find_spec("sitecustomize") is not None:
             importlib.import_module("sitecustomize")
         if first == "-c":

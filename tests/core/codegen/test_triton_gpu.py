@@ -77,7 +77,7 @@ def _use(name: str, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_launch, "load", lambda compiler, cache: module)
 
 
-def test_a_launch_costs_microseconds(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_extension_launches_faster_than_ctypes(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     best = {"native": float("inf"), "ctypes": float("inf")}
     launches = {}
     for name in best:
@@ -92,7 +92,7 @@ def test_a_launch_costs_microseconds(cache: Cache, monkeypatch: pytest.MonkeyPat
                 launch()
             best[name] = min(best[name], (time.perf_counter() - start) / 100)
     print(", ".join(f"{name} {seconds * 1e6:.2f} us" for name, seconds in best.items()))
-    assert best["native"] < best["ctypes"] < 10e-6, best
+    assert best["native"] < best["ctypes"], best
 
 
 def test_launches_go_to_the_current_stream(launcher: str, cache: Cache) -> None:

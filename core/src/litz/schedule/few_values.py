@@ -66,7 +66,10 @@ def write_out_few_in_kernels(schedule: Schedule, context: PassContext) -> Schedu
     for number, step in enumerate(steps):
         if not isinstance(step, Kernel) or step.finish or not (few := _few(step.loop)):
             continue
-        if _hindrance(step.loop, few, costs) or not context.allows(step.name):
+        reason = _hindrance(step.loop, few, costs)
+        if reason or not context.allows(step.name):
+            if _stores_each_value(step.loop):  # of the others the program's pass has said why
+                context.record(step.name, "whole", reason or VETOED, about=step.name)
             continue
         if (written := _written_out(step.loop)) is not step.loop:
             reason = f"{few} values that lie apart in memory: one thread reads and writes them all"
@@ -83,6 +86,11 @@ def _few(loop: Loop) -> int:
     return int(length) if any(node.op == "reduce" for node in loop.nodes) else 0
 
 
+def _stores_each_value(loop: Loop) -> bool:
+    """Is something stored for each of the values that are reduced?"""
+    return any(loop.at_reduction_level(store) for store in loop.stores)
+
+
 def _hindrance(loop: Loop, few: int, costs: CostModel) -> str | None:
     """Why the loop is better off as a reduction, wherever it is."""
     if "blocks" not in costs.target(loop.device).abilities:
@@ -93,7 +101,7 @@ def _hindrance(loop: Loop, few: int, costs: CostModel) -> str | None:
         return "its state has several parts, which take longer to combine than to read"
     if not costs.reduces_columns(loop):
         return "the values of an output lie side by side in memory"
-    most = MOST_HELD if any(loop.at_reduction_level(store) for store in loop.stores) else MOST_LOADS
+    most = MOST_HELD if _stores_each_value(loop) else MOST_LOADS
     if sum(1 for node in loop.loads if loop.levels[node]) * few > most:
         return f"more than {most} loads"
     return None
@@ -103,7 +111,7 @@ def _obstacle(loop: Loop, few: int, program: Program, costs: CostModel) -> str |
     """Why the loop of a Program stays a reduction."""
     if reason := _hindrance(loop, few, costs):
         return reason
-    if any(loop.at_reduction_level(store) for store in loop.stores):
+    if _stores_each_value(loop):
         return "the loop stores values before they are reduced"
     # What walks over the same points is one kernel with the reduction, and reads them once; what is gathered from
     # anywhere is never one kernel with what wrote it.

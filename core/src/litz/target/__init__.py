@@ -17,9 +17,10 @@ from .describe import (
     target_named,
     target_of,
 )
-from .devices import SECTOR
+from .devices import LINE, SECTOR
 
 __all__ = [
+    "LINE",
     "SECTOR",
     "CalibrationError",
     "DeviceCalibration",

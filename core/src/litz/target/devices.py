@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+LINE = 128
+"""Bytes of a line of a GPU's caches."""
 SECTOR = 32
 """Bytes that a GPU's memory system moves at least."""
 LAUNCH_US = 2.5

@@ -26,6 +26,7 @@ from litz.ir.complexity import excess
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import ONE, ZERO, Expr, loop_var, product, to_expr
 from litz.schedule import CostModel
+from litz.target import LINE
 from litz_plugins import PassContext, Target
 
 from ..views import position_through
@@ -44,8 +45,8 @@ LEAST_PRODUCTS = 1 << 12
 EMPTY = 2.0
 """How much longer than its estimate a library takes at least for tiles that are mostly empty."""
 MOSTLY_EMPTY = "a library's tile would be mostly empty, and the loop fuses with the operations around it"
-WARP, LINE = 32, 128
-"""Threads that load together, and the bytes that one of a unit's cycles brings them from its cache."""
+WARP = 32
+"""Threads that load together. Each line of the cache that holds some of their values is read by itself."""
 
 
 def write_out_few_terms(program: Program, context: PassContext) -> Program:

@@ -52,6 +52,7 @@ CORE_PASSES = {
     "finish_in_one_launch": "schedule",
     "write_out_few_in_kernels": "schedule",
     "join_segments": "schedule",
+    "part_segments": "schedule",
     "order_steps": "schedule",
     "reduce_in_place": "schedule",
     "run_beside": "schedule",

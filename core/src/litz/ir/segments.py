@@ -13,13 +13,11 @@ from dataclasses import replace
 import torch
 
 from . import build
+from .comparisons import TURNS, difference
 from .index import ONE, Expr, Ranges, Symbol, bounds, stride_of, substitute, to_expr
 from .node import Node, with_args
 from .operation import Loop, Range
 from .transform import map_stores, rename_loop
-
-_TURNS: Mapping[str, tuple[int, ...]] = {"lt": (0,), "ge": (0,), "le": (1,), "gt": (1,), "eq": (0, 1), "ne": (0, 1)}
-"""The values of the left side less the right at which a comparison gives another answer than at one less."""
 
 _TRUE, _FALSE = build.const(True, torch.bool), build.const(False, torch.bool)
 
@@ -35,32 +33,22 @@ def cuts(loop: Loop) -> dict[Range, tuple[int, ...]]:
     ranges = {r.var: r for r in loop.ranges if r.size.is_Integer}
     found: dict[Range, set[int]] = {}
     for node in loop.nodes:
-        difference = _difference(node)
-        variables = set() if difference is None else difference.free_symbols & ranges.keys()
-        if difference is None or len(variables) != 1:
+        apart = difference(node)
+        variables = set() if apart is None else apart.free_symbols & ranges.keys()
+        if apart is None or len(variables) != 1:
             continue
         (var,) = variables
-        step = stride_of(difference, var)
+        step = stride_of(apart, var)
         if step is None or abs(step) != ONE:
             continue
-        rest = difference - step * var
+        rest = apart - step * var
         if not rest.is_Integer:
             continue
-        for value in _TURNS[node.op]:
+        for value in TURNS[node.op]:
             cut = value - int(rest) if step == ONE else int(rest) - value + 1
             if 0 < cut < int(ranges[var].size):
                 found.setdefault(ranges[var], set()).add(cut)
     return {r: (0, *sorted(places), int(r.size)) for r, places in found.items()}
-
-
-def _difference(node: Node) -> Expr | None:
-    """Left less right of a comparison of positions; None for any other node."""
-    if node.op not in _TURNS or any(arg.op not in ("index", "const") for arg in node.args):
-        return None
-    if any(arg.dtype != torch.int64 for arg in node.args):
-        return None
-    left, right = (to_expr(arg.attrs[0]) for arg in node.args)
-    return left - right
 
 
 def segment(loop: Loop, r: Range, start: int, stop: int) -> Loop:
@@ -87,11 +75,11 @@ def at_once(loop: Loop, r: Range, count: int) -> Loop:
 def _simplified(node: Node, args: tuple[Node, ...], mapping: Mapping[Symbol, Expr], extents: Ranges) -> Node:
     """A node on simplified arguments, without what the ranges decide. mapping: from the node's variables to those of
     `extents`."""
-    difference = _difference(node)
-    if difference is not None:
-        low, high = bounds(substitute(difference, mapping, extents), extents)
+    apart = difference(node)
+    if apart is not None:
+        low, high = bounds(substitute(apart, mapping, extents), extents)
         if low is not None and high is not None and low.is_Integer and high.is_Integer:
-            if not any(low < turn <= high for turn in _TURNS[node.op]):
+            if not any(low < turn <= high for turn in TURNS[node.op]):
                 return build.const(getattr(operator, node.op)(int(low), 0), torch.bool)
             return node
     if node.op == "where":

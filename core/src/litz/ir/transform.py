@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from .buffer import Buffer
 from .build import index as index_node
+from .comparisons import simplest
 from .index import ONE, ZERO, Expr, Ranges, Symbol, flat_index, stride_of, substitute
 from .node import Node, intern, rewrite, with_args
 from .operation import Loop, Range, Store, expressions
@@ -20,7 +21,7 @@ def rename(node: Node, args: tuple[Node, ...], mapping: Mapping[Symbol, Expr], r
         return intern("load", node.dtype, args, (node.buffer, position, node.attrs[2]))
     if node.op == "index":
         return index_node(substitute(node.attrs[0], mapping, ranges))
-    return with_args(node, args)
+    return simplest(with_args(node, args), ranges)
 
 
 def rename_nodes(roots: tuple[Node, ...], mapping: Mapping[Symbol, Expr], ranges: Ranges) -> tuple[Node, ...]:

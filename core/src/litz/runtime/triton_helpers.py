@@ -61,6 +61,12 @@ def _div(a, b):
 
 
 @triton.jit
+def _div_near(a, b):
+    # div.full.f32: at most 2 units in the last place, for all finite operands.
+    return a / b
+
+
+@triton.jit
 def _reciprocal(a):
     return _div(tl.full([], 1.0, a.dtype), a)
 

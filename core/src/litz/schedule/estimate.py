@@ -7,10 +7,10 @@ of `litz.cost`, which gives an ExecutionPlan its times.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import prod
+from math import inf, prod
 
 from litz.ir import Loop, Node, Program, Range
 from litz.ir.accesses import Access, are_apart
@@ -22,7 +22,7 @@ from litz.target import SECTOR, target_of
 from litz_plugins import Ask, Target, TargetOf
 
 from .instructions import instructions
-from .segments import joined_segments
+from .segments import joined_segments, parted_segments
 
 BLOCK, COLUMNS = 64, 128
 """Neighbouring outputs that one unit takes at least in a reduction of columns, and so many that keep its share of the
@@ -53,6 +53,12 @@ AGAIN = 0.05
 step of the shallow-water equations, about 40 further loads of 3 arrays, took 65 us where the arrays alone take 48."""
 
 
+SHARED = 0.95
+"""The share of the time of programs for each segment that a loop over all segments at once may take. Segments that have
+no loads in common take as long in both, but programs of their own have a tile that suits their segment, fewer registers
+and more company."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """The expected cost of a loop: microseconds (launch included), and the bytes and flops behind them. by: who gave
@@ -62,6 +68,15 @@ class Cost:
     bytes: float
     flops: float
     by: str = "core"
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of a loop over a concatenation, by the range that has the segments: one loop, which writes the same
+    position of every segment in one iteration, or a loop for each segment, in one launch."""
+
+    range: Range
+    loops: tuple[Loop, ...]
 
 
 def deciding(*costs: Cost) -> str:
@@ -80,42 +95,60 @@ class CostModel:
         self.target = cache(target_of)
         self.hint = cache(lambda expr: max(program.hint(expr), 0))
         self.nbytes = cache(lambda name: self.hint(program.buffers[name].nbytes))
-        self._known: dict[int, tuple[Loop, Cost, tuple[Range, Loop] | None]] = {}
+        self._known: dict[int, tuple[Loop, Cost, Form | None]] = {}
         """By the loop's id: the loop, so that no other object gets its id, its cost, and its cheaper form."""
 
     def cost(self, loop: Loop) -> Cost:
-        """Returns the cost of one loop, in the cheaper of its forms (`joined`)."""
+        """Returns the cost of one loop, in the cheapest of its forms (`form`)."""
         return self._cheapest(loop)[1]
 
-    def joined(self, loop: Loop) -> tuple[Range, Loop] | None:
-        """Returns a range and the loop that writes several of its segments in one iteration, where that loop is
-        cheaper (`join_segments`); else None."""
+    def form(self, loop: Loop) -> Form | None:
+        """Returns the form of a loop over a concatenation that is cheaper than the loop, the cheapest of several; None
+        if the loop is as cheap."""
         return self._cheapest(loop)[2]
 
-    def _cheapest(self, loop: Loop) -> tuple[Loop, Cost, tuple[Range, Loop] | None]:
+    def _cheapest(self, loop: Loop) -> tuple[Loop, Cost, Form | None]:
         known = self._known.get(id(loop))
         if known is None:
-            cost, form = self.as_it_is(loop), None
-            for r, joined in joined_segments(loop, self.program):
-                other = self.as_it_is(joined)
-                if other.us < cost.us:
-                    cost, form = other, (r, joined)
+            cost, form = min(((self.as_it_is(loop), None), *self._forms(loop)), key=lambda each: each[0].us)
             known = self._known[id(loop)] = loop, cost, form
         return known
+
+    def _forms(self, loop: Loop) -> Iterator[tuple[Cost, Form]]:
+        """Yields the forms of a loop over a concatenation, with their costs."""
+        least = inf
+        if "beside" in self.target(loop.device).abilities:
+            for r, loops in parted_segments(loop, self.program):
+                cost = self.in_one_launch(loops)
+                least = min(least, cost.us)
+                yield cost, Form(r, loops)
+        for r, joined in joined_segments(loop, self.program):
+            if (cost := self.as_it_is(joined)).us < SHARED * least:
+                yield cost, Form(r, (joined,))
 
     def as_it_is(self, loop: Loop) -> Cost:
         """Returns the cost of one loop in its present form: a plugin's estimate if there is one, else the
         roofline."""
-        target = self.target(loop.device)
-        sizes = self._sizes(loop)
-        outer, inner = (prod(sizes[r.var] for r in ranges) for ranges in (loop.ranges, loop.reduction_ranges))
-        traffic = self._traffic(loop, sizes)
-        fast = _fast_variable(traffic)
-        moved, flops = self._moved(loop, traffic, fast, target, sizes, outer), _flops(loop, outer, inner, target)
-        busy = _busy(loop, traffic, fast, target, sizes, inner)
-        us = max(moved / target.usual_bandwidth, flops / target.usual_flops) / busy + target.launch_us
-        found = None if self.ask is None else self.ask(loop, target, self.program)
-        return Cost(us, moved, flops) if found is None else Cost(found[1].us, moved, flops, found[0])
+        return self.in_one_launch((loop,))
+
+    def in_one_launch(self, loops: Sequence[Loop]) -> Cost:
+        """Returns the cost of loops of one device that run at the same time, in their present forms."""
+        target = self.target(loops[0].device)
+        moved = flops = us = busy = 0.0
+        by = "core"
+        for loop in loops:
+            sizes = self._sizes(loop)
+            outer, inner = (prod(sizes[r.var] for r in ranges) for ranges in (loop.ranges, loop.reduction_ranges))
+            traffic = self._traffic(loop, sizes)
+            fast = _fast_variable(traffic)
+            own = self._moved(loop, traffic, fast, target, sizes, outer), _flops(loop, outer, inner, target)
+            share = _busy(loop, traffic, fast, target, sizes, inner)
+            whole = max(own[0] / target.usual_bandwidth, own[1] / target.usual_flops)
+            found = None if self.ask is None else self.ask(loop, target, self.program)
+            if found is not None:
+                by, whole = found[0], max(0.0, found[1].us - target.launch_us) * share
+            moved, flops, us, busy = moved + own[0], flops + own[1], us + whole, busy + share
+        return Cost(us / min(1.0, busy) + target.launch_us, moved, flops, by)
 
     def _sizes(self, loop: Loop) -> Mapping[Symbol, int]:
         """Returns the extent of each loop variable."""

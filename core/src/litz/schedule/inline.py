@@ -15,6 +15,7 @@ import sympy
 import torch
 
 from litz.ir import Loop, Node, Operation, Program, Store, build
+from litz.ir.comparisons import simplest
 from litz.ir.complexity import MAX_INDEX, MAX_LOADS, excess, is_worse, substituted_terms
 from litz.ir.index import (
     ONE,
@@ -342,7 +343,7 @@ def _substituted(root: Node, position: Mapping[Symbol, Expr], indirect: tuple[No
             if gathers and any(is_placeholder(s) for s in expr.free_symbols):
                 return expression_node(expr, indirect)
             return build.index(expr)
-        return with_args(node, args)
+        return simplest(with_args(node, args), extents)
 
     return rewrite((root,), change)[0]
 

@@ -23,7 +23,7 @@ from .finish import finish_in_one_launch
 from .fusion import fuse
 from .fusion_size import most_operations
 from .inline import inline_pointwise
-from .join_segments import join_segments
+from .join_segments import join_segments, part_segments
 from .join_sums import join_sums
 from .lay_out import lay_out_temporaries
 from .order import order_steps
@@ -58,7 +58,8 @@ def core_schedule_passes() -> tuple[Pass, ...]:
         Pass("finish_in_one_launch", "schedule", finish_in_one_launch),
         Pass("write_out_few_in_kernels", "schedule", write_out_few_in_kernels, after=("finish_in_one_launch",)),
         Pass("join_segments", "schedule", join_segments, after=("write_out_few_in_kernels",)),
-        Pass("order_steps", "schedule", order_steps, after=("join_segments",)),
+        Pass("part_segments", "schedule", part_segments, after=("join_segments",)),
+        Pass("order_steps", "schedule", order_steps, after=("part_segments",)),
         Pass("reduce_in_place", "schedule", reduce_in_place, after=("order_steps",)),
         Pass("run_beside", "schedule", run_beside, after=("reduce_in_place",)),
     )

@@ -1,10 +1,12 @@
-"""The forms of a loop over a concatenation that write several segments in one iteration.
+"""The forms of a loop over a concatenation that make no choice between sources for each element.
 
     cat(dy * gelu(g), dy * h * gelu'(g))   over i < 2n, one source or the other   becomes
-    two stores, at i and at i + n          over i < n
+    two stores, at i and at i + n          over i < n                             (joined), or
+    one store at i, and another at i + n   over i < n, each in a loop of its own  (parted)
 
-In: a Loop. Out: its forms, with no masks. A form reads and computes once the values that several segments share.
-`CostModel` compares the form with the loop.
+In: a Loop. Out: its forms. A joined form reads and computes once the values that several segments share. The loops of
+a parted form have as many iterations as the loop together, and each computes what its own segment needs.
+`CostModel` compares the forms with the loop.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from itertools import pairwise
 from litz.ir import Loop, Program, Range
 from litz.ir.complexity import excess
 from litz.ir.index import symbols_in
-from litz.ir.segments import at_once, cuts
+from litz.ir.segments import at_once, cuts, segment
 from litz.target import SECTOR
 
 MOST = 8
@@ -40,6 +42,19 @@ def joined_segments(loop: Loop, program: Program) -> Iterator[tuple[Range, Loop]
         found = at_once(loop, r, count)
         if excess(found) is None and all(load.mask is None for load in found.loads):
             yield r, found
+
+
+def parted_segments(loop: Loop, program: Program) -> Iterator[tuple[Range, tuple[Loop, ...]]]:
+    """Yields each range that the loop divides into segments, with a loop for each of them. The loops together write the
+    same elements, none that another of them writes."""
+    if not set(loop.reads).isdisjoint(loop.writes):
+        return
+    for r, places in cuts(loop).items():
+        sizes = [stop - start for start, stop in pairwise(places)]
+        if len(sizes) > MOST or not all(r.var in symbols_in(store.index) for store in loop.stores):
+            continue
+        if all(_long(loop, r, size, program) for size in sizes):
+            yield r, tuple(segment(loop, r, start, stop) for start, stop in pairwise(places))
 
 
 def _long(loop: Loop, r: Range, size: int, program: Program) -> bool:

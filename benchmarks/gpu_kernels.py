@@ -36,6 +36,7 @@ from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz_plugins import CodegenContext
 
+from .device_time import CYCLES_PER_S, SPIN_MAX_S
 from .kernel_case import Case, LoopCase
 from .model_kernels import MODEL_CASES
 
@@ -44,6 +45,8 @@ r0, r1 = reduction_var(0), reduction_var(1)
 f32 = torch.float32
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 FLUSH_BYTES = 256 * 2**20
+LEAST_SPIN_S = 2e-5
+"""Of the device before a call, besides twice the host's time for the call."""
 
 
 def _wide(name: str, position: tuple[Any, ...], dtype: torch.dtype) -> Node:
@@ -408,18 +411,24 @@ CASES: Mapping[str, Callable[[torch.dtype], Case]] = {
 
 
 class Timer:
-    """Median microseconds of a call on the device, with a cold L2 cache."""
+    """Median microseconds of a call on the device, with a cold L2 cache. The device spins before each call, so that the
+    host, which may be busy, is ahead of it."""
 
     def __init__(self) -> None:
         self.scratch = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
 
     def __call__(self, function: Callable[[], Any], calls: int = 40) -> float:
         for _ in range(3):
+            torch.cuda.synchronize()
+            began = time.perf_counter()
             function()
+            host = time.perf_counter() - began
         torch.cuda.synchronize()
+        spin = int(min(2 * host + LEAST_SPIN_S, SPIN_MAX_S) * CYCLES_PER_S)
         pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(calls)]
         for start, end in pairs:
             self.scratch.zero_()
+            torch.cuda._sleep(spin)
             start.record()
             function()
             end.record()

@@ -74,6 +74,40 @@ def _joined_gradients(transposed: int, windows: bool = False) -> Callable[[torch
     return build
 
 
+def _joined_norms(
+    batch: int, tokens: int, heads: int, width: int, over_tokens: bool, sums: bool
+) -> Callable[[torch.dtype], Case]:
+    """The gradients of normalized queries and keys and of values, side by side, and their sum, the gradient of a bias.
+    The norm is over tokens (xcit) or over the width (swinv2); the keys' gradient lies turned."""
+
+    def build(dtype: torch.dtype) -> Case:
+        inputs = torch.randn(batch, tokens, 3, heads, width, device="cuda").to(dtype)
+        q, k = (inputs[:, :, n].permute(0, 2, 3, 1) for n in range(2))
+        if not over_tokens:
+            q, k = q.transpose(-1, -2), k.transpose(-1, -2)
+        grads = [torch.randn(q.shape, device="cuda").to(dtype) for _ in range(3)]
+        turned = torch.randn(q.transpose(-1, -2).shape, device="cuda").to(dtype).transpose(-1, -2)
+
+        def function(q: torch.Tensor, k: torch.Tensor, *grads: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            parts = []
+            for grad, x in zip(grads, (q, k), strict=False):
+                norm = x.norm(dim=-1, keepdim=True)
+                held = norm.clamp_min(1e-12)
+                along = (-grad * (x / held / held)).sum(-1, keepdim=True)
+                parts.append(grad / held + torch.where(norm == 0, 0, along * (x / norm)))
+            parts.append(grads[-1])
+            if over_tokens:
+                parts = [part.transpose(-1, -2) for part in parts]
+            joined = torch.stack([part.transpose(1, 2) for part in parts], 2)
+            joined = joined.reshape(batch, tokens, 3 * heads * width)
+            return (joined, joined.sum((0, 1))) if sums else (joined,)
+
+        args = (q, k, grads[0], turned, grads[2])
+        return Case(function, args, (2 + 3 + 3) * q.numel() * dtype.itemsize)
+
+    return build
+
+
 def _greatest(values: int) -> Callable[[torch.dtype], Case]:
     """The greatest of a few values, and which of them it is (hiera)."""
 
@@ -131,6 +165,9 @@ MODEL_CASES: Mapping[str, Callable[[torch.dtype], Case]] = {
     "joined gradients, one transposed": _joined_gradients(1),
     "joined gradients, two transposed": _joined_gradients(2),
     "joined gradients, windows": _joined_gradients(1, windows=True),
+    "joined norms over tokens": _joined_norms(32, 196, 8, 48, over_tokens=True, sums=True),
+    "joined norms": _joined_norms(2048, 64, 3, 32, over_tokens=False, sums=False),
+    "joined norms and their sum": _joined_norms(2048, 64, 3, 32, over_tokens=False, sums=True),
     **{f"greatest of {n}": _greatest(n) for n in (2, 4, 8, 16)},
     "greatest of 4 backward": greatest_backward,
     "softmax of 4 channels": channel_softmax,

@@ -84,6 +84,40 @@ def test_strides(device: str) -> None:
     check(rotated, a, b, c)
 
 
+def normalized(x: Tensor, bias: Tensor, over_tokens: bool) -> Tensor:
+    """Attention of normalized queries and keys, whose gradients lie side by side; the bias' gradient is their sum."""
+    order = (2, 0, 3, 4, 1) if over_tokens else (2, 0, 3, 1, 4)
+    q, k, v = (x + bias).reshape(2, -1, 3, 4, 32).permute(order).unbind(0)
+    q, k = (torch.nn.functional.normalize(each, dim=-1) for each in (q, k))
+    return (q @ k.transpose(-2, -1)).softmax(-1) @ v
+
+
+@device_param
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("over_tokens", [False, True])
+@pytest.mark.parametrize("tokens", [196, 33])
+def test_gradients_of_queries_keys_and_values(dtype: torch.dtype, over_tokens: bool, tokens: int, device: str) -> None:
+    """On a GPU programs of their own make each of the three."""
+    x, bias = t(2, tokens, 384, device=device), t(384, device=device)
+
+    def gradients(function: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor]:
+        torch._dynamo.reset()
+        leaves = [each.to(dtype).requires_grad_() for each in (x, bias)]
+        function(*leaves, over_tokens).square().sum().backward()
+        return [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+    exact = gradients(normalized, torch.float64)
+    ours, theirs = (gradients(f, dtype) for f in (torch.compile(normalized, backend="litz"), normalized))
+    for mine, eager, want in zip(ours, theirs, exact, strict=True):
+        limit = max(2e-5, 2 * error(eager, want))
+        assert error(mine, want) < limit
+
+
+def error(value: Tensor, want: Tensor) -> float:
+    """The greatest, as a part of the greatest value."""
+    return float((value.double() - want).abs().max() / want.abs().max())
+
+
 @device_param
 def test_any_number_of_rows(device: str) -> None:
     torch._dynamo.reset()

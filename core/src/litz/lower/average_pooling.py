@@ -113,16 +113,17 @@ def avg_pool_backward(
 
     common = _common_divisor(w, include_pad, override)
 
+    def shares(indices: Indices) -> Node:
+        divisor = _divisor(w, indices[-w.ndim :], extents_of(indices, grad.size), include_pad, override, wide)
+        return build.call("div", build.cast(grad.load(indices), wide), divisor)
+
+    # A value of its own: whether each element divides the gradients of all windows that cover it, or reads the shares,
+    # is decided by what either costs.
+    source = grad if common is not None else ctx.pointwise(grad.size, wide, grad.device, shares)
+
     def tap(indices: Indices, step: Indices, ranges: Ranges) -> Node:
         outer, _, mask = w.cover(indices[-w.ndim :], step, ranges)
-        value = build.cast(masked_load(grad, [*indices[: -w.ndim], *outer], mask), wide)
-        if common is not None:
-            return value
-        divisor = _divisor(w, outer, ranges, include_pad, override, wide)
-        if mask is not None and divisor.op != "const":
-            # Where there is no window, its size may come out as 0.
-            divisor = build.call("where", mask, divisor, build.const(1, wide))
-        return build.call("div", value, divisor)
+        return build.cast(masked_load(source, [*indices[: -w.ndim], *outer], mask), wide)
 
     def share(indices: Indices, total: Node) -> Node:
         return total if common is None else build.call("div", total, build.const(common, wide))

@@ -54,9 +54,9 @@ step of the shallow-water equations, about 40 further loads of 3 arrays, took 65
 
 
 SHARED = 0.95
-"""The share of the time of programs for each segment that a loop over all segments at once may take. Segments that have
-no loads in common take as long in both, but programs of their own have a tile that suits their segment, fewer registers
-and more company."""
+"""The share of the time of programs for each segment, launch excluded, that a loop over all segments at once may take.
+Segments that have no loads in common take as long in both, but programs of their own have a tile that suits their
+segment, and fewer registers."""
 
 
 @dataclass(frozen=True)
@@ -116,14 +116,15 @@ class CostModel:
 
     def _forms(self, loop: Loop) -> Iterator[tuple[Cost, Form]]:
         """Yields the forms of a loop over a concatenation, with their costs."""
-        least = inf
-        if "beside" in self.target(loop.device).abilities:
+        target, least = self.target(loop.device), inf
+        if "beside" in target.abilities:
             for r, loops in parted_segments(loop, self.program):
                 cost = self.in_one_launch(loops)
-                least = min(least, cost.us)
+                least = min(least, cost.us - target.launch_us)
                 yield cost, Form(r, loops)
         for r, joined in joined_segments(loop, self.program):
-            if (cost := self.as_it_is(joined)).us < SHARED * least:
+            cost = self.as_it_is(joined)
+            if cost.us - target.launch_us < SHARED * least:
                 yield cost, Form(r, (joined,))
 
     def as_it_is(self, loop: Loop) -> Cost:

@@ -291,7 +291,7 @@ def _jobs(options: argparse.Namespace, pool: ProcessPoolExecutor, folder: str) -
         del case
         torch.cuda.empty_cache()
         for schedule in schedules:
-            for kernel in schedule.kernels:
+            for kernel in (part for each in schedule.kernels for part in each.parts):
                 found = variants(plan_kernel(kernel, schedule.program), options.most)
                 expected = expected_variant(found[0].source, schedule.program.hint)
                 builds = [pool.submit(_build, (each.source, folder, expected)) for each in found]

@@ -55,8 +55,9 @@ def test_variance_of_numbers_out_of_range(device: str, shape: tuple[int, int], d
 
 @device_param
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
-def test_norms_far_from_zero(device: str, last: bool) -> None:
-    x = torch.randn(6, 8, 5, 7, device=device) + 1000
+@pytest.mark.parametrize("images", [6, 60])
+def test_norms_far_from_zero(device: str, last: bool, images: int) -> None:
+    x = torch.randn(images, 8, 5, 7, device=device) + 1000
     x = x.contiguous(memory_format=torch.channels_last) if last else x
 
     def norms(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -68,7 +69,8 @@ def test_norms_far_from_zero(device: str, last: bool) -> None:
     *want, exact = norms(x.double())
     # Numbers near 1000 are rounded to 6e-5, and so is the mean that is subtracted from them.
     assert all((value - right).abs().max() < 2e-4 for value, right in zip(got, want, strict=True))
-    assert error(var, exact) < 2e-6
+    # Where a GPU's threads meet, the mean of each is rounded to 24 bits: by as much, in deviations, as 1000 is rounded.
+    assert error(var, exact) < (2e-6 if device == "cpu" or images == 6 else 1000 * 2**-24)
 
 
 @device_param

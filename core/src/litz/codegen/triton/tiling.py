@@ -60,6 +60,9 @@ ROW, OWN_VALUES = 4096, 3
 FEW_ROWS = 1024
 """Values of a column up to which a program of four warps reduces a block of columns."""
 
+FEW_VALUES = 2048
+"""Values of a block of columns that are reduced at once."""
+
 BUSY = 256
 """Threads that keep a multiprocessor busy."""
 
@@ -546,6 +549,8 @@ def _column_blocks(loop: Loop, columns: int, length: int, fixed: bool, width: in
     r_block = power_of_two(length)
     persistent = fixed and r_block <= (64 if _live_values(loop) <= 4 else 32)
     lanes, writes = _lanes(loop), _writes_rows(loop)
+    # A few columns of a few values are in one block too: their statistics are exact then.
+    persistent = persistent or (fixed and not mixed and lanes >= 8 and x_block * r_block <= FEW_VALUES)
     if writes:
         lanes = min(lanes, WRITTEN)
     if not persistent:

@@ -60,6 +60,10 @@ ROW, OWN_VALUES = 4096, 3
 FEW_ROWS = 1024
 """Values of a column up to which a program of four warps reduces a block of columns."""
 
+WAVES = 1
+FEW_SHARE = 4
+"""Loads that move less than the most of them by this factor are shared by many elements."""
+
 FEW_VALUES = 2048
 """Values of a block of columns that are reduced at once."""
 
@@ -147,7 +151,7 @@ def find_traffic(loop: Loop, plan: KernelPlan) -> Traffic:
     def moved(access: Access) -> int:
         positions = loop.positions_by(access)
         walked = (plan.hint(r.size) for r in loop.all_ranges if r.var in positions)
-        return access.itemsize * prod(walked)
+        return min(access.itemsize * prod(walked), plan.hint(plan.buffers[access.buffer].nbytes))
 
     return {access: moved(access) for access in distinct(loop.accesses)}
 
@@ -345,10 +349,13 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
     mixed = along_r * 4 > along_x if columns else along_x * 4 > along_r > 0
     width = max((access.itemsize for access in relevant), default=4)
     r_ranges = loop.reduction_ranges if loop.ordered else _innermost_last(loop.reduction_ranges, relevant)
-    choose, length = _column_blocks if columns else _row_blocks, loop.reduction_numel
-    x_block, r_block, warps, persistent = choose(
-        loop, plan.hint(loop.numel), plan.hint(length), bool(length.is_Integer), width, mixed, units
-    )
+    length = loop.reduction_numel
+    known = plan.hint(loop.numel), plan.hint(length), bool(length.is_Integer), width, mixed, units
+    if columns:
+        blocks = _column_blocks(loop, traffic, _widest(loop, plan, mixed), *known)
+    else:
+        blocks = _row_blocks(loop, *known)
+    x_block, r_block, warps, persistent = blocks
     frame = None if columns or mixed else find_frame(loop, plan, r_ranges)
     if frame is not None and not _has_room(loop, frame, r_block if persistent else None):
         frame = None
@@ -477,7 +484,9 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
         warps = _row_warps(x_block * r_block)
         if persistent and width == 2 and 256 <= r_block <= 1024 and _live_values(loop) <= 4:
             warps = max(1, x_block * r_block // (32 * TWO_LOADS))
-        if persistent and rows <= x_block * units:
+        if persistent and mixed:  # the tile meets itself, turned, in shared memory
+            warps = clamp(x_block * r_block // 1024, 1, 16)
+        elif persistent and rows <= x_block * units:
             warps = clamp(x_block * r_block // 64, warps, 16)  # nobody else is there to hide what a thread waits for
     return x_block, r_block, warps, persistent
 
@@ -523,32 +532,54 @@ def combining_tiling(loop: Loop, plan: KernelPlan, columns: Axis, num_warps: int
     whole = power_of_two(plan.hint(length))
     # Each further block waits for the one before it: 448 partial results of a batch norm took 10.8 us in blocks of 128
     # and 7.0 of 512 on an H200 (2026-11-27). But the first loop has the same registers, and needs those that it has.
-    lanes = min(_lanes(loop), 16) if _writes_rows(plan.loops[0]) else 16
+    lanes = min(_lanes(loop, loads), 16) if _writes_rows(plan.loops[0]) else 16
     block = min(whole, max(1, lanes * 32 * num_warps // columns.block))
     persistent = bool(length.is_Integer) and block == whole
     return Tiling((columns, Axis("r", ranges, block)), num_warps, persistent)
 
 
-def _lanes(loop: Loop) -> int:
-    """How many elements a thread has room for in its registers, where it keeps an accumulator for each."""
-    words = sum(max(1, node.dtype.itemsize // 4) for node in loop.loads if loop.levels[node])
+def _lanes(loop: Loop, traffic: Traffic) -> int:
+    """How many elements a thread has room for in its registers, where it keeps an accumulator for each. Loads that many
+    elements share, such as the norm of a row, do not stay in registers of their own."""
+    loads = {access: moved for access, moved in traffic.items() if access.inner and not access.is_store}
+    most = max((moved // access.itemsize for access, moved in loads.items()), default=0)
+    own = (access.itemsize for access, moved in loads.items() if FEW_SHARE * moved // access.itemsize >= most)
+    words = sum(max(1, itemsize // 4) for itemsize in own)
     words += sum(node.op == "reduce" for node in loop.nodes)
     return 64 if words <= 2 else clamp(power_of_two(ROOM // words) // 2, 4, 16)
 
 
-def _column_blocks(loop: Loop, columns: int, length: int, fixed: bool, width: int, mixed: bool, units: int) -> Blocks:
+def _widest(loop: Loop, plan: KernelPlan, mixed: bool) -> int:
+    """Columns of a program, at most. Where pieces have programs of their own, the last block of a piece may be mostly
+    empty."""
+    run = plan.hint(product(r.size for r in loop.ranges if r not in plan.pieces)) if plan.pieces else 0
+    spare = {block: -run % block for block in (32, 64)}
+    return 32 if mixed or (spare[64] > spare[32] and 8 * spare[64] > run) else 64
+
+
+def _column_blocks(
+    loop: Loop,
+    traffic: Traffic,
+    widest: int,
+    columns: int,
+    length: int,
+    fixed: bool,
+    width: int,
+    mixed: bool,
+    units: int,
+) -> Blocks:
     """What lies side by side in memory belongs to different results, so a program takes many columns.
 
     At least two whole sectors of a cache line side by side, four or more if there are columns enough.
     """
     warps = 16
-    x_block = min(64, power_of_two(columns))
+    x_block = min(widest, power_of_two(columns))
     floor = min(64 // width, x_block)
-    while x_block > floor and columns < x_block * units:
+    while x_block > floor and columns < WAVES * x_block * units:
         x_block //= 2
     r_block = power_of_two(length)
     persistent = fixed and r_block <= (64 if _live_values(loop) <= 4 else 32)
-    lanes, writes = _lanes(loop), _writes_rows(loop)
+    lanes, writes = _lanes(loop, traffic), _writes_rows(loop)
     # A few columns of a few values are in one block too: their statistics are exact then.
     persistent = persistent or (fixed and not mixed and lanes >= 8 and x_block * r_block <= FEW_VALUES)
     if writes:
@@ -559,9 +590,8 @@ def _column_blocks(loop: Loop, columns: int, length: int, fixed: bool, width: in
         warps = 8
     elif x_block * r_block < 1024 and columns >= 4 * x_block * units:
         x_block = min(1024 // r_block, 256)
-    if mixed:
-        x_block = min(x_block, 32)
-        r_block = min(r_block, 64) if not persistent else r_block
+    if mixed and not persistent:
+        r_block = min(r_block, 64)
     if not (mixed or writes) and lanes >= 8:
         if persistent:  # 32 elements a thread: columns of 56 values took 7.9 us in place of 10.2 on an H200
             return x_block, r_block, clamp(x_block * r_block // 1024, 1, 16), True

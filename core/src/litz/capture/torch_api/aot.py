@@ -17,6 +17,7 @@ from .aot_cache import cache_settings
 from .asserts import drop_settled, keeps_asserted_calls
 from .copies import partition_without_copies
 from .later import Later
+from .lean import partition_with_lean_saves
 from .narrow import partition_with_narrow_positions
 from .operators import whole_where_undecided
 from .partition import partition_with_kept_values
@@ -55,7 +56,7 @@ def aot_compile(
     drop_settled(gm)
     partition = partition_with_rebuilt_values(min_cut_rematerialization_partition)
     partition = partition_with_narrow_positions(partition_with_kept_values(partition))
-    partition = partition_without_copies(partition)
+    partition = partition_without_copies(partition_with_lean_saves(partition))
     finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False
     drawn = random_as_in_eager() if eager_random else contextlib.nullcontext()
     numbers = numbers_kept_where_torch_has_no_tensor_op()

@@ -1,0 +1,147 @@
+"""What a forward saves for its backward, without memory that the backward does not read.
+
+In: a function that splits a joint graph into forward and backward. Out: one whose halves differ in two points. Of a
+tensor whose sizes are all that the backward reads, the forward saves nothing. Of a part of a larger tensor of which the
+rest is not needed any more (a slice of a relu, for the gradient of a convolution's weights), the forward saves a dense
+copy, and its convolutions read that copy too, which they would make otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .fake import fake_mode_around
+from .operators import aliased_argument, memory_owner, written_arguments
+
+aten = torch.ops.aten
+
+LEAST_BYTES = 1 << 20
+"""The fewest bytes that the backward need not hold for which a part is copied."""
+
+MOST_SHARE = 0.5
+"""Of a tensor, the most that is needed of it for which its parts are copied: a copy is written and read as well."""
+
+SIZES_ALONE: Mapping[Any, int] = {
+    aten.avg_pool2d_backward.default: 1,
+    aten.avg_pool3d_backward.default: 1,
+    aten._adaptive_avg_pool2d_backward.default: 1,
+    aten._adaptive_avg_pool3d_backward.default: 1,
+}
+"""Op: which of its arguments is a tensor whose sizes, dtype and layout are all that the op reads."""
+
+DENSE_READERS = frozenset({aten.convolution.default})
+"""Ops of a forward that read a copy of a part in place of the part: their libraries want their operands dense."""
+
+
+def partition_with_lean_saves(partition: Any) -> Any:
+    """Returns a partitioner like `partition` whose forward saves no more memory than the backward reads."""
+
+    def split(joint: torch.fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any) -> tuple[Any, Any]:
+        forward, backward = partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
+        outputs: Any = forward.graph.output_node().args[0]
+        placeholders = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
+        saved = [
+            item
+            for item in dict.fromkeys(outputs[num_fwd_outputs:])
+            if isinstance(item, torch.fx.Node) and item.name in placeholders and item not in outputs[:num_fwd_outputs]
+        ]
+        unread = [node for node in saved if _is_unread(placeholders[node.name])]
+        for node in unread:
+            _stand_in(backward.graph, placeholders[node.name])
+        left = [item for item in outputs if item not in unread]
+        parts = _parts(left, num_fwd_outputs, {node: placeholders[node.name] for node in saved if node not in unread})
+        copies = {node: _copied(forward.graph, node, placeholders[node.name]) for node in parts}
+        if unread or parts:
+            forward.graph.output_node().args = (tuple(copies.get(item, item) for item in left),)
+            forward.recompile()
+            backward.recompile()
+        return forward, backward
+
+    return split
+
+
+def _is_unread(placeholder: torch.fx.Node) -> bool:
+    """Do all readers of a saved tensor read its sizes alone, which are constants?"""
+    value = placeholder.meta.get("val")
+    if not placeholder.users or not isinstance(value, torch.Tensor) or value._has_symbolic_sizes_strides:
+        return False
+    return all(
+        (place := SIZES_ALONE.get(user.target)) is not None
+        and len(user.args) > place
+        and [n for n, arg in enumerate(user.args) if arg is placeholder] == [place]
+        for user in placeholder.users
+    )
+
+
+def _stand_in(graph: torch.fx.Graph, placeholder: torch.fx.Node) -> None:
+    """Puts memory with no values in the place of a backward's input."""
+    value = placeholder.meta["val"]
+    first = next(node for node in graph.nodes if node.op != "placeholder")
+    with graph.inserting_before(first):
+        made = graph.call_function(
+            aten.empty_strided.default,
+            (list(value.shape), list(value.stride())),
+            {"dtype": value.dtype, "device": value.device},
+        )
+    made.meta = dict(placeholder.meta)
+    placeholder.replace_all_uses_with(made)
+    graph.erase_node(placeholder)
+
+
+def _parts(outputs: Sequence[Any], visible: int, saved: Mapping[torch.fx.Node, torch.fx.Node]) -> list[torch.fx.Node]:
+    """Returns the saved parts that should be copied. saved: by node of the forward, the backward's input."""
+    by_owner: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+    for item in dict.fromkeys(outputs):
+        if isinstance(item, torch.fx.Node) and isinstance(item.meta.get("val"), torch.Tensor):
+            by_owner.setdefault(memory_owner(item), []).append(item)
+    seen = {item for item in outputs[:visible] if isinstance(item, torch.fx.Node)}
+    found = []
+    for owner, kept in by_owner.items():
+        if owner.op != "call_function" or not all(node in saved and node is not owner for node in kept):
+            continue
+        if not seen.isdisjoint(kept) or any(not _may_be_copied(node, saved[node]) for node in kept):
+            continue
+        whole, needed = _nbytes(owner), sum(map(_nbytes, kept))
+        if needed <= MOST_SHARE * whole and whole - needed >= LEAST_BYTES:
+            found += kept
+    return found
+
+
+def _may_be_copied(node: torch.fx.Node, placeholder: torch.fx.Node) -> bool:
+    """May a dense tensor stand for a saved part? Its strides differ, so nothing may be a view of it in the backward."""
+    value = node.meta["val"]
+    if value._has_symbolic_sizes_strides or "recompute" in node.meta:
+        return False
+    return not any(
+        aliased_argument(user) is placeholder or placeholder in written_arguments(user) for user in placeholder.users
+    )
+
+
+def _nbytes(node: torch.fx.Node) -> int:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value._has_symbolic_sizes_strides:
+        return 0
+    return value.numel() * value.itemsize
+
+
+def _copied(graph: torch.fx.Graph, node: torch.fx.Node, placeholder: torch.fx.Node) -> torch.fx.Node:
+    """A dense copy of a part, which the forward's library calls read and the backward gets."""
+    with graph.inserting_after(node):
+        copy = graph.create_node("call_function", aten.clone.default, (node,), name=f"{node.name}_dense")
+    value = node.meta["val"]
+    with fake_mode_around([value]):
+        made = torch.empty_like(value)  # dense, dimensions in the order of the part's
+    copy.meta = {**{key: item for key, item in node.meta.items() if key != "tensor_meta"}, "val": made}
+    for user in list(node.users):
+        if user.target in DENSE_READERS:
+            user.replace_input_with(node, copy)
+    placeholder.meta = {**{key: item for key, item in placeholder.meta.items() if key != "tensor_meta"}, "val": made}
+    placeholder._rename(copy.name)  # another tensor than the part
+    placeholder.target = placeholder.name
+    return copy
+
+
+__all__ = ["partition_with_lean_saves"]

@@ -1,0 +1,154 @@
+"""What is saved for the backward: no sizes as tensors, and no whole tensors for the sake of a part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from core.test_capture_narrow import eager, graphs_of
+from litz.capture.graph import Graph
+from litz.pipeline import make_compiler
+from support.retarget import cuda_schedules
+
+Fn = Callable[..., Any]
+
+
+def numbers(*size: int) -> Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(0))
+
+
+def saved(graph: Graph) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The sizes and strides of a backward's tensors."""
+    values = [node.meta["val"] for node in graph.placeholders]
+    return [(tuple(v.shape), v.stride()) for v in values if isinstance(v, Tensor)]
+
+
+def as_eager(fn: Fn, *args: Tensor) -> Graph:
+    """The backward, whose gradient is eager's."""
+    graphs, gradient = graphs_of(fn, *args)
+    torch.testing.assert_close(gradient, eager(fn, *args), rtol=1e-4, atol=1e-4)
+    return graphs[1]
+
+
+# ------------------------------------------------------------------------------------------------------------- parts
+
+WEIGHT = numbers(16, 16, 3, 3) / 12
+
+
+def of_a_slice(x: Tensor, weight: Tensor = WEIGHT) -> Tensor:
+    """A convolution of a quarter, as in res2net; the rest goes on without a gradient that needs it."""
+    first, *others = x.tanh().sin().split(16, 1)
+    return F.conv2d(first, weight, padding=1).sum() + sum(other.sum() for other in others)
+
+
+def of_two_slices(x: Tensor, weight: Tensor) -> Tensor:
+    first, second, *others = x.tanh().sin().split(16, 1)
+    return (F.conv2d(first, weight) * F.conv2d(second, weight)).sum() + others[0].sum()
+
+
+@pytest.mark.parametrize("fmt", [torch.contiguous_format, torch.channels_last], ids=["first", "last"])
+def test_a_part_is_saved_dense(fmt: torch.memory_format) -> None:
+    """In the part's order of dimensions; the plan of layouts may choose another for the backward's input."""
+    x, weight = numbers(8, 64, 32, 32).to(memory_format=fmt), WEIGHT.clone().requires_grad_()
+    graphs, gradient = graphs_of(of_a_slice, x, weight)
+    torch.testing.assert_close(gradient, eager(of_a_slice, x, weight), rtol=1e-4, atol=1e-4)
+    forward = [item for item in graphs[0].outputs if isinstance(item, torch.fx.Node)]
+    (part,) = (node.meta["val"] for node in forward if node.meta["val"].shape == (8, 16, 32, 32))
+    assert part.is_contiguous(memory_format=fmt)
+    sizes = dict(saved(graphs[1]))
+    assert sorted(sizes[8, 16, 32, 32])[-1] == 16 * 32 * 32
+
+
+def test_parts_that_are_half_together_are_copied() -> None:
+    x, weight = numbers(8, 64, 32, 32), WEIGHT.clone().requires_grad_()
+    sizes = saved(as_eager(of_two_slices, x, weight))
+    assert sizes.count(((8, 16, 32, 32), (16 * 1024, 1024, 32, 1))) >= 2
+
+
+def returned_too(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    y = x.tanh().sin()
+    return F.conv2d(y[:, :16], weight).sum(), y
+
+
+def most_of_it(x: Tensor, weight: Tensor) -> Tensor:
+    return F.conv2d(x.tanh().sin()[:, :16], weight).sum()
+
+
+def saved_too(x: Tensor, weight: Tensor) -> Tensor:
+    y = x.tanh().sin()
+    return F.conv2d(y[:, :16], weight).sum() + (torch.special.expit(y) * y).prod()
+
+
+def of_an_input(x: Tensor, weight: Tensor) -> Tensor:
+    return F.conv2d(x[:, :16], weight).sum()
+
+
+@pytest.mark.parametrize(
+    ("fn", "channels", "side"),
+    [(returned_too, 64, 32), (most_of_it, 24, 48), (of_an_input, 64, 32), (of_a_slice, 64, 8)],
+    ids=lambda each: getattr(each, "__name__", str(each)),
+)
+def test_what_is_kept_anyway_or_small_is_not_copied(fn: Fn, channels: int, side: int) -> None:
+    """Somebody else holds the whole; most of it is needed; there is no megabyte to gain."""
+    x, weight = numbers(8, channels, side, side), WEIGHT.clone().requires_grad_()
+    part = ((8, 16, side, side), (16 * side * side, side * side, side, 1))
+    assert part not in saved(as_eager(fn, x, weight))
+
+
+def test_a_forward_of_library_calls_reads_the_copy() -> None:
+    """Once: the convolution would make a dense copy of its own."""
+    graphs, _ = graphs_of(of_a_slice, numbers(8, 64, 32, 32), WEIGHT.clone().requires_grad_())
+    (convolution,) = (n for n in graphs[0].nodes if "convolution" in str(n.target))
+    first = convolution.args[0]
+    assert isinstance(first, torch.fx.Node) and first.meta["val"].is_contiguous()
+
+
+def test_one_kernel_of_a_gpu_stores_the_whole_and_the_part() -> None:
+    x, weight = numbers(8, 64, 32, 32).requires_grad_(), WEIGHT.clone().requires_grad_()
+    schedules = cuda_schedules(
+        lambda backend: torch.compile(of_a_slice, backend=backend)(x, weight).backward(), make_compiler()
+    )
+    stored = [{tuple(map(int, schedules[0].program.buffers[name].layout.size)) for name in kernel.writes}
+              for kernel in schedules[0].kernels]  # fmt: skip
+    assert sum((8, 16, 32, 32) in each for each in stored) == 1
+
+
+# ------------------------------------------------------------------------------------------------------- sizes alone
+
+
+def flat(graph: Graph) -> list[tuple[int, ...]]:
+    return [size for size, _ in saved(graph)]
+
+
+@pytest.mark.parametrize(
+    ("fn", "size"),
+    [
+        (lambda x: F.avg_pool2d(x.exp(), 3, 2, 1), (4, 8, 33, 33)),
+        (lambda x: F.avg_pool2d(x.exp(), 3, 2, 1, count_include_pad=False), (4, 8, 33, 33)),
+        (lambda x: F.avg_pool2d(x.exp(), 3, 2, ceil_mode=True), (4, 8, 34, 33)),
+        (lambda x: F.avg_pool3d(x.exp(), 2), (2, 3, 9, 8, 7)),
+        (lambda x: F.adaptive_avg_pool2d(x.exp(), (3, 5)), (2, 3, 13, 17)),
+        (lambda x: F.adaptive_avg_pool3d(x.exp(), 3), (2, 3, 7, 8, 9)),
+    ],
+)
+def test_an_average_pool_saves_nothing_for_its_sizes(fn: Fn, size: tuple[int, ...]) -> None:
+    """`exp` saves its result, which has the same sizes; the pool's input is that result."""
+    x = numbers(*size)
+    backward = as_eager(fn, x)
+    assert flat(backward).count(size) <= 1
+
+
+def test_a_pool_of_a_sum_saves_nothing_at_all() -> None:
+    backward = as_eager(lambda x: F.avg_pool2d(x + 1, 2), numbers(4, 8, 32, 32))
+    assert (4, 8, 32, 32) not in flat(backward)
+
+
+def test_sizes_that_are_not_known() -> None:
+    fn = lambda x: F.avg_pool2d(x + 1, 2)
+    _, gradient = graphs_of(fn, numbers(4, 8, 32, 32), dynamic=True)
+    torch.testing.assert_close(gradient, eager(fn, numbers(4, 8, 32, 32)))

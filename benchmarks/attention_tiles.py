@@ -21,7 +21,7 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from litz.capture.graph import Graph
-from litz.codegen.triton.tiling import power_of_two
+from litz.codegen.triton.tile_shape import power_of_two
 from litz.contractions.attention.forward import write_attention
 from litz.contractions.attention.offer import written
 from litz.contractions.attention.plan import Unsuitable, make_plan

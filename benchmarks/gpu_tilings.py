@@ -28,7 +28,8 @@ import torch
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.triton import TritonCodegen
 from litz.codegen.triton.finish import tilings_after
-from litz.codegen.triton.tiling import Tiling, choose_tiling, power_of_two
+from litz.codegen.triton.tile_shape import Tiling, power_of_two
+from litz.codegen.triton.tiling import choose_tiling
 from litz.ir import Program
 from litz.pipeline import schedule_only
 from litz.runtime.cache import Cache

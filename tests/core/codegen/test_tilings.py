@@ -10,7 +10,7 @@ import torch
 pytest.importorskip("triton")
 
 from litz.codegen.triton.finish import choose_tilings
-from litz.codegen.triton.tiling import Tiling
+from litz.codegen.triton.tile_shape import Tiling
 from litz.ir import Store
 from litz.ir.build import call, cast, const, load, reduce
 from support.triton_cases import make, output

@@ -25,7 +25,7 @@ from .indices import LIMIT, choose_index_type
 from .join import join_sources
 from .kernel import KernelText, Part, write_kernel
 from .names import Names, make_names
-from .tiling import Tiling
+from .tile_shape import Tiling
 
 
 class TritonCodegen:

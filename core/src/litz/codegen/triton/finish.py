@@ -11,7 +11,9 @@ from dataclasses import replace
 from litz.ir.index import product
 
 from ..kernel_plan import KernelPlan
-from .tiling import Axis, Tiling, choose_tiling, combining_tiling, power_of_two
+from .columns import combining_tiling
+from .tile_shape import Axis, Tiling, power_of_two
+from .tiling import choose_tiling
 
 
 def choose_tilings(plan: KernelPlan, units: int) -> tuple[Tiling, ...]:

@@ -12,7 +12,7 @@ from litz.ir.index import Expr, known_nonnegative
 
 from ..kernel_plan import KernelPlan
 from ..sizes import INT32
-from .tiling import Axis
+from .tile_shape import Axis
 from .values import Tile
 
 LIMIT = INT32 - 2**17

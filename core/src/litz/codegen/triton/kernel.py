@@ -22,7 +22,7 @@ from .names import Names
 from .passes import write_body
 from .rounded import rounded_texts
 from .text import size_text
-from .tiling import Tiling
+from .tile_shape import Tiling
 from .values import Tile
 
 

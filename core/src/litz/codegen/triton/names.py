@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from litz.ir.index import Expr, Symbol
 
 from ..kernel_plan import KernelPlan
-from .tiling import Tiling
+from .tile_shape import Tiling
 
 
 @dataclass(frozen=True)

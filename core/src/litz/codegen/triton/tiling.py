@@ -7,22 +7,23 @@ not constants enter by their hints, which decide speed only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from math import prod
+from collections.abc import Iterable
 
 from litz.ir import Loop, Range
 from litz.ir.accesses import Access, distinct
-from litz.ir.index import Expr, Symbol, product
+from litz.ir.index import Symbol, product
 from litz.ir.reductions import REDUCTIONS
 from litz.schedule.estimate import MIXED_ROWS
 
 from ..kernel_plan import KernelPlan
+from .columns import column_blocks, widest_block
 from .frame import VECTOR, Frame, find_frame, is_multiple
+from .tile_shape import SIXTEEN_WARPS, Axis, Blocks, Tiling, clamp, power_of_two, warps_for
+from .traffic import Traffic, bytes_along, find_traffic, innermost_last, live_values, writes_rows
 
 PERSISTENT = 8192
 """The longest row that is held in registers: 16 elements a thread with 16 warps."""
-PERSISTENT_ALONE, PERSISTENT_HALF = 32768, 65536
+PERSISTENT_ALONE, PERSISTENT_HALF = SIXTEEN_WARPS, 65536
 """The same for a row that is the only value held, and is written, and for such a row of two bytes an element: a second
 read of it would cost a third of the time. Measured on an H200: rows of 32768 in float32 0.94 of copy bandwidth, against
 0.64 in passes; softmax of 50257 in bf16 98.7 us, against 111.8 (2026-11-26). The latter has 64 elements in the 64
@@ -35,44 +36,8 @@ is aligned (Welford's means over several blocks have no frame). On an H200 layer
 131.5 us so, and 136.3 held (2026-11-26)."""
 
 
-ROOM = 64
-"""Registers of a thread that a block of columns may take, of 255. With all of them an SM has 8 warps at work; the
-gradients of a batch norm after a max pool, in channels last, even kept 8 KB a thread on the stack."""
-
-
-WRITTEN = 16
-"""Elements of a thread in a block of columns that are written as well as reduced: a load of the next block waits for
-the stores of this one, so that more elements are of no use. With 64 of them the products with a gate and their sums
-(8 x 1024 x 1152) had 128 registers a thread: an SM held 2 of 288 programs, and the last 24 ran alone. `benchmarks.
-gpu_tilings` found 19.1 us in place of 23.0 with shorter blocks or more warps on an H200; and 30.7 in place of 35.2 for
-the gradient of a gelu with its sum, which had 23 warps on an SM and now has 46, of 8 elements a thread."""
-
-WHOLE_BYTES = 16384
-"""Of a piece of 32 columns that is written and reduced in one block. On an H200 (2026-11-27) the gradients of queries,
-keys and values with their sum, in bf16 with 224 rows a piece, took 18.9 to 19.7 us in place of 20.9 to 22.0, and where
-queries and keys were normalized 43.2 in place of 47.7. In float32, whose piece has 32 KB, the latter took 86.3 in place
-of 82.6, and the products with a gate, of 8 elements a thread, 33.5 in place of 28.6."""
-
-AT_WORK: Mapping[int, tuple[tuple[int, int], ...]] = {WRITTEN: ((16, 3),), WRITTEN // 2: ((8, 3), (4, 5))}
-"""Of columns that are written as well, by the elements of a thread (`_lanes`): warps of a program, and how many such
-programs are at work on an SM, for Triton 3.6 and sm_90. The first warps for which all programs are at work at once are
-taken. With the products with a gate and three sums of them, five words an element, 8 warps have 66 registers a thread
-(80 in float32), so that an SM holds 3 of its 4.4 programs and the rest run alone; 4 warps of 16 elements have 92 (94),
-and an SM holds 5. On an H200 (2026-11-26) 26.5 us in place of 33.1, in float32 37.2 in place of 44.2."""
-
 ROW, OWN_VALUES = 4096, 3
 """Of a pointwise loop: elements of a row, and values that each row has, from which on a block is of one row."""
-
-FEW_ROWS = 1024
-"""Values of a column up to which a program of four warps reduces a block of columns."""
-
-FEW_SHARE = 4
-"""Loads of so many times fewer elements than the most are shared by many. With the norms of rows counted as well, the
-gradients of normalized queries, keys and values and their sum took 188 us in place of 157 (H200, 2026-11-27): columns
-had blocks of 32 rows in place of 128."""
-
-FEW_VALUES = 2048
-"""Values of a block of columns that are reduced at once."""
 
 BUSY = 256
 """Threads that keep a multiprocessor busy."""
@@ -84,98 +49,6 @@ GATHERED_ROWS = 8
 """Rows of a program that gathers from one place for each element of a row: those beside each other are of several rows.
 Measured on an H200: a softmax of 512 columns over biases gathered along and across the rows, 224 µs with 2 rows, 147
 with 4, 125 with 8."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One axis of the tile. `ranges` are walked together as one index, the last fastest.
-
-    `masked`: does the last block reach beyond the end? Known not to only for constant extents. `step`: a program's
-    positions are so far apart, and programs beside each other take what lies between.
-    """
-
-    name: str
-    ranges: tuple[Range, ...]
-    block: int
-    step: int = field(default=1, kw_only=True)
-
-    @property
-    def size(self) -> Expr:
-        """Returns how many elements the axis has: the product of its ranges."""
-        return product(r.size for r in self.ranges)
-
-    @property
-    def masked(self) -> bool:
-        """Returns whether the last block may reach beyond the end. It cannot for a constant size that the block
-        divides."""
-        size = self.size
-        return not (size.is_Integer and int(size) > 0 and int(size) % (self.block * self.step) == 0)
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """`axes` in the order of the tile's dimensions: (x), (y, x) or (x, r). `persistent`: the r axis in one block.
-
-    `pieces` are output ranges along which every step has programs of its own: within a program they do not vary.
-    `together`: in a loop over r, so many neighbouring elements of a thread are reduced before they meet an accumulator.
-    `stages`: blocks along r that are on their way at a time; 1 leaves that to the hardware. `frame`: of rows that are
-    not aligned, which need a few lanes more than they have elements. `whole`: in a pointwise loop, programs whose block
-    lies in the range have code of their own, without a mask.
-    """
-
-    axes: tuple[Axis, ...]
-    num_warps: int
-    persistent: bool = False
-    pieces: tuple[Range, ...] = ()
-    together: int = 1
-    stages: int = 1
-    frame: Frame | None = None
-    whole: bool = False
-
-    @property
-    def grid_axes(self) -> tuple[Axis, ...]:
-        """Returns the axes that programs are numbered along; the last one varies fastest."""
-        return tuple(axis for axis in self.axes if axis.name != "r")
-
-    @property
-    def begins_alike(self) -> bool:
-        """Returns whether all rows of a program have a frame and begin at the same of its lanes."""
-        x = self.axis("x")
-        return self.frame is not None and x is not None and bool(self.frame.period) and x.step % self.frame.period == 0
-
-    def axis(self, name: str) -> Axis | None:
-        """Returns the axis "x", "y" or "r", None if the tile does not have it."""
-        return next((axis for axis in self.axes if axis.name == name), None)
-
-
-Traffic = Mapping[Access, int]
-"""The distinct accesses of a flat loop, and the bytes that each moves in all, each element counted once."""
-
-
-def find_traffic(loop: Loop, plan: KernelPlan) -> Traffic:
-    """Returns the bytes that each access moves, for the hinted sizes."""
-
-    def moved(access: Access) -> int:
-        positions = loop.positions_by(access)
-        walked = (plan.hint(r.size) for r in loop.all_ranges if r.var in positions)
-        return min(access.itemsize * prod(walked), plan.hint(plan.buffers[access.buffer].nbytes))
-
-    return {access: moved(access) for access in distinct(loop.accesses)}
-
-
-def bytes_along(traffic: Traffic, var: Symbol) -> int:
-    """Returns the bytes of the accesses that are contiguous along `var`."""
-    return sum(moved for access, moved in traffic.items() if access.stride(var) == 1)
-
-
-def power_of_two(value: int) -> int:
-    """Returns the least power of two that is not below `value`; 1 for 0."""
-    return 1 << max(0, value - 1).bit_length()
-
-
-def clamp(value: int, low: int, high: int) -> int:
-    """Returns the value, or the nearer of `low` and `high` if it lies outside of them; `low` where they cross."""
-    return max(low, min(value, high))
 
 
 def choose_tiling(loop: Loop, plan: KernelPlan, units: int) -> Tiling:
@@ -231,7 +104,7 @@ def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
         block //= 2
     block = min(block, power_of_two(total))
     warps = clamp(block // (32 * lanes), 1, 8)
-    axis = Axis("x", _innermost_last(loop.ranges, traffic), block)
+    axis = Axis("x", innermost_last(loop.ranges, traffic), block)
     return Tiling((axis,), warps, whole=total >= block * units and _is_cut_by_mask(loop, traffic, axis))
 
 
@@ -252,7 +125,7 @@ def _rows(loop: Loop, plan: KernelPlan, traffic: Traffic) -> Tiling | None:
     written begin at 16 bytes, which a tile over all of them does not need."""
     if len(loop.ranges) < 2:
         return None
-    last = _innermost_last(loop.ranges, traffic)[-1]
+    last = innermost_last(loop.ranges, traffic)[-1]
     others = tuple(r for r in loop.ranges if r.var != last.var)
     if plan.hint(last.size) < ROW:
         return None
@@ -265,15 +138,6 @@ def _rows(loop: Loop, plan: KernelPlan, traffic: Traffic) -> Tiling | None:
             return None
     block = 128 * _elements_per_thread(loop, traffic)
     return Tiling((Axis("y", others, 1), Axis("x", (last,), block)), block // (32 * 8))
-
-
-def _innermost_last(ranges: tuple[Range, ...], traffic: Traffic) -> tuple[Range, ...]:
-    """The ranges with the one along which most bytes are contiguous as the last; the others keep their order."""
-    if len(ranges) < 2:
-        return ranges
-    votes = {r.var: bytes_along(traffic, r.var) for r in ranges}
-    best = max(reversed(ranges), key=lambda r: votes[r.var])
-    return (*(r for r in ranges if r.var != best.var), best)
 
 
 Chain = tuple[Range, ...]
@@ -342,10 +206,6 @@ def _two_axes(loop: Loop, plan: KernelPlan, slow: Chain, fast: Chain, units: int
 # Reductions.
 
 
-Blocks = tuple[int, int, int, bool]
-"""The tile of a reduction: its extents along x and along r, the warps, and whether a row is in one block."""
-
-
 def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Tiling:
     inner_vars = {r.var for r in loop.reduction_ranges}
     relevant = {access: moved for access, moved in traffic.items() if not access.symbols.isdisjoint(inner_vars)}
@@ -355,11 +215,11 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
     columns = along_x > along_r and bool(loop.ranges)
     mixed = along_r * 4 > along_x if columns else along_x * 4 > along_r > 0
     width = max((access.itemsize for access in relevant), default=4)
-    r_ranges = loop.reduction_ranges if loop.ordered else _innermost_last(loop.reduction_ranges, relevant)
+    r_ranges = loop.reduction_ranges if loop.ordered else innermost_last(loop.reduction_ranges, relevant)
     length = loop.reduction_numel
     known = plan.hint(loop.numel), plan.hint(length), bool(length.is_Integer), width, mixed, units
     if columns:
-        blocks = _column_blocks(loop, traffic, _widest(loop, plan, mixed), *known)
+        blocks = column_blocks(loop, traffic, widest_block(loop, plan, mixed), *known)
     else:
         blocks = _row_blocks(loop, *known)
     x_block, r_block, warps, persistent = blocks
@@ -368,13 +228,13 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
         frame = None
     if frame is not None and persistent and r_block < SHORTEST_ALIKE:
         x_block = min(x_block, RAGGED // r_block)
-    x_ranges = _innermost_last(loop.ranges, relevant if columns else traffic)
+    x_ranges = innermost_last(loop.ranges, relevant if columns else traffic)
     axes = Axis("x", x_ranges, x_block), Axis("r", r_ranges, r_block)
     alike = _rows_alike(loop, plan, frame, r_block, units) if persistent else None
     if frame is not None and alike is not None:
         rows, warps = alike
         return Tiling((Axis("x", loop.ranges, rows, step=frame.period), axes[1]), warps, persistent, frame=frame)
-    if frame is not None and (persistent or _writes_rows(loop)):
+    if frame is not None and (persistent or writes_rows(loop)):
         # 16 elements a thread: it also has to find the ends of rows. On an H200 rows of 50257 gained 3 %.
         warps = clamp(x_block * r_block // 512, 1, warps)
     together, once = 1, length.is_Integer and r_block >= int(length)  # in one block: nothing meets an accumulator
@@ -412,7 +272,7 @@ def _rows_alike(loop: Loop, plan: KernelPlan, frame: Frame | None, r_block: int,
         return None
     if r_block > FREE_ALIKE and not any(_is_shared(access, loop) for access in loop.accesses):
         return None
-    if _live_values(loop) > 4 or len(loop.nodes) > FEW_NODES:
+    if live_values(loop) > 4 or len(loop.nodes) > FEW_NODES:
         return None
     warps = max(2, r_block // (256 if r_block <= 1024 else 512))
     rows = ALIKE * 32 * warps // r_block
@@ -441,14 +301,9 @@ def _is_aligned(accesses: Iterable[Access], rows: tuple[Range, ...]) -> bool:
     )
 
 
-def _live_values(loop: Loop) -> int:
-    """How many values per element a row held in registers needs at a time, roughly."""
-    return max(1, sum(1 for node in loop.loads if loop.levels[node]))
-
-
 def longest_persistent(loop: Loop) -> int:
     """Returns the length, in elements, of the longest row that is worth holding in registers."""
-    live, writes = _live_values(loop), _writes_rows(loop)
+    live, writes = live_values(loop), writes_rows(loop)
     inner = [access for access in distinct(loop.accesses) if access.inner]
     own = [access.itemsize for access in inner if not access.is_store and not _is_shared(access, loop)]
     if live == 1 and writes:
@@ -463,10 +318,6 @@ TWO_LOADS = 16
 """Elements of a thread, two loads of 16 bytes in a half type, that keep the memory busy in rows of 256 to 1024. On an
 H200 (2026-11-23) 16 in place of 8 took softmax of 1024 from 71.7 to 68.3 us, layer norm of 1024 from 74.4 to 69.5, and
 layer norm of 256 from 73.7 to 69.3."""
-
-
-def _row_warps(elements: int) -> int:
-    return clamp(elements // (32 * (8 if elements <= 2048 else 16)), 1, 16 if elements <= PERSISTENT_ALONE else 32)
 
 
 def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mixed: bool, units: int) -> Blocks:
@@ -488,19 +339,14 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
     if floor == GATHERED_ROWS:
         warps = clamp(x_block * r_block // 256, 1, 16)
     elif warps is None or x_block > 1:
-        warps = _row_warps(x_block * r_block)
-        if persistent and width == 2 and 256 <= r_block <= 1024 and _live_values(loop) <= 4:
+        warps = warps_for(x_block * r_block)
+        if persistent and width == 2 and 256 <= r_block <= 1024 and live_values(loop) <= 4:
             warps = max(1, x_block * r_block // (32 * TWO_LOADS))
         if persistent and mixed:  # the tile meets itself, turned, in shared memory
             warps = clamp(x_block * r_block // 1024, 1, 16)
         elif persistent and rows <= x_block * units:
             warps = clamp(x_block * r_block // 64, warps, 16)  # nobody else is there to hide what a thread waits for
     return x_block, r_block, warps, persistent
-
-
-def _writes_rows(loop: Loop) -> bool:
-    """Is something stored for each element of a row?"""
-    return any(loop.at_reduction_level(store) for store in loop.stores)
 
 
 def _gathers_across(loop: Loop) -> bool:
@@ -522,123 +368,10 @@ def _pass(loop: Loop, r_block: int, width: int, fixed: bool) -> tuple[int, int]:
     the second pass finds it in the cache. One that is only reduced needs no more than keeps the memory busy. Measured
     on an H200 with layer norm, softmax, cross-entropy and batch-norm statistics on rows of 16384 and 32768.
     """
-    if not _writes_rows(loop):
+    if not writes_rows(loop):
         block = min(r_block, 2048)
         return block, clamp(block // 256, 1, 8)
-    if fixed and r_block <= PERSISTENT // 2 and _live_values(loop) <= 4:
+    if fixed and r_block <= PERSISTENT // 2 and live_values(loop) <= 4:
         return r_block, clamp(r_block // 512, 1, 16)  # not held for its bytes alone (`PERSISTENT_BYTES`)
     block = clamp(r_block // 4, 2048, 8192) if r_block > 2048 else r_block
     return block, clamp(block * width // 512, 1, 32)
-
-
-def combining_tiling(loop: Loop, plan: KernelPlan, columns: Axis, num_warps: int) -> Tiling:
-    """Returns the tiling of a loop that reduces the partial results of others. columns: the axis of the outputs."""
-    length = product(r.size for r in loop.reduction_ranges)
-    loads = {access: moved for access, moved in find_traffic(loop, plan).items() if not access.is_store}
-    ranges = _innermost_last(loop.reduction_ranges, loads)
-    whole = power_of_two(plan.hint(length))
-    # Each further block waits for the one before it: 448 partial results of a batch norm took 10.8 us in blocks of 128
-    # and 7.0 of 512 on an H200 (2026-11-27). But the first loop has the same registers, and needs those that it has.
-    lanes = min(_lanes(loop, loads), 16) if _writes_rows(plan.loops[0]) else 16
-    block = min(whole, max(1, lanes * 32 * num_warps // columns.block))
-    persistent = bool(length.is_Integer) and block == whole
-    return Tiling((columns, Axis("r", ranges, block)), num_warps, persistent)
-
-
-def _lanes(loop: Loop, traffic: Traffic) -> int:
-    """How many elements a thread has room for in its registers, where it keeps an accumulator for each. Loads that many
-    elements share, such as the norm of a row, do not stay in registers of their own."""
-    loads = {access: moved for access, moved in traffic.items() if access.inner and not access.is_store}
-    most = max((moved // access.itemsize for access, moved in loads.items()), default=0)
-    if any(access.is_indirect for access in loads):
-        most = 0  # what waits for a position holds its registers
-    own = (access.itemsize for access, moved in loads.items() if FEW_SHARE * moved // access.itemsize >= most)
-    words = sum(max(1, itemsize // 4) for itemsize in own)
-    words += sum(node.op == "reduce" for node in loop.nodes)
-    return 64 if words <= 2 else clamp(power_of_two(ROOM // words) // 2, 4, 16)
-
-
-def _widest(loop: Loop, plan: KernelPlan, mixed: bool) -> int:
-    """Columns of a program, at most. Where pieces have programs of their own, the last block of a piece may be mostly
-    empty."""
-    run = plan.hint(product(r.size for r in loop.ranges if r not in plan.pieces)) if plan.pieces else 0
-    spare = {block: -run % block for block in (32, 64)}
-    return 32 if mixed or (spare[64] > spare[32] and 8 * spare[64] > run) else 64
-
-
-def _column_blocks(
-    loop: Loop,
-    traffic: Traffic,
-    widest: int,
-    columns: int,
-    length: int,
-    fixed: bool,
-    width: int,
-    mixed: bool,
-    units: int,
-) -> Blocks:
-    """What lies side by side in memory belongs to different results, so a program takes many columns.
-
-    At least two whole sectors of a cache line side by side, four or more if there are columns enough.
-    """
-    warps = 16
-    x_block = min(widest, power_of_two(columns))
-    floor = min(64 // width, x_block)
-    while x_block > floor and columns < x_block * units:
-        x_block //= 2
-    r_block = power_of_two(length)
-    persistent = fixed and r_block <= (64 if _live_values(loop) <= 4 else 32)
-    lanes, writes = _lanes(loop, traffic), _writes_rows(loop)
-    # A few columns of a few values are in one block too: their statistics are exact then.
-    persistent = persistent or (fixed and not mixed and lanes >= 8 and x_block * r_block <= FEW_VALUES)
-    if writes:
-        lanes = min(lanes, WRITTEN)
-    if not persistent:
-        alone = lanes < 8 and columns <= x_block * units  # on its multiprocessor, whose registers it has
-        r_block = min(r_block, 256, max(8, lanes * (512 if alone else 256) // x_block))
-        warps = 8
-    elif x_block * r_block < 1024 and columns >= 4 * x_block * units:
-        x_block = min(1024 // r_block, 256)
-    if mixed and not persistent:
-        r_block = min(r_block, 64)
-    if writes and not persistent and lanes == WRITTEN and x_block >= 32:
-        # A piece that is one block has no block to wait for.
-        whole = power_of_two(length)
-        if r_block < whole and 32 * whole * width <= WHOLE_BYTES:
-            return 32, whole, 8, False
-    if not (mixed or writes) and lanes >= 8:
-        if persistent:  # 32 elements a thread: columns of 56 values took 7.9 us in place of 10.2 on an H200
-            return x_block, r_block, clamp(x_block * r_block // 1024, 1, 16), True
-        if (few := _few_warps(loop, x_block, columns, length, lanes, units)) is not None:
-            return few
-    if not persistent and lanes < 8:
-        # As many threads as the registers are for; half of them waited for gathers, at 2.8 µs a block of 16 rows.
-        warps = clamp(x_block * r_block // (32 * max(lanes, VECTOR // width)), 1, warps)
-    elif writes and not persistent and (found := _warps_at_work(lanes, columns, x_block * units)):
-        warps = clamp(x_block * r_block // 256, 1, found)
-    else:
-        warps = min(warps, _row_warps(x_block * r_block))
-    return x_block, r_block, warps, persistent
-
-
-def _few_warps(loop: Loop, x_block: int, columns: int, length: int, lanes: int, units: int) -> Blocks | None:
-    """Blocks of columns that are reduced alone, with four warps, whose lanes meet in shared memory sooner. None for
-    long columns, which keep the memory busy.
-
-    On an H200 (2026-11-27) in bf16 with a cold cache, 8 warps of 64 columns each, and as here: statistics of a batch
-    norm of 32 x 1024 x 14 x 14 26.4 and 16.7 us, of 256 x 28 x 28 18.1 and 15.5; the sums of its gradient 21.5 and
-    19.3, of a layer norm's gradient 23.4 and 18.5, of 25,088 rows of 384 14.5 and 13.2.
-    """
-    if any(len(REDUCTIONS[node.attrs[0]].parts) > 1 for node in loop.nodes if node.op == "reduce"):
-        x_block = min(x_block, 32)
-        # Many programs hide each other's waiting; few take more rows at a time, in fewer steps.
-        return x_block, min(power_of_two(length), 16 if columns >= 8 * x_block * units else 64), 4, False
-    if length > FEW_ROWS:
-        return None
-    return x_block, min(power_of_two(length), 128 if lanes == 64 else 64), 4, False
-
-
-def _warps_at_work(lanes: int, columns: int, beside: int) -> int | None:
-    """Returns the warps of a program with which all programs are at work at once; None if no row of `AT_WORK` says.
-    beside: columns of one program on each multiprocessor."""
-    return next((warps for warps, programs in AT_WORK.get(lanes, ()) if columns <= programs * beside), None)

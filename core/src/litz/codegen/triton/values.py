@@ -27,7 +27,7 @@ from .frame import VECTOR
 from .names import Names
 from .rounded import divides_by_sum_of_exp
 from .text import IndexText
-from .tiling import Axis, Tiling
+from .tile_shape import Axis, Tiling
 
 _INFIX = re.compile(r"\{\d\} (\+|-|\*|==|!=|<|<=|>|>=) \{\d\}")
 

@@ -21,7 +21,7 @@ from itertools import accumulate
 from litz.codegen.triton.dialect import ELEMENTS
 from litz.codegen.triton.indices import write_axis
 from litz.codegen.triton.text import IndexText
-from litz.codegen.triton.tiling import Axis
+from litz.codegen.triton.tile_shape import Axis
 from litz.codegen.triton.values import Value
 from litz.ir import Blocks, Layout, Node, Range, TensorRef
 from litz.ir.attention import SCORE

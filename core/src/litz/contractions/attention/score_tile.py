@@ -20,7 +20,7 @@ from litz.codegen.triton.dialect import POINTER_TYPES
 from litz.codegen.triton.indices import LIMIT, index_type_of, write_axis
 from litz.codegen.triton.names import Names
 from litz.codegen.triton.text import IndexText, size_text
-from litz.codegen.triton.tiling import Axis, Tiling
+from litz.codegen.triton.tile_shape import Axis, Tiling
 from litz.codegen.triton.values import Tile, Value
 from litz.ir import Blocks, Buffer, Layout, Loop, Node, Program, Range, Store, TensorRef
 from litz.ir.attention import GRADIENT, SCORE

@@ -21,7 +21,7 @@ from litz.codegen.triton.dialect import ELEMENTS, POINTER_TYPES, read
 from litz.codegen.triton.indices import LIMIT, index_type_of
 from litz.codegen.triton.names import Names
 from litz.codegen.triton.text import IndexText, size_text
-from litz.codegen.triton.tiling import Axis, Tiling
+from litz.codegen.triton.tile_shape import Axis, Tiling
 from litz.codegen.triton.values import Tile, Value
 from litz.ir import Attention, Buffer, Layout, Loop, Node, Program, Range, TensorRef
 from litz.ir.attention import SCORE

@@ -21,7 +21,7 @@ from litz.codegen.triton.dialect import ELEMENTS, FLOAT8_TYPES, POINTER_TYPES
 from litz.codegen.triton.indices import LIMIT, write_axis
 from litz.codegen.triton.passes import write_body
 from litz.codegen.triton.text import IndexText, size_text
-from litz.codegen.triton.tiling import Axis, Tiling
+from litz.codegen.triton.tile_shape import Axis, Tiling
 from litz.codegen.triton.values import Tile, Value
 from litz.ir import Buffer, Loop, Node, Program, Range
 from litz.ir.dtypes import short

@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 
 from litz.codegen.triton.indices import write_axis
-from litz.codegen.triton.tiling import Axis, Tiling, power_of_two
+from litz.codegen.triton.tile_shape import Axis, Tiling, power_of_two
 from litz.codegen.triton.values import Tile
 from litz.ir import Buffer, Layout, Loop, Node, Program, Store, Template
 from litz.ir.build import call, cast, load

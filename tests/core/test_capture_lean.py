@@ -118,6 +118,43 @@ def test_one_kernel_of_a_gpu_stores_the_whole_and_the_part() -> None:
     assert sum((8, 16, 32, 32) in each for each in stored) == 1
 
 
+# ------------------------------------------------------------------------------------------------------------ wholes
+
+
+def of_three_slices(x: Tensor, weight: Tensor) -> Tensor:
+    """As in res2net's first block of a stage: three of four parts of a relu, and the mask of the relu's gradient."""
+    parts = F.relu(F.conv2d(x, weight.tile(4, 1, 1, 1), padding=1)).split(16, 1)
+    return sum(F.conv2d(part, weight, padding=1).square().sum() for part in parts[:3]) + parts[3].sum()
+
+
+def test_most_of_a_tensor_is_saved_as_a_whole_without_its_mask() -> None:
+    x, weight = numbers(12, 16, 40, 40), WEIGHT.clone().requires_grad_()
+    backward = as_eager(of_three_slices, x, weight)
+    values = [node.meta["val"] for node in backward.placeholders if isinstance(node.meta["val"], Tensor)]
+    assert not any(value.dtype == torch.bool for value in values)
+    assert [value.shape for value in values].count((12, 64, 40, 40)) == 1
+    assert not any(value.shape == (12, 16, 40, 40) and value.stride(0) == 64 * 1600 for value in values)
+
+
+def test_gradients_of_all_that_is_made_again() -> None:
+    x, weight = numbers(12, 16, 40, 40), WEIGHT.double().requires_grad_()
+    results = []
+    for function in (of_three_slices, torch.compile(of_three_slices, backend="litz", dynamic=False)):
+        leaf, own = x.double().requires_grad_(), weight.detach().clone().requires_grad_()
+        function(leaf, own).backward()
+        results.append((leaf.grad, own.grad))
+    for theirs, ours in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_a_small_mask_is_not_worth_it() -> None:
+    x, weight = numbers(2, 16, 8, 8), WEIGHT.clone().requires_grad_()
+    backward = as_eager(of_three_slices, x, weight)
+    assert (2, 64, 8, 8) not in [
+        size for (size, _), node in zip(saved(backward), backward.placeholders) if node.meta["val"].dtype != torch.bool
+    ]
+
+
 # ------------------------------------------------------------------------------------------------------- sizes alone
 
 

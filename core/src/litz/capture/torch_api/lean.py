@@ -1,9 +1,14 @@
 """What a forward saves for its backward, without memory that the backward does not read.
 
-In: a function that splits a joint graph into forward and backward. Out: one whose halves differ in two points. Of a
-tensor whose sizes are all that the backward reads, the forward saves nothing. Of a part of a larger tensor of which the
-rest is not needed any more (a slice of a relu, for the gradient of a convolution's weights), the forward saves a dense
-copy, and its convolutions read that copy too, which they would make otherwise.
+In: a function that splits a joint graph into forward and backward. Out: one whose halves differ in three points:
+
+- Of a tensor whose sizes are all that the backward reads, the forward saves nothing.
+- Of a part of a larger tensor of which the rest is not needed any more (a slice of a relu, for the gradient of a
+  convolution's weights), the forward saves a dense copy. The forward's convolutions read that copy too; they would make
+  one otherwise.
+- Where most of a tensor is saved in parts, which hold all of its memory, and a mask of it (`relu <= 0`) beside them,
+  the forward saves the tensor, and the backward makes the parts and the mask. torch's partitioner counts each part as
+  memory of its own.
 """
 
 from __future__ import annotations
@@ -32,6 +37,11 @@ SIZES_ALONE: Mapping[Any, int] = {
 }
 """Op: which of its arguments is a tensor whose sizes, dtype and layout are all that the op reads."""
 
+MASKS = frozenset(
+    getattr(aten, name).Scalar for name in ("le", "lt", "ge", "gt", "eq", "ne")
+) | {aten.logical_not.default, aten.bitwise_not.default}  # fmt: skip
+"""Ops that give a mask of one tensor."""
+
 DENSE_READERS = frozenset({aten.convolution.default})
 """Ops of a forward that read a copy of a part in place of the part: their libraries want their operands dense."""
 
@@ -52,10 +62,19 @@ def partition_with_lean_saves(partition: Any) -> Any:
         for node in unread:
             _stand_in(backward.graph, placeholders[node.name])
         left = [item for item in outputs if item not in unread]
-        parts = _parts(left, num_fwd_outputs, {node: placeholders[node.name] for node in saved if node not in unread})
-        copies = {node: _copied(forward.graph, node, placeholders[node.name]) for node in parts}
-        if unread or parts:
-            forward.graph.output_node().args = (tuple(copies.get(item, item) for item in left),)
+        kept = {node: placeholders[node.name] for node in saved if node not in unread}
+        parts, wholes = _parts(left, num_fwd_outputs, kept)
+        changed: dict[torch.fx.Node, torch.fx.Node | None] = {
+            node: _copied(forward.graph, node, placeholders[node.name]) for node in parts
+        }
+        for owner, made in wholes.items():
+            _made_of_whole(backward.graph, owner, {node: placeholders[node.name] for node in made})
+            changed |= {made[0]: owner, **dict.fromkeys(made[1:])}
+        if unread or changed:
+            now = (changed.get(item, item) for item in left)
+            forward.graph.output_node().args = (
+                tuple(item for old, item in zip(left, now, strict=True) if item is not None or old is None),
+            )
             forward.recompile()
             backward.recompile()
         return forward, backward
@@ -91,40 +110,99 @@ def _stand_in(graph: torch.fx.Graph, placeholder: torch.fx.Node) -> None:
     graph.erase_node(placeholder)
 
 
-def _parts(outputs: Sequence[Any], visible: int, saved: Mapping[torch.fx.Node, torch.fx.Node]) -> list[torch.fx.Node]:
-    """Returns the saved parts that should be copied. saved: by node of the forward, the backward's input."""
+def _parts(
+    outputs: Sequence[Any], visible: int, saved: Mapping[torch.fx.Node, torch.fx.Node]
+) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, list[torch.fx.Node]]]:
+    """Returns the saved parts that should be copied; and by the tensor that should be saved as a whole, the saved
+    tensors that the backward makes of it, its parts first. saved: by node of the forward, the backward's input."""
     by_owner: dict[torch.fx.Node, list[torch.fx.Node]] = {}
     for item in dict.fromkeys(outputs):
         if isinstance(item, torch.fx.Node) and isinstance(item.meta.get("val"), torch.Tensor):
             by_owner.setdefault(memory_owner(item), []).append(item)
     seen = {item for item in outputs[:visible] if isinstance(item, torch.fx.Node)}
-    found = []
+    copied: list[torch.fx.Node] = []
+    wholes: dict[torch.fx.Node, list[torch.fx.Node]] = {}
     for owner, kept in by_owner.items():
-        if owner.op != "call_function" or not all(node in saved and node is not owner for node in kept):
+        if (
+            owner.op != "call_function"
+            or not seen.isdisjoint(kept)
+            or any(_is_symbolic(node) for node in (owner, *kept))
+        ):
             continue
-        if not seen.isdisjoint(kept) or any(not _may_be_copied(node, saved[node]) for node in kept):
+        if not all(node in saved and node is not owner for node in kept):
             continue
         whole, needed = _nbytes(owner), sum(map(_nbytes, kept))
-        if needed <= MOST_SHARE * whole and whole - needed >= LEAST_BYTES:
-            found += kept
-    return found
+        if needed <= MOST_SHARE * whole:
+            if whole - needed >= LEAST_BYTES and all(_may_be_copied(node, saved[node]) for node in kept):
+                copied += kept
+            continue
+        masks = [node for node in saved if node not in kept and _is_mask_of(node, owner)]
+        if sum(map(_nbytes, masks)) >= LEAST_BYTES and all(_made_of(node, owner) for node in kept):
+            wholes[owner] = [*kept, *masks]
+    return copied, wholes
+
+
+def _is_mask_of(node: torch.fx.Node, owner: torch.fx.Node) -> bool:
+    """Is a node a mask of the tensor or of a view of it?"""
+    return not _is_symbolic(node) and node.target in MASKS and _made_of(node, owner)
+
+
+def _made_of(node: torch.fx.Node, owner: torch.fx.Node) -> bool:
+    """Is a node made of one tensor alone, by masks and views?"""
+    while node is not owner:
+        sources = node.all_input_nodes
+        if node.op != "call_function" or len(sources) != 1 or "recompute" in node.meta:
+            return False
+        if node.target not in MASKS and aliased_argument(node) is not sources[0]:
+            return False
+        (node,) = sources
+    return True
+
+
+def _made_of_whole(graph: torch.fx.Graph, owner: torch.fx.Node, made: Mapping[torch.fx.Node, torch.fx.Node]) -> None:
+    """Makes saved tensors in the backward of another one, which takes the place of the first. made: by node of the
+    forward, the backward's input."""
+    first, *others = made.values()
+    there = {owner: first}
+
+    def copy(node: torch.fx.Node) -> torch.fx.Node:
+        if node not in there:
+            (source,) = node.all_input_nodes
+            copied = copy(source)
+            there[node] = graph.node_copy(node, lambda _: copied)
+        return there[node]
+
+    uses = {node: list(placeholder.users) for node, placeholder in made.items()}
+    with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
+        for node, placeholder in made.items():
+            again = copy(node)
+            for user in uses[node]:
+                user.replace_input_with(placeholder, again)
+    for placeholder in others:
+        graph.erase_node(placeholder)
+    first.meta = dict(owner.meta)
+    first._rename(owner.name)
+    first.target = first.name
 
 
 def _may_be_copied(node: torch.fx.Node, placeholder: torch.fx.Node) -> bool:
     """May a dense tensor stand for a saved part? Its strides differ, so nothing may be a view of it in the backward."""
-    value = node.meta["val"]
-    if value._has_symbolic_sizes_strides or "recompute" in node.meta:
+    if "recompute" in node.meta:
         return False
     return not any(
         aliased_argument(user) is placeholder or placeholder in written_arguments(user) for user in placeholder.users
     )
 
 
-def _nbytes(node: torch.fx.Node) -> int:
+def _is_symbolic(node: torch.fx.Node) -> bool:
+    """Is a node no tensor, or one of sizes or strides that are no constants?"""
     value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or value._has_symbolic_sizes_strides:
-        return 0
-    return value.numel() * value.itemsize
+    return not isinstance(value, torch.Tensor) or value._has_symbolic_sizes_strides
+
+
+def _nbytes(node: torch.fx.Node) -> int:
+    value = node.meta["val"]
+    return int(value.numel() * value.itemsize)
 
 
 def _copied(graph: torch.fx.Graph, node: torch.fx.Node, placeholder: torch.fx.Node) -> torch.fx.Node:

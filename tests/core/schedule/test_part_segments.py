@@ -116,6 +116,14 @@ def test_a_loop_that_writes_what_it_reads_stays() -> None:
     assert not list(parted_segments(replace(loop, stores=(replace(store, buffer="x0"),)), program))
 
 
+def test_segments_without_stores_stay() -> None:
+    program = prepare(sides(rows=8).program("y"), OPTIONS, lambda device: GPU)
+    (loop,) = program.loops
+    (store,) = loop.stores
+    some = replace(store, mask=before(loop.ranges[-1].var, 64))
+    assert not list(parted_segments(replace(loop, stores=(some,)), program))
+
+
 def test_the_decision_is_on_record_and_may_be_vetoed() -> None:
     program, decisions = sides().program("y"), list[Decision]()
     (kernel,) = plan_of(program, GPU, decisions=decisions).kernels

@@ -47,9 +47,8 @@ def simplest(node: Node, ranges: Ranges) -> Node:
     if below is before:
         return node
     rest, position = below.as_coeff_Add()
-    sign = -1 if position.as_coeff_Mul()[0].is_negative else 1
     less = node.op in ("lt", "le")
-    if sign < 0:  # rest - i < 0, where i is position: i > rest
+    if position.as_coeff_Mul()[0].is_negative:  # rest - i < 0, so i > rest
         return call("gt" if less else "le", index(-position), const(int(rest), torch.int64))
     return call("lt" if less else "ge", index(position), const(-int(rest), torch.int64))
 

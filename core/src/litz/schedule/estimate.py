@@ -133,7 +133,8 @@ class CostModel:
         return self.in_one_launch((loop,))
 
     def in_one_launch(self, loops: Sequence[Loop]) -> Cost:
-        """Returns the cost of loops of one device that run at the same time, in their present forms."""
+        """Returns the cost of loops of one device that run at the same time, in their present forms: each adds its time
+        on a busy device, and together they keep more of the device busy than each alone."""
         target = self.target(loops[0].device)
         moved = flops = us = busy = 0.0
         by = "core"
@@ -147,7 +148,7 @@ class CostModel:
             whole = max(own[0] / target.usual_bandwidth, own[1] / target.usual_flops)
             found = None if self.ask is None else self.ask(loop, target, self.program)
             if found is not None:
-                by, whole = found[0], max(0.0, found[1].us - target.launch_us) * share
+                by, whole = found[0], (found[1].us - target.launch_us) * share
             moved, flops, us, busy = moved + own[0], flops + own[1], us + whole, busy + share
         return Cost(us / min(1.0, busy) + target.launch_us, moved, flops, by)
 

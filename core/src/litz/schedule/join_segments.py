@@ -7,9 +7,11 @@ take the same form.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
+from litz.ir import Loop
 from litz.ir.operation import storage_roots
 from litz.ir.segments import at_once, segment
 from litz_plugins import PassContext
@@ -31,7 +33,7 @@ def join_segments(schedule: Schedule, context: PassContext) -> Schedule:
         r, (loop,) = form.range, form.loops
         count = int(r.size) // int(loop.extents[r.var])
         finish = tuple(at_once(other, r, count) if r in other.ranges else other for other in step.finish)
-        if any(why_not_finish(loop, finish[:n], other, roots) for n, other in enumerate(finish)):
+        if not _may_finish(loop, finish, roots):
             continue
         apart, together = costs.as_it_is(step.loop).us, costs.cost(step.loop).us
         pays, why = context.weigh(step.name, True, apart, together)
@@ -55,8 +57,7 @@ def part_segments(schedule: Schedule, context: PassContext) -> Schedule:
             continue
         form = costs.form(step.loop)
         parts = () if form is None or len(form.loops) == 1 else _parts(step, form)
-        if any(why_not_finish(part.loop, part.finish[:n], other, roots) for part in parts
-               for n, other in enumerate(part.finish)) or not parts:  # fmt: skip
+        if not parts or not all(_may_finish(part.loop, part.finish, roots) for part in parts):
             continue
         whole, parted = costs.as_it_is(step.loop).us, costs.cost(step.loop).us
         pays, why = context.weigh(step.name, True, whole, parted)
@@ -67,6 +68,11 @@ def part_segments(schedule: Schedule, context: PassContext) -> Schedule:
         if pays:
             steps[number] = replace(parts[0], beside=parts[1:])
     return replace(schedule, steps=tuple(steps)) if steps != list(schedule.steps) else schedule
+
+
+def _may_finish(loop: Loop, finish: Sequence[Loop], roots: Mapping[str, str]) -> bool:
+    """May the last programs of a loop run these loops?"""
+    return not any(why_not_finish(loop, finish[:n], other, roots) for n, other in enumerate(finish))
 
 
 def _has_sizes(kernel: Kernel) -> bool:

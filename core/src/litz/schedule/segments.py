@@ -53,8 +53,11 @@ def parted_segments(loop: Loop, program: Program) -> Iterator[tuple[Range, tuple
         sizes = [stop - start for start, stop in pairwise(places)]
         if len(sizes) > MOST or not all(r.var in symbols_in(store.index) for store in loop.stores):
             continue
-        if all(_long(loop, r, size, program) for size in sizes):
-            yield r, tuple(segment(loop, r, start, stop) for start, stop in pairwise(places))
+        if not all(_long(loop, r, size, program) for size in sizes):
+            continue
+        loops = tuple(segment(loop, r, start, stop) for start, stop in pairwise(places))
+        if all(each.stores for each in loops):
+            yield r, loops
 
 
 def _long(loop: Loop, r: Range, size: int, program: Program) -> bool:

@@ -163,6 +163,11 @@ def why_not_finish(first: Loop, before: Sequence[Loop], finish: Loop, roots: Map
     return None
 
 
+def may_finish(first: Loop, finish: Sequence[Loop], roots: Mapping[str, str]) -> bool:
+    """Returns whether the last programs of `first` can run all of these loops, in their order."""
+    return not any(why_not_finish(first, finish[:n], other, roots) for n, other in enumerate(finish))
+
+
 def _memory(loops: Iterable[Loop], roots: Mapping[str, str], *uses: str) -> set[str]:
     """Returns the memory that loops read or write, by its root buffers."""
     return {roots.get(name, name) for loop in loops for use in uses for name in getattr(loop, use)}

@@ -23,10 +23,11 @@ from .finish import finish_in_one_launch
 from .fusion import fuse
 from .fusion_size import most_operations
 from .inline import inline_pointwise
-from .join_segments import join_segments, part_segments
+from .join_segments import join_segments
 from .join_sums import join_sums
 from .lay_out import lay_out_temporaries
 from .order import order_steps
+from .part_segments import part_segments
 from .picked import pick_elements
 from .reduce_in_place import reduce_in_place
 from .schedule import Kernel, Schedule, Steps

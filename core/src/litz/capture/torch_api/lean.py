@@ -2,13 +2,13 @@
 
 In: a function that splits a joint graph into forward and backward. Out: one whose halves differ in three points:
 
-- Of a tensor whose sizes are all that the backward reads, the forward saves nothing.
-- Of a part of a larger tensor of which the rest is not needed any more (a slice of a relu, for the gradient of a
-  convolution's weights), the forward saves a dense copy. The forward's convolutions read that copy too; they would make
-  one otherwise.
-- Where most of a tensor is saved in parts, which hold all of its memory, and a mask of it (`relu <= 0`) beside them,
-  the forward saves the tensor, and the backward makes the parts and the mask. torch's partitioner counts each part as
-  memory of its own.
+- The forward does not save a tensor of which the backward reads the sizes alone.
+- Where a part of a larger tensor is saved and nobody needs the rest (a slice of a relu, for the gradient of a
+  convolution's weights), the forward saves a dense copy of the part. The forward's convolutions read the copy too, as
+  their library would make one.
+- Where most of a tensor is saved in parts, which hold all of its memory, and a mask of the tensor (`relu <= 0`) is
+  saved beside them, the forward saves the tensor, and the backward makes the parts and the mask. torch's partitioner
+  counts each part as memory of its own.
 """
 
 from __future__ import annotations
@@ -61,20 +61,17 @@ def partition_with_lean_saves(partition: Any) -> Any:
         unread = [node for node in saved if _is_unread(placeholders[node.name])]
         for node in unread:
             _stand_in(backward.graph, placeholders[node.name])
-        left = [item for item in outputs if item not in unread]
         kept = {node: placeholders[node.name] for node in saved if node not in unread}
-        parts, wholes = _parts(left, num_fwd_outputs, kept)
-        changed: dict[torch.fx.Node, torch.fx.Node | None] = {
-            node: _copied(forward.graph, node, placeholders[node.name]) for node in parts
-        }
+        parts, wholes = _parts([item for item in outputs if item not in unread], num_fwd_outputs, kept)
+        instead = {node: _copied(forward.graph, node, placeholders[node.name]) for node in parts}
+        gone = set(unread)
         for owner, made in wholes.items():
             _made_of_whole(backward.graph, owner, {node: placeholders[node.name] for node in made})
-            changed |= {made[0]: owner, **dict.fromkeys(made[1:])}
-        if unread or changed:
-            now = (changed.get(item, item) for item in left)
-            forward.graph.output_node().args = (
-                tuple(item for old, item in zip(left, now, strict=True) if item is not None or old is None),
-            )
+            instead[made[0]] = owner
+            gone.update(made[1:])
+        if instead or gone:
+            now = tuple(instead.get(item, item) for item in outputs if item not in gone)
+            forward.graph.output_node().args = (now,)
             forward.recompile()
             backward.recompile()
         return forward, backward
@@ -113,8 +110,9 @@ def _stand_in(graph: torch.fx.Graph, placeholder: torch.fx.Node) -> None:
 def _parts(
     outputs: Sequence[Any], visible: int, saved: Mapping[torch.fx.Node, torch.fx.Node]
 ) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, list[torch.fx.Node]]]:
-    """Returns the saved parts that should be copied; and by the tensor that should be saved as a whole, the saved
-    tensors that the backward makes of it, its parts first. saved: by node of the forward, the backward's input."""
+    """Returns (parts, wholes): the saved parts that should be copied; and, for each tensor that should be saved as a
+    whole, the saved tensors that the backward makes of the whole, parts first. saved: by node of the forward, the
+    backward's input."""
     by_owner: dict[torch.fx.Node, list[torch.fx.Node]] = {}
     for item in dict.fromkeys(outputs):
         if isinstance(item, torch.fx.Node) and isinstance(item.meta.get("val"), torch.Tensor):
@@ -160,8 +158,8 @@ def _made_of(node: torch.fx.Node, owner: torch.fx.Node) -> bool:
 
 
 def _made_of_whole(graph: torch.fx.Graph, owner: torch.fx.Node, made: Mapping[torch.fx.Node, torch.fx.Node]) -> None:
-    """Makes saved tensors in the backward of another one, which takes the place of the first. made: by node of the
-    forward, the backward's input."""
+    """Has the backward make saved tensors of their owner, which takes the place of the first of them among the inputs.
+    made: by node of the forward, the backward's input."""
     first, *others = made.values()
     there = {owner: first}
 

@@ -46,9 +46,9 @@ FEW_ROWS = 1024
 """Values of a column up to which a program of four warps reduces a block of columns."""
 
 FEW_SHARE = 4
-"""Loads of so many times fewer elements than the most are shared by many. With the norms of rows counted as well, the
-gradients of normalized queries, keys and values and their sum took 188 us in place of 157 (H200, 2026-11-27): columns
-had blocks of 32 rows in place of 128."""
+"""Loads of so many times fewer elements than the most are shared by many. With the norms of rows counted as well, and
+64 of 96 columns in a block, the gradients of normalized queries, keys and values and their sum took 188 us in place of
+157 (H200, 2026-11-27): columns had blocks of 32 rows in place of 128."""
 
 FEW_VALUES = 2048
 """Values of a block of columns that are reduced at once."""

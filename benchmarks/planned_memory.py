@@ -32,7 +32,7 @@ from litz.execution import ExecutionPlan
 from litz.pipeline import make_compiler, plan_schedule
 from litz.report.log import Log
 from litz.stages import capture, prepare_graph, schedule_prepared
-from support.retarget import to_cuda
+from support.retarget import captured_for_cuda, to_cuda
 
 MIB = 2**20
 _INITIALIZERS = ("normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_", "trunc_normal_", "orthogonal_")
@@ -63,7 +63,7 @@ def plans_of(name: str, task: str) -> tuple[Subject, list[tuple[Graph, Execution
     # torch copies the backward's module with its constants, which is an error under a mode for fake tensors.
     as_they_are = mock.patch.object(torch.Tensor, "__deepcopy__", lambda tensor, memo: tensor)
     fused = mock.patch("litz.capture.aot.is_half_on_cuda", lambda result: result.dtype == torch.bfloat16)
-    with mode, as_they_are, fused, subject_patches(subject.model):
+    with mode, as_they_are, fused, captured_for_cuda(), subject_patches(subject.model):
         make_step(subject, torch.compile(subject.module, backend=backend))()
     return subject, found
 

@@ -91,6 +91,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 @pytest.fixture(autouse=True)
+def fresh_dynamo() -> None:
+    """No test meets what another compiled, nor a size that dynamo takes as a symbol since another test varied it."""
+    dynamo = sys.modules.get("torch._dynamo")  # not loaded: nothing compiled
+    if dynamo is not None:
+        dynamo.reset()
+
+
+@pytest.fixture(autouse=True)
 def nobody_left_out() -> Iterator[None]:
     """A plugin that fails in one test is there again in the next."""
     yield

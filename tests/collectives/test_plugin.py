@@ -33,11 +33,9 @@ MODE = FakeTensorMode(allow_non_fake_inputs=True)
 
 @pytest.fixture(autouse=True)
 def group() -> Iterator[None]:
-    torch._dynamo.reset()
     dist.init_process_group(backend="fake", rank=0, world_size=8, store=FakeStore())
     yield
     dist.destroy_process_group()
-    torch._dynamo.reset()
 
 
 def fake(*size: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:

@@ -44,7 +44,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-    torch._dynamo.reset()
 
 
 def _params() -> list[Any]:

@@ -18,7 +18,6 @@ def test_strided_view_of_symbolic_sizes_is_returned_as_a_view() -> None:
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_backward_may_run_twice(dynamic: bool) -> None:
-    torch._dynamo.reset()
     x = torch.randn(5, 6, requires_grad=True)
     out = torch.compile(lambda x: (x.sin() * x).cos(), backend="litz", dynamic=dynamic)(x)
     for count in (1, 2):
@@ -53,7 +52,6 @@ def test_a_tensor_of_five_equal_symbolic_sizes() -> None:
 
 def test_the_first_call_conjugates_inside_of_torchs_kernels() -> None:
     """AOTAutograd has the first call under a dispatch mode, where torch's kernel of pinv loses conjugations."""
-    torch._dynamo.reset()
     x = torch.randn(5, 5, dtype=torch.complex64) + 9 * torch.eye(5)
     compiled, exact = torch.compile(torch.linalg.pinv, backend="litz"), torch.linalg.inv(x.to(torch.complex128))
     for _ in range(2):
@@ -87,7 +85,6 @@ VIEWS_OF_CONJUGATES: dict[str, Callable[[torch.Tensor], Any]] = {
 @pytest.mark.parametrize("view", VIEWS_OF_CONJUGATES)
 def test_a_view_of_a_conjugate_is_conjugated(view: str, dynamic: bool, inference: bool) -> None:
     """AOTAutograd makes such a result again from the input, where sizes are symbolic without the conjugation."""
-    torch._dynamo.reset()
     function = VIEWS_OF_CONJUGATES[view]
     compiled = torch.compile(function, backend="litz", dynamic=dynamic)
     with torch.inference_mode(inference):
@@ -97,7 +94,6 @@ def test_a_view_of_a_conjugate_is_conjugated(view: str, dynamic: bool, inference
 
 
 def test_the_gradient_of_a_view_of_a_conjugate() -> None:
-    torch._dynamo.reset()
     function = VIEWS_OF_CONJUGATES["imaginary part"]
     x, y = (torch.ones(8, dtype=torch.complex64, requires_grad=True) for _ in range(2))
     torch.compile(function, backend="litz", dynamic=True)(x).sum().backward()

@@ -48,11 +48,6 @@ def made(name: str, dtype: torch.dtype = torch.float32) -> tuple[tuple[Tensor, T
     return (x, w, b), {"transposed": name == "transposed", **settings}
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    torch._dynamo.reset()
-
-
 @pytest.mark.parametrize("wanted", ("xwb", "b", "wb"))
 @pytest.mark.parametrize("name", CASES)
 def test_are_the_same(name: str, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:

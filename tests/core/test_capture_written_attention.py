@@ -45,9 +45,7 @@ def narrow_rows(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Graph]]:
     """What is for CUDA devices is done on the CPU."""
     monkeypatch.setattr("litz.capture.aot.is_half_on_cuda", lambda result: result.dtype == HALF)
-    torch._dynamo.reset()
     yield []
-    torch._dynamo.reset()
 
 
 def inputs(dtype: torch.dtype = HALF, keys: int = 140, queries: int = 130, width: int = 36) -> list[Tensor]:

@@ -30,11 +30,9 @@ from support.graph_cache import Runs, called_with
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
     torch.manual_seed(0)
     with torch._functorch.config.patch(enable_autograd_cache=False):  # else graphs are found before litz has one
         yield
-    torch._dynamo.reset()
 
 
 @pytest.fixture

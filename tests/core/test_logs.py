@@ -40,10 +40,8 @@ def ran(**environment: str) -> str:
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     logs.register()  # as `import litz` does after torch: here another file of tests may have imported litz first
-    torch._dynamo.reset()
     yield
     torch._logging.set_logs()
-    torch._dynamo.reset()
 
 
 def run() -> None:

@@ -375,7 +375,6 @@ def test_numbers_for_people(made: str, text: str) -> None:
 
 
 def test_from_a_real_compile() -> None:
-    torch._dynamo.reset()
     with reports.collect() as collected:
         torch.compile(lambda x: torch.softmax(x, -1) * 2, backend=litz)(torch.randn(16, 32))
     (one,) = collected

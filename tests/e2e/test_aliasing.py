@@ -107,7 +107,6 @@ def test_sizes_that_vary_reach_further_than_when_traced() -> None:
 
 
 def test_sizes_that_vary_stay_compiled_in_a_base_that_grows() -> None:
-    torch._dynamo.reset()
     compiled = torch.compile(write_one, backend="litz", dynamic=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
@@ -153,7 +152,6 @@ def merging(*inputs: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("name", ["smaller", "unknown and smaller", "a third in it", "others together"])
 def test_inputs_that_were_merged_and_lie_in_another_base(name: str) -> None:
     """The base's sizes are the compiled code's: in a smaller one it would write what is not the caller's."""
-    torch._dynamo.reset()
     compiled = torch.compile(merging, backend="litz", dynamic=False)
     for make in BASES[name]:
         ours, theirs = make(), make()
@@ -173,7 +171,6 @@ def returning_views(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...
 def test_views_of_inputs_that_were_merged_are_returned(dynamic: bool) -> None:
     """Torch makes such an output again from the merged inputs' base by the views of one of them: an error, or values of
     another place where the sizes happen to fit."""
-    torch._dynamo.reset()
     compiled = torch.compile(returning_views, backend="litz", dynamic=dynamic)
     for make in (lambda: pair(line(20), 3), lambda: pair(line(20).view(4, 5).clone(), 3), lambda: (line(4), line(4))):
         ours, theirs = make(), make()
@@ -240,7 +237,6 @@ def test_parameters_that_are_tied_after_compiling() -> None:
 
 
 def test_one_warning_says_which() -> None:
-    torch._dynamo.reset()
     compiled = torch.compile(write_one, backend="litz")
     compiled(*apart(torch.arange(100.0)))
     with pytest.warns(UserWarning, match="l_a_ and l_b_ share memory, one of which it writes") as caught:
@@ -330,7 +326,6 @@ STRIDED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("name", STRIDED)
 def test_as_strided_counts_from_the_storage(name: str, first: int, dynamic: bool) -> None:
     """No guard sees where in its storage an input begins."""
-    torch._dynamo.reset()
     compiled = torch.compile(STRIDED[name], backend="litz", dynamic=dynamic)
     for begin in (first, 14 - first, first):
         a, b = (torch.arange(24.0)[begin : begin + 8] for _ in range(2))
@@ -339,7 +334,6 @@ def test_as_strided_counts_from_the_storage(name: str, first: int, dynamic: bool
 
 
 def test_as_strided_stays_compiled_where_inputs_begin_as_traced() -> None:
-    torch._dynamo.reset()
     compiled = torch.compile(STRIDED["reads"], backend="litz", dynamic=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -372,7 +372,6 @@ def test_what_a_custom_op_returns_is_what_its_fake_says_or_an_error(device: str)
 @device_param
 def test_checks_survive_for_every_size(device: str) -> None:
     """With a schedule for each of several sizes, each has them."""
-    torch._dynamo.reset()
     compiled = torch.compile(equals_input, backend="litz", dynamic=True, options={"sizes": (4, 64)})
     for n in (4, 64):
         x = ones(n, device=device)
@@ -384,7 +383,6 @@ def test_checks_survive_for_every_size(device: str) -> None:
 
 
 def test_no_cuda_graph_is_recorded_which_could_not_check():
-    torch._dynamo.reset()
     (schedule,) = cuda_schedules(lambda backend: torch.compile(is_four, backend=backend)(ones(4)))
     kinds = [type(step).__name__ for step in schedule.steps]
     assert kinds.index("Check") < kinds.index("Kernel")
@@ -397,7 +395,6 @@ def test_no_cuda_graph_is_recorded_which_could_not_check():
 
 
 def test_a_recording_cannot_hold_memory_of_the_host():
-    torch._dynamo.reset()
     (schedule,) = schedule_only(lambda x: x + 1, [ones(4)])
     reason = replay_facts(plan_schedule(schedule, make_compiler()))["obstacle"]
     assert reason.startswith("a recording cannot hold memory on cpu (")
@@ -489,7 +486,6 @@ def test_what_eager_refuses_of_a_size_that_torch_asserts_nothing_about(function:
 
 
 def test_the_kernel_of_a_selection_beyond_the_end_does_not_run():
-    torch._dynamo.reset()
     compiled = torch.compile(lambda x: x[x > 0].select(0, 2) + 1, backend="litz", fullgraph=True)
     assert compiled(data(1, -1, 2, 3)) == 4
     with pytest.raises(IndexError, match=r"select\(\): index 2 out of range for size u0 at dimension 0: u0 = 0"):

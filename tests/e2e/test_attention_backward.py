@@ -62,7 +62,6 @@ def test_widths(width: int, dtype: torch.dtype, kernels_win: None) -> None:
 
 
 def test_sizes_that_change() -> None:
-    torch._dynamo.reset()
     size = (2, 4, 256, 64)
     case = replace(BASE, query=size, key=size, dtype=torch.bfloat16, dynamic=True, mask=causal, score=alibi)
     inner = litz(flex_attention, dynamic=True)

@@ -24,7 +24,6 @@ def mlp(device: str) -> torch.nn.Module:
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
 def test_modes(device: str, mode: str) -> None:
-    torch._dynamo.reset()
     model = mlp(device)
     compiled = torch.compile(model, backend="litz", mode=mode)
     with torch.no_grad():
@@ -38,13 +37,11 @@ def test_modes(device: str, mode: str) -> None:
 
 
 def test_an_unknown_mode_is_refused(device: str) -> None:
-    torch._dynamo.reset()
     with pytest.raises(Exception, match="reduce-overhead"):
         torch.compile(lambda x: x + 1, backend="litz", mode="reduce-overheads")(torch.ones(2, device=device))
 
 
 def test_an_unknown_option_suggests_the_nearest(device: str) -> None:
-    torch._dynamo.reset()
     compiled = torch.compile(lambda x: x + 1, backend="litz", options={"fuson": False})
     with pytest.raises(Exception, match="fusion"):
         compiled(torch.ones(2, device=device))
@@ -69,7 +66,6 @@ def test_debug_mode_verifies_every_stage(device: str) -> None:
 
 @pytest.mark.parametrize("name", ["adam", "sgd"])
 def test_training_steps_follow_eager(device: str, name: str) -> None:
-    torch._dynamo.reset()
     torch.manual_seed(1)
     data = [(torch.randn(6, 16, device=device), torch.randint(0, 8, (6,), device=device)) for _ in range(4)]
     losses = {}
@@ -90,7 +86,6 @@ def test_training_steps_follow_eager(device: str, name: str) -> None:
 
 def test_saved_tensors_survive_the_next_forward(device: str) -> None:
     """Memory is reused between calls, but never what a later backward needs."""
-    torch._dynamo.reset()
     f = lambda x: (x.sin() * x.exp()).tanh()
     compiled = torch.compile(f, backend="litz")
     xs = [torch.randn(300, 300, device=device, requires_grad=True) for _ in range(3)]
@@ -103,7 +98,6 @@ def test_saved_tensors_survive_the_next_forward(device: str) -> None:
 
 
 def test_outputs_that_the_caller_keeps_stay(device: str) -> None:
-    torch._dynamo.reset()
     compiled = torch.compile(lambda x: x * 2, backend="litz")
     kept = [compiled(torch.full((512, 512), float(k), device=device)) for k in range(5)]
     views = [out[0] for out in kept]
@@ -114,7 +108,6 @@ def test_outputs_that_the_caller_keeps_stay(device: str) -> None:
 
 
 def test_a_new_batch_size_needs_no_new_compile(device: str) -> None:
-    torch._dynamo.reset()
     model = mlp(device)
     with reports.collect() as collected, torch.no_grad():
         compiled = torch.compile(model, backend="litz", dynamic=True)
@@ -125,7 +118,6 @@ def test_a_new_batch_size_needs_no_new_compile(device: str) -> None:
 
 
 def test_automatic_dynamic_compiles_twice(device: str) -> None:
-    torch._dynamo.reset()
     model = mlp(device)
     with reports.collect() as collected, torch.no_grad():
         compiled = torch.compile(model, backend="litz")
@@ -136,7 +128,6 @@ def test_automatic_dynamic_compiles_twice(device: str) -> None:
 
 
 def test_dynamic_training(device: str) -> None:
-    torch._dynamo.reset()
     model = mlp(device)
     compiled = torch.compile(model, backend="litz", dynamic=True)
     for batch in (3, 7, 65):
@@ -151,7 +142,6 @@ def test_dynamic_training(device: str) -> None:
 
 
 def test_dropout_repeats_with_the_seed(device: str) -> None:
-    torch._dynamo.reset()
     compiled = torch.compile(lambda x: torch.nn.functional.dropout(x, 0.25), backend="litz")
     x = torch.ones(200, 300, device=device)
     torch.manual_seed(3)
@@ -163,7 +153,6 @@ def test_dropout_repeats_with_the_seed(device: str) -> None:
 
 
 def test_dropout_backward_uses_the_same_mask(device: str) -> None:
-    torch._dynamo.reset()
     compiled = torch.compile(lambda x: torch.nn.functional.dropout(x, 0.5) * 3, backend="litz")
     x = torch.ones(100, 100, device=device, requires_grad=True)
     out = compiled(x)
@@ -187,7 +176,6 @@ def test_graph_breaks(device: str) -> None:
 
 
 def test_autocast(device: str) -> None:
-    torch._dynamo.reset()
     model = mlp(device)
     x = torch.randn(6, 16, device=device)
     with torch.autocast(device, dtype=torch.bfloat16):
@@ -198,7 +186,6 @@ def test_autocast(device: str) -> None:
 
 
 def test_unbacked_sizes(device: str) -> None:
-    torch._dynamo.reset()
 
     def f(x: torch.Tensor) -> torch.Tensor:
         return x[x > 0].sin() * 2
@@ -211,7 +198,6 @@ def test_unbacked_sizes(device: str) -> None:
 
 
 def test_several_threads(device: str) -> None:
-    torch._dynamo.reset()
     compiled = torch.compile(lambda x: (x.sin() + 1).sum(-1), backend="litz")
     compiled(torch.ones(300, 300, device=device))
     wrong: list[int] = []

@@ -22,10 +22,8 @@ CUDA = torch.device("cuda", 0)
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
     torch.manual_seed(0)
     yield
-    torch._dynamo.reset()
 
 
 def recorded(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -120,7 +120,6 @@ def error(value: Tensor, want: Tensor) -> float:
 
 @device_param
 def test_any_number_of_rows(device: str) -> None:
-    torch._dynamo.reset()
     for rows in (7, 12, 300):
         check(gate_and_bias, *(t(rows, 32, device=device) for _ in range(3)), dynamic=True)
 

@@ -71,7 +71,6 @@ def test_resnet_training() -> None:
 
 
 def test_a_language_model_training_step() -> None:
-    torch._dynamo.reset()
     hidden = torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.LayerNorm(128), torch.nn.Dropout(0.1)
     model = torch.nn.Sequential(torch.nn.Embedding(100, 64), *hidden, torch.nn.Linear(128, 10)).to(torch.bfloat16)
     tokens, labels = torch.randint(0, 100, (32, 16)), torch.randint(0, 10, (512,))
@@ -86,7 +85,6 @@ def test_a_language_model_training_step() -> None:
 
 def test_tensors_without_elements() -> None:
     """Nothing moves along any axis of theirs, so that there is no best one."""
-    torch._dynamo.reset()
 
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return torch.nn.functional.pad(x, (1, 1)), x.repeat(2, 2), x.flip(0), x.t() + 1, torch.cat([x, x], 1)
@@ -96,7 +94,6 @@ def test_tensors_without_elements() -> None:
 
 
 def test_dynamic_shapes() -> None:
-    torch._dynamo.reset()
     with MODE:
         x = torch.empty(8, 100, device="cuda")
     schedules = schedule_only(lambda x: torch.nn.functional.softmax(x * 2 + 1, -1), (x,), dynamic=True)
@@ -115,7 +112,6 @@ def test_dynamic_shapes() -> None:
 )
 def test_a_number_of_the_cpus_is_an_argument_of_the_kernel(compute: Callable[..., torch.Tensor]) -> None:
     """No copy from memory that is not pinned, once for each layer that has one: its value is filled in."""
-    torch._dynamo.reset()
     with MODE:
         x, number = torch.empty(8, 100, device="cuda"), torch.empty((), dtype=torch.float32)
     schedules = schedule_only(compute, (x, number))
@@ -130,7 +126,6 @@ def test_a_number_of_the_cpus_is_an_argument_of_the_kernel(compute: Callable[...
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_gradient_of_cross_entropy_is_one_kernel(dtype: torch.dtype) -> None:
     """It reads the scores and writes their gradient: nothing else is as large, such as a row of zeros and a one."""
-    torch._dynamo.reset()
     scores, labels = torch.randn(64, 501, dtype=dtype, requires_grad=True), torch.randint(0, 501, (64,))
 
     def step(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -145,7 +140,6 @@ def test_the_gradient_of_cross_entropy_is_one_kernel(dtype: torch.dtype) -> None
 
 @pytest.mark.gpu
 def test_numbers_and_literals_reach_the_device_without_copies() -> None:
-    torch._dynamo.reset()
 
     def compute(x: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
         weights = torch.tensor([0.5, 2.0, -1.0, 4.0]).to(x.device)

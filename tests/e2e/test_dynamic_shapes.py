@@ -227,7 +227,6 @@ def test_automatic_dynamic(device: str) -> None:
 
 @device_param
 def test_mark_dynamic(device: str) -> None:
-    torch._dynamo.reset()
     compiled = torch.compile(lambda x: x.softmax(1) * x.shape[0], backend="litz")
     with reports.collect() as collected:
         for n in (3, 8, 21):
@@ -263,7 +262,6 @@ def test_in_place_with_dynamic_shapes(device: str) -> None:
 
 @device_param
 def test_dropout_with_dynamic_shapes(device: str) -> None:
-    torch._dynamo.reset()
     compiled = torch.compile(lambda x: F.dropout(x, 0.5) + torch.rand_like(x) * 0, backend="litz", dynamic=True)
     for n in (100, 333):
         x = torch.ones(n, 20, device=device, requires_grad=True)

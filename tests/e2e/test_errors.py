@@ -50,11 +50,6 @@ BREAKS: dict[str, tuple[str, list[str]]] = {
 PATCHED_ELSEWHERE = {"program pass": "litz.schedule.schedule_program.inline_pointwise"}
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    torch._dynamo.reset()
-
-
 def fail(fn: Callable[..., Any], *args: Any, **options: Any) -> LitzError:
     """The error behind dynamo's."""
     with pytest.raises(BackendCompilerFailed) as caught:

@@ -71,7 +71,6 @@ def test_gradients(name: str, device: str) -> None:
 
 @device_param
 def test_any_sizes(device: str) -> None:
-    torch._dynamo.reset()
     for batch, places in ((2, 16), (3, 31), (1, 7)):
         sizes = ((batch, 4, places, places + 2), (4, 4), (4,), (4, 4))
         check(talking_heads, *(t(*size, device=device) for size in sizes), dynamic=True)

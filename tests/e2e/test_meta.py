@@ -19,7 +19,6 @@ def network(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune"])
 def test_inference_of_several_sizes(mode: str) -> None:
-    torch._dynamo.reset()
     compiled = torch.compile(network, backend="litz", mode=mode)
     weight = torch.empty(4, 3, 2, 2, device="meta")
     for size in (5, 7, 9):
@@ -28,7 +27,6 @@ def test_inference_of_several_sizes(mode: str) -> None:
 
 
 def test_training_and_what_is_written() -> None:
-    torch._dynamo.reset()
 
     def step(x: torch.Tensor, weight: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
         seen.add_(x.sum(0))

@@ -34,7 +34,6 @@ def error(outputs: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_gpt2_inference(device: str) -> None:
-    torch._dynamo.reset()
     torch.manual_seed(0)
     config = transformers.GPT2Config(use_cache=False, n_layer=12 if device == "cuda" else 3)
     model = transformers.GPT2LMHeadModel(config).to(device).eval()
@@ -51,7 +50,6 @@ def test_gpt2_inference(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_resnet50_training(device: str) -> None:
-    torch._dynamo.reset()
     torch.manual_seed(0)
     config = transformers.ResNetConfig(num_labels=10, depths=[3, 4, 6, 3] if device == "cuda" else [1, 2, 2, 1])
     model = transformers.ResNetForImageClassification(config).to(device).train()

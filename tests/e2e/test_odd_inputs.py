@@ -93,7 +93,6 @@ def test_torchs_zero_tensor() -> None:
 
 
 def test_after_an_ordinary_call_and_before_one() -> None:
-    torch._dynamo.reset()
     compiled = torch.compile(lambda a: a * 2 + 1, backend="litz")
     for make in (lambda: t(4, 5), negative, zero, dense_negative, lambda: t(4, 5)):
         same(compiled(make()), make() * 2 + 1)
@@ -142,7 +141,6 @@ def product(w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("make", [negative, dense_negative, zero])
 def test_saved_tensors(make: Callable[[], torch.Tensor]) -> None:
-    torch._dynamo.reset()
     same(gradient(torch.compile(product, backend="litz"), None, make()), gradient(product, None, make()))
 
 
@@ -185,7 +183,6 @@ def test_memory_that_was_freed(offset: int) -> None:
 
 
 def test_memory_that_is_freed_between_forward_and_backward() -> None:
-    torch._dynamo.reset()
     v = t(4, 5)
     out = torch.compile(product, backend="litz")(t(4, 5).requires_grad_(), v)
     v.untyped_storage().resize_(0)
@@ -194,7 +191,6 @@ def test_memory_that_is_freed_between_forward_and_backward() -> None:
 
 
 def test_empty_tensors_have_no_memory_and_need_none() -> None:
-    torch._dynamo.reset()
     compiled = torch.compile(lambda a: a * 2 + 1, backend="litz", dynamic=True)
     for rows in (4, 0, 3, 0):
         assert torch.equal(compiled(t(rows, 5)), t(rows, 5) * 2 + 1)

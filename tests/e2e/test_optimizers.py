@@ -56,7 +56,6 @@ def train(
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_compiled_steps_equal_eager_ones(name: str, device: str) -> None:
-    torch._dynamo.reset()
     kind, settings = OPTIMIZERS[name]
     make = lambda params: kind(params, lr=0.1, **settings)
     with reports.collect() as collected:

@@ -4,7 +4,7 @@ and no kernel is another for it."""
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +61,6 @@ class Renamed(Model):
 
 
 IDS = torch.randint(0, 10, (2, 4))
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def compiled(model: torch.nn.Module, backward: bool = False, **options: Any) -> Sequence[CompileReport]:

@@ -92,7 +92,6 @@ DRAWS: list[tuple[Callable[..., Any], float, float, float, float]] = [
 def test_random_numbers(
     fn: Callable[..., Any], mean: float, variance: float, least: float, most: float, device: str
 ) -> None:
-    torch._dynamo.reset()
     x = torch.zeros(1, device=device)
     compiled = torch.compile(fn, backend="litz")
     torch.manual_seed(11)
@@ -124,7 +123,6 @@ def test_two_draws_in_one_graph_differ(device: str) -> None:
 @device_param
 def test_random_numbers_and_eager_share_the_generator(device: str) -> None:
     """Compiled code moves the generator on, and a seed set in between counts."""
-    torch._dynamo.reset()
     compiled = torch.compile(lambda x: torch.rand_like(x) + x, backend="litz")
     x = torch.zeros(100, device=device)
     torch.manual_seed(5)
@@ -168,7 +166,6 @@ def test_recomputed_dropout_is_the_same(device: str, reentrant: bool) -> None:
 @device_param
 def test_a_recomputed_compiled_function_draws_the_same(device: str) -> None:
     """Eager's checkpoint around compiled code: the generator is set back before the forward runs again."""
-    torch._dynamo.reset()
     block = torch.compile(lambda x: F.dropout(x.sin(), 0.5) * 3, backend="litz")
     x = torch.full((50, 40), 0.7, device=device, requires_grad=True)
     out = checkpoint(block, x, use_reentrant=False)

@@ -144,7 +144,6 @@ def _values(fn: Callable[..., Any], x: torch.Tensor, grad: bool) -> list[torch.T
     ],
 )
 def test_numbers_are_eagers(fn: Callable[..., Any], grad: bool, dynamic: bool, device: str) -> None:
-    torch._dynamo.reset()
     x = (torch.randint(1, 9, (12, 33)) / 4).to(device)
     expected = _values(fn, x, grad)
     found = _values(torch.compile(fn, backend="litz", options=OPTIONS, dynamic=dynamic), x, grad)
@@ -160,7 +159,6 @@ def test_numbers_are_eagers(fn: Callable[..., Any], grad: bool, dynamic: bool, d
 @pytest.mark.parametrize(("grad", "dynamic"), [(False, True), (True, False)])
 def test_alpha_dropout_drops_what_eager_drops(grad: bool, dynamic: bool, device: str) -> None:
     """x * noise + shift: a GPU's fused multiply-add rounds once where eager rounds twice, so last digits may differ."""
-    torch._dynamo.reset()
     x = (torch.randint(1, 9, (12, 33)) / 4).to(device)
     expected = _values(shifted, x, grad)
     found = _values(torch.compile(shifted, backend="litz", options=OPTIONS, dynamic=dynamic), x, grad)

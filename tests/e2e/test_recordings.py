@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,13 +18,6 @@ from support.compare import NO_GPU
 
 pytestmark = [pytest.mark.gpu, NO_GPU]
 CUDA = torch.device("cuda", 0)
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def recorded(function: Callable[..., Any]) -> Callable[..., Any]:

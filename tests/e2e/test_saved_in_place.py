@@ -19,10 +19,8 @@ ROWS, COLUMNS = 128, 2051
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
     torch.manual_seed(0)
     yield
-    torch._dynamo.reset()
 
 
 def make() -> tuple[torch.nn.Linear, torch.Tensor, torch.Tensor]:

@@ -264,7 +264,6 @@ def test_an_index_into_a_flat_tensor_of_sizes_that_are_numbers_and_symbols() -> 
 
 def test_a_position_that_a_mask_keeps_inside() -> None:
     """litz refused both graphs: the first load happens nowhere, the second has the masked term twice in its index."""
-    torch._dynamo.reset()
     x = torch.arange(25).view(1, 5, 5)
     pad = torch.nn.functional.pad
 

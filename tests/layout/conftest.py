@@ -13,7 +13,5 @@ pytest.importorskip("litz_layout")
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("LITZ_LAYOUT_ENABLE", "1")
-    torch._dynamo.reset()
     torch.manual_seed(0)
     yield
-    torch._dynamo.reset()

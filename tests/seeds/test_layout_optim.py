@@ -45,11 +45,9 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Layouts chosen, torch's own precision, and nothing that another test compiled."""
     monkeypatch.setenv("LITZ_LAYOUT_ENABLE", "1")
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
-    torch._dynamo.reset()
     torch.manual_seed(0)
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=True):
         yield
-    torch._dynamo.reset()
 
 
 @pytest.fixture

@@ -36,10 +36,8 @@ pytestmark = [pytest.mark.gpu] if HAS_GPU else []
 @pytest.fixture(autouse=True)
 def fresh_dynamo() -> Iterator[None]:
     """No test reuses what another compiled; convolutions are as exact as products."""
-    torch._dynamo.reset()
     with torch.backends.cudnn.flags(allow_tf32=False):
         yield
-    torch._dynamo.reset()
 
 
 def compiled_schedules(f: Callable[..., Any], args: Sequence[Any], values: bool = True) -> list[ExecutionPlan]:

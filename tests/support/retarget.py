@@ -6,10 +6,12 @@ devices are swapped after that. Ops that only a CPU graph has (its flash attenti
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils._pytree import tree_map
@@ -24,6 +26,11 @@ from litz.stages import capture, prepare_graph, schedule_prepared
 from litz_plugins import Decision
 
 CUDA = torch.device("cuda", 0)
+
+
+def captured_for_cuda() -> contextlib.AbstractContextManager[Any]:
+    """What a capture decides by its device is decided as for a GPU."""
+    return mock.patch("litz.capture.torch_api.narrow.stay_wide", lambda device: False)
 
 
 def to_cuda(graph: Graph) -> Graph:
@@ -49,12 +56,18 @@ def to_cuda(graph: Graph) -> Graph:
     return replace(graph, module=torch.fx.GraphModule(graph.module, copied))  # with the constants that it names
 
 
-def _zeros(graph: Graph) -> list[torch.Tensor] | None:
+def _zeros(graph: Graph) -> list[torch.Tensor | None] | None:
     """Zeros like what a graph returns; None where its sizes are symbols, or where it returns something else."""
-    values = [getattr(each, "meta", {}).get("val") for each in graph.module.graph.output_node().args[0]]
-    if not all(isinstance(value, torch.Tensor) and not value._has_symbolic_sizes_strides for value in values):
-        return None
-    return [torch.empty_strided(value.shape, value.stride(), dtype=value.dtype).zero_() for value in values]
+    found: list[torch.Tensor | None] = []
+    for each in graph.module.graph.output_node().args[0]:
+        value = getattr(each, "meta", {}).get("val")
+        if each is None:
+            found.append(None)
+        elif isinstance(value, torch.Tensor) and not value._has_symbolic_sizes_strides:
+            found.append(torch.empty_strided(value.shape, value.stride(), dtype=value.dtype).zero_())
+        else:
+            return None
+    return found
 
 
 def cuda_schedules(
@@ -92,5 +105,6 @@ def cuda_schedules(
         run.output_strides = changed_strides(moved, prepared)  # type: ignore[attr-defined]
         return run
 
-    run(partial(capture, compile_graph=keep, compiler=compiler))
+    with captured_for_cuda():
+        run(partial(capture, compile_graph=keep, compiler=compiler))
     return schedules

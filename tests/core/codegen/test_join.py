@@ -66,7 +66,6 @@ def test_sizes_that_are_symbols_are_left_alone() -> None:
 
 def test_kernels_that_ask_for_a_size_keep_their_launch():
     """Positions in an image of known size, whose scale is a symbol: no range and no buffer of the kernel has it."""
-    torch._dynamo.reset()
     compiler, x = make_compiler(), torch.randn(1, 2, 4, 3, requires_grad=True)
     schedules = cuda_schedules(
         lambda backend: torch.compile(lambda x: F.interpolate(x, size=(5, 1)), backend=backend, dynamic=True)(x),

@@ -53,7 +53,6 @@ def addresses(text: str) -> set[int]:
 
 
 def test_kernels_take_addresses_in_one_allocation() -> None:
-    torch._dynamo.reset()
 
     def run(backend: Callable[..., Any]) -> None:
         def f(x: torch.Tensor) -> torch.Tensor:

@@ -51,7 +51,6 @@ def test_a_view_of_an_unaligned_input_is_of_the_input(
 ) -> None:
     """AOTAutograd may cut the caller's view out of the input's storage, from the place that litz's view has in its own.
     A view of the aligned copy had the copy's place: the caller got values from `offset` elements before."""
-    torch._dynamo.reset()
     plugins = make_plugins(builtin_plugins(), extra=[("aligned", AlignedCpu())], entry_points=())
     compiler = pipeline.make_compiler(None, None, plugins)
     returned: list[Tensor] = []
@@ -81,7 +80,6 @@ def test_a_view_of_an_unaligned_input_is_of_the_input(
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 @pytest.mark.parametrize("offset", [0, 1, 3])
 def test_on_a_gpu(offset: int, mode: str) -> None:
-    torch._dynamo.reset()
     run = torch.compile(ends_and_sum, backend="litz", mode=mode)
     for number in range(6):
         x = (torch.arange(100.0, device="cuda") + number)[offset : offset + 63].view(9, 7)

@@ -217,8 +217,9 @@ def test_it_is_taken_without_a_measurement(dtype: torch.dtype, queries: int) -> 
     (schedule,) = cuda_schedules(
         lambda backend: torch.compile(fn, backend=backend)(*tensors), make_compiler(None, {}), decisions
     )
-    calls = [op for op in schedule.program.operations if isinstance(op, KernelCall)]
-    assert len(calls) == 1 and len(calls[0].outputs) == 1
+    (call,) = (op for op in schedule.program.operations if isinstance(op, KernelCall))
+    results = [name for name in call.outputs if not name.endswith(("_parts", "_sums"))]  # few queries: in two steps
+    assert len(results) == 1
     chosen = [d for d in decisions if "triton attention" in d.chosen]
     assert any("at worst" in d.reason for d in chosen)
 

@@ -21,11 +21,6 @@ from support.retarget import cuda_schedules
 Tensor = torch.Tensor
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    torch._dynamo.reset()
-
-
 @pytest.fixture
 def few_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of all sizes are faster than loops."""

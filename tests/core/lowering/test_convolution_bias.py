@@ -165,7 +165,6 @@ def test_a_block_has_no_more_steps_than_with_the_bias_inside(
 @NO_GPU
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_on_a_gpu_the_bias_costs_no_kernel(dtype: torch.dtype, tmp_path: Path) -> None:
-    torch._dynamo.reset()
     torch.manual_seed(0)
     x = torch.randn(8, 64, 56, 56, device="cuda").to(dtype).contiguous(memory_format=torch.channels_last)
     w = (torch.randn(64, 64, 3, 3, device="cuda") / 24).to(dtype).contiguous(memory_format=torch.channels_last)

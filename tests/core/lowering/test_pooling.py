@@ -26,6 +26,18 @@ WINDOWS = [
 ]
 
 
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each element searches its windows, as on a GPU."""
+    monkeypatch.setattr("litz.lower.pooling.search_is_slow", lambda *_: False)
+
+
+@pytest.fixture(params=[frozenset({"cpu"}), frozenset()], ids=["held", "masked"])
+def taps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taps in the padding as on a CPU, whose positions are held inside, and as on a GPU, under masks."""
+    monkeypatch.setattr("litz.lower.pooling.BRANCHLESS", request.param)
+
+
 def image(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     torch.manual_seed(0)
     return torch.randint(-9, 9, size).to(dtype)
@@ -34,7 +46,7 @@ def image(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_max_pool2d(window: tuple[Any, ...], dtype: torch.dtype, dynamic: bool) -> None:
+def test_max_pool2d(taps: None, window: tuple[Any, ...], dtype: torch.dtype, dynamic: bool) -> None:
     check(lambda x: aten.max_pool2d_with_indices(x, *map(pair, window[:4]), window[4]), image(2, 3, 9, 8, dtype=dtype),
           dynamic=dynamic)  # fmt: skip
 
@@ -43,7 +55,7 @@ def pair(value: Any) -> Any:
     return [value, value] if isinstance(value, int) else list(value)
 
 
-def test_max_pool_layouts_and_odd_values() -> None:
+def test_max_pool_layouts_and_odd_values(taps: None) -> None:
     op = aten.max_pool2d_with_indices
     check(lambda x: op(x, [3, 3], [2, 2], [1, 1]), image(2, 3, 8, 8).to(memory_format=torch.channels_last))
     check(lambda x: op(x, [2, 2]), image(3, 8, 8))
@@ -60,7 +72,7 @@ def test_max_pool_of_a_large_window() -> None:
     check(lambda x: aten.max_pool2d_with_indices(x, [6, 7], [2, 1], [3, 2])[0], torch.randn(2, 3, 12, 11), dynamic=True)
 
 
-def test_max_pool3d() -> None:
+def test_max_pool3d(taps: None) -> None:
     check(lambda x: aten.max_pool3d_with_indices(x, [2, 2, 2], [2, 1, 2], [1, 0, 1]), image(2, 3, 5, 6, 7))
     check(lambda x: aten.max_pool3d_with_indices(x, [3, 3, 3], [2, 2, 2], [1, 1, 1]), torch.randn(1, 2, 5, 6, 7))
 
@@ -73,7 +85,7 @@ def test_unused_indices_are_not_made() -> None:
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_max_pool2d_backward(window: tuple[Any, ...], dynamic: bool) -> None:
+def test_max_pool2d_backward(searched: None, window: tuple[Any, ...], dynamic: bool) -> None:
     x = torch.randn(2, 3, 9, 8)
     arguments = [*map(pair, window[:4]), window[4]]
     out, places = aten.max_pool2d_with_indices(x, *arguments)
@@ -85,7 +97,21 @@ def test_max_pool2d_backward(window: tuple[Any, ...], dynamic: bool) -> None:
     check(backward, torch.randn_like(out).bfloat16(), x.bfloat16(), places, rtol=2e-2, atol=2e-2)
 
 
-def test_max_pool_backward_large_and_3d() -> None:
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dtype", "generated"),
+    [(2, 2, torch.float32, True), (2, 3, torch.float64, True), (3, 2, torch.float32, False), (2, 2, torch.half, False)],
+)
+def test_a_cpus_gradient_is_generated_where_vectors_search(
+    kernel: int, stride: int, dtype: torch.dtype, generated: bool
+) -> None:
+    x = image(2, 3, 8, 9, dtype=dtype)
+    arguments = [[kernel] * 2, [stride] * 2, [0, 0], [1, 1], False]
+    out, places = aten.max_pool2d_with_indices(x, *arguments)
+    check(lambda g, x, p: aten.max_pool2d_with_indices_backward(g, x, *arguments, p), torch.randn_like(out), x, places,
+          native=generated)  # fmt: skip
+
+
+def test_max_pool_backward_large_and_3d(searched: None) -> None:
     x = torch.randn(1, 2, 14, 14)
     out, places = aten.max_pool2d_with_indices(x, [7, 7], [1, 1])
     check(lambda g, x, p: aten.max_pool2d_with_indices_backward(g, x, [7, 7], [1, 1], [0, 0], [1, 1], False, p),
@@ -162,7 +188,7 @@ LONGER = [
 
 
 @pytest.mark.parametrize("window", LONGER, ids=str)
-def test_windows_longer_than_the_input(window: tuple[Any, ...]) -> None:
+def test_windows_longer_than_the_input(searched: None, taps: None, window: tuple[Any, ...]) -> None:
     kernel, stride, padding, ceil_mode = window
     x = torch.randn(2, 3, 5, 7)
     for inside in (True, False):

@@ -89,7 +89,6 @@ def test_products_that_share_a_launch_say_so() -> None:
 
 
 def test_a_report_has_the_contractions_of_its_graph() -> None:
-    torch._dynamo.reset()
     with reports.collect() as found:
         torch.compile(lambda a, b: a @ b + 1, backend="litz")(torch.randn(8, 8), torch.randn(8, 8))
     (record,) = found[0].contractions

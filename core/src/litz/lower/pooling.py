@@ -38,6 +38,12 @@ from .shapes import meta_size
 from .view import Position, Tensor, View
 from .windows import Window, window
 
+BRANCHLESS = frozenset({"cpu"})
+"""Devices whose compilers make vectors of reads at positions that are held inside, and not of reads under masks."""
+
+GATHERED = 4
+"""The fewest bytes of an element that a processor's vectors gather, as the gradient does those of windows."""
+
 
 @lowering_by_rank((2, 3), "aten.max_pool{}d_with_indices.default")
 def max_pool_with_indices(
@@ -75,14 +81,23 @@ def max_pool_with_indices(
 
 def _greatest(x: Tensor, w: Window, indices: Indices, ranges: Ranges) -> tuple[Node, Node]:
     """Returns the greatest value of a window and its place, as eager's loop finds them: a NaN wins, the last of
-    several; of equal values the first."""
+    several; of equal values the first.
+
+    Where a tap lies in the padding, a branchless device looks at the nearest tap of the window twice, which changes
+    nothing. With dilation the nearest position need not be a tap.
+    """
     outer = indices[-w.ndim :]
+    branchless = x.device.type in BRANCHLESS and all(d == 1 for d in w.dilation)
+    position: Sequence[Position]
     lowest = identity("max", x.dtype)
     best = build.const(lowest, x.dtype)
     place = as_node(_flat(_first_inside(w, outer, ranges), w.size))
-    for step in window_positions(w.taps):
-        position, mask = w.tap(outer, step, ranges)
+    for number, step in enumerate(window_positions(w.taps)):
+        position, mask = w.tap(outer, step, ranges) if not branchless else (w.held(outer, step, ranges), None)
         value = masked_load(x, [*indices[: -w.ndim], *position], mask, lowest)
+        if number == 0:  # in the padding, too: then the place is the first inside, and nothing is less than the value
+            best = value
+            continue
         larger = build.call("gt", value, best)
         if x.dtype.is_floating_point:
             larger = build.call("bitwise_or", larger, build.call("isnan", value))
@@ -151,6 +166,12 @@ def _place(w: Window, indices: Indices, chosen: Node) -> Node:
     return as_node(_flat(found, w.size))
 
 
+def search_is_slow(w: Window, grad: Tensor) -> bool:
+    """Is it quicker that each window adds its gradient to the element that it found than that each element searches
+    its windows? On a CPU, where a thread has planes of its own and needs no atomics, unless vectors can search."""
+    return grad.device.type == "cpu" and (math.prod(w.covering) > 1 or grad.dtype.itemsize < GATHERED)
+
+
 @lowering_by_rank((2, 3), "aten.max_pool{}d_with_indices_backward.default")
 def max_pool_with_indices_backward(
     ndim: int,
@@ -165,8 +186,11 @@ def max_pool_with_indices_backward(
     places: Tensor,
 ) -> Tensor:
     """Lowers the gradient of max pooling: each input element adds up the gradients of the windows that found it
-    greatest. places: the positions that the forward found."""
+    greatest. places: the positions that the forward found. Errors: NotImplementedError on a CPU for windows that
+    overlap, and for half types."""
     w = window(ndim, kernel, stride, padding, dilation, x.size, grad.size)
+    if search_is_slow(w, grad):
+        raise NotImplementedError("a search for windows is slower than torch's loop over windows")
     wide = compute_dtype(grad.dtype)
     if any(d != 1 for d in w.dilation) or math.prod(w.covering) > MAX_UNROLLED:
         # An element may be covered by many windows: each window adds its gradient to the element it found.

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from litz.ir import Node
-from litz.ir.index import Expr, Ranges, floordiv, mod, to_expr
+from litz.ir import Node, build
+from litz.ir.index import ZERO, Expr, Ranges, floordiv, mod, to_expr
 
-from .access import all_of, divisible, inside, less_than
+from .access import all_of, as_node, at_least, divisible, inside, less_than
+from .view import Position
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,23 @@ class Window:
             position.append(inner if whole else start + inner * d)
             conditions.append(inside(inner - start, k, ranges) if whole else inside(position[-1], n, ranges))
         return position, all_of(conditions)
+
+    def held(self, outer: Sequence[Expr], step: Sequence[Expr], ranges: Ranges) -> list[Position]:
+        """Returns the input position of tap number `step` of `taps` or, where `tap` has a condition that does not hold,
+        of the tap of the same window that is nearest to it in the input. Without dilation alone."""
+        found: list[Position] = []
+        positions = self.tap(outer, step, ranges)[0]
+        parts = zip(positions, self.starts(outer), self.kernel, self.size, self.whole, strict=True)
+        for position, start, k, n, whole in parts:
+            first, end = (start, start + k) if whole else (ZERO, n)
+            held: Position = position
+            before, beyond = at_least(position - first, ZERO, ranges), less_than(position - end, ZERO, ranges)
+            if before is not None:
+                held = build.call("maximum", as_node(held), as_node(first))
+            if beyond is not None or (before is not None and not n.is_Integer):  # so that the verifier sees the end
+                held = build.call("minimum", as_node(held), as_node(end - 1))
+            found.append(held)
+        return found
 
     def cover(
         self, inner: Sequence[Expr], step: Sequence[Expr], ranges: Ranges

@@ -74,7 +74,27 @@ def simplify(node: Node) -> Node:
         return node.args[1]
     if node.op == "sub" and _is_const(node.args[1], 0):
         return node.args[0]
+    if (held := _held(node)) is not None:
+        return held
     return node
+
+
+def _held(node: Node) -> Node | None:
+    """Returns a test of a value that is held above or below a constant (a relu) as a test of the value, where both are
+    the same for every value: NaN stays NaN, and what lies beyond the constant becomes the constant."""
+    if node.op != "isnan" and node.op not in _BEYOND:
+        return None
+    value, limit = node.args[0], node.args[-1]
+    if value.op not in ("maximum", "minimum") or value.args[1].op != "const" or math.isnan(value.args[1].attrs[0]):
+        return None
+    if node.op == "isnan":
+        return build.call("isnan", value.args[0])
+    same = limit.op == "const" and limit.attrs[0] == value.args[1].attrs[0]  # 0.0 and -0.0 compare as equals
+    return build.call(node.op, value.args[0], limit) if same and _BEYOND[node.op] == value.op else None
+
+
+_BEYOND = {"le": "maximum", "gt": "maximum", "ge": "minimum", "lt": "minimum"}
+"""Comparison with a constant: what a value may be held by at that constant without a change of the result."""
 
 
 def _exact_inverse(node: Node) -> Node | None:

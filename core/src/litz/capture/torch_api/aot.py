@@ -24,6 +24,7 @@ from .partition import partition_with_kept_values
 from .random import partition_with_draws, random_as_in_eager
 from .rebuilt import partition_with_rebuilt_values
 from .scalars import numbers_kept_where_torch_has_no_tensor_op
+from .sizes_alone import partition_of_values_that_are_read
 
 # (graph module, fake inputs) -> boxed callable. AOTAutograd's own type for it has moved between versions.
 Compiler = Callable[..., Any]
@@ -56,7 +57,8 @@ def aot_compile(
     drop_settled(gm)
     partition = partition_with_rebuilt_values(min_cut_rematerialization_partition)
     partition = partition_with_narrow_positions(partition_with_kept_values(partition))
-    partition = partition_without_copies(partition_with_lean_saves(partition))
+    partition = partition_with_lean_saves(partition)
+    partition = partition_of_values_that_are_read(partition_without_copies(partition))
     finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False
     drawn = random_as_in_eager() if eager_random else contextlib.nullcontext()
     numbers = numbers_kept_where_torch_has_no_tensor_op()

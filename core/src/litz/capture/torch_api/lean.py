@@ -1,8 +1,7 @@
 """What a forward saves for its backward, without memory that the backward does not read.
 
-In: a function that splits a joint graph into forward and backward. Out: one whose halves differ in three points:
+In: a function that splits a joint graph into forward and backward. Out: one whose halves differ in two points:
 
-- The forward does not save a tensor of which the backward reads the sizes alone.
 - Where a part of a larger tensor is saved and nobody needs the rest (a slice of a relu, for the gradient of a
   convolution's weights), the forward saves a dense copy of the part. The forward's convolutions read the copy too, as
   their library would make one.
@@ -29,14 +28,6 @@ LEAST_BYTES = 1 << 20
 MOST_SHARE = 0.5
 """Of a tensor, the most that is needed of it for which its parts are copied: a copy is written and read as well."""
 
-SIZES_ALONE: Mapping[Any, int] = {
-    aten.avg_pool2d_backward.default: 1,
-    aten.avg_pool3d_backward.default: 1,
-    aten._adaptive_avg_pool2d_backward.default: 1,
-    aten._adaptive_avg_pool3d_backward.default: 1,
-}
-"""Op: which of its arguments is a tensor whose sizes, dtype and layout are all that the op reads."""
-
 MASKS = frozenset(
     getattr(aten, name).Scalar for name in ("le", "lt", "ge", "gt", "eq", "ne")
 ) | {aten.logical_not.default, aten.bitwise_not.default}  # fmt: skip
@@ -58,13 +49,10 @@ def partition_with_lean_saves(partition: Any) -> Any:
             for item in dict.fromkeys(outputs[num_fwd_outputs:])
             if isinstance(item, torch.fx.Node) and item.name in placeholders and item not in outputs[:num_fwd_outputs]
         ]
-        unread = [node for node in saved if _is_unread(placeholders[node.name])]
-        for node in unread:
-            _stand_in(backward.graph, placeholders[node.name])
-        kept = {node: placeholders[node.name] for node in saved if node not in unread}
-        parts, wholes = _parts([item for item in outputs if item not in unread], num_fwd_outputs, kept)
+        kept = {node: placeholders[node.name] for node in saved}
+        parts, wholes = _parts(outputs, num_fwd_outputs, kept)
         instead = {node: _copied(forward.graph, node, placeholders[node.name]) for node in parts}
-        gone = set(unread)
+        gone = set[torch.fx.Node]()
         for owner, made in wholes.items():
             _made_of_whole(backward.graph, owner, {node: placeholders[node.name] for node in made})
             instead[made[0]] = owner
@@ -77,34 +65,6 @@ def partition_with_lean_saves(partition: Any) -> Any:
         return forward, backward
 
     return split
-
-
-def _is_unread(placeholder: torch.fx.Node) -> bool:
-    """Do all readers of a saved tensor read its sizes alone, which are constants?"""
-    value = placeholder.meta.get("val")
-    if not placeholder.users or not isinstance(value, torch.Tensor) or value._has_symbolic_sizes_strides:
-        return False
-    return all(
-        (place := SIZES_ALONE.get(user.target)) is not None
-        and len(user.args) > place
-        and [n for n, arg in enumerate(user.args) if arg is placeholder] == [place]
-        for user in placeholder.users
-    )
-
-
-def _stand_in(graph: torch.fx.Graph, placeholder: torch.fx.Node) -> None:
-    """Puts memory with no values in the place of a backward's input."""
-    value = placeholder.meta["val"]
-    first = next(node for node in graph.nodes if node.op != "placeholder")
-    with graph.inserting_before(first):
-        made = graph.call_function(
-            aten.empty_strided.default,
-            (list(value.shape), list(value.stride())),
-            {"dtype": value.dtype, "device": value.device},
-        )
-    made.meta = dict(placeholder.meta)
-    placeholder.replace_all_uses_with(made)
-    graph.erase_node(placeholder)
 
 
 def _parts(

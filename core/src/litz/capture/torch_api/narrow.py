@@ -1,19 +1,22 @@
 """Positions that a forward saves for its backward, in as few bytes as they need.
 
 In: a function that splits a joint graph into forward and backward. Out: one that has the forward save positions within
-a window, a row or a plane (max pooling, sorting, `max` along a dimension) as integers of 8, 16 or 32 bits and the
-backward widen them where it reads them: torch's are of 64 bits, and often as large as what was pooled.
+a row or a plane (max pooling, sorting, `max` along a dimension) as integers of 8, 16 or 32 bits and the backward widen
+them where it reads them: torch's are of 64 bits, and often as large as what was pooled. What a pool found in a large
+plane is saved as its distance from the first element of the pool's window.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
 
 from .fake import fake_mode_around
+from .window_starts import POOLS, Starts, call, start_of_each, windows
 
 aten = torch.ops.aten
 
@@ -72,10 +75,10 @@ def partition_with_narrow_positions(partition: Any) -> Any:
         placeholders = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
         found = {}
         for node in dict.fromkeys(outputs[num_fwd_outputs:]):
-            dtype = narrowest(node) if isinstance(node, torch.fx.Node) and node not in visible else None
-            if dtype is not None and node.name in placeholders:
-                found[node] = _narrowed(forward.graph, node, dtype)
-                _widened(backward.graph, placeholders[node.name], found[node])
+            narrow = narrowest(node) if isinstance(node, torch.fx.Node) and node not in visible else None
+            if narrow is not None and node.name in placeholders:
+                found[node] = _narrowed(forward.graph, node, narrow)
+                _widened(backward.graph, placeholders[node.name], found[node], narrow.starts)
         if found:
             saved = (found.get(item, item) for item in outputs[num_fwd_outputs:])
             output.args = ((*outputs[:num_fwd_outputs], *saved),)
@@ -86,24 +89,49 @@ def partition_with_narrow_positions(partition: Any) -> Any:
     return split
 
 
-def narrowest(node: torch.fx.Node) -> torch.dtype | None:
-    """Returns the narrowest dtype that holds all positions that a node gives; None where the node gives no int64
+@dataclass(frozen=True)
+class Narrow:
+    """How positions are saved: in which type, and relative to what (None: to the first element of all)."""
+
+    dtype: torch.dtype
+    starts: Starts | None = None
+
+
+def narrowest(node: torch.fx.Node) -> Narrow | None:
+    """Returns the narrowest form that holds all positions that a node gives; None where the node gives no int64
     positions, has fewer than `LEAST_BYTES` bytes, or its positions have no constant bound."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.dtype != torch.int64 or _static(value.shape) is None:
         return None
     if value.numel() * value.itemsize < LEAST_BYTES:
         return None
+    whole = node
     while node.target in SAME and isinstance(node.args[0], torch.fx.Node):
         node = node.args[0]
-    call, place = node, None
+    made, place = node, None
     if getattr(node.target, "__name__", "") == "getitem":
-        call, place = node.args[0], node.args[1]  # type: ignore[assignment]
-    which, below = BELOW.get(call.target, (None, None))
-    if below is None or which != place:
+        made, place = node.args[0], node.args[1]  # type: ignore[assignment]
+    which, below = BELOW.get(made.target, (None, None))
+    if below is None or which != place or (made.target in POOLS and stay_wide(value.device)):
         return None
-    arguments = [arg.meta["val"] if isinstance(arg, torch.fx.Node) else arg for arg in call.args]
-    most = below(*arguments)
+    arguments: list[Any] = [arg.meta["val"] if isinstance(arg, torch.fx.Node) else arg for arg in made.args]
+    dtype = _holding(below(*arguments))
+    if whole is node and made.target in POOLS and dtype is not None and _static(arguments[0].shape) is not None:
+        starts, most = windows(POOLS[made.target], tuple(value.shape), *arguments)
+        relative = _holding(most)
+        if relative is not None and relative.itemsize < dtype.itemsize:
+            return Narrow(relative, starts)
+    return None if dtype is None else Narrow(dtype)
+
+
+def stay_wide(device: torch.device) -> bool:
+    """Are the positions that a pool finds saved as they are? On a CPU the gradient is mostly torch's own kernel, which
+    reads 64 bits, and vectors do not gather less than 32."""
+    return device.type == "cpu"
+
+
+def _holding(most: int | None) -> torch.dtype | None:
+    """The narrowest type that holds all numbers below `most`."""
     return None if most is None else next((dtype for limit, dtype in TYPES if most <= limit), None)
 
 
@@ -112,23 +140,32 @@ def _static(shape: Any) -> int | None:
     return prod(shape) if all(isinstance(size, int) for size in shape) else None
 
 
-def _narrowed(graph: torch.fx.Graph, node: torch.fx.Node, dtype: torch.dtype) -> torch.fx.Node:
-    with graph.inserting_after(node):
-        made = graph.create_node(
-            "call_function", aten._to_copy.default, (node,), {"dtype": dtype}, name=f"{node.name}_narrow"
-        )
-    made.meta = _meta(node, dtype)
+def _narrowed(graph: torch.fx.Graph, node: torch.fx.Node, narrow: Narrow) -> torch.fx.Node:
+    """What the forward saves in place of a node's positions."""
+    with graph.inserting_before(node.next):
+        source = node
+        if narrow.starts is not None:
+            source = call(graph, aten._to_copy.default, source, dtype=torch.int32)
+            source = call(graph, aten.sub.Tensor, source, start_of_each(graph, narrow.starts, node))
+        made = call(graph, aten._to_copy.default, source, dtype=narrow.dtype)
+    made._rename(f"{node.name}_narrow")
+    made.meta = _meta(node, narrow.dtype)
     return made
 
 
-def _widened(graph: torch.fx.Graph, placeholder: torch.fx.Node, saved: torch.fx.Node) -> None:
+def _widened(graph: torch.fx.Graph, placeholder: torch.fx.Node, saved: torch.fx.Node, starts: Starts | None) -> None:
     """The saved tensor instead of the placeholder's, and what it was for all that read it."""
-    last = graph.find_nodes(op="placeholder")[-1]
-    with graph.inserting_after(last):
-        wide = graph.call_function(aten._to_copy.default, (placeholder,), {"dtype": torch.int64})
-    wide.meta = dict(placeholder.meta)
-    placeholder.replace_all_uses_with(wide, delete_user_cb=lambda user: user is not wide)
+    readers, positions = list(placeholder.users), dict(placeholder.meta)
     placeholder.meta = _meta(placeholder, saved.meta["val"].dtype)
+    with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
+        source = placeholder
+        if starts is not None:
+            source = call(graph, aten._to_copy.default, source, dtype=torch.int32)
+            source = call(graph, aten.add.Tensor, source, start_of_each(graph, starts, placeholder))
+        wide = call(graph, aten._to_copy.default, source, dtype=torch.int64)
+    wide.meta = positions
+    for reader in readers:
+        reader.replace_input_with(placeholder, wide)
     placeholder._rename(saved.name)  # another tensor than what the forward made
     placeholder.target = placeholder.name
 

@@ -2,36 +2,19 @@
 
     python -m benchmarks.concatenations [--dtype float32] [--device cuda] [--peers eager litz] [CASE ...]
 
-Eager, Inductor and litz in turns in one process. A line for each case: milliseconds of the forward alone, and of the
-forward with its backward. On a GPU a spin hides the host (`benchmarks.device_time`). The GPU's cases have the sizes of
-a layer of a large model, the CPU's of a small one. On one core of a CPU all cases take two minutes with compiling.
+The table is that of `benchmarks.function_cases`. The GPU's cases have the sizes of a layer of a large model, the CPU's
+of a small one. On one core of a CPU all cases take two minutes with compiling.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .device_time import in_turn
-
-PEERS = ("eager", "inductor", "litz")
-Sizes = Sequence[tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A function and the sizes of its arguments. differentiated: the number of arguments, from the first on, that
-    need a gradient."""
-
-    function: Callable[..., Tensor]
-    on_gpu: Sizes
-    on_cpu: Sizes
-    differentiated: int = 1
+from .function_cases import Case, print_table
 
 
 def geglu(x: Tensor) -> Tensor:
@@ -73,53 +56,9 @@ CASES: Mapping[str, Case] = {
 }
 
 
-def steps(case: Case, args: Sequence[Tensor], backward: bool, peers: Sequence[str]) -> dict[str, Callable[[], object]]:
-    """A step of each peer, which has run before."""
-    found: dict[str, Callable[[], object]] = {}
-    for peer in peers:
-        torch._dynamo.reset()
-        own = case.function if peer == "eager" else torch.compile(case.function, backend=peer, dynamic=False)
-
-        def step(own: Callable[..., Tensor] = own) -> object:
-            if not backward:
-                with torch.no_grad():
-                    return own(*args)
-            out = own(*args)
-            return torch.autograd.grad(out, [x for x in args if x.requires_grad], torch.ones_like(out))
-
-        for _ in range(3):
-            step()
-        found[peer] = step
-    return found
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.concatenations", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--seconds", type=float, default=3, help="of measuring, for each pair of figures")
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
-    options = parser.parse_args(argv)
-    unknown = set(options.cases) - CASES.keys()
-    if unknown:
-        parser.error(f"no case {', '.join(sorted(unknown))}: there are {', '.join(CASES)}")
-    device, dtype = torch.device(options.device), getattr(torch, options.dtype)
-    print(f"{'':17}" + "".join(f"{peer:>10}{'':9}" for peer in options.peers))
-    print(f"{'ms':17}" + len(options.peers) * "  forward  with b.")
-    for name in options.cases or CASES:
-        case = CASES[name]
-        sizes = case.on_gpu if device.type == "cuda" else case.on_cpu
-        args = [torch.randn(size, device=device, dtype=dtype) for size in sizes]
-        for x in args[: case.differentiated]:
-            x.requires_grad_()
-        both = (steps(case, args, backward, options.peers) for backward in (False, True))
-        times = [in_turn(each, device, options.seconds) for each in both]
-        cells = (f"{each[peer]:9.2f}" for peer in options.peers for each in times)
-        print(f"{name:17}{''.join(cells)}", flush=True)
+    print_table("concatenations", (__doc__ or "").splitlines()[0], CASES, argv)
 
 
 if __name__ == "__main__":

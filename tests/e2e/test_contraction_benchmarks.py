@@ -1,4 +1,4 @@
-"""The benchmarks of contractions and of concatenations run in small on the CPU, and measure what they say."""
+"""The benchmarks of contractions, concatenations and pools run in small on the CPU, and measure what they say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.no_gpu import gpu_hidden
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 with gpu_hidden():
-    from benchmarks import attention, concatenations, decode
+    from benchmarks import attention, concatenations, decode, function_cases, pools
 
 CPU = torch.device("cpu")
 
@@ -102,6 +102,18 @@ def test_concatenations_in_small(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     name, *figures = line.split()
     assert name == "small" and len(figures) == 4 and all(float(each) >= 0 for each in figures)
     assert max(map(len, lines)) <= 80
-    x, bias = torch.randn(8, 64, requires_grad=True), torch.randn(64, requires_grad=True)
-    step = concatenations.steps(case, (x, bias), True, ("eager",))["eager"]
+    x, bias = function_cases.arguments(case, CPU, torch.float32)
+    step = function_cases.steps(case, (x, bias), True, ("eager",))["eager"]
     assert [gradient.shape for gradient in step()] == [x.shape, bias.shape]
+
+
+@pytest.mark.parametrize("name", ["3 s2 p1", "stem 3 s2 p1 last"])
+def test_pools_in_small(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    case = pools.CASES[name]
+    small = replace(case, on_cpu=[(2, 3, 9, 9), *([(3,)] * (len(case.on_cpu) - 1))])
+    monkeypatch.setattr(pools, "CASES", {"small": small})
+    pools.main(["--device", "cpu", "--seconds", "0", "--peers", "eager", "litz"])
+    *_, line = capsys.readouterr().out.splitlines()
+    assert line.startswith("small") and len(line.split()) == 5
+    x = function_cases.arguments(small, CPU, torch.float32)[0]
+    assert x.is_contiguous(memory_format=torch.channels_last) == case.channels_last and x.requires_grad

@@ -32,6 +32,15 @@ def test_variance_far_from_zero(device: str, shape: tuple[int, int], dim: int) -
         assert error(value, want) < max(2e-6, 4 * error(eager, want))
 
 
+@pytest.mark.parametrize("terms", [288, 1000, 4096, 70_000])
+def test_the_mean_of_a_row_around_zero(terms: int) -> None:
+    """In deviations: weights that a model standardizes meet inputs of one sign, whose products add up what it is off
+    (test_nfnet of timm, 7.7e-6 of the result where eager is at 1.5e-6)."""
+    x = torch.randn(64, terms, generator=torch.Generator().manual_seed(0))
+    _, mean = litz(lambda x: torch.var_mean(x, 1))(x)
+    assert (mean.double() - x.double().mean(1)).abs().max() < 6e-8
+
+
 @device_param
 @pytest.mark.parametrize("shape", [(40, 64), (700, 33), (3, 70_000), (70_000, 3)], ids=str)
 @pytest.mark.parametrize("dim", [0, 1])

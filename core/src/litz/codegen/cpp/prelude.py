@@ -473,17 +473,21 @@ static inline void welford_merge(
 }
 template <class T>
 static inline void welford_block(const T* x, int count, double& mean, double& m2, double& weight) {
-  // Two passes over a block that is in the nearest cache vectorize; blocks join as Chan et al. do. Distances from the
-  // first value have all the digits that the mean needs; squares are of distances from the mean as T has it.
+  // Two passes over a block that is in the nearest cache vectorize; blocks join as Chan et al. do. The first mean is that
+  // of distances from the first value, as values far from 0 have no digits for it. The sum of distances from that mean
+  // says how far it is off.
   const T first = x[0];
-  T sum = 0, squares = 0;
+  T sum = 0, squares = 0, off = 0;
 #pragma omp simd reduction(+ : sum)
   for (int k = 0; k < count; ++k) sum += x[k] - first;
-  const double own = first + (double)sum / count;
-  const T centre = (T)own;
-#pragma omp simd reduction(+ : squares)
-  for (int k = 0; k < count; ++k) squares += (x[k] - centre) * (x[k] - centre);
-  const double rest = own - centre;
+  const T centre = (T)(first + (double)sum / count);
+#pragma omp simd reduction(+ : squares, off)
+  for (int k = 0; k < count; ++k) {
+    const T distance = x[k] - centre;
+    off += distance;
+    squares += distance * distance;
+  }
+  const double rest = (double)off / count, own = rest == rest ? centre + rest : centre;  // no number: an infinite value
   welford_merge(mean, m2, weight, own, squares - rest * rest * count, count);
 }
 """,

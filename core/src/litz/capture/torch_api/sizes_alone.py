@@ -12,6 +12,9 @@ from typing import Any
 
 import torch
 
+from .fake import fake_mode_around
+from .window_starts import call
+
 aten = torch.ops.aten
 
 SIZES_ALONE: Mapping[Any, int] = {
@@ -51,13 +54,15 @@ def stand_in_for_sizes(graph: torch.fx.Graph) -> int:
             value = source.meta.get("val")
             if not isinstance(value, torch.Tensor) or value._has_symbolic_sizes_strides:
                 continue
-            with graph.inserting_before(node):
-                made = graph.call_function(
+            with graph.inserting_before(node), fake_mode_around([value]):
+                made = call(
+                    graph,
                     aten.empty_strided.default,
-                    (list(value.shape), list(value.stride())),
-                    {"dtype": value.dtype, "device": value.device},
+                    list(value.shape),
+                    list(value.stride()),
+                    dtype=value.dtype,
+                    device=value.device,
                 )
-            made.meta = {"val": value}
             node.update_arg(place, made)
             found += 1
     return found

@@ -474,8 +474,8 @@ static inline void welford_merge(
 template <class T>
 static inline void welford_block(const T* x, int count, double& mean, double& m2, double& weight) {
   // Two passes over a block that is in the nearest cache vectorize; blocks join as Chan et al. do. The first mean is of
-  // distances from the first value, as values far from 0 have no digits for it. The sum of distances from that mean says
-  // how far it is off.
+  // distances from the first value, as values far from 0 have no digits for it. The sum of distances from that mean
+  // says how far it is off.
   const T first = x[0];
   T sum = 0, squares = 0, off = 0;
 #pragma omp simd reduction(+ : sum)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from core.test_capture_narrow import eager, graphs_of
 from litz.capture.graph import Graph
+from litz.lower import lower
 from litz.pipeline import make_compiler
 from support.retarget import cuda_schedules
 
@@ -183,6 +184,44 @@ def test_an_average_pool_saves_nothing_for_its_sizes(fn: Fn, size: tuple[int, ..
 def test_a_pool_of_a_sum_saves_nothing_at_all() -> None:
     backward = as_eager(lambda x: F.avg_pool2d(x + 1, 2), numbers(4, 8, 32, 32))
     assert (4, 8, 32, 32) not in flat(backward)
+
+
+def stem(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    y = F.relu(F.batch_norm(F.conv2d(x, weight, padding=1), None, None, scale, training=True))
+    return F.conv2d(F.max_pool2d(y, 2), weight).square()
+
+
+@pytest.mark.parametrize("fmt", [torch.contiguous_format, torch.channels_last], ids=["first", "last"])
+def test_a_pool_of_a_norm_saves_the_norms_input_alone(fmt: torch.memory_format) -> None:
+    """The relu's mask is made of the norm's input, which the norm's gradient reads anyway."""
+    x = numbers(4, 16, 32, 32).to(memory_format=fmt)
+    backward = as_eager(stem, x, WEIGHT.clone().requires_grad_(), numbers(16).requires_grad_())
+    assert flat(backward).count((4, 16, 32, 32)) == 2  # of the convolution: its input and its result
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x: F.max_pool2d(x, 3, 2, 1),
+        lambda x: F.max_pool2d(x, 3, dilation=2),
+        lambda x: F.adaptive_max_pool2d(x, 5),
+        lambda x: F.fractional_max_pool2d(x, 2, output_size=7, _random_samples=torch.full((4, 8, 2), 0.5)),
+        lambda x: F.max_pool3d(x, 2),
+        lambda x: F.adaptive_max_pool3d(x, 3),
+    ],
+    ids=["overlapping", "dilated", "adaptive", "fractional", "volume", "adaptive volume"],
+)
+def test_a_max_pool_saves_positions_alone(pool: Fn) -> None:
+    x = numbers(4, 8, 18, 18)
+    backward = as_eager(lambda x: pool(x + 1), x)
+    assert tuple(x.shape) not in flat(backward)
+
+
+def test_a_librarys_gradient_gets_memory_that_nobody_fills() -> None:
+    """Of the input of a pool, whose gradient on a CPU is torch's: no kernel, and no bytes saved."""
+    graphs, _ = graphs_of(lambda x: F.max_pool2d(x + 1, 3, 2, 1), numbers(4, 8, 32, 32))
+    program = lower(graphs[1])
+    assert [type(op).__name__ for op in program.operations] == ["Extern", "Extern"]
 
 
 def test_sizes_that_are_not_known() -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from .fake import fake_mode_around
-from .window_starts import POOLS, Starts, call, start_of_each, windows
+from .fake import add_call, fake_mode_around
+from .window_starts import POOLS, Starts, start_of_each, windows
 
 aten = torch.ops.aten
 
@@ -142,12 +142,13 @@ def _static(shape: Any) -> int | None:
 
 def _narrowed(graph: torch.fx.Graph, node: torch.fx.Node, narrow: Narrow) -> torch.fx.Node:
     """What the forward saves in place of a node's positions."""
+    value = node.meta["val"]
     with graph.inserting_before(node.next):
         source = node
         if narrow.starts is not None:
-            source = call(graph, aten._to_copy.default, source, dtype=torch.int32)
-            source = call(graph, aten.sub.Tensor, source, start_of_each(graph, narrow.starts, node))
-        made = call(graph, aten._to_copy.default, source, dtype=narrow.dtype)
+            source = add_call(graph, value, aten._to_copy.default, source, dtype=torch.int32)
+            source = add_call(graph, value, aten.sub.Tensor, source, start_of_each(graph, narrow.starts, node))
+        made = add_call(graph, value, aten._to_copy.default, source, dtype=narrow.dtype)
     made._rename(f"{node.name}_narrow")
     made.meta = _meta(node, narrow.dtype)
     return made
@@ -155,14 +156,14 @@ def _narrowed(graph: torch.fx.Graph, node: torch.fx.Node, narrow: Narrow) -> tor
 
 def _widened(graph: torch.fx.Graph, placeholder: torch.fx.Node, saved: torch.fx.Node, starts: Starts | None) -> None:
     """The saved tensor instead of the placeholder's, and what it was for all that read it."""
-    readers, positions = list(placeholder.users), dict(placeholder.meta)
+    readers, positions, value = list(placeholder.users), dict(placeholder.meta), placeholder.meta["val"]
     placeholder.meta = _meta(placeholder, saved.meta["val"].dtype)
     with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
         source = placeholder
         if starts is not None:
-            source = call(graph, aten._to_copy.default, source, dtype=torch.int32)
-            source = call(graph, aten.add.Tensor, source, start_of_each(graph, starts, placeholder))
-        wide = call(graph, aten._to_copy.default, source, dtype=torch.int64)
+            source = add_call(graph, value, aten._to_copy.default, source, dtype=torch.int32)
+            source = add_call(graph, value, aten.add.Tensor, source, start_of_each(graph, starts, placeholder))
+        wide = add_call(graph, value, aten._to_copy.default, source, dtype=torch.int64)
     wide.meta = positions
     for reader in readers:
         reader.replace_input_with(placeholder, wide)

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from .fake import fake_mode_around
-from .window_starts import call
+from .fake import add_call
 
 aten = torch.ops.aten
 
@@ -54,15 +53,10 @@ def stand_in_for_sizes(graph: torch.fx.Graph) -> int:
             value = source.meta.get("val")
             if not isinstance(value, torch.Tensor) or value._has_symbolic_sizes_strides:
                 continue
-            with graph.inserting_before(node), fake_mode_around([value]):
-                made = call(
-                    graph,
-                    aten.empty_strided.default,
-                    list(value.shape),
-                    list(value.stride()),
-                    dtype=value.dtype,
-                    device=value.device,
-                )
+            size, stride = list(value.shape), list(value.stride())
+            options = {"dtype": value.dtype, "device": value.device}
+            with graph.inserting_before(node):
+                made = add_call(graph, value, aten.empty_strided.default, size, stride, **options)
             node.update_arg(place, made)
             found += 1
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .fake import fake_mode_around
+from .fake import add_call
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -56,31 +56,15 @@ def _spread(ndim: int, values: Sequence[int]) -> tuple[int, ...]:
 def start_of_each(graph: torch.fx.Graph, starts: Starts, beside: torch.fx.Node) -> torch.fx.Node:
     """A tensor of 32-bit integers: where each window starts. beside: a tensor on the same device."""
     total: torch.fx.Node | None = None
-    with fake_mode_around([beside.meta["val"]]):
-        for dim, (count, step) in enumerate(zip(starts.size, starts.steps, strict=True)):
-            made = call(
-                graph,
-                prims.iota.default,
-                count,
-                start=0 if dim else starts.first,
-                step=step,
-                dtype=torch.int32,
-                device=beside.meta["val"].device,
-                requires_grad=False,
-            )
-            made = call(graph, aten.view.default, made, [count] + [1] * (len(starts.size) - 1 - dim))
-            total = made if total is None else call(graph, aten.add.Tensor, total, made)
+    value = beside.meta["val"]
+    for dim, (count, step) in enumerate(zip(starts.size, starts.steps, strict=True)):
+        options = {"dtype": torch.int32, "device": value.device, "requires_grad": False}
+        first = 0 if dim else starts.first
+        made = add_call(graph, value, prims.iota.default, count, start=first, step=step, **options)
+        made = add_call(graph, value, aten.view.default, made, [count] + [1] * (len(starts.size) - 1 - dim))
+        total = made if total is None else add_call(graph, value, aten.add.Tensor, total, made)
     assert total is not None
     return total
 
 
-def call(graph: torch.fx.Graph, target: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
-    """A new call of an op, with its fake result."""
-    made = graph.call_function(target, args, kwargs)
-    values = [arg.meta["val"] if isinstance(arg, torch.fx.Node) else arg for arg in args]
-    with fake_mode_around(values):
-        made.meta = {"val": target(*values, **kwargs)}
-    return made
-
-
-__all__ = ["POOLS", "Starts", "call", "start_of_each", "windows"]
+__all__ = ["POOLS", "Starts", "start_of_each", "windows"]

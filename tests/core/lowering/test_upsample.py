@@ -19,6 +19,12 @@ SIZES: dict[int, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {
 }
 
 
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each element searches its outputs, as on a GPU."""
+    monkeypatch.setattr("litz.lower.upsample.search_or_raise", lambda grad: None)
+
+
 def op_of(exact: bool, ndim: int, backward: bool) -> Any:
     name = f"{'_upsample_nearest_exact' if exact else 'upsample_nearest'}{ndim}d{'_backward' if backward else ''}"
     return getattr(aten, name).default
@@ -26,7 +32,7 @@ def op_of(exact: bool, ndim: int, backward: bool) -> Any:
 
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_nearest(exact: bool, ndim: int) -> None:
+def test_nearest(searched: None, exact: bool, ndim: int) -> None:
     for size, out in SIZES[ndim]:
         x, grad = torch.randn(1, 2, *size), torch.randn(1, 2, *out)
         check(lambda x, out=out: op_of(exact, ndim, False)(x, list(out)), x)
@@ -35,13 +41,13 @@ def test_nearest(exact: bool, ndim: int) -> None:
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_nearest_by_scales(exact: bool) -> None:
+def test_nearest_by_scales(searched: None, exact: bool) -> None:
     x, grad = torch.randn(1, 2, 4, 5), torch.randn(1, 2, 6, 12)
     check(lambda x: op_of(exact, 2, False)(x, [6, 12], 1.6, 2.5), x)
     check(lambda g: op_of(exact, 2, True)(g, [6, 12], [1, 2, 4, 5], 1.6, 2.5), grad)
 
 
-def test_layouts_and_dtypes() -> None:
+def test_layouts_and_dtypes(searched: None) -> None:
     x = torch.randn(1, 2, 4, 5).to(memory_format=torch.channels_last)
     check(lambda x: op_of(False, 2, False)(x, [8, 10]), x)
     check(lambda g: op_of(False, 2, True)(g, [4, 5], [1, 2, 2, 5]), x.bfloat16(), rtol=2e-2, atol=2e-2)
@@ -55,7 +61,49 @@ def test_as_captured(mode: str, scale: float) -> None:
           rtol=1e-4, atol=1e-4)  # fmt: skip
 
 
-@pytest.mark.parametrize("name, size", [("linear1d", (5,)), ("bilinear2d", (4, 5)), ("trilinear3d", (2, 3, 4))])
-def test_smooth_gradients_stay_with_the_library(name: str, size: tuple[int, ...]) -> None:
-    op, out = getattr(aten, f"upsample_{name}_backward").default, [2 * n for n in size]
-    check(lambda g: op(g, out, [1, 2, *size], False), torch.randn(1, 2, *out), native=False)
+SMOOTH = {1: "linear1d", 2: "bilinear2d", 3: "trilinear3d"}
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_linear_gradient(searched: None, ndim: int, dtype: torch.dtype, align_corners: bool) -> None:
+    """Enlarged, shrunk, of one element and to one; judged in float64 where eager rounds."""
+    op, tolerance = getattr(aten, f"upsample_{SMOOTH[ndim]}_backward").default, 2e-2 if dtype.itemsize == 2 else 1e-5
+    for size, out in (*SIZES[ndim], ((1,) * ndim, (6,) * ndim), ((7,) * ndim, (1,) * ndim), ((3,) * ndim, (3,) * ndim)):
+        grad = torch.randn(1, 2, *out, dtype=dtype)
+        check(lambda g, size=size, out=out: op(g, list(out), [1, 2, *size], align_corners), grad,
+              rtol=1e-10 if dtype == torch.float64 else tolerance, atol=10 * tolerance)  # fmt: skip
+
+
+def test_linear_gradient_by_scales_and_layouts(searched: None) -> None:
+    op = aten.upsample_bilinear2d_backward.default
+    check(lambda g: op(g, [6, 12], [1, 2, 4, 5], False, 1.6, 2.5), torch.randn(1, 2, 6, 12))
+    last = torch.randn(2, 3, 8, 10).to(memory_format=torch.channels_last)
+    check(lambda g: op(g, [8, 10], [2, 3, 4, 5], False), last)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+@pytest.mark.parametrize("name", ["bilinear2d", "nearest2d"])
+def test_an_infinite_gradient_reaches_its_sources_alone(searched: None, name: str, value: float) -> None:
+    op, grad = getattr(aten, f"upsample_{name}_backward").default, torch.randn(1, 1, 11, 13)
+    grad[0, 0, 5, 7] = value
+    rest = (False,) if name == "bilinear2d" else ()
+    check(lambda g: op(g, [11, 13], [1, 1, 4, 5], *rest), grad)
+
+
+def test_long_lines(searched: None) -> None:
+    """Eager rounds some source positions far from 0 to thousandths, in float64 too."""
+    for size, out in ((20_011, 30_023), (30_023, 20_011)):
+        grad = torch.randn(1, 1, out, dtype=torch.float64)
+        check(
+            lambda g, n=size, m=out: aten.upsample_linear1d_backward(g, [m], [1, 1, n], False), grad, atol=2e-3, rtol=0
+        )
+        check(lambda g, n=size, m=out: aten.upsample_nearest1d_backward(g, [m], [1, 1, n]), grad)
+
+
+@pytest.mark.parametrize("name, size", [("linear1d", (5,)), ("bilinear2d", (4, 5)), ("nearest2d", (4, 5))])
+def test_a_cpus_gradient_is_the_librarys_unless_it_adds_blocks(name: str, size: tuple[int, ...]) -> None:
+    op, out = getattr(aten, f"upsample_{name}_backward").default, [3 * n // 2 for n in size]
+    rest = () if name.startswith("nearest") else (False,)
+    check(lambda g: op(g, out, [1, 2, *size], *rest), torch.randn(1, 2, *out), native=False)

@@ -1,13 +1,15 @@
-"""Lowerings of the gradient of nearest-neighbour resampling, for static sizes.
+"""Lowerings of the gradients of resampling, for static sizes. Resampling itself is left to torch's rules.
 
-Where the output is an exact multiple of the input, the gradient adds up a block; elsewhere source positions are
-computed in float32, as eager does, and the gradient is scattered. Resampling itself is left to torch's rules.
+Each element of the input adds up what its outputs have, each times the weight that the element had in the output: no
+two elements add to one place. Where the output is an exact multiple of the input, nearest-neighbour's gradient adds up
+a block. Elsewhere source positions are computed in the type that eager computes them in, for all outputs that may
+have used the element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -15,11 +17,10 @@ from litz.ir import Node, build
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Ranges, floordiv, to_expr
 
-from .access import as_node, extents_of, static, sum_taps
+from .access import as_node, compare, inside, masked_load, static, sum_taps
 from .context import Indices, LoweringContext
-from .registry import lowering_by_rank
-from .scatter import put_in_zeros
-from .view import Position, Tensor
+from .registry import lowering, lowering_by_rank
+from .view import Tensor, combined
 
 aten = torch.ops.aten
 
@@ -43,17 +44,86 @@ def _factor(n: int, out: int, scale: float | None, exact: bool) -> int | None:
     return out // n if torch.equal(_sources(n, out, scale, exact), blocks) else None
 
 
-def _source(o: Expr, n: int, out: int, scale: float | None, exact: bool, ranges: Any) -> Position:
-    """Returns the source position of output `o`."""
-    factor = _factor(n, out, scale, exact)
-    if factor is not None:
-        return floordiv(o, to_expr(factor), ranges)
-    step = build.cast(as_node(o), torch.float32)
-    if exact:
-        step = build.call("add", step, build.const(0.5, torch.float32))
-    scaled = build.call("mul", step, build.const(_scale(n, out, scale), torch.float32))
-    position = build.cast(build.call("floor", scaled), torch.int64)
-    return build.call("minimum", position, build.const(n - 1, torch.int64))
+@dataclass(frozen=True)
+class Line:
+    """Resampling along one dimension, from `n` elements to `out`. touched: the outputs and the elements that each
+    uses, two tensors of one size. weight: nodes of the floating dtype that sums are in, the weight of element `h` in
+    output `o`, 0 where the output does not use the element; by (o, h)."""
+
+    n: int
+    out: int
+    touched: tuple[torch.Tensor, torch.Tensor]
+    weight: Callable[[Expr, Expr], Node]
+
+    def support(self) -> tuple[int, int]:
+        """Returns (first, taps): element h is used by none but `taps` outputs from h * out // n + first on."""
+        outputs, elements = self.touched
+        distance = outputs - elements * self.out // self.n
+        first = int(distance.min())
+        return first, int(distance.max()) - first + 1
+
+
+def _nearest_line(n: int, out: int, scale: float | None, exact: bool, dtype: torch.dtype) -> Line:
+    """The source of each output is the element whose distance is least, by eager's arithmetic in float32."""
+
+    def weight(o: Expr, h: Expr) -> Node:
+        step = build.cast(as_node(o), torch.float32)
+        if exact:
+            step = build.call("add", step, build.const(0.5, torch.float32))
+        scaled = build.call("mul", step, build.const(_scale(n, out, scale), torch.float32))
+        position = build.call("minimum", build.cast(build.call("floor", scaled), torch.int64), as_node(to_expr(n - 1)))
+        return build.cast(compare("eq", position, h), dtype)
+
+    return Line(n, out, (torch.arange(out), _sources(n, out, scale, exact)), weight)
+
+
+def _linear_line(n: int, out: int, scale: float | None, align_corners: bool, dtype: torch.dtype) -> Line:
+    """An output at source position x uses the elements beside x; the weight of an element is 1 less its distance."""
+    step = 1 / scale if scale is not None and scale > 0 else n / out
+    if align_corners:
+        step = (n - 1) / max(out - 1, 1)
+    shift, margin = 0.0 if align_corners else 0.5, 1e-3 + 1e-6 * n  # more than what float32 rounds
+    positions = ((torch.arange(out, dtype=torch.float64) + shift) * step - shift).clamp(0, n - 1)
+    below = torch.cat([(positions - margin).floor(), (positions + margin).floor()]).to(torch.int64)
+    touched = torch.arange(out).repeat(4), torch.cat([below, below + 1]).clamp(0, n - 1)
+
+    def weight(o: Expr, h: Expr) -> Node:
+        def number(value: float) -> Node:
+            return build.const(value, dtype)
+
+        moved = build.call("add", build.cast(as_node(o), dtype), number(shift))
+        source = build.call("sub", build.call("mul", moved, number(step)), number(shift))
+        source = build.call("minimum", build.call("maximum", source, number(0.0)), number(n - 1))
+        distance = build.call("abs", build.call("sub", source, build.cast(as_node(h), dtype)))
+        return build.call("maximum", build.call("sub", number(1.0), distance), number(0.0))
+
+    return Line(n, out, touched, weight)
+
+
+def _gathered(ctx: LoweringContext, grad: Tensor, size: Sequence[Expr], lines: Sequence[Line]) -> Tensor:
+    """The gradient of `size`, resampled along its last dimensions: to each element what its outputs have, weighted."""
+    ndim, wide = len(lines), compute_dtype(grad.dtype)
+    supports = [line.support() for line in lines]
+
+    def tap(indices: Indices, step: Indices, ranges: Ranges) -> Node:
+        outer: list[Expr] = []
+        mask: Node | None = None
+        for h, line, (first, _), number in zip(indices[-ndim:], lines, supports, step, strict=True):
+            outer.append(floordiv(h * line.out, to_expr(line.n), ranges) + first + number)
+            mask = build.logical_and(mask, inside(outer[-1], line.out, ranges))
+        weight = combined("mul", [line.weight(o, h) for o, h, line in zip(outer, indices[-ndim:], lines, strict=True)])
+        value = build.cast(masked_load(grad, [*indices[:-ndim], *outer], mask), wide)
+        used = build.call("gt", weight, build.const(0.0, wide))  # what is not used may be infinite
+        return build.call("where", used, build.call("mul", value, weight), build.const(0.0, wide))
+
+    return sum_taps(ctx, size, [taps for _, taps in supports], grad, tap)
+
+
+def search_or_raise(grad: Tensor) -> None:
+    """Raises NotImplementedError for a CPU's tensor: a thread of torch's kernel has planes of its own, to which it adds
+    without a search for the outputs of each element."""
+    if grad.device.type == "cpu":
+        raise NotImplementedError("a search for outputs is slower than torch's loop over outputs")
 
 
 @lowering_by_rank((1, 2, 3), "aten.upsample_nearest{}d_backward.default", exact=False)
@@ -84,9 +154,28 @@ def nearest_backward(
 
         return sum_taps(ctx, size, steps, grad, tap)
 
-    def places(indices: Indices) -> list[Position]:
-        ranges = extents_of(indices, grad.size)
-        parts = zip(indices[-ndim:], extents, outs, factors, strict=True)
-        return [*indices[:-ndim], *(_source(o, n, out, s, exact, ranges) for o, n, out, s in parts)]
+    search_or_raise(grad)
+    parts = zip(extents, outs, factors, strict=True)
+    lines = [_nearest_line(n, out, s, exact, compute_dtype(grad.dtype)) for n, out, s in parts]
+    return _gathered(ctx, grad, size, lines)
 
-    return put_in_zeros(ctx, grad, size, places, "add")
+
+@lowering(
+    aten.upsample_linear1d_backward.default,
+    aten.upsample_bilinear2d_backward.default,
+    aten.upsample_trilinear3d_backward.default,
+)
+def linear_backward(
+    ctx: LoweringContext,
+    grad: Tensor,
+    output_size: Sequence[int],
+    input_size: Sequence[int | Expr],
+    align_corners: bool,
+    *scales: float | None,
+) -> Tensor:
+    """Lowers the gradient of linear, bilinear and trilinear resampling. Errors: NotImplementedError on a CPU."""
+    search_or_raise(grad)
+    size, ndim = tuple(map(to_expr, input_size)), len(output_size)
+    parts = zip(static(size[-ndim:]), static(grad.size[-ndim:]), scales or (None,) * ndim, strict=True)
+    lines = [_linear_line(n, out, s, align_corners, compute_dtype(grad.dtype)) for n, out, s in parts]
+    return _gathered(ctx, grad, size, lines)

@@ -8,13 +8,15 @@ own. `random_as_in_eager` takes these liberties back.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
 import torch
 from torch._C import DispatchKey
 from torch._ops import HigherOrderOperator, OpOverload
+
+from .rules import Rules, traced_by
 
 
 def is_random(target: Any) -> bool:
@@ -38,7 +40,7 @@ def random_as_in_eager() -> Iterator[None]:
     # Recomputed ops draw from the state that the generator had in the forward, not from a generator of their own.
     shared = config.patch(graphsafe_rng_functionalization=False)
     kept = _AndRandom(torch.fx.node._side_effectful_functions)
-    with shared, mock.patch.object(torch.fx.node, "_side_effectful_functions", kept), _eagers_rules():
+    with shared, mock.patch.object(torch.fx.node, "_side_effectful_functions", kept), traced_by(_RULES):
         yield
 
 
@@ -60,30 +62,13 @@ def _bernoulli_in_place(x: torch.Tensor, p: float = 0.5, *, generator: torch.Gen
     return x.copy_(drawn.permute([order.index(dim) for dim in dims]))
 
 
-_RULES: Sequence[tuple[OpOverload, Callable[..., Any] | None]] = (
+_RULES: Rules = (
     # torch traces dropout as `native_dropout` on every device. Eager calls that on CUDA only, and multiplies with noise
     # on the CPU: without a rule of Python's, tracing does what eager does.
     (torch.ops.aten.dropout.default, None),
     (torch.ops.aten.bernoulli_.float, _bernoulli_in_place),
 )
 """How ops are traced: by this function, or by torch's own C++."""
-
-
-@contextlib.contextmanager
-def _eagers_rules() -> Iterator[None]:
-    keys = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
-    before = [{key: op.py_kernels.pop(key) for key in keys if key in op.py_kernels} for op, _ in _RULES]
-    for op, rule in _RULES:
-        op.py_kernels.update({} if rule is None else {DispatchKey.Autograd: rule})
-        op._dispatch_cache.clear()
-    try:
-        yield
-    finally:
-        for (op, _), rules in zip(_RULES, before, strict=True):
-            for key in keys:
-                op.py_kernels.pop(key, None)
-            op.py_kernels.update(rules)
-            op._dispatch_cache.clear()
 
 
 def partition_with_draws(partition: Any) -> Any:

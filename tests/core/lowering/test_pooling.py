@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from core.lowering.harness import check, program_of
-from litz.ir import Loop
+from core.test_capture_narrow import eager, graphs_of
+from litz.ir import Extern, Loop
 from litz.ir.interpret import interpret
+from litz.lower import lower
 
 aten = torch.ops.aten
 
@@ -24,12 +26,6 @@ WINDOWS = [
     (3, 1, 1, 2, False),
     (2, 3, 1, 1, False),
 ]
-
-
-@pytest.fixture
-def searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each element searches its windows, as on a GPU."""
-    monkeypatch.setattr("litz.lower.pooling.search_is_slow", lambda *_: False)
 
 
 @pytest.fixture(params=[frozenset({"cpu"}), frozenset()], ids=["held", "masked"])
@@ -85,7 +81,7 @@ def test_unused_indices_are_not_made() -> None:
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_max_pool2d_backward(searched: None, window: tuple[Any, ...], dynamic: bool) -> None:
+def test_max_pool2d_backward(window: tuple[Any, ...], dynamic: bool) -> None:
     x = torch.randn(2, 3, 9, 8)
     arguments = [*map(pair, window[:4]), window[4]]
     out, places = aten.max_pool2d_with_indices(x, *arguments)
@@ -101,17 +97,24 @@ def test_max_pool2d_backward(searched: None, window: tuple[Any, ...], dynamic: b
     ("kernel", "stride", "dtype", "generated"),
     [(2, 2, torch.float32, True), (2, 3, torch.float64, True), (3, 2, torch.float32, False), (2, 2, torch.half, False)],
 )
-def test_a_cpus_gradient_is_generated_where_vectors_search(
+def test_a_cpus_backward_is_generated_where_vectors_search(
     kernel: int, stride: int, dtype: torch.dtype, generated: bool
 ) -> None:
     x = image(2, 3, 8, 9, dtype=dtype)
-    arguments = [[kernel] * 2, [stride] * 2, [0, 0], [1, 1], False]
+    graphs, gradient = graphs_of(lambda x: F.max_pool2d(x, kernel, stride), x)
+    torch.testing.assert_close(gradient, eager(lambda x: F.max_pool2d(x, kernel, stride), x))
+    calls = [str(op.target) for op in lower(graphs[1]).operations if isinstance(op, Extern)]
+    assert any("max_pool" in call for call in calls) != generated
+
+
+def test_positions_that_no_forward_found_are_not_the_librarys() -> None:
+    """It writes wherever they say (`test_index_bounds.py`)."""
+    x, arguments = image(2, 3, 8, 9), [[3, 3], [1, 1], [0, 0], [1, 1], False]
     out, places = aten.max_pool2d_with_indices(x, *arguments)
-    check(lambda g, x, p: aten.max_pool2d_with_indices_backward(g, x, *arguments, p), torch.randn_like(out), x, places,
-          native=generated)  # fmt: skip
+    check(lambda g, x, p: aten.max_pool2d_with_indices_backward(g, x, *arguments, p), torch.randn_like(out), x, places)
 
 
-def test_max_pool_backward_large_and_3d(searched: None) -> None:
+def test_max_pool_backward_large_and_3d() -> None:
     x = torch.randn(1, 2, 14, 14)
     out, places = aten.max_pool2d_with_indices(x, [7, 7], [1, 1])
     check(lambda g, x, p: aten.max_pool2d_with_indices_backward(g, x, [7, 7], [1, 1], [0, 0], [1, 1], False, p),
@@ -188,7 +191,7 @@ LONGER = [
 
 
 @pytest.mark.parametrize("window", LONGER, ids=str)
-def test_windows_longer_than_the_input(searched: None, taps: None, window: tuple[Any, ...]) -> None:
+def test_windows_longer_than_the_input(taps: None, window: tuple[Any, ...]) -> None:
     kernel, stride, padding, ceil_mode = window
     x = torch.randn(2, 3, 5, 7)
     for inside in (True, False):

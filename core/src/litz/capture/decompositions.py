@@ -20,6 +20,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from litz.capture import distances, torch_api
 from litz.capture.eager_types import unless_left_to_eager
 from litz.capture.foreach import foreach_decompositions
+from litz.capture.resampling import blocks
 
 aten = torch.ops.aten
 
@@ -182,10 +183,13 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.split_with_sizes.default: _split_with_sizes,
         aten.repeat.default: _repeat,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
-        aten.upsample_nearest1d.default: functools.partial(_in_format_of_input, aten.upsample_nearest1d.default),
-        aten._upsample_nearest_exact1d.default: functools.partial(
-            _in_format_of_input, aten._upsample_nearest_exact1d.default
-        ),
+        **{
+            getattr(aten, f"{name}{ndim}d").default: functools.partial(
+                _nearest, getattr(aten, f"{name}{ndim}d").default
+            )
+            for name in ("upsample_nearest", "_upsample_nearest_exact")
+            for ndim in (1, 2, 3)
+        },
         aten.max_unpool2d.default: _max_unpool2d,
         aten.roll.default: _roll,
         aten.index_fill.int_Scalar: _index_fill,
@@ -283,6 +287,17 @@ def _in_format_of_input(op: OpOverload, x: torch.Tensor, *args: Any) -> torch.Te
     """Applies torch's rule, and lays the result out as eager does: channels last where x is, else contiguous."""
     result: torch.Tensor = torch_api.decomposition_registry()[op](x, *args)
     return result.contiguous(memory_format=torch_api.suggested_format(x))
+
+
+def _nearest(op: OpOverload, x: torch.Tensor, output_size: Sequence[Any], *scales: float | None) -> Any:
+    """Leaves the op whole where the output is an exact multiple of the input, as it is a view then."""
+    sizes = x.shape[-len(output_size) :]
+    if all(isinstance(size, int) for size in (*sizes, *output_size)):
+        if blocks(sizes, output_size, scales, "exact" in op.name()) is not None:
+            return NotImplemented
+    if len(output_size) == 1:
+        return _in_format_of_input(op, x, output_size, *scales)
+    return torch_api.decomposition_registry()[op](x, output_size, *scales)
 
 
 def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> Any:

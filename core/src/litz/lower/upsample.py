@@ -1,4 +1,5 @@
-"""Lowerings of the gradients of resampling, for static sizes. Resampling itself is left to torch's rules.
+"""Lowerings of nearest-neighbour resampling to an exact multiple, which is a view, and of the gradients of resampling,
+for static sizes. Other resampling is left to torch's rules.
 
 Each element of the input adds up what its outputs have, each times the weight that the element had in the output: no
 two elements add to one place. Where the output is an exact multiple of the input, nearest-neighbour's gradient adds up
@@ -13,35 +14,18 @@ from dataclasses import dataclass
 
 import torch
 
+from litz.capture.resampling import blocks, sources, step
 from litz.ir import Node, build
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Ranges, floordiv, to_expr
 
-from .access import as_node, compare, inside, masked_load, static, sum_taps
+from .access import as_node, compare, extents_of, inside, masked_load, static, sum_taps
 from .context import Indices, LoweringContext
 from .registry import lowering, lowering_by_rank
-from .view import Tensor, combined
+from .shapes import meta_size
+from .view import Tensor, combined, variables
 
 aten = torch.ops.aten
-
-
-def _scale(n: int, out: int, scale: float | None) -> float:
-    """How far the source position moves from one output to the next, rounded to float32."""
-    return float(torch.tensor(1.0 / scale if scale is not None and scale > 0 else n / out, dtype=torch.float32))
-
-
-def _sources(n: int, out: int, scale: float | None, exact: bool) -> torch.Tensor:
-    """The source position of each output along one dimension, by eager's own float32 arithmetic."""
-    steps = torch.arange(out, dtype=torch.float32) + (0.5 if exact else 0.0)
-    return (steps * _scale(n, out, scale)).floor().to(torch.int64).clamp(max=n - 1)
-
-
-def _factor(n: int, out: int, scale: float | None, exact: bool) -> int | None:
-    """Returns f if the source of each output o is o // f, else None."""
-    if out % n != 0:
-        return None
-    blocks = torch.arange(out) // (out // n)
-    return out // n if torch.equal(_sources(n, out, scale, exact), blocks) else None
 
 
 @dataclass(frozen=True)
@@ -67,23 +51,23 @@ def _nearest_line(n: int, out: int, scale: float | None, exact: bool, dtype: tor
     """The source of each output is the element whose distance is least, by eager's arithmetic in float32."""
 
     def weight(o: Expr, h: Expr) -> Node:
-        step = build.cast(as_node(o), torch.float32)
+        moved = build.cast(as_node(o), torch.float32)
         if exact:
-            step = build.call("add", step, build.const(0.5, torch.float32))
-        scaled = build.call("mul", step, build.const(_scale(n, out, scale), torch.float32))
+            moved = build.call("add", moved, build.const(0.5, torch.float32))
+        scaled = build.call("mul", moved, build.const(step(n, out, scale), torch.float32))
         position = build.call("minimum", build.cast(build.call("floor", scaled), torch.int64), as_node(to_expr(n - 1)))
         return build.cast(compare("eq", position, h), dtype)
 
-    return Line(n, out, (torch.arange(out), _sources(n, out, scale, exact)), weight)
+    return Line(n, out, (torch.arange(out), sources(n, out, scale, exact)), weight)
 
 
 def _linear_line(n: int, out: int, scale: float | None, align_corners: bool, dtype: torch.dtype) -> Line:
     """An output at source position x uses the elements beside x; the weight of an element is 1 less its distance."""
-    step = 1 / scale if scale is not None and scale > 0 else n / out
+    moves = 1 / scale if scale is not None and scale > 0 else n / out
     if align_corners:
-        step = (n - 1) / max(out - 1, 1)
+        moves = (n - 1) / max(out - 1, 1)
     shift, margin = 0.0 if align_corners else 0.5, 1e-3 + 1e-6 * n  # more than what float32 rounds
-    positions = ((torch.arange(out, dtype=torch.float64) + shift) * step - shift).clamp(0, n - 1)
+    positions = ((torch.arange(out, dtype=torch.float64) + shift) * moves - shift).clamp(0, n - 1)
     below = torch.cat([(positions - margin).floor(), (positions + margin).floor()]).to(torch.int64)
     touched = torch.arange(out).repeat(4), torch.cat([below, below + 1]).clamp(0, n - 1)
 
@@ -92,7 +76,7 @@ def _linear_line(n: int, out: int, scale: float | None, align_corners: bool, dty
             return build.const(value, dtype)
 
         moved = build.call("add", build.cast(as_node(o), dtype), number(shift))
-        source = build.call("sub", build.call("mul", moved, number(step)), number(shift))
+        source = build.call("sub", build.call("mul", moved, number(moves)), number(shift))
         source = build.call("minimum", build.call("maximum", source, number(0.0)), number(n - 1))
         distance = build.call("abs", build.call("sub", source, build.cast(as_node(h), dtype)))
         return build.call("maximum", build.call("sub", number(1.0), distance), number(0.0))
@@ -126,6 +110,22 @@ def search_or_raise(grad: Tensor) -> None:
         raise NotImplementedError("a search for outputs is slower than torch's loop over outputs")
 
 
+@lowering_by_rank((1, 2, 3), "aten.upsample_nearest{}d.default", exact=False)
+@lowering_by_rank((1, 2, 3), "aten._upsample_nearest_exact{}d.default", exact=True)
+def nearest(
+    ndim: int, ctx: LoweringContext, x: Tensor, output_size: Sequence[int], *scales: float | None, exact: bool
+) -> Tensor:
+    """Lowers nearest-neighbour upsampling to an exact multiple: a view. Errors: NotImplementedError for any other."""
+    size = meta_size(ctx)
+    steps = blocks(static(x.size[-ndim:]), static(size[-ndim:]), scales, exact)
+    if steps is None:
+        raise NotImplementedError("the output is no multiple of the input")
+    names = variables(x.ndim)
+    ranges = extents_of(names, size)
+    within = [floordiv(o, to_expr(each), ranges) for o, each in zip(names[-ndim:], steps, strict=True)]
+    return x.reindex(size, [*names[:-ndim], *within])
+
+
 @lowering_by_rank((1, 2, 3), "aten.upsample_nearest{}d_backward.default", exact=False)
 @lowering_by_rank((1, 2, 3), "aten._upsample_nearest_exact{}d_backward.default", exact=True)
 def nearest_backward(
@@ -141,21 +141,17 @@ def nearest_backward(
     of the "exact" variant of the op."""
     size = tuple(map(to_expr, input_size))
     extents, outs = static(size[-ndim:]), static(grad.size[-ndim:])
-    factors = scales or (None,) * ndim
-    blocks = [_factor(n, out, s, exact) for n, out, s in zip(extents, outs, factors, strict=True)]
-    if all(blocks):
-        # The result takes its dtype from grad, its size from the arguments.
-        steps = [block for block in blocks if block is not None]
+    steps = blocks(extents, outs, scales, exact)
+    if steps is not None:
 
-        def tap(indices: Indices, step: Indices, ranges: Ranges) -> Node:
-            parts = zip(indices[-ndim:], steps, step, strict=True)
-            position = [h * block + inner for h, block, inner in parts]
+        def tap(indices: Indices, inner: Indices, ranges: Ranges) -> Node:
+            position = [h * each + at for h, each, at in zip(indices[-ndim:], steps, inner, strict=True)]
             return build.cast(grad.load([*indices[:-ndim], *position]), compute_dtype(grad.dtype))
 
         return sum_taps(ctx, size, steps, grad, tap)
 
     search_or_raise(grad)
-    parts = zip(extents, outs, factors, strict=True)
+    parts = zip(extents, outs, scales or (None,) * ndim, strict=True)
     lines = [_nearest_line(n, out, s, exact, compute_dtype(grad.dtype)) for n, out, s in parts]
     return _gathered(ctx, grad, size, lines)
 

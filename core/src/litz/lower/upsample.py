@@ -9,7 +9,8 @@ have used the element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,11 +20,11 @@ from litz.ir import Node, build
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Ranges, floordiv, to_expr
 
-from .access import as_node, compare, extents_of, inside, masked_load, static, sum_taps
+from .access import MAX_UNROLLED, as_node, compare, extents_of, inside, masked_load, static, sum_taps
 from .context import Indices, LoweringContext
 from .registry import lowering, lowering_by_rank
 from .shapes import meta_size
-from .view import Tensor, combined, variables
+from .view import Computed, Tensor, combined, variables
 
 aten = torch.ops.aten
 
@@ -66,10 +67,12 @@ def _linear_line(n: int, out: int, scale: float | None, align_corners: bool, dty
     moves = 1 / scale if scale is not None and scale > 0 else n / out
     if align_corners:
         moves = (n - 1) / max(out - 1, 1)
-    shift, margin = 0.0 if align_corners else 0.5, 1e-3 + 1e-6 * n  # more than what float32 rounds
+    shift = 0.0 if align_corners else 0.5
     positions = ((torch.arange(out, dtype=torch.float64) + shift) * moves - shift).clamp(0, n - 1)
-    below = torch.cat([(positions - margin).floor(), (positions + margin).floor()]).to(torch.int64)
-    touched = torch.arange(out).repeat(4), torch.cat([below, below + 1]).clamp(0, n - 1)
+    outputs, elements = torch.arange(out).repeat(2), torch.cat([positions.floor(), positions.floor() + 1])
+    rounded = 4 * n * torch.finfo(dtype).eps  # by how much the position that a kernel computes is off
+    used = (1 - (positions.repeat(2) - elements).abs() > rounded) & (elements < n)
+    touched = outputs[used], elements[used].to(torch.int64)
 
     def weight(o: Expr, h: Expr) -> Node:
         def number(value: float) -> Node:
@@ -85,22 +88,38 @@ def _linear_line(n: int, out: int, scale: float | None, align_corners: bool, dty
 
 
 def _gathered(ctx: LoweringContext, grad: Tensor, size: Sequence[Expr], lines: Sequence[Line]) -> Tensor:
-    """The gradient of `size`, resampled along its last dimensions: to each element what its outputs have, weighted."""
-    ndim, wide = len(lines), compute_dtype(grad.dtype)
-    supports = [line.support() for line in lines]
+    """The gradient of `size`, resampled along its last dimensions: to each element what its outputs have, weighted.
+    Many outputs are added up along one dimension after the other."""
+    along = dict(enumerate(lines, len(size) - len(lines)))
+    if math.prod(line.support()[1] for line in lines) <= MAX_UNROLLED:
+        return _gathered_along(ctx, grad, size, along, grad)
+    total, wide = grad, Computed.full((), 0, compute_dtype(grad.dtype), grad.device)
+    for dim, line in along.items():
+        last = dim == len(size) - 1
+        total = _gathered_along(
+            ctx, total, [*size[: dim + 1], *grad.size[dim + 1 :]], {dim: line}, grad if last else wide
+        )
+    return total
+
+
+def _gathered_along(
+    ctx: LoweringContext, grad: Tensor, size: Sequence[Expr], lines: Mapping[int, Line], like: Tensor
+) -> Tensor:
+    """The same for some dimensions, all at once. like: a tensor of the result's dtype."""
+    supports = {dim: line.support() for dim, line in lines.items()}
 
     def tap(indices: Indices, step: Indices, ranges: Ranges) -> Node:
-        outer: list[Expr] = []
+        outer = list(indices)
         mask: Node | None = None
-        for h, line, (first, _), number in zip(indices[-ndim:], lines, supports, step, strict=True):
-            outer.append(floordiv(h * line.out, to_expr(line.n), ranges) + first + number)
-            mask = build.logical_and(mask, inside(outer[-1], line.out, ranges))
-        weight = combined("mul", [line.weight(o, h) for o, h, line in zip(outer, indices[-ndim:], lines, strict=True)])
-        value = build.cast(masked_load(grad, [*indices[:-ndim], *outer], mask), wide)
-        used = build.call("gt", weight, build.const(0.0, wide))  # what is not used may be infinite
-        return build.call("where", used, build.call("mul", value, weight), build.const(0.0, wide))
+        for (dim, line), number in zip(lines.items(), step, strict=True):
+            outer[dim] = floordiv(indices[dim] * line.out, to_expr(line.n), ranges) + supports[dim][0] + number
+            mask = build.logical_and(mask, inside(outer[dim], line.out, ranges))
+        weight = combined("mul", [line.weight(outer[dim], indices[dim]) for dim, line in lines.items()])
+        value = build.cast(masked_load(grad, outer, mask), weight.dtype)
+        used = build.call("gt", weight, build.const(0.0, weight.dtype))  # what is not used may be infinite
+        return build.call("where", used, build.call("mul", value, weight), build.const(0.0, weight.dtype))
 
-    return sum_taps(ctx, size, [taps for _, taps in supports], grad, tap)
+    return sum_taps(ctx, size, [taps for _, taps in supports.values()], like, tap)
 
 
 def search_or_raise(grad: Tensor) -> None:

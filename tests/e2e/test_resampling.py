@@ -10,7 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from litz import report
+from litz.pipeline import generate, make_compiler, plan_schedule
 from support.compare import device_param, litz
+from support.retarget import cuda_schedules
+from support.triton_compiled import compile_only
 
 MODES: dict[str, tuple[int, bool]] = {
     "nearest": (2, False),
@@ -72,14 +76,13 @@ def test_types_and_layouts(device: str, mode: str, dtype: torch.dtype) -> None:
 @device_param
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
 def test_sizes_that_vary(device: str, mode: str) -> None:
-    compiled = litz(resample, dynamic=True)
-    for side in (5, 8, 11):
-        x = torch.randn(2, 3, side, side + 1, device=device)
-        got, want = (
-            both(compiled, x, {"mode": mode, "scale_factor": 2}),
-            both(resample, x, {"mode": mode, "scale_factor": 2}),
-        )
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    """One graph and its backward for all sizes. (Dynamo breaks the graph at a factor that is an int.)"""
+    compiled, options = litz(resample, dynamic=True), {"mode": mode, "scale_factor": 2.0}
+    with report.collect() as graphs:
+        for side in (5, 8, 11):
+            x = torch.randn(2, 3, side, side + 1, device=device)
+            torch.testing.assert_close(both(compiled, x, options), both(resample, x, options), rtol=1e-4, atol=1e-4)
+    assert len(graphs) == 2
 
 
 @device_param
@@ -96,3 +99,20 @@ def test_torch_has_its_rules_again_after_a_compile() -> None:
     before = dict(op.py_kernels)
     litz(resample)(torch.randn(1, 2, 4, 5), {"mode": "bilinear", "scale_factor": 2})
     assert op.py_kernels == before and before
+
+
+@pytest.mark.parametrize(
+    "options", [{"scale_factor": 2}, {"size": (7, 9)}, {"scale_factor": 2, "mode": "bilinear"}], ids=str
+)
+def test_a_gpus_gradient_is_one_kernel_without_atomic_additions(options: dict[str, Any]) -> None:
+    """Compiled for a GPU that is not there."""
+    pytest.importorskip("triton")
+    x = torch.randn(2, 8, 4, 6).to(memory_format=torch.channels_last).requires_grad_()
+
+    def run(backend: Any) -> None:
+        torch.compile(resample, backend=backend, dynamic=False)(x, options).sum().backward()
+
+    compiler = make_compiler()
+    schedule = cuda_schedules(run, compiler)[-1]
+    (source,) = generate(plan_schedule(schedule, compiler), compiler).values()
+    assert "atom" not in compile_only(source)["ptx"]

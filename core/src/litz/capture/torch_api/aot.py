@@ -23,7 +23,7 @@ from .operators import whole_where_undecided
 from .partition import partition_with_kept_values
 from .random import partition_with_draws, random_as_in_eager
 from .rebuilt import partition_with_rebuilt_values
-from .rules import RESAMPLING, traced_by
+from .rules import rules_of_resampling, traced_by
 from .scalars import numbers_kept_where_torch_has_no_tensor_op
 from .sizes_alone import partition_of_values_that_are_read
 
@@ -64,7 +64,8 @@ def aot_compile(
     drawn = random_as_in_eager() if eager_random else contextlib.nullcontext()
     numbers = numbers_kept_where_torch_has_no_tensor_op()
     rules: Any = Later(lambda: {op: whole_where_undecided(rule) for op, rule in decompositions.items()})
-    with _aot_config(finds_out, kept), keeps_asserted_calls(gm), drawn, numbers, traced_by(RESAMPLING):
+    resampling = traced_by(rules_of_resampling())
+    with _aot_config(finds_out, kept), keeps_asserted_calls(gm), drawn, numbers, resampling:
         return aot_module_simplified(
             gm,
             example_inputs,

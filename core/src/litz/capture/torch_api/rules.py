@@ -7,6 +7,8 @@ op without such a rule is differentiated by its own formula, and decomposed afte
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,17 +20,39 @@ aten = torch.ops.aten
 Rules = Sequence[tuple[OpOverload, Callable[..., Any] | None]]
 """Ops, and the function that each is traced by; None for torch's own C++."""
 
-RESAMPLING: Rules = tuple(
-    (op, None)
-    for name in (
-        *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d"),
-        *("_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d"),
-        *("upsample_trilinear3d", "upsample_bicubic2d"),
-    )
-    for op in (getattr(aten, name).default, getattr(aten, name).vec)
+RESAMPLING = (
+    *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d"),
+    *("_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d"),
+    *("upsample_trilinear3d", "upsample_bicubic2d"),
 )
-"""The gradient of torch's rules adds at computed positions, four times for bilinear resampling; the gradient's own op
-gathers."""
+
+
+def rules_of_resampling() -> Rules:
+    """Returns rules that keep resampling of constant sizes whole. The gradient of torch's rules adds at computed
+    positions, four times for bilinear resampling; the gradient's own op gathers. Sizes that are symbols keep torch's
+    rules: its C++ makes constants of them."""
+    importlib.import_module("torch._decomp.decompositions")  # has torch's rules
+    found: list[tuple[OpOverload, Callable[..., Any] | None]] = []
+    for name in RESAMPLING:
+        packet = getattr(aten, name)
+        usual = packet.vec.py_kernels.get(DispatchKey.Autograd)
+        if usual is not None:
+            found += [(packet.default, None), (packet.vec, functools.partial(_whole, packet.default, usual))]
+    return tuple(found)
+
+
+def _whole(
+    op: OpOverload, usual: Callable[..., Any], x: torch.Tensor, output_size: Any, *corners_and_factors: Any
+) -> torch.Tensor:
+    from torch._decomp.decompositions import upsample_compute_output_size
+
+    *corners, factors = corners_and_factors
+    if not all(isinstance(value, (int, float)) for value in (*x.shape, *(output_size or ()), *(factors or ()))):
+        result: torch.Tensor = usual(x, output_size, *corners_and_factors)
+        return result
+    size = upsample_compute_output_size(x.size(), output_size, factors)
+    whole: torch.Tensor = op(x, size, *corners, *(factors or [None] * len(size)))
+    return whole
 
 
 @contextlib.contextmanager
@@ -36,8 +60,8 @@ def traced_by(rules: Rules) -> Iterator[None]:
     """Ops are traced by other rules while the context is entered."""
     keys = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
     before = [{key: op.py_kernels.pop(key) for key in keys if key in op.py_kernels} for op, _ in rules]
-    for op, rule in rules:
-        op.py_kernels.update({} if rule is None else {DispatchKey.Autograd: rule})
+    for (op, rule), old in zip(rules, before, strict=True):
+        op.py_kernels.update({} if rule is None else dict.fromkeys((DispatchKey.Autograd, *old), rule))
         op._dispatch_cache.clear()
     try:
         yield
@@ -49,4 +73,4 @@ def traced_by(rules: Rules) -> Iterator[None]:
             op._dispatch_cache.clear()
 
 
-__all__ = ["RESAMPLING", "Rules", "traced_by"]
+__all__ = ["Rules", "rules_of_resampling", "traced_by"]

@@ -12,19 +12,18 @@ import torch
 
 from litz import report as reports
 from support.compare import DEVICES
+from support.zoo import CPUS_LIBRARY_WORK, LIBRARY_WORK
 
 transformers = pytest.importorskip("transformers")
 
-LIBRARY_WORK = (
-    "aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.convolution", "aten._scaled_dot_product",
-    "random_seed",
-)  # fmt: skip
-"""Contractions, convolutions, attention and random bits: what may be an Extern in these models."""
-
 
 def only_library_work(collected: list[reports.CompileReport]) -> None:
-    names = {name for report in collected for name in report.externs}
-    others = {name for name in names if not name.startswith(LIBRARY_WORK)}
+    others = {
+        name
+        for report in collected
+        for name in report.externs
+        if not name.startswith((*LIBRARY_WORK, "random_seed", *(CPUS_LIBRARY_WORK if report.device == "cpu" else ())))
+    }
     assert not others, f"in library calls, not in kernels: {others}"
 
 

@@ -45,6 +45,10 @@ LIBRARY_WORK = (
 )  # fmt: skip
 """Contractions, convolutions and attention: what may be an Extern in any model."""
 
+CPUS_LIBRARY_WORK = ("aten.max_pool2d_with_indices_backward", "aten.empty_strided")
+"""What may be an Extern on a CPU as well: the gradient of a max pool whose windows overlap, and the memory without
+values that stands for the pool's input."""
+
 
 # ------------------------------------------------------------------------------------------------ from transformers
 

@@ -7,6 +7,8 @@ from functools import cache
 
 import torch
 
+from litz.capture import torch_api
+
 
 def step(n: int, out: int, scale: float | None) -> float:
     """Returns how far the source position moves from one output to the next, rounded to float32. n, out: elements of
@@ -34,6 +36,6 @@ def _block(n: int, out: int, scale: float | None, exact: bool) -> int:
     """The f of one dimension; 0 if there is none."""
     if n == 0 or out % n != 0:
         return 0
-    with torch._C._DisableTorchDispatch():
+    with torch_api.real_mode():  # also while a graph is traced
         wanted = torch.arange(out) // (out // n)
         return out // n if torch.equal(sources(n, out, scale, exact), wanted) else 0

@@ -70,8 +70,8 @@ def _linear_line(n: int, out: int, scale: float | None, align_corners: bool, dty
     shift = 0.0 if align_corners else 0.5
     positions = ((torch.arange(out, dtype=torch.float64) + shift) * moves - shift).clamp(0, n - 1)
     outputs, elements = torch.arange(out).repeat(2), torch.cat([positions.floor(), positions.floor() + 1])
-    rounded = 4 * n * torch.finfo(dtype).eps  # by how much the position that a kernel computes is off
-    used = (1 - (positions.repeat(2) - elements).abs() > rounded) & (elements < n)
+    # What rounding in a kernel makes of a weight that is 0 is nothing to look for: float64's own rounding is left out.
+    used = (1 - (positions.repeat(2) - elements).abs() > 1e-12 * n) & (elements < n)
     touched = outputs[used], elements[used].to(torch.int64)
 
     def weight(o: Expr, h: Expr) -> Node:

@@ -45,7 +45,7 @@ dist: $(STAMP) ## wheels and sdists of all dists in dist/, tried in a fresh envi
 	$(BIN)/python -m release.trial $(ARGS)
 
 # Threads that wait for work do not spin: other tests need the processors.
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --durations=20
 
 test: $(STAMP) ## the tests that need no GPU, in parallel, but for more settings of the same (make test-all)
 	$(PYTEST) -m "not gpu and not gpu2 and not thorough" $(ARGS) tests

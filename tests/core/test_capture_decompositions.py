@@ -19,8 +19,8 @@ COMPOSITES = (
     *("index_select", "stack", "split", "unbind", "transpose", "std", "logsumexp", "linalg_vector_norm", "glu"),
 )
 
-# Torch has no decomposition for them; they run as library calls.
-WITHOUT_RULE = {"_adaptive_avg_pool2d_backward", "grid_sampler_2d_backward"}
+# Torch has no decomposition for them; they have lowerings or run as library calls.
+WITHOUT_RULE = {"_adaptive_avg_pool2d_backward", "grid_sampler_2d_backward", "upsample_bilinear2d_backward"}
 
 
 class Apply(nn.Module):

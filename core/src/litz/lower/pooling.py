@@ -15,7 +15,7 @@ import torch
 
 from litz.ir import Node, build
 from litz.ir.dtypes import compute_dtype
-from litz.ir.index import ZERO, Expr, Ranges, floordiv, mod, to_expr
+from litz.ir.index import ZERO, Expr, Ranges, floordiv, known_nonnegative, mod, to_expr
 
 from .access import (
     MAX_UNROLLED,
@@ -84,10 +84,11 @@ def _greatest(x: Tensor, w: Window, indices: Indices, ranges: Ranges) -> tuple[N
     several; of equal values the first.
 
     Where a tap lies in the padding, a branchless device looks at the nearest tap of the window twice, which changes
-    nothing. With dilation the nearest position need not be a tap.
+    nothing. With dilation the nearest position need not be a tap, and an input that may be empty has none.
     """
     outer = indices[-w.ndim :]
-    branchless = x.device.type in BRANCHLESS and all(d == 1 for d in w.dilation)
+    plain = all(d == 1 and known_nonnegative(n - 1) for d, n in zip(w.dilation, w.size, strict=True))
+    branchless = x.device.type in BRANCHLESS and plain
     position: Sequence[Position]
     lowest = identity("max", x.dtype)
     best = build.const(lowest, x.dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -71,6 +72,12 @@ def traced_by(rules: Rules) -> Iterator[None]:
                 op.py_kernels.pop(key, None)
             op.py_kernels.update(old)
             op._dispatch_cache.clear()
+        # torch.export keeps which ops have rules: asked inside, what it keeps would contradict the rules.
+        collected = getattr(
+            sys.modules.get("torch._export.utils"), "_collect_all_valid_cia_ops_for_aten_namespace", None
+        )
+        if collected is not None:
+            collected.cache_clear()
 
 
 __all__ = ["Rules", "rules_of_resampling", "traced_by"]

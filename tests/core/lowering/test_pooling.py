@@ -108,7 +108,7 @@ def test_a_cpus_backward_is_generated_where_vectors_search(
 
 
 def test_positions_that_no_forward_found_are_not_the_librarys() -> None:
-    """It writes wherever they say (`test_index_bounds.py`)."""
+    """torch's kernel writes at any position, also outside of the tensor (`test_index_bounds.py`)."""
     x, arguments = image(2, 3, 8, 9), [[3, 3], [1, 1], [0, 0], [1, 1], False]
     out, places = aten.max_pool2d_with_indices(x, *arguments)
     check(lambda g, x, p: aten.max_pool2d_with_indices_backward(g, x, *arguments, p), torch.randn_like(out), x, places)

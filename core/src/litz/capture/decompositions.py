@@ -92,9 +92,8 @@ _ADD: Mapping[str, tuple[str, ...]] = {
         *("reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d"),
     ),
     "resampling and pooling, where torch has a rule": (
-        *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d"),
-        *("_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d"),
-        *("upsample_trilinear3d", "upsample_bicubic2d", "grid_sampler_2d", "_adaptive_avg_pool2d"),
+        *torch_api.RESAMPLING,
+        *("grid_sampler_2d", "_adaptive_avg_pool2d"),
         "affine_grid_generator",
     ),
 }
@@ -183,13 +182,7 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.split_with_sizes.default: _split_with_sizes,
         aten.repeat.default: _repeat,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
-        **{
-            getattr(aten, f"{name}{ndim}d").default: functools.partial(
-                _nearest, getattr(aten, f"{name}{ndim}d").default
-            )
-            for name in ("upsample_nearest", "_upsample_nearest_exact")
-            for ndim in (1, 2, 3)
-        },
+        **{op: functools.partial(_nearest, op) for op in (getattr(aten, name).default for name in torch_api.NEAREST)},
         aten.max_unpool2d.default: _max_unpool2d,
         aten.roll.default: _roll,
         aten.index_fill.int_Scalar: _index_fill,
@@ -290,7 +283,7 @@ def _in_format_of_input(op: OpOverload, x: torch.Tensor, *args: Any) -> torch.Te
 
 
 def _nearest(op: OpOverload, x: torch.Tensor, output_size: Sequence[Any], *scales: float | None) -> Any:
-    """Leaves the op whole where the output is an exact multiple of the input, as it is a view then."""
+    """Leaves the op whole where the output is an exact multiple of the input: such an output is a view."""
     sizes = x.shape[-len(output_size) :]
     if all(isinstance(size, int) for size in (*sizes, *output_size)):
         if blocks(sizes, output_size, scales, "exact" in op.name()) is not None:

@@ -96,7 +96,7 @@ def _greatest(x: Tensor, w: Window, indices: Indices, ranges: Ranges) -> tuple[N
     for number, step in enumerate(window_positions(w.taps)):
         position, mask = w.tap(outer, step, ranges) if not branchless else (w.held(outer, step, ranges), None)
         value = masked_load(x, [*indices[: -w.ndim], *position], mask, lowest)
-        if number == 0:  # in the padding, too: then the place is the first inside, and nothing is less than the value
+        if number == 0:  # `place` is this tap's already or, where this tap lies in the padding, the first tap's inside
             best = value
             continue
         larger = build.call("gt", value, best)
@@ -190,7 +190,7 @@ def max_pool_with_indices_backward(
     greatest. places: the positions that the forward found. Errors: NotImplementedError in a backward on a CPU, for
     windows that overlap and for half types."""
     w = window(ndim, kernel, stride, padding, dilation, x.size, grad.size)
-    # torch's kernel writes wherever a position says; those of a backward are what its forward found.
+    # torch's kernel does not check positions. A backward has the positions that its forward found.
     if ctx.graph.kind == "backward" and search_is_slow(w, grad):
         raise NotImplementedError("a search for windows is slower than torch's loop over windows")
     wide = compute_dtype(grad.dtype)

@@ -70,7 +70,7 @@ def _linear_line(n: int, out: int, scale: float | None, align_corners: bool, dty
     shift = 0.0 if align_corners else 0.5
     positions = ((torch.arange(out, dtype=torch.float64) + shift) * moves - shift).clamp(0, n - 1)
     outputs, elements = torch.arange(out).repeat(2), torch.cat([positions.floor(), positions.floor() + 1])
-    # What rounding in a kernel makes of a weight that is 0 is nothing to look for: float64's own rounding is left out.
+    # A weight that is 0 but for float64's rounding does not count, whatever a kernel's float32 makes of the weight.
     used = (1 - (positions.repeat(2) - elements).abs() > 1e-12 * n) & (elements < n)
     touched = outputs[used], elements[used].to(torch.int64)
 

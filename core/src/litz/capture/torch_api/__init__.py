@@ -85,6 +85,7 @@ from .origins import (
     user_name,
 )
 from .random import is_random, is_random_draw
+from .rules import NEAREST, RESAMPLING
 from .shapes import (
     backed_values,
     decide_again,

@@ -21,17 +21,17 @@ aten = torch.ops.aten
 Rules = Sequence[tuple[OpOverload, Callable[..., Any] | None]]
 """Ops, and the function that each is traced by; None for torch's own C++."""
 
-RESAMPLING = (
-    *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d"),
-    *("_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d"),
-    *("upsample_trilinear3d", "upsample_bicubic2d"),
-)
+NEAREST = tuple(f"{name}{ndim}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for ndim in (1, 2, 3))
+"""The names of ops that resample by the nearest neighbour."""
+
+RESAMPLING = (*NEAREST, "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d")
+"""The names of all ops that resample, for which torch has rules."""
 
 
 def rules_of_resampling() -> Rules:
     """Returns rules that keep resampling of constant sizes whole. The gradient of torch's rules adds at computed
     positions, four times for bilinear resampling; the gradient's own op gathers. Sizes that are symbols keep torch's
-    rules: its C++ makes constants of them."""
+    rules, as torch's C++ would make constants of the symbols."""
     importlib.import_module("torch._decomp.decompositions")  # has torch's rules
     found: list[tuple[OpOverload, Callable[..., Any] | None]] = []
     for name in RESAMPLING:
@@ -80,4 +80,4 @@ def traced_by(rules: Rules) -> Iterator[None]:
             collected.cache_clear()
 
 
-__all__ = ["Rules", "rules_of_resampling", "traced_by"]
+__all__ = ["NEAREST", "RESAMPLING", "Rules", "rules_of_resampling", "traced_by"]

@@ -74,6 +74,18 @@ def test_types_and_layouts(device: str, mode: str, dtype: torch.dtype) -> None:
 
 
 @device_param
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "trilinear", "bicubic"])
+def test_results_lie_as_the_input_does(device: str, mode: str, dynamic: bool) -> None:
+    """Also of few channels."""
+    dims = (2, 3) if mode == "nearest" else MODES[mode][:1]
+    for ndim, channels in itertools.product(dims, (2, 20)):
+        fmt = torch.channels_last if ndim == 2 else torch.channels_last_3d
+        x = torch.randn(2, channels, *(5, 6, 4)[:ndim], device=device).contiguous(memory_format=fmt)
+        assert_as_exact(x, {"mode": mode, "size": (7,) * ndim}, dynamic=dynamic)
+
+
+@device_param
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
 def test_sizes_that_vary(device: str, mode: str) -> None:
     """One graph and its backward for all sizes. (Dynamo breaks the graph at a factor that is an int.)"""

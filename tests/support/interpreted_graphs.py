@@ -114,6 +114,7 @@ CASES: Mapping[str, Case] = {
     "bilinear, one dimension after the other": Case(
         resample(scale_factor=4, mode="bilinear", align_corners=True), (2, 4, 5, 6), last=False
     ),
+    "bicubic": Case(resample(scale_factor=2, mode="bicubic"), (2, 4, 5, 6)),
 }
 
 

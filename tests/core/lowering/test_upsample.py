@@ -61,34 +61,36 @@ def test_as_captured(mode: str, scale: float) -> None:
           rtol=1e-4, atol=1e-4)  # fmt: skip
 
 
-SMOOTH = {1: "linear1d", 2: "bilinear2d", 3: "trilinear3d"}
+SMOOTH = {"linear1d": 1, "bilinear2d": 2, "trilinear3d": 3, "bicubic2d": 2}
 
 
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_linear_gradient(searched: None, ndim: int, dtype: torch.dtype, align_corners: bool) -> None:
+@pytest.mark.parametrize("name", SMOOTH)
+def test_weighted_gradient(searched: None, name: str, dtype: torch.dtype, align_corners: bool) -> None:
     """Enlarged, shrunk, of one element and to one; judged in float64 where eager rounds."""
-    op, tolerance = getattr(aten, f"upsample_{SMOOTH[ndim]}_backward").default, 2e-2 if dtype.itemsize == 2 else 1e-5
+    op, ndim = getattr(aten, f"upsample_{name}_backward").default, SMOOTH[name]
+    tolerance = 2e-2 if dtype.itemsize == 2 else 1e-5
     for size, out in (*SIZES[ndim], ((1,) * ndim, (6,) * ndim), ((7,) * ndim, (1,) * ndim), ((3,) * ndim, (3,) * ndim)):
         grad = torch.randn(1, 2, *out, dtype=dtype)
         check(lambda g, size=size, out=out: op(g, list(out), [1, 2, *size], align_corners), grad,
               rtol=1e-10 if dtype == torch.float64 else tolerance, atol=10 * tolerance)  # fmt: skip
 
 
-def test_linear_gradient_by_scales_and_layouts(searched: None) -> None:
-    op = aten.upsample_bilinear2d_backward.default
+@pytest.mark.parametrize("name", ["bilinear2d", "bicubic2d"])
+def test_weighted_gradient_by_scales_and_layouts(searched: None, name: str) -> None:
+    op = getattr(aten, f"upsample_{name}_backward").default
     check(lambda g: op(g, [6, 12], [1, 2, 4, 5], False, 1.6, 2.5), torch.randn(1, 2, 6, 12))
     last = torch.randn(2, 3, 8, 10).to(memory_format=torch.channels_last)
     check(lambda g: op(g, [8, 10], [2, 3, 4, 5], False), last)
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
-@pytest.mark.parametrize("name", ["bilinear2d", "nearest2d"])
+@pytest.mark.parametrize("name", ["bilinear2d", "nearest2d", "bicubic2d"])
 def test_an_infinite_gradient_reaches_its_sources_alone(searched: None, name: str, value: float) -> None:
     op, grad = getattr(aten, f"upsample_{name}_backward").default, torch.randn(1, 1, 11, 13)
     grad[0, 0, 5, 7] = value
-    rest = (False,) if name == "bilinear2d" else ()
+    rest = () if name == "nearest2d" else (False,)
     check(lambda g: op(g, [11, 13], [1, 1, 4, 5], *rest), grad)
 
 
@@ -102,7 +104,7 @@ def test_long_lines(searched: None) -> None:
         check(lambda g, n=size, m=out: aten.upsample_nearest1d_backward(g, [m], [1, 1, n]), grad)
 
 
-@pytest.mark.parametrize("name, size", [("linear1d", (5,)), ("bilinear2d", (4, 5)), ("nearest2d", (4, 5))])
+@pytest.mark.parametrize("name, size", [("linear1d", (5,)), ("bilinear2d", (4, 5)), ("nearest2d", (4, 5)), ("bicubic2d", (4, 5))])
 def test_a_cpus_gradient_is_the_librarys_unless_it_adds_blocks(name: str, size: tuple[int, ...]) -> None:
     op, out = getattr(aten, f"upsample_{name}_backward").default, [3 * n // 2 for n in size]
     rest = () if name.startswith("nearest") else (False,)

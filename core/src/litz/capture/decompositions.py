@@ -172,6 +172,10 @@ def _overloads(names: Iterable[str]) -> Iterable[OpOverload]:
                 yield op
 
 
+# torch's rules give few channels contiguous on a GPU.
+_LINEAR = (aten.upsample_linear1d.default, aten.upsample_bilinear2d.default, aten.upsample_trilinear3d.default)
+
+
 def _own_rules() -> dict[OpOverload, Decomposition]:
     """Rules that torch lacks, or where litz wants others."""
     return {
@@ -183,6 +187,7 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.repeat.default: _repeat,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
         **{op: functools.partial(_nearest, op) for op in (getattr(aten, name).default for name in torch_api.NEAREST)},
+        **{op: functools.partial(_in_format_of_input, op) for op in _LINEAR},
         aten.max_unpool2d.default: _max_unpool2d,
         aten.roll.default: _roll,
         aten.index_fill.int_Scalar: _index_fill,
@@ -288,9 +293,7 @@ def _nearest(op: OpOverload, x: torch.Tensor, output_size: Sequence[Any], *scale
     if all(isinstance(size, int) for size in (*sizes, *output_size)):
         if blocks(sizes, output_size, scales, "exact" in op.name()) is not None:
             return NotImplemented
-    if len(output_size) == 1:
-        return _in_format_of_input(op, x, output_size, *scales)
-    return torch_api.decomposition_registry()[op](x, output_size, *scales)
+    return _in_format_of_input(op, x, output_size, *scales)
 
 
 def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> Any:

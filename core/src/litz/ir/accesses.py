@@ -5,12 +5,24 @@ Every `Loop` has them, as `loop.accesses`. Fusion, costs and code generation eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from .index import Expr, Mod, PythonMod, Ranges, Symbol, bounds, is_placeholder, stride_of, symbols_in
+from .index import (
+    ZERO,
+    Expr,
+    Mod,
+    PythonMod,
+    Ranges,
+    Symbol,
+    bounds,
+    is_placeholder,
+    stride_of,
+    symbols_in,
+    to_expr,
+)
 from .node import Node
 
 if TYPE_CHECKING:
@@ -72,6 +84,19 @@ def _unit(expr: Expr) -> Symbol | None:
         found = (_unit(term) for term in expr.args if not term.is_Mul)
         return next((var for var in found if var is not None), None)
     return _unit(expr.args[0]) if isinstance(expr, (Mod, PythonMod)) else None
+
+
+def mean_stride(expr: Expr, var: Symbol, loop: Loop, size: int, hint: Callable[[Expr], int]) -> float:
+    """Returns how much an index expression of a loop grows on average when `var`, whose extent is `size`, grows by one.
+    hint: a likely value of an expression of sizes."""
+    slope = stride_of(expr, var)
+    if slope is not None:
+        return hint(slope)
+    # Sizes stay: positions may be divided by them.
+    others = {s for s in expr.free_symbols if s in loop.extents or is_placeholder(s)} - {var}
+    last = max(size - 1, 1)
+    at_end, at_start = (expr.xreplace({**dict.fromkeys(others, ZERO), var: to_expr(n)}) for n in (last, 0))
+    return hint(at_end - at_start) / last
 
 
 def are_apart(a: Access, b: Access, extents: Ranges) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -29,6 +30,10 @@ from .view import Computed, Tensor, combined, variables
 aten = torch.ops.aten
 
 
+Touched = tuple[torch.Tensor, torch.Tensor]
+"""Outputs, and the elements of the input that each uses."""
+
+
 @dataclass(frozen=True)
 class Line:
     """Resampling along one dimension, from `n` elements to `out`. touched: the outputs and the elements that each
@@ -37,7 +42,7 @@ class Line:
 
     n: int
     out: int
-    touched: tuple[torch.Tensor, torch.Tensor]
+    touched: Touched
     weight: Callable[[Expr, Expr], Node]
 
     def support(self) -> tuple[int, int]:
@@ -62,29 +67,106 @@ def _nearest_line(n: int, out: int, scale: float | None, exact: bool, dtype: tor
     return Line(n, out, (torch.arange(out), sources(n, out, scale, exact)), weight)
 
 
-def _linear_line(n: int, out: int, scale: float | None, align_corners: bool, dtype: torch.dtype) -> Line:
+@dataclass(frozen=True)
+class _Positions:
+    """Source positions along one dimension, where they are not rounded: output o lies at (o + shift) * moves - shift
+    among `n` elements."""
+
+    n: int
+    out: int
+    moves: float
+    shift: float
+
+    @staticmethod
+    def of(n: int, out: int, scale: float | None, align_corners: bool) -> _Positions:
+        if align_corners:
+            return _Positions(n, out, (n - 1) / max(out - 1, 1), 0.0)
+        return _Positions(n, out, 1 / scale if scale is not None and scale > 0 else n / out, 0.5)
+
+    def numbers(self) -> torch.Tensor:
+        """Returns the position of each output, in float64."""
+        return (torch.arange(self.out, dtype=torch.float64) + self.shift) * self.moves - self.shift
+
+    def node(self, o: Expr, dtype: torch.dtype) -> Node:
+        """Returns the position of output `o`, as a kernel computes it."""
+        shift = build.const(self.shift, dtype)
+        moved = build.call("add", build.cast(as_node(o), dtype), shift)
+        return build.call("sub", build.call("mul", moved, build.const(self.moves, dtype)), shift)
+
+    def touched(self, outputs: torch.Tensor, elements: torch.Tensor, weights: torch.Tensor) -> Touched:
+        """Returns the outputs and elements whose weight is not 0 but for float64's rounding, whatever a kernel's
+        float32 makes of the weight."""
+        used = (weights.abs() > 1e-12 * self.n) & (elements < self.n)
+        return outputs[used], elements[used].to(torch.int64)
+
+
+def _linear_line(at: _Positions, dtype: torch.dtype) -> Line:
     """An output at source position x uses the elements beside x; the weight of an element is 1 less its distance."""
-    moves = 1 / scale if scale is not None and scale > 0 else n / out
-    if align_corners:
-        moves = (n - 1) / max(out - 1, 1)
-    shift = 0.0 if align_corners else 0.5
-    positions = ((torch.arange(out, dtype=torch.float64) + shift) * moves - shift).clamp(0, n - 1)
-    outputs, elements = torch.arange(out).repeat(2), torch.cat([positions.floor(), positions.floor() + 1])
-    # A weight that is 0 but for float64's rounding does not count, whatever a kernel's float32 makes of the weight.
-    used = (1 - (positions.repeat(2) - elements).abs() > 1e-12 * n) & (elements < n)
-    touched = outputs[used], elements[used].to(torch.int64)
+    positions = at.numbers().clamp(0, at.n - 1)
+    outputs, elements = torch.arange(at.out).repeat(2), torch.cat([positions.floor(), positions.floor() + 1])
+    touched = at.touched(outputs, elements, 1 - (positions.repeat(2) - elements).abs())
 
     def weight(o: Expr, h: Expr) -> Node:
         def number(value: float) -> Node:
             return build.const(value, dtype)
 
-        moved = build.call("add", build.cast(as_node(o), dtype), number(shift))
-        source = build.call("sub", build.call("mul", moved, number(moves)), number(shift))
-        source = build.call("minimum", build.call("maximum", source, number(0.0)), number(n - 1))
+        source = build.call("minimum", build.call("maximum", at.node(o, dtype), number(0.0)), number(at.n - 1))
         distance = build.call("abs", build.call("sub", source, build.cast(as_node(h), dtype)))
         return build.call("maximum", build.call("sub", number(1.0), distance), number(0.0))
 
-    return Line(n, out, touched, weight)
+    return Line(at.n, at.out, touched, weight)
+
+
+NEAR, FAR = (1.25, -2.25, 0.0, 1.0), (-0.75, 3.75, -6.0, 3.0)
+"""The cubic that weights an element whose distance from the source position is at most 1, and at most 2: the factors of
+the distance's powers, the highest first. Keys, "Cubic convolution interpolation for digital image processing" (1981),
+with a = -0.75, as torch has it."""
+
+
+def _cubic_line(at: _Positions, dtype: torch.dtype) -> Line:
+    """An output at source position x uses the two elements to either side of x. Elements before the first one, and
+    behind the last, are those: the first and the last weigh for them too."""
+    positions = at.numbers().repeat(4)
+    wanted = positions.floor() + torch.arange(-1, 3).repeat_interleave(at.out)
+    distance = (positions - wanted).abs()
+    weights = torch.where(distance <= 1, _polynomial(NEAR, distance), _polynomial(FAR, distance))
+    touched = at.touched(torch.arange(at.out).repeat(4), wanted.clamp(0, at.n - 1), weights)
+    used = wanted[weights.abs() > 0]
+    before, behind = (max(0, int(most)) for most in (-used.min(), used.max() - (at.n - 1)))
+
+    def number(value: float) -> Node:
+        return build.const(value, dtype)
+
+    def cubic(factors: Sequence[float], x: Node) -> Node:
+        total = number(factors[0])
+        for factor in factors[1:]:
+            total = build.call("add", build.call("mul", total, x), number(factor))
+        return total
+
+    def alone(source: Node, element: Node) -> Node:
+        """The weight of an element that may lie outside."""
+        distance = build.call("minimum", build.call("abs", build.call("sub", source, element)), number(2.0))
+        near = build.call("le", distance, number(1.0))
+        return build.call("where", near, cubic(NEAR, distance), cubic(FAR, distance))
+
+    def weight(o: Expr, h: Expr) -> Node:
+        source = at.node(o, dtype)
+        total = alone(source, build.cast(as_node(h), dtype))
+        ends = ((0, range(-before, 0)), (at.n - 1, range(at.n, at.n + behind)))
+        for end, outside in ends:
+            for each in outside:
+                more = build.call("where", compare("eq", as_node(h), to_expr(end)), alone(source, number(each)), number(0.0))
+                total = build.call("add", total, more)
+        return total
+
+    return Line(at.n, at.out, touched, weight)
+
+
+def _polynomial(factors: Sequence[float], x: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros_like(x)
+    for factor in factors:
+        total = total * x + factor
+    return total
 
 
 def _gathered(ctx: LoweringContext, grad: Tensor, size: Sequence[Expr], lines: Sequence[Line]) -> Tensor:
@@ -116,7 +198,7 @@ def _gathered_along(
             mask = build.logical_and(mask, inside(outer[dim], line.out, ranges))
         weight = combined("mul", [line.weight(outer[dim], indices[dim]) for dim, line in lines.items()])
         value = build.cast(masked_load(grad, outer, mask), weight.dtype)
-        used = build.call("gt", weight, build.const(0.0, weight.dtype))  # what is not used may be infinite
+        used = build.call("ne", weight, build.const(0.0, weight.dtype))  # what is not used may be infinite
         return build.call("where", used, build.call("mul", value, weight), build.const(0.0, weight.dtype))
 
     return sum_taps(ctx, size, [taps for _, taps in supports.values()], like, tap)
@@ -180,17 +262,27 @@ def nearest_backward(
     aten.upsample_bilinear2d_backward.default,
     aten.upsample_trilinear3d_backward.default,
 )
-def linear_backward(
+def linear_backward(ctx: LoweringContext, grad: Tensor, output_size: Sequence[int], *args: Any) -> Tensor:
+    """Lowers the gradient of linear, bilinear and trilinear resampling. Errors: NotImplementedError on a CPU."""
+    return _weighted_backward(ctx, grad, _linear_line, *args)
+
+
+@lowering(aten.upsample_bicubic2d_backward.default)
+def bicubic_backward(ctx: LoweringContext, grad: Tensor, output_size: Sequence[int], *args: Any) -> Tensor:
+    """Lowers the gradient of bicubic resampling. Errors: NotImplementedError on a CPU."""
+    return _weighted_backward(ctx, grad, _cubic_line, *args)
+
+
+def _weighted_backward(
     ctx: LoweringContext,
     grad: Tensor,
-    output_size: Sequence[int],
+    line: Callable[[_Positions, torch.dtype], Line],
     input_size: Sequence[int | Expr],
     align_corners: bool,
     *scales: float | None,
 ) -> Tensor:
-    """Lowers the gradient of linear, bilinear and trilinear resampling. Errors: NotImplementedError on a CPU."""
     search_or_raise(grad)
-    size, ndim = tuple(map(to_expr, input_size)), len(output_size)
+    size, ndim = tuple(map(to_expr, input_size)), len(input_size) - 2
     parts = zip(static(size[-ndim:]), static(grad.size[-ndim:]), scales or (None,) * ndim, strict=True)
-    lines = [_linear_line(n, out, s, align_corners, compute_dtype(grad.dtype)) for n, out, s in parts]
+    lines = [line(_Positions.of(n, out, s, align_corners), compute_dtype(grad.dtype)) for n, out, s in parts]
     return _gathered(ctx, grad, size, lines)

@@ -13,8 +13,8 @@ from functools import cache
 from math import inf, prod
 
 from litz.ir import Loop, Node, Program, Range
-from litz.ir.accesses import Access, are_apart
-from litz.ir.index import ZERO, Ranges, Symbol, is_placeholder, stride_of, to_expr
+from litz.ir.accesses import Access, are_apart, mean_stride
+from litz.ir.index import Ranges, Symbol
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import walks_loading
@@ -184,20 +184,11 @@ class CostModel:
 
     def stride(self, loop: Loop, access: Access, var: Symbol, size: int) -> float:
         """Returns how many elements lie between neighbours along a variable of the loop, of this extent, on average."""
-        layout, last = self.program.buffers[access.buffer].layout, max(size - 1, 1)
-        total = 0.0
-        for expr, step in zip(access.index, layout.stride, strict=True):
-            if var not in expr.free_symbols:
-                continue
-            slope = stride_of(expr, var)
-            if slope is None:
-                # Sizes stay: positions may be divided by them.
-                moving = {s for s in expr.free_symbols if s in loop.extents or is_placeholder(s)}
-                others = dict.fromkeys(moving - {var}, ZERO)
-                at_end, at_start = (expr.xreplace({**others, var: to_expr(n)}) for n in (last, 0))
-                total += self.program.hint(at_end - at_start) / last * self.hint(step)
-            else:
-                total += self.program.hint(slope) * self.hint(step)
+        strides = self.program.buffers[access.buffer].layout.stride
+        total = sum(
+            mean_stride(expr, var, loop, size, self.program.hint) * self.hint(step)
+            for expr, step in zip(access.index, strides, strict=True)
+        )
         return abs(total)
 
     def _moved(

@@ -18,10 +18,12 @@ from .describe import (
     target_of,
 )
 from .devices import LINE, SECTOR
+from .warp_lines import WARP, warp_lines
 
 __all__ = [
     "LINE",
     "SECTOR",
+    "WARP",
     "CalibrationError",
     "DeviceCalibration",
     "UnknownDeviceError",
@@ -36,4 +38,5 @@ __all__ = [
     "save_calibration",
     "target_named",
     "target_of",
+    "warp_lines",
 ]

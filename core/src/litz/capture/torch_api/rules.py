@@ -17,6 +17,8 @@ import torch
 from torch._C import DispatchKey
 from torch._ops import OpOverload
 
+from .shapes import suggested_format
+
 aten = torch.ops.aten
 Rules = Sequence[tuple[OpOverload, Callable[..., Any] | None]]
 """Ops, and the function that each is traced by; None for torch's own C++."""
@@ -49,8 +51,9 @@ def _whole(
 
     *corners, factors = corners_and_factors
     if not all(isinstance(value, (int, float)) for value in (*x.shape, *(output_size or ()), *(factors or ()))):
+        # On a GPU torch's rules give few channels contiguous, and its kernels give them as the input lies.
         result: torch.Tensor = usual(x, output_size, *corners_and_factors)
-        return result
+        return result.contiguous(memory_format=suggested_format(x))
     size = upsample_compute_output_size(x.size(), output_size, factors)
     whole: torch.Tensor = op(x, size, *corners, *(factors or [None] * len(size)))
     return whole

@@ -18,6 +18,7 @@ from litz.schedule.estimate import MIXED_ROWS
 from ..kernel_plan import KernelPlan
 from .columns import column_blocks, widest_block
 from .frame import VECTOR, Frame, find_frame, is_multiple
+from .lanes import fewer_lanes
 from .tile_shape import SIXTEEN_WARPS, Axis, Blocks, Tiling, clamp, power_of_two, warps_for
 from .traffic import Traffic, bytes_along, find_traffic, innermost_last, live_values, writes_rows
 
@@ -96,7 +97,9 @@ def _has_ragged_rows(loop: Loop, traffic: Traffic) -> bool:
 def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Tiling:
     total = plan.hint(loop.numel)
     # Before a thread takes more than one element, each unit has warps enough to hide what they wait for.
-    lanes = clamp(power_of_two(total // (BUSY * units)), 1, _elements_per_thread(loop, traffic))
+    ranges = innermost_last(loop.ranges, traffic)
+    most = fewer_lanes(loop, ranges, plan, traffic, _elements_per_thread(loop, traffic))
+    lanes = clamp(power_of_two(total // (BUSY * units)), 1, most)
     block = 128 * lanes
     while block > max(64, 32 * lanes) and total < block * 2 * units:
         block //= 2
@@ -104,7 +107,7 @@ def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
         block //= 2
     block = min(block, power_of_two(total))
     warps = clamp(block // (32 * lanes), 1, 8)
-    axis = Axis("x", innermost_last(loop.ranges, traffic), block)
+    axis = Axis("x", ranges, block)
     return Tiling((axis,), warps, whole=total >= block * units and _is_cut_by_mask(loop, traffic, axis))
 
 

@@ -9,6 +9,11 @@ import torch.nn.functional as F
 
 from .kernel_case import Case
 
+STATISTICS = (64, 56), (256, 28), (52, 28), (1024, 14), (128, 150), (256, 75), (728, 38), (728, 19)
+"""Channels of a batch norm, and the height and width of its images; the last four are xception's."""
+GRADIENTS = (256, 28), (1024, 14), (128, 150), (728, 38), (728, 19)
+"""The same of a batch norm's gradient."""
+
 
 def _statistics(channels: int, side: int) -> Callable[[torch.dtype], Case]:
     """A batch norm's mean and variance of 32 images in channels last (seresnet50, hrnet, res2net)."""
@@ -158,8 +163,8 @@ def channel_softmax(dtype: torch.dtype) -> Case:
 
 
 MODEL_CASES: Mapping[str, Callable[[torch.dtype], Case]] = {
-    **{f"statistics {c} x {side}": _statistics(c, side) for c, side in ((64, 56), (256, 28), (52, 28), (1024, 14))},
-    **{f"statistics backward {c} x {side}": _statistics_backward(c, side) for c, side in ((256, 28), (1024, 14))},
+    **{f"statistics {c} x {side}": _statistics(c, side) for c, side in STATISTICS},
+    **{f"statistics backward {c} x {side}": _statistics_backward(c, side) for c, side in GRADIENTS},
     **{f"row sums {n} x {c}": _row_sums(n, c) for n, c in ((6272, 768), (25088, 384), (100352, 96))},
     "joined gradients": _joined_gradients(0),
     "joined gradients, one transposed": _joined_gradients(1),

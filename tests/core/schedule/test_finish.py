@@ -68,6 +68,29 @@ def test_one_alone_is_not_worth_the_counters():
     assert not finishing(plan_of(w.program("a_out"), EAGER_GPU))
 
 
+def test_a_long_kernel_does_not_combine():
+    """It would have the registers of what combines, for a launch less."""
+    w = Writer()
+    for x in "ab":
+        w.input(x, 1 << 21, 64)
+        norm(w, x, 64, 1 << 21)
+    schedule = plan_of(w.program("a_out", "b_out"), EAGER_GPU)
+    assert len(schedule.kernels) > 4 and not finishing(schedule)
+
+
+@pytest.mark.parametrize(("pieces", "values"), [(256, 64), (784, 12)])
+def test_not_where_the_last_program_would_take_longer_than_the_others(pieces: int, values: int):
+    """784 maxima of twelve values each are added up in pieces, by many programs."""
+    w = Writer()
+    for x in "ab":
+        w.input(x, pieces, values, 64)
+        w.reduce(f"{x}_part", "max", (pieces, 64), (values,), lambda i, j, r, x=x: w.load(x, i, r, j))
+        w.reduce(f"{x}_out", "sum", (64,), (pieces,), lambda j, r, x=x: w.load(f"{x}_part", r, j))
+    schedule = check(w.program("a_out", "a_part", "b_out", "b_part"), w.args(), EAGER_GPU)
+    combined = {int(loop.reduction_numel) for kernel in finishing(schedule) for loop in kernel.finish}
+    assert (pieces in combined) == (values == 64)
+
+
 def test_not_on_a_cpu_and_not_without_fusion():
     program = two_norms().program("a_out", "b_out")
     assert not finishing(plan_of(program, CPU))

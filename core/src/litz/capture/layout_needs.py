@@ -22,6 +22,10 @@ aten = torch.ops.aten
 Row = LayoutNeed | Mapping[str, LayoutNeed]
 Needs = Callable[[torch.fx.Node, torch.fx.Node], LayoutNeed]
 
+LINES = frozenset({"convolution", "_convolution", "convolution_backward"})
+"""Ops that take tensors of three dimensions row-major: torch itself copies others, by a kernel that fuses with
+nothing."""
+
 _ROWS: Mapping[str, Row] = {
     # Their CUDA kernels lay out the gradient as `self` lies and then index it row-major: pytorch issue 120759.
     "nll_loss2d_forward": {"self": "contiguous", "target": "contiguous"},
@@ -67,6 +71,8 @@ class LayoutNeeds:
             return "any" if torch_api.aliased_argument(node) is argument else "traced"
         if any(written is argument for written in torch_api.written_arguments(node)):
             return "traced"
+        if target._overloadpacket.__name__ in LINES and argument.meta["val"].dim() == 3:
+            return "contiguous"
         row = self.table.get(target)
         if row is not None:
             needs = {row} if isinstance(row, str) else {row.get(name, "any") for name in _names(node, argument)}

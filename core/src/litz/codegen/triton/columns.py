@@ -50,6 +50,12 @@ FEW_SHARE = 4
 64 of 96 columns in a block, the gradients of normalized queries, keys and values and their sum took 188 us in place of
 157 (H200, 2026-11-27): columns had blocks of 32 rows in place of 128."""
 
+LONG_COLUMN = 512
+"""Values of a column from which on a program takes 32 rows at a time, and not 16. On an H100 (2026-11-27) statistics of
+a batch norm, 32 images, with 16 and with 32: 1024 x 14 x 14 (98 values) 14.0 and more than 15.8 us, 728 x 19 x 19 (183)
+18.4 and 21.2, 728 x 38 x 38 (733) 46.8 and 41.3, 256 x 75 x 75 (1125) 59.3 and 49.9, 128 x 150 x 150 (2250) 102.6 and
+82.8."""
+
 FEW_VALUES = 2048
 """Values of a block of columns that are reduced at once."""
 
@@ -155,7 +161,8 @@ def _few_warps(loop: Loop, x_block: int, columns: int, length: int, lanes: int, 
     if any(len(REDUCTIONS[node.attrs[0]].parts) > 1 for node in loop.nodes if node.op == "reduce"):
         x_block = min(x_block, 32)
         # Many programs hide each other's waiting; few take more rows at a time, in fewer steps.
-        return x_block, min(power_of_two(length), 16 if columns >= 8 * x_block * units else 64), 4, False
+        rows = 64 if columns < 8 * x_block * units else 32 if length > LONG_COLUMN else 16
+        return x_block, min(power_of_two(length), rows), 4, False
     if length > FEW_ROWS:
         return None
     return x_block, min(power_of_two(length), 128 if lanes == 64 else 64), 4, False

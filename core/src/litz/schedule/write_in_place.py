@@ -5,8 +5,8 @@ the cache and the new keys, and at the end all of it is copied to the cache: twi
 row. Where nobody wants the old values any more once the new ones are written, the copy is the input. Where inputs lie,
 and that they share no memory but as they were traced, is looked at on each call (`litz.capture.aliasing`).
 
-A kernel of the user's writes a copy too. Where what was copied is a temporary that nobody reads afterwards, it is made
-in the copy's place.
+A kernel of the user's writes a copy too, and so does a scatter. Where what was copied is a temporary that nobody reads
+afterwards, it is made in the copy's place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from litz.ir import Blocks, Extern, KernelCall, Loop, Node, Program, TensorRef
+from litz.ir import Blocks, Extern, KernelCall, Loop, Node, Operation, Program, TensorRef
 from litz.ir.arguments import rebuild
 from litz.ir.index import ONE
 from litz.ir.node import intern, with_args
@@ -37,10 +37,18 @@ def write_in_place(program: Program, context: PassContext) -> Program:
         operations = (renamed(op, copy, name) for op in program.operations if op.name not in (first, last))
         buffers = {each: buffer for each, buffer in program.buffers.items() if each != copy}
         program = replace(program, operations=tuple(operations), buffers=buffers)
-    for call in [op for op in program.operations if isinstance(op, KernelCall)]:
-        for name in call.mutates:
+    written = [name for op in program.operations for name in _written_into(op)]
+    for name in dict.fromkeys(written):
+        if name in program.buffers:
             program = _made_in_place(name, program, context)
     return program
+
+
+def _written_into(operation: Operation) -> tuple[str, ...]:
+    """The buffers of which an operation may change a part."""
+    if isinstance(operation, Loop):
+        return tuple(store.buffer for store in operation.stores if not store.is_plain)
+    return operation.mutates if isinstance(operation, KernelCall) else ()
 
 
 def _made_in_place(copy: str, program: Program, context: PassContext) -> Program:

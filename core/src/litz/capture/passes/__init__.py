@@ -16,6 +16,7 @@ from litz.capture.passes.freezing import fold_frozen
 from litz.capture.passes.no_ops import remove_no_ops
 from litz.capture.passes.place_constants import place_constants
 from litz.capture.passes.sum_products import sum_products
+from litz.capture.passes.sum_scatters import sum_scatters
 from litz_plugins.records import Pass
 
 
@@ -40,7 +41,8 @@ def default_graph_passes(freezing: bool = False) -> tuple[Pass, ...]:
             eliminate_common_subexpressions,
             after=("split_bias_gradients",),
         ),
-        Pass("eliminate_dead_code", "graph", eliminate_dead_code, after=("eliminate_common_subexpressions",)),
+        Pass("sum_scatters", "graph", sum_scatters, after=("eliminate_common_subexpressions",)),
+        Pass("eliminate_dead_code", "graph", eliminate_dead_code, after=("sum_scatters",)),
         Pass("sum_products", "graph", sum_products, after=("eliminate_dead_code",)),
     )
 
@@ -56,4 +58,5 @@ __all__ = [
     "remove_no_ops",
     "split_bias_gradients",
     "sum_products",
+    "sum_scatters",
 ]

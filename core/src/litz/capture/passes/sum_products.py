@@ -11,7 +11,8 @@ from __future__ import annotations
 import torch
 
 from litz.capture.graph import Graph
-from litz.capture.passes.rewrite import Call, Changes, find_escapes, rewrite, same_geometry, tensor_of
+from litz.capture.passes.rewrite import Call, Changes, find_escapes, rewrite, same_geometry
+from litz.capture.passes.sums import is_whole_sum, terms_of
 from litz_plugins.records import PassContext
 
 aten = torch.ops.aten
@@ -30,9 +31,9 @@ def sum_products(graph: Graph, context: PassContext | None = None) -> Graph:
     emit: dict[torch.fx.Node, Call] = {}
     drop: set[torch.fx.Node] = set()
     for node in graph.nodes:
-        if not _is_sum(node) or (len(node.users) == 1 and all(_is_sum(user) for user in node.users)):
+        if not is_whole_sum(node):
             continue
-        products, partial = _terms(node)
+        products, partial = terms_of(node)
         if len(products) < MANY or node in escapes.written:
             continue
         if any(term.target != aten.mm.default or len(term.users) != 1 or term in kept for term in products):
@@ -52,27 +53,4 @@ def sum_products(graph: Graph, context: PassContext | None = None) -> Graph:
     return rewrite(graph, Changes(replace=replace, emit=emit, drop=frozenset(drop)))
 
 
-def _is_sum(node: torch.fx.Node) -> bool:
-    """Is it the sum of two matrices of its own size and type?"""
-    if node.target != aten.add.Tensor or node.kwargs or len(node.args) != 2:
-        return False
-    value = tensor_of(node)
-    if value is None or value.dim() != 2 or not value.is_floating_point():
-        return False
-    return all(isinstance(item, torch.fx.Node) and same_geometry(item, node) for item in node.args)
-
-
-def _terms(node: torch.fx.Node) -> tuple[list[torch.fx.Node], list[torch.fx.Node]]:
-    """(what is summed from left to right, the sums before the last): through sums that nothing else reads."""
-    found: list[torch.fx.Node] = []
-    partial: list[torch.fx.Node] = []
-    while True:
-        left, right = node.args
-        assert isinstance(left, torch.fx.Node) and isinstance(right, torch.fx.Node)
-        if _is_sum(right):
-            left, right = right, left
-        found.append(right)
-        if not _is_sum(left) or len(left.users) != 1:
-            return [left, *found[::-1]], partial
-        partial.append(left)
-        node = left
+__all__ = ["MANY", "sum_products"]

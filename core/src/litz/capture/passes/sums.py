@@ -1,0 +1,44 @@
+"""Sums of tensors that all lie alike, through the additions between them that nothing else reads."""
+
+from __future__ import annotations
+
+import torch
+
+from litz.capture.passes.rewrite import same_geometry, tensor_of
+
+aten = torch.ops.aten
+
+
+def is_sum(node: torch.fx.Node) -> bool:
+    """Returns whether the node is the sum of two tensors of its own size, strides and type, in floating point."""
+    if node.target != aten.add.Tensor or node.kwargs or len(node.args) != 2:
+        return False
+    value = tensor_of(node)
+    if value is None or not value.is_floating_point():
+        return False
+    return all(isinstance(item, torch.fx.Node) and same_geometry(item, node) for item in node.args)
+
+
+def is_whole_sum(node: torch.fx.Node) -> bool:
+    """Returns whether the node is a sum, and not a part of one that nothing else reads."""
+    return is_sum(node) and not (len(node.users) == 1 and all(is_sum(user) for user in node.users))
+
+
+def terms_of(node: torch.fx.Node) -> tuple[list[torch.fx.Node], list[torch.fx.Node]]:
+    """Returns what is summed from left to right, and the additions before the last one, the latest first. They have no
+    other readers."""
+    found: list[torch.fx.Node] = []
+    partial: list[torch.fx.Node] = []
+    while True:
+        left, right = node.args
+        assert isinstance(left, torch.fx.Node) and isinstance(right, torch.fx.Node)
+        if is_sum(right):
+            left, right = right, left
+        found.append(right)
+        if not is_sum(left) or len(left.users) != 1:
+            return [left, *found[::-1]], partial
+        partial.append(left)
+        node = left
+
+
+__all__ = ["is_sum", "is_whole_sum", "terms_of"]

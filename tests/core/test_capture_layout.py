@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from litz.builtin import builtin_plugins
 from litz.capture.aot import compile_with_aot
@@ -175,6 +176,18 @@ def test_needs_by_row_by_tag_and_by_default() -> None:
     assert needs.of(loss, b) == "contiguous"
     row = LayoutNeeds({aten.nll_loss2d_backward.default: {"total_weight": "traced"}})
     assert (row.of(loss, a), row.of(loss, b)) == ("any", "traced")
+
+
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_a_convolution_along_a_line_takes_contiguous_tensors(ndim: int) -> None:
+    """torch copies others itself, by a kernel that fuses with nothing."""
+    op, x = (F.conv1d, F.conv2d)[ndim - 1], torch.randn(2, *(4, 4)[:ndim], 3)
+    (graph,) = capture(lambda x, w: op(x.movedim(-1, 1), w), x, torch.randn(5, 3, *(2, 2)[:ndim]))
+    (convolution,) = [each for each in graph.nodes if each.target == aten.convolution.default]
+    needs = LayoutNeeds(core_layout_needs())
+    wanted = "contiguous" if ndim == 1 else "any"
+    assert [needs.of(convolution, each) for each in convolution.all_input_nodes] == [wanted, wanted]
+
 
 
 def _loss() -> tuple[torch.Tensor, torch.Tensor]:

@@ -104,7 +104,9 @@ def test_long_lines(searched: None) -> None:
         check(lambda g, n=size, m=out: aten.upsample_nearest1d_backward(g, [m], [1, 1, n]), grad)
 
 
-@pytest.mark.parametrize("name, size", [("linear1d", (5,)), ("bilinear2d", (4, 5)), ("nearest2d", (4, 5)), ("bicubic2d", (4, 5))])
+@pytest.mark.parametrize(
+    "name, size", [("linear1d", (5,)), ("bilinear2d", (4, 5)), ("nearest2d", (4, 5)), ("bicubic2d", (4, 5))]
+)
 def test_a_cpus_gradient_is_the_librarys_unless_it_adds_blocks(name: str, size: tuple[int, ...]) -> None:
     op, out = getattr(aten, f"upsample_{name}_backward").default, [3 * n // 2 for n in size]
     rest = () if name.startswith("nearest") else (False,)

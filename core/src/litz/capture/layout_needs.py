@@ -71,7 +71,8 @@ class LayoutNeeds:
             return "any" if torch_api.aliased_argument(node) is argument else "traced"
         if any(written is argument for written in torch_api.written_arguments(node)):
             return "traced"
-        if target._overloadpacket.__name__ in LINES and argument.meta["val"].dim() == 3:
+        value = argument.meta.get("val")
+        if target._overloadpacket.__name__ in LINES and isinstance(value, torch.Tensor) and value.dim() == 3:
             return "contiguous"
         row = self.table.get(target)
         if row is not None:

@@ -155,7 +155,9 @@ def _cubic_line(at: _Positions, dtype: torch.dtype) -> Line:
         ends = ((0, range(-before, 0)), (at.n - 1, range(at.n, at.n + behind)))
         for end, outside in ends:
             for each in outside:
-                more = build.call("where", compare("eq", as_node(h), to_expr(end)), alone(source, number(each)), number(0.0))
+                more = build.call(
+                    "where", compare("eq", as_node(h), to_expr(end)), alone(source, number(each)), number(0.0)
+                )
                 total = build.call("add", total, more)
         return total
 

@@ -127,11 +127,9 @@ def frugal_order(steps: Sequence[Step], before: Sequence[set[int]], program: Pro
 
 
 def late_order(steps: Sequence[Step], before: Sequence[set[int]], program: Program, least: int = 0) -> list[int]:
-    """Returns the positions in the old order, except for steps whose putting off saves more than `least` bytes: those
-    come right before the first that must follow them. Putting a step off saves what it adds to what is held, less what
-    it reads that nobody else would need any more."""
+    """Returns the positions in the old order, except for steps that add more than `least` bytes to what is held: those
+    come right before the first that must follow them."""
     memory = _Memory(steps, program)
-    users = {name: frozenset(positions) for name, positions in memory.users.items()}
     grown = []
     for position in range(len(steps)):
         grown.append(memory.growth(position))
@@ -142,13 +140,8 @@ def late_order(steps: Sequence[Step], before: Sequence[set[int]], program: Progr
         for other in earlier:
             after[other].append(position)
     for position in reversed(range(len(steps))):
-        if grown[position] <= least or not after[position]:
-            continue
-        later = min(place[other] for other in after[position])
-        waiting = (name for name in memory.touched[position] if max(users[name]) > position)
-        waiting = (name for name in waiting if all(place[other] < later for other in users[name]))
-        if grown[position] - sum(memory.size[name] for name in waiting) > least:
-            place[position] = later
+        if grown[position] > least and after[position]:
+            place[position] = min(place[other] for other in after[position])
     return topological(before, place.__getitem__)
 
 

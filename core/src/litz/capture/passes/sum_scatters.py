@@ -42,6 +42,7 @@ def sum_scatters(graph: Graph, context: PassContext | None = None) -> Graph:
             continue
         order = sorted(scatters, key=lambda term: place[scatters[term]])
         for before, after in pairwise(scatters[term] for term in order):
+            assert callable(after.target)
             emit[after] = Call(after.target, (before, *after.args[1:]), after.kwargs)
         dropped = set(order[:-1])
         total = None if terms[0] in dropped else terms[0]
@@ -54,7 +55,9 @@ def sum_scatters(graph: Graph, context: PassContext | None = None) -> Graph:
             if total is not None and total is not each:
                 replace[each] = total
         if context is not None:
-            context.record(node.name, f"{len(scatters)} scatters into one tensor", "a sum of scatters is in memory once")
+            context.record(
+                node.name, f"{len(scatters)} scatters into one tensor", "a sum of scatters is in memory once"
+            )
     return rewrite(graph, Changes(replace=replace, emit=emit))
 
 
@@ -70,8 +73,9 @@ def _scatter(term: torch.fx.Node, kept: frozenset[torch.fx.Node]) -> torch.fx.No
     if value is None or value.dtype.itemsize < 4:
         return None  # a scatter of a half type adds up in float32, in a tensor of its own
     zeros = put.args[0]
-    is_zeros = isinstance(zeros, torch.fx.Node) and zeros.target == aten.full.default and zeros.args[1] == 0
-    return put if is_zeros and same_geometry(put, zeros) else None
+    if not isinstance(zeros, torch.fx.Node) or zeros.target != aten.full.default or zeros.args[1] != 0:
+        return None
+    return put if same_geometry(put, zeros) else None
 
 
 def _accumulates(put: torch.fx.Node) -> bool:

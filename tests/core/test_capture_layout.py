@@ -189,7 +189,6 @@ def test_a_convolution_along_a_line_takes_contiguous_tensors(ndim: int) -> None:
     assert [needs.of(convolution, each) for each in convolution.all_input_nodes] == [wanted, wanted]
 
 
-
 def _loss() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(2, 3, 4, 5), torch.zeros(2, 4, 5, dtype=torch.int64)
 

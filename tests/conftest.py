@@ -71,7 +71,11 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """A test without the mark `gpu` or `gpu2`, with its fixtures, runs as on a machine without a GPU."""
     if item.get_closest_marker("gpu") or item.get_closest_marker("gpu2"):
-        return (yield)
+        found = yield
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # other processes of the run share the GPU
+        return found
     with gpu_hidden():
         return (yield)
 

@@ -1,7 +1,7 @@
 """Functions and their gradients, compiled for a GPU that is not there: all kernels run in Triton's interpreter.
 
 `python -m support.interpreted_graphs SHARD OF` checks the cases. The graphs are captured on the CPU and scheduled for
-CUDA (`support.retarget`); a graph with a library call is an error here.
+CUDA (`support.retarget`); library calls run on the CPU.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from torch import Tensor
 
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
+from litz.ir import Extern, Program
+from litz.ir.arguments import rebuild
 from litz.ir.buffer import Layout, TensorRef
 from litz.pipeline import generate, make_compiler, plan_schedule
 from litz.report.log import Log
@@ -42,6 +44,10 @@ def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
             memory = dict(zip(map(str, program.inputs), args, strict=True))
             args.clear()
             for step in plan.steps:
+                if step.name not in sources:
+                    assert isinstance(step, Extern)
+                    _call(step, program, memory)
+                    continue
                 source = sources[step.name]
                 for name in source.arguments:
                     if name in program.buffers and name not in memory:
@@ -59,12 +65,31 @@ def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
         return partial(capture, compile_graph=compile_graph, compiler=compiler)(gm, inputs)
 
 
+def _call(step: Extern, program: Program, memory: dict[str, Tensor]) -> None:
+    """Runs a library call. Its results lie as its buffers do."""
+
+    def value(leaf: Any) -> Any:
+        if isinstance(leaf, TensorRef):
+            return _seen(memory[leaf.buffer], leaf.layout)
+        return torch.device("cpu") if isinstance(leaf, torch.device) else leaf
+
+    found = step.target(*rebuild(step.args, value), **rebuild(dict(step.kwargs), value))
+    for name, result in zip(step.outputs, found if isinstance(found, (tuple, list)) else (found,), strict=True):
+        if name is None:
+            continue
+        buffer = program.buffers[name]
+        memory[name] = memory[step.aliases[name]] if name in step.aliases else _empty(buffer.dtype, buffer.layout)
+        if name not in step.aliases:
+            _seen(memory[name], buffer.layout).copy_(result)
+
+
 def _empty(dtype: torch.dtype, layout: Layout) -> Tensor:
     return torch.empty_strided(tuple(map(int, layout.size)), tuple(map(int, layout.stride)), dtype=dtype)
 
 
 def _seen(memory: Tensor, layout: Layout) -> Tensor:
-    return memory.as_strided(tuple(map(int, layout.size)), tuple(map(int, layout.stride)), int(layout.offset))
+    start = memory.storage_offset() + int(layout.offset)  # an input may lie inside of its storage
+    return memory.as_strided(tuple(map(int, layout.size)), tuple(map(int, layout.stride)), start)
 
 
 @dataclass(frozen=True)

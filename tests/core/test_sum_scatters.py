@@ -95,6 +95,20 @@ def test_one_tensor_is_scattered_into(fn: Callable[..., Tensor], dtype: torch.dt
     assert not copies, "the second scatter writes where the first one did"
 
 
+def test_a_scatter_that_is_added_twice_counts_twice() -> None:
+    def scattered(table: Tensor, index: Tensor) -> Tensor:
+        return torch.zeros(ROWS, WIDTH).index_put((index,), table[index], accumulate=True)
+
+    def fn(table: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        one, other = scattered(table, first), scattered(table, second)
+        return one + one + other
+
+    table, first, second = arguments(torch.float32, 20)
+    with torch.no_grad():
+        compiled = torch.compile(fn, backend="litz", dynamic=False, options={"debug": True})
+        torch.testing.assert_close(compiled(table, first, second), fn(table, first, second))
+
+
 def test_sums_that_stay_as_they_are() -> None:
     def two_tables(table: Tensor, first: Tensor, second: Tensor) -> Tensor:
         return twice(table * 2, first, first) + twice(table.cos(), second, second)

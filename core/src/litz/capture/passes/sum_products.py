@@ -34,7 +34,7 @@ def sum_products(graph: Graph, context: PassContext | None = None) -> Graph:
         if not is_whole_sum(node):
             continue
         products, partial = terms_of(node)
-        if len(products) < MANY or node in escapes.written:
+        if len(products) < MANY or len(set(products)) < len(products) or node in escapes.written:
             continue
         if any(term.target != aten.mm.default or len(term.users) != 1 or term in kept for term in products):
             continue

@@ -36,7 +36,7 @@ def sum_scatters(graph: Graph, context: PassContext | None = None) -> Graph:
         scatters = {term: put for term in terms if (put := _scatter(term, kept)) is not None}
         first = next(iter(scatters.values()), None)
         scatters = {term: put for term, put in scatters.items() if first is not None and same_geometry(put, first)}
-        if len(scatters) < 2 or any(each in kept for each in partial):
+        if len(scatters) < 2 or len(set(terms)) < len(terms) or any(each in kept for each in partial):
             continue
         if context is not None and not context.allows(node.name):
             continue

@@ -36,6 +36,7 @@ CORE_PASSES = {
     "fold_frozen": "graph",
     "fold_affine": "graph",
     "split_bias_gradients": "graph",
+    "sum_scatters": "graph",
     "sum_products": "graph",
     "remove_dead_operations": "program",
     "write_in_place": "program",

@@ -69,7 +69,8 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """A test without the mark `gpu` or `gpu2`, with its fixtures, runs as on a machine without a GPU."""
+    """A test without the mark `gpu` or `gpu2`, with its fixtures, runs as on a machine without a GPU. After a
+    test with such a mark its process keeps no unused memory of the GPU."""
     if item.get_closest_marker("gpu") or item.get_closest_marker("gpu2"):
         found = yield
         torch = sys.modules.get("torch")

@@ -79,6 +79,19 @@ def exact_convolutions() -> AbstractContextManager[None]:
     return torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
 
 
+def as_exact(
+    actual: Results, expected: Results, exact: Results, others: list[Results], rounding: float | None = None
+) -> None:
+    """Outputs, buffers and gradients are as near to the exact ones as eager's. others: eager's own, of parameters that
+    differ by a rounding. rounding: see `support.compare.close`."""
+    for part in ("outputs", "buffers", "gradients"):
+        eager, judged, alike = getattr(expected, part), getattr(exact, part), [getattr(o, part) for o in others]
+        floats = [v for v in judged.values() if v.is_floating_point()]
+        least = NEXT_TO_NOTHING * max((float(v.abs().max()) for v in floats), default=0.0)
+        least = 0.0 if part == "outputs" else least
+        close(getattr(actual, part), eager, judged, rounding=rounding, least_scale=least, peers=alike)
+
+
 def check(entry: Entry, device: str, training: bool, dynamic: bool, autocast: bool = False, spread: int = 3) -> None:
     """spread: how many of eager's own steps say how far roundings lead."""
     torch._dynamo.reset()
@@ -99,13 +112,7 @@ def check(entry: Entry, device: str, training: bool, dynamic: bool, autocast: bo
             assert number == 0 or len(collected) == compiles, "compiled anew for another batch size"
             expected = run(model, model, inputs, training, autocast)
             exact = run(judge, judge, double(inputs), training, False)
-            rounding = ROUNDING[torch.bfloat16] if autocast else None
-            for part in ("outputs", "buffers", "gradients"):
-                eager, judged, alike = getattr(expected, part), getattr(exact, part), [getattr(o, part) for o in others]
-                floats = [v for v in judged.values() if v.is_floating_point()]
-                least = NEXT_TO_NOTHING * max((float(v.abs().max()) for v in floats), default=0.0)
-                least = 0.0 if part == "outputs" else least
-                close(getattr(actual, part), eager, judged, rounding=rounding, least_scale=least, peers=alike)
+            as_exact(actual, expected, exact, others, ROUNDING[torch.bfloat16] if autocast else None)
     assert collected
     calls = {name for report in collected for name in report.externs}
     fine = (*LIBRARY_WORK, *entry.externs, *(CPUS_LIBRARY_WORK if device == "cpu" else ()))

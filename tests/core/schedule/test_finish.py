@@ -69,7 +69,7 @@ def test_one_alone_is_not_worth_the_counters():
 
 
 def test_a_long_kernel_does_not_combine():
-    """It would have the registers of what combines, for a launch less."""
+    """All its programs would have the registers that the combining loop needs, and only one launch is saved."""
     w = Writer()
     for x in "ab":
         w.input(x, 1 << 21, 64)

@@ -36,15 +36,15 @@ others are done."""
 MOST_PIECES = 1024
 """Each piece has programs of its own; more of them than `split` makes are short rows, which one takes several of."""
 
-FEW_PIECES, LONGER = 64, 4
-"""Pieces that one program may combine however short they are; how much longer than a piece their number may be. A sum
-over two branches and then over 784 places, combined by the last program of each image, took 140 us in place of 20 on an
-H200 (2026-11-27)."""
+FEW_PIECES, PIECES_A_VALUE = 64, 4
+"""Pieces that one program may combine however short the pieces are; beyond that, pieces for each value of a piece. A
+sum over two branches and then over 784 places, combined by the last program of each image, took 140 us in place of 20
+on an H200 (2026-11-27)."""
 
 BLOCK = 64
 """Outputs that a program combines the results of, at most: the widest block of columns."""
 
-LONG = 25.0
+LONG_US = 25.0
 """µs of a kernel of partial results, by the estimate, beyond which it does not combine them. What combines needs
 registers, of which each program of the kernel then has as many: statistics of a batch norm, 32 images of 128 x 150 x
 150, took 341 us in place of 95 (H200, 2026-11-27). And the launch is a small share of what a long kernel takes."""
@@ -123,7 +123,7 @@ class _Joined:
         return True
 
     def _is_long(self, first: Kernel) -> bool:
-        return self.costs.cost(first.loop).us > LONG
+        return self.costs.cost(first.loop).us > LONG_US
 
     def order(self) -> list[int]:
         """Positions of the steps that are left. A joined one goes where its last was: what all of its loops need is
@@ -226,6 +226,6 @@ def _is_small(finish: Loop, first: Loop, program: Program) -> bool:
     """Can one program combine its share without keeping the others waiting, and is there a program for each piece?"""
     pieces = program.hint(finish.reduction_numel)
     width = sum(node.dtype.itemsize for node in finish.loads if finish.levels[node])
-    if pieces > max(FEW_PIECES, LONGER * program.hint(first.reduction_numel)):
+    if pieces > max(FEW_PIECES, PIECES_A_VALUE * program.hint(first.reduction_numel)):
         return False
     return pieces <= MOST_PIECES and pieces * min(BLOCK, program.hint(finish.numel)) * width <= MOST_BYTES

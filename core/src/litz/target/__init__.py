@@ -18,9 +18,10 @@ from .describe import (
     target_of,
 )
 from .devices import LINE, SECTOR
-from .warp_lines import WARP, warp_lines
+from .warp_lines import CACHE, WARP, warp_lines
 
 __all__ = [
+    "CACHE",
     "LINE",
     "SECTOR",
     "WARP",

@@ -2,8 +2,8 @@
 
 In: a Graph. Out: the Graph with `zeros.index_put(i, a) + zeros.index_put(j, b)` (accumulating) as
 `zeros.index_put(i, a).index_put(j, b)`. A table of embeddings that an encoder and a decoder share has two such
-gradients, each of the table's size and, for a table of a half type, in float32. One of them is in memory then, which
-is filled and read once; and the sum is rounded once, where eager rounds each term and the sum.
+gradients, each of the table's size and, for a table of a half type, in float32. With this pass one such tensor is in
+memory, filled and read once; and the sum is rounded once, where eager rounds each term and the sum.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 
 from litz.capture.graph import Graph
-from litz.capture.passes.rewrite import Call, Changes, Constant, find_escapes, rewrite, same_geometry, tensor_of
+from litz.capture.passes.rewrite import Call, Changes, find_escapes, rewrite, same_geometry, tensor_of
 from litz.capture.passes.sums import is_whole_sum, terms_of
 from litz_plugins.records import PassContext
 
@@ -28,7 +28,7 @@ def sum_scatters(graph: Graph, context: PassContext | None = None) -> Graph:
     place = {node: number for number, node in enumerate(graph.nodes)}
     kept = escapes.outputs | escapes.written
     replace: dict[torch.fx.Node, torch.fx.Node] = {}
-    emit: dict[torch.fx.Node, Call | Constant] = {}
+    emit: dict[torch.fx.Node, Call] = {}
     for node in graph.nodes:
         if not is_whole_sum(node) or node in escapes.written:
             continue

@@ -49,10 +49,11 @@ def check(
     rtol: float | None = None,
     atol: float | None = None,
     strides: bool = True,
+    by_float64: bool = False,
 ) -> Program:
     """Fail unless the program's outputs equal eager's in value, dtype, shape and stride, and so do written inputs.
 
-    native: no Extern may be in the program.
+    native: no Extern may be in the program. by_float64: the values are those of eager in float64, rounded.
     """
     ours, theirs = tree_map(copied, list(inputs)), tree_map(copied, list(inputs))
     expected = tree_flatten(function(*theirs))[0]
@@ -61,20 +62,28 @@ def check(
         externs = [operation.target_name for operation in program.operations if isinstance(operation, Extern)]
         assert not externs, f"not lowered: {externs}"
     actual = interpret(program, ours)
-    if any(isinstance(value, torch.Tensor) and not value.isfinite().all() for value in expected):
+    if by_float64:
+        exact = in_float64(function, inputs)
+        expected = [judge.to(theirs.dtype) for judge, theirs in zip(exact, expected, strict=True)]
+    elif any(isinstance(value, torch.Tensor) and not value.isfinite().all() for value in expected):
         expected = judged(actual, expected, function, inputs)
     compare(actual, expected, rtol=rtol, atol=atol, strides=strides, text=str(program))
     compare(ours, theirs, rtol=rtol, atol=atol, strides=strides, text=str(program))
     return program
 
 
+def in_float64(function: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
+    """Eager's results for the inputs as float64."""
+    double = [x.double() if isinstance(x, torch.Tensor) and x.dtype.is_floating_point else x for x in inputs]
+    return tree_flatten(function(*tree_map(copied, double)))[0]
+
+
 def judged(
     actual: Sequence[Any], expected: Sequence[Any], function: Callable[..., Any], inputs: Sequence[Any]
 ) -> Sequence[Any]:
     """Eager's results, by float64 where eager has other infinities or NaN (`litz_testing.tensors.eager_or_exact`)."""
-    double = [x.double() if isinstance(x, torch.Tensor) and x.dtype.is_floating_point else x for x in inputs]
     try:
-        exact = tree_flatten(function(*tree_map(copied, double)))[0]
+        exact = in_float64(function, inputs)
     except (RuntimeError, TypeError, NotImplementedError):
         return expected  # an op that has no float64, or is particular about mixed types
     return [

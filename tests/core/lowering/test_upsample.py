@@ -68,13 +68,15 @@ SMOOTH = {"linear1d": 1, "bilinear2d": 2, "trilinear3d": 3, "bicubic2d": 2}
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", SMOOTH)
 def test_weighted_gradient(searched: None, name: str, dtype: torch.dtype, align_corners: bool) -> None:
-    """Enlarged, shrunk, of one element and to one; judged in float64 where eager rounds."""
+    """Enlarged, shrunk, of one element and to one. Eager, which adds one term after the other, is 1e-3 off in float32
+    where a source has thousands of outputs."""
     op, ndim = getattr(aten, f"upsample_{name}_backward").default, SMOOTH[name]
     tolerance = 2e-2 if dtype.itemsize == 2 else 1e-5
     for size, out in (*SIZES[ndim], ((1,) * ndim, (6,) * ndim), ((7,) * ndim, (1,) * ndim), ((3,) * ndim, (3,) * ndim)):
         grad = torch.randn(1, 2, *out, dtype=dtype)
         check(lambda g, size=size, out=out: op(g, list(out), [1, 2, *size], align_corners), grad,
-              rtol=1e-10 if dtype == torch.float64 else tolerance, atol=10 * tolerance)  # fmt: skip
+              rtol=1e-10 if dtype == torch.float64 else tolerance, atol=10 * tolerance,
+              by_float64=dtype == torch.float32)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["bilinear2d", "bicubic2d"])

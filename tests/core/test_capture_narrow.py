@@ -68,7 +68,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], torch.dtype]] = {
 @pytest.fixture
 def narrowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions of pools, too, as on a GPU."""
-    monkeypatch.setattr("litz.capture.torch_api.narrow.stay_wide", lambda device: False)
+    monkeypatch.setattr("litz.capture.torch_api.narrow.stay_wide", lambda target: False)
 
 
 def test_positions_of_a_cpus_pools_stay() -> None:

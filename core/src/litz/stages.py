@@ -65,6 +65,7 @@ def capture(
         eager_random=compiler.options.fallback_random,
         store=store,
         forbids=lambda graph, softmax: compiler.vetoes.forbid(graph, written_attention.MAKER, softmax),
+        target_of=compiler.target_of,
     )
 
 

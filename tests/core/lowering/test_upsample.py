@@ -22,7 +22,7 @@ SIZES: dict[int, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each element searches its outputs, as on a GPU."""
-    monkeypatch.setattr("litz.lower.upsample.search_or_raise", lambda grad: None)
+    monkeypatch.setattr("litz.lower.upsample.search_or_raise", lambda ctx, grad: None)
 
 
 def op_of(exact: bool, ndim: int, backward: bool) -> Any:

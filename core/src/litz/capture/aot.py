@@ -28,6 +28,8 @@ from litz.capture.kept import Facts, GraphStore
 from litz.capture.provenance import named_inputs, origins
 from litz.capture.written_attention import fuse_written_attention, is_half_on_cuda, written_attention
 from litz.origin import Origin
+from litz.target import target_of
+from litz_plugins import TargetOf
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
 _log = logging.getLogger("litz.graph_cache")
@@ -44,6 +46,7 @@ def compile_with_aot(
     eager_random: bool = False,
     store: GraphStore | None = None,
     forbids: Callable[[str, str], bool] = lambda graph, softmax: False,
+    target_of: TargetOf = target_of,
 ) -> Callable[..., Any]:
     """Compile what dynamo captured.
 
@@ -60,6 +63,7 @@ def compile_with_aot(
         first, and neither traces nor calls `compile_graph` for what it and the store have.
     forbids: whether, in the graph of a name, the attention around a softmax has to stay as it is written
         (`litz.capture.written_attention`).
+    target_of: the target of a device.
 
     Returns a callable with positional inputs and a sequence of outputs, or what `gm` returns where that is no flat
     tuple (dynamo's graphs return one, those of make_fx need not). An exception from the passes or compile_graph keeps
@@ -76,6 +80,7 @@ def compile_with_aot(
         eager_random=eager_random,
         store=store,
         forbids=forbids,
+        target_of=target_of,
     )
     if any(isinstance(value, (list, tuple, dict)) for value in example_inputs):
         return torch_api.flatten_inputs(gm, example_inputs, again)
@@ -122,6 +127,7 @@ def compile_with_aot(
             backward=backward,
             inference=job.inference,
             decompositions=decompositions,
+            target_of=target_of,
             eager_random=eager_random,
             kept=job.kept,
         )

@@ -235,6 +235,7 @@ def _rebuilt(graph: Graph, values: Mapping[torch.fx.Node, Any], conversions: Seq
         mapping[node] = copied.node_copy(node, ChainMap(swapped, mapping).__getitem__)
         if node in results:
             mapping[node].meta["val"] = results[node]
+            torch_api.lay_out(mapping[node], results[node])
     module = torch_api.make_graph_module(graph.module, copied, type(graph.module).__name__)
     return replace(graph, module=module)
 

@@ -167,10 +167,11 @@ def _place(w: Window, indices: Indices, chosen: Node) -> Node:
     return as_node(_flat(found, w.size))
 
 
-def search_is_slow(w: Window, grad: Tensor) -> bool:
+def search_is_slow(ctx: LoweringContext, w: Window, grad: Tensor) -> bool:
     """Is it quicker that each window adds its gradient to the element that it found than that each element searches
-    its windows? On a CPU, where a thread has planes of its own and needs no atomics, unless vectors can search."""
-    return grad.device.type == "cpu" and (math.prod(w.covering) > 1 or grad.dtype.itemsize < GATHERED)
+    its windows? Where the library's loop over windows is quick, unless vectors can search."""
+    quick = "library_windows" in ctx.target_of(grad.device).abilities
+    return quick and (math.prod(w.covering) > 1 or grad.dtype.itemsize < GATHERED)
 
 
 @lowering_by_rank((2, 3), "aten.max_pool{}d_with_indices_backward.default")
@@ -191,7 +192,7 @@ def max_pool_with_indices_backward(
     windows that overlap and for half types."""
     w = window(ndim, kernel, stride, padding, dilation, x.size, grad.size)
     # torch's kernel does not check positions. A backward has the positions that its forward found.
-    if ctx.graph.kind == "backward" and search_is_slow(w, grad):
+    if ctx.graph.kind == "backward" and search_is_slow(ctx, w, grad):
         raise NotImplementedError("a search for windows is slower than torch's loop over windows")
     wide = compute_dtype(grad.dtype)
     if any(d != 1 for d in w.dilation) or math.prod(w.covering) > MAX_UNROLLED:

@@ -206,10 +206,10 @@ def _gathered_along(
     return sum_taps(ctx, size, [taps for _, taps in supports.values()], like, tap)
 
 
-def search_or_raise(grad: Tensor) -> None:
-    """Raises NotImplementedError for a CPU's tensor: a thread of torch's kernel has planes of its own, to which it adds
-    without a search for the outputs of each element."""
-    if grad.device.type == "cpu":
+def search_or_raise(ctx: LoweringContext, grad: Tensor) -> None:
+    """Raises NotImplementedError where the library, which adds each output's gradient to its sources, is quicker than
+    a search for the outputs of each source."""
+    if "library_windows" in ctx.target_of(grad.device).abilities:
         raise NotImplementedError("a search for outputs is slower than torch's loop over outputs")
 
 
@@ -253,7 +253,7 @@ def nearest_backward(
 
         return sum_taps(ctx, size, steps, grad, tap)
 
-    search_or_raise(grad)
+    search_or_raise(ctx, grad)
     parts = zip(extents, outs, scales or (None,) * ndim, strict=True)
     lines = [_nearest_line(n, out, s, exact, compute_dtype(grad.dtype)) for n, out, s in parts]
     return _gathered(ctx, grad, size, lines)
@@ -283,7 +283,7 @@ def _weighted_backward(
     align_corners: bool,
     *scales: float | None,
 ) -> Tensor:
-    search_or_raise(grad)
+    search_or_raise(ctx, grad)
     size, ndim = tuple(map(to_expr, input_size)), len(input_size) - 2
     parts = zip(static(size[-ndim:]), static(grad.size[-ndim:]), scales or (None,) * ndim, strict=True)
     lines = [line(_Positions.of(n, out, s, align_corners), compute_dtype(grad.dtype)) for n, out, s in parts]

@@ -169,7 +169,7 @@ def cpu_target(threads: int) -> Target:
         cache_bytes=32 << 20,
         row_bytes=256 << 10,  # half of an L2 cache
         most_buffers=64,
-        abilities=frozenset({"float8"}),
+        abilities=frozenset({"float8", "library_windows"}),
         allocator="pool",
     )
 

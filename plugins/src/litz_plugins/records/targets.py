@@ -82,7 +82,9 @@ class Target:
     "attention_blocks": one that calls BLAS on blocks.
     "beside": the code generator's `join` puts the sources of several kernels in one launch (`Kernel.beside`).
     "float8": kernels load and store float8, and convert it. "one_walk": over a row that is too long to keep, a kernel
-    finds the maximum and the sum of exponentials that depends on it in one walk.
+    finds the maximum and the sum of exponentials that depends on it in one walk. "library_windows": the library's
+    gradients of max pools and resampling are quicker than kernels in which each element searches for the windows that
+    read it.
 
     What the wrapper does for it: allocator, "torch" (`torch.empty_strided`), "pool" (litz's pool of host memory) or
     "cuda" (torch's CUDA allocator, of the current device); guard, a context manager around a call that makes the device

@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
+from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.passes.rewrite import Call, Changes, rewrite, tensor_of
 from litz_plugins.records import PassContext
 
-aten = torch.ops.aten
-GRADIENT, MASK, BIAS = 0, 10, 2
-"""Places: the incoming gradient and the mask of results among `convolution_backward`'s arguments, and the bias's
-gradient among the results."""
+aten, MASK = torch.ops.aten, torch_api.CONVOLUTION_RESULTS
+GRADIENT, BIAS = 0, 2
+"""Places: the incoming gradient among `convolution_backward`'s arguments, and the bias's gradient among the results."""
 
 
 def split_bias_gradients(graph: Graph, context: PassContext) -> Graph:

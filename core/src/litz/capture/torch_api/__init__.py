@@ -103,6 +103,6 @@ from .shapes import (
     value_ranges,
     without_guards,
 )
-from .sizes_alone import is_read_for_sizes
+from .sizes_alone import CONVOLUTION_RESULTS, is_read_for_sizes, lay_out
 from .timing import TorchSeconds, torch_seconds
 from .user_kernels import UserKernel, is_uninitialized, kernel_writes, launch_user_kernel, user_kernel

@@ -13,6 +13,8 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
+from litz_plugins import TargetOf
+
 from .aot_cache import cache_settings
 from .asserts import drop_settled, keeps_asserted_calls
 from .copies import partition_without_copies
@@ -39,12 +41,14 @@ def aot_compile(
     backward: Compiler,
     inference: Compiler,
     decompositions: Mapping[OpOverload, Callable[..., Any]],
+    target_of: TargetOf,
     eager_random: bool = False,
     kept: bool = False,
 ) -> Callable[..., Any]:
     """Trace `gm` to functional ATen, split forward from backward by min-cut, and hand each graph to its compiler.
 
     The compilers get an FX graph and its fake inputs, and return a boxed callable (one list in, a sequence out).
+    target_of: the target of a device.
     eager_random: keep the random ops that eager calls, each once, where eager calls it (`random_as_in_eager`).
     kept: ask AOTAutograd's disk cache first, and keep there what is compiled (`aot_cache.found_by`).
     Returns a callable with dynamo's convention: positional inputs in, a sequence of outputs out. Whatever the
@@ -57,7 +61,7 @@ def aot_compile(
     counters["aot_autograd"]["total"] += 1
     drop_settled(gm)
     partition = partition_with_rebuilt_values(min_cut_rematerialization_partition)
-    partition = partition_with_narrow_positions(partition_with_kept_values(partition))
+    partition = partition_with_narrow_positions(partition_with_kept_values(partition), target_of)
     partition = partition_with_lean_saves(partition)
     partition = partition_of_values_that_are_read(partition_without_copies(partition))
     finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False

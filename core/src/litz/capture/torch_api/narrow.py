@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from litz_plugins import Target, TargetOf
+
 from .fake import add_call, fake_mode_around
 from .window_starts import POOLS, Starts, start_of_each, windows
 
@@ -64,8 +66,9 @@ SAME = frozenset(
 """Ops whose result has the values of their first argument."""
 
 
-def partition_with_narrow_positions(partition: Any) -> Any:
-    """Returns a partitioner like `partition` whose forward saves positions in the narrowest type that holds them."""
+def partition_with_narrow_positions(partition: Any, target_of: TargetOf) -> Any:
+    """Returns a partitioner like `partition` whose forward saves positions in the narrowest type that holds them.
+    target_of: the target of a device."""
 
     def split(joint: torch.fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any) -> tuple[Any, Any]:
         forward, backward = partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
@@ -75,7 +78,7 @@ def partition_with_narrow_positions(partition: Any) -> Any:
         placeholders = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
         found = {}
         for node in dict.fromkeys(outputs[num_fwd_outputs:]):
-            narrow = narrowest(node) if isinstance(node, torch.fx.Node) and node not in visible else None
+            narrow = narrowest(node, target_of) if isinstance(node, torch.fx.Node) and node not in visible else None
             if narrow is not None and node.name in placeholders:
                 found[node] = _narrowed(forward.graph, node, narrow)
                 _widened(backward.graph, placeholders[node.name], found[node], narrow.starts)
@@ -97,7 +100,7 @@ class Narrow:
     starts: Starts | None = None
 
 
-def narrowest(node: torch.fx.Node) -> Narrow | None:
+def narrowest(node: torch.fx.Node, target_of: TargetOf) -> Narrow | None:
     """Returns the narrowest form that holds all positions that a node gives; None where the node gives no int64
     positions, has fewer than `LEAST_BYTES` bytes, or its positions have no constant bound."""
     value = node.meta.get("val")
@@ -112,7 +115,7 @@ def narrowest(node: torch.fx.Node) -> Narrow | None:
     if getattr(node.target, "__name__", "") == "getitem":
         made, place = node.args[0], node.args[1]  # type: ignore[assignment]
     which, below = BELOW.get(made.target, (None, None))
-    if below is None or which != place or (made.target in POOLS and stay_wide(value.device)):
+    if below is None or which != place or (made.target in POOLS and stay_wide(target_of(value.device))):
         return None
     arguments: list[Any] = [arg.meta["val"] if isinstance(arg, torch.fx.Node) else arg for arg in made.args]
     dtype = _holding(below(*arguments))
@@ -124,10 +127,10 @@ def narrowest(node: torch.fx.Node) -> Narrow | None:
     return None if dtype is None else Narrow(dtype)
 
 
-def stay_wide(device: torch.device) -> bool:
+def stay_wide(target: Target) -> bool:
     """Are the positions that a pool finds saved as they are? On a CPU the gradient is mostly torch's own kernel, which
     reads 64 bits, and vectors do not gather less than 32."""
-    return device.type == "cpu"
+    return "library_windows" in target.abilities
 
 
 def _holding(most: int | None) -> torch.dtype | None:

@@ -18,6 +18,7 @@ import pytest
 from _pytest.logging import LogCaptureHandler
 from hypothesis import HealthCheck, settings
 
+from support.each_value import leave_combinations_out
 from support.eager_attention import untraced
 from support.no_gpu import gpu_hidden
 from support.ranks import Ranks
@@ -71,6 +72,11 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         gc.enable()
         gc.freeze()
         gc.set_threshold(20_000, 10, 20)  # by default a tenth of the time goes into looks at what compiles keep
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` does not ask for
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    leave_combinations_out(items)
 
 
 @pytest.hookimpl(wrapper=True)

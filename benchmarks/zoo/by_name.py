@@ -1,7 +1,8 @@
 """Any model of timm or transformers as a Model: `timm:NAME`, `transformers:MODEL_TYPE`.
 
-timm's models have their own sizes. A model of transformers has its configuration's sizes, but at most 4 layers, and is
-the first of: a classifier of images, text to text, a masked language model, a language model.
+timm's models have their own sizes. A model of transformers has its configuration's sizes, but at most 4 layers where
+the configuration takes another number, and is the first of: a classifier of images, text to text, a masked language
+model, a language model.
 """
 
 from __future__ import annotations
@@ -126,8 +127,9 @@ def _transformers(name: str, model: str) -> Model:
         raise ValueError(f"transformers has no model of type {model!r} that reads images or texts alone")
     config = CONFIG_MAPPING[model]()
     layers = getattr(config, "num_hidden_layers", None)
-    full = {**kind.settings, **({"num_hidden_layers": min(layers, LAYERS)} if isinstance(layers, int) else {})}
-    small = {key: value for key, value in _SMALL.items() if _may_be_set(config, key)}
+    fewer = {"num_hidden_layers": min(layers, LAYERS)} if isinstance(layers, int) else {}
+    full = _taken(type(config), {**kind.settings, **fewer})
+    small = _taken(type(config), {key: value for key, value in _SMALL.items() if _may_be_set(config, key)})
     made = getattr(modeling_auto, kind.mapping)[model]
     made = made if isinstance(made, str) else made[0]
     vision = kind.family == "vision"
@@ -135,6 +137,16 @@ def _transformers(name: str, model: str) -> Model:
         name, kind.family, pretrained(made, type(config).__name__, full, {} if vision else small), kind.inputs(config),
         kind.targets(config), kind.batch, kind.batch, autocast=vision, needs=("transformers",),
     )  # fmt: skip
+
+
+def _taken(make: Callable[..., Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the settings, without the number of layers where the configuration has the layers' kinds one by one and
+    refuses another number of them (gpt_neo, funnel)."""
+    try:
+        make(**settings)
+    except Exception:
+        return {key: value for key, value in settings.items() if key != "num_hidden_layers"}
+    return settings
 
 
 def _may_be_set(config: Any, key: str) -> bool:

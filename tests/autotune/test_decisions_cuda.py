@@ -78,6 +78,7 @@ def norms(pairs):
     return sum(torch.nn.functional.rms_norm(x, w.shape, w).cos().sum() for x, w in pairs)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("wins", [False, True])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_block(wins, dynamic):

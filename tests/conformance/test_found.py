@@ -73,6 +73,7 @@ VIEWS_OF_CONJUGATES: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "dynamic, inference",
     [

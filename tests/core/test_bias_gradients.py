@@ -48,6 +48,7 @@ def made(name: str, dtype: torch.dtype = torch.float32) -> tuple[tuple[Tensor, T
     return (x, w, b), {"transposed": name == "transposed", **settings}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("wanted", ("xwb", "b", "wb"))
 @pytest.mark.parametrize("name", CASES)
 def test_are_the_same(name: str, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:

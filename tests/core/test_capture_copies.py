@@ -69,6 +69,7 @@ def twice(x: Tensor, w: Tensor) -> Tensor:
     return (high.clone().clone() @ w).sin() * high.exp()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("fn", [attended, padded, twice])
 def test_a_value_is_saved_once(fn: Fn, dynamic: bool, monkeypatch: pytest.MonkeyPatch) -> None:

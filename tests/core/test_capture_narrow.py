@@ -89,6 +89,7 @@ WINDOWS = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("fmt", [torch.contiguous_format, torch.channels_last], ids=["first", "last"])
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_distances_in_a_window(

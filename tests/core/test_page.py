@@ -66,6 +66,7 @@ return performance.now() - start;
 # -------------------------------------------------------------------------------------------------------- in a browser
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("width", "dark"), [*itertools.product((390, 820, 1440), (False, True))])
 def test_the_page_is_there_in_a_second_and_fits(browser: Browser, folder: Path, width: int, dark: bool) -> None:
     for name in ("graph0_backward", "untimed"):

@@ -52,6 +52,7 @@ def gradient(fn: Callable[..., Tensor], table: Tensor, *indices: Tensor) -> Tens
     return found
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("count", [200, 1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("fn", FUNCTIONS)

@@ -320,6 +320,7 @@ STRIDED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.filterwarnings("ignore:litz leaves calls")
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("first", [0, 14])

@@ -48,6 +48,7 @@ FUNCTIONS = (gate, gate_and_bias, cell, rotated, stacked, counted)
 
 
 @device_param
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("width", [64, 34, 6])
@@ -93,6 +94,7 @@ def normalized(x: Tensor, bias: Tensor, over_tokens: bool) -> Tensor:
 
 
 @device_param
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("over_tokens", [False, True])
 @pytest.mark.parametrize("tokens", [196, 33])

@@ -20,8 +20,9 @@ from support.zoo_check import check, exact_convolutions
 pytest.importorskip("transformers")
 
 
-TRAINED_ALIKE = ("vit", "whisper", "mobilenet")
-"""Their training is made of what that of clip, of t5 and the models with convolutions, and of resnet, is made of."""
+TRAINED_ALIKE = ("clip", "gpt2", "whisper", "mobilenet")
+"""Their training is made of what that of bert and vit, of llama and vit, of t5 and the models with convolutions, and of
+resnet is made of."""
 
 
 def cases(thorough: bool) -> list[Any]:

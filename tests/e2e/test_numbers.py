@@ -104,6 +104,7 @@ def _divisions() -> dict[str, Callable[..., Any]]:
     }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
 @pytest.mark.parametrize("name", _divisions())
 def test_division_by_zero_is_an_error(name: str, dtype: torch.dtype) -> None:

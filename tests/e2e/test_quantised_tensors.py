@@ -125,6 +125,7 @@ def model(how: str, width: int = 128) -> tuple[Gated, Gated]:
 CASES = [pytest.param(how, marks=ONE_SCALE if how == "float8-dynamic" else ()) for how in HOW]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dynamic_sizes", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("how", CASES)
 def test_one_graph_and_no_worse_than_eager(how: str, dynamic_sizes: bool) -> None:

@@ -128,6 +128,7 @@ def _values(fn: Callable[..., Any], x: torch.Tensor, grad: bool) -> list[torch.T
 
 
 @device_param
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("fn", "grad", "dynamic"),
     [

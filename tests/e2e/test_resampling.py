@@ -52,6 +52,7 @@ def assert_as_exact(x: Tensor, options: dict[str, Any], **dynamic: bool) -> None
 
 
 @device_param
+@pytest.mark.each_value
 @pytest.mark.parametrize("options", SIZES, ids=str)
 @pytest.mark.parametrize("mode", MODES)
 def test_modes(device: str, mode: str, options: dict[str, Any]) -> None:
@@ -63,6 +64,7 @@ def test_modes(device: str, mode: str, options: dict[str, Any]) -> None:
 
 
 @device_param
+@pytest.mark.each_value
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
 def test_types_and_layouts(device: str, mode: str, dtype: torch.dtype) -> None:
@@ -74,6 +76,7 @@ def test_types_and_layouts(device: str, mode: str, dtype: torch.dtype) -> None:
 
 
 @device_param
+@pytest.mark.each_value
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("mode", ["nearest", "bilinear", "trilinear", "bicubic"])
 def test_results_lie_as_the_input_does(device: str, mode: str, dynamic: bool) -> None:

@@ -85,6 +85,7 @@ def decided(fn: Callable[..., Tensor], *tensors: Tensor, **how: Any) -> tuple[in
     return left, "\n".join(map(str, log.decisions))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("rows", [0, 1, 2, 3, 7, 16, 17])
 @pytest.mark.parametrize("n, k", [(1, 1), (5, 7), (33, 259), (64, 1024)])
@@ -93,6 +94,7 @@ def test_bytes(dtype: torch.dtype, rows: int, n: int, k: int) -> None:
     run(scaled, int8(n, k), torch.randn(rows, k).to(dtype), torch.rand(n).to(dtype))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("rows", [1, 4, 7, 8])
 def test_halves_of_bytes(dtype: torch.dtype, rows: int) -> None:

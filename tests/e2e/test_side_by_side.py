@@ -21,7 +21,7 @@ with gpu_hidden():
     from benchmarks.kernel_kinds import ANCHORS, kind_of, short
     from benchmarks.own_kernels import Own, described, matched, own_kernels
     from benchmarks.rows import Figures, Row, read_facts, read_rows, write_rows
-    from benchmarks.zoo import ZOO, missing
+    from benchmarks.zoo import ZOO, find, missing
     from benchmarks.zoo.physics import SeaWater
 
 CPU = torch.device("cpu")
@@ -150,6 +150,12 @@ def test_any_model_of_transformers(name: str, tmp_path: Path, capsys: Any) -> No
     (row,) = read_rows(tmp_path / "out.json")
     assert row.model == name and not row.problem and row.peers["eager"].error < 1e-4
     assert name.partition(":")[2] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["transformers:gpt_neo", "transformers:funnel"])
+def test_a_model_that_refuses_another_number_of_layers_has_its_own(name: str) -> None:
+    pytest.importorskip("transformers")
+    assert find(name).make(True).config.num_hidden_layers > 2
 
 
 @pytest.mark.parametrize("name", ["nobody", "transformers:nobody", "timm:", "keras:resnet"])

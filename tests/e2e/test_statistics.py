@@ -18,6 +18,7 @@ def error(got: torch.Tensor, want: torch.Tensor) -> float:
 
 
 @device_param
+@pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(5, 64), (40, 64), (700, 33), (90, 5), (64, 300), (3, 70_000), (70_000, 3)], ids=str)
 @pytest.mark.parametrize("dim", [0, 1])
 def test_variance_far_from_zero(device: str, shape: tuple[int, int], dim: int) -> None:
@@ -42,6 +43,7 @@ def test_the_mean_of_a_row_around_zero(terms: int) -> None:
 
 
 @device_param
+@pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(40, 64), (700, 33), (3, 70_000), (70_000, 3)], ids=str)
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 3e38])
@@ -83,6 +85,7 @@ def test_norms_far_from_zero(device: str, last: bool, images: int) -> None:
 
 
 @device_param
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 @pytest.mark.parametrize("shape", [(200_000,), (100_000, 2)], ids=str)
 def test_mean_of_many_halves(device: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:

@@ -316,6 +316,7 @@ def test_sizes_that_data_decide_change_from_call_to_call() -> None:
 
 
 @ABOUT_MEMORY
+@pytest.mark.each_value
 @pytest.mark.parametrize("by_dynamo", [False, True])
 @pytest.mark.parametrize("shift", [0, 2])
 def test_inputs_that_share_memory_only_when_called_again(

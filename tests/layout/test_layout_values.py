@@ -46,6 +46,7 @@ def test_training(name: str) -> None:
         torch.testing.assert_close(buffer, value)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("channels_last", [False, True], ids=["from first", "from last"])
 def test_inference(name: str, channels_last: bool) -> None:

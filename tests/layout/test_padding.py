@@ -151,6 +151,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_values_gradients_and_strides(name: str, dtype: torch.dtype) -> None:

@@ -114,6 +114,7 @@ def _lengths(q: Tensor, k: Tensor) -> tuple[Tensor]:
 class Case(split_cases.Case):
     """masks, scores: does the kernel have a body of that kind?"""
 
+    absorbs: int | None = None
     masks: bool = True
     scores: bool = False
 
@@ -122,9 +123,10 @@ class Case(split_cases.Case):
         found = read_in_place(attention, program)
         return program, attention, found, plan_of(opened(found.attention), attention, program, False)
 
-    def compiled(self) -> Program:
+    def replaced(self) -> tuple[Program, Attention, InPlace, Program]:
         program, attention, found, plan = self.planned()
-        return substituted(program, attention, replacement(attention, found, plan, TILES, program))
+        kernel = replacement(attention, found, plan, TILES, program)
+        return program, attention, found, substituted(program, attention, kernel)
 
 
 BASE: tuple[int, ...] = (2, 2, 2, 70, 70, 16)

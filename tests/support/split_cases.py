@@ -143,17 +143,26 @@ class Case:
 
     def compiled(self) -> Program:
         """The CUDA program with the kernel."""
+        return self.replaced()[-1]
+
+    def replaced(self) -> tuple[Program, Attention, InPlace, Program]:
+        """The program, its library call, what a kernel reads in place, and the program with the kernel."""
         program, attention, found = self.found()
         split = self.split or choose_split(found.attention, program, target_named("H100"))
-        return substituted(program, attention, replacement(attention, found, split, program))
+        return program, attention, found, substituted(program, attention, replacement(attention, found, split, program))
 
     def check(self) -> str:
-        """ "" or what is wrong with what the kernel computes."""
+        """ "" or what is wrong with what the kernel computes, or with what it takes over: what nobody else needs."""
         from support.gemm_cases import run
 
         torch.manual_seed(0)
         tensors = self.tensors()
-        program = self.compiled()
+        before, attention, found, program = self.replaced()
+        if self.absorbs not in (None, len(found.absorbs)):
+            return f"takes over {found.absorbs}, should take over {self.absorbs}"
+        kept = {operation.name for operation in before.operations} - {attention.name, *found.absorbs}
+        if lost := kept - {operation.name for operation in program.operations}:
+            return f"{sorted(lost)} are gone, which the kernel does not take over"
         (output,) = run(replace(program, operations=tuple(map(_readable, program.operations))), tensors)
         wanted = self.reference(*tensors)
         if output.shape != wanted.shape:

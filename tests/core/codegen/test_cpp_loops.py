@@ -365,6 +365,7 @@ def reduction_case(name: str, dtype: torch.dtype, kinds: list[str]) -> Case:
     return Case(ranges, stores, {"x": x}, outputs, inner)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", [name for name in SHAPES if name != "empty"])
 @pytest.mark.parametrize("dtype", [F32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_float_reductions(name: str, dtype: torch.dtype) -> None:

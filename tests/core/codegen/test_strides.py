@@ -56,6 +56,7 @@ def odd_where_of_size_1(tensor):
     return tensor.as_strided(tensor.shape, steps)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("given", [channels_last, odd_where_of_size_1])
 @pytest.mark.parametrize("shape", [(2, 4, 5, 6), (1, 4, 5, 6), (2, 4, 1, 6), (2, 4, 5, 1)], ids=str)

@@ -44,7 +44,9 @@ LIKE_ANOTHER = (
     "alibi", "soft-cap", "lse", "fp16", "dynamic", "cut-blocks", "by-head", "bias", "divided", "group", "causal",
     "sliding", "empty-rows-lse", "dynamic-causal", "block-larger-than-all", "block-larger-than-the-queries",
     "block-larger-than-all-odd", "alibi-causal", "padding", "wants-value", "expanded", "group-by-head",
-    "dynamic-divided", "causal-blocks-of-tiles", "dynamic-bias",
+    "dynamic-divided", "causal-blocks-of-tiles", "dynamic-bias", "odd", "block-larger-than-the-keys",
+    "block-larger-than-all-group", "squared", "constant-score", "by-both", "group-causal", "bf16",
+    "dynamic-one-key-for-all",
 )  # fmt: skip
 """Of each another case has the same part of the kernels, at odder sizes or beside another part."""
 

@@ -104,6 +104,7 @@ TRITON = find_spec("triton")
 DISASSEMBLER = Path(str(TRITON and TRITON.origin)).parent / "backends/nvidia/bin/nvdisasm"
 
 
+@pytest.mark.each_value
 @pytest.mark.skipif(not DISASSEMBLER.exists(), reason="Triton came without nvdisasm")
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("width", [64, 128, 256])

@@ -103,6 +103,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], list[Tensor]], int]] = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dynamic", (False, True), ids=("static", "dynamic"))
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("few_terms")

@@ -47,6 +47,8 @@ LIKE_ANOTHER = (
     "padding", "prefix", "least-by-score", "bounded-causal", "bounded-causal-odd", "bounded-causal-more-queries",
     "bounded-near", "bounded-near-odd", "bounded-far", "bounded-far-odd", "bounded-window", "bounded-dynamic-causal",
     "dynamic", "narrow", "packed", "least-by-bias", "window-uneven-blocks", "near-blocks-larger-than-the-queries",
+    "plain", "one-query", "scale-0", "masked-by-score", "causal-odd", "document", "padding-per-head", "bounded-padding",
+    "dynamic-causal", "maxima-alone",
 )  # fmt: skip
 """What differs in them from another case is the GPU's tiles, or stands in another beside more; sizes, blocks and masks
 are in e2e/test_attention_on_cpu.py."""

@@ -131,6 +131,7 @@ def own_and_of_biases(schedule: Schedule) -> int:
     return sum(isinstance(step, Kernel) for step in schedule.steps) + sum(map(bool, summed))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("train", [False, True])

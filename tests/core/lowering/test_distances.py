@@ -19,6 +19,7 @@ def with_dynamic(values: list[Any], usual: tuple[Any, ...]) -> list[Any]:
     return known + [pytest.param(value, True, marks=[thorough] * (value not in usual)) for value in values]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("p", "dynamic"), with_dynamic(NORMS, (0.5, 2.0)))
 def test_distances(p: float, dynamic: bool) -> None:
     x, y = torch.randn(2, 7, 5), torch.randn(2, 6, 5)

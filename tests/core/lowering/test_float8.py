@@ -66,6 +66,7 @@ def interpreted(function: Callable[..., Any], *inputs: Any, dynamic: bool = Fals
     return interpret(program_of(function, *inputs, dynamic=dynamic), [x.clone() for x in inputs])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("name", MOVES)
 def test_moves_are_loops(name: str, dynamic: bool) -> None:

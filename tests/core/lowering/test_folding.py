@@ -29,6 +29,7 @@ def grad_of(size: tuple[int, ...], dim: int, length: int, step: int, dtype: torc
     return torch.randint(-9, 9, torch.empty(size).unfold(dim, length, step).shape).to(dtype)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("case", SLIDING, ids=str)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_gradient_of_unfold(case: tuple[tuple[int, ...], int, int, int], dynamic: bool) -> None:

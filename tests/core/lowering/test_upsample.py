@@ -64,6 +64,7 @@ def test_as_captured(mode: str, scale: float) -> None:
 SMOOTH = {"linear1d": 1, "bilinear2d": 2, "trilinear3d": 3, "bicubic2d": 2}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", SMOOTH)

@@ -99,6 +99,7 @@ def sources(schedule: Schedule) -> Mapping[str, KernelSource]:
     return generate(plan, compiler)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_gives_what_torch_gives(name: str, dynamic: bool) -> None:

@@ -108,6 +108,7 @@ def most_with_a_product(schedule: Schedule) -> int:
     return max(len(step.origins) for step in schedule.steps if {"mm", "mm_1"} & set(step.origins))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("fn", [three_users, sum_of_products, softmax, converted])
 @pytest.mark.parametrize("options", [{"autotune.fusion": False}, {"fusion": False}, {"max_fusion_size": 1}])
 def test_a_product_stands_alone_on_request(tmp_path: Path, fn: Callable[..., Any], options: dict[str, Any]) -> None:

@@ -61,6 +61,7 @@ def compiled(function: Any, plugin: TanhBecomes, *inputs: Any, **given: Any) -> 
     return result, [step for schedule in schedules for step in schedule.steps]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(
     "op, args, dtype",

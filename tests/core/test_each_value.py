@@ -23,6 +23,19 @@ def test_values_of_the_other_parameters_take_turns() -> None:
     assert sum(cases[number]["dynamic"] for number in cover(cases)) == 3
 
 
+@pytest.mark.each_value
+@pytest.mark.parametrize("one", [{"a": 1}, {"a": 2}])
+@pytest.mark.parametrize("other", [1, True, 0.5])
+def test_the_mark(one: dict[str, int], other: float, request: pytest.FixtureRequest) -> None:
+    """This test's own cases: values without a hash, and values that are equal and not the same."""
+    own = [
+        item
+        for item in request.session.items
+        if item.nodeid.startswith(f"{request.node.parent.nodeid}::test_the_mark[")
+    ]
+    assert len([item for item in own if not item.get_closest_marker("thorough")]) == 3
+
+
 def test_a_product_with_gaps() -> None:
     cases = [{"a": 0, "b": 0}, {"a": 1, "b": 0}, {"a": 1, "b": 1}]
     assert cover(cases) == {0, 2}

@@ -153,6 +153,7 @@ def strided(x: torch.Tensor, y: torch.Tensor) -> Any:
     return x.transpose(0, 1) + 1, (x @ y.t()).t(), torch.empty_strided((2, 3), (1, 2)).fill_(4)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("fn", [written, views, strided])
 def test_writes_strides_and_aliases_are_as_compiled(runs: Runs, fn: Any, dynamic: bool) -> None:

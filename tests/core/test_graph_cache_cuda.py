@@ -81,6 +81,7 @@ def args() -> Any:
         return [torch.empty(size, device="cuda:0") for size in sizes]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("cuda_graphs", [False, True])
 def test_what_is_loaded_is_what_was_compiled(tmp_path: Path, args: Any, dynamic: bool, cuda_graphs: bool) -> None:

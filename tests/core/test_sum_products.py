@@ -37,6 +37,7 @@ def called(fn: Callable[..., Any], *args: Any) -> Any:
     return torch.compile(fn, backend="litz", dynamic=False, options={"debug": True})(*args)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("rows", [24, 1, 0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_a_long_sum_is_as_exact_as_eagers(dtype: torch.dtype, rows: int) -> None:

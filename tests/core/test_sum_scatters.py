@@ -81,6 +81,7 @@ def filled(schedule: Schedule) -> int:
     return len(scattered)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("fn", FUNCTIONS)
 def test_one_tensor_is_scattered_into(fn: Callable[..., Tensor], dtype: torch.dtype) -> None:

@@ -239,6 +239,7 @@ def told(message: str) -> str:
     return rf"^{said}(\nlitz: in .+, of graph.+)?$"
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("program", "calls", "dynamic"),
     [
@@ -438,6 +439,7 @@ FINDS_OUT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("find", FINDS_OUT.values(), ids=FINDS_OUT)
 def test_an_equality_about_a_result_that_nothing_else_reads(

@@ -109,6 +109,7 @@ def test_eager_is_the_same_untraced(dtype: torch.dtype, monkeypatch: pytest.Monk
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype, rows, keys", sizes())
 def test_sizes(dtype: torch.dtype, rows: int, keys: int) -> None:
     check(tensors(dtype, rows, keys))

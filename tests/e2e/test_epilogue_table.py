@@ -62,6 +62,7 @@ def row(part: float, case: tuple[str, str] = ALIGNED) -> dict[str, Any]:
     return asdict(made)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("case", [ALIGNED, UNALIGNED], ids=["aligned", "unaligned"])
 @pytest.mark.parametrize(("part", "chosen"), [(0.1, True), (3.0, False)])
 def test_what_was_measured_decides(

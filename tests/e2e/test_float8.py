@@ -56,6 +56,7 @@ def quantised(x: Tensor, dtype: torch.dtype = E4M3) -> tuple[Tensor, Tensor]:
     return (x.float() / scale).clamp(-most, most).to(dtype), scale
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [E4M3, E5M2], ids=str)
 @pytest.mark.parametrize("size", [(64, 512), (3, 1), (1, 37), (2, 3, 1000)], ids=str)
 def test_quantising_rows_is_one_kernel(device: str, size: tuple[int, ...], dtype: torch.dtype) -> None:

@@ -62,6 +62,7 @@ def signed_zeros(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple(1 / m for m in (*made, *more)) + tuple(torch.signbit(m) for m in (*made, *more))
 
 
+@pytest.mark.each_value
 @device_param
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("fn", [nan_pairs, nan_points])

@@ -61,6 +61,7 @@ def many_uses(a: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return a * 2 + 1, a.t() @ a, torch.sort(a[1:])[0], a.t(), a[1:, ::2].sum(0), a
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("make", [negative, dense_negative])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_the_negative_bit(make: Callable[[], torch.Tensor], dynamic: bool) -> None:

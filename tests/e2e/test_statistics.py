@@ -64,6 +64,7 @@ def test_variance_of_numbers_out_of_range(device: str, shape: tuple[int, int], d
     assert error(var[others], x.double().var(dim)[others]) < 2e-6
 
 
+@pytest.mark.each_value
 @device_param
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
 @pytest.mark.parametrize("images", [6, 60])

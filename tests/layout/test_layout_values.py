@@ -227,6 +227,7 @@ class Wave(nn.Module):
         return self.pixels(h.unflatten(2, (7, 7)))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("image", [False, True])
 @pytest.mark.parametrize("training", [False, True])
 def test_convolutions_along_a_line(image: bool, training: bool) -> None:

@@ -178,6 +178,7 @@ def test_types_without_tensor_cores_stay_channels_first(dtype: torch.dtype) -> N
     assert summaries(decisions) == ["layouts left alone"]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("dtype", "width", "train", "chosen"),
     [

@@ -23,10 +23,19 @@ def leave_combinations_out(items: Iterable[pytest.Item]) -> None:
             if not any(item.get_closest_marker(mark) for mark in ELSEWHERE):
                 tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in tests.values():
-        kept = cover([case.callspec.indices for case in cases])
+        kept = cover([{name: _key(value) for name, value in case.callspec.params.items()} for case in cases])
         for number, case in enumerate(cases):
             if number not in kept:
                 case.add_marker(pytest.mark.thorough)
+
+
+def _key(value: object) -> Hashable:
+    """Stands for a value, which may be of a type that has no hash; True is another value than 1."""
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return type(value), value
 
 
 def cover(cases: Sequence[Mapping[str, Hashable]]) -> set[int]:

@@ -38,6 +38,7 @@ def test_is_the_op(op):
         )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kernel", [1, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_gradients_have_eagers_strides(kernel, dtype):

@@ -60,6 +60,7 @@ MODELS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("cuda", [False, True], ids=["cpu", "cuda"])
 @pytest.mark.parametrize("model", MODELS)
 def test_as_if_generated(model: str, cuda: bool, monkeypatch: pytest.MonkeyPatch) -> None:

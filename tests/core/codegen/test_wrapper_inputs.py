@@ -44,6 +44,7 @@ def parts_and_sum(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return parts, (x * x).sum(), parts[1:]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("fn", "size"), [(ends_and_sum, (10, 7)), (parts_and_sum, (5, 7, 2))])
 @pytest.mark.parametrize("offset", [0, 1, 3])
 def test_a_view_of_an_unaligned_input_is_of_the_input(

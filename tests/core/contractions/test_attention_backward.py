@@ -150,6 +150,7 @@ ALL_PAIRS = [
 """(width, type, TF32), which bfloat16 has not. Narrow ones, and those that need most memory."""
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "dtype", "tf32"), ALL_PAIRS)
 def test_every_pair_of_tiles_compiles_and_fits(width: int, dtype: torch.dtype, tf32: bool) -> None:

@@ -80,6 +80,7 @@ def test_kernels_compile(name: str) -> None:
     assert all(compile_kernel(source, SM_90, variant).asm["cubin"] for variant in variants_of(source))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("mask", "width"),
     [
@@ -207,6 +208,7 @@ def test_what_eager_does_is_counted() -> None:
     assert work.total_bytes >= 64 * scores and work.launches == 20
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("dtype", "queries"),
     [(torch.bfloat16, 1), (torch.bfloat16, 16), (torch.bfloat16, 512), (torch.float32, 1), (torch.float32, 512)],

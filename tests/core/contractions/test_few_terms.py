@@ -83,6 +83,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize("name", CASES)

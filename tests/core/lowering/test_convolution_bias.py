@@ -47,6 +47,7 @@ def check(function: Callable[..., Any], *inputs: torch.Tensor, dynamic: bool = F
     return program
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(
     ("convolve", "image", "weight"),

@@ -50,6 +50,7 @@ def test_many_rows_are_a_matrix_product() -> None:
 TYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("dtype", "dynamic"), with_dynamic(TYPES, (torch.bfloat16, torch.int64)))
 def test_masked_scatter(dtype: torch.dtype, dynamic: bool) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -138,6 +138,7 @@ AVERAGES = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("window", AVERAGES)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_avg_pool2d(window: tuple[Any, ...], dynamic: bool) -> None:

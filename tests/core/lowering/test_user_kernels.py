@@ -113,6 +113,7 @@ def test_gives_what_torch_gives(name: str, dynamic: bool) -> None:
             torch.testing.assert_close(actual, expected)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compiles_for_all_that_a_launch_may_assume(name: str, dynamic: bool) -> None:

@@ -141,6 +141,7 @@ SYMBOLIC = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", SYMBOLIC)
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.float32], ids=str)
 def test_reshape_of_symbolic_sizes_as_an_argument_of_the_library(name: str, dtype: torch.dtype) -> None:

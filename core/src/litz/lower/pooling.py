@@ -188,8 +188,8 @@ def max_pool_with_indices_backward(
     places: Tensor,
 ) -> Tensor:
     """Lowers the gradient of max pooling: each input element adds up the gradients of the windows that found it
-    greatest. places: the positions that the forward found. Errors: NotImplementedError in a backward on a CPU, for
-    windows that overlap and for half types."""
+    greatest. places: the positions that the forward found. Errors: NotImplementedError in a backward where a search
+    is slow (`search_is_slow`)."""
     w = window(ndim, kernel, stride, padding, dilation, x.size, grad.size)
     # torch's kernel does not check positions. A backward has the positions that its forward found.
     if ctx.graph.kind == "backward" and search_is_slow(ctx, w, grad):

@@ -241,7 +241,8 @@ def nearest_backward(
     exact: bool,
 ) -> Tensor:
     """Lowers the gradient of nearest-neighbour upsampling over the last `ndim` dimensions. exact: positions are those
-    of the "exact" variant of the op."""
+    of the "exact" variant of the op. Errors: those of `search_or_raise`, unless the output is a multiple of the
+    input."""
     size = tuple(map(to_expr, input_size))
     extents, outs = static(size[-ndim:]), static(grad.size[-ndim:])
     steps = blocks(extents, outs, scales, exact)
@@ -265,13 +266,13 @@ def nearest_backward(
     aten.upsample_trilinear3d_backward.default,
 )
 def linear_backward(ctx: LoweringContext, grad: Tensor, output_size: Sequence[int], *args: Any) -> Tensor:
-    """Lowers the gradient of linear, bilinear and trilinear resampling. Errors: NotImplementedError on a CPU."""
+    """Lowers the gradient of linear, bilinear and trilinear resampling. Errors: those of `search_or_raise`."""
     return _weighted_backward(ctx, grad, _linear_line, *args)
 
 
 @lowering(aten.upsample_bicubic2d_backward.default)
 def bicubic_backward(ctx: LoweringContext, grad: Tensor, output_size: Sequence[int], *args: Any) -> Tensor:
-    """Lowers the gradient of bicubic resampling. Errors: NotImplementedError on a CPU."""
+    """Lowers the gradient of bicubic resampling. Errors: those of `search_or_raise`."""
     return _weighted_backward(ctx, grad, _cubic_line, *args)
 
 

@@ -89,8 +89,8 @@ def stand_in_for_sizes(graph: torch.fx.Graph) -> dict[str, str]:
 
 
 def take_what_is_saved(backward: torch.fx.Graph, sources: Mapping[str, str]) -> bool:
-    """Lets calls of the backward read a tensor itself that is saved for another reader, in place of memory without
-    values: that would be memory beside it. Returns whether a call does. sources: as `stand_in_for_sizes` returns."""
+    """Lets calls of the backward read a tensor that is saved for another reader, in place of memory without values,
+    which would take memory beside the tensor. Returns whether a call does. sources: as `stand_in_for_sizes` returns."""
     saved = {node.name: node for node in backward.find_nodes(op="placeholder")}
     found = False
     for node in backward.find_nodes(op="call_function", target=aten.empty_strided.default):
@@ -118,8 +118,8 @@ def is_read_for_sizes(node: torch.fx.Node) -> bool:
 
 def lay_out(node: torch.fx.Node, value: Any) -> None:
     """Gives memory without values the strides of the fake tensor `value`: the call that makes the memory names them. A
-    node of another kind stays."""
-    if node.target is aten.empty_strided.default:
+    node of another kind stays, and memory whose sizes are symbols."""
+    if node.target is aten.empty_strided.default and not value._has_symbolic_sizes_strides:
         node.update_arg(1, list(value.stride()))
 
 

@@ -213,6 +213,11 @@ FOUND = {
         "torch.nn.functional.embedding_bag(x1.flatten(), x0, torch.arange(x1.size(0)) * x1.size(1), mode='sum')",
         grad=True,
     ),
+    "a clamp that keeps a row inside was not seen where the sign of the row was simplified": program(
+        (InputSpec((1, 1), torch.float64, 874615), InputSpec((1, 1), I64, 379241, "index", 1)),
+        "torch.nn.functional.embedding(x1, x0, padding_idx=0)",
+        grad=True,
+    ),
     "-2 was not 254 as uint8": program((InputSpec((4, 4), U8, 766573),), "x0: x0.clamp_(-2, 2)"),
 }
 

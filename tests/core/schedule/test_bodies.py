@@ -30,6 +30,16 @@ def test_other_quotients_stay(divisor: float) -> None:
     assert quotient(divisor).op == "div"
 
 
+@pytest.mark.parametrize(
+    ("held", "limit", "test"), [("maximum", 0, "le"), ("maximum", 0, "gt"), ("minimum", 6, "ge"), ("minimum", 6, "lt")]
+)
+def test_a_float_is_tested_before_it_is_held_and_an_integer_after(held: str, limit: int, test: str) -> None:
+    for dtype in (torch.float32, torch.int64):
+        x, bound = load("x", (), dtype), const(limit, dtype)
+        made = simplify(call(test, call(held, x, bound), bound))
+        assert made.op == test and (made.args[0] is x) == dtype.is_floating_point
+
+
 def test_the_limits_are_those_of_the_type() -> None:
     assert quotient(2.0**127, torch.float64).op == "mul"
     assert quotient(2.0**15, torch.float16).op == "div"

@@ -80,9 +80,10 @@ def simplify(node: Node) -> Node:
 
 
 def _held(node: Node) -> Node | None:
-    """Returns a test of a value that is held above or below a constant (a relu) as a test of the value, where both are
-    the same for every value: NaN stays NaN, and what lies beyond the constant becomes the constant."""
-    if node.op != "isnan" and node.op not in _BEYOND:
+    """Returns a test of a float that is held above or below a constant (a relu) as a test of the float, where both are
+    the same for every value: NaN stays NaN, and what lies beyond the constant becomes the constant. An integer may be
+    a position, which is proved inside by the test of the very node that is chosen (`litz.ir.intervals`)."""
+    if (node.op != "isnan" and node.op not in _BEYOND) or not node.args[0].dtype.is_floating_point:
         return None
     value, limit = node.args[0], node.args[-1]
     if value.op not in ("maximum", "minimum") or value.args[1].op != "const" or math.isnan(value.args[1].attrs[0]):

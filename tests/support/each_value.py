@@ -1,7 +1,7 @@
 """Cases of a test with several parameters that CI runs: each value of each parameter, not each combination.
 
-A test with the mark `each_value` has the product of its parameters as cases. `make test-all` runs all of them; the
-others than these get the mark `thorough`.
+A test with the mark `each_value` has the product of its parameters as cases. CI runs some of these cases, and
+`make test-all` runs all. The cases that CI leaves out get the mark `thorough`.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _READERS: Mapping[Any, SizesAlone] = {
     aten.adaptive_max_pool3d_backward.default: _POOL,
     aten.fractional_max_pool2d_backward.default: _POOL,
     aten.fractional_max_pool3d_backward.default: _POOL,
-    # Where the weight has no gradient (a blur's is fixed). A weight is there anyway.
+    # The input, where the weight needs no gradient (a fixed blur). A weight itself is in memory anyway.
     aten.convolution_backward.default: SizesAlone(1, unless=1),
 }
 

@@ -85,3 +85,22 @@ def test_no_worse_than_eager(mask: Callable[..., Tensor], size: tuple[int, ...],
     assert ((actual != 0) <= (left != 0)).all()
     largest = (actual.double() - exact).abs().max()
     assert largest <= 4e-2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_mask_of_a_dynamic_batch_leaves_the_batch_dynamic(dtype: torch.dtype) -> None:
+    """torch pads masks whose rows are no multiple of 16 elements, and litz asks torch before it traces."""
+
+    def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=open_and_expanded(q, k, q))
+
+    compiled = torch.compile(attention, backend="litz")
+    with torch.no_grad(), report.collect() as reports:
+        for batch in (3, 5):
+            q, k, v = (torch.randn(batch, 17, 4, 8, device="cuda", dtype=dtype).transpose(1, 2) for _ in range(3))
+            for each in (q, k, v):
+                torch._dynamo.mark_dynamic(each, 0)
+            exact = attention(q.double(), k.double(), v.double())
+            ours, theirs = ((x.double() - exact).abs().max() for x in (compiled(q, k, v), attention(q, k, v)))
+            assert ours <= 2 * theirs + 1e-6
+    assert len(reports) == 1

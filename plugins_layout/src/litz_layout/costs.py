@@ -181,7 +181,7 @@ class Costs:
         values: list[Any] = list(torch.fx.map_arg(node.args, lambda item: item.meta["val"]))
         for at in about.tensors:
             values[at] = restrided(values[at], (0, *range(2, values[at].dim()), 1))
-        with torch_api.without_guards(self.graph.shape_env), values[0].fake_mode:
+        with torch_api.without_guards(self.graph.shape_env), torch_api.fake_mode_around(values[:1]):
             call: Any = node.target
             result = call(*values)
             if about.backward:

@@ -193,7 +193,7 @@ def _padded(graph: Graph, chosen: Mapping[torch.fx.Node, Padding]) -> Graph:
         values = torch.fx.node.map_arg(args, lambda argument: argument.meta["val"])
         mode = torch_api.fake_mode_of([value for value in values if isinstance(value, torch.Tensor)])
         assert mode is not None, "a graph's tensors are fake"
-        with mode:
+        with torch_api.in_fake_mode(mode):
             node.meta = {"val": target(*values)}
         return node
 
@@ -290,5 +290,5 @@ def _padded_bias(pad: Callable[..., torch.fx.Node], bias: Any, m: int, n: int) -
 def _result(value: torch.Tensor, m: int, n: int) -> torch.Tensor:
     mode = torch_api.fake_mode_of([value])
     assert mode is not None, "a graph's tensors are fake"
-    with mode:
+    with torch_api.in_fake_mode(mode):
         return torch.empty((*value.shape[:-2], m, n), dtype=value.dtype, device=value.device)

@@ -41,10 +41,20 @@ def fake_mode_of(values: Iterable[object]) -> Any | None:
     return None if context is None else context.fake_mode
 
 
+@contextlib.contextmanager
+def in_fake_mode(mode: Any) -> Iterator[None]:
+    """Enter a FakeTensorMode as dynamo and AOTAutograd do. Without the Python dispatcher some ops (padding by a
+    constant, of which torch's fused attention makes use) ask for sizes as ints, which fixes symbolic ones."""
+    from torch._dispatch.python import enable_python_dispatcher
+
+    with mode, enable_python_dispatcher():
+        yield
+
+
 def fake_mode_around(values: Iterable[object]) -> contextlib.AbstractContextManager[Any]:
     """Returns the FakeTensorMode of the first fake tensor among `values`, to be entered; a context that does nothing if
     no value is fake."""
-    modes = (value.fake_mode for value in values if is_fake(value))  # type: ignore[attr-defined]
+    modes = (in_fake_mode(value.fake_mode) for value in values if is_fake(value))  # type: ignore[attr-defined]
     return next(modes, contextlib.nullcontext())
 
 
@@ -75,7 +85,7 @@ def missing_value(node: torch.fx.Node, mode: Any | None) -> Any | None:
     args = node.args[places[name] + 1 :]
     kwargs = {key: value for key, value in node.kwargs.items() if key != "rng_state"}
     values = torch.fx.node.map_arg((args, kwargs), lambda argument: argument.meta["val"])
-    with mode:
+    with in_fake_mode(mode):
         drawn = op(*values[0], **values[1])
     if not saving:
         return drawn
@@ -83,7 +93,7 @@ def missing_value(node: torch.fx.Node, mode: Any | None) -> Any | None:
     for user in states:
         # Its size is a constant, of which fakes made under dynamic shapes make a symbol that no input holds.
         state = user.meta["val"]
-        with mode:
+        with in_fake_mode(mode):
             user.meta["val"] = torch.empty([hint_of(n) for n in state.shape], dtype=state.dtype, device=state.device)
     return (states[0].meta["val"] if states else None, drawn)
 

@@ -183,7 +183,10 @@ def test_types_without_tensor_cores_stay_channels_first(dtype: torch.dtype) -> N
     ("dtype", "width", "train", "chosen"),
     [
         (torch.bfloat16, 16, False, "planned"),
-        (torch.bfloat16, 16, True, "left alone"),
+        (torch.bfloat16, 16, True, "planned"),
+        (torch.bfloat16, 8, True, "planned"),
+        (torch.bfloat16, 24, False, "left alone"),
+        (torch.bfloat16, 24, True, "left alone"),
         (torch.bfloat16, 4, False, "planned"),
         (torch.bfloat16, 4, True, "left alone"),
         (torch.float32, 16, False, "left alone"),
@@ -191,10 +194,13 @@ def test_types_without_tensor_cores_stay_channels_first(dtype: torch.dtype) -> N
     ],
 )
 def test_convolutions_of_groups_as_measured(dtype: torch.dtype, width: int, train: bool, chosen: str) -> None:
-    """width: channels of a group. In bf16 groups gain, but not in training; in float32 only depthwise does."""
-    grouped = lambda: nn.Sequential(*(nn.Conv2d(128, 128, 3, padding=1, groups=128 // width) for _ in range(6)))
+    """width: channels of a group. In bf16 groups of a power of two gain, in training of 8 or more; in float32 only
+    depthwise convolutions do."""
+    groups = 128 // width
+    channels = groups * width
+    grouped = lambda: nn.Sequential(*(nn.Conv2d(channels, channels, 3, padding=1, groups=groups) for _ in range(6)))
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        decisions, _ = cuda_plan(grouped, (64, 128, 56, 56), dtype, train)
+        decisions, _ = cuda_plan(grouped, (64, channels, 56, 56), dtype, train)
     assert summaries(decisions)[0] == f"layouts {chosen}"
 
 

@@ -1,10 +1,10 @@
 """What layouts cost. In: a Graph's nodes and a device. Out: microseconds, for a convolution in either layout and for a
 copy from one into the other.
 
-Time of a convolution: its FLOPs and bytes on the device (`litz.cost`), times the table's factor, and where the layout
-is not the library's own, a transposition of each operand and result: read once, written once, by a kernel each. Times
-of convolutions count what is surely gained (`SURELY`), copies what they may cost at most (`AT_MOST`): a plan must not
-lose.
+Time of a convolution: its FLOPs and bytes on the device (`litz.cost`), times the table's pace and, channels last, the
+table's factor, and where the layout is not the library's own, a transposition of each operand and result: read once,
+written once, by a kernel each. Times of convolutions count what is surely gained (`SURELY`), copies what they may cost
+at most (`AT_MOST`): a plan must not lose.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class Costs:
         bare = times * self._flops(node) / (rate * self.target.shares["convolution"].usual)
         moved = times * sum(self.bytes_of(tensor) for tensor in _operands(node))
         transposed = times * self._transposed_us(node)
-        us = [max(bare, self.pass_us(moved)), max(bare, self.pass_us(moved)) * row.factor]
+        least = max(bare, self.pass_us(moved)) * row.pace
+        us = [least, least * row.factor]
         if row.native == "channels last":
             us[FIRST] += transposed
         elif row.native == "channels first":
@@ -269,7 +270,9 @@ def _shape(node: torch.fx.Node) -> Shape:
     outer, inner, *sides = (int(torch_api.hint_of(n)) for n in weight.shape)
     if groups != 1:
         if inner != 1 or transposed:
-            return "finely grouped" if inner < 16 else "grouped"
+            if inner & (inner - 1):
+                return "unevenly grouped"
+            return "finely grouped" if inner < 8 else "grouped"
         if outer != groups:
             return "multiplied depthwise"
         return "wide depthwise" if min(sides) > 5 else "depthwise"

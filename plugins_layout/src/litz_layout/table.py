@@ -3,7 +3,8 @@
 In: where and what, a forward or a backward. Out: a row. A convolution in the layout that is not native has its operands
 and its result transposed inside the library, each read and written once; `factor` is what channels last costs of
 channels first beside that (1: nothing; above 1: its kernels are slower). `factor` is the worst that a source reports,
-since a plan must not lose. Rows are asked from the top: the first that fits counts.
+since a plan must not lose. `pace` is how many times as long a convolution takes channels first as its FLOPs and bytes
+need: the typical case of a source; 1 where nobody measured. Rows are asked from the top: the first that fits counts.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ Shape = Literal[
     "narrowing",
     "grouped",
     "finely grouped",
+    "unevenly grouped",
     "depthwise",
     "wide depthwise",
     "multiplied depthwise",
@@ -28,8 +30,8 @@ Shape = Literal[
 """pixelwise: dense, with a kernel of one pixel. unaligned: a channel's pixels, 7 by 7 say, are no multiple of 16 bytes,
 so that channels first is no matrix product that tensor cores take as it lies. few inputs: an image's 4 channels or
 fewer, in one group. narrowing: a kernel of more than one pixel and half as many output channels as input channels, or
-fewer. finely: fewer than 16 channels in a group. wide: a kernel of more than 5 pixels along each side. multiplied: each
-channel of the image gives several of the result."""
+fewer. finely: fewer than 8 channels in a group. unevenly: the channels of a group are no power of two. wide: a kernel
+of more than 5 pixels along each side. multiplied: each channel of the image gives several of the result."""
 
 Pass = Literal["forward", "backward"]
 
@@ -48,6 +50,7 @@ class Row:
     factor: float
     source: str
     passes: tuple[Pass, ...] = ("forward", "backward")
+    pace: float = 1.0
 
 
 _TENSOR_CORES = (
@@ -69,7 +72,8 @@ _FEW: tuple[Shape, ...] = ("few inputs", "wide few inputs")
 _DENSE: tuple[Shape, ...] = ("dense", *_PIXELWISE, *_FEW)
 _DEPTH: tuple[Shape, ...] = ("depthwise", "wide depthwise", "multiplied depthwise")
 _NARROW_DEPTH: tuple[Shape, ...] = ("depthwise", "multiplied depthwise")
-_GROUPS: tuple[Shape, ...] = ("grouped", "finely grouped")
+_GROUPED_ALIKE: tuple[Shape, ...] = ("grouped", "unevenly grouped")
+_GROUPS: tuple[Shape, ...] = (*_GROUPED_ALIKE, "finely grouped")
 _TENSOR, _FULL, _ALL = ("fp16", "bf16", "tf32"), ("tf32", "fp32"), ("fp16", "bf16", "tf32", "fp32")
 _BOTH: tuple[Pass, ...] = ("forward", "backward")
 _FORWARD: tuple[Pass, ...] = ("forward",)
@@ -93,11 +97,11 @@ _H100: tuple[_Measured, ...] = (
     (("fp16",), _BACKWARD, ("few inputs",), "either", 1.07, "0.94 to 1.71"),
     (("tf32",), _FORWARD, ("few inputs",), "either", 0.94, "1.07 to 1.35"),
     (("tf32",), _BACKWARD, ("few inputs",), "either", 1.55, "0.65 to 0.72"),
-    (_TENSOR, _FORWARD, ("grouped",), "channels last", 1.0, "1.75 to 2.42"),
-    (_TENSOR, _BACKWARD, ("grouped",), "either", 2.0, "1.10 to 2.24 alone, but all of RegNetY-040's training 0.92"),
+    (_TENSOR, _FORWARD, ("grouped",), "channels last", 1.0, "1.53 to 2.42"),
+    (_TENSOR, _BACKWARD, ("grouped",), "channels last", 1.0, "1.10 to 2.24, all of RegNetY-040's training 1.06"),
     (_TENSOR, _FORWARD, ("finely grouped",), "channels last", 1.0, "1.97 to 2.24"),
-    (("fp16", "bf16"), _BACKWARD, ("finely grouped",), "either", 2.0, "0.50 to 0.56"),
-    (("tf32",), _BACKWARD, ("finely grouped",), "either", 1.5, "2.20 alone, but see wider groups"),
+    (("fp16", "bf16"), _BACKWARD, ("finely grouped",), "either", 2.1, "0.48 to 0.59"),
+    (("tf32",), _BACKWARD, ("finely grouped",), "either", 1.0, "2.20 in one case; counted as no gain"),
     (("bf16",), _FORWARD, ("depthwise",), "either", 0.28, "3.67 to 4.91"),
     (("bf16",), _BACKWARD, ("depthwise",), "either", 0.2, "5.04 to 5.81"),
     (("fp16",), _FORWARD, ("depthwise",), "either", 0.75, "1.34 to 2.41"),
@@ -108,7 +112,7 @@ _H100: tuple[_Measured, ...] = (
     (_FULL, _FORWARD, ("wide depthwise",), "either", 0.57, "1.78"),
     (_FULL, _BACKWARD, ("wide depthwise",), "either", 6.4, "0.16 to 0.42"),
     (("fp32",), _BOTH, (*_DENSE, "narrowing"), "channels first", 2.9, "0.35 to 1.21"),
-    (("fp32",), _BOTH, _GROUPS, "channels first", 2.4, "0.41 to 4.51"),
+    (("fp32",), _BOTH, _GROUPS, "channels first", 3.2, "0.31 to 4.51"),
 )
 
 # In channels last cuDNN launches a kernel for each channel of the image.
@@ -122,7 +126,7 @@ _H200: tuple[_Measured, ...] = (
 _CPU: tuple[_Measured, ...] = (
     (("fp32",), _FORWARD, (*_DENSE,), "channels last", 1.0, "1.06 to 1.74"),
     (("fp32",), _FORWARD, ("narrowing",), "channels last", 1.0, "0.84 to 2.11; with their neighbours faster"),
-    (("fp32",), _FORWARD, ("grouped",), "either", 1.0, "0.91 to 1.47"),
+    (("fp32",), _FORWARD, _GROUPED_ALIKE, "either", 1.0, "0.73 to 1.47"),
     (("fp32",), _FORWARD, ("finely grouped",), "either", 0.6, "1.67"),
     (("fp32",), _FORWARD, _NARROW_DEPTH, "either", 1.0, "0.99 to 2.73"),
     (("fp32",), _FORWARD, ("wide depthwise",), "either", 1.0, "0.67; with their neighbours as fast"),
@@ -130,7 +134,7 @@ _CPU: tuple[_Measured, ...] = (
     (("fp32",), _BACKWARD, _PIXELWISE, "either", 1.02, "0.98 to 2.49"),
     (("fp32",), _BACKWARD, _FEW, "either", 0.86, "1.16 to 1.31"),
     (("fp32",), _BACKWARD, ("narrowing",), "either", 1.45, "0.69 to 0.92"),
-    (("fp32",), _BACKWARD, ("grouped",), "either", 1.0, "0.76 to 0.96; all of RegNetY-040 1.14"),
+    (("fp32",), _BACKWARD, _GROUPED_ALIKE, "either", 1.0, "0.76 to 1.21; all of RegNetY-040 1.14"),
     (("fp32",), _BACKWARD, ("finely grouped",), "either", 0.36, "2.83"),
     (("fp32",), _BACKWARD, _DEPTH, "either", 0.93, "2.77 to 3.03, 0.92 for small batches"),
 )
@@ -140,7 +144,7 @@ _CPU_THREADS: tuple[_Measured, ...] = (
     (("fp32",), _FORWARD, ("dense",), "channels last", 1.0, "0.86 to 2.10; with their neighbours as fast or faster"),
     (("fp32",), _FORWARD, (*_PIXELWISE, *_FEW), "channels last", 1.0, "1.03 to 2.20"),
     (("fp32",), _FORWARD, ("narrowing",), "channels last", 1.0, "0.99 to 1.75"),
-    (("fp32",), _FORWARD, ("grouped",), "either", 1.0, "0.82 to 1.24; all of RegNetY-040 1.03"),
+    (("fp32",), _FORWARD, _GROUPED_ALIKE, "either", 1.0, "0.82 to 1.31; all of RegNetY-040 1.03"),
     (("fp32",), _FORWARD, ("finely grouped",), "either", 0.4, "2.54 to 2.62"),
     (("fp32",), _FORWARD, _NARROW_DEPTH, "either", 1.02, "0.98 to 8.99"),
     (("fp32",), _FORWARD, ("wide depthwise",), "either", 1.0, "0.70 to 0.79; with their neighbours as fast"),
@@ -148,7 +152,7 @@ _CPU_THREADS: tuple[_Measured, ...] = (
     (("fp32",), _BACKWARD, _PIXELWISE, "either", 1.09, "0.92 to 1.15"),
     (("fp32",), _BACKWARD, _FEW, "either", 0.95, "1.05 to 1.29"),
     (("fp32",), _BACKWARD, ("narrowing",), "either", 1.35, "0.75 to 0.95"),
-    (("fp32",), _BACKWARD, ("grouped",), "either", 1.4, "0.71 to 0.99"),
+    (("fp32",), _BACKWARD, _GROUPED_ALIKE, "either", 1.4, "0.71 to 1.24"),
     (("fp32",), _BACKWARD, ("finely grouped",), "either", 0.36, "2.80 to 3.37"),
     (("fp32",), _BACKWARD, _DEPTH, "either", 0.93, "2.82 to 3.55, 0.92 for small batches on one thread"),
 )
@@ -161,8 +165,20 @@ def _rows(device: str, capability: int, measured: tuple[_Measured, ...], source:
     )
 
 
+# cuDNN's fast kernels for groups in channels last take a power of two of channels.
+_UNEVEN: tuple[Row, ...] = tuple(
+    Row("cuda", 90, types, ("unevenly grouped",), "either", factor, _HOPPER.format(speedup), passes, pace)
+    for types, passes, factor, speedup, pace in (
+        (("fp16", "bf16"), _FORWARD, 2.4, "0.42 to 0.95", 10.0),
+        (("fp16", "bf16"), _BACKWARD, 2.2, "0.46 to 0.83", 12.0),
+        (("tf32",), _FORWARD, 2.0, "0.50 to 0.89", 7.0),
+        (("tf32",), _BACKWARD, 1.9, "0.52 to 1.22, 4.84 for one", 10.0),
+    )
+)
+
 ROWS: tuple[Row, ...] = (
     *_rows("cuda", 90, _H100, _HOPPER),
+    *_UNEVEN,
     *_rows("cuda", 90, _H200, _HOPPER_H200),
     Row("cuda", 70, ("fp16",), _DENSE, "channels last", 1.0, _TENSOR_CORES),
     Row("cuda", 80, _TENSOR, _DENSE, "channels last", 1.0, _TENSOR_CORES),

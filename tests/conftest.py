@@ -34,6 +34,7 @@ WHOLE_RUN = 2000
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="other random numbers for every test (default: 0)")
+    parser.addoption("--gpus", type=int, help="this many GPUs are here: each process of -n sees one of them, in turn")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,6 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # How long hypothesis takes to make an input says how busy the machine is, and nothing about the test.
     settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("busy machine")
+    gpus, worker = config.getoption("--gpus"), os.environ.get("PYTEST_XDIST_WORKER", "")
+    if gpus and worker:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(int(worker.removeprefix("gw")) % gpus)
 
 
 @pytest.hookimpl(wrapper=True)

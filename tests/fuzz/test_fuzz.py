@@ -22,7 +22,7 @@ from litz.capture import aot, torch_api
 from litz.capture.graph import Graph
 from litz_testing.fuzz import execute
 from litz_testing.fuzz.check import Checker, _moved
-from litz_testing.fuzz.compare import complaints
+from litz_testing.fuzz.compare import Expected, complaints
 from litz_testing.fuzz.generate import generate
 from litz_testing.fuzz.gradients import expected_gradients
 from litz_testing.fuzz.inputs import InputSpec, in_one_memory, lie_apart_alike, make_inputs
@@ -492,6 +492,16 @@ def test_what_eager_has_no_kernel_for_is_not_refused() -> None:
     assert not isinstance(caught.value, Raised)
     wide = (InputSpec((1, 1), F32, 1), inputs[1])
     assert reference_of(FuzzProgram(wide, (fill,), ("v0",), by_dynamo=True, raises=True)).raised is IndexError
+
+
+def test_what_cancels_in_a_narrower_type_may_be_off_by_its_terms_roundings() -> None:
+    """The mean of a centred float64 tensor in float32 is 0 in eager, and a rounding of a partial sum with others."""
+    centred = Statement("v0", "x0 - x0.mean()", rough=True)
+    mean = Statement("v1", "torch.mean(v0, dtype=torch.float32)", rough=True)
+    found = reference_of(FuzzProgram((InputSpec((112,), torch.float64, 1),), (centred, mean), ("v1",)))
+    expected = [Expected("v1", found.eager["v1"], found.exact["v1"], found.noisy["v1"])]
+    assert not complaints([torch.tensor(5e-9)], expected)
+    assert complaints([torch.tensor(1e-3)], expected)
 
 
 def test_contractions_are_among_the_statements() -> None:

@@ -158,14 +158,25 @@ class Reference:
         error = torch.rand(noisy.shape, generator=self.rng, dtype=torch.float64) * 2 - 1
         error = 1 + error * torch.finfo(value.dtype).eps
         if not statement.writes:
-            off_by = self._rounding_within(statement, value) if statement.centred else 0.0
+            cancels = statement.centred or self._sums_narrower(statement, value)
+            off_by = self._rounding_within(statement, value) if cancels else 0.0
             self.noisy[statement.target] = noisy * error + off_by
         else:
             noisy.mul_(error)
 
+    def _sums_narrower(self, statement: Statement, value: torch.Tensor) -> bool:
+        """Returns whether fewer numbers of a narrower type come of a wider one, as of `mean(x, dtype=torch.float32)`:
+        the terms are rounded first, and what is left of them where they cancel is as large as their roundings."""
+        eps = torch.finfo(value.dtype).eps
+        operands = [self.eager[name] for name in statement.uses if name in self.eager]
+        return any(
+            operand.numel() > value.numel() and is_inexact(operand.dtype) and torch.finfo(operand.dtype).eps < eps
+            for operand in operands
+        )
+
     def _rounding_within(self, statement: Statement, value: torch.Tensor) -> torch.Tensor:
-        """What an op that subtracts a mean may be off by: a rounding of the numbers that the mean is of, in the type
-        that the op computes in, which grows with the root of their count."""
+        """What an op whose terms cancel may be off by: a rounding of the terms, in the type that the op computes in,
+        which grows with the root of their count."""
         operands = [self.exact[name] for name in statement.uses if name in self.exact]
         computed_in = torch.float64 if value.dtype == torch.float64 else torch.float32
         count = max(operand.numel() for operand in operands) / max(value.numel(), 1)

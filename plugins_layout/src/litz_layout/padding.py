@@ -191,9 +191,7 @@ def _padded(graph: Graph, chosen: Mapping[torch.fx.Node, Padding]) -> Graph:
     def emit(target: Callable[..., Any], args: tuple[Any, ...]) -> torch.fx.Node:
         node = copied.call_function(target, args)
         values = torch.fx.node.map_arg(args, lambda argument: argument.meta["val"])
-        mode = torch_api.fake_mode_of([value for value in values if isinstance(value, torch.Tensor)])
-        assert mode is not None, "a graph's tensors are fake"
-        with torch_api.in_fake_mode(mode):
+        with torch_api.fake_mode_around(values):
             node.meta = {"val": target(*values)}
         return node
 
@@ -288,7 +286,5 @@ def _padded_bias(pad: Callable[..., torch.fx.Node], bias: Any, m: int, n: int) -
 
 
 def _result(value: torch.Tensor, m: int, n: int) -> torch.Tensor:
-    mode = torch_api.fake_mode_of([value])
-    assert mode is not None, "a graph's tensors are fake"
-    with torch_api.in_fake_mode(mode):
+    with torch_api.fake_mode_around([value]):
         return torch.empty((*value.shape[:-2], m, n), dtype=value.dtype, device=value.device)

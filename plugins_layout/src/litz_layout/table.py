@@ -3,8 +3,8 @@
 In: where and what, a forward or a backward. Out: a row. A convolution in the layout that is not native has its operands
 and its result transposed inside the library, each read and written once; `factor` is what channels last costs of
 channels first beside that (1: nothing; above 1: its kernels are slower). `factor` is the worst that a source reports,
-since a plan must not lose. `pace` is how many times as long a convolution takes channels first as its FLOPs and bytes
-need: the typical case of a source; 1 where nobody measured. Rows are asked from the top: the first that fits counts.
+since a plan must not lose. `pace` is the time of a convolution channels first over the time that its FLOPs and bytes
+need: a source's typical case; 1 where nobody measured. Rows are asked from the top: the first that fits counts.
 """
 
 from __future__ import annotations
@@ -79,8 +79,11 @@ _BOTH: tuple[Pass, ...] = ("forward", "backward")
 _FORWARD: tuple[Pass, ...] = ("forward",)
 _BACKWARD: tuple[Pass, ...] = ("backward",)
 
-_Measured = tuple[tuple[str, ...], tuple[Pass, ...], tuple[Shape, ...], Native, float, str]
-"""types, passes, shapes, native, factor, and how many times as fast channels last was"""
+_Measured = (
+    tuple[tuple[str, ...], tuple[Pass, ...], tuple[Shape, ...], Native, float, str]
+    | tuple[tuple[str, ...], tuple[Pass, ...], tuple[Shape, ...], Native, float, str, float]
+)
+"""types, passes, shapes, native, factor, how many times as fast channels last was, and the pace where it is not 1"""
 
 _H100: tuple[_Measured, ...] = (
     (_TENSOR, _BOTH, ("dense", "narrowing"), "channels last", 1.0, "0.97 to 2.96"),
@@ -99,6 +102,10 @@ _H100: tuple[_Measured, ...] = (
     (("tf32",), _BACKWARD, ("few inputs",), "either", 1.55, "0.65 to 0.72"),
     (_TENSOR, _FORWARD, ("grouped",), "channels last", 1.0, "1.53 to 2.42"),
     (_TENSOR, _BACKWARD, ("grouped",), "channels last", 1.0, "1.10 to 2.24, all of RegNetY-040's training 1.06"),
+    (("fp16", "bf16"), _FORWARD, ("unevenly grouped",), "either", 2.4, "0.42 to 0.95", 10.0),
+    (("fp16", "bf16"), _BACKWARD, ("unevenly grouped",), "either", 2.2, "0.46 to 0.83", 12.0),
+    (("tf32",), _FORWARD, ("unevenly grouped",), "either", 2.0, "0.50 to 0.89", 7.0),
+    (("tf32",), _BACKWARD, ("unevenly grouped",), "either", 1.9, "0.52 to 1.22, 4.84 for one", 10.0),
     (_TENSOR, _FORWARD, ("finely grouped",), "channels last", 1.0, "1.97 to 2.24"),
     (("fp16", "bf16"), _BACKWARD, ("finely grouped",), "either", 2.1, "0.48 to 0.59"),
     (("tf32",), _BACKWARD, ("finely grouped",), "either", 1.0, "2.20 in one case; counted as no gain"),
@@ -134,7 +141,7 @@ _CPU: tuple[_Measured, ...] = (
     (("fp32",), _BACKWARD, _PIXELWISE, "either", 1.02, "0.98 to 2.49"),
     (("fp32",), _BACKWARD, _FEW, "either", 0.86, "1.16 to 1.31"),
     (("fp32",), _BACKWARD, ("narrowing",), "either", 1.45, "0.69 to 0.92"),
-    (("fp32",), _BACKWARD, _GROUPED_ALIKE, "either", 1.0, "0.76 to 1.21; all of RegNetY-040 1.14"),
+    (("fp32",), _BACKWARD, _GROUPED_ALIKE, "either", 1.0, "0.74 to 1.21; all of RegNetY-040 1.14"),
     (("fp32",), _BACKWARD, ("finely grouped",), "either", 0.36, "2.83"),
     (("fp32",), _BACKWARD, _DEPTH, "either", 0.93, "2.77 to 3.03, 0.92 for small batches"),
 )
@@ -144,7 +151,7 @@ _CPU_THREADS: tuple[_Measured, ...] = (
     (("fp32",), _FORWARD, ("dense",), "channels last", 1.0, "0.86 to 2.10; with their neighbours as fast or faster"),
     (("fp32",), _FORWARD, (*_PIXELWISE, *_FEW), "channels last", 1.0, "1.03 to 2.20"),
     (("fp32",), _FORWARD, ("narrowing",), "channels last", 1.0, "0.99 to 1.75"),
-    (("fp32",), _FORWARD, _GROUPED_ALIKE, "either", 1.0, "0.82 to 1.31; all of RegNetY-040 1.03"),
+    (("fp32",), _FORWARD, _GROUPED_ALIKE, "either", 1.0, "0.82 to 1.39; all of RegNetY-040 1.03"),
     (("fp32",), _FORWARD, ("finely grouped",), "either", 0.4, "2.54 to 2.62"),
     (("fp32",), _FORWARD, _NARROW_DEPTH, "either", 1.02, "0.98 to 8.99"),
     (("fp32",), _FORWARD, ("wide depthwise",), "either", 1.0, "0.70 to 0.79; with their neighbours as fast"),
@@ -160,25 +167,13 @@ _CPU_THREADS: tuple[_Measured, ...] = (
 
 def _rows(device: str, capability: int, measured: tuple[_Measured, ...], source: str) -> tuple[Row, ...]:
     return tuple(
-        Row(device, capability, types, shapes, native, factor, source.format(speedup), passes)
-        for types, passes, shapes, native, factor, speedup in measured
+        Row(device, capability, types, shapes, native, factor, source.format(speedup), passes, *pace)
+        for types, passes, shapes, native, factor, speedup, *pace in measured
     )
 
-
-# cuDNN's fast kernels for groups in channels last take a power of two of channels.
-_UNEVEN: tuple[Row, ...] = tuple(
-    Row("cuda", 90, types, ("unevenly grouped",), "either", factor, _HOPPER.format(speedup), passes, pace)
-    for types, passes, factor, speedup, pace in (
-        (("fp16", "bf16"), _FORWARD, 2.4, "0.42 to 0.95", 10.0),
-        (("fp16", "bf16"), _BACKWARD, 2.2, "0.46 to 0.83", 12.0),
-        (("tf32",), _FORWARD, 2.0, "0.50 to 0.89", 7.0),
-        (("tf32",), _BACKWARD, 1.9, "0.52 to 1.22, 4.84 for one", 10.0),
-    )
-)
 
 ROWS: tuple[Row, ...] = (
     *_rows("cuda", 90, _H100, _HOPPER),
-    *_UNEVEN,
     *_rows("cuda", 90, _H200, _HOPPER_H200),
     Row("cuda", 70, ("fp16",), _DENSE, "channels last", 1.0, _TENSOR_CORES),
     Row("cuda", 80, _TENSOR, _DENSE, "channels last", 1.0, _TENSOR_CORES),

@@ -165,8 +165,8 @@ class Reference:
             noisy.mul_(error)
 
     def _sums_narrower(self, statement: Statement, value: torch.Tensor) -> bool:
-        """Returns whether fewer numbers of a narrower type come of a wider one, as of `mean(x, dtype=torch.float32)`:
-        the terms are rounded first, and what is left of them where they cancel is as large as their roundings."""
+        """Returns whether a statement makes fewer numbers of a narrower type, as `mean(x, dtype=torch.float32)` does of
+        float64. The op rounds the terms first; where the terms cancel, the result is as large as these roundings."""
         eps = torch.finfo(value.dtype).eps
         operands = [self.eager[name] for name in statement.uses if name in self.eager]
         return any(

@@ -42,9 +42,9 @@ def fake_mode_of(values: Iterable[object]) -> Any | None:
 
 
 @contextlib.contextmanager
-def in_fake_mode(mode: Any) -> Iterator[None]:
-    """Enter a FakeTensorMode as dynamo and AOTAutograd do. Without the Python dispatcher some ops (padding by a
-    constant, of which torch's fused attention makes use) ask for sizes as ints, which fixes symbolic ones."""
+def _entered(mode: Any) -> Iterator[None]:
+    """Enter a FakeTensorMode as dynamo and AOTAutograd do. Without the Python dispatcher some ops ask for sizes as
+    ints, which makes constants of symbolic sizes: padding by a constant, which torch's fused attention calls."""
     from torch._dispatch.python import enable_python_dispatcher
 
     with mode, enable_python_dispatcher():
@@ -54,7 +54,7 @@ def in_fake_mode(mode: Any) -> Iterator[None]:
 def fake_mode_around(values: Iterable[object]) -> contextlib.AbstractContextManager[Any]:
     """Returns the FakeTensorMode of the first fake tensor among `values`, to be entered; a context that does nothing if
     no value is fake."""
-    modes = (in_fake_mode(value.fake_mode) for value in values if is_fake(value))  # type: ignore[attr-defined]
+    modes = (_entered(value.fake_mode) for value in values if is_fake(value))  # type: ignore[attr-defined]
     return next(modes, contextlib.nullcontext())
 
 
@@ -85,7 +85,7 @@ def missing_value(node: torch.fx.Node, mode: Any | None) -> Any | None:
     args = node.args[places[name] + 1 :]
     kwargs = {key: value for key, value in node.kwargs.items() if key != "rng_state"}
     values = torch.fx.node.map_arg((args, kwargs), lambda argument: argument.meta["val"])
-    with in_fake_mode(mode):
+    with _entered(mode):
         drawn = op(*values[0], **values[1])
     if not saving:
         return drawn
@@ -93,7 +93,7 @@ def missing_value(node: torch.fx.Node, mode: Any | None) -> Any | None:
     for user in states:
         # Its size is a constant, of which fakes made under dynamic shapes make a symbol that no input holds.
         state = user.meta["val"]
-        with in_fake_mode(mode):
+        with _entered(mode):
             user.meta["val"] = torch.empty([hint_of(n) for n in state.shape], dtype=state.dtype, device=state.device)
     return (states[0].meta["val"] if states else None, drawn)
 

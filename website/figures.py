@@ -57,7 +57,7 @@ FIGURES: Sequence[Figure] = (
     Figure(
         "GPT-2, inference, CUDA graphs: a step", "side_by_side", GRAPHS, "gpt2", "", "Inductor ms", "litz ms", "clock"
     ),
-    _zoo("a pyramid vision transformer, training: kernels (a loss)", TRAINING, "pvt_v2_b2"),
+    _zoo("a GRU, inference: kernels (a loss)", INFERENCE, "gru"),
     _zoo("Mamba-2, training: kernels", TRAINING, "mamba2"),
     Figure(
         "ResNet-50, training: a step on a slow host, eager in channels last, H100",

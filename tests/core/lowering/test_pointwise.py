@@ -30,7 +30,7 @@ SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, float("inf"), -flo
 FLOAT_UNARY = [
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
     "cosh", "tanh", "asinh", "acosh", "atanh", "sqrt", "rsqrt", "reciprocal", "erf", "erfc", "erfinv", "lgamma",
-    "sigmoid", "sinc", "deg2rad", "rad2deg", "logit",
+    "sigmoid", "sinc", "deg2rad", "rad2deg", "logit", "angle",
 ]  # fmt: skip
 SAME_UNARY = ["neg", "abs", "sign", "sgn", "floor", "ceil", "trunc", "round", "square", "positive"]
 TESTS = ["isnan", "isinf", "isposinf", "isneginf", "isfinite", "signbit", "logical_not"]

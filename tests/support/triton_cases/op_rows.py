@@ -87,9 +87,8 @@ def _op_case(dtype: torch.dtype, names: Sequence[str], special: bool = True) -> 
         b[1:5] = torch.tensor([1.0, float("nan"), 0.5, -1.0])
     if dtype in INTEGER:
         b[b == 0] = 3
-        if dtype != torch.uint8:
-            b[::7] = 70
-        a[0] = torch.iinfo(dtype).max
+        b[::7] = 70 if dtype != torch.uint8 else 130  # 130: a power that needs all bits of the exponent
+        a[0], a[7] = torch.iinfo(dtype).max, 2
     loads = [load(name, (i0,), dtype) for name in "abc"]
     pairs = _op_stores(names, dtype, loads)
     inputs = {name: t for name, t in zip("abc", (a, b, c), strict=True)}

@@ -123,12 +123,17 @@ def _pair(float_op: str, other_op: str) -> NodeFunction:
     return lambda a, b: call(float_op if a.dtype.is_floating_point else other_op, a, b)
 
 
+def _angle(x: Node) -> Node:
+    """The angle of a real number: pi below 0, NaN of NaN, else 0."""
+    return call("where", call("isnan", x), x, call("where", call("lt", x, like(x, 0)), like(x, math.pi), like(x, 0)))
+
+
 _FLOATING_UNARY: dict[str, NodeFunction] = {
     name: op(name) for name in (
         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
         "cosh", "tanh", "asinh", "acosh", "atanh", "sqrt", "rsqrt", "reciprocal", "erf", "erfc", "erfinv", "lgamma",
         "sigmoid")
-}  # fmt: skip
+} | {"angle": _angle}  # fmt: skip
 
 _SAME_UNARY: dict[str, NodeFunction] = {
     "neg": op("neg"),

@@ -224,7 +224,7 @@ def _pow_int(a, b):
     power = b + tl.zeros_like(result)
     odd = (power & 1) != 0
     negative = power < 0
-    for _ in tl.static_range(0, a.dtype.primitive_bitwidth - 1):
+    for _ in tl.static_range(0, a.dtype.primitive_bitwidth):  # all bits: an unsigned exponent has no sign
         result = tl.where((power & 1) != 0, result * base, result)
         base = base * base
         power = power >> 1

@@ -92,6 +92,7 @@ def compile_with_aot(
     job.program = "" if store is None else store.program
     original: Callable[..., Any] = gm
     if isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper
+        torch_api.inline_regions(gm)
         # Torch runs a graph that litz leaves to torch, and has to run the graph before litz changes its attention.
         if gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention):
             original = torch_api.forward_of(gm)

@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 import torch
 from torch._ops import OpOverload
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from litz.capture import torch_api
 from litz.ir import Extern, Layout, TensorRef, Unbacked
@@ -56,9 +56,9 @@ def fallback(
     aliases = _aliases(node, passed, named, outputs, positions)
     for name in aliases:
         ctx.storage_offsets[name] = None
-    target: Any = node.target
+    target: Any = FlatCall(node.target) if nested else node.target
     ctx.add_extern(
-        FlatCall(target) if nested else target,
+        OwnResults(target) if _says_nothing_of_views(node) else target,
         passed,
         named,
         _device(ctx),
@@ -86,6 +86,33 @@ class FlatCall:
     def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Calls the target and returns the leaves of its result as one list."""
         return tree_leaves(self.target(*args, **kwargs))
+
+
+@dataclass(frozen=True)
+class OwnResults:
+    """A call of which nothing says whether its results are views: of arguments, or of one another. The results that
+    are views become copies."""
+
+    target: Callable[..., Any]
+
+    @property
+    def __name__(self) -> str:
+        return str(getattr(self.target, "__name__", self.target))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the target and returns its results, each in memory of its own."""
+        taken = {torch_api.memory_of(value) for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)}
+
+        def own(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            memory = torch_api.memory_of(value)
+            if memory in taken:
+                return value.clone()
+            taken.add(memory)
+            return value
+
+        return tree_map(own, self.target(*args, **kwargs))
 
 
 def tuple_of(value: Any) -> Any:
@@ -121,10 +148,15 @@ def _argument(ctx: LoweringContext, value: Any, fx: Any) -> Any:
     return value
 
 
+def _says_nothing_of_views(node: torch.fx.Node) -> bool:
+    """Has the call no schema? A higher-order op returns what its subgraphs do."""
+    return not isinstance(node.target, OpOverload)
+
+
 def _is_fresh(node: torch.fx.Node, position: int) -> bool:
-    """Is a result memory of its own, by the op's schema?"""
-    if not isinstance(node.target, OpOverload):
-        return False
+    """Is a result memory of its own, by the op's schema or because `OwnResults` sees to that?"""
+    if _says_nothing_of_views(node):
+        return True
     returns = node.target._schema.returns
     return position < len(returns) and returns[position].alias_info is None
 
@@ -195,7 +227,7 @@ def _aliases(
 
     positions: for each output, which of the results it is or is in.
     """
-    if not isinstance(node.target, OpOverload):
+    if _says_nothing_of_views(node):
         return {}
     bases: dict[str, str] = {}
     for argument, value in _pairs(node, passed, named):

@@ -69,6 +69,7 @@ from .operators import (
     is_higher_order,
     is_pure,
     make_graph_module,
+    memory_of,
     memory_owner,
     memory_owners,
     share_memory,
@@ -85,6 +86,7 @@ from .origins import (
     user_name,
 )
 from .random import is_random, is_random_draw
+from .regions import inline_regions
 from .rules import NEAREST, RESAMPLING
 from .shapes import (
     backed_values,

@@ -76,13 +76,18 @@ def fake_result(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
         return op(*args, **kwargs)
 
 
-def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors lie in the same storage; for tensors without a storage (sparse ones), whether they are the
-    same object."""
+def memory_of(tensor: torch.Tensor) -> int:
+    """Returns a number for the storage of a tensor that is alive; for tensors without a storage (sparse ones), a number
+    for the tensor."""
     try:
-        return left.untyped_storage()._cdata == right.untyped_storage()._cdata
-    except (NotImplementedError, RuntimeError):  # sparse ones have none
-        return left is right
+        return tensor.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):
+        return id(tensor)
+
+
+def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Returns whether two tensors lie in the same storage."""
+    return memory_of(left) == memory_of(right)
 
 
 def written_arguments(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:

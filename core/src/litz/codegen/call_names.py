@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -16,10 +16,12 @@ from .bindings import BINDINGS
 
 
 class CallNames:
-    """Python names for the op and the constants of a library call."""
+    """Python names for the op and the constants of a library call. taken: names that stand for something else in the
+    functions of the module, as those of inputs do: a saved result of `torch.complex` may be called `complex_1`."""
 
-    def __init__(self, objects: dict[str, Any]) -> None:
+    def __init__(self, objects: dict[str, Any], taken: Collection[str] = ()) -> None:
         self.objects = objects
+        self.taken = taken
         self.paths: dict[str, str] = {}
         self._by_id: dict[int, str] = {}
 
@@ -27,7 +29,7 @@ class CallNames:
         """Returns the name of a global that holds the op; the text defines this global where the op has an import
         path."""
         if isinstance(target, torch._ops.OpOverload):
-            name = re.sub(r"\W", "_", str(target))
+            name = self._free(str(target))
             packet = target._schema.name.replace("::", ".")
             path = BINDINGS.get(target) or f"torch.ops.{packet}.{target._overloadname}"
             if not any(keyword.iskeyword(part) or not part.isidentifier() for part in path.split(".")):
@@ -50,7 +52,13 @@ class CallNames:
     def _hold(self, value: Any, label: str) -> str:
         found = self._by_id.get(id(value))
         if found is None:
-            found = re.sub(r"\W", "_", f"{label}_{len(self._by_id)}")
+            found = self._free(f"{label}_{len(self._by_id)}")
             self._by_id[id(value)] = found
             self.objects[found] = value
         return found
+
+    def _free(self, label: str) -> str:
+        name = re.sub(r"\W", "_", label)
+        while name in self.taken:
+            name += "_"
+        return name

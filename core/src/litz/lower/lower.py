@@ -7,6 +7,7 @@ that a mutation (`aten.copy_` at the end) comes after every read that it comes a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -206,7 +207,7 @@ class _Lowerer:
         if isinstance(meta, torch.Tensor):
             if meta.layout != torch.strided:
                 raise LoweringError(op="placeholder", node=node.name, problem=f"an input of layout {meta.layout}")
-            lies, name = layout_of(meta), node.name
+            lies, name = layout_of(meta), _input_name(node.name)
             buffer = self.ctx.new_buffer(lies.size, meta.dtype, meta.device, lies.stride, name=name, kind="input")
             self.ctx.storage_offsets[buffer.name] = torch_api.sympy_of(meta.storage_offset())
             self.inputs.append(buffer.name)
@@ -215,7 +216,7 @@ class _Lowerer:
             expr = torch_api.sympy_of(meta)
             self.inputs.append(expr)
             return simple(expr)
-        opaque = Opaque(node.name, meta)
+        opaque = Opaque(_input_name(node.name), meta)
         self.inputs.append(opaque)
         # A plain number among the inputs is what it was when the graph was traced: dynamo guards on it.
         return meta if isinstance(meta, (int, float, bool, str)) else opaque
@@ -491,3 +492,12 @@ class _Lowerer:
         size = tuple(ONE if dim in broadcast else n for dim, n in enumerate(value.size))
         base = self.ctx.copy(value.reindex(size, index) if broadcast else value, stride)
         return TensorRef(base.buffer.name, Layout(value.size, stride))
+
+
+_OF_WRAPPERS = re.compile(r"_|(math|torch|call|args)$|(kernel|buf|op)\d")
+"""Names that a wrapper has for its own use: see `litz.runtime.wrapper_support.support`."""
+
+
+def _input_name(name: str) -> str:
+    """Returns the name of an input. Autograd calls a saved value after its op, and an op of a user's may be `_view`."""
+    return f"in_{name}" if _OF_WRAPPERS.match(name) else name

@@ -8,6 +8,7 @@ from typing import Any
 
 from litz.execution import ExecutionPlan
 from litz.execution.counters import place_counters
+from litz.ir import Opaque, Program
 from litz_plugins import KernelSource
 
 from ..call_names import CallNames
@@ -35,7 +36,8 @@ class WrapperSource:
 def generate_wrapper(plan: ExecutionPlan, sources: Mapping[str, KernelSource]) -> WrapperSource:
     """Returns the wrapper of `plan`. sources: by the kernel's name."""
     variants = plan.variants
-    names = CallNames({name: value for variant in variants for name, value in variant.program.constants.items()})
+    constants = {name: value for variant in variants for name, value in variant.program.constants.items()}
+    names = CallNames(constants, {name for variant in variants for name in _local_names(variant.program)})
     functions = ["call"] if len(variants) == 1 else [f"call_{number}" for number in range(1, len(variants) + 1)]
     bodies = [_body(variant, sources, names) for variant in variants]
     places: list[Place] = []
@@ -56,6 +58,10 @@ def generate_wrapper(plan: ExecutionPlan, sources: Mapping[str, KernelSource]) -
     if plan.cases is not None and len(variants) > 1:
         lines += ["", "", *dispatch_lines(plan.cases, functions)]
     return WrapperSource("\n".join([*lines, ""]), names.objects, tuple(places))
+
+
+def _local_names(program: Program) -> set[str]:
+    return {*program.buffers, *(item.name for item in program.inputs if isinstance(item, Opaque) and item.name)}
 
 
 @dataclass(frozen=True)

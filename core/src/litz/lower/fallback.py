@@ -58,7 +58,7 @@ def fallback(
         ctx.storage_offsets[name] = None
     target: Any = FlatCall(node.target) if nested else node.target
     ctx.add_extern(
-        OwnResults(target) if _says_nothing_of_views(node) else target,
+        target if isinstance(node.target, OpOverload) else OwnResults(target),
         passed,
         named,
         _device(ctx),
@@ -90,8 +90,8 @@ class FlatCall:
 
 @dataclass(frozen=True)
 class OwnResults:
-    """A call of which nothing says whether its results are views: of arguments, or of one another. The results that
-    are views become copies."""
+    """A call without a schema, as of a higher-order op, of which nothing says whether its results are views: of
+    arguments, or of one another. Results that are views become copies."""
 
     target: Callable[..., Any]
 
@@ -148,14 +148,9 @@ def _argument(ctx: LoweringContext, value: Any, fx: Any) -> Any:
     return value
 
 
-def _says_nothing_of_views(node: torch.fx.Node) -> bool:
-    """Has the call no schema? A higher-order op returns what its subgraphs do."""
-    return not isinstance(node.target, OpOverload)
-
-
 def _is_fresh(node: torch.fx.Node, position: int) -> bool:
     """Is a result memory of its own, by the op's schema or because `OwnResults` sees to that?"""
-    if _says_nothing_of_views(node):
+    if not isinstance(node.target, OpOverload):
         return True
     returns = node.target._schema.returns
     return position < len(returns) and returns[position].alias_info is None
@@ -227,7 +222,7 @@ def _aliases(
 
     positions: for each output, which of the results it is or is in.
     """
-    if _says_nothing_of_views(node):
+    if not isinstance(node.target, OpOverload):
         return {}
     bases: dict[str, str] = {}
     for argument, value in _pairs(node, passed, named):

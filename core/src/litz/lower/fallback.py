@@ -56,7 +56,8 @@ def fallback(
     aliases = _aliases(node, passed, named, outputs, positions)
     for name in aliases:
         ctx.storage_offsets[name] = None
-    target: Any = FlatCall(node.target) if nested else node.target
+    target: Any = node.target
+    target = FlatCall(target) if nested else target
     ctx.add_extern(
         target if isinstance(node.target, OpOverload) else OwnResults(target),
         passed,

@@ -8,6 +8,7 @@ the graph calls it.
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
 from torch.fx import Node
@@ -30,14 +31,14 @@ def _inline(module: torch.fx.GraphModule, call: Node) -> None:
     assert isinstance(region, torch.fx.GraphModule)
     inline_regions(region)
     graph = module.graph
-    values = dict(zip(region.graph.find_nodes(op="placeholder"), operands, strict=True))
+    values: dict[Node, Any] = dict(zip(region.graph.find_nodes(op="placeholder"), operands, strict=True))
     with graph.inserting_before(call):
         for held in region.graph.find_nodes(op="get_attr"):
             name = f"{place.target}_{held.target}".replace(".", "_")
             setattr(module, name, operator.attrgetter(held.target)(region))
             values[held] = graph.get_attr(name)
             values[held].meta = dict(held.meta)
-        results = graph.graph_copy(region.graph, values)
+        results: Any = graph.graph_copy(region.graph, values)
     for user in list(call.users):
         assert user.target is operator.getitem, user
         user.replace_all_uses_with(results[user.args[1]])

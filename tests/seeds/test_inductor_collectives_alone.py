@@ -237,6 +237,13 @@ def test_memory_of_a_running_collective_is_not_reused(alone: str) -> None:
     check_both(check, seed_collectives.sent_while_computing, alone, options=LATE)
 
 
+def test_a_wait_stays_behind_what_the_source_has_before_it(alone: str) -> None:
+    """Less memory is no reason to wait before the computation that hides the communication, where no pass moves it."""
+    lines = lines_that_ran(seed_collectives.sent_while_computing, ranked(0, 64, 64, device=alone))
+    ran = ["add", "all_gather_into_tensor", "mm", "mm", "mm", "wait_tensor"]
+    assert [kind for kind, _, _ in steps(lines)] == ran
+
+
 def test_memory_of_a_collective_that_nobody_awaits_is_not_reused(alone: str) -> None:
     def check(memory: Memory, inp: str) -> None:
         start = [kind for kind, _, _ in memory.steps].index("all_gather_into_tensor")

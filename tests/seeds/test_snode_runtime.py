@@ -60,14 +60,19 @@ def compiled_schedules(f: Callable[..., Any], args: Sequence[Any], values: bool 
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     if HAS_GPU:
         return [report.plan for report in reports]
+    plans = plans_for_cuda(f, args)
+    assert len(plans) == len(reports), "a graph for the CPU is one for the GPU"
+    for plan in plans:
+        compile(generate_wrapper(plan, generate(plan, make_compiler(None, {"debug": True}))).text, "wrapper", "exec")
+    return plans
+
+
+def plans_for_cuda(f: Callable[..., Any], args: Sequence[Any]) -> list[ExecutionPlan]:
+    """The plans of all graphs in `f(*args)` for a GPU that need not be there; nothing runs."""
     torch._dynamo.reset()
     compiler = make_compiler(None, {"debug": True})
     schedules = cuda_schedules(lambda backend: torch.compile(f, backend=backend)(*args), compiler)
-    assert len(schedules) == len(reports), "a graph for the CPU is one for the GPU"
-    plans = [plan_schedule(schedule, compiler) for schedule in schedules]
-    for plan in plans:
-        compile(generate_wrapper(plan, generate(plan, compiler)).text, "wrapper", "exec")
-    return plans
+    return [plan_schedule(schedule, compiler) for schedule in schedules]
 
 
 def calculate_runtime(f: Callable[..., Any], *args: torch.Tensor) -> float:
@@ -218,20 +223,21 @@ class TestCommAnalysis:
         """
         kind, size = message
         times = [self._estimated(fn, inps, Message(kind, size, self.WORLD_SIZE), values)]
-        # 64 times as much in each tensor.
-        larger = tree_map(lambda t: t.repeat(*[8 for _ in t.shape]), inps)
-        times.append(self._estimated(fn, larger, Message(kind, 64 * size, self.WORLD_SIZE), values))
+        # 64 times as much in each tensor, in as many rows: functions wait for each.
+        larger = tree_map(lambda t: t.repeat(*(1 for _ in t.shape[1:]), 64), inps)
+        times.append(self._estimated(fn, larger, Message(kind, 64 * size, self.WORLD_SIZE)))
         assert times[1] > times[0], "more bytes take longer"
         self.WORLD_SIZE, self.RANKS = 4, [0, 1, 2, 3]
         fewer = Message(kind, 64 * size // 2 if kind == "all_gather" else 64 * size, 4)
-        times.append(self._estimated(fn, larger, fewer, values))
+        times.append(self._estimated(fn, larger, fewer))
         assert times[2] != times[1], "other ranks, other times"
 
-    def _estimated(self, fn: Callable[..., Any], inps: Any, message: Message, values: bool) -> float:
-        """Microseconds of the only collective in `fn(*inps)`, which sends this message."""
+    def _estimated(self, fn: Callable[..., Any], inps: Any, message: Message, values: bool | None = None) -> float:
+        """Microseconds of the only collective in `fn(*inps)`, which sends this message. values: None to plan alone."""
         dist.init_process_group(backend="fake", rank=0, world_size=self.WORLD_SIZE, store=FakeStore())
         try:
-            (plan,) = compiled_schedules(fn, inps, values)
+            alone = values is None and not HAS_GPU
+            (plan,) = plans_for_cuda(fn, inps) if alone else compiled_schedules(fn, inps, bool(values))
         finally:
             dist.destroy_process_group()
         (step,) = (step for step in plan.steps if isinstance(step, Collective))

@@ -16,7 +16,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv browser demo dist test test-gpu test-all test-compilers bench conformance fuzz lint docs links figures picture format clean
+.PHONY: help .venv browser demo dist test test-gpu test-all test-compilers bench conformance fuzz mutants lint docs links figures picture format clean
 
 help: ## list the targets
 	@grep -hE '^[a-zA-Z_.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -100,6 +100,9 @@ conformance: $(STAMP) ## PyTorch's own operator samples, compiled, against eager
 
 fuzz: $(STAMP) ## random programs against eager (ARGS="--seed 1 --programs 20000"); a failure becomes a script
 	$(BIN)/python -m litz_testing.fuzz $(ARGS)
+
+mutants: $(STAMP) ## build faults into a copy of litz, one at a time, and see which their tests miss (ARGS="000 --jobs 2")
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 clean: ## remove what was built; keeps .venv
 	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis

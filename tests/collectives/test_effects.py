@@ -16,12 +16,12 @@ from litz.ir import Collective, Extern, Wait
 from litz.schedule import check_schedule
 from litz.schedule.dependences import dependences
 from litz_collectives.overlap_pass import overlap
-from litz_collectives.reorder import RULES, make_pass
+from litz_collectives.reorder import make_pass, rules
 from support.communication import CPU, Made, Timed, context, exactly, moved, random_schedule
 
 PASSES: dict[str, Callable[[Any, Any], Any]] = {
     "overlap": partial(moved, overlap),
-    **{n: partial(moved, make_pass(*rule)) for n, rule in RULES.items()},
+    **{n: partial(moved, make_pass(*rule)) for n, rule in rules(()).items()},
 }
 
 

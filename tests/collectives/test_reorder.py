@@ -9,7 +9,7 @@ import torch
 
 from litz.ir import Collective, Extern, Wait
 from litz_collectives.plugin import UnknownPassError, litz_register_passes
-from litz_collectives.reorder import RULES
+from litz_collectives.reorder import raise_comms_and_waits, rules
 
 CPU = torch.device("cpu")
 Graph = tuple[list[Extern], list[set[int]]]
@@ -42,13 +42,16 @@ def random_graph(seed: int) -> Graph:
     return steps, before
 
 
+RULES = rules(("sink_waits", "raise_comms"))
+
+
 def times_of(steps: list[Extern]) -> dict[str, float]:
     return {one.name: 50.0 if isinstance(one, Collective) else 4.0 for one in steps}
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", [*RULES, "raise_comms_and_waits"])
 def test_legal_on_random_graphs(name: str) -> None:
-    rule, _ = RULES[name]
+    rule = RULES[name][0] if name in RULES else raise_comms_and_waits
     for seed in range(300):
         steps, before = random_graph(seed)
         order = rule(steps, before, times_of(steps))
@@ -91,6 +94,20 @@ def test_before_a_raised_collective_stands_only_what_it_or_an_earlier_one_needs(
                 pending += before[one] - needed
         last = order.index(comms[-1]) if comms else -1
         assert set(order[: last + 1]) <= needed
+
+
+def test_a_wait_is_raised_with_its_collective_where_no_pass_puts_it_off() -> None:
+    """Both, or neither where computation stands between them."""
+    kinds: list[type[Extern]] = [Extern, Collective, Collective, Wait, Wait, Extern]
+    steps = [step(kind, number) for number, kind in enumerate(kinds)]
+    before: list[set[int]] = [set(), set(), set(), {1}, {2}, {3, 4}]
+    times = times_of(steps)
+    assert rules(("raise_comms",))["raise_comms"][0](steps, before, times) == [1, 2, 3, 4, 0, 5]
+    assert rules(("raise_comms", "sink_waits"))["raise_comms"][0](steps, before, times) == [1, 2, 0, 3, 4, 5]
+    kinds[2:5] = [Extern, Wait, Extern]
+    steps = [step(kind, number) for number, kind in enumerate(kinds)]
+    before = [set(), set(), set(), {1}, set(), {3, 4}]
+    assert rules(("raise_comms",))["raise_comms"][0](steps, before, times) == [1, 0, 2, 3, 4, 5]
 
 
 def test_computation_is_moved_only_as_long_as_it_hides_something() -> None:

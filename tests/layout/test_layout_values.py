@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -103,6 +104,26 @@ def test_what_as_strided_sees() -> None:
     x = torch.randn(2, 3, 8, 8)
     with torch.no_grad():
         torch.testing.assert_close(torch.compile(f, backend="litz", options=FORCED)(x), f(x))
+
+
+VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "cut": lambda y: y[:, :, 1:],
+    "permuted": lambda y: y.permute(0, 2, 3, 1),
+    "part": lambda y: y.split(8, 1)[1],
+    "chain": lambda y: y[:, :, 1:].transpose(2, 3)[:, 0],
+    "as_strided": lambda y: y.relu().as_strided((2, 16), (576, 36), 3),
+}
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_that_is_returned_keeps_its_strides(name: str, training: bool) -> None:
+    """What it is a view of may be in no other layout: a view in new strides is what the user would see."""
+    conv, view, x = nn.Conv2d(3, 16, 3), VIEWS[name], torch.randn(2, 3, 8, 8)
+    with torch.set_grad_enabled(training):
+        actual, expected = torch.compile(lambda x: view(conv(x)), backend="litz", options=FORCED)(x), view(conv(x))
+    torch.testing.assert_close(actual, expected)
+    assert actual.stride() == expected.stride()
 
 
 def test_a_mutated_input_keeps_its_strides() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from litz.codegen.wrapper import generate_wrapper
 from litz.pipeline import generate, make_compiler, plan_schedule, schedule_only
+from litz_collectives.nccl import Message, candidates
+from litz_collectives.profile import Profile
 from litz_collectives.tables import (
     BASE_LATENCY,
     HARDWARE_LATENCY,
@@ -28,6 +31,7 @@ from litz_collectives.tables import (
     Link,
     Protocol,
 )
+from litz_collectives.topology import Topology, make_topology
 from support.executed import executed, kinds
 from support.ranks import Ranks, device
 
@@ -44,6 +48,36 @@ def test_nccl_heuristics() -> None:
 
     assert len(LL_MAX_BANDWIDTH) == len(Generation)
     assert all(sorted(row, reverse=True) == list(row) for row in LL_MAX_BANDWIDTH), "more nodes are never faster"
+
+
+def _us(message: Message, topology: Topology, algorithm: str, protocol: str) -> float:
+    (found,) = (c.us for c in candidates(message, topology) if (c.algorithm, c.protocol) == (algorithm, protocol))
+    return found
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_nccl_latencies_count(protocol: Protocol) -> None:
+    """What a message of no bytes takes: the base latency, and that of each hop, by the kind of its link."""
+    name = {Protocol.LL: "LL", Protocol.LL128: "LL128", Protocol.SIMPLE: "Simple"}[protocol]
+    base, hop = (
+        BASE_LATENCY[Algorithm.RING][protocol],
+        [HARDWARE_LATENCY[link][Algorithm.RING][protocol] for link in Link],
+    )
+    inside, nodes = make_topology("H100"), make_topology("H100", gpus_per_node=4)
+    assert _us(Message("all_reduce", 0, 8), inside, "ring", name) == pytest.approx(base + 14 * hop[Link.NVLINK])
+    assert _us(Message("all_gather", 0, 8), inside, "ring", name) == pytest.approx(base + 7 * hop[Link.NVLINK])
+    over_two = base + 11 * hop[Link.NVLINK] + 3 * hop[Link.NET]
+    assert _us(Message("all_reduce", 0, 8), nodes, "ring", name) == pytest.approx(over_two)
+    if protocol is not Protocol.LL128:
+        pci = make_topology("H100", "PCI")
+        assert _us(Message("all_reduce", 0, 8), pci, "ring", name) == pytest.approx(base + 14 * hop[Link.PCI])
+    tree, up = BASE_LATENCY[Algorithm.TREE][protocol], HARDWARE_LATENCY[Link.NVLINK][Algorithm.TREE][protocol]
+    assert _us(Message("all_reduce", 0, 8), inside, "tree", name) == pytest.approx(tree + 2 * 7 * up)
+    across = 2 * (3 * up + HARDWARE_LATENCY[Link.NET][Algorithm.TREE][protocol])
+    assert _us(Message("all_reduce", 0, 8), nodes, "tree", name) == pytest.approx(tree + across)
+    # And they are the least that any message takes, which bytes come on top of.
+    for size in (1 << 10, 1 << 20, 1 << 30):
+        assert _us(Message("all_reduce", size, 8), inside, "ring", name) > base + 14 * hop[Link.NVLINK]
 
 
 WORLD = 2
@@ -83,6 +117,19 @@ def _two(a, *, tag, ranks, group_size):
     return (torch.matmul(d + ar + fr, g),)
 
 
+def _filled(a, *, tag, ranks, group_size):
+    """As `_two`, with three products that neither all_reduce needs: they fill the time of the first."""
+    ar = fc.all_reduce(a, "sum", ranks, tag)
+    g = torch.matmul(a, a)
+    h = torch.matmul(a, a.t())
+    k = torch.matmul(a.t(), a)
+    c = torch.relu(a)
+    d = torch.matmul(c, c)
+    f = d * c * ar
+    fr = fc.all_reduce(f, "sum", ranks, tag)
+    return torch.matmul(d + ar + fr, g), h, k
+
+
 def run_eager_and_litz(rank: int, asked: tuple[str, dict[str, Any]]) -> list[str]:
     """What ran, in order; the result is eager's, of the first call and of the one that is watched."""
     function, options = globals()[asked[0]], asked[1]
@@ -98,11 +145,11 @@ def run_eager_and_litz(rank: int, asked: tuple[str, dict[str, Any]]) -> list[str
 
 
 def order(function: Callable[..., Any], pair: Ranks, passes: list[str], **options: Any) -> list[str]:
-    """What ran on both ranks, with these passes: kernels by the ops in them, calls by their op."""
+    """What ran on both ranks, with these passes: all ops of each kernel, in order, and the op of each call."""
     asked = function.__name__, {"collectives.passes": passes, **options}
     first, second = pair.run(__file__, "run_eager_and_litz", asked)
     assert first == second, "every rank does the same"
-    return [kind.partition(" +")[0].removesuffix("_1") for kind in first]
+    return first
 
 
 def order_on_gpu(function: Callable[..., Any], passes: list[str], **options: Any) -> list[str]:
@@ -118,42 +165,54 @@ def order_on_gpu(function: Callable[..., Any], passes: list[str], **options: Any
         text = generate_wrapper(plan, generate(plan, make_compiler())).text
     finally:
         dist.destroy_process_group()
-    lines = [line.strip() for line in text.partition("def call")[2].splitlines()]
-    return [kind.partition(" +")[0].removesuffix("_1") for kind in kinds(lines)]
+    return kinds([line.strip() for line in text.partition("def call")[2].splitlines()])
 
 
 def test_sink_waits(pair: Ranks) -> None:
     # Without the pass the wait stands where it stood.
-    assert order(_started_first, pair, []) == ["all_reduce", "wait_tensor", "relu", "mm", "add"]
+    assert added(pair, order(_started_first, pair, [])) == ["all_reduce", "wait_tensor", "relu", "addmm"]
     # With it the wait is put off until its result is used.
-    assert order(_started_first, pair, ["sink_waits"]) == ["all_reduce", "relu", "mm", "wait_tensor", "add"]
+    sunk = ["all_reduce", "relu", "wait_tensor", "addmm"]
+    assert added(pair, order(_started_first, pair, ["sink_waits"])) == sunk
+    assert order_on_gpu(_started_first, ["sink_waits"]) == ["all_reduce", "relu", "mm", "wait_tensor", "add"]
 
 
 def test_raise_comms(pair: Ranks) -> None:
-    assert order(_started_last, pair, []) == ["relu", "mm", "all_reduce", "wait_tensor", "add"]
-    # The all_reduce is raised above relu and matmul. (Its wait stays: Inductor's stands before them, as Inductor puts
-    # off relu and matmul to where they are used.)
-    assert order(_started_last, pair, ["raise_comms"]) == ["all_reduce", "relu", "mm", "wait_tensor", "add"]
+    assert added(pair, order(_started_last, pair, [])) == ["relu", "all_reduce", "wait_tensor", "addmm"]
+    # The all_reduce is raised above relu and matmul, and the wait, which no pass puts off, with it.
+    assert added(pair, order(_started_last, pair, ["raise_comms"])) == ["all_reduce", "wait_tensor", "relu", "addmm"]
+    assert order_on_gpu(_started_last, ["raise_comms"]) == ["all_reduce", "wait_tensor", "relu", "mm", "add"]
 
 
 def test_sink_waits_raise_comms(pair: Ranks) -> None:
     both = ["sink_waits", "raise_comms"]
-    assert order(_started_last, pair, both) == ["all_reduce", "relu", "mm", "wait_tensor", "add"]
+    raised = ["all_reduce", "relu", "wait_tensor", "addmm"]
+    assert added(pair, order(_started_last, pair, both)) == raised
+    assert added(pair, order(_started_last, pair, both[::-1])) == raised
+    assert order_on_gpu(_started_last, both) == ["all_reduce", "relu", "mm", "wait_tensor", "add"]
     # Where the source awaits in the middle, neither of the passes is enough.
     between = functools.partial(order, _started_and_awaited_between, pair)
-    hidden = ["all_reduce", "relu", "mm", "mm", "wait_tensor", "add"]
+    hidden = ["all_reduce", "relu", "mm", "mm", "wait_tensor", "add + add_1"]
     assert between(both) == hidden
     assert between(both[::-1]) == hidden
-    assert between(["sink_waits"]) == ["relu", "mm", "all_reduce", "mm", "wait_tensor", "add"]
-    assert between(["raise_comms"]) == ["all_reduce", "relu", "mm", "wait_tensor", "mm", "add"]
+    assert between(["sink_waits"]) == ["relu", "mm", "all_reduce", "mm", "wait_tensor", "add + add_1"]
+    assert between(["raise_comms"]) == ["all_reduce", "wait_tensor", "relu", "mm", "mm", "add + add_1"]
+
+
+def added(pair: Ranks, found: list[str]) -> list[str]:
+    """The order as a CPU has it, where the product itself is added to what was reduced; on a GPU a kernel adds."""
+    if pair.backend == "gloo":
+        return found
+    assert found[-1] == "add" and found.count("mm") == 1
+    return [kind for kind in found[:-1] if kind != "mm"] + ["addmm"]
 
 
 OVERLAPPED = [
     # After the first all_reduce: first what does not hang on it and is needed for the second (c and d), then what
     # neither hangs on it nor is needed for the second (g), then what hangs on it and is needed for the second (f).
-    *("all_reduce", "relu", "mm", "mm", "wait_tensor", "mul"),
+    *("all_reduce", "relu", "mm", "mm", "wait_tensor", "mul + mul_1"),
     # After the second, all that hangs on it.
-    *("all_reduce_", "wait_tensor", "add", "mm"),
+    *("all_reduce_", "wait_tensor", "add + add_1", "mm"),
 ]
 
 
@@ -164,9 +223,24 @@ def test_reorder_compute_for_overlap(pair: Ranks) -> None:
     assert order(_two, pair, []) != OVERLAPPED
 
 
-def test_reorder_compute_for_overlap_custom_runtime_estimation(pair: Ranks) -> None:
+def test_reorder_compute_for_overlap_custom_runtime_estimation(pair: Ranks, tmp_path: Path) -> None:
     reorder, cost = ["reorder_compute_for_overlap"], "collectives.cost"
     assert order(_two, pair, reorder, **{cost: "support.seed_costs:runtime"}) == OVERLAPPED
-    # By a model for which communication is free, nothing that the second all_reduce does not need comes before it.
-    free = order(_two, pair, reorder, **{cost: "support.seed_costs:free_communication"})
-    assert free.count("mm") == 3 and free[: free.index("mul")].count("mm") == 1
+
+    def under_the_first(name: str, **options: Any) -> int:
+        """How many products run under the first all_reduce, of d, which is needed first, and three more."""
+        by = {cost: f"support.seed_costs:{name}", **options}
+        found = order(_filled, pair, reorder, **by)
+        assert found.count("mm") == 5 and found.index("relu") < found.index("wait_tensor")
+        assert order_on_gpu(_filled, reorder, **by) == found, "what decides is the user's, on every device"
+        return found[: found.index("wait_tensor")].count("mm")
+
+    assert under_the_first("runtime") == 4, "100 µs: all that there is"
+    assert under_the_first("short_communication") == 2, "as much as hides it, and no more"
+    assert under_the_first("slow_calls") == 1, "what is needed first is enough, by the user's time of it"
+    # Communication is free: nothing that the second all_reduce does not need comes before it.
+    assert under_the_first("free_communication") == 1
+    # Where the user has no opinion on communication, NCCL's latencies say what it takes: over PCI some 9 µs.
+    profile = tmp_path / "pci.json"
+    profile.write_text(Profile(make_topology("H100", "PCI")).dumps())
+    assert under_the_first("computation_alone", **{"collectives.profile": str(profile)}) == 3

@@ -25,9 +25,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from litz.pipeline import compile_backend
 from litz.runtime import cuda_graphs
 from support import seed_collectives
-from support.executed import executed, steps
+from support.executed import executed, kinds, steps
 from support.ranks import Ranks, device
-from support.seed_collectives import litz, same
+from support.seed_collectives import litz, ranked, same
 
 pytestmark = pytest.mark.xdist_group("ranks")
 
@@ -53,8 +53,9 @@ def multi_proc(function: Callable[[int], None]) -> Callable[[Ranks], None]:
     return test
 
 
-def ones(rank: int, *size: int) -> torch.Tensor:
-    return torch.ones(size or (4, 4), device=device()) + rank
+def own(rank: int, *size: int) -> torch.Tensor:
+    """A tensor of this rank's, unlike the other's in every place: four by four unless `size` says otherwise."""
+    return ranked(rank, *size, device=device())
 
 
 @multi_proc
@@ -67,8 +68,7 @@ def test_allreduce_inductor(rank: int) -> None:
         return (torch.add(ar, g.repeat(2, 1)),)
 
     func = functools.partial(matmul_cat_col, **TRS)
-    t = torch.randn(4, 4, device=device())
-    inputs = (t if rank == 0 else torch.zeros(4, 4, device=device()),) * 6
+    inputs = tuple(own(rank, 4, 4) + number for number in range(6))
     assert same(func(*inputs), compiled_by_litz(func, inputs)(*inputs), tol=0.001)
 
 
@@ -156,7 +156,7 @@ def _awaited(ar, e, f):
 @multi_proc
 def test_eager_allreduce_inductor_wait(rank: int) -> None:
     start = functools.partial(_started, **TRS)
-    four, two = (ones(rank),) * 4, (ones(rank),) * 2
+    four, two = [own(rank) + n for n in range(4)], [own(rank) - n for n in range(2)]
     eager_out = _awaited(start(*four), *two)
     compiled = compiled_by_litz(_awaited, [start(*four), *two])
     assert same(eager_out, compiled(start(*four), *two), tol=0.001)
@@ -165,9 +165,9 @@ def test_eager_allreduce_inductor_wait(rank: int) -> None:
 @multi_proc
 def test_inductor_allreduce_eager_wait(rank: int) -> None:
     start = functools.partial(_started, **TRS)
-    four, two = (ones(rank),) * 4, (ones(rank),) * 2
+    four, two = [own(rank) + n for n in range(4)], [own(rank) - n for n in range(2)]
     eager_out = _awaited(start(*four), *two)
-    compiled = compiled_by_litz(start, four)  # returns a tensor, not a tuple
+    compiled = compiled_by_litz(start, tuple(four))  # returns a tensor, not a tuple
     assert same(eager_out, _awaited(compiled(*four), *two), tol=0.001)
 
 
@@ -179,9 +179,9 @@ def test_allreduce_input_buffer_reuse(rank: int) -> None:
         d = torch.matmul(c, c)
         return (d + ar,)
 
-    inputs = ones(rank)
+    inputs = own(rank)
     assert same(litz(func)(inputs, **TRS), func(inputs, **TRS))
-    assert same(inputs, ones(rank))
+    assert same(inputs, own(rank))
 
 
 @multi_proc
@@ -196,9 +196,9 @@ def test_permute_tensor(rank: int) -> None:
 
 
 class _Gathered(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, rank: int) -> None:
         super().__init__()
-        torch.manual_seed(0)
+        torch.manual_seed(rank)  # of equal values nobody sees which came from whom
         self.emb = torch.nn.Embedding(4, 4)
 
     def forward(self, x, world_size, tag, ranks, group_size):
@@ -209,15 +209,19 @@ class _Gathered(torch.nn.Module):
 
 @multi_proc
 def test_allgather_output_buffer_reuse(rank: int) -> None:
-    model = _Gathered().to(device())
+    model = _Gathered(rank).to(device())
     inp = torch.tensor([[2, 1, 3, 0]], dtype=torch.long, device=device())
-    assert same(litz(model)(inp, WORLD, **TRS), model(inp, WORLD, **TRS))
+    correct = model(inp, WORLD, **TRS)
+    assert same(litz(model)(inp, WORLD, **TRS), correct)
+    torch.manual_seed(0)
+    first = torch.nn.Embedding(4, 4).to(device())(inp)
+    assert same(correct[..., :4], first) and not torch.equal(correct[..., 4:], first), "rank 0's part comes first"
 
 
 class _Transposed(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, rank: int) -> None:
         super().__init__()
-        torch.manual_seed(0)
+        torch.manual_seed(rank)
         self.emb = torch.nn.Embedding(4, 4)
 
     def forward(self, x, world_size, tag, ranks, group_size):
@@ -230,9 +234,14 @@ class _Transposed(torch.nn.Module):
 
 @multi_proc
 def test_allgather_contiguous_input(rank: int) -> None:
-    model = _Transposed().to(device())
+    model = _Transposed(rank).to(device())
     inp = torch.tensor([[2, 1, 3, 0]], dtype=torch.long, device=device())
-    assert same(litz(model)(inp, WORLD, **TRS), model(inp, WORLD, **TRS))
+    compiled = litz(model)
+    lines, out = _ran(lambda: compiled(inp, WORLD, **TRS))
+    assert same(out, model(inp, WORLD, **TRS))
+    # Nobody looks at what is gathered, and it is gathered, of rows that lie one after the other.
+    ran = kinds(lines)
+    assert ran.index("all_gather_into_tensor") < ran.index("wait_tensor")
 
 
 @multi_proc
@@ -242,7 +251,7 @@ def test_allgather_into_tensor_inductor(rank: int) -> None:
         ag = torch.ops.c10d_functional.all_gather_into_tensor(c, tag, ranks, group_size)
         return (torch.ops.c10d_functional.wait_tensor(ag),)
 
-    func, inputs = functools.partial(example, **TRS), (ones(rank),) * 2
+    func, inputs = functools.partial(example, **TRS), (own(rank), own(rank) + 1)
     assert same(func(*inputs), compiled_by_litz(func, inputs)(*inputs), tol=0.001)
 
 
@@ -253,7 +262,7 @@ def test_reduce_scatter_tensor_inductor(rank: int) -> None:
         rs = torch.ops.c10d_functional.reduce_scatter_tensor(c, "sum", tag, ranks, group_size)
         return (torch.ops.c10d_functional.wait_tensor(rs),)
 
-    func, inputs = functools.partial(example, **TRS), (ones(rank),) * 2
+    func, inputs = functools.partial(example, **TRS), (own(rank), own(rank) + 1)
     assert same(func(*inputs), compiled_by_litz(func, inputs)(*inputs), tol=0.001)
 
 
@@ -294,8 +303,8 @@ def test_all_to_all_single_inductor(rank: int) -> None:
         return out
 
     def inputs(*sizes: list[list[int]]) -> tuple[torch.Tensor, ...]:
-        """sizes[sent or received][of each rank]; rank sends rows of rank + 1."""
-        rows = torch.ones(sum(sizes[0][rank]), 5, device=device()) * (rank + 1)
+        """sizes[sent or received][of each rank]; each row is another."""
+        rows = own(rank, sum(sizes[0][rank]), 5) + 100
         return rows, *(torch.tensor(each[rank], dtype=torch.int64) for each in sizes)
 
     with torch._dynamo.config.patch(
@@ -325,7 +334,7 @@ def test_all_to_all_single_inductor_split_sizes_none(rank: int) -> None:
         out = a2a / a2a.sum(dim=0)
         return out
 
-    inputs = (torch.ones(WORLD, WORLD, device=device()) * (rank + 1),)
+    inputs = (own(rank, WORLD, WORLD) + 100,)
     compiled = litz(example, fullgraph=True, dynamic=True)
     lines, out = _ran(lambda: compiled(*inputs, **TRS))
     _, received, sent = _all_to_all(lines)
@@ -339,13 +348,13 @@ def test_all_to_all_single_inductor_split_sizes_none(rank: int) -> None:
 
 def _of_two(rank: int, function: Callable[..., Any]) -> None:
     """`function` of inputs that differ by rank: eager's results, bits and all, in memory of their own; inputs stay."""
-    inputs = ones(rank)
+    inputs = own(rank)
     expected = function(inputs, **TRS)
     compiled = litz(function)
     for _ in range(3):
         found = compiled(inputs, **TRS)
         assert same(tuple(found), tuple(expected), tol=0)
-        assert same(inputs, ones(rank), tol=0)
+        assert same(inputs, own(rank), tol=0)
     memory = [item.untyped_storage().data_ptr() for item in (inputs, *found)]
     assert len({*memory}) == len(memory)
 
@@ -377,12 +386,31 @@ def test_inductor_reduce_scatter_coalesced_of_two(rank: int) -> None:
 
 
 @multi_proc
+def test_sent_while_computing_of_two(rank: int) -> None:
+    _of_two(rank, seed_collectives.sent_while_computing)
+
+
+@multi_proc
+def test_written_after_it_is_sent_of_two(rank: int) -> None:
+    """The other rank gets what the input was, however large it is and however soon it is written."""
+    for passes in ([], ["sink_waits"], ["overlap"]):
+        torch._dynamo.reset()
+        function = litz(
+            seed_collectives.written_after_it_is_sent, options={"debug": True, "collectives.passes": passes}
+        )
+        mine, theirs = own(rank, 256, 256), own(rank, 256, 256)
+        for _ in range(2):
+            assert same(function(mine, **TRS), seed_collectives.written_after_it_is_sent(theirs, **TRS), tol=0)
+            assert same(mine, theirs, tol=0)
+
+
+@multi_proc
 def test_dynamo_rewrite_dist_allreduce_reduce_op_of_two(rank: int) -> None:
     """Each op by its result, which is the same for all of them in a group of one."""
     for name, expected in {"SUM": 5.0, "PRODUCT": 6.0, "MIN": 2.0, "MAX": 3.0, "AVG": 2.5}.items():
         if name == "AVG" and dist.get_backend() == "gloo":
             continue  # gloo has no average
         torch._dynamo.reset()
-        given = ones(rank, 2) + 1
+        given = torch.full((2,), 2.0 + rank, device=device())
         litz(dist.all_reduce, fullgraph=True)(given, getattr(dist.ReduceOp, name), dist.GroupMember.WORLD)
         assert same(given, torch.full((2,), expected, device=device()), tol=0), name

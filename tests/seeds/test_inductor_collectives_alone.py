@@ -11,6 +11,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -23,15 +24,19 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_map
 
 from litz.codegen.wrapper import generate_wrapper
+from litz.ir import Collective
 from litz.pipeline import compile_backend, generate, make_compiler, plan_schedule, schedule_only
-from litz.schedule import check_schedule, reduce_in_place
+from litz.report import collect
+from litz.schedule import Schedule, check_schedule, reduce_in_place
 from support import seed_collectives
 from support.executed import executed, steps
-from support.seed_collectives import litz, same
+from support.retarget import cuda_schedules
+from support.seed_collectives import litz, ranked, same
 
 ALONE = {"tag": "", "ranks": [0], "group_size": 1}
 SMALL, LARGE = {"cpu": 4, "cuda": 4}, {"cpu": 1024, "cuda": 4096}
 """Rows of square inputs whose kernels take little more than their launch, and much more."""
+NONE: Mapping[str, Any] = MappingProxyType({})
 ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="NCCL needs a GPU")]
 
 
@@ -57,24 +62,29 @@ class CompileCounter:
         return compile_backend(gm, example_inputs, options={"debug": True})
 
 
-def lines_for_gpu(func: Callable[..., Any], size: int) -> list[str]:
+def lines_for_gpu(func: Callable[..., Any], size: int, options: Mapping[str, Any] = NONE) -> list[str]:
     """The generated lines for an H100 that need not be there, of a square input."""
     torch._dynamo.reset()
     with FakeTensorMode(allow_non_fake_inputs=True):
         given = torch.empty(size, size, device="cuda")
-    (schedule,) = schedule_only(functools.partial(func, **ALONE), (given,), {"debug": True})
+    (schedule,) = schedule_only(functools.partial(func, **ALONE), (given,), {"debug": True, **options})
+    return lines_of(schedule)
+
+
+def lines_of(schedule: Schedule) -> list[str]:
+    """The generated lines of a schedule."""
     check_schedule(schedule)
     plan = plan_schedule(schedule, make_compiler())
     text = generate_wrapper(plan, generate(plan, make_compiler())).text
     return [line.strip() for line in text.partition("def call")[2].splitlines()]
 
 
-def lines_that_ran(func: Callable[..., Any], inputs: torch.Tensor) -> list[str]:
+def lines_that_ran(func: Callable[..., Any], inputs: torch.Tensor, options: Mapping[str, Any] = NONE) -> list[str]:
     """The lines of a second call; both calls have eager's results, and leave the input alone."""
     torch._dynamo.reset()
     before = inputs.clone()
     correct = func(inputs, **ALONE)
-    compiled = litz(func)
+    compiled = litz(func, options={"debug": True, **options})
     out = [compiled(inputs, **ALONE)]
     lines = executed(lambda: out.append(compiled(inputs, **ALONE)))
     for found in out:
@@ -124,11 +134,15 @@ def memory_of(lines: list[str]) -> Memory:
 
 
 def check_both(
-    check: Callable[[Memory, str], None], func: Callable[..., Any], device: str, sizes: Mapping[str, int] = SMALL
+    check: Callable[[Memory, str], None],
+    func: Callable[..., Any],
+    device: str,
+    sizes: Mapping[str, int] = SMALL,
+    options: Mapping[str, Any] = NONE,
 ) -> None:
     """`check(memory, input's name)` of what ran, and of what would run on a GPU. sizes: of an input, by device."""
-    size = sizes[device]
-    for lines in (lines_that_ran(func, torch.ones(size, size, device=device)), lines_for_gpu(func, sizes["cuda"])):
+    given = ranked(0, sizes[device], sizes[device], device=device)
+    for lines in (lines_that_ran(func, given, options), lines_for_gpu(func, sizes["cuda"], options)):
         name = next(found[1] for line in lines if (found := re.search(r"\b(arg\d+_\d+), = args", line)))
         check(memory_of(lines), name)
 
@@ -204,6 +218,109 @@ def test_a_shared_buffer_that_is_mutated_is_noticed(alone: str, monkeypatch: pyt
         _not_mutated(memory, memory.steps[0][1][1])
     with pytest.raises((AssertionError, ValueError)):
         _shared_with_a_later_call(memory, "arg0_1")
+
+
+LATE = {"collectives.passes": ["sink_waits"]}
+"""Waits stand right before what needs them: communication is under way for as long as it can be."""
+
+
+def test_memory_of_a_running_collective_is_not_reused(alone: str) -> None:
+    def check(memory: Memory, inp: str) -> None:
+        names = [kind for kind, _, _ in memory.steps]
+        start, wait = names.index("all_gather_into_tensor"), names.index("wait_tensor")
+        (sent,), made = memory.steps[start][1:]
+        under_way = memory.steps[start + 1 : wait]
+        assert [kind for kind, _, _ in under_way] == ["mm", "mm", "mm"]
+        for _, given, result in under_way:
+            assert not {sent, made} & {*given, result}, "the other ranks still read it, and still write this"
+
+    check_both(check, seed_collectives.sent_while_computing, alone, options=LATE)
+
+
+def test_a_wait_stays_behind_what_the_source_has_before_it(alone: str) -> None:
+    """Less memory is no reason to wait before the computation that hides the communication, where no pass moves it."""
+    lines = lines_that_ran(seed_collectives.sent_while_computing, ranked(0, 64, 64, device=alone))
+    ran = ["add", "all_gather_into_tensor", "mm", "mm", "mm", "wait_tensor"]
+    assert [kind for kind, _, _ in steps(lines)] == ran
+
+
+def test_memory_of_a_collective_that_nobody_awaits_is_not_reused(alone: str) -> None:
+    def check(memory: Memory, inp: str) -> None:
+        start = [kind for kind, _, _ in memory.steps].index("all_gather_into_tensor")
+        (sent,), made = memory.steps[start][1:]
+        assert [kind for kind, _, _ in memory.steps[start + 1 :]] == ["mm", "mm", "mm"]
+        for _, given, result in memory.steps[start + 1 :]:
+            assert not {sent, made} & {*given, result}, "who knows when it is done?"
+
+    check(memory_of(lines_for_gpu(seed_collectives.never_awaited, 4)), "")
+    torch._dynamo.reset()
+    given, out = ranked(0, 4, 4, device=alone), []
+    compiled = litz(seed_collectives.never_awaited)
+    seed_collectives.wait_tensor(compiled(given, **ALONE)[0])
+    lines = executed(lambda: out.append(compiled(given, **ALONE)))
+    check(memory_of(lines), "")
+    gathered, product = out[0]
+    assert same(seed_collectives.wait_tensor(gathered), given + 1, tol=0)
+    assert same(product, given @ given @ given @ given)
+
+
+def test_equal_collectives_both_run(alone: str) -> None:
+    """Other ranks may see two in what is one here."""
+
+    def check(memory: Memory, inp: str) -> None:
+        assert [kind for kind, _, _ in memory.steps] == ["all_gather_into_tensor"] * 2 + ["wait_tensor"] * 2
+        assert len({*memory.returned}) == 2
+
+    check_both(check, seed_collectives.sent_twice, alone)
+
+
+def test_an_unused_collective_runs(alone: str) -> None:
+    """Other ranks wait for it."""
+
+    def check(memory: Memory, inp: str) -> None:
+        assert [kind.removesuffix("_") for kind, _, _ in memory.steps if not kind.startswith("add")] == [
+            *("all_gather_into_tensor", "wait_tensor", "all_reduce", "wait_tensor")
+        ]
+
+    check_both(check, seed_collectives.never_used, alone)
+
+
+@pytest.mark.parametrize("passes", [(), ("sink_waits",), ("sink_waits", "raise_comms"), ("overlap",)], ids=str)
+def test_a_write_comes_after_the_wait_for_what_reads(alone: str, passes: tuple[str, ...]) -> None:
+    """What is sent is read until the wait, so that nobody writes it before."""
+    func, options = seed_collectives.written_after_it_is_sent, {"debug": True, "collectives.passes": list(passes)}
+    mine, theirs = ranked(0, 4, 4, device=alone), ranked(0, 4, 4, device=alone)
+    compiled = litz(func, options=options)
+    for _ in range(2):
+        assert same(compiled(mine, **ALONE), func(theirs, **ALONE), tol=0)
+        assert same(mine, theirs, tol=0)
+    ran = executed(lambda: compiled(mine, **ALONE))
+    # A torch without CUDA cannot trace a copy into a fake CUDA tensor.
+    run = lambda backend: torch.compile(func, backend=backend)(torch.empty(4, 4), **ALONE)
+    torch._dynamo.reset()
+    (schedule,) = cuda_schedules(run, make_compiler(None, options))
+    for lines in (ran, lines_of(schedule)):
+        done = [kind for kind, _, _ in steps(lines)]
+        assert done.index("all_gather_into_tensor") < done.index("wait_tensor") < done.index("mul + copy_")
+
+
+@pytest.mark.parametrize("name", ["all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"])
+def test_what_is_sent_is_contiguous(alone: str, name: str) -> None:
+    """Communication sends memory as it lies: a transposed input is copied first."""
+
+    def func(inp, *, tag, ranks, group_size):
+        op, sent = getattr(torch.ops.c10d_functional, name), inp.t()
+        if name == "all_to_all_single":
+            started = op(sent, [inp.shape[1]], [inp.shape[1]], tag, ranks, group_size)
+        else:
+            started = op(sent, *(["sum"] if "reduce" in name else []), tag, ranks, group_size)
+        return torch.ops.c10d_functional.wait_tensor(started)
+
+    given = ranked(0, 3, 5, device=alone)
+    with collect() as reports:
+        assert same(litz(func)(given, **ALONE), given.t(), tol=0)
+    (sent,) = (step for step in reports[0].plan.steps if isinstance(step, Collective))
+    assert all(ref.layout.is_contiguous() and ref.layout.size == (5, 3) for ref in sent.refs)
 
 
 def test_dynamo_trace_allreduce(alone: str) -> None:

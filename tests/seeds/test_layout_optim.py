@@ -1,7 +1,8 @@
 """Layouts change speed and nothing else: values, strides of outputs, mutations, graph breaks and DDP stay as in eager.
 
 The cases are those of the seed document test_layout_optim, on the CPU with a gloo group of one, and on a GPU with NCCL
-where there is one. Each runs as litz-layout decides, and with channels last forced on every convolution. On a GPU
+where there is one. Each runs as litz-layout decides, and with channels last forced on every convolution. What was
+planned is asserted by the decisions on record and by the strides that convolutions get (`check_plans`). On a GPU
 convolutions of float32 are in TF32, as torch has it, but where the seed switches that off or a test compares values to
 their last digits.
 """
@@ -9,7 +10,8 @@ their last digits.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,14 @@ from torch._dynamo.utils import same
 
 pytest.importorskip("litz_layout")
 
+import litz_layout
+from litz.backend import backend_with
 from litz.errors import FrozenWeightsError
+from litz.ir import Extern, Layout
+from litz.report import CompileReport, collect
+from litz_plugins import hookimpl
 
+aten = torch.ops.aten
 HAS_GPU = torch.cuda.is_available()
 DEVICES = [
     "cpu",
@@ -66,6 +74,63 @@ def group(device: str, tmp_path: Path) -> Iterator[None]:
     dist.destroy_process_group()
 
 
+def convolutions_of(report: CompileReport) -> list[Extern]:
+    """The calls of convolutions, forward and backward, that a graph runs."""
+    calls = [step for step in report.plan.steps if isinstance(step, Extern)]
+    return [step for step in calls if step.target_name.startswith("aten.convolution")]
+
+
+def lies_last(layout: Layout) -> bool | None:
+    """Whether a tensor lies channels last; None where that is all the same, or elements share memory."""
+    if len(layout.size) != 4 or layout.size[1] == 1 or layout.size[2:] == (1, 1) or 0 in layout.stride:
+        return None
+    return bool(layout.stride[1] == 1)
+
+
+def check_plans(reports: Sequence[CompileReport], options: dict[str, Any], copies: Sequence[int]) -> None:
+    """What was planned for each graph with a convolution is on record, and is what its convolutions get.
+
+    copies: of each such graph, the copies that channels last everywhere takes, in any order.
+    """
+    made: list[int] = []
+    for report in reports:
+        decisions = [decision for decision in report.decisions if decision.plugin == "layout"]
+        convolutions = convolutions_of(report)
+        if not convolutions:
+            assert not decisions, "a graph without convolutions has nothing to choose"
+            continue
+        (summary,) = (decision for decision in decisions if decision.subject == report.name)
+        strides = [decision.subject for decision in decisions if decision.chosen.startswith("strides")]
+        copied = [decision.subject for decision in decisions if decision.chosen.startswith("copied")]
+        buffers = report.plan.program.buffers
+        labels = [
+            {
+                lies_last(layout)
+                for layout in (*(ref.layout for ref in step.refs), *(buffers[name].layout for name in step.writes))
+            }
+            - {None}
+            for step in convolutions
+        ]
+        if summary.chosen == "layouts left alone":
+            assert not options["layout.force"] and not strides and not copied
+            assert dict(summary.considered).keys() == {"as traced", "planned"} and summary.reason
+            assert labels == [{False}] * len(convolutions)
+            continue
+        assert summary.chosen == "layouts planned"
+        found = re.match(r"(\d+) of (\d+) convolutions channels last, (\d+) copies; (.*)", summary.reason)
+        assert found is not None, summary.reason
+        assert int(found[2]) == len(convolutions) and int(found[3]) <= len(copied)
+        assert labels.count({True}) == int(found[1]) and labels.count({False}) == len(convolutions) - int(found[1])
+        if options["layout.force"]:
+            assert found[1] == found[2] and found[4] == "by layout.force"
+            made.append(int(found[3]))
+        else:
+            costs = dict(summary.considered)
+            assert costs["planned"] < costs["as traced"] and "surely saved" in found[4]
+    if options["layout.force"]:
+        assert sorted(made) == sorted(copies)
+
+
 class Model2Conv(nn.Module):
     def __init__(self, dim: int = 512, manual_graph_break: bool = False) -> None:
         super().__init__()
@@ -94,22 +159,31 @@ def gradients(module: nn.Module) -> Callable[..., list[torch.Tensor]]:
 
 
 def verify_accuracy(
-    model_class: Callable[..., nn.Module], device: str, options: dict[str, Any], ddp: bool, is_train: bool
+    model_class: Callable[..., nn.Module],
+    device: str,
+    options: dict[str, Any],
+    ddp: bool,
+    is_train: bool,
+    copies: Sequence[int],
+    broken: bool = True,
 ) -> None:
-    """Compiled against eager, judged by float64; the graph breaks by hand or, with `ddp`, where DDP makes it.
+    """Compiled against eager, judged by float64; the graph breaks by hand or, with `ddp`, where DDP makes it. copies:
+    as `check_plans` takes them. broken: False for a model that is one graph.
 
     cuDNN may have TF32 for a convolution channels last only (an H200's has, for conv1's forward and conv2's gradient of
     its input), so where TF32 is on, results that are as near to float64 as eager's channels last are right as well.
     """
     wrap: Callable[..., Any] = gradients if is_train else lambda module: module
-    mod = model_class(manual_graph_break=not ddp).to(device)
+    mod = model_class(manual_graph_break=broken and not ddp).to(device)
     inputs = [t.to(device) for t in mod.get_example_inputs()]
     fresh, double = copy.deepcopy(mod), copy.deepcopy(mod).double()
     moved = copy.deepcopy(mod).to(memory_format=torch.channels_last)
     expected = wrap(mod)(*inputs)
     exact = wrap(double)(*[t.double() for t in inputs])
     subject: nn.Module = nn.parallel.DistributedDataParallel(fresh) if ddp else fresh
-    actual = torch.compile(wrap(subject), backend="litz", options=options)(*inputs)
+    with collect() as reports:
+        actual = torch.compile(wrap(subject), backend="litz", options=options)(*inputs)
+    check_plans(reports, options, copies)
     right = same(expected, actual, fp64_ref=exact)
     if not right and device == "cuda" and torch.backends.cudnn.allow_tf32:
         expected_there = wrap(moved)(*[t.to(memory_format=torch.channels_last) for t in inputs])
@@ -129,7 +203,7 @@ def ddp(request: pytest.FixtureRequest) -> bool:
 class TestLayoutOptim:
     def test_2conv_with_graph_break(self, device: str, options: dict[str, Any], ddp: bool) -> None:
         """Layouts that cross a graph break cost no accuracy."""
-        verify_accuracy(Model2Conv, device, options, ddp, is_train=False)
+        verify_accuracy(Model2Conv, device, options, ddp, is_train=False, copies=[3, 3])
 
     def test_3conv_with_graph_break(self, device: str, options: dict[str, Any], ddp: bool) -> None:
         class Model(nn.Module):
@@ -153,7 +227,8 @@ class TestLayoutOptim:
             def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
                 return (torch.randn(2, 3, 16, 16),)
 
-        verify_accuracy(Model, device, options, ddp, is_train=False)
+        # A weight of one channel a group lies alike in both layouts; and so does one of a pixel.
+        verify_accuracy(Model, device, options, ddp, is_train=False, copies=[3, 2])
 
     @pytest.mark.usefixtures("tf32_off")
     @torch.no_grad()
@@ -169,7 +244,11 @@ class TestLayoutOptim:
             compiled(x)
 
     def test_training_acc(self, device: str, options: dict[str, Any], ddp: bool) -> None:
-        verify_accuracy(Model2Conv, device, options, ddp, is_train=True)
+        verify_accuracy(Model2Conv, device, options, ddp, is_train=True, copies=[3, 3, 5, 4])
+
+    def test_training_acc_in_one_graph(self, device: str, options: dict[str, Any]) -> None:
+        """What the forward saves channels last the backward reads so: it is told how it lies, and copies nothing."""
+        verify_accuracy(Model2Conv, device, options, False, is_train=True, copies=[3, 5], broken=False)
 
     def test_mutate_view(self, device: str, options: dict[str, Any]) -> None:
         """A write through a view reaches the input."""
@@ -178,7 +257,10 @@ class TestLayoutOptim:
             x.view(3, 2).mul_(2)
 
         x = torch.ones(2, 3, device=device)
-        torch.compile(f, backend="litz", options=options)(x)
+        with collect() as reports:
+            torch.compile(f, backend="litz", options=options)(x)
+        assert len(reports) == 1
+        check_plans(reports, options, [])
         assert torch.equal(x, torch.full((2, 3), 2.0, device=device))
 
     def test_mutate_base(self, device: str, options: dict[str, Any]) -> None:
@@ -190,7 +272,10 @@ class TestLayoutOptim:
             return y
 
         x = torch.ones(2, 3, device=device)
-        y = torch.compile(f, backend="litz", options=options)(x)
+        with collect() as reports:
+            y = torch.compile(f, backend="litz", options=options)(x)
+        assert len(reports) == 1
+        check_plans(reports, options, [])
         assert torch.equal(y, torch.full((3, 2), 2.0, device=device))
         assert torch.equal(x, torch.full((2, 3), 2.0, device=device))
 
@@ -212,7 +297,7 @@ class TestLayoutOptim:
             def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
                 return (torch.rand(2, 3, 16, 16),)
 
-        verify_accuracy(Model, device, options, ddp, is_train=False)
+        verify_accuracy(Model, device, options, ddp, is_train=False, copies=[2])
 
     @pytest.mark.usefixtures("tf32_off")
     def test_mutate_view_for_conv_output(self, device: str, options: dict[str, Any], ddp: bool) -> None:
@@ -232,23 +317,30 @@ class TestLayoutOptim:
             def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
                 return (torch.rand(2, 3, 16, 16),)
 
-        verify_accuracy(Model, device, options, ddp, is_train=False)
+        verify_accuracy(Model, device, options, ddp, is_train=False, copies=[2])
 
     def test_dynamic_shape_specialization(self, device: str, options: dict[str, Any]) -> None:
         def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             return a.sin() + b.cos()
 
-        for size in [4, 8, 16]:
-            a = torch.randn(2, size, requires_grad=True, device=device)
-            b = torch.randn(2, size, device=device)
-            actual = torch.compile(f, backend="litz", dynamic=True, options=options)(a, b)
-            torch.testing.assert_close(actual, f(a, b))
-            actual.sum().backward()
-            torch.testing.assert_close(a.grad, a.detach().cos())
+        with collect() as reports:
+            for size in [4, 8, 16]:
+                a = torch.randn(2, size, requires_grad=True, device=device)
+                b = torch.randn(2, size, device=device)
+                actual = torch.compile(f, backend="litz", dynamic=True, options=options)(a, b)
+                torch.testing.assert_close(actual, f(a, b))
+                actual.sum().backward()
+                torch.testing.assert_close(a.grad, a.detach().cos())
+        kinds = sorted(report.name.rpartition("_")[2] for report in reports)
+        assert kinds == ["backward", "forward"], "one compile of each for all sizes"
+        check_plans(reports, options, [])
 
     @pytest.mark.usefixtures("tf32_off")
-    def test_nll_loss_backward(self, device: str, options: dict[str, Any]) -> None:
-        """Ops that take contiguous tensors get them: pytorch issue 120759."""
+    @pytest.mark.parametrize("called", [False, True], ids=["decomposed", "called"])
+    def test_nll_loss_backward(self, device: str, options: dict[str, Any], called: bool) -> None:
+        """Ops that take contiguous tensors get them: pytorch issue 120759.
+
+        litz computes the loss in loops of its own, which read any strides; `called` leaves the library's calls."""
 
         class MyModel(nn.Module):
             def __init__(self, input_dim: int, num_classes: int) -> None:
@@ -265,16 +357,67 @@ class TestLayoutOptim:
 
         batch_size, seq_len, input_dim, num_classes = (48, 144, 39, 111) if device == "cuda" else (6, 48, 13, 37)
         model = MyModel(input_dim, num_classes).to(device)
-        fresh = copy.deepcopy(model)
         x = torch.ones((batch_size, 1, seq_len, input_dim), device=device)
         targets = torch.randint(0, num_classes - 1, (batch_size, seq_len), device=device)
-        ref = model(x, targets)
-        ref.backward()
-        loss = torch.compile(fresh, backend="litz", options=options)(x, targets)
+        check_loss(model, x, targets, options, BOTH if called else (), copies=[1, 1])
+
+    @pytest.mark.usefixtures("tf32_off")
+    @pytest.mark.parametrize("both", [True, False], ids=["both", "backward"])
+    def test_nll_loss_backward_of_a_convolution(self, device: str, options: dict[str, Any], both: bool) -> None:
+        """The loss of what a convolution gives, a class to each pixel. The backward alone gets what loops of litz's
+        saved for it, channels last."""
+
+        class Segmented(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first, self.conv = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 8, 3)
+
+            def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+                return torch.nn.functional.cross_entropy(self.conv(self.first(x).relu()), targets)
+
+        x, targets = torch.randn(2, 3, 12, 10, device=device), torch.randint(0, 8, (2, 8, 6), device=device)
+        check_loss(Segmented().to(device), x, targets, options, BOTH if both else BOTH[1:], copies=[3, 5])
+
+
+BOTH = (aten.nll_loss2d_forward.default, aten.nll_loss2d_backward.default)
+
+
+class _Called:
+    """A plugin that leaves calls to torch's library, as they would be without a decomposition."""
+
+    def __init__(self, ops: Sequence[Any]) -> None:
+        self.ops = ops
+
+    @hookimpl
+    def litz_register_decompositions(self) -> dict[Any, None]:
+        return dict.fromkeys(self.ops)
+
+
+def check_loss(
+    model: nn.Module,
+    x: torch.Tensor,
+    targets: torch.Tensor,
+    options: dict[str, Any],
+    called: Sequence[Any],
+    copies: Sequence[int],
+) -> None:
+    """A loss and its gradients against eager's. called: what the library does, whose arguments lie row-major."""
+    fresh = copy.deepcopy(model)
+    ref = model(x, targets)
+    ref.backward()
+    backend: Any = backend_with(layout=litz_layout, called=_Called(called)) if called else "litz"
+    with collect() as reports:
+        loss = torch.compile(fresh, backend=backend, options=options)(x, targets)
         loss.backward()
-        torch.testing.assert_close(loss, ref)
-        for mine, theirs in zip(fresh.parameters(), model.parameters(), strict=True):
-            torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(loss, ref)
+    for mine, theirs in zip(fresh.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+    check_plans(reports, options, copies)
+    calls = [step for report in reports for step in report.plan.steps if isinstance(step, Extern)]
+    losses = [step for step in calls if "nll_loss2d" in step.target_name]
+    assert [step.target for step in losses] == list(called)
+    for step in losses:
+        assert all(ref.layout.is_contiguous() for ref in step.refs if len(ref.layout.size) == 4), step.target_name
 
 
 def keep_output_layout(
@@ -286,7 +429,9 @@ def keep_output_layout(
     x = torch.randn(2, 3, 5, 5, device=device)
     out = conv(x)
     compiled = torch.compile(conv, backend="litz", options=options)
-    opt_out = compiled(x)
+    with collect() as reports:
+        opt_out = compiled(x)
+    check_plans(reports, options, [3])
     torch.testing.assert_close(opt_out.view(5, -1), out.view(5, -1))
     assert opt_out.stride() == out.stride()
     return conv, compiled, x

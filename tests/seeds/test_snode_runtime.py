@@ -14,15 +14,19 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives  # defines the ops below
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from litz.codegen.wrapper import generate_wrapper
 from litz.execution import ExecutionPlan
-from litz.ir import Collective
-from litz.pipeline import generate, make_compiler, plan_schedule
+from litz.ir import Collective, Wait
+from litz.pipeline import compile_backend, generate, make_compiler, plan_schedule
 from litz.report import collect
+from litz_collectives.model import collective_cost
+from litz_collectives.nccl import Message
 from litz_collectives.plugin import operation_cost, profile_of
+from litz_collectives.traffic import message_of
 from support.retarget import cuda_schedules
 
 c10d = torch.ops.c10d_functional
@@ -31,6 +35,9 @@ _c10d = torch.ops._c10d_functional
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
 pytestmark = [pytest.mark.gpu] if HAS_GPU else []
+
+H100_FLOPS_A_US = 67e6
+"""FLOPs of float32 that an H100 does at most in a microsecond, without TF32."""
 
 
 @pytest.fixture(autouse=True)
@@ -53,14 +60,19 @@ def compiled_schedules(f: Callable[..., Any], args: Sequence[Any], values: bool 
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     if HAS_GPU:
         return [report.plan for report in reports]
+    plans = plans_for_cuda(f, args)
+    assert len(plans) == len(reports), "a graph for the CPU is one for the GPU"
+    for plan in plans:
+        compile(generate_wrapper(plan, generate(plan, make_compiler(None, {"debug": True}))).text, "wrapper", "exec")
+    return plans
+
+
+def plans_for_cuda(f: Callable[..., Any], args: Sequence[Any]) -> list[ExecutionPlan]:
+    """The plans of all graphs in `f(*args)` for a GPU that need not be there; nothing runs."""
     torch._dynamo.reset()
     compiler = make_compiler(None, {"debug": True})
     schedules = cuda_schedules(lambda backend: torch.compile(f, backend=backend)(*args), compiler)
-    assert len(schedules) == len(reports), "a graph for the CPU is one for the GPU"
-    plans = [plan_schedule(schedule, compiler) for schedule in schedules]
-    for plan in plans:
-        compile(generate_wrapper(plan, generate(plan, compiler)).text, "wrapper", "exec")
-    return plans
+    return [plan_schedule(schedule, compiler) for schedule in schedules]
 
 
 def calculate_runtime(f: Callable[..., Any], *args: torch.Tensor) -> float:
@@ -85,18 +97,32 @@ def assert_not_zero(x: float) -> None:
     assert x < 1e6, "a second, for a few kilobytes"
 
 
+def assert_no_work(f: Callable[..., Any], *args: torch.Tensor) -> None:
+    """Dynamo gives a backend no graph without ops, so `f` takes no time; a graph without ops, which litz is handed
+    all the same, takes none either: it runs nothing."""
+    with collect() as reports:
+        assert_zero(calculate_runtime(f, *args))
+        assert not reports, "there is no graph"
+        graph = make_fx(f)(*args)
+        assert not [node for node in graph.graph.nodes if node.op.startswith("call")]
+        assert torch.equal(compile_backend(graph, list(args), options={"debug": True})(*args), args[0])
+    (report,) = reports
+    assert not report.plan.steps
+    assert_zero(sum((estimate.us for estimate in report.plan.estimates.values()), 0.0))
+
+
 class TestUnsupported:
     def test_no_op(self) -> None:
         def f(a: torch.Tensor) -> torch.Tensor:
             return a
 
-        assert_zero(calculate_runtime(f, T(10, 10)))
+        assert_no_work(f, T(10, 10))
 
     def test_no_cuda(self) -> None:
         def f(a: torch.Tensor) -> torch.Tensor:
             return a
 
-        assert_zero(calculate_runtime(f, T(10, 10, device="cpu")))
+        assert_no_work(f, T(10, 10, device="cpu"))
 
 
 class TestComputeBounded:
@@ -122,7 +148,10 @@ class TestComputeBounded:
         def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return torch.nn.functional.conv3d(x, y)
 
-        assert_not_zero(calculate_runtime(f, T(20, 16, 50, 10, 20), T(33, 16, 3, 3, 3)))
+        us = calculate_runtime(f, T(20, 16, 50, 10, 20), T(33, 16, 3, 3, 3))
+        assert_not_zero(us)
+        flops = 2 * (20 * 33 * 48 * 8 * 18) * (16 * 3 * 3 * 3)
+        assert us > flops / H100_FLOPS_A_US, "no GPU here does it faster in float32"
 
     def test_mm(self) -> None:
         def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -170,85 +199,117 @@ class TestMemoryBounded:
             return x.cos()
 
         assert_not_zero(calculate_runtime(f, T(10)))
+        torch._dynamo.reset()
+        compiled = torch.compile(f, backend="litz", options={"debug": True})
+        with collect() as reports:
+            for size in (10, 11, 4000):
+                given = T(size)
+                torch.testing.assert_close(compiled(given), f(given))
+        assert len(reports) == 1, "one compile for all sizes"
 
 
 class TestCommAnalysis:
     WORLD_SIZE = 8
     RANKS = list(range(8))
 
-    def _verify_runtime_estimation(self, fn: Callable[..., Any], inps: Any, values: bool = False) -> None:
-        """values: whether the fake group, which sends nothing, leaves defined ones."""
+    def _verify_runtime_estimation(
+        self, fn: Callable[..., Any], inps: Any, message: tuple[str, int], values: bool = False
+    ) -> None:
+        """message: kind and bytes, as nccl-tests counts them. values: whether the fake group, which sends nothing,
+        leaves defined ones.
+
+        What a group of one or a wrong size would be thought to take is above zero, too: so what is estimated is
+        compared with the model's answer for these bytes and ranks, and for larger tensors, and fewer ranks.
+        """
+        kind, size = message
+        times = [self._estimated(fn, inps, Message(kind, size, self.WORLD_SIZE), values)]
+        # 64 times as much in each tensor, in as many rows: functions wait for each.
+        larger = tree_map(lambda t: t.repeat(*(1 for _ in t.shape[1:]), 64), inps)
+        times.append(self._estimated(fn, larger, Message(kind, 64 * size, self.WORLD_SIZE)))
+        assert times[1] > times[0], "more bytes take longer"
+        self.WORLD_SIZE, self.RANKS = 4, [0, 1, 2, 3]
+        fewer = Message(kind, 64 * size // 2 if kind == "all_gather" else 64 * size, 4)
+        times.append(self._estimated(fn, larger, fewer))
+        assert times[2] != times[1], "other ranks, other times"
+
+    def _estimated(self, fn: Callable[..., Any], inps: Any, message: Message, values: bool | None = None) -> float:
+        """Microseconds of the only collective in `fn(*inps)`, which sends this message. values: None to plan alone."""
         dist.init_process_group(backend="fake", rank=0, world_size=self.WORLD_SIZE, store=FakeStore())
         try:
-            schedules = compiled_schedules(fn, inps, values)
-            found = [(s, step) for s in schedules for step in s.steps if isinstance(step, Collective)]
-            assert found, "the graph has a collective"
-            profile = profile_of(torch.cuda.get_device_name() if HAS_GPU else "NVIDIA H100 80GB HBM3")
-            for schedule, step in found:
-                cost = operation_cost(step, schedule.program, profile)
-                assert cost is not None
-                assert_not_zero(cost.us)
-                assert_not_zero(schedule.estimates[step.name].us)
-                assert "communication-bound" in schedule.estimates[step.name].why, "the plugin answered"
+            alone = values is None and not HAS_GPU
+            (plan,) = plans_for_cuda(fn, inps) if alone else compiled_schedules(fn, inps, bool(values))
         finally:
             dist.destroy_process_group()
+        (step,) = (step for step in plan.steps if isinstance(step, Collective))
+        profile = profile_of(torch.cuda.get_device_name() if HAS_GPU else "NVIDIA H100 80GB HBM3")
+        assert step.ranks == tuple(self.RANKS)
+        assert message_of(step, plan.program) == message
+        cost, estimate = operation_cost(step, plan.program, profile), plan.estimates[step.name]
+        assert cost is not None
+        assert_not_zero(cost.us)
+        assert estimate.us == cost.us == collective_cost(message, profile).us
+        assert "communication-bound" in estimate.why, "the plugin answered"
+        waits = [step for step in plan.steps if isinstance(step, Wait)]
+        assert waits and not any(plan.estimates[wait.name].us for wait in waits), "communication is counted once"
+        return estimate.us
 
     def test_legacy_all_reduce(self) -> None:
         def fn(x: torch.Tensor) -> torch.Tensor:
             r = c10d.all_reduce(x, "sum", "", self.RANKS, self.WORLD_SIZE)
             return c10d.wait_tensor(r)
 
-        self._verify_runtime_estimation(fn, (T(10, 10),), values=True)
+        self._verify_runtime_estimation(fn, (T(10, 10),), ("all_reduce", 4 * 100), values=True)
 
     def test_legacy_all_reduce_coalesced(self) -> None:
         def fn(x: list[torch.Tensor]) -> list[torch.Tensor]:
             rs = c10d.all_reduce_coalesced(x, "sum", "", self.RANKS, self.WORLD_SIZE)
             return [c10d.wait_tensor(r) for r in rs]
 
-        self._verify_runtime_estimation(fn, ([T(10, 10), T(15, 15)],), values=True)
+        self._verify_runtime_estimation(fn, ([T(10, 10), T(15, 15)],), ("all_reduce", 4 * (100 + 225)), values=True)
 
     def test_legacy_all_gather_into_tensor_coalesced(self) -> None:
         def fn(x: list[torch.Tensor]) -> list[torch.Tensor]:
             rs = c10d.all_gather_into_tensor_coalesced(x, "", self.RANKS, self.WORLD_SIZE)
             return [c10d.wait_tensor(r) for r in rs]
 
-        self._verify_runtime_estimation(fn, ([T(10, 10), T(15, 15)],))
+        self._verify_runtime_estimation(fn, ([T(10, 10), T(15, 15)],), ("all_gather", 8 * 4 * (100 + 225)))
 
     def test_all_reduce(self) -> None:
         def fn(x: torch.Tensor) -> torch.Tensor:
             return _c10d.wait_tensor(_c10d.all_reduce(x, "sum", "0"))
 
-        self._verify_runtime_estimation(fn, (T(10, 10),), values=True)
+        self._verify_runtime_estimation(fn, (T(10, 10),), ("all_reduce", 4 * 100), values=True)
 
     def test_all_reduce_coalesced(self) -> None:
         def fn(x: list[torch.Tensor]) -> list[torch.Tensor]:
             return [_c10d.wait_tensor(r) for r in _c10d.all_reduce_coalesced(x, "sum", "0")]
 
-        self._verify_runtime_estimation(fn, ([T(10, 10), T(15, 15)],), values=True)
+        self._verify_runtime_estimation(fn, ([T(10, 10), T(15, 15)],), ("all_reduce", 4 * (100 + 225)), values=True)
 
     def test_all_gather_into_tensor(self) -> None:
         def fn(x: torch.Tensor) -> list[torch.Tensor]:
             rs = _c10d.all_gather_into_tensor(x, self.WORLD_SIZE, "0")
             return [_c10d.wait_tensor(r) for r in rs]
 
-        self._verify_runtime_estimation(fn, (T(10, 10),))
+        self._verify_runtime_estimation(fn, (T(10, 10),), ("all_gather", 8 * 4 * 100))
 
     def test_all_gather_into_tensor_coalesced(self) -> None:
         def fn(x: list[torch.Tensor]) -> list[torch.Tensor]:
             return [_c10d.wait_tensor(r) for r in _c10d.all_gather_into_tensor_coalesced(x, self.WORLD_SIZE, "0")]
 
-        self._verify_runtime_estimation(fn, ([T(10, 10), T(15, 15)],))
+        self._verify_runtime_estimation(fn, ([T(10, 10), T(15, 15)],), ("all_gather", 8 * 4 * (100 + 225)))
 
     def test_reduce_scatter_tensor(self) -> None:
         def fn(x: torch.Tensor) -> list[torch.Tensor]:
             rs = _c10d.reduce_scatter_tensor(x, "sum", self.WORLD_SIZE, "0")
             return [_c10d.wait_tensor(r) for r in rs]
 
-        self._verify_runtime_estimation(fn, (T(self.WORLD_SIZE, 10),))
+        self._verify_runtime_estimation(fn, (T(self.WORLD_SIZE, 10),), ("reduce_scatter", 4 * 8 * 10))
 
     def test_reduce_scatter_tensor_coalesced(self) -> None:
         def fn(x: list[torch.Tensor]) -> list[torch.Tensor]:
             rs = _c10d.reduce_scatter_tensor_coalesced(x, "sum", self.WORLD_SIZE, "0")
             return [_c10d.wait_tensor(r) for r in rs]
 
-        self._verify_runtime_estimation(fn, ([T(self.WORLD_SIZE, 10), T(self.WORLD_SIZE, 15)],))
+        inputs = [T(self.WORLD_SIZE, 10), T(self.WORLD_SIZE, 15)]
+        self._verify_runtime_estimation(fn, (inputs,), ("reduce_scatter", 4 * 8 * (10 + 15)))

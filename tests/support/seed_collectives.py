@@ -10,6 +10,14 @@ import torch
 import torch.distributed._functional_collectives  # defines the ops
 
 
+def ranked(rank: int, *size: int, device: Any = "cpu") -> torch.Tensor:
+    """Whole numbers that no two ranks share, and no two places: what is swapped, doubled or left out is seen, and sums
+    have one value in whatever order."""
+    generator = torch.Generator().manual_seed(1000 + rank)
+    values = torch.randperm(64 * torch.Size(size or (4, 4)).numel(), generator=generator)
+    return (values[: torch.Size(size or (4, 4)).numel()] % 61 - 30).float().reshape(size or (4, 4)).to(device)
+
+
 def same(a: Any, b: Any, tol: float = 1e-5) -> bool:
     torch.testing.assert_close(a, b, atol=tol, rtol=tol)
     return True
@@ -51,6 +59,50 @@ def shared_with_a_later_call(inp, *, tag, ranks, group_size):
     ar = wait_tensor(ar)
     other = torch.ones_like(inp) + 22
     return ar, y, other
+
+
+def sent_while_computing(inp, *, tag, ranks, group_size):
+    """x is dead when it is sent, and lies as each of the products does: its memory is theirs only after the wait."""
+    x = inp + 1
+    gathered = torch.ops.c10d_functional.all_gather_into_tensor(x, tag, ranks, group_size)
+    y = torch.mm(inp, inp)
+    y = torch.mm(y, inp)
+    y = torch.mm(y, inp)
+    gathered = wait_tensor(gathered)
+    return gathered, y
+
+
+def never_awaited(inp, *, tag, ranks, group_size):
+    """As `sent_while_computing`, where nobody here waits: the caller gets what is still on its way."""
+    x = inp + 1
+    gathered = torch.ops.c10d_functional.all_gather_into_tensor(x, tag, ranks, group_size)
+    y = torch.mm(inp, inp)
+    y = torch.mm(y, inp)
+    return gathered, torch.mm(y, inp)
+
+
+def sent_twice(inp, *, tag, ranks, group_size):
+    """Two equal calls are two."""
+    op = torch.ops.c10d_functional.all_gather_into_tensor
+    first, second = op(inp, tag, ranks, group_size), op(inp, tag, ranks, group_size)
+    return wait_tensor(first), wait_tensor(second)
+
+
+def never_used(inp, *, tag, ranks, group_size):
+    """Nobody looks at what is gathered, nor at what is reduced: other ranks wait for both all the same."""
+    x = inp + 1
+    wait_tensor(torch.ops.c10d_functional.all_gather_into_tensor(x, tag, ranks, group_size))
+    wait_tensor(torch.ops.c10d_functional.all_reduce(x, "sum", tag, ranks, group_size))
+    return inp + 2
+
+
+def written_after_it_is_sent(inp, *, tag, ranks, group_size):
+    """The input is sent, and written when it is: the write comes after the wait."""
+    gathered = torch.ops.c10d_functional.all_gather_into_tensor(inp, tag, ranks, group_size)
+    y = torch.mm(inp, inp)
+    gathered = wait_tensor(gathered)
+    inp.mul_(2)
+    return gathered, y
 
 
 def _coalesced(start, inp):

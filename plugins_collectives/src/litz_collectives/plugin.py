@@ -47,12 +47,13 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
     """Returns the passes that collectives.passes names, in its order, between core's own order and its
     `reduce_in_place`; the check of the plan comes last. Errors: UnknownPassError."""
     from .overlap_pass import overlap
-    from .reorder import RULES, make_pass
+    from .reorder import make_pass, rules
     from .verify import verify_plan, wanted
 
-    runs = {"overlap": overlap, **{name: make_pass(*rule) for name, rule in RULES.items()}}
+    passes = options.get("collectives.passes") or ()
+    runs = {"overlap": overlap, **{name: make_pass(*rule) for name, rule in rules(passes).items()}}
     found: list[Pass] = []
-    for name in options.get("collectives.passes") or ():
+    for name in passes:
         if name not in runs:
             raise UnknownPassError(
                 f"the option collectives.passes names {name!r}, which is no pass",

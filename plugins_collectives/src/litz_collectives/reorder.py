@@ -3,7 +3,8 @@
 Three passes, after the semantics of PyTorch's passes of the same names:
 
     sink_waits                    each wait as late as possible: right before the first step that needs it
-    raise_comms                   each collective as early as possible: right after the last step that it needs
+    raise_comms                   each collective as early as possible: right after the last step that it needs; with it
+                                  goes a wait that stands right behind it, unless sink_waits puts waits off
     reorder_compute_for_overlap   after each collective, computation that hides it
 
 All keep the dependences, and collectives in their order, so every rank does the same: the order depends on the program
@@ -56,6 +57,23 @@ def sink_waits(steps: Sequence[Step], before: Sequence[set[int]], times: Mapping
 
 def raise_comms(steps: Sequence[Step], before: Sequence[set[int]], times: Mapping[str, float]) -> list[int]:
     """Returns an order in which collectives, and what they need, come first and all else keeps its order."""
+    return topological(before, _raised(steps, before).__getitem__)
+
+
+def raise_comms_and_waits(steps: Sequence[Step], before: Sequence[set[int]], times: Mapping[str, float]) -> list[int]:
+    """Returns the order of `raise_comms`, where waits with nothing but communication between them and what they wait
+    for stand so afterwards: how far apart the two are is what `sink_waits` decides."""
+    score = _raised(steps, before)
+    for number, step in enumerate(steps):
+        if isinstance(step, Wait):
+            started = [other for other in before[number] if isinstance(steps[other], Collective)]
+            if started and all(isinstance(other, (Collective, Wait)) for other in steps[min(started) : number]):
+                score[number] = number - len(steps)
+    return topological(before, score.__getitem__)
+
+
+def _raised(steps: Sequence[Step], before: Sequence[set[int]]) -> list[int]:
+    """The place of each step in the order of `raise_comms`, as far as the dependences let it stand there."""
     count = len(steps)
     score = list(range(count))
     for number in range(count):
@@ -63,7 +81,7 @@ def raise_comms(steps: Sequence[Step], before: Sequence[set[int]], times: Mappin
             # What a collective needs comes as early as it, unless an earlier one needs it too.
             for needed in (number, *_ancestors(number, before)):
                 score[needed] = min(score[needed], number - count)
-    return topological(before, score.__getitem__)
+    return score
 
 
 def reorder_compute_for_overlap(
@@ -108,12 +126,16 @@ def reorder_compute_for_overlap(
     return done
 
 
-RULES: Mapping[str, tuple[Rule, str]] = {
-    "sink_waits": (sink_waits, "waits stand as late as they can"),
-    "raise_comms": (raise_comms, "communication starts as early as it can"),
-    "reorder_compute_for_overlap": (reorder_compute_for_overlap, "computation hides communication"),
-}
-"""The passes by the names that the option collectives.passes takes."""
+def rules(passes: Sequence[str]) -> dict[str, tuple[Rule, str]]:
+    """Returns the rules, and the reason to record where one changes the order, by the names that the option
+    collectives.passes takes. passes: what that option names, as raising communication takes waits along where no pass
+    puts them off."""
+    raised = raise_comms if "sink_waits" in passes else raise_comms_and_waits
+    return {
+        "sink_waits": (sink_waits, "waits stand as late as they can"),
+        "raise_comms": (raised, "communication starts as early as it can"),
+        "reorder_compute_for_overlap": (reorder_compute_for_overlap, "computation hides communication"),
+    }
 
 
 def _ancestors(number: int, before: Sequence[set[int]]) -> set[int]:

@@ -115,7 +115,8 @@ def _sums(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena: 
             continue
         new, old = pair
         own = program.buffers[new].kind == "temporary" and new not in lifetimes.roots and lifetimes.first[new] == number
-        if own and lifetimes.last[old] == number and lifetimes.may_be_taken(old) and old not in arena.offsets:
+        # May it be taken, then it is no view, whose memory ends with that of its root.
+        if own and lifetimes.may_be_taken(old) and lifetimes.last[old] == number and old not in arena.offsets:
             found[new] = old
     return found
 

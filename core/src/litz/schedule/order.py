@@ -3,8 +3,8 @@
 In: a Schedule. Out: the same steps, reordered only where the peak gets smaller. What a forward saved for a backward
 alone counts until its last use: a backward had better begin with what frees most of it. Where it is measured what is
 faster (`mode="max-autotune"`), there is one way more, no larger at its peak: what was just written is read first, while
-the cache has it. Effects keep their order, and so do collectives and waits among themselves; those move in plugins
-only, which know what a transfer costs.
+the cache has it. Effects keep their order, and so do collectives and waits among themselves, and a wait with the
+computation under its communication; those move in plugins only, which know what a transfer costs.
 """
 
 from __future__ import annotations
@@ -54,11 +54,23 @@ def order_steps(schedule: Schedule, context: PassContext) -> Schedule:
 
 def _orders(steps: Sequence[Step], before: Sequence[set[int]], program: Program, held: int) -> dict[str, list[int]]:
     """Returns the orders to try, by what each aims at."""
-    found = {"steps that free most memory come first": frugal_order(steps, before, program)}
     if any(isinstance(step, Collective | Wait) for step in steps):
-        return found  # what is put off would hide no transfer
+        # What is put off would hide no transfer, nor would what a wait is put before.
+        before = _under_way(steps, before)
+        return {"steps that free most memory come first": frugal_order(steps, before, program)}
+    found = {"steps that free most memory come first": frugal_order(steps, before, program)}
     late = late_order(steps, before, program, int(held * SMALL))
     return {"steps with large results run right before their readers": late, **found}
+
+
+def _under_way(steps: Sequence[Step], before: Sequence[set[int]]) -> list[set[int]]:
+    """The dependences, and each wait after the computation that the program has between the communication and it."""
+    found = [set(names) for names in before]
+    for number, step in enumerate(steps):
+        started = [other for other in before[number] if isinstance(step, Wait) and isinstance(steps[other], Collective)]
+        if started:
+            found[number].update(range(min(started) + 1, number))
+    return found
 
 
 def _nearer(

@@ -2,7 +2,8 @@
 
 They remove what later stages would only have to see through: constants known now, ops that return their input, work
 done twice, work nobody uses. None may change a value (NaN and -0.0 included), a dtype, a stride, what an output shares
-storage with, or what a random generator is asked for; but sums of many products are rounded less often than in eager.
+storage with, or what a random generator is asked for; but sums with products in them are rounded less often than in
+eager.
 """
 
 from __future__ import annotations

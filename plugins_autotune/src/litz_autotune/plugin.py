@@ -84,6 +84,7 @@ class Autotune:
             OptionSpec(
                 "decisions", bool, True, "fusions, splits, layouts and the like that are close are measured too"
             ),
+            OptionSpec("kernels", bool, True, "tiles and warps of generated kernels are measured too"),
             OptionSpec(
                 "background", bool, False, "measure once a graph was called; swap in what wins between two calls"
             ),
@@ -163,8 +164,10 @@ class Autotune:
     def litz_tune(self, tuning: Any) -> Any:
         """Returns the variant of the graph's schedule that measures fastest, None where nothing is tuned."""
         from .decisions import tune_decisions
+        from .kernels import tune_kernels
 
-        return tune_decisions(tuning, self)
+        variant = tune_decisions(tuning, self)
+        return tune_kernels(tuning, variant or tuning.first, self.tuner, self.timer) or variant
 
     @hookimpl
     def litz_estimate_runtime(self, operation: Any) -> Estimate | None:

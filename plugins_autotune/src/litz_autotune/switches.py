@@ -17,8 +17,13 @@ def is_active(options: OptionsView) -> bool:
 
 
 def measures(options: OptionsView) -> bool:
-    """Returns whether any kind of contraction is measured."""
-    return bool(options["max_autotune"] or options["max_autotune_gemm"])
+    """Returns whether anything is measured."""
+    return bool(options["max_autotune"] or options["max_autotune_gemm"] or options["max_autotune_pointwise"])
+
+
+def measures_kernels(options: OptionsView) -> bool:
+    """Returns whether settings of generated kernels are measured."""
+    return bool(options["autotune.kernels"] and (options["max_autotune"] or options["max_autotune_pointwise"]))
 
 
 def is_measured(options: OptionsView, kind: str) -> bool:
@@ -50,5 +55,6 @@ __all__ = [
     "is_decided",
     "is_measured",
     "measures",
+    "measures_kernels",
     "most_in_one_kernel",
 ]

@@ -783,6 +783,7 @@ class Killed:
 
 
 class TestTuningProcess:
+    @pytest.mark.usefixtures("warm_interpreters")
     def test_tuning_pool_crash(self, pool: CountingPool) -> None:
         """What fails costs itself alone, and so does what takes its process along: the other choices of the same call
         are measured, before it and after it, in a process that takes its place."""

@@ -42,7 +42,7 @@ class Interpreted:
 
     name: str
     steps: int = 2
-    most: int = 12
+    most: int = 5
 
     def check(self) -> str:
         from litz.runtime.triton_interpret import interpret_source

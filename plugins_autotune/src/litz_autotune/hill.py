@@ -42,7 +42,8 @@ def settings_in(name: str) -> dict[str, int]:
 @dataclass
 class Hill:
     """near: the names of settings one step from those of a name, which were not asked for before. measure: see
-    `Measure`. most: candidates to measure. deadline: on time.monotonic's clock.
+    `Measure`. most: candidates to measure. deadline: on time.monotonic's clock. stopped: is it to end at
+    once?
 
     measured: what was found, with the reason why it does not win; of the winner and of the untuned kernel without one.
     """
@@ -53,6 +54,7 @@ class Hill:
     deadline: float
     measured: dict[str, Measurement] = field(default_factory=dict)
     complete: bool = True
+    stopped: Callable[[], bool] = lambda: False
 
     def climb(self) -> str:
         """Returns the name of the settings that win, `UNTUNED` where none do."""
@@ -70,7 +72,7 @@ class Hill:
         return [] if left <= 0 else list(self.near(best))[:left]
 
     def _in_time(self) -> bool:
-        in_time = time.monotonic() < self.deadline
+        in_time = time.monotonic() < self.deadline and not self.stopped()
         self.complete = self.complete and in_time
         return in_time
 
@@ -87,7 +89,11 @@ class Hill:
                 gains[name] = verdict.us[1] / verdict.us[0]
             why = verdict.reason if own.valid else own.reason
             self.measured[name] = replace(own, reason=f"step {step}, from {best}: {why}")
-        return min(gains, key=lambda name: gains[name], default=None)
+        best = min(gains, key=lambda name: gains[name], default="")
+        if not best:
+            return None
+        self.measured[best] = replace(self.measured[best], reason=f"taken in {self.measured[best].reason}")
+        return best
 
     def _final(self, best: str) -> str:
         """The best against the untuned kernel."""

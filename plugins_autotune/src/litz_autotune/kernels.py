@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litz.codegen.kernel_plan import plan_kernel
 from litz.execution import plan_execution
@@ -38,6 +38,9 @@ from .switches import SEARCH, measures_kernels
 from .timing import Measurement, Timer, can_measure, failed, timer_for
 from .trial import Trial, WithSettings
 from .tune import Tuner
+
+if TYPE_CHECKING:
+    from .plugin import Autotune
 
 ATTACHMENT = "kernels measured.txt"
 LEAST_SHARE = 0.005
@@ -67,10 +70,16 @@ class Tunable:
         return replace(self.schedule, steps=(replace(kernel, settings=settings),))
 
 
-def tune_kernels(tuning: Tuning, variant: Variant, tuner: Tuner, timer: Timer | None = None) -> Variant | None:
-    """Returns the variant with the settings that measure fastest; None if all kernels stay as they are. timer: instead
-    of the device's, for tests."""
-    options: Any = tuning.options
+def tune_kernels(
+    tuning: Tuning,
+    variant: Variant,
+    plugin: Autotune,
+    tuner: Tuner,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Variant | None:
+    """Returns the variant with the settings that measure fastest; None if all kernels stay as they are. tuner: has the
+    budget. stopped: is it to end at once?"""
+    options, timer = tuning.options, plugin.timer
     measures = measures_kernels(options) and not options["veto"]
     if not (options["autotune.kernels"] and (measures_kernels(options) or options["autotune.search_cache"])):
         return None
@@ -83,29 +92,44 @@ def tune_kernels(tuning: Tuning, variant: Variant, tuner: Tuner, timer: Timer | 
     if measures and timer is None and not can_measure(tuning.device):
         measures = False
         tuning.unsettled(f"there is no {tuning.device.type} device here to measure kernels on")
-    if measures and options["autotune.background"] and not tuner.background:
-        measures = False  # `decisions` has the job that comes back to this
-    work = _Work(tuning, tuner, compiler, timer)
+    later = measures and options["autotune.background"] and not tuner.background
+    work = _Work(tuning, tuner, compiler, timer, stopped)
     chosen: dict[str, Settings] = {}
     lines: list[str] = []
     rest = sum(kernel.us for kernel in found)
     for kernel in found:
-        record = work.record(kernel, rest) if measures else work.known(kernel)
+        record = work.record(kernel, rest) if measures and not later else work.known(kernel)
         rest -= kernel.us
         if record is None:
             continue
+        tuner.kernels.update(kernel.names)
         name, why = winner(record.measured)
         settings = work.checked(kernel, name)
         lines.append(_account(kernel, record, name, why))
         if settings:
             chosen |= dict.fromkeys(kernel.names, settings)
             _note(tuning, variant, kernel, record, name, why)
+    if later and (tuning.job is not None or len(lines) < len(found)):
+        tuning.later(_beside(tuning, variant, plugin))
     if not work.complete:
         tuning.unsettled("the budget was spent before all kernels were measured")
     if lines:
         tuning.attach(variant, ATTACHMENT, "\n\n".join([*lines, *left]))
     tuned = tuning.with_settings(variant, chosen)
     return None if tuned is variant else tuned
+
+
+def _beside(tuning: Tuning, variant: Variant, plugin: Autotune) -> Callable[[Callable[[], bool]], Variant | None]:
+    """What is done once the graph was called: what was to be done by now, then kernels."""
+    before = tuning.job
+
+    def job(stopped: Callable[[], bool]) -> Variant | None:
+        found = None if before is None else before(stopped)
+        tuner = plugin.make_tuner(background=True)
+        tuner.start(tuning.options["autotune.budget_s"])
+        return tune_kernels(tuning, found or tuning.make(variant.ways), plugin, tuner, stopped) or found
+
+    return job
 
 
 def _tunable(tuning: Tuning, variant: Variant, compiler: Compiler) -> tuple[list[Tunable], list[str]]:
@@ -149,6 +173,7 @@ class _Work:
     tuner: Tuner
     compiler: Compiler
     timer: Timer | None
+    stopped: Callable[[], bool]
     complete: bool = True
 
     def known(self, kernel: Tunable) -> Record | None:
@@ -161,7 +186,7 @@ class _Work:
             begun, left = time.monotonic(), self.tuner.budget.left
             share = kernel.us / rest if rest > 0 else 1.0
             deadline = begun + min(left, max(LEAST_SECONDS, share * left))
-            hill = Hill(self._near(kernel), self._measure(kernel), self._most, deadline)
+            hill = Hill(self._near(kernel), self._measure(kernel), self._most, deadline, stopped=self.stopped)
             self.tuner.counters.kernels += 1
             try:
                 hill.climb()

@@ -163,11 +163,13 @@ class Autotune:
     @hookimpl
     def litz_tune(self, tuning: Any) -> Any:
         """Returns the variant of the graph's schedule that measures fastest, None where nothing is tuned."""
-        from .decisions import tune_decisions
+        from .decisions import tell_no_kernels, tune_decisions
         from .kernels import tune_kernels
 
         variant = tune_decisions(tuning, self)
-        return tune_kernels(tuning, variant or tuning.first, self.tuner, self.timer) or variant
+        tuned = tune_kernels(tuning, variant or tuning.first, self, self.tuner)
+        tell_no_kernels(tuning, self.tuner)
+        return tuned or variant
 
     @hookimpl
     def litz_estimate_runtime(self, operation: Any) -> Estimate | None:

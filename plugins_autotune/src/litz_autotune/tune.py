@@ -56,6 +56,8 @@ class Tuner:
         self.budget = Budget()
         self.decided: set[str] = set()
         """The contractions that were measured, by name."""
+        self.kernels: set[str] = set()
+        """The generated kernels whose settings were measured or looked up, by name."""
         self._remotes: dict[str, RemoteStore] = {}
         self._seen: dict[str, Record] = {}  # of this compile: equal problems are measured once, whatever is kept
         self._contested: dict[str, Contested] = {}  # of this compile
@@ -66,6 +68,7 @@ class Tuner:
         """Begins a compile, which may spend `budget` seconds on measurements."""
         self.budget = Budget(budget)
         self.decided.clear()
+        self.kernels.clear()
         self._seen.clear()
         self._contested.clear()
 

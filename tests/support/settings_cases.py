@@ -38,7 +38,8 @@ def text_of(settings: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class Interpreted:
-    """A case, with all settings so many steps away. most: of them, from the last on, as those are the oddest."""
+    """A case, with all settings so many steps away. most: of them, those with rows held otherwise and the last, as
+    these are the oddest."""
 
     name: str
     steps: int = 2
@@ -48,7 +49,10 @@ class Interpreted:
         from litz.runtime.triton_interpret import interpret_source
 
         problems = []
-        for other in list(far(CASES[self.name](), self.steps))[-self.most :]:
+        others = list(far(CASES[self.name](), self.steps))
+        held = others[0].settings.get("held") if others else None
+        others.sort(key=lambda other: other.settings.get("held") != held)
+        for other in others[-self.most :]:
             try:
                 memory = other.tensors()
                 interpret_source(other.source, *other.arguments(memory))

@@ -28,7 +28,7 @@ SHOWN = (
     *("bias", "transposed-float32", "segments-of-columns", "scatter-result", "inplace", "embedding", "guarded-gather"),
     *(
         "softmax-long-bf16",
-        "layer-norm",
+        "layer-norm-1024",
         "reduce-two-long",
         "reduce-long-float32",
         "reduce-row-bfloat16",
@@ -108,9 +108,13 @@ def test_a_step_changes_elements_or_threads_by_two() -> None:
 
 
 def test_rows_may_be_held_or_walked() -> None:
-    tiling, plan = _tiling("layer-norm"), CASES["layer-norm"]().plan
-    held = bool(settings_of(tiling)["held"])
-    assert any(bool(each["held"]) != held for each in near(tiling, plan))
+    tiling, plan = _tiling("layer-norm-1024"), CASES["layer-norm-1024"]().plan
+    assert settings_of(tiling)["held"] == 1
+    (walked,) = [each for each in near(tiling, plan) if not each["held"]]
+    assert walked["r"] < 1024 and not with_settings(tiling, walked).persistent
+    tiling = with_settings(tiling, walked)
+    (held,) = [each for each in near(tiling, plan) if each["held"]]
+    assert held["r"] == 1024 and with_settings(tiling, held).persistent
     assert isinstance(TritonCodegen(), TunableCodegen)
 
 
@@ -122,9 +126,9 @@ def test_rows_may_be_held_or_walked() -> None:
         ("bias", {"warps": 64}, "at most"),
         ("bias", {"r": 16}, "no settings of this kernel: r"),
         ("bias", {"colour": 1}, "no settings of this kernel: colour"),
-        ("layer-norm", {"held": 2}, "held is 0 or 1"),
-        ("layer-norm", {"held": 1, "r": 16}, "in one block"),
-        ("layer-norm", {"held": 0, "r": 1024, "stages": 9}, "stages"),
+        ("layer-norm-1024", {"held": 2}, "held is 0 or 1"),
+        ("layer-norm-1024", {"held": 1, "r": 16}, "in one block"),
+        ("layer-norm-1024", {"held": 0, "r": 1024, "stages": 9}, "stages"),
     ],
 )
 def test_what_no_kernel_can_have_is_an_error(name: str, settings: dict[str, int], says: str) -> None:

@@ -15,13 +15,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ..kernel_plan import KernelPlan
-from .tile_shape import Axis, Tiling, power_of_two
+from .tile_shape import Axis, Tiling, clamp, power_of_two
 
 MOST_ELEMENTS = 64
 """Of a thread, beyond which nothing is tried."""
 MOST_WARPS, MOST_STAGES = 32, 3
 LONGEST = 32768
 """Elements of a row that is tried in registers."""
+EACH = 16
+"""Elements of a thread where rows are held that were walked, or the other way."""
 WALKED = 4
 """Parts of a row that was held, when it is first walked block by block."""
 
@@ -70,17 +72,22 @@ def near(tiling: Tiling, plan: KernelPlan) -> Iterator[dict[str, int]]:
     for name in ("warps", *blocks):
         for up in (True, False):
             yield from _fitting(now | {name: _step(now[name], up)}, tiling, plan)
-    if r is None or (held and plan.loops[0].has_scan):
+    if r is None:
         return
     if not held:
         for stages in (now["stages"] + 1, now["stages"] - 1):
             yield from _fitting(now | {"stages": stages}, tiling, plan)
-    if held and _may_change(tiling):
-        rest = {name: value for name, value in now.items() if name != "held"}
-        yield from _fitting(rest | {"held": 0, "stages": 1, "r": max(1, r.block // WALKED)}, tiling, plan)
-    if not held and _may_change(tiling) and not plan.loops[0].has_scan and _row_block(tiling) <= LONGEST:
+    if not _may_change(tiling) or plan.loops[0].has_scan:
+        return
+    x = now.get("x", 1)
+    if held:
+        block = max(1, r.block // WALKED)
+        warps = clamp(x * block // (32 * EACH), 1, now["warps"])
+        yield from _fitting(now | {"warps": warps, "held": 0, "stages": 1, "r": block}, tiling, plan)
+    elif (block := _row_block(tiling)) <= LONGEST:
+        warps = clamp(x * block // (32 * EACH), 1, MOST_WARPS)
         rest = {name: value for name, value in now.items() if name != "stages"}
-        yield from _fitting(rest | {"held": 1, "r": _row_block(tiling)}, tiling, plan)
+        yield from _fitting(rest | {"warps": warps, "held": 1, "r": block}, tiling, plan)
 
 
 def _fitting(settings: dict[str, int], tiling: Tiling, plan: KernelPlan) -> Iterator[dict[str, int]]:

@@ -22,7 +22,7 @@ EQUIVALENTS = (
     Equivalent(
         ("max_autotune",),
         '`max_autotune`, or `mode="max-autotune-no-cudagraphs"`',
-        "with litz-autotune, which measures contractions",
+        "with litz-autotune, which measures contractions, decisions and kernels",
     ),
     Equivalent(("max_autotune_gemm",), "`max_autotune_gemm`", "matrix products only"),
     Equivalent(

@@ -34,6 +34,7 @@ from .precompile import precompile, triton_build
 from .problem import Problem, describe
 from .race import core_compiler
 from .results import UNTUNED, LocalStore, Record
+from .search import fits
 from .switches import SEARCH, measures_kernels
 from .timing import Measurement, Timer, can_measure, failed, timer_for
 from .trial import Trial, WithSettings
@@ -139,7 +140,8 @@ def _tunable(tuning: Tuning, variant: Variant, compiler: Compiler) -> tuple[list
     found: dict[str, Tunable] = {}
     left: list[str] = []
     for kernel in variant.schedule.kernels:
-        spec = compiler.specs.get(kernel.device.type)
+        device = kernel.device
+        spec = compiler.specs.get(device.type)
         if spec is None or not isinstance(spec.codegen, TunableCodegen) or kernel.settings:
             continue
         if kernel.beside:
@@ -151,7 +153,10 @@ def _tunable(tuning: Tuning, variant: Variant, compiler: Compiler) -> tuple[list
         except Inseparable as why:
             left.append(f"{kernel.name} is left as it is: {why}")
             continue
-        own = Tunable(schedule, source, describe(schedule.program, compiler.target_of(kernel.device)))
+        if not fits(size := sum(schedule.program.hint(b.nbytes) for b in schedule.program.buffers.values()), device):
+            left.append(f"{kernel.name} is left as it is: {size >> 20} MiB are too much to measure here")
+            continue
+        own = Tunable(schedule, source, describe(schedule.program, compiler.target_of(device)))
         same = found.setdefault(own.key, own)
         same.names.append(kernel.name)
         same.us += expected[kernel.name]

@@ -89,7 +89,8 @@ def _identity(step: Step) -> Any:
     """What two steps that do the same with the same buffers have in common: names of kernels and operations aside."""
     if isinstance(step, Kernel):
         loops = tuple((loop.device, loop.ranges, loop.reduction_ranges, loop.stores) for loop in step.loops)
-        return loops, len(step.finish), tuple(len(kernel.finish) for kernel in step.beside), dict(step.settings)
+        settings = tuple(sorted(step.settings.items()))
+        return loops, len(step.finish), tuple(len(kernel.finish) for kernel in step.beside), settings
     source = (step.source.text, str(step.source.settings)) if isinstance(step, KernelCall) else ()
     return step.target_name, str(step.args), str(dict(step.kwargs)), step.outputs, step.mutates, source
 

@@ -60,7 +60,7 @@ def read_convolution(template: Template, program: Program) -> Convolution:
     out = program.buffers[str(template.outputs[0])]
     if out.dtype not in SUPPORTED or len(out.layout.size) != dims + 2:
         raise Unsuitable("a result without a batch")
-    if any(size == 0 for size in out.layout.size):
+    if any(program.hint(size) == 0 for size in out.layout.size):
         raise Unsuitable("the result is empty")
     bias = bias if isinstance(bias, TensorRef) else None
     if bias is not None:

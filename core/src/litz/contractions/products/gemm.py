@@ -167,7 +167,7 @@ def make_gemm(template: Template, program: Program, tf32: bool = False) -> Gemm:
     if out not in STORED:
         raise Unsuitable(f"no epilogue stores {out}")
     value, buffer, ranges = accumulator(program, template, ACCUMULATE[left])
-    if any(r.size == 0 for r in ranges):
+    if any(program.hint(r.size) == 0 for r in ranges):
         raise Unsuitable("the result is empty")
     views = {ACCUMULATOR: buffer}
     batch, (row, column) = ranges[:-2], ranges[-2:]

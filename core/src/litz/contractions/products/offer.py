@@ -61,8 +61,6 @@ def offer_gemm(template: Template, context: ChoiceContext, count: int, most: int
     except Unsuitable as why:
         return Offer((), ((f"triton {template.kind}", str(why)),))
     shape = shape_of(gemm, program)
-    if 0 in (shape.m, shape.n, shape.batch):
-        return Offer((), ((f"triton {template.kind}", "the result is empty"),))
     ranked = rank(shape, target, kind.splits)
     epilogues = [*fused(program, template, gemm.epilogue, most)]
     choices: list[Choice] = []

@@ -177,7 +177,7 @@ def test_the_docs_have_the_table_of_inductors_names() -> None:
     [
         ("triton.cudagraphs", "litz's cuda_graphs"),
         ("shape_padding", "layout.pad"),
-        ("coordinate_descent_tuning", "no counterpart in litz: pointwise kernels"),
+        ("coordinate_descent_tuning", "litz's max_autotune_pointwise"),
         ("fusoin", "did you mean 'fusion'"),
     ],
 )

@@ -50,6 +50,27 @@ def test_autotune_says_that_a_cpu_has_nothing_to_measure() -> None:
     assert {("nothing measured", "autotune"), ("no CUDA graphs", "core")} <= found
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is something to measure on")
+@pytest.mark.parametrize("options", [{"max_autotune_gemm": True}, {"max_autotune_pointwise": True}], ids=str)
+def test_autotune_says_so_whichever_option_asks(options: dict[str, bool]) -> None:
+    """At the first graph, and once."""
+    idle.warn_once.cache_clear()
+    given = {"graph_cache": False, "autotune.local_cache": False, **options}
+    (name,) = options
+
+    def run(size: int) -> set[tuple[str, str]]:
+        torch._dynamo.reset()
+        with collect() as reports:
+            torch.compile(lambda a, b: (a @ b).relu(), backend=litz, options=given)(*2 * (torch.ones(size, size),))
+        return {(d.chosen, d.plugin) for d in reports[0].decisions}
+
+    with pytest.warns(UserWarning, match=f"{name} measured nothing: on a CPU"):
+        assert ("nothing measured", "autotune") in run(8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ("nothing measured", "autotune") in run(9)
+
+
 def test_what_was_weighed_without_times_is_in_shares() -> None:
     decision = Decision("schedule", "a and b", "fused", "why", (("apart", 40.0), ("fused", 10.0), ("other", None)))
     assert considered_text(decision) == "a and b: apart 40 µs, fused 10 µs, other ?"

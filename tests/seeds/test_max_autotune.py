@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -48,6 +49,7 @@ from support.fake_gpu import FakeGpu
 from support.fake_timer import FakeTimer
 from support.redis_server import redis_server
 from support.retarget import cuda_schedules
+from support.run_texts import run_texts
 from support.tuned import Tuned
 
 HAS_GPU = torch.cuda.is_available()
@@ -58,8 +60,11 @@ DYNAMIC = pytest.mark.parametrize("dynamic", (False, True))
 BACKEND = "triton"
 
 
+ONLY_KERNELS = {"max_autotune": False, "max_autotune_pointwise": True, "autotune.kernels": True}
+
+
 def triton_wins(name: str) -> float:
-    return 50.0 if name.startswith("triton") else 100.0
+    return 50.0 if name.startswith("triton") or "warps=2" in name else 100.0
 
 
 class Compiled:
@@ -78,19 +83,23 @@ class Compiled:
             self.fn = self.fake.compile(fn, dynamic, fullgraph)
             self.autotune = self.fake.autotune
         else:
-            given = {"max_autotune": True, "cache_dir": folder, **options}
+            # As `FakeGpu` has it: what the tests count is of contractions, unless a test looks at kernels.
+            given = {"max_autotune": True, "cache_dir": folder, "autotune.kernels": False, **options}
             self.fn = torch.compile(fn, backend="litz", dynamic=dynamic, fullgraph=fullgraph, options=given)
             self.autotune = installed
         self.before = vars(self.autotune.counters).copy()
         self.steps: list[str] = []
         self.sizes: list[int] = []
         self.code = ""
+        self.settings: list[str] = []
 
     def __call__(self, *args: Any) -> Any:
         with reports.collect() as collected:
             result = self.fn(*args)
         if self.fake is not None:
             self.steps, self.sizes, self.code = self.fake.steps, self.fake.sizes, self.fake.code
+            kernels = [kernel for schedule in self.fake.schedules for kernel in schedule.kernels]
+            self.settings = [f"{name}={value}" for kernel in kernels for name, value in kernel.settings.items()]
         else:
             self.steps += [f"{step.kind} {step.what}" for report in collected for step in report.steps]
             self.sizes += [len(step.origins) for report in collected for step in report.steps]
@@ -148,6 +157,25 @@ def chain(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
     a = (a @ b) @ c
     a, b, c = (t.to(torch.float16) for t in [a, b, c])
     return (a @ b) @ c
+
+
+def _check_text(
+    compiled: Compiled, fn: Callable[..., Any], args: Sequence[torch.Tensor], folder: Path, tolerance: float = 2e-3
+) -> None:
+    """What was generated for a GPU that is not there, run in Triton's interpreter: every element is float64's."""
+    assert compiled.fake is not None
+    (schedule,) = compiled.fake.schedules
+    (found,) = run_texts(schedule, args, folder)
+    exact = fn(*(t.double() for t in args))
+    every_element(found.reshape(exact.shape), fn(*args), lambda part: exact[part], tolerance)
+
+
+def _library_alone(compiled: Compiled, fn: Callable[..., Any], *args: torch.Tensor) -> None:
+    """A product without elements: nothing is offered for it and nothing measured."""
+    torch.testing.assert_close(compiled(*args), fn(*args))
+    assert compiled.counted("tuned") == compiled.counted("races") == 0
+    assert not any(step.startswith("KernelCall") for step in compiled.steps)
+    assert compiled.fake is None or not compiled.fake.runner.raced
 
 
 class CountingPool(WorkerPool):
@@ -251,6 +279,7 @@ class TestMaxAutotune:
             return
         assert len(compiled.steps) == 1
         assert compiled.steps[0].startswith("KernelCall aten.mm.default + aten.mm.default")
+        _check_text(compiled, mm_plus_mm, args, tmp_path)
         # Who measures: as on a machine of two GPUs, and on the CPU really.
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "H100")
@@ -283,7 +312,7 @@ class TestMaxAutotune:
     def test_max_autotune_mm_plus_mm_zero_size_input(self, tune: Callable[..., Compiled], dynamic: bool) -> None:
         m, n, k = 0, 1536, 64
         args = randn(m, k), randn(k, n), randn(m, k), randn(k, n)
-        torch.testing.assert_close(tune(mm_plus_mm, dynamic)(*args), mm_plus_mm(*args))
+        _library_alone(tune(mm_plus_mm, dynamic), mm_plus_mm, *args)
 
     @DYNAMIC
     def test_max_autotune_regular_mm(self, tune: Callable[..., Compiled], dynamic: bool) -> None:
@@ -294,33 +323,34 @@ class TestMaxAutotune:
     @DYNAMIC
     def test_max_autotune_regular_mm_zero_size_input(self, tune: Callable[..., Compiled], dynamic: bool) -> None:
         args = randn(0, 10), randn(10, 100)
-        torch.testing.assert_close(tune(sin_mm, dynamic)(*args), sin_mm(*args))
+        _library_alone(tune(sin_mm, dynamic), sin_mm, *args)
 
     @DYNAMIC
     def test_max_autotune_remote_caching(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dynamic: bool) -> None:
-        """Four processes' worth of caches: the first measures and stores, the others find. A function without a
-        contraction has nothing to share: litz's pointwise kernels are not measured, so that there are no lookups where
-        the seed counts three."""
+        """Four processes' worth of caches: the first measures and stores, the others find: of a contraction, and of a
+        pointwise kernel, whose tile is searched for."""
 
         def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return x + y
 
         cases = [
-            (sin_mm, (randn(100, 10), randn(10, 100)), (3, 1)),
-            (add, (randn(100, 100), randn(100, 100)), (0, 0)),
+            (sin_mm, (randn(100, 10), randn(10, 100)), "tuned", {"autotune.kernels": False}),
+            (add, (randn(100, 100), randn(100, 100)), "kernels", ONLY_KERNELS),
         ]
-        options = {"autotune.local_cache": False, "autotune.remote_cache": "redis://in-memory"}
-        for number, (fn, args, expected) in enumerate(cases):
+        for number, (fn, args, counter, more) in enumerate(cases):
+            options = {"autotune.local_cache": False, "autotune.remote_cache": "redis://in-memory", **more}
             server, tuned, steps = MemoryServer(), [], []
             monkeypatch.setattr(RemoteStore, "_connect", lambda store, server=server: server)
             for attempt in range(4):
                 compiled = Compiled(tmp_path / f"{number}-{attempt}", fn, dynamic, False, options)
                 check(compiled, fn, *args)
-                tuned.append(compiled.counted("tuned"))
-                steps.append(compiled.steps)
-            assert (server.hits, server.puts) == expected
-            assert tuned == [expected[1], 0, 0, 0], "who finds measures nothing"
+                tuned.append(compiled.counted(counter))
+                assert (compiled.counted("races") > 0) == (attempt == 0), "who finds measures nothing"
+                steps.append(compiled.steps + compiled.settings)
+            assert (server.hits, server.puts) == (3, 1)
+            assert tuned == [1, 0, 0, 0]
             assert all(own == steps[0] for own in steps), "and decides alike"
+            assert HAS_GPU or counter == "tuned" or "warps" in str(steps[0]), "made-up times are won by 2 warps"
 
     def test_max_autotune_remote_caching_over_redis(self, tmp_path: Path) -> None:
         """The same against a real server, tuning on the CPU."""
@@ -370,7 +400,7 @@ class TestMaxAutotune:
     @DYNAMIC
     def test_max_autotune_addmm_zero_size_input(self, tune: Callable[..., Compiled], dynamic: bool) -> None:
         x, a, b = randn(100), randn(0, 10), randn(10, 100)
-        torch.testing.assert_close(tune(torch.addmm, dynamic)(x, a, b), torch.addmm(x, a, b))
+        _library_alone(tune(torch.addmm, dynamic), torch.addmm, x, a, b)
 
     def test_autotune_conv1x1(self, tune: Callable[..., Compiled]) -> None:
         conv1x1 = torch.nn.Conv2d(3, 16, kernel_size=1).to(memory_format=torch.channels_last).to(DEVICE)
@@ -456,14 +486,77 @@ class TestMaxAutotune:
             assert sorted(steps) == sorted(just_in_time.steps)
 
     @pytest.mark.parametrize(("fusion", "expected"), [(False, 2), (True, 3)])
-    def test_precompilations(self, tune: Callable[..., Compiled], fusion: bool, expected: int) -> None:
-        """One for each problem. The seed counts two, as it tunes products without their users: in float32 and in
-        float16. With them there are three: one product in float32 is converted to float16 by its kernel."""
+    def test_precompilations(
+        self, tune: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch, fusion: bool, expected: int
+    ) -> None:
+        """The seed counts two, in the default configuration: of four products two are in float32 and two in float16,
+        and equal ones are compiled once. Counted by what was compiled: the texts are of two types of operands, and none
+        is compiled twice. litz tunes products with their users too, by default, so that one of float32 is another
+        problem: its kernel may convert the result to float16."""
         inputs = chain_inputs()
+        texts: list[tuple[str, str]] = []
+        make_build = measuring.triton_build
+
+        def counting(*given: Any) -> Callable[[KernelSource], None]:
+            build = make_build(*given)
+
+            def one(source: KernelSource) -> None:
+                operands = source.settings["pointers"][:2]
+                texts.append(("float16" if "*fp16" in operands else "float32", source.text))
+                build(source)
+
+            return one
+
+        monkeypatch.setattr(measuring, "triton_build", counting)
         options = {"mode": "max-autotune-no-cudagraphs", "autotune.local_cache": False, "autotune.fusion": fusion}
-        compiled = tune(chain, **options)
+        compiled = tune(chain, **options, **{"autotune.kernels": False})
         torch.testing.assert_close(compiled(*inputs), chain(*inputs), atol=1e-2, rtol=1e-2)
         assert compiled.counted("precompiled") == expected
+        kinds = {kind for kind, _ in texts}
+        assert kinds == {"float32", "float16"}, "two precompilations, by what they compile"
+        if not fusion:
+            assert len(texts) == len(set(texts)), "each text once"
+
+    def test_keys(self, tune: Callable[..., Compiled]) -> None:
+        """What was measured is found for the same problem, and for no other: neither for other strides, nor for other
+        candidates."""
+        a, b = randn(64, 48), randn(48, 32)
+
+        def measured(left: torch.Tensor, **options: Any) -> int:
+            compiled = tune(torch.mm, False, **{"autotune.kernels": False, **options})
+            check(compiled, torch.mm, left, b)
+            assert (compiled.counted("races") > 0) == bool(compiled.counted("tuned"))
+            return compiled.counted("tuned")
+
+        assert measured(a) == 1
+        assert measured(a) == 0, "the same again"
+        turned = a.t().contiguous().t()
+        assert turned.stride() == (1, 64) and measured(turned) == 1, "other strides"
+        assert measured(a[:, :1].expand(64, 48)) == 1, "a stride of 0"
+        assert measured(turned) == 0
+        assert measured(a, **{"autotune.search": "default"}) == 1, "more candidates"
+        assert measured(a, **{"autotune.search": "default"}) == 0
+        assert measured(a) == 0, "what was measured first is still there"
+
+    def test_local_cache_off(self, tune: Callable[..., Compiled], tmp_path: Path) -> None:
+        a, b = randn(64, 48), randn(48, 32)
+        for _ in range(2):
+            compiled = tune(torch.mm, False, **{"autotune.local_cache": False})
+            check(compiled, torch.mm, a, b)
+            assert compiled.counted("tuned") == 1 and compiled.counted("local_puts") == 0
+        assert not list(tmp_path.glob("autotune*"))
+
+    def test_max_autotune_gemm_alone(self, tune: Callable[..., Compiled]) -> None:
+        """A product is tuned; a convolution and a pointwise kernel are not."""
+
+        def fn(a: torch.Tensor, b: torch.Tensor, image: torch.Tensor, weight: torch.Tensor) -> Any:
+            return a @ b, torch.conv2d(image, weight), image.sin()
+
+        args = randn(64, 48), randn(48, 32), randn(2, 16, 8, 8), randn(16, 16, 3, 3)
+        options = {"max_autotune": False, "max_autotune_gemm": True, "autotune.kernels": True}
+        compiled = tune(fn, False, **options)
+        torch.testing.assert_close(compiled(*args), fn(*args), atol=1e-2, rtol=1e-2)
+        assert (compiled.counted("tuned"), compiled.counted("kernels")) == (1, 0)
 
     def test_cat_addmm(self, tune: Callable[..., Compiled]) -> None:
         def fn(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
@@ -567,6 +660,7 @@ class TestMaxAutotune:
     def _non_contiguous(
         self,
         tune: Callable[..., Compiled],
+        tmp_path: Path,
         fn: Callable[..., Any],
         pairs: int,
         dtype: torch.dtype,
@@ -612,27 +706,51 @@ class TestMaxAutotune:
             plan = plan_schedule(schedule, compiled.fake.compiler)
             assert not replay_facts(plan)["obstacle"]
             assert "Kernel" in compiled.steps[0], "not the library: a kernel's meaning was run"
+            _check_text(compiled, fn, arguments(), tmp_path, 1e-2)
 
-    def test_non_contiguous_input_mm(self, tune: Callable[..., Compiled]) -> None:
-        self._non_contiguous(tune, torch.mm, 1, torch.bfloat16, batched=False, bias=False)
+    def test_non_contiguous_input_mm(self, tune: Callable[..., Compiled], tmp_path: Path) -> None:
+        self._non_contiguous(tune, tmp_path, torch.mm, 1, torch.bfloat16, batched=False, bias=False)
 
-    def test_non_contiguous_input_addmm(self, tune: Callable[..., Compiled]) -> None:
-        self._non_contiguous(tune, torch.addmm, 1, torch.bfloat16, batched=False, bias=True)
+    def test_non_contiguous_input_addmm(self, tune: Callable[..., Compiled], tmp_path: Path) -> None:
+        self._non_contiguous(tune, tmp_path, torch.addmm, 1, torch.bfloat16, batched=False, bias=True)
 
-    def test_non_contiguous_input_bmm(self, tune: Callable[..., Compiled]) -> None:
-        self._non_contiguous(tune, torch.bmm, 1, torch.bfloat16, batched=True, bias=False)
+    def test_non_contiguous_input_bmm(self, tune: Callable[..., Compiled], tmp_path: Path) -> None:
+        self._non_contiguous(tune, tmp_path, torch.bmm, 1, torch.bfloat16, batched=True, bias=False)
 
-    def test_non_contiguous_input_mm_plus_mm(self, tune: Callable[..., Compiled]) -> None:
-        self._non_contiguous(tune, mm_plus_mm, 2, torch.float32, batched=False, bias=False)
+    def test_non_contiguous_input_mm_plus_mm(self, tune: Callable[..., Compiled], tmp_path: Path) -> None:
+        self._non_contiguous(tune, tmp_path, mm_plus_mm, 2, torch.float32, batched=False, bias=False)
 
-    @pytest.mark.parametrize("backends", [(), (BACKEND,)], ids=["none", BACKEND])
-    def test_no_valid_choices(self, tune: Callable[..., Compiled], backends: tuple[str, ...]) -> None:
+    @pytest.mark.parametrize(
+        ("backends", "dtype"), [((), torch.float32), ((BACKEND,), torch.float64)], ids=["none", BACKEND]
+    )
+    def test_no_valid_choices(
+        self, tune: Callable[..., Compiled], backends: tuple[str, ...], dtype: torch.dtype
+    ) -> None:
         """Without the library, where no template is allowed, and where none can do it: there is none for float64."""
-        dtype = torch.float64 if backends else torch.float32
         a, b = (torch.zeros(2, 2, device=DEVICE, dtype=dtype) for _ in range(2))
         with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as context:
             tune(lambda a, b: a.matmul(b), **{"autotune.backends": backends})(a, b)
         assert "NoValidChoicesError" in str(context.value)
+
+    def test_no_valid_choices_of_the_seeds_type(
+        self, tune: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The seed's own case: float32, 2 x 2, Triton alone. litz's templates do it; where none of them compiles, that
+        is the error, with the reason of each."""
+        a, b = (torch.ones(2, 2, device=DEVICE) for _ in range(2))
+        compiled = tune(lambda a, b: a.matmul(b), **{"autotune.backends": (BACKEND,)})
+        torch.testing.assert_close(compiled(a, b), a @ b)
+        assert "KernelCall" in compiled.steps[0] if compiled.fake else "mm" not in calls(compiled.code)
+
+        def build(source: KernelSource) -> None:
+            raise RuntimeError("no room for 2 x 2")
+
+        monkeypatch.setattr(measuring, "triton_build", lambda *_: build)
+        options = {"autotune.backends": (BACKEND,), "autotune.local_cache": False}
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as context:
+            tune(lambda a, b: a.matmul(b), **options)(a, b)
+        assert "NoValidChoicesError" in str(context.value)
+        assert "no room for 2 x 2" in str(context.value), "with the reason"
 
     @pytest.mark.parametrize("multi_template", (True, False))
     def test_inf_timing(self, tmp_path: Path, multi_template: bool) -> None:
@@ -655,32 +773,51 @@ class VisibleDevices:
     multi_device: bool
     parent_visible_devices: str | None
 
-    def run(self, state: dict[str, Any]) -> float:
+    def run(self, state: dict[str, Any]) -> tuple[float, str | None]:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         if not self.multi_device:
             assert visible == self.parent_visible_devices
         else:
             assert self.parent_visible_devices is not None
             assert visible in self.parent_visible_devices.split(",")
-        return self.value
+        return self.value, visible
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A request whose process does not survive it."""
+
+    def run(self, state: dict[str, Any]) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class TestTuningProcess:
     def test_tuning_pool_crash(self, pool: CountingPool) -> None:
+        """What fails costs itself alone, and so does what takes its process along: the other choices of the same call
+        are measured, before it and after it, in a process that takes its place."""
+        inherited = os.environ.get("CUDA_VISIBLE_DEVICES")
         (result,) = pool.run([VisibleDevices(3.14, False, "invalid")])
         assert isinstance(result, Failure) and failed(result.reason).us == inf
-        (result,) = pool.run([VisibleDevices(3.14, False, os.environ.get("CUDA_VISIBLE_DEVICES"))])
-        assert result == 3.14
+        (result,) = pool.run([VisibleDevices(3.14, False, inherited)])
+        assert result == (3.14, inherited)
+        lost = pool.workers[0].pid
+        choices = [VisibleDevices(value, False, inherited) for value in (1.0, 2.0)]
+        before, crash, after, process = pool.run([choices[0], Killed(), choices[1], Where()])
+        assert (before, after) == ((1.0, inherited), (2.0, inherited))
+        assert isinstance(crash, Failure) and crash.crashed and "signal 9" in crash.reason
+        assert process == pool.workers[0].pid != lost
+        assert lost is not None and not Path(f"/proc/{lost}").exists()
 
     @pytest.mark.usefixtures("warm_interpreters")
     def test_tuning_pool_multiple_devices(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        inherited = os.environ.get("CUDA_VISIBLE_DEVICES")
-        devices = inherited.split(",") if inherited else [str(d) for d in range(max(2, torch.cuda.device_count()))]
-        parent_visible_devices = ",".join(devices[-2:])
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", parent_visible_devices)
-        pool = WorkerPool(tuple(range(len(devices[-2:]))))
+        """Names of devices that differ from their numbers: each process sees one of them, and both are at work."""
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+        pool = WorkerPool((0, 1))
         try:
-            first, second = (VisibleDevices(value, True, parent_visible_devices) for value in (3.14, 2.718))
-            assert pool.run([first, second]) == [3.14, 2.718]
+            first, second = (VisibleDevices(value, True, "5,7") for value in (3.14, 2.718))
+            found = pool.run([first, second])
+            assert [value for value, _ in found] == [3.14, 2.718]
+            assert {visible for _, visible in found} == {"5", "7"}
+            assert len({worker.pid for worker in pool.workers}) == 2
         finally:
             pool.close()

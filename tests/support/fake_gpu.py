@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from litz.capture.graph import Graph
 from litz.codegen.wrapper import generate_wrapper
 from litz.contractions.subprogram import on_device
 from litz.ir.interpret import interpret
-from litz.pipeline import Compiler, generate, make_compiler, plan_schedule, schedule_graph
+from litz.pipeline import Compiler, _make_variant, generate, make_compiler, plan_schedule
+from litz.report.log import Log
 from litz.schedule import Schedule
 from litz.schedule.schedule_program import unscheduled
 from litz.target import target_of
+from litz.tuning import Tuning, Variant
 from litz_autotune import Autotune
 from litz_autotune.pool import dumps
 from litz_autotune.race import Race
@@ -66,6 +69,7 @@ class FakeGpu:
         self.autotune.tuner.runner = lambda *_: self.runner  # type: ignore[assignment,return-value]
         self.plugins = make_plugins(builtin_plugins(), extra=[("autotune", self.autotune)], entry_points=())
         given = {"max_autotune": True, "cache_dir": folder, "autotune.search": "fast", "threads": 2, "debug": True}
+        given["autotune.kernels"] = False  # who looks at them says so
         self.compiler: Compiler = make_compiler(None, {**given, **options}, self.plugins)
         self.device = target_of("cuda")
 
@@ -83,11 +87,14 @@ class FakeGpu:
         """`fn` tuned and scheduled for the GPU; a call runs that schedule on the CPU, in the IR's interpreter."""
         torch._dynamo.reset()
         self.schedules: list[Schedule] = []
+        self.chosen: list[Variant] = []
 
         def run(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
             self.compiler.plugins.compile_started(graph, self.compiler.options)
-            schedule = schedule_graph(to_cuda(graph), self.compiler)
-            self.schedules.append(schedule)
+            moved = to_cuda(graph)
+            chosen = Tuning(moved, self.compiler, Log(), partial(_make_variant, moved)).chosen()
+            self.chosen.append(chosen)
+            self.schedules.append(schedule := chosen.schedule)
             program = on_device(unscheduled(schedule), torch.device("cpu"))
             return lambda args: interpret(program, args)
 

@@ -37,7 +37,8 @@ class Tuned:
                 dynamic=dynamic,
             )
             result = compiled(*args)
-        self.decisions = [d for report in collected for d in report.decisions if d.plugin == "autotune"]
+        own = [d for report in collected for d in report.decisions if d.plugin == "autotune"]
+        self.decisions = [d for d in own if d.chosen != "nothing measured"]  # a note about the graph
         self.chosen = [
             d.chosen for d in self.decisions if "chosen by" not in d.reason and d.reason != "the library call"
         ]

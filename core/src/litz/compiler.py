@@ -32,7 +32,16 @@ from litz_plugins.errors import nearest
 from litz_plugins.manager import Plugins, make_plugins
 from litz_plugins.vetoes import read_preferences, read_vetoes
 
-MAKERS = ("fuse_written_attention", "lower", "layout", "choose", "fuse", "plan_memory", "cuda_graphs")
+MAKERS = (
+    "fuse_written_attention",
+    "lower",
+    "layout",
+    "choose",
+    "fuse",
+    "kernel_settings",
+    "plan_memory",
+    "cuda_graphs",
+)
 """The makers of decisions, beside passes, that the option `veto` can name."""
 
 

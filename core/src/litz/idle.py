@@ -36,7 +36,8 @@ def idle_notes(graph: str, options: OptionsView, devices: Collection[str], plugi
         where = " and ".join(sorted(devices)) or "no device"
         reason = f"the option cuda_graphs has nothing to do here: the graph runs on {where}"
         found.append(Decision("execution", graph, "no CUDA graphs", reason))
-    if (options["max_autotune"] or options["max_autotune_gemm"]) and not plugins.has("litz_tune"):
+    asked = any(options[name] for name in ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise"))
+    if asked and not plugins.has("litz_tune"):
         warn_once(NO_TUNER)
         found.append(Decision("schedule", graph, "nothing measured", NO_TUNER))
     return found

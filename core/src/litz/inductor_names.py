@@ -22,13 +22,13 @@ EQUIVALENTS = (
     Equivalent(
         ("max_autotune",),
         '`max_autotune`, or `mode="max-autotune-no-cudagraphs"`',
-        "with litz-autotune, which measures contractions",
+        "with litz-autotune, which measures contractions, decisions and kernels",
     ),
     Equivalent(("max_autotune_gemm",), "`max_autotune_gemm`", "matrix products only"),
     Equivalent(
         ("max_autotune_pointwise", "coordinate_descent_tuning"),
-        "none",
-        "pointwise kernels and reductions are not measured: their tiles are worked out",
+        "`max_autotune_pointwise`",
+        "the tiles and warps of generated kernels, by a local search",
     ),
     Equivalent(
         ("max_autotune_gemm_backends", "max_autotune_conv_backends"),

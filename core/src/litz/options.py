@@ -125,6 +125,7 @@ class Options:
     )
     max_autotune: bool = _option(False, "measure candidates instead of estimating; the max-autotune modes do")
     max_autotune_gemm: bool = _option(False, "the same for matrix products only, not for convolutions")
+    max_autotune_pointwise: bool = _option(False, "the same for the tiles of generated Triton kernels only")
     freezing: bool = _option(
         False, "for inference: parameters become constants of the compiled code, which refuses other weights"
     )

@@ -24,13 +24,15 @@ from litz.report.log import Log
 from litz.runtime.cache import digest
 from litz.schedule.difference import Difference, Inseparable, difference, same_steps, whole
 from litz.schedule.estimate import CostModel
-from litz.schedule.schedule import Schedule
+from litz.schedule.schedule import Kernel, Schedule
 from litz_plugins import Decision, OptionsView, Preferences, Target, Weighed
 from litz_plugins.strict import of_type
 
 MEASURED = "measured: faster than what the estimates chose"
 """The reason on record for a decision that was measured."""
-_ASKS = frozenset({"max_autotune", "max_autotune_gemm"})
+SETTINGS = "kernel_settings"
+"""The maker of the decisions about kernels' settings, as keys have it."""
+_ASKS = frozenset({"max_autotune", "max_autotune_gemm", "max_autotune_pointwise"})
 """Options that say whether something is measured: what was found goes for who only looks it up, too."""
 
 
@@ -153,6 +155,23 @@ class Tuning:
         """Returns whether two variants run the same steps."""
         return same_steps(first.schedule, second.schedule)
 
+    def with_settings(self, variant: Variant, settings: Mapping[str, Mapping[str, int]]) -> Variant:
+        """Returns a variant some of whose kernels have settings of their own (`litz_plugins.TunableCodegen`), by the
+        kernels' names. Each is a decision that `veto` may leave out, with the key `kernel_settings/KERNEL`."""
+        gate, schedule = variant.log.gate, variant.schedule
+        wanted = {name: own for name, own in settings.items() if gate.take(SETTINGS, name)}
+        steps = (
+            replace(step, settings=wanted[step.name]) if isinstance(step, Kernel) and step.name in wanted else step
+            for step in schedule.steps
+        )
+        return replace(variant, schedule=replace(schedule, steps=tuple(steps))) if wanted else variant
+
+    def expected_us(self, variant: Variant) -> dict[str, float]:
+        """Returns what each kernel of a variant is expected to take, by the estimates that fusion goes by."""
+        schedule = variant.schedule
+        costs = CostModel(schedule.program, self._compiler.target_of, self._compiler.ask)
+        return {kernel.name: sum(costs.cost(loop).us for loop in kernel.loops) for kernel in schedule.kernels}
+
     def difference(self, first: Variant, second: Variant) -> Difference | None:
         """Returns what two variants do not share, to be run on made-up tensors; None where they do the same.
         Inseparable (a ValueError) where that cannot be."""
@@ -164,11 +183,9 @@ class Tuning:
 
     @cached_property
     def total_us(self) -> float:
-        """Returns what the kernels of `first` are expected to take, by the estimates that fusion goes by; and its
-        library calls, where somebody knows."""
+        """Returns what the kernels of `first` are expected to take; and its library calls, where somebody knows."""
         schedule = self.first.schedule
-        costs = CostModel(schedule.program, self._compiler.target_of, self._compiler.ask)
-        total = sum(costs.cost(loop).us for kernel in schedule.kernels for loop in kernel.loops)
+        total = sum(self.expected_us(self.first).values())
         for step in schedule.externs:
             target, options = self._compiler.target_of(step.device), self._compiler.options
             found = self._compiler.plugins.estimate_runtime(step, target, schedule.program, options)
@@ -196,4 +213,4 @@ class Tuning:
         variant.log.attachments[name] = text
 
 
-__all__ = ["MEASURED", "Difference", "Inseparable", "Lowered", "Tuning", "Variant"]
+__all__ = ["MEASURED", "SETTINGS", "Difference", "Inseparable", "Lowered", "Tuning", "Variant"]

@@ -64,6 +64,7 @@ from litz_plugins.records import (
     TargetOf,
     TargetSpec,
     TemplateSpec,
+    TunableCodegen,
     Uncacheable,
     unknown_target,
 )
@@ -117,6 +118,7 @@ __all__ = [
     "TargetOf",
     "TargetSpec",
     "TemplateSpec",
+    "TunableCodegen",
     "Uncacheable",
     "UnknownHookError",
     "UnknownPluginError",

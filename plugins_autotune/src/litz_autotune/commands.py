@@ -58,11 +58,11 @@ def list_(folder: Path | None, as_json: bool) -> None:
 
 
 def _times(record: Record) -> str:
-    from .results import LIBRARY
+    from .results import LIBRARY, UNTUNED
 
     ran = sorted(((found.us, name) for name, found in record.measured.items() if found.valid))
-    candidates = [f"{name} {us:.4g} us" for us, name in ran if not name.startswith(LIBRARY)]
-    library = [f"{name} {us:.4g} us" for us, name in ran if name.startswith(LIBRARY)]
+    candidates = [f"{name} {us:.4g} us" for us, name in ran if not name.startswith((LIBRARY, UNTUNED))]
+    library = [f"{name} {us:.4g} us" for us, name in ran if name.startswith((LIBRARY, UNTUNED))]
     return "; ".join([*candidates[:1], *library]) or "nothing ran"
 
 

@@ -21,6 +21,7 @@ from .contest import environment, makers
 from .kept import Tuned
 from .pool import InProcess, Runner
 from .search import Search
+from .switches import ASKS
 from .timing import can_measure
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ NOTHING_HERE = (
     "other decision makes a difference. The code is that of the default mode"
 )
 """Said once where there is no GPU."""
+NO_KERNELS = "on a CPU no contraction has kernels that compete with the library, and no kernel has other tiles"
 KEPT = "as measured by an earlier process"
 
 
@@ -132,6 +134,19 @@ def _tell_idle(tuning: Tuning, tuned: Tuned, tuner: Tuner, variant: Variant | No
         warn_once(NOTHING_HERE)
 
 
+def tell_no_kernels(tuning: Tuning, tuner: Tuner) -> None:
+    """Puts on record that nothing was measured, where decisions are not and no kernel has others to compete with on a
+    CPU; warns on a machine without a GPU, once."""
+    asked = [name for name in ASKS if tuning.options[name]]
+    decisions = tuning.options["max_autotune"] and tuning.options["autotune.decisions"]
+    if not asked or decisions or tuner.decided or tuner.kernels or tuning.device.type != "cpu":
+        return
+    decision = Decision("schedule", tuning.graph.name, "nothing measured", NO_KERNELS, plugin="autotune")
+    tuning.note(tuning.first, decision)
+    if not torch.cuda.is_available():
+        warn_once(f"{' and '.join(asked)} measured nothing: {NO_KERNELS}. The code is that of the default mode")
+
+
 def _left(tuning: Tuning, reason: str) -> None:
     """Nothing is measured: on record, with why."""
     decision = Decision("schedule", tuning.graph.name, "decisions as estimated", reason, plugin="autotune")
@@ -143,4 +158,4 @@ def _key(tuning: Tuning) -> str:
     return digest(tuning.key, makers(), *environment())
 
 
-__all__ = ["tune_decisions"]
+__all__ = ["tell_no_kernels", "tune_decisions"]

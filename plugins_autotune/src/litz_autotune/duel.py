@@ -58,13 +58,13 @@ class Duel:
         # Nobody else's random numbers are drawn.
         inputs = make_inputs(schedules[0].program, torch.Generator(device).manual_seed(SEED))
         names = [str(item) for item in schedules[0].program.inputs]
-        given = [_order(names, inputs, schedule.program) for schedule in schedules]
-        expected, found = (function(_copied(values)) for function, values in zip(functions, given, strict=True))
+        given = [ordered(names, inputs, schedule.program) for schedule in schedules]
+        expected, found = (function(copied(values)) for function, values in zip(functions, given, strict=True))
         problem = differ(found, expected)
         if problem:
             raise Different(problem)
         del expected, found
-        calls = [_call(function, _copied(values)) for function, values in zip(functions, given, strict=True)]
+        calls = [_call(function, copied(values)) for function, values in zip(functions, given, strict=True)]
         for call in calls:
             call()
         times = self.timer.time({FIRST: calls[0], SECOND: calls[1]}, device, self.seconds)
@@ -104,7 +104,7 @@ def _finite(mine: torch.Tensor, theirs: torch.Tensor) -> tuple[torch.Tensor, tor
     return torch.where(both, mine, 0.0), torch.where(both, theirs, 0.0), int((here != there).sum())
 
 
-def _order(names: Sequence[str], inputs: Sequence[Any], program: Program) -> list[Any]:
+def ordered(names: Sequence[str], inputs: Sequence[Any], program: Program) -> list[Any]:
     """The inputs in the order of another program; what only that one takes is made for it."""
     known = dict(zip(names, inputs, strict=True))
     if any(str(item) not in known for item in program.inputs):
@@ -114,8 +114,8 @@ def _order(names: Sequence[str], inputs: Sequence[Any], program: Program) -> lis
     return [known[str(item)] for item in program.inputs]
 
 
-def _copied(values: Sequence[Any]) -> list[Any]:
-    """Copies with the same strides."""
+def copied(values: Sequence[Any]) -> list[Any]:
+    """Returns copies with the same strides."""
     return [_copy(value) if isinstance(value, torch.Tensor) else value for value in values]
 
 
@@ -147,4 +147,4 @@ def _moved_step(step: Step, device: torch.device) -> Step:
     return replace(step, loop=replace(step.loop, device=device), finish=finish, beside=beside)  # type: ignore[arg-type]
 
 
-__all__ = ["FIRST", "SECOND", "Different", "Duel", "moved"]
+__all__ = ["FIRST", "SECOND", "Different", "Duel", "copied", "differ", "moved"]

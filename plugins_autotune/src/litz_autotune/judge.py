@@ -13,7 +13,7 @@ from math import hypot, sqrt
 
 from .decide import LEAST_GAIN, SHORT_GAIN, SHORT_GAIN_US, SHORT_US, SIGMAS
 from .kept import Tried
-from .timing import summarize
+from .timing import Measurement, summarize
 
 LEAST_CPU = 0.03
 """The smallest gain that counts on a processor, as a share of the present time: two runs of one kernel differ by as
@@ -22,13 +22,26 @@ AHEAD = 10
 """Runs of one that are faster than all of the other's: of two that are the same it is so once in a thousand times."""
 
 
+Judged = tuple[tuple[float, float] | None, str, str]
+"""Times, what speaks against the second, and what for it."""
+
+
 def judge(
     first: Sequence[float], second: Sequence[float], device: str, handicap: float = 0.0, whole: bool = False
 ) -> Tried:
     """Judges whether the second is faster beyond noise. handicap: µs that it takes besides, which the clock does not
     see. whole: for the record."""
     second = [us + handicap for us in second]
-    us, problem, proof = _by_rounds(first, second) if device == "cpu" else _by_medians(first, second)
+    return _verdict(_by_rounds(first, second) if device == "cpu" else _by_medians(first, second), whole)
+
+
+def compare(first: Measurement, second: Measurement) -> Tried:
+    """Judges whether the second is faster beyond noise, from medians and their standard errors, by the same rule."""
+    return _verdict(_by_times(first, second), False)
+
+
+def _verdict(judged: Judged, whole: bool) -> Tried:
+    us, problem, proof = judged
     if us is None:
         return Tried("", False, problem, None, whole)
     gain = us[0] - us[1]
@@ -37,10 +50,6 @@ def judge(
     if problem:
         return Tried("", False, f"a gain of {gain:.3g} us is within the noise: {problem}", us, whole)
     return Tried("", True, f"gains {gain / us[0]:.1%}, {proof}", us, whole)
-
-
-Judged = tuple[tuple[float, float] | None, str, str]
-"""Times, what speaks against the second, and what for it."""
 
 
 def _by_rounds(first: Sequence[float], second: Sequence[float]) -> Judged:
@@ -59,7 +68,10 @@ def _by_rounds(first: Sequence[float], second: Sequence[float]) -> Judged:
 
 
 def _by_medians(first: Sequence[float], second: Sequence[float]) -> Judged:
-    a, b = summarize(first), summarize(second)
+    return _by_times(summarize(first), summarize(second))
+
+
+def _by_times(a: Measurement, b: Measurement) -> Judged:
     if not (a.valid and b.valid):
         return None, a.reason or b.reason, ""
     needed = max(SIGMAS * hypot(a.noise_us, b.noise_us), LEAST_GAIN * a.us)
@@ -69,4 +81,4 @@ def _by_medians(first: Sequence[float], second: Sequence[float]) -> Judged:
     return (a.us, b.us), "" if a.us - b.us > needed else noise, noise
 
 
-__all__ = ["judge"]
+__all__ = ["compare", "judge"]

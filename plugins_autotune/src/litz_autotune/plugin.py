@@ -84,6 +84,7 @@ class Autotune:
             OptionSpec(
                 "decisions", bool, True, "fusions, splits, layouts and the like that are close are measured too"
             ),
+            OptionSpec("kernels", bool, True, "tiles and warps of generated kernels are measured too"),
             OptionSpec(
                 "background", bool, False, "measure once a graph was called; swap in what wins between two calls"
             ),
@@ -162,9 +163,13 @@ class Autotune:
     @hookimpl
     def litz_tune(self, tuning: Any) -> Any:
         """Returns the variant of the graph's schedule that measures fastest, None where nothing is tuned."""
-        from .decisions import tune_decisions
+        from .decisions import tell_no_kernels, tune_decisions
+        from .kernels import tune_kernels
 
-        return tune_decisions(tuning, self)
+        variant = tune_decisions(tuning, self)
+        tuned = tune_kernels(tuning, variant or tuning.first, self, self.tuner)
+        tell_no_kernels(tuning, self.tuner)
+        return tuned or variant
 
     @hookimpl
     def litz_estimate_runtime(self, operation: Any) -> Estimate | None:

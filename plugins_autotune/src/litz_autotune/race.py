@@ -138,7 +138,7 @@ class _Held:
 
 def executable(program: Program, options: Options, cache: Cache) -> Callable[[list[Any]], Sequence[Any]]:
     """Returns the program as litz would run it: fused, generated and built, with core's own plugins only."""
-    compiler = _compiler(options, cache)
+    compiler = core_compiler(options, cache)
     options, plugins, target_of = compiler.options, compiler.plugins, compiler.target_of
     schedule = make_schedule(program, target_of=target_of, options=options)
     return scheduled(plugins.run_passes("schedule", schedule, options, target_of=target_of), compiler)
@@ -146,7 +146,7 @@ def executable(program: Program, options: Options, cache: Cache) -> Callable[[li
 
 def executable_schedule(schedule: Schedule, options: Options, cache: Cache) -> Callable[[list[Any]], Sequence[Any]]:
     """Returns a function that runs the kernels of a schedule, without scheduling anew."""
-    return scheduled(schedule, _compiler(options, cache))
+    return scheduled(schedule, core_compiler(options, cache))
 
 
 def scheduled(schedule: Schedule, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
@@ -156,7 +156,8 @@ def scheduled(schedule: Schedule, compiler: Compiler) -> Callable[[list[Any]], S
     return build(plan, sources, generate_wrapper(plan, sources), compiler)
 
 
-def _compiler(options: Options, cache: Cache) -> Compiler:
+def core_compiler(options: Options, cache: Cache) -> Compiler:
+    """Returns a compiler that measures nothing, with core's own plugins only."""
     # No workers: what runs beside a measurement spoils it.
     options = options.replace(max_autotune=False, cuda_graphs=False, report_dir=None, build_processes=0)
     return Compiler(options, core_plugins(), cache, reports.collectors())

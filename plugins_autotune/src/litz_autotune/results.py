@@ -29,11 +29,14 @@ PATIENCE = 600.0
 """Seconds to wait for another process that measures the same: two at once on one device disturb each other."""
 LIBRARY = "library"
 """The name of the library call's own measurement; those of the call with its users begin with it."""
+UNTUNED = "as worked out"
+"""The name of the measurement of a generated kernel with the settings that the code generator works out."""
 
 
 @dataclass
 class Counters:
-    """What happened since the plugin was loaded: problems found and not found, stored, and measured; by store. Seconds
+    """What happened since the plugin was loaded: problems found and not found, stored, and measured; by store. tuned:
+    contractions measured; kernels: generated kernels whose settings were searched. Seconds
     are of whoever waits: for candidates to be screened, finals to be run, and for all of it, compiling them too."""
 
     local_hits: int = 0
@@ -44,6 +47,7 @@ class Counters:
     remote_puts: int = 0
     remote_failures: int = 0
     tuned: int = 0
+    kernels: int = 0
     precompiled: int = 0
     races: int = 0
     screen_seconds: float = 0.0

@@ -130,7 +130,7 @@ class Search:
         return variant, self.tuning.difference(best, variant)
 
     def _fits(self, found: Difference) -> bool:
-        return found.nbytes * TENSORS <= SHARE * free_bytes(self.tuning.device)
+        return fits(found.nbytes, self.tuning.device)
 
     # ----------------------------------------------------------------------------------------------------- measuring
 
@@ -220,4 +220,9 @@ def free_bytes(device: torch.device) -> float:
     return next((float(words[1]) * 1024 for words in lines if words[0] == "MemAvailable:"), inf)
 
 
-__all__ = ["Search", "free_bytes"]
+def fits(nbytes: int, device: torch.device) -> bool:
+    """Returns whether there is memory to measure what has tensors of so many bytes."""
+    return nbytes * TENSORS <= SHARE * free_bytes(device)
+
+
+__all__ = ["Search", "fits", "free_bytes"]

@@ -7,6 +7,8 @@ from litz_plugins import OptionsView
 
 SEARCH = {"fast": 4, "default": 12, "exhaustive": 1000}
 """How many configurations are measured, by `autotune.search`."""
+ASKS = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise")
+"""Core's options that ask for measurements."""
 LIBRARY_BACKEND = "library"
 TEMPLATE_BACKEND = "triton"
 
@@ -17,8 +19,13 @@ def is_active(options: OptionsView) -> bool:
 
 
 def measures(options: OptionsView) -> bool:
-    """Returns whether any kind of contraction is measured."""
-    return bool(options["max_autotune"] or options["max_autotune_gemm"])
+    """Returns whether anything is measured."""
+    return any(options[name] for name in ASKS)
+
+
+def measures_kernels(options: OptionsView) -> bool:
+    """Returns whether settings of generated kernels are measured."""
+    return bool(options["autotune.kernels"] and (options["max_autotune"] or options["max_autotune_pointwise"]))
 
 
 def is_measured(options: OptionsView, kind: str) -> bool:
@@ -43,6 +50,7 @@ def most_in_one_kernel(options: OptionsView) -> int | None:
 
 
 __all__ = [
+    "ASKS",
     "LIBRARY_BACKEND",
     "SEARCH",
     "TEMPLATE_BACKEND",
@@ -50,5 +58,6 @@ __all__ = [
     "is_decided",
     "is_measured",
     "measures",
+    "measures_kernels",
     "most_in_one_kernel",
 ]

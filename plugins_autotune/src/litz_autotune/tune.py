@@ -25,7 +25,7 @@ from .errors import NoValidChoicesError
 from .measuring import OVER_BUDGET, Measuring, considered, resumed
 from .pool import Runner
 from .precompile import sources_of
-from .problem import describe
+from .problem import Problem, describe
 from .remote import RemoteStore
 from .results import LIBRARY, Counters, LocalStore, Record
 from .switches import LIBRARY_BACKEND, TEMPLATE_BACKEND, is_measured
@@ -56,6 +56,8 @@ class Tuner:
         self.budget = Budget()
         self.decided: set[str] = set()
         """The contractions that were measured, by name."""
+        self.kernels: set[str] = set()
+        """The generated kernels whose settings were measured or looked up, by name."""
         self._remotes: dict[str, RemoteStore] = {}
         self._seen: dict[str, Record] = {}  # of this compile: equal problems are measured once, whatever is kept
         self._contested: dict[str, Contested] = {}  # of this compile
@@ -66,6 +68,7 @@ class Tuner:
         """Begins a compile, which may spend `budget` seconds on measurements."""
         self.budget = Budget(budget)
         self.decided.clear()
+        self.kernels.clear()
         self._seen.clear()
         self._contested.clear()
 
@@ -89,7 +92,8 @@ class Tuner:
             if library_allowed and _is_unmeasured(record, offers):
                 return self._estimated(choices, context)
         else:
-            known = self._known(contest, context)
+            store = LocalStore(context.cache, self.counters)
+            known = self.known(contest.key, contest.problem, store, context.options)
             if known is None and later and library_allowed and is_measured(context.options, context.operation.kind):
                 return self._estimated(choices, context, LATER)
             if known is None:
@@ -185,45 +189,62 @@ class Tuner:
     # Measuring.
 
     def _record(self, contest: Contest, offers: Sequence[Choice], context: ChoiceContext) -> Record:
-        if contest.key in self._seen:
-            return self._seen[contest.key]
         store, kept = LocalStore(context.cache, self.counters), context.options["autotune.local_cache"]
-        remote = self._remote(context)
 
         def measure() -> tuple[Record, bool]:
-            found = None if remote is None else remote.find(contest.key, contest.problem)
-            if found is not None:
-                return found, True
             before, count = store.partial(contest.key) if kept else (None, 0)
             with self.budget.deadline(context) as deadline:
                 measuring = self._measuring(contest, context, deadline, before)
                 record, complete = measuring.record(offers)
             if kept and not complete and len(resumed(record)) > len(resumed(before)):
                 store.put_partial(contest.key, record, count)
-            return (remote.put(contest.key, record) if remote is not None and complete else record), complete
+            return record, complete
 
-        record = store.make(contest.key, measure) if kept else measure()[0]
-        self._seen[contest.key] = record
+        return self.recorded(contest.key, contest.problem, store, context.options, measure)
+
+    def recorded(
+        self,
+        key: str,
+        problem: Problem,
+        store: LocalStore,
+        options: OptionsView,
+        measure: Callable[[], tuple[Record, bool]],
+    ) -> Record:
+        """Returns the record of a problem: of this compile, from the caches that the options allow, or of `measure()`,
+        which also says whether it is complete and so worth keeping."""
+        if key in self._seen:
+            return self._seen[key]
+        remote = self._remote(options)
+
+        def shared() -> tuple[Record, bool]:
+            found = None if remote is None else remote.find(key, problem)
+            if found is not None:
+                return found, True
+            record, complete = measure()
+            return (remote.put(key, record) if remote is not None and complete else record), complete
+
+        record = store.make(key, shared) if options["autotune.local_cache"] else shared()[0]
+        self._seen[key] = record
         return record
 
-    def _known(self, contest: Contest, context: ChoiceContext) -> Record | None:
-        """What was measured before, here or by who shares the remote cache; None if nothing was."""
-        if contest.key in self._seen:
-            return self._seen[contest.key]
+    def known(self, key: str, problem: Problem, store: LocalStore, options: OptionsView) -> Record | None:
+        """Returns what was measured before, here or by who shares the remote cache; None if nothing was."""
+        if key in self._seen:
+            return self._seen[key]
         record = None
-        if context.options["autotune.local_cache"]:
-            record = LocalStore(context.cache, self.counters).find(contest.key)
+        if options["autotune.local_cache"]:
+            record = store.find(key)
             self.counters.local_hits += record is not None
             self.counters.local_misses += record is None
-        remote = self._remote(context)
+        remote = self._remote(options)
         if record is None and remote is not None:
-            record = remote.find(contest.key, contest.problem)
+            record = remote.find(key, problem)
         if record is not None:
-            self._seen[contest.key] = record
+            self._seen[key] = record
         return record
 
-    def _remote(self, context: ChoiceContext) -> RemoteStore | None:
-        url = context.options["autotune.remote_cache"]
+    def _remote(self, options: OptionsView) -> RemoteStore | None:
+        url = options["autotune.remote_cache"]
         if not url:
             return None
         if url not in self._remotes:

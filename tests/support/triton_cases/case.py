@@ -33,7 +33,7 @@ T = sympy.Symbol("s12", integer=True, nonnegative=True)
 class Case:
     """A loop to test, and perhaps others that finish it. `tolerance` is relative and absolute; `close` replaces a
     tolerance for half types. `units`: of the device, fewer than it has where a small case stands for one of many
-    rows."""
+    rows. `settings`: of the kernel, empty for those that are worked out."""
 
     program: Program
     inputs: Mapping[str, torch.Tensor]
@@ -43,6 +43,7 @@ class Case:
     inplace: Mapping[str, str] = field(default_factory=dict)
     equal_nan: bool = True
     units: int = 0
+    settings: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def loop(self) -> Loop:
@@ -52,15 +53,19 @@ class Case:
     def source(self) -> KernelSource:
         from litz.codegen.triton import TritonCodegen
 
+        return TritonCodegen().generate(self.plan, self.context)
+
+    @property
+    def context(self) -> CodegenContext:
         target = target_of("cuda:0")
         target = replace(target, units=self.units or target.units)
-        context = CodegenContext(None, target, self.program)  # type: ignore[arg-type]
-        return TritonCodegen().generate(self.plan, context)
+        return CodegenContext(None, target, self.program)  # type: ignore[arg-type]
 
     @property
     def plan(self) -> KernelPlan:
         loop, *finish = self.program.loops
-        plan = plan_kernel(Kernel("kernel", loop, inplace=self.inplace, finish=tuple(finish)), self.program)
+        kernel = Kernel("kernel", loop, inplace=self.inplace, finish=tuple(finish), settings=self.settings)
+        plan = plan_kernel(kernel, self.program)
         assert not list(verify_plan(plan))
         return plan
 

@@ -187,6 +187,7 @@ def _layer_norm(rows: int, columns: int, symbolic: bool) -> Case:
 
 
 CASES["layer-norm"] = cache(lambda: _layer_norm(5, 48, False))
+CASES["layer-norm-1024"] = cache(lambda: _layer_norm(3, 1024, False))
 CASES["layer-norm-long"] = cache(lambda: _layer_norm(3, 75, True))
 
 

@@ -38,6 +38,7 @@ class KernelPlan:
     symbols that the loops name, in order. host: what some of these stand for; the host computes it. starts: buffer ->
     the element that every access counts from at least, where that is not the first. inplace: see
     `litz.schedule.schedule.Kernel`. unaligned: buffers whose memory may start anywhere. hints: see `litz.ir.Program`.
+    settings: what the code generator is to choose otherwise, see `Kernel`.
     """
 
     name: str
@@ -51,6 +52,7 @@ class KernelPlan:
     inplace: Mapping[str, str] = field(default_factory=dict)
     unaligned: frozenset[str] = frozenset()
     hints: Mapping[Symbol, int] = field(default_factory=dict)
+    settings: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def origins(self) -> tuple[str, ...]:
@@ -120,6 +122,7 @@ def plan_kernel(kernel: Kernel, program: Program) -> KernelPlan:
         kernel.inplace,
         frozenset(name for name in touched if program.is_unaligned(name)),
         program.hints,
+        kernel.settings,
     )
 
 

@@ -41,7 +41,8 @@ def _key(kernel: Kernel, program: Program, names: tuple[str, ...]) -> Hashable:
     number = {name: number for number, name in enumerate(names)}
     inplace = frozenset((number[over], number[under]) for over, under in kernel.inplace.items())
     unaligned = tuple(program.is_unaligned(name) for name in names)
-    return structure_of((kernel.loop, *kernel.finish), program), inplace, unaligned
+    settings = tuple(sorted(kernel.settings.items()))
+    return structure_of((kernel.loop, *kernel.finish), program), inplace, unaligned, settings
 
 
 def _renamed(argument: Any, names: dict[str, str]) -> Any:

@@ -63,6 +63,16 @@ def whole(first: Schedule, second: Schedule) -> Difference:
     return Difference(_cut(first, first.steps, names), _cut(second, second.steps, names), True)
 
 
+def alone(schedule: Schedule, kernel: Kernel) -> Schedule:
+    """Returns a kernel of a schedule as a schedule of its own, whose results are what the others or the caller need of
+    it. Errors: Inseparable, as for `difference`."""
+    rest, needed = [kernel], _needed(schedule, [kernel])
+    _check_apart(schedule, rest)
+    if not needed:
+        raise Inseparable("nothing needs what it writes")
+    return _cut(schedule, rest, tuple(sorted(needed)))
+
+
 def _rest(steps: Sequence[Step], others: Sequence[Step]) -> list[Step]:
     """Returns the steps that are not among the others."""
     there = Counter(map(_identity, others))
@@ -79,7 +89,8 @@ def _identity(step: Step) -> Any:
     """What two steps that do the same with the same buffers have in common: names of kernels and operations aside."""
     if isinstance(step, Kernel):
         loops = tuple((loop.device, loop.ranges, loop.reduction_ranges, loop.stores) for loop in step.loops)
-        return loops, len(step.finish), tuple(len(kernel.finish) for kernel in step.beside)
+        settings = tuple(sorted(step.settings.items()))
+        return loops, len(step.finish), tuple(len(kernel.finish) for kernel in step.beside), settings
     source = (step.source.text, str(step.source.settings)) if isinstance(step, KernelCall) else ()
     return step.target_name, str(step.args), str(dict(step.kwargs)), step.outputs, step.mutates, source
 
@@ -92,15 +103,20 @@ def _taken_out(
     if needed != _needed(second, theirs) or not needed:
         raise Inseparable("the two schedules leave different buffers to the steps that they share")
     for schedule, rest in ((first, ours), (second, theirs)):
-        mine, views = {id(step) for step in rest}, schedule.program.roots
-        written = {name for step in rest for name in step.writes}
-        if written & {*views, *views.values()}:
-            raise Inseparable("the steps that differ write buffers that have views")
-        others = {name for step in schedule.steps if id(step) not in mine for name in step.writes}
-        if written & others:
-            raise Inseparable("the steps that differ write buffers that other steps write too")
+        _check_apart(schedule, rest)
     names = tuple(sorted(needed))
     return _cut(first, ours, names), _cut(second, theirs, names)
+
+
+def _check_apart(schedule: Schedule, rest: Sequence[Step]) -> None:
+    """Inseparable for steps that share memory which they write with the other steps."""
+    mine, views = {id(step) for step in rest}, schedule.program.roots
+    written = {name for step in rest for name in step.writes}
+    if written & {*views, *views.values()}:
+        raise Inseparable("the steps that differ write buffers that have views")
+    others = {name for step in schedule.steps if id(step) not in mine for name in step.writes}
+    if written & others:
+        raise Inseparable("the steps that differ write buffers that other steps write too")
 
 
 def _needed(schedule: Schedule, rest: Sequence[Step]) -> set[str]:
@@ -206,4 +222,4 @@ def _nbytes(program: Program) -> int:
     return sum(program.hint(buffer.nbytes) for buffer in program.buffers.values())
 
 
-__all__ = ["Difference", "Inseparable", "difference", "same_steps", "whole"]
+__all__ = ["Difference", "Inseparable", "alone", "difference", "same_steps", "whole"]

@@ -31,6 +31,9 @@ class Kernel:
 
     `inplace` maps a buffer that the kernel writes to a buffer that it reads and whose memory it takes over: every
     element is read, by the iteration that writes it, before it is written.
+
+    `settings` are what the code generator is to choose otherwise, as its `near` names them (`TunableCodegen`): speed
+    only. Empty: all as the generator works it out.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Kernel:
     inplace: Mapping[str, str] = field(default_factory=dict)
     finish: tuple[Loop, ...] = ()
     beside: tuple[Kernel, ...] = ()
+    settings: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
@@ -127,7 +131,8 @@ def step_lines(step: Step, buffers: Mapping[str, Buffer]) -> list[str]:
     """Returns the lines that print a step."""
     if isinstance(step, Extern):
         return [extern_line(step, buffers)]
-    lines = [f"kernel {step.name} = {' + '.join(step.fused)}"]
+    settings = "".join(f", {name}={value}" for name, value in step.settings.items())
+    lines = [f"kernel {step.name} = {' + '.join(step.fused)}{settings}"]
     lines += ["  " + line for line in loop_lines(step.loop, buffers)]
     for loop in step.finish:
         lines.append("  then, by the last of the programs that have a piece of its outputs:")

@@ -14,6 +14,7 @@ from litz_plugins.records.codegen import (
     PreparingCodegen,
     SafeForms,
     TargetSpec,
+    TunableCodegen,
 )
 from litz_plugins.records.decisions import Ask, Decision, Estimate
 from litz_plugins.records.layouts import Conversion, LayoutNeed, LayoutPlan
@@ -49,6 +50,7 @@ __all__ = [
     "TargetOf",
     "TargetSpec",
     "TemplateSpec",
+    "TunableCodegen",
     "Uncacheable",
     "unknown_target",
 ]

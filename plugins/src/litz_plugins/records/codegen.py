@@ -99,6 +99,16 @@ class JoiningCodegen(Codegen, Protocol):
 
 
 @runtime_checkable
+class TunableCodegen(Codegen, Protocol):
+    """A code generator that can write one kernel in several ways, of which a plugin may measure the fastest."""
+
+    def near(self, kernel: KernelPlan, context: Any) -> Sequence[Mapping[str, int]]:
+        """Returns settings that are one step from those of the kernel (``kernel.settings``; empty: as `generate` works
+        them out), the most promising first. Each is complete: `generate` takes it as ``kernel.settings`` and writes a
+        kernel with the same results. `generate` raises ValueError for settings that the kernel cannot have."""
+
+
+@runtime_checkable
 class PreparingCodegen(Codegen, Protocol):
     """A code generator whose builds need something that takes time to start."""
 

@@ -10,7 +10,7 @@ The text depends on nothing but the loop and the target, so equal kernels of a g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -25,6 +25,7 @@ from .indices import LIMIT, choose_index_type
 from .join import join_sources
 from .kernel import KernelText, Part, write_kernel
 from .names import Names, make_names
+from .settings import near
 from .tile_shape import Tiling
 
 
@@ -58,6 +59,11 @@ class TritonCodegen:
             settings=make_settings(written, kernel, tilings[0], names[0]),
             suffix="py",
         )
+
+    def near(self, kernel: KernelPlan, context: CodegenContext) -> Sequence[Mapping[str, int]]:
+        """Returns settings of a kernel one step from its present ones: the blocks of its tile ("x", "y", "r"), "warps",
+        "held" (rows in registers, 1 or 0), "stages"."""
+        return list(near(choose_tilings(kernel, context.target.units)[0], kernel))
 
     def join(self, sources: Sequence[KernelSource], name: str) -> KernelSource:
         """Returns one kernel of several small ones, whose sizes are known. Errors: CodegenError where they cannot be

@@ -12,13 +12,16 @@ from litz.ir.index import product
 
 from ..kernel_plan import KernelPlan
 from .columns import combining_tiling
+from .settings import with_settings
 from .tile_shape import Axis, Tiling, power_of_two
 from .tiling import choose_tiling
 
 
 def choose_tilings(plan: KernelPlan, units: int) -> tuple[Tiling, ...]:
-    """Returns a tiling for each loop of the plan. units: the number of multiprocessors."""
-    return tilings_after(choose_tiling(plan.loops[0], plan, units), plan)
+    """Returns a tiling for each loop of the plan, by its settings. units: the number of multiprocessors. Errors:
+    ValueError for settings that the kernel cannot have."""
+    tiling = choose_tiling(plan.loops[0], plan, units)
+    return tilings_after(with_settings(tiling, plan.settings) if plan.settings else tiling, plan)
 
 
 def tilings_after(tiling: Tiling, plan: KernelPlan) -> tuple[Tiling, ...]:

@@ -3,7 +3,7 @@
     python -m benchmarks.soak [--compiles 200] [--calls 20000] [--peers litz inductor] [--out FILE]
 
 First the process compiles so many different small functions, one after the other. Each is called some times and
-dropped, and every `--reset` compiles dynamo forgets all. Then the process calls five functions that stay, so many times.
+dropped, and every `--reset` compiles dynamo forgets all. Then the process calls five functions that stay.
 Linux only. The columns:
 
     RSS         MiB of the process's memory that are resident
@@ -108,8 +108,8 @@ def compiles(backend: str, count: int, reset: int, first: int = 0) -> Iterator[i
 
 
 def calls(backend: str, count: int) -> Iterator[int]:
-    """Calls functions that stay: with fixed sizes, small and large, with sizes that vary, and a training step. Gives the
-    number of calls so far."""
+    """Calls functions that stay: with fixed sizes, small and large, with sizes that vary, and a training step. Gives
+    the number of calls so far."""
     first, second = (torch.compile(function(n), backend=backend) for n in (1, 4))
     varying = torch.compile(function(2), backend=backend, dynamic=True)
     trained = torch.compile(function(6), backend=backend)
@@ -168,8 +168,8 @@ def table(samples: Sequence[Sample]) -> str:
     for part, per in (("compiles", PER_COMPILES), ("calls", PER_CALLS)):
         by = growth(samples, part, per)
         lines.append(
-            f"growth per {per} {part}: RSS {by['rss']:+.1f} MiB, files {by['files']:+.1f}, threads {by['threads']:+.1f}, "
-            f"libraries {by['libraries']:+.1f}, objects {by['objects']:+.0f}"
+            f"growth per {per} {part}: RSS {by['rss']:+.1f} MiB, files {by['files']:+.1f}, "
+            f"threads {by['threads']:+.1f}, libraries {by['libraries']:+.1f}, objects {by['objects']:+.0f}"
         )
     return "\n".join(lines)
 

@@ -1,5 +1,5 @@
-"""Programs called by several threads at once with their results held, and statements with a graph inside: the fuzzer sees
-what litz once got wrong there."""
+"""Programs called by several threads at once with their results held, and statements with a graph inside: the fuzzer
+sees what litz once got wrong there."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ DOUBLED = FuzzProgram(
 
 class Careless:
     """Hands memory out again by its use count alone, as litz's own pool once did. The count knows neither of another
-    process nor of Python's object for the storage, which everybody shares. locked: nobody comes between the count and the
-    use, so that threads are safe."""
+    process nor of Python's object for the storage, which everybody shares. locked: nobody comes between the count and
+    the use, so that threads are safe."""
 
     def __init__(self, locked: bool) -> None:
         self.storages: list[torch.UntypedStorage] = []

@@ -177,8 +177,8 @@ def load_kernel(source: Any, context: Any) -> Callable[..., Any]:
 
 
 class Library(ctypes.CDLL):
-    """A shared library that the process unloads once no function of the library's is left. Take functions as
-    `library[symbol]`: ctypes lets an attribute and the library hold each other until a collection."""
+    """A shared library that the process unloads once Python has collected the library and its functions, each of which
+    holds the library. ctypes alone never unloads one."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))

@@ -151,7 +151,17 @@ class FuzzProgram:
         return "\n".join([f"def {name}():", *(f"    {line}" for line in lines), "", "", ""])
 
 
-_HEAD = "import math\n\nimport torch\nimport torch.nn.attention.flex_attention\nimport torch.utils.checkpoint\nfrom torch import inf, nan\n\n\n"
+_HEAD = """\
+import math
+from typing import Any
+
+import torch
+import torch.nn.attention.flex_attention
+import torch.utils.checkpoint
+from torch import inf, nan
+
+
+"""
 _DATA = """\
 torch._dynamo.config.capture_dynamic_output_shape_ops = torch._dynamo.config.capture_scalar_outputs = True
 """

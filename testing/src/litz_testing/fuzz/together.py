@@ -44,8 +44,8 @@ _LITZ = str(Path(litz.__file__).parent)
 
 
 def large_inputs(program: FuzzProgram) -> tuple[InputSpec, ...] | None:
-    """Returns inputs of the program with other extents, so that the largest has about `ELEMENTS` elements; None if eager
-    refuses them or makes something very large of them."""
+    """Returns inputs of the program with other extents, so that the largest has about `ELEMENTS` elements; None if
+    eager refuses them or makes something very large of them."""
     extents = sorted({n for spec in program.inputs for n in spec.size if n > 1})
     rank = max((sum(n > 1 for n in spec.size) for spec in program.inputs), default=0)
     if not rank:

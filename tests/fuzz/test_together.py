@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from litz import building
-from litz.runtime.pool import Pool
-from litz.runtime.torch_runtime import storage_use_count
+from litz.runtime.graph_code import load_code
 from litz_testing.fuzz import nesting
 from litz_testing.fuzz.check import Checker, Failure
 from litz_testing.fuzz.holders import CHANGES, HOLDERS, Keeper, bits
@@ -46,7 +45,7 @@ class Careless:
 
     def take(self, nbytes: int) -> torch.UntypedStorage:
         for storage in self.storages:
-            if storage.nbytes() == nbytes and storage_use_count(storage) == 1:
+            if storage.nbytes() == nbytes and torch._C._storage_Use_Count(storage._cdata) == 1:
                 return storage
         self.storages.append(torch.UntypedStorage(nbytes))
         return self.storages[-1]
@@ -55,10 +54,23 @@ class Careless:
         pass
 
 
+class Fresh(Careless):
+    """Hands out new memory each time."""
+
+    def __init__(self) -> None:
+        super().__init__(locked=True)
+
+    def take(self, nbytes: int) -> torch.UntypedStorage:
+        return torch.UntypedStorage(nbytes)
+
+
 @pytest.fixture
 def failure_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Failure | None]:
     def found(pool: Any) -> Failure | None:
-        monkeypatch.setattr(building, "shared_pool", lambda: pool)
+        def load(entry: Any, folder: Any, launchers: Any, own: Any, *rest: Any) -> Any:
+            return load_code(entry, folder, launchers, pool, *rest)
+
+        monkeypatch.setattr(building, "load_code", load)
         checker = Checker()
         failure = checker.check(DOUBLED)
         assert checker.runs["together"] == 1 and not checker.torch_failures
@@ -70,7 +82,7 @@ def failure_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Failure | N
 def test_a_race_between_threads_is_found(failure_with: Callable[[Any], Failure | None]) -> None:
     found = failure_with(Careless(locked=False))
     assert found is not None and found.kind == "together: wrong" and "beside others" in found.message
-    assert failure_with(Pool(keeps=False)) is None
+    assert failure_with(Fresh()) is None
 
 
 def test_memory_that_is_held_without_its_tensor_is_found(failure_with: Callable[[Any], Failure | None]) -> None:

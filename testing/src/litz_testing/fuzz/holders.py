@@ -130,7 +130,8 @@ def _numpy(value: torch.Tensor) -> Reader:
 
 
 def _buffer(value: torch.Tensor) -> Reader:
-    buffer = memoryview(_plain(value).numpy())
+    array: Any = _plain(value).numpy()
+    buffer = memoryview(array)
     return lambda: torch.from_numpy(numpy.asarray(buffer))
 
 
@@ -148,7 +149,8 @@ def _saved_for_backward(value: torch.Tensor) -> Reader:
 def _shared_by_descriptor(value: torch.Tensor) -> Reader:
     """What another process maps that was sent the descriptor."""
     descriptor, size = value.untyped_storage()._share_fd_cpu_()
-    return _in_storage(torch.UntypedStorage._new_shared_fd_cpu(os.dup(descriptor), size), value)
+    mapped: Any = torch.UntypedStorage
+    return _in_storage(mapped._new_shared_fd_cpu(os.dup(descriptor), size), value)
 
 
 def _shared_by_file(value: torch.Tensor) -> Reader:

@@ -131,11 +131,12 @@ def measured(backend: str, compile_count: int, call_count: int, reset: int) -> l
     """Runs both parts in this process."""
     found = []
     parts = (
-        ("compiles", compiles(backend, compile_count, reset), compile_count),
-        ("calls", calls(backend, call_count), call_count),
+        ("compiles", compiles(backend, compile_count, reset), compile_count, reset),
+        ("calls", calls(backend, call_count), call_count, 1),
     )
-    for part, steps, count in parts:
-        wanted = [round(count * (place + 1) / POINTS) for place in range(POINTS)]
+    for part, steps, count, every in parts:
+        # What dynamo has not been told to forget is no growth: each sample is taken right after that.
+        wanted = sorted({max(every, round(count * (k + 1) / POINTS / every) * every) for k in range(POINTS)})
         for done in steps:
             if wanted and done >= wanted[0]:
                 wanted.pop(0)

@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "autotune",
             "decode",
             "attention",
+            "soak",
             "all",
         ),
         default="all",
@@ -72,6 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from benchmarks import attention
 
         attention.main(out)
+    if args.part == "soak":
+        from benchmarks import soak
+
+        soak.main(out)
     if args.part == "growth":  # programs of up to 1600 parts: most of an hour
         from benchmarks import growth
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -286,24 +288,40 @@ def test_the_command_line_on_a_cache_that_is_none(tmp_path: Path) -> None:
 
 def test_a_library_that_cannot_be_loaded_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a file system that is mounted noexec."""
-    real, cache = cpp_build.ctypes.CDLL, Cache(tmp_path / "cache")
+    real = cpp_build.Library
 
-    def load(path: str) -> object:
-        if path.startswith(str(tmp_path / "cache")):
+    def load(path: Path) -> object:
+        if path.is_relative_to(tmp_path / "cache"):
             raise OSError(f"{path}: failed to map segment from shared object")
         return real(path)
 
-    class Source:
-        name = symbol = "three"
-        text = 'extern "C" int three() { return 3; }'
-        arguments: tuple[str, ...] = ()
-        settings: dict[str, object] = {}
-
-    class Context:
-        options = Options()
-
-    context = Context()
-    context.cache = cache  # type: ignore[attr-defined]
-    monkeypatch.setattr(cpp_build.ctypes, "CDLL", load)
+    monkeypatch.setattr(cpp_build, "Library", load)
     with pytest.warns(UserWarning, match="failed to map segment"):
-        assert cpp_build.load_kernel(Source, context)() == 3
+        assert cpp_build.load_kernel(Three, _context(tmp_path))() == 3
+
+
+def test_a_library_is_unloaded_once_its_function_is_gone(tmp_path: Path) -> None:
+    def is_mapped() -> bool:
+        return str(tmp_path) in Path("/proc/self/maps").read_text()
+
+    launch = cpp_build.load_kernel(Three, _context(tmp_path))
+    again = cpp_build.load_kernel(Three, _context(tmp_path))
+    del launch
+    gc.collect()
+    assert is_mapped() and again() == 3
+    del again
+    gc.collect()
+    assert not is_mapped()
+
+
+class Three:
+    """A kernel source."""
+
+    name = symbol = "three"
+    text = 'extern "C" int three() { return 3; }'
+    arguments: tuple[str, ...] = ()
+    settings: dict[str, object] = {}
+
+
+def _context(folder: Path) -> SimpleNamespace:
+    return SimpleNamespace(options=Options(), cache=Cache(folder / "cache"))

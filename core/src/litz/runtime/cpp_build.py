@@ -15,6 +15,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -172,16 +173,32 @@ def load_kernel(source: Any, context: Any) -> Callable[..., Any]:
     A kernel with `bounded` indices raises an IndexRangeError (for a divisor an IntegerDivisionError) where one does not
     hold; any other is the bare C function.
     """
-    return bind(getattr(_loaded(source, context.options, context.cache), source.symbol), source)
+    return bind(_loaded(source, context.options, context.cache)[source.symbol], source)
 
 
-def _loaded(source: Any, options: Any, cache: Cache) -> ctypes.CDLL:
+class Library(ctypes.CDLL):
+    """A shared library that the process unloads once Python has collected the library and its functions, each of which
+    holds the library. ctypes alone never unloads one."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        # At exit other threads may still run kernels.
+        weakref.finalize(self, _unload, self._handle).atexit = False
+
+
+def _unload(handle: int) -> None:
+    close = ctypes.CDLL(None)["dlclose"]
+    close.argtypes = [ctypes.c_void_p]
+    close(handle)
+
+
+def _loaded(source: Any, options: Any, cache: Cache) -> Library:
     """The library of a KernelSource. From a folder that the system runs no code from (noexec), or that another process
     has just emptied, it cannot be loaded: then it is built in a temporary folder."""
     try:
-        return ctypes.CDLL(str(build(source, options, cache)))
+        return Library(build(source, options, cache))
     except OSError as cause:
-        return ctypes.CDLL(str(build(source, options, cache.aside(cause))))
+        return Library(build(source, options, cache.aside(cause)))
 
 
 def bind(function: Any, source: Any) -> Callable[..., Any]:

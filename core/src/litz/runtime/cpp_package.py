@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -40,8 +39,8 @@ def unpack(source: KernelSource, files: Mapping[str, Path], data: Mapping[str, A
     cannot be loaded."""
     path = files[data["library"]]
     try:
-        library = ctypes.CDLL(str(path))
+        library = cpp_build.Library(path)
     except OSError as cause:
         problem = f"the kernel {source.name} cannot be loaded: {cause}"
         raise PackageError(problem, path=str(path), todo=AGAIN) from cause
-    return cpp_build.bind(getattr(library, source.symbol), source)
+    return cpp_build.bind(library[source.symbol], source)

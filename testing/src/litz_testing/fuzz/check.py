@@ -18,6 +18,7 @@ from .gradients import expected_gradients, gradients
 from .inputs import InputSpec, lie_apart_alike, make_inputs
 from .program import FuzzProgram
 from .reference import Reference, Rejected, reference_of
+from .together import Together
 from .torch_alone import ends_at_an_assertion
 
 NUMBERS_REFUSE = (ValueError, ArithmeticError)
@@ -85,6 +86,7 @@ class Checker:
         self.torch_failures: dict[str, int] = {}
         self.runs: Counter[str] = Counter()
         """How often programs ran: by way, and with "second sizes"."""
+        self.together = Together(self.runs, self.compiler.batch.folder.name)
         self.note: Callable[[FuzzProgram], None] = lambda program: None
         """Called before a program is compiled or run: the last one noted is the one that crashed."""
 
@@ -140,7 +142,18 @@ class Checker:
 
     def _complete(self, prepared: _Prepared) -> Failure | None:
         self._begin(prepared.program)
-        return self._run(prepared, "compiled")
+        return self._run(prepared, "compiled") or self._together(prepared)
+
+    def _together(self, prepared: _Prepared) -> Failure | None:
+        program = prepared.program
+        if not program.together or self.device != "cpu":
+            return None
+        try:
+            with _deadline():
+                wrong = self.together.complaint(program, prepared.executable)
+        except Exception as error:
+            return self._raised(program, "together", error)
+        return Failure(program, "together: wrong", wrong) if wrong else None
 
     def _begin(self, program: FuzzProgram) -> None:
         self._settle()  # what still ends the process is the program's that was noted before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import sympy
@@ -97,6 +97,7 @@ class FuzzCompiler:
         else:
             torch.backends.cudnn.allow_tf32 = False  # the judges know the roundings of float32
             self.compiler = make_compiler(None, options)
+        self.pooled = replace(self.compiler, options=replace(self.compiler.options, memory_pool=True))
         self.decompositions = decompositions(self.compiler)
 
     def compile(self, program: FuzzProgram, inputs: Sequence[torch.Tensor], peer: Peer | None = None) -> Executable:
@@ -116,12 +117,13 @@ class FuzzCompiler:
             graphs.append(str(graph))
             if peer is not None:
                 return _eager(_living(graph) if peer == "living" else graph, peer in ("laid out", "promised"))
-            return _switch(graph, self.compiler, way, self.compiled)
+            # Without the pool, what was freed is filled with huge numbers for those who read it.
+            compiler = self.pooled if program.together else self.compiler
+            return _switch(graph, compiler, way, self.compiled)
 
         if program.by_dynamo and peer == "plain":
             call = through_aot(program, graphs)
-            with contextlib.suppress(Exception):  # a run that is judged follows
-                call(*inputs)
+            _call_once(program, call, inputs)
             return Executable(call, way, None, (), (), graphs)
         if program.by_dynamo:
             return _captured(program, inputs, None if peer == "captured" else compile_graph, rules, way, graphs)
@@ -172,9 +174,14 @@ def _captured(
         return compile_with_aot(module, examples, compile_graph=compile_noted, decompositions=rules)
 
     call = torch_compiled(program.function(), backend, program.dynamic)
-    with contextlib.suppress(Exception):  # a run that is judged follows
-        call(*inputs)
+    _call_once(program, call, inputs)
     return Executable(call, way, None, (), (), graphs, broken)
+
+
+def _call_once(program: FuzzProgram, call: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> None:
+    """Makes dynamo compile, with gradients on or off as in the runs that are judged: dynamo guards on that."""
+    with contextlib.suppress(Exception), torch.set_grad_enabled(program.grad):
+        call(*inputs)
 
 
 def _switch(graph: Graph, compiler: Compiler, way: list[Way], compiled: bool) -> Callable[[list[Any]], Any]:

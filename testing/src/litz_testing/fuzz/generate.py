@@ -20,6 +20,8 @@ DTYPES = (
 MOST_INPUT_ELEMENTS = 20_000
 BY_DYNAMO, RAISING = 0.1, 0.04
 """How many programs dynamo captures, and how many of all end with what eager refuses: these take longer than others."""
+NESTED, NESTED_GRAD = 0.03, 0.7
+"""How many have statements with a graph inside, and how many of these have gradients."""
 SHARED_FIRST, SHARED_BY_DYNAMO = 0.3, 0.25
 """How many of the static ones that run with shared memory and without are compiled for the former, and by dynamo."""
 
@@ -29,7 +31,10 @@ def generate(label: str, dynamic: bool | None = None, grad: bool | None = None) 
     rng = random.Random(label)
     drawn_dynamic, drawn_grad, roll = rng.random() < 0.2, rng.random() < 0.12, rng.random()
     dynamic, grad = drawn_dynamic if dynamic is None else dynamic, drawn_grad if grad is None else grad
-    by_dynamo = not grad and roll < BY_DYNAMO
+    nested = roll >= 1 - NESTED
+    if nested and not grad:
+        grad = random.Random(f"{label} nested").random() < NESTED_GRAD
+    by_dynamo = nested or (not grad and roll < BY_DYNAMO)
     raises = by_dynamo and roll < RAISING
     pool = _pool(rng, dynamic)
     inputs = tuple(_input(rng, pool, grad) for _ in range(rng.randint(1, 3)))
@@ -37,10 +42,11 @@ def generate(label: str, dynamic: bool | None = None, grad: bool | None = None) 
         inputs = (*inputs, _alias(rng, inputs))
     sizes = _resized(rng, pool) if dynamic and not by_dynamo else ()
     program = FuzzProgram(inputs, (), (), dynamic, grad, sizes, label, by_dynamo)
-    program, reference = _statements(rng, program, pool)
+    program, reference = _statements(rng, program, pool, ("plain", "nested") if nested else ())
     if raises:
         program, reference = _refused(rng, program, reference, pool)
-    program = replace(program, outputs=_outputs(rng, program, reference))
+    together = program.dynamic and not by_dynamo
+    program = replace(program, outputs=_outputs(rng, program, reference), together=together)
     return _meeting(random.Random(f"{label} shared"), program, reference)
 
 
@@ -142,9 +148,12 @@ def _alias(rng: random.Random, inputs: tuple[InputSpec, ...]) -> InputSpec:
     return replace(inputs[number], alias=rng.choice(texts).format(number))
 
 
-def _statements(rng: random.Random, program: FuzzProgram, pool: tuple[int, ...]) -> tuple[FuzzProgram, Reference]:
+def _statements(
+    rng: random.Random, program: FuzzProgram, pool: tuple[int, ...], kinds: tuple[str, ...]
+) -> tuple[FuzzProgram, Reference]:
+    """The program with statements of these kinds, or of those that suit who captures the program."""
     symbolic = program.dynamic or program.by_dynamo
-    kinds = ("plain", "data") if program.by_dynamo else ("plain",)
+    kinds = kinds or (("plain", "data") if program.by_dynamo else ("plain",))
     rows = [row for row in load_table() if row.kind in kinds and not (row.static and symbolic)]
     rows = [row for row in rows if not (row.mutates and program.grad)]
     weights = [row.weight for row in rows]

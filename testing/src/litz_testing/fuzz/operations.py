@@ -44,7 +44,8 @@ S = TypeVar("S")
 @dataclass(frozen=True)
 class Row:
     """One row of the table. static: only where sizes are numbers. mutates: changes memory. kind: "plain"; "data", for
-    programs that dynamo captures; "raising", for the last statement of a program that eager refuses."""
+    programs that dynamo captures; "nested", for those of them with a graph inside; "raising", for the last statement of
+    a program that eager refuses."""
 
     maker: Maker
     weight: float
@@ -217,6 +218,7 @@ def load_table() -> list[Row]:
         layers,
         mutating,
         narrowing,
+        nesting,
         pointwise,
         raising,
         reducing,

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from .inputs import InputSpec, in_one_memory, in_own_memory
+from .regions import FUNCTIONS, source_of
 
 NAME = re.compile(r"\b[xv]\d+\b")
-NAMES: Mapping[str, Any] = {"torch": torch, "math": math, "nan": math.nan, "inf": math.inf}
+NAMES: Mapping[str, Any] = {"torch": torch, "math": math, "nan": math.nan, "inf": math.inf, **FUNCTIONS}
 """The names that a statement may use beside variables."""
 
 
@@ -55,7 +56,8 @@ class FuzzProgram:
 
     by_dynamo: captured by torch.compile, as sizes that come from data and what is checked of them have to be; else by
     AOTAutograd alone, which is faster. raises: eager refuses the last statement. shift: the program writes an input and
-    runs with inputs that share memory, that many elements apart, and with inputs that do not.
+    runs with inputs that share memory, that many elements apart, and with inputs that do not. together: several threads
+    call it at once, with large inputs.
     """
 
     inputs: tuple[InputSpec, ...]
@@ -68,6 +70,7 @@ class FuzzProgram:
     by_dynamo: bool = False
     raises: bool = False
     shift: int | None = None
+    together: bool = False
 
     @property
     def other_inputs(self) -> dict[str, tuple[InputSpec, ...]]:
@@ -121,10 +124,12 @@ class FuzzProgram:
         comment = "".join(f"# {line}\n" for line in [self.label, *reason.splitlines()] if line)
         calls = {"make_inputs": self.inputs}
         calls |= {f"make_{what.replace(' ', '_')}": specs for what, specs in self.other_inputs.items()}
-        head = f"{comment}{_HEAD}{self.source()}\n\n" + "".join(self._maker(name, calls[name]) for name in calls)
+        head = f"{comment}{_HEAD}{source_of(self.source())}{self.source()}\n\n" + "".join(
+            self._maker(name, calls[name]) for name in calls
+        )
         compiled = f'torch.compile(program, backend="litz", dynamic={self.dynamic})'
         functions, makers = f"for function in (program, {compiled}):\n", f"    for make in ({', '.join(calls)},):\n"
-        if self.by_dynamo:
+        if self.by_dynamo and not self.grad:
             return f"{head}{_DATA}{functions}{makers}{_TRIED}"
         gradient = _GRADIENT if self.grad else ""
         values = "[*outputs, *gradients(outputs, inputs)]" if self.grad else "[*outputs, *inputs]"
@@ -146,7 +151,17 @@ class FuzzProgram:
         return "\n".join([f"def {name}():", *(f"    {line}" for line in lines), "", "", ""])
 
 
-_HEAD = "import math\n\nimport torch\nimport torch.nn.attention.flex_attention\nfrom torch import inf, nan\n\n\n"
+_HEAD = """\
+import math
+from typing import Any
+
+import torch
+import torch.nn.attention.flex_attention
+import torch.utils.checkpoint
+from torch import inf, nan
+
+
+"""
 _DATA = """\
 torch._dynamo.config.capture_dynamic_output_shape_ops = torch._dynamo.config.capture_scalar_outputs = True
 """

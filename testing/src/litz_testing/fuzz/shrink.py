@@ -68,6 +68,8 @@ def _smaller(program: FuzzProgram) -> Iterator[FuzzProgram]:
         yield replace(program, sizes=())
     if program.shift is not None:
         yield replace(program, shift=None)
+    if program.together:
+        yield replace(program, together=False)
     if program.grad:
         yield replace(program, grad=False)
     yield from _resized(program)

@@ -1,0 +1,145 @@
+"""Programs called by several threads at once with their results held, and statements with a graph inside: the fuzzer
+sees what litz once got wrong there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from litz import building
+from litz.runtime.graph_code import load_code
+from litz_testing.fuzz import nesting
+from litz_testing.fuzz.check import Checker, Failure
+from litz_testing.fuzz.holders import CHANGES, HOLDERS, Keeper, bits
+from litz_testing.fuzz.inputs import InputSpec
+from litz_testing.fuzz.program import FuzzProgram, Statement
+from litz_testing.fuzz.together import large_inputs
+
+F32 = torch.float32
+DOUBLED = FuzzProgram(
+    (InputSpec((5, 7), F32, 1),), (Statement("v0", "x0 * 2 + 1"),), ("v0",), dynamic=True, label="t:2", together=True
+)
+
+
+class Careless:
+    """Hands memory out again by its use count alone, as litz's own pool once did. The count knows neither of another
+    process nor of Python's object for the storage, which everybody shares. locked: nobody comes between the count and
+    the use, so that threads are safe."""
+
+    def __init__(self, locked: bool) -> None:
+        self.storages: list[torch.UntypedStorage] = []
+        self.locked, self.lock = locked, threading.Lock()
+
+    def empty(self, size: Any, stride: Any, dtype: torch.dtype, nbytes: int) -> torch.Tensor:
+        if self.locked:
+            with self.lock:
+                return torch.empty(0, dtype=dtype).set_(self.take(nbytes), 0, size, stride)
+        storage = self.take(nbytes)
+        time.sleep(1e-4)
+        return torch.empty(0, dtype=dtype).set_(storage, 0, size, stride)
+
+    def take(self, nbytes: int) -> torch.UntypedStorage:
+        for storage in self.storages:
+            if storage.nbytes() == nbytes and torch._C._storage_Use_Count(storage._cdata) == 1:
+                return storage
+        self.storages.append(torch.UntypedStorage(nbytes))
+        return self.storages[-1]
+
+    def end_of_call(self) -> None:
+        pass
+
+
+class Fresh(Careless):
+    """Hands out new memory each time."""
+
+    def __init__(self) -> None:
+        super().__init__(locked=True)
+
+    def take(self, nbytes: int) -> torch.UntypedStorage:
+        return torch.UntypedStorage(nbytes)
+
+
+@pytest.fixture
+def failure_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Failure | None]:
+    def found(pool: Any) -> Failure | None:
+        def load(entry: Any, folder: Any, launchers: Any, own: Any, *rest: Any) -> Any:
+            return load_code(entry, folder, launchers, pool, *rest)
+
+        monkeypatch.setattr(building, "load_code", load)
+        checker = Checker()
+        failure = checker.check(DOUBLED)
+        assert checker.runs["together"] == 1 and not checker.torch_failures
+        return failure
+
+    return found
+
+
+def test_a_race_between_threads_is_found(failure_with: Callable[[Any], Failure | None]) -> None:
+    found = failure_with(Careless(locked=False))
+    assert found is not None and found.kind == "together: wrong" and "beside others" in found.message
+    assert failure_with(Fresh()) is None
+
+
+def test_memory_that_is_held_without_its_tensor_is_found(failure_with: Callable[[Any], Failure | None]) -> None:
+    found = failure_with(Careless(locked=True))
+    assert found is not None and found.kind == "together: wrong"
+    assert any(f"held by {how}" in found.message for how in ("shared by", "another process", "untyped_storage()"))
+
+
+def test_inputs_are_large() -> None:
+    (spec,) = large_inputs(DOUBLED) or ()
+    assert spec.storage_size * 4 > 1 << 17 and spec.dtype == F32
+
+
+@pytest.mark.parametrize("how", [*HOLDERS, "another process"])
+def test_a_holder_holds_the_memory_itself(how: str) -> None:
+    """A holder that copies would see no change, and a fault would pass."""
+    value = torch.arange(12.0).reshape(3, 4).mT
+    keeper = Keeper() if how == "another process" else None
+    read = keeper.hold(value) if keeper is not None else HOLDERS[how](value)
+    before = bits(value)
+    assert torch.equal(bits(read()), before)
+    value.data.mul_(-3)  # autograd, which would refuse what it saved, does not know of it
+    if how == "DLPack":
+        read = HOLDERS[how](value)  # a capsule is read once
+    assert not torch.equal(bits(value), before) and torch.equal(bits(read()), bits(value))
+    if keeper is not None:
+        keeper.close()
+
+
+def test_storages_change_as_named() -> None:
+    sizes = {how: torch.arange(12.0).untyped_storage() for how in CHANGES}
+    for how, storage in sizes.items():
+        CHANGES[how](storage)
+    assert sizes["emptied"].nbytes() == 0 and sizes["grown"].nbytes() > 48 and sizes["share_memory_()"].is_shared()
+
+
+@pytest.mark.parametrize(
+    ("text", "grad"),
+    [
+        ("chain(region_sine, x0, x1, x1)", True),
+        ("layers(region_linear, x0, x1)", True),
+        (nesting.CHECKPOINTS[0].format("x0", "x1"), True),
+        (nesting.CHECKPOINTS[2].format("x0", "x1"), False),
+        *((text.format("x0", "x1"), number == 3) for number, text in enumerate(nesting.BRANCHES)),
+    ],
+)
+def test_graphs_inside_a_program_reach_litz(text: str, grad: bool) -> None:
+    program = FuzzProgram(
+        (InputSpec((4, 4), F32, 1), InputSpec((4, 4), F32, 2)),
+        (Statement("v0", text, rough=True),),
+        ("v0",),
+        grad=grad,
+        by_dynamo=True,
+    )
+    checker = Checker(compiled=False)
+    assert checker.check(program) is None
+    assert not checker.torch_failures and checker.runs["interpreted"] == 2
+    called = next(name for name in ("chain", "layers", "checkpointed", "branch") if name in text)
+    assert f"def {called}(" in program.script()
+    compile(program.script(), "script", "exec")

@@ -330,7 +330,7 @@ def _lock(folder: Path, key: str, patience: float) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f".{key}.lock", mode=0o666)
+        lock = FileLock(folder / f".{key}.lock")
         lock.acquire(timeout=patience)
     except (Timeout, OSError, NotImplementedError):
         yield

@@ -1,4 +1,4 @@
-"""A process of root's that has a plain user's powers: modes of files and folders count for it, and for what it starts."""
+"""A process of root's with a plain user's powers: modes of files and folders count for it, and for what it starts."""
 
 from __future__ import annotations
 

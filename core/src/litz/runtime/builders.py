@@ -47,6 +47,10 @@ def run_program(line: Sequence[str], seconds: float | None = None) -> Done:
     """Runs a program to its end, for up to `seconds` (`PROGRAM_SECONDS`). A program that takes longer, or that is under
     way when who waits is interrupted, is killed with all processes that it has started."""
     seconds, mine = PROGRAM_SECONDS if seconds is None else seconds, _builders.get()
+    if mine is None and threading.current_thread() is threading.main_thread():
+        # Ctrl-C may arrive here between the program's start and the first line that could end it; in no other thread.
+        with Builders(1) as builders:
+            return builders.result(builders.submit(run_program, line, seconds))
     try:
         process = subprocess.Popen(
             line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **_own_group()

@@ -49,6 +49,11 @@ def storage_at(place: int, device: torch.device, size: int) -> torch.UntypedStor
     return storage  # type: ignore[no-any-return]
 
 
+def storage_of_allocator(nbytes: int, allocator: int) -> torch.UntypedStorage:
+    """Returns a storage of host memory that comes from, and goes back to, the allocator at an address."""
+    return torch.UntypedStorage(nbytes, allocator=allocator)  # type: ignore[call-arg]
+
+
 def storage_that_tells(owner: Any, place: int, device: torch.device, size: int) -> torch.UntypedStorage:
     """Returns a storage of `size` bytes (at least one) of a GPU's memory at an address. The storage does not own the
     memory, and holds `owner` for as long as the storage lives."""

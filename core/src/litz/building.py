@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,11 @@ from litz.kernel_bench import SUFFIX, kernel_data
 from litz.loading import Launchers, Loads, load_kernels, said_from
 from litz.options import Options
 from litz.qualify import qualify
-from litz.runtime import host_memory
 from litz.runtime.cache import digest
 from litz.runtime.compiled_graph import CompiledGraph, Entry, Lazily, Site, load_wrapper
 from litz.runtime.graph_code import GraphCode, Said, load_code
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, StoredKernel, write_entry
-from litz.runtime.pool import Pool
+from litz.runtime.pool import pool_for
 from litz.schedule.schedule import Kernel
 from litz_plugins import Codegen, CodegenContext, Decision, JoiningCodegen, KernelSource, TargetSpec
 from litz_plugins.errors import LitzError, describe
@@ -178,13 +176,7 @@ def load_entry(entry: GraphEntry, folder: Path, compiler: Compiler) -> GraphCode
 def join_code(entry: GraphEntry, folder: Path, loaded: tuple[Launchers, int], compiler: Compiler) -> GraphCode:
     """Returns the code of an entry whose texts lie in a folder. loaded: what `load_kernels` returned."""
     launchers, hits = loaded
-    return load_code(entry, folder, launchers, host_pool(compiler), hits)
-
-
-def host_pool(compiler: Compiler) -> Pool:
-    """Returns what makes tensors in host memory."""
-    options = compiler.options
-    return Pool(partial(host_memory.load, options.cpp_compiler, compiler.cache)) if options.memory_pool else Pool()
+    return load_code(entry, folder, launchers, pool_for(compiler.options, compiler.cache), hits)
 
 
 def write_code(entry: GraphEntry, others: Mapping[str, str], compiler: Compiler, key: Key | None = None) -> Path:

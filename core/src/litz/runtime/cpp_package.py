@@ -39,7 +39,7 @@ def pack(source: KernelSource, context: CodegenContext, folder: Path, common: Pa
 
 def _pack_allocator(context: CodegenContext, common: Path) -> None:
     """Writes the allocator of host memory; a process of another torch does without it."""
-    options = context.options
+    options: Any = context.options
     found = host_memory.find(options.cpp_compiler, context.cache) if options.memory_pool else None
     if found is not None and not (common / found.name).exists():
         shutil.copyfile(found, common / found.name)

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 
+from . import host_memory
+from .cache import Cache
 from .torch_runtime import storage_of_allocator
 
 SMALLEST = 1 << 17
@@ -44,3 +48,8 @@ class Pool:
                 if self._allocator is None:
                     self._allocator = self._find()
         return self._allocator
+
+
+def pool_for(options: Any, cache: Cache) -> Pool:
+    """Returns the pool that `Options` ask for. cache: where its allocator is built."""
+    return Pool(partial(host_memory.load, options.cpp_compiler, cache)) if options.memory_pool else Pool()

@@ -49,17 +49,12 @@ def numbered(number: int) -> Function:
     return lambda x: x * number + 1
 
 
-def wrong(results: Any, expected: Any) -> bool:
-    results, expected = (v if isinstance(v, tuple) else (v,) for v in (results, expected))
-    return any(not torch.allclose(r, e, atol=1e-5) for r, e in zip(results, expected, strict=True))
-
-
 class Run:
     """calls, bad: how many there were. device: of the inputs. compiles: whether threads compile as they go."""
 
     def __init__(self, seconds: float, device: str, compiles: bool) -> None:
-        self.until = time.monotonic() + seconds
         self.device, self.compiles = device, compiles
+        torch.set_num_threads(1)  # dynamo guards the number, and each thread has its own
         self.lock = threading.Lock()
         self.calls = self.bad = self.compiled = 0
         self.errors: list[str] = []
@@ -83,6 +78,7 @@ class Run:
             for size in SIZES:
                 for _ in range(3):
                     compiled(torch.ones(size, size, device=device))
+        self.until = time.monotonic() + seconds
 
     def work(self, number: int) -> None:
         torch.set_num_threads(1)
@@ -113,7 +109,9 @@ class Run:
     def is_wrong(self, results: Any, expected: Any) -> bool:
         """Whether any element differs from the number that all have."""
         pairs = zip(*(v if isinstance(v, tuple) else (v,) for v in (results, expected)), strict=True)
-        return any(bool(((r - e.flatten()[0].item()).abs() > 1e-3 * (1 + e.abs().max().item())).any()) for r, e in pairs)
+        return any(
+            bool(((r - e.flatten()[0].item()).abs() > 1e-3 * (1 + e.abs().max().item())).any()) for r, e in pairs
+        )
 
     def compile_one(self, number: int) -> bool:
         eager = numbered(number)

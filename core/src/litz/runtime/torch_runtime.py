@@ -28,6 +28,11 @@ def graph_is_kept() -> bool:
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
+def in_backward() -> bool:
+    """Whether this thread runs a backward: it may be a thread of autograd's, for the thread that waits for it."""
+    return bool(torch._C._current_graph_task_id() != -1)  # type: ignore[attr-defined]
+
+
 use_count: Callable[[int], int] = torch._C._storage_Use_Count
 """Returns how many owners a storage has, by the number that torch has for the storage."""
 

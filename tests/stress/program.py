@@ -52,8 +52,8 @@ def numbered(number: int) -> Function:
 class Run:
     """calls, bad: how many there were. device: of the inputs. compiles: whether threads compile as they go."""
 
-    def __init__(self, seconds: float, device: str, compiles: bool) -> None:
-        self.device, self.compiles = device, compiles
+    def __init__(self, seconds: float, device: str, compiles: bool, sizes: tuple[int, ...] = SIZES) -> None:
+        self.device, self.compiles, self.sizes = device, compiles, sizes
         torch.set_num_threads(1)  # dynamo guards the number, and each thread has its own
         self.lock = threading.Lock()
         self.calls = self.bad = self.compiled = 0
@@ -75,7 +75,7 @@ class Run:
 
         self.functions.append((trained_step, step))
         for compiled, _ in self.functions:  # once for each size, so that threads meet in calls
-            for size in SIZES:
+            for size in sizes:
                 for _ in range(3):
                     compiled(torch.ones(size, size, device=device))
         self.until = time.monotonic() + seconds
@@ -89,7 +89,7 @@ class Run:
             while time.monotonic() < self.until:
                 for _ in range(16):
                     value = float(draw.randrange(1, 100))
-                    size = draw.choice(SIZES)
+                    size = draw.choice(self.sizes)
                     compiled, eager = draw.choice(self.functions)
                     expected = eager(torch.full((2, 2), value))
                     result = compiled(torch.full((size, size), value, device=self.device))
@@ -122,9 +122,9 @@ class Run:
         return self.is_wrong(compiled(value), eager(torch.full((2, 2), 2.0)))
 
 
-def run(seconds: float, threads: int, device: str, compiles: bool) -> dict[str, Any]:
+def run(seconds: float, threads: int, device: str, compiles: bool, sizes: tuple[int, ...] = SIZES) -> dict[str, Any]:
     """Returns what happened in this process."""
-    made = Run(seconds, device, compiles)
+    made = Run(seconds, device, compiles, sizes)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -145,6 +145,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--no-compiles", action="store_true")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     given = parser.parse_args()
     if given.processes > 1:
         line = [sys.executable, "-m", "stress.program", *sys.argv[1:], "--processes", "1"]
@@ -157,7 +158,7 @@ def main() -> None:
         total = {key: sum((one[key] for one in found), [] if key == "errors" else 0) for key in found[0]}
         print(json.dumps({"processes": given.processes, "threads": given.threads, "cpus": os.cpu_count()} | total))
     else:
-        total = run(given.seconds, given.threads, given.device, not given.no_compiles)
+        total = run(given.seconds, given.threads, given.device, not given.no_compiles, tuple(given.sizes))
         print(json.dumps(total))
     if given.processes > 1 and (total["wrong"] or total["errors"]):
         raise SystemExit(1)

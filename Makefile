@@ -16,7 +16,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv browser demo dist test test-gpu test-all test-compilers bench conformance fuzz mutants lint docs links figures picture format clean
+.PHONY: help .venv browser demo dist test test-gpu test-all test-compilers bench conformance fuzz mutants stress lint docs links figures picture format clean
 
 help: ## list the targets
 	@grep -hE '^[a-zA-Z_.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -49,6 +49,9 @@ PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist load
 
 test: $(STAMP) ## the tests that need no GPU, in parallel, but for more settings of the same (make test-all)
 	$(PYTEST) -m "not gpu and not gpu2 and not thorough" $(ARGS) tests
+
+stress: $(STAMP) ## 16 threads and 4 processes at once for ten minutes: calls, and how many were wrong (ARGS="--seconds 60 --device cuda")
+	PYTHONPATH=tests OMP_WAIT_POLICY=passive $(BIN)/python -m stress.program $(ARGS)
 
 lint: $(STAMP) ## style, types, and who may import whom
 	$(BIN)/ruff check .

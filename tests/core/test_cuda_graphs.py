@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import threading
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -343,3 +345,52 @@ def test_memory_goes_with_the_last_recording_in_it() -> None:
         del run
         gc.collect()
     assert len(set(POOLS)) == 2
+
+
+def test_who_holds_the_storage_alone_keeps_its_values() -> None:
+    """torch counts all references to a storage's Python object as one owner, and a recording has that object, too."""
+    (double, _), x = counted(), torch.ones(4)
+    for _ in range(3):
+        double([x])
+    (found,) = double([x])
+    storage = found.untyped_storage()
+    place = found.data_ptr()
+    del found
+    (other,) = double([x])
+    assert storage.data_ptr() != place, "the values moved"
+    assert torch.empty(0).set_(storage, 0, (4,)).tolist() == [2.0] * 4 and other.data_ptr() != storage.data_ptr()
+
+
+def together(call: Callable[[], Any], number: int) -> list[Any]:
+    """What several threads get that call at once, all held."""
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(call())) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_threads_that_replay_at_once_get_memory_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    (double, _), x = counted(), torch.ones(4)
+    for _ in range(3):
+        double([x])
+    monkeypatch.setattr(FakeGraph, "replay", lambda graph: time.sleep(0.02))  # others run meanwhile
+    found = together(lambda: double([x])[0], 4)
+    assert len({y.data_ptr() for y in found}) == 4
+
+
+def test_what_another_thread_holds_does_not_move() -> None:
+    """That thread may just be handing the address to the GPU."""
+    (double, ran), x = counted(), torch.ones(4)
+    for _ in range(3):
+        double([x])
+    (held,) = double([x])
+    place = held.data_ptr()
+    calls = len(ran)
+    (other,) = together(lambda: double([x])[0], 1)
+    assert held.data_ptr() == place != other.data_ptr() and len(ran) == calls + 1, "it ran without the recording"
+    del held, other
+    together(lambda: double([x])[0], 1)
+    assert len(ran) == calls + 1, "nobody holds it: a replay"

@@ -29,7 +29,7 @@ from litz.runtime.cache import digest
 from litz.runtime.compiled_graph import CompiledGraph, Entry, Lazily, Site, load_wrapper
 from litz.runtime.graph_code import GraphCode, Said, load_code
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, StoredKernel, write_entry
-from litz.runtime.pool import Pool, shared_pool
+from litz.runtime.pool import pool_for
 from litz.schedule.schedule import Kernel
 from litz_plugins import Codegen, CodegenContext, Decision, JoiningCodegen, KernelSource, TargetSpec
 from litz_plugins.errors import LitzError, describe
@@ -176,8 +176,7 @@ def load_entry(entry: GraphEntry, folder: Path, compiler: Compiler) -> GraphCode
 def join_code(entry: GraphEntry, folder: Path, loaded: tuple[Launchers, int], compiler: Compiler) -> GraphCode:
     """Returns the code of an entry whose texts lie in a folder. loaded: what `load_kernels` returned."""
     launchers, hits = loaded
-    pool = shared_pool() if compiler.options.memory_pool else Pool(keeps=False)
-    return load_code(entry, folder, launchers, pool, hits)
+    return load_code(entry, folder, launchers, pool_for(compiler.options, compiler.cache), hits)
 
 
 def write_code(entry: GraphEntry, others: Mapping[str, str], compiler: Compiler, key: Key | None = None) -> Path:

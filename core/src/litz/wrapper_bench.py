@@ -31,7 +31,7 @@ from litz.ir.node import walk
 from litz.kernel_bench import buffer_data, build_kernel, kernel_data
 from litz.options import Options
 from litz.runtime.compiled_graph import Entry, load_wrapper
-from litz.runtime.pool import shared_pool
+from litz.runtime.pool import pool_for
 from litz.runtime.wrapper_support import support
 from litz_plugins import KernelSource, Target
 from litz_plugins.errors import describe
@@ -225,7 +225,7 @@ def time_wrapper(path: Path, seconds: float = 1.0) -> Times:
         raise WrapperFileError("it has no tensors", path=str(path))
     objects = {name: _object(name, item, path) for name, item in data["objects"].items()}
     kernels = {item["name"]: _built(item, path.parent, compiler) for item in data["kernels"]}
-    entry = load_wrapper(text, path, {**support(shared_pool()), **objects, **kernels})
+    entry = load_wrapper(text, path, {**support(pool_for(compiler.options, compiler.cache)), **objects, **kernels})
 
     with torch.no_grad():
         inputs, note = _fitting(entry, data["inputs"])

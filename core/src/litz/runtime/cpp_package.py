@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from litz.errors import PackageError
 from litz.target import target_of
 from litz_plugins import CodegenContext, KernelSource, Target
 
-from . import cpp_build, manifest
+from . import cpp_build, host_memory, manifest
 from .libraries import load_library
 from .package import AGAIN
 
@@ -29,10 +30,19 @@ def made_for(target: Target) -> str:
 def pack(source: KernelSource, context: CodegenContext, folder: Path, common: Path) -> dict[str, Any]:
     """Writes the shared object into `folder`, named by its content, as the loader takes equal paths for one library.
     Returns its name as "library"."""
+    _pack_allocator(context, common)
     library = cpp_build.build(source, context.options, context.cache)
     name = f"{manifest.sum_of(library)[:16]}.so"
     (folder / name).write_bytes(library.read_bytes())
     return {"library": name}
+
+
+def _pack_allocator(context: CodegenContext, common: Path) -> None:
+    """Writes the allocator of host memory; a process of another torch does without it."""
+    options: Any = context.options
+    found = host_memory.find(options.cpp_compiler, context.cache) if options.memory_pool else None
+    if found is not None and not (common / found.name).exists():
+        shutil.copyfile(found, common / found.name)
 
 
 def unpack(source: KernelSource, files: Mapping[str, Path], data: Mapping[str, Any]) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ for as long as the process lives. So recordings do not live as long as that code
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +30,7 @@ from .ceding import Handover, to_cede
 from .compiled_graph import Entry
 from .lent import Loan, Outputs, copied, room_for, unowned
 from .shared_memory import Place, Pools
-from .torch_runtime import drop_library_workspaces, graph_is_kept, storage_of, take_segment
+from .torch_runtime import drop_library_workspaces, graph_is_kept, in_backward, storage_of, take_segment
 
 MOST_RECORDINGS = 16
 """Shapes recorded per graph; calls with further shapes run without a recording."""
@@ -50,6 +51,17 @@ _pools = Pools()
 """The memory of the recordings, which are of all graphs of the process."""
 
 
+_lock = threading.RLock()
+"""Held from the question who holds the recordings' memory until a call has its outputs, as recordings of all threads
+share memory: otherwise two replays could find the same outputs free, and the second would write over the first's."""
+
+
+_callers: set[int] = set()
+"""The threads that have called graphs with recordings, outside of a backward. While there is one, what it holds can
+move under its tensors, as the thread is here. Where there are several, another may just be handing an address to the
+GPU: then nothing moves, and a call whose recording's outputs are held runs without it."""
+
+
 def recordings() -> int:
     """Returns the number of recordings in this process."""
     return sum(len(replayer.recordings) for replayer in list(_with_recordings))
@@ -57,12 +69,14 @@ def recordings() -> int:
 
 def release() -> None:
     """Ends all recordings of this process. Graphs that are called again record anew."""
-    for recording in _needed:
-        recording.move_ceded()
-    _needed.clear()
-    for replayer in list(_with_recordings):
-        replayer.release()
-    _with_recordings.clear()
+    with _lock:
+        for recording in _needed:
+            recording.move_ceded()
+        _needed.clear()
+        for replayer in list(_with_recordings):
+            replayer.release()
+        _with_recordings.clear()
+        _callers.clear()
 
 
 def _drop(recordings: list[_Recording]) -> None:
@@ -135,6 +149,14 @@ class _Replayer:
         weakref.finalize(self, _drop_all, self.recordings).atexit = False
 
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
+        with _lock:
+            outputs = self._from_recording(args)
+        return self.entry(args) if outputs is None else outputs
+
+    def _from_recording(self, args: list[Any]) -> tuple[Any, ...] | None:
+        """The outputs of a replay; None where the call is to run without a recording."""
+        if not in_backward():
+            _callers.add(threading.get_ident())
         kept = not self.made or graph_is_kept()
         places = [args[position].data_ptr() for position in self.fixed]
         key = (_stream(), kept, *places, *[_varying(args[position]) for position in self.varying])
@@ -143,9 +165,9 @@ class _Replayer:
             full = len(self.recordings) >= MOST_RECORDINGS
             if self.failed or full or key not in self.seen or _capturing():
                 self.seen.setdefault(key, self._places(args))
-                return self.entry(args)
+                return None
             if self._waits(key, args):
-                return self.entry(args)
+                return None
             staying = {p for p, place in self._places(args).items() if self.seen[key].get(p) == place}
             recording = self._record(key, args, staying)
         elif not recording.all_stayed(args):
@@ -153,15 +175,15 @@ class _Replayer:
             recording = None  # the next one takes its memory
             self._forget(key, stayed)
             if pool is not None and self._starts_over(key, args, pool.endangered_by_new()):
-                return self.entry(args)
+                return None
             recording = self._record(key, args, stayed)
         elif in_the_way := recording.memory.endangered():
             stayed, alone = set(recording.places), self._moves_out(key, args, in_the_way)
             recording = None
             self._forget(key, stayed, moved=not alone)
             recording = self._record(key, args, stayed, alone)
-        if recording is None:
-            return self.entry(args)
+        if recording is None or (len(_callers) > 1 and recording.outputs.held()):
+            return None
         return self._replay(recording, args)
 
     def release(self) -> None:
@@ -285,8 +307,9 @@ def _forget_all(which: Callable[[_Recording], bool]) -> None:
 
 
 def _drop_all(recordings: dict[Any, _Recording]) -> None:
-    """Called when a graph ends, maybe by the garbage collector: does nothing on the device."""
-    _drop(list(recordings.values()))
+    """Called when a graph ends, maybe by the garbage collector, in any thread: does nothing on the device."""
+    with _lock:
+        _drop(list(recordings.values()))
 
 
 def _inputs_in(args: list[Any], loans: list[Loan]) -> set[int]:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from sys import getrefcount
 from typing import Any
 
 import torch
@@ -34,7 +36,7 @@ class Loan:
 
     def is_held(self, by: int = 0) -> bool:
         """Returns whether somebody holds the memory besides `by` tensors that are known."""
-        return use_count(self.number) > self.idle + by
+        return use_count(self.number) > self.idle + by or _is_known_to_python(self)
 
 
 class Outputs:
@@ -67,7 +69,7 @@ class Outputs:
 
     def held(self) -> list[Loan]:
         """Returns what somebody holds of the memory. Each call asks this, so the usual answer takes one comparison."""
-        if list(map(use_count, self._numbers)) == self._idle:
+        if list(map(use_count, self._numbers)) == self._idle and not any(map(_is_known_to_python, self.loans)):
             return []
         return [loan for loan in self.loans if loan.is_held()]
 
@@ -118,6 +120,20 @@ def room_for(tensor: torch.Tensor) -> torch.Tensor:
 def can_move(storage: torch.UntypedStorage) -> bool:
     """Returns whether the contents of a storage can move to other memory under the tensors in the storage."""
     return storage.resizable()
+
+
+def _is_known_to_python(loan: Loan) -> bool:
+    """Returns whether somebody holds the storage's Python object, which is one for all who ask a tensor for its
+    storage: torch counts all of them as one owner."""
+    return getrefcount(loan.storage) > _idle_references()
+
+
+@cache
+def _idle_references() -> int:
+    """How many references the Python object of a storage has that a loan alone holds."""
+    tensor = torch.empty(1, device="cpu")
+    loan = Loan(tensor.untyped_storage(), 0, 0, [])
+    return getrefcount(loan.storage)
 
 
 def _references(tensor: torch.Tensor) -> int:

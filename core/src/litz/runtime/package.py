@@ -22,9 +22,9 @@ from torch.utils import _pytree as pytree
 from litz.errors import PackageError, PackageInputError
 from litz_plugins import KernelSource, Target
 
-from . import manifest
+from . import host_memory, manifest
 from .compiled_graph import Entry, load_wrapper
-from .pool import shared_pool
+from .pool import Pool
 from .stored import function_at, place_of, read_tensors, write_tensors
 from .wrapper_support import resolved, support
 
@@ -169,7 +169,9 @@ class Package:
         tensors = read_tensors(data["tensors"], folder / WEIGHTS)
         functions = {name: function_at(place) for name, place in data["functions"].items()}
         launchers = {name: self._launcher(name, kernel) for name, kernel in data["kernels"].items()}
-        namespace = {**support(shared_pool()), **tensors, **functions, **launchers}
+        library = f"{COMMON}/{host_memory.library_name()}"
+        pool = Pool((lambda: host_memory.address(folder / library)) if library in data["sums"] else lambda: 0)
+        namespace = {**support(pool), **tensors, **functions, **launchers}
         self.state = {item["name"]: tensors[item["name"]] for item in data["inputs"] if item["kind"] == "state"}
         self._entry: Entry = load_wrapper((folder / WRAPPER).read_text(encoding="utf-8"), folder / WRAPPER, namespace)
         self._in_spec, self._out_spec = (pytree.treespec_loads(data[name]) for name in ("in_spec", "out_spec"))

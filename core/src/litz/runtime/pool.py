@@ -1,71 +1,55 @@
-"""Reuse of CPU memory between calls.
+"""Host memory for what calls make: memory that its last owner gave back serves the next call.
 
 A freshly mapped page costs a fault when it is first touched, which for an elementwise kernel is as slow as the kernel
-itself. The pool keeps the storages that it handed out and hands one out again once nobody else holds it: it asks the
-storage's own reference count, so an output that the caller keeps, or any view of it, is safe for as long as it lives.
+itself. torch's own allocator maps blocks over 32 MiB anew each time, and gives the memory of a call's several blocks
+back to the system. A storage of the pool has an allocator of its own (`host_memory.cpp`), to which memory returns when
+torch frees the storage, and not before. So nobody is asked who holds what: tensors, views, NumPy arrays, capsules and
+other processes' handles hold memory as they hold eager's, and a storage of the pool can be resized and shared.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 
-from .torch_runtime import storage_use_count
+from . import host_memory
+from .cache import Cache
+from .torch_runtime import storage_of_allocator
 
 SMALLEST = 1 << 17
 """Bytes. glibc serves requests below its mmap threshold (128 KiB by default) from memory that it keeps anyway."""
 _CPU = torch.device("cpu")  # the user may have made another device the default
-KEEP_CALLS = 64
-"""A storage that has been free for this many turns of the pool is given back."""
 
 
 class Pool:
-    """Storages by size, each lent until nobody but the pool holds it; with `keeps=False` each is a fresh one. Safe for
-    several threads."""
+    """Makes tensors in host memory. find: returns the address of the allocator for large ones, or 0 where there is
+    none; asked once, when there is a large one. Safe for several threads."""
 
-    def __init__(self, keeps: bool = True) -> None:
-        self._keeps = keeps
-        self._free_since: dict[int, list[tuple[torch.UntypedStorage, int]]] = {}
+    def __init__(self, find: Callable[[], int] = lambda: 0) -> None:
+        self._find = find
+        self._allocator: int | None = None
         self._lock = threading.Lock()
-        self._turn = 0
 
     def empty(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, nbytes: int) -> torch.Tensor:
         """Returns an uninitialised CPU tensor over a storage of `nbytes` bytes, at offset 0."""
-        if nbytes < SMALLEST:
+        allocator = self._known() if nbytes >= SMALLEST else 0
+        if not allocator:
             return torch.empty_strided(size, stride, dtype=dtype, device=_CPU)
-        return torch.empty(0, dtype=dtype, device=_CPU).set_(self._take(nbytes), 0, size, stride)  # type: ignore[call-overload]
+        storage = storage_of_allocator(nbytes, allocator)
+        return torch.empty(0, dtype=dtype, device=_CPU).set_(storage, 0, size, stride)  # type: ignore[call-overload, no-any-return]
 
-    def _take(self, nbytes: int) -> torch.UntypedStorage:
-        with self._lock:
-            blocks = self._free_since.setdefault(nbytes, [])
-            for position, (storage, _) in enumerate(blocks):
-                if storage_use_count(storage) == 1:
-                    # To the back: what is in use gathers there, and the search stays short.
-                    blocks.append((blocks.pop(position)[0], self._turn))
-                    return storage
-            storage = torch.UntypedStorage(nbytes)
-            if self._keeps:
-                blocks.append((storage, self._turn))
-            return storage
-
-    def end_of_call(self) -> None:
-        """Counts one call; from time to time frees storages that no call asked for lately."""
-        self._turn += 1
-        if self._turn % KEEP_CALLS:
-            return
-        with self._lock:
-            for nbytes, blocks in list(self._free_since.items()):
-                kept = [b for b in blocks if self._turn - b[1] <= KEEP_CALLS or storage_use_count(b[0]) > 1]
-                if kept:
-                    self._free_since[nbytes] = kept
-                else:
-                    del self._free_since[nbytes]
+    def _known(self) -> int:
+        if self._allocator is None:
+            with self._lock:
+                if self._allocator is None:
+                    self._allocator = self._find()
+        return self._allocator
 
 
-@cache
-def shared_pool() -> Pool:
-    """Returns the process's pool. Graphs that run in turn share its memory."""
-    return Pool()
+def pool_for(options: Any, cache: Cache) -> Pool:
+    """Returns the pool that `Options` ask for. cache: where its allocator is built."""
+    return Pool(partial(host_memory.load, options.cpp_compiler, cache)) if options.memory_pool else Pool()

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from .lent import Loan, Outputs
-from .torch_runtime import unused_bytes, use_count
+from .torch_runtime import unused_bytes
 
 
 class Pool:
@@ -80,7 +80,7 @@ class Place:
     def endangered(self) -> list[Loan]:
         """Returns what somebody holds and a replay could change: outputs of later recordings, ceded outputs of earlier
         ones, and what the recording was ceded if others than its inputs hold that."""
-        mine = [loan for loan, inputs in self.ceded.items() if use_count(loan.number) > loan.idle + inputs]
+        mine = [loan for loan, inputs in self.ceded.items() if loan.is_held(inputs)]
         return mine + self.pool.endangered(self.number)
 
     def leave(self) -> None:

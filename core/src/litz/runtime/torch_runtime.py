@@ -28,6 +28,11 @@ def graph_is_kept() -> bool:
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
+def in_backward() -> bool:
+    """Whether this thread runs a backward: it may be a thread of autograd's, for the thread that waits for it."""
+    return bool(torch._C._current_graph_task_id() != -1)  # type: ignore[attr-defined]
+
+
 use_count: Callable[[int], int] = torch._C._storage_Use_Count
 """Returns how many owners a storage has, by the number that torch has for the storage."""
 
@@ -47,6 +52,11 @@ def storage_at(place: int, device: torch.device, size: int) -> torch.UntypedStor
     """Returns a storage of `size` bytes at an address. The storage does not own the memory, and cannot be resized."""
     storage: Any = torch._C._construct_storage_from_data_pointer(place, device, size)
     return storage  # type: ignore[no-any-return]
+
+
+def storage_of_allocator(nbytes: int, allocator: int) -> torch.UntypedStorage:
+    """Returns a storage of host memory that comes from, and goes back to, the allocator at an address."""
+    return torch.UntypedStorage(nbytes, allocator=allocator)  # type: ignore[call-arg]
 
 
 def storage_that_tells(owner: Any, place: int, device: torch.device, size: int) -> torch.UntypedStorage:

@@ -82,8 +82,6 @@ def _body(plan: ExecutionPlan, sources: Mapping[str, KernelSource], names: CallN
         lines += step_lines(number, spelling, sources, counters)
         places.append(Place(step.name, first, len(lines)))
     returned = ", ".join(map(spelling.output, plan.program.outputs))
-    if any(target.allocator == "pool" for target in plan.targets.values()):
-        lines.append("_pool.end_of_call()")
     lines.append(f"return ({returned},)" if returned else "return ()")
     places.append(Place(OUTPUTS, len(lines), len(lines)))
     if spelling.guard:

@@ -161,7 +161,9 @@ def test_without_metadata_litz_registers_itself(tmp_path: Path, packed: bool) ->
 import sys, importlib.metadata
 sys.path[:] = [{str(source)!r}, *(p for p in sys.path if "/src" not in p)]
 real = importlib.metadata.entry_points
-importlib.metadata.entry_points = lambda **known: type(real())(e for e in real(**known) if not e.value.startswith("litz"))
+importlib.metadata.entry_points = lambda **known: type(real())(
+    point for point in real(**known) if not point.value.startswith("litz")
+)
 import litz, torch
 assert litz.__file__.startswith({str(source)!r}), litz.__file__
 try:
@@ -175,7 +177,8 @@ litz.register()
 assert "litz" in torch._dynamo.list_backends()
 torch._dynamo.reset()
 x = torch.randn(4, 16)
-torch.testing.assert_close(torch.compile(lambda x: torch.softmax(x * 2, -1), backend="litz")(x), torch.softmax(x * 2, -1))
+f = lambda x: torch.softmax(x * 2, -1)
+torch.testing.assert_close(torch.compile(f, backend="litz")(x), f(x))
 assert torch.compiler.load_cache_artifacts(torch.compiler.save_cache_artifacts()[0]).artifacts["litz"]
 """
     done = run_python("-c", script, LITZ_CACHE_DIR=str(tmp_path / "cache"))

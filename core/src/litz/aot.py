@@ -1,6 +1,6 @@
 """Compiling ahead of time: in, a function or module and example arguments; out, a package that another process loads.
 
-    torch.export, unless the program is exported -> Graph -> the pipeline's stages, as just in time -> `litz.runtime.package`
+    torch.export, unless that was done -> Graph -> the pipeline's stages, as just in time -> `litz.runtime.package`
 
 What is tuned, fused and generated is what `torch.compile(fn, backend="litz")` would run: the same stages do it.
 """

@@ -37,8 +37,8 @@ def register() -> bool:
     """Registers litz's artifacts with torch. Returns False where this version of torch has no artifacts.
 
     `import torch` calls this at its end (the entry point of the group torch.backends), so that
-    `torch.compiler.load_cache_artifacts` knows them in a process that has not compiled yet: an error here would be one of
-    `import torch`.
+    `torch.compiler.load_cache_artifacts` knows them in a process that has not compiled yet. An error here would be one
+    of `import torch`.
     """
     try:
         from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager

@@ -11,6 +11,7 @@ ASKS = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise")
 """Core's options that ask for measurements."""
 LIBRARY_BACKEND = "library"
 TEMPLATE_BACKEND = "triton"
+BACKENDS = (LIBRARY_BACKEND, TEMPLATE_BACKEND)
 
 
 def is_active(options: OptionsView) -> bool:
@@ -51,6 +52,7 @@ def most_in_one_kernel(options: OptionsView) -> int | None:
 
 __all__ = [
     "ASKS",
+    "BACKENDS",
     "LIBRARY_BACKEND",
     "SEARCH",
     "TEMPLATE_BACKEND",

@@ -360,3 +360,69 @@ def test_empty_tensors_under_autograd(device: str) -> None:
     out = torch.compile(f, backend="litz")(x)
     out.backward()
     assert float(out) == 0 and x.grad.shape == (0, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_ops_of_numbers_alone(dtype: torch.dtype) -> None:
+    """`aten.add(4, 3.3)` meets in the default dtype; `_to_copy` keeps a number's float64."""
+    aten = torch.ops.aten
+
+    def f(a: int, b: float) -> tuple[Any, ...]:
+        return (
+            *(aten.add(a, b), aten.add(b, a), aten.mul(a, b), aten.div(a * 0.5, b), aten.sub(1.5, 2), aten.div(5, 2)),
+            *(aten.add(4, 3), aten.eq(0.1, 0.1 + 1e-12), aten.mul(True, 2.5), aten._to_copy(3.3), aten.pow(2.5, 3.0)),
+        )
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        for ours, theirs in zip(litz(f)(4, 3.3), f(4, 3.3), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    finally:
+        torch.set_default_dtype(before)
+
+
+TOO_MUCH: dict[str, tuple[Callable[[torch.Tensor, Any], torch.Tensor], list[tuple[torch.dtype, Any]]]] = {
+    "clamp": (
+        lambda x, n: x.clamp(-abs(n), abs(n)),
+        [(torch.int8, 1000), (torch.uint8, 256), (torch.float16, 1e5), (torch.float32, 3.4e39)],
+    ),
+    "where": (lambda x, n: torch.where(x > 0, x, n), [(torch.int8, 300), (torch.int16, -(2**15) - 1)]),
+    "masked_fill": (
+        lambda x, n: x.masked_fill(x > 0, n),
+        [(torch.int8, 300), (torch.float16, -1e9), (torch.bfloat16, 3.4e39)],
+    ),
+    "full_like": (lambda x, n: torch.full_like(x, n), [(torch.uint8, -256), (torch.int16, float("nan"))]),
+    "pad": (lambda x, n: torch.nn.functional.pad(x, (1, 1), value=n), [(torch.int8, 200)]),
+    "scatter": (lambda x, n: torch.scatter(x, 0, torch.tensor([0]), n), [(torch.int8, 300), (torch.uint8, 2.5e5)]),
+    "index_fill": (lambda x, n: x.index_fill(0, torch.tensor([0]), n), [(torch.int16, 70000)]),
+    "threshold": (lambda x, n: torch.threshold(x, 0, n), [(torch.int8, 300)]),
+    "alpha": (lambda x, n: torch.add(x, x, alpha=n), [(torch.int8, 300)]),
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_numbers_that_a_type_cannot_hold_are_refused_as_in_eager(name: str) -> None:
+    function, cases = TOO_MUCH[name]
+    for dtype, number in cases:
+        x = torch.tensor([0, 1, 2]).to(dtype)
+        with pytest.raises(RuntimeError, match="without overflow") as theirs:
+            function(x, number)
+        with pytest.raises(RuntimeError, match="without overflow") as ours:
+            litz(function)(x, number)
+        assert str(theirs.value) in str(ours.value)
+
+
+def test_numbers_at_the_edges_of_a_type() -> None:
+    """What eager wraps, rounds to infinity or takes is not refused."""
+
+    def f(byte: torch.Tensor, half: torch.Tensor, single: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            *(byte.masked_fill(byte > 0, -1), byte.clamp(-255, 255), byte + 300, byte * -7, byte == 300, byte < 1e5),
+            *(half.clamp(-65504, 65504), half * 1e5, half.masked_fill(half > 1, float("-inf")), half > 7e4),
+            *(single + 3.4e39, single == 3.4e39, torch.full_like(single, float("inf")), single.clamp(max=3.4e38)),
+        )
+
+    inputs = [torch.tensor([0, 1, 255], dtype=torch.uint8), torch.tensor([0.5, 2, 6e4]).half(), torch.tensor([1.0, -2])]
+    for ours, theirs in zip(litz(f)(*inputs), f(*inputs), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)

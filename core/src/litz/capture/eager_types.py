@@ -7,7 +7,9 @@ does take the type, in another version or on another device, computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -102,13 +104,50 @@ def is_left_to_eager(op: Any, args: Iterable[Any]) -> bool:
     return True
 
 
+def holds(dtype: torch.dtype, number: Any) -> bool:
+    """Returns whether eager converts a Python number to `dtype` without an error. As in C++, unsigned types take
+    negative numbers whose size they hold, infinity and NaN are floats of every type, and anything is a bool."""
+    if dtype == torch.bool or isinstance(number, bool) or not isinstance(number, (int, float)):
+        return True
+    if dtype.is_complex or number in (math.inf, -math.inf) or number != number:
+        return dtype.is_floating_point or dtype.is_complex
+    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    least = -limits.max if isinstance(number, int) and limits.min == 0 else limits.min
+    return bool(least <= number <= limits.max)
+
+
+@cache
+def _number_arguments(op: OpOverload) -> tuple[tuple[int, str], ...]:
+    """(position, name) of the arguments that the schema of `op` declares as numbers."""
+    kinds = ("number", "Optional[number]")
+    return tuple((at, one.name) for at, one in enumerate(op._schema.arguments) if str(one.type) in kinds)
+
+
+def is_given_too_much(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> bool:
+    """Whether `op` is called with a number that the type of its result cannot hold, or may not hold. Eager's kernels
+    refuse most such calls, so that the op stays a call. result: what the op gives for fake tensors."""
+    if not isinstance(op, OpOverload) or not isinstance(result, torch.Tensor) or result.dtype == torch.bool:
+        return False
+    given = [args[at] if at < len(args) else kwargs.get(name) for at, name in _number_arguments(op)]
+    if result.dtype.itemsize <= 2 and not result.is_floating_point() and any(map(_is_symbol, given)):
+        return True
+    return not all(holds(result.dtype, number) for number in given)
+
+
+def _is_symbol(value: Any) -> bool:
+    return isinstance(value, (torch.SymInt, torch.SymFloat))
+
+
 def unless_left_to_eager(op: OpOverload, rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the decomposition `rule` of `op` with NotImplemented as the result of calls that `is_left_to_eager`
-    names; `rule` itself if there are no such calls."""
-    if _takes(op) is None:
+    """Returns the decomposition `rule` of `op` with NotImplemented as the result of calls that `is_left_to_eager` or
+    `is_given_too_much` name; `rule` itself if there are no such calls."""
+    if _takes(op) is None and not _number_arguments(op):
         return rule
 
     def decomposed(*args: Any, **kwargs: Any) -> Any:
-        return NotImplemented if is_left_to_eager(op, args) else rule(*args, **kwargs)
+        tensor = next((value for value in args if isinstance(value, torch.Tensor)), None)
+        if is_left_to_eager(op, args) or is_given_too_much(op, args, kwargs, tensor):
+            return NotImplemented
+        return rule(*args, **kwargs)
 
     return decomposed

@@ -37,23 +37,26 @@ def positional(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     return args, named
 
 
-def with_a_tensor(op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of an op, of which torch takes numbers for tensors where none is a tensor: vmap in vmap leaves such
-    calls in graphs (`_to_copy(2, dtype=torch.float32)`). Beside a tensor a number stays one: it promotes so."""
+def with_a_tensor(op: Any, args: tuple[Any, ...], result: Any) -> tuple[Any, ...]:
+    """The arguments of an op, of which torch takes numbers for tensors where none is a tensor (`aten.add(4, 3.3)`; vmap
+    in vmap leaves `_to_copy(2, dtype=torch.float32)` in graphs). Beside a tensor a number stays one: it promotes so.
+    result: what the op gives for fake tensors. Floats alone meet in the default dtype, and `_to_copy` keeps float64."""
     if not isinstance(op, OpOverload):
         return args
     wanted = [isinstance(argument.type, torch.TensorType) for argument in op._schema.arguments[: len(args)]]
     if not any(wanted) or any(isinstance(arg, Tensor) for arg in args):
         return args
-    return tuple(_as_tensor(arg) if tensor else arg for arg, tensor in zip(args, wanted, strict=True))
+    own = isinstance(result, torch.Tensor) and result.dtype.is_floating_point
+    floats = result.dtype if own else torch.get_default_dtype()
+    return tuple(_as_tensor(arg, floats) if tensor else arg for arg, tensor in zip(args, wanted, strict=True))
 
 
-def _as_tensor(value: Any) -> Any:
-    """A number as torch's tensor of it."""
+def _as_tensor(value: Any, floats: torch.dtype) -> Any:
+    """A number as torch's tensor of it. floats: the dtype of numbers that are not whole."""
     if not isinstance(value, (bool, int, float, sympy.Expr)):
         return value
     whole = is_whole(value) if isinstance(value, sympy.Expr) else isinstance(value, int)
-    dtype = torch.bool if isinstance(value, bool) else torch.int64 if whole else torch.float64
+    dtype = torch.bool if isinstance(value, bool) else torch.int64 if whole else floats
     return Computed(dtype, torch.device("cpu"), (), scalar(value, dtype))
 
 

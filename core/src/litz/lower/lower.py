@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_aggregate
 
 from litz.capture import torch_api
-from litz.capture.eager_types import is_left_to_eager
+from litz.capture.eager_types import is_given_too_much, is_left_to_eager
 from litz.capture.graph import Graph, constant_of
 from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz.capture.provenance import with_nodes
@@ -257,7 +257,7 @@ class _Lowerer:
         function = self.lowerings.get(target)
         if node.meta.get("unbacked_bindings"):
             function = None  # a size is read off the call's result, so there must be a call
-        elif function is not None and is_left_to_eager(target, map(fake_value, node.args)):
+        elif function is not None and self.is_left_to_eager(node):
             function = None
         if any(map(has_negative_bit, torch_api.written_arguments(node))):
             function = None  # a kernel would store the values without their sign
@@ -267,7 +267,7 @@ class _Lowerer:
             if function is not None and (getattr(function, ANY_DTYPE, False) or self.computable(node, function)):
                 mark = self.ctx.mark()
                 try:
-                    result = self.lowered(function, node, with_a_tensor(target, args), kwargs)
+                    result = self.lowered(function, node, with_a_tensor(target, args, meta), kwargs)
                     if isinstance(node.meta.get("val"), torch.Tensor) and not isinstance(result, (View, Computed)):
                         raise TypeError(f"its lowering returned {type(result).__name__}, where a tensor is expected")
                     return self.settled(node, result)
@@ -282,6 +282,13 @@ class _Lowerer:
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
             raise LoweringError(op=str(target), node=node.name, problem=problem) from error
+
+    @staticmethod
+    def is_left_to_eager(node: torch.fx.Node) -> bool:
+        args, kwargs = tuple(map(fake_value, node.args)), {name: fake_value(arg) for name, arg in node.kwargs.items()}
+        if is_left_to_eager(node.target, args):
+            return True
+        return is_given_too_much(node.target, args, kwargs, node.meta.get("val"))
 
     def lowered(self, function: Lowering, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a lowering makes; that of a plugin's is held against what the node promises."""

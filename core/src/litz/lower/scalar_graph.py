@@ -138,7 +138,7 @@ class _Walk:
         args, kwargs = positional(target, tuple(self.argument(node.args)), dict(self.argument(node.kwargs)))
         if any(isinstance(item, Tensor) and item.dtype not in SUPPORTED for item in args):
             raise NotImplementedError(f"{target} of a type that loops cannot hold")
-        return function(self.ctx, *with_a_tensor(target, args), **kwargs)
+        return function(self.ctx, *with_a_tensor(target, args, node.meta.get("val")), **kwargs)
 
     def output(self, value: Any) -> Node | None:
         if value is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -21,7 +20,8 @@ import torch
 from litz.errors import CacheError, CompilerNotFoundError, KernelBuildError
 
 from .cache import Cache, digest
-from .cpp_build import find_compiler
+from .cpp_compiler import compile_library, find_compiler
+from .libraries import problem_of
 
 NAME = "litz_host_memory"
 SOURCE = Path(__file__).with_name("host_memory.cpp")
@@ -79,9 +79,9 @@ def build(compiler: str | None, cache: Cache) -> Path:
 
     def make(folder: Path) -> None:
         line = [*command, "-o", str(folder / name), str(SOURCE), *linked]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise KernelBuildError(NAME, line, done.stderr, str(SOURCE))
+        problem = compile_library(line, folder / name)
+        if problem:
+            raise KernelBuildError(NAME, line, problem, str(SOURCE))
 
     key = digest(name, torch.__version__, found.version, " ".join((*command, *linked)))
     return cache.build("native", key, make, needs=(name,)) / name
@@ -89,7 +89,9 @@ def build(compiler: str | None, cache: Cache) -> Path:
 
 @functools.cache
 def _library(path: Path) -> Any:
-    """The loaded library of a file; None if the file is for another torch or another machine."""
+    """The loaded library of a file; None if the file is for another torch or another machine, or is not whole."""
+    if problem_of(path):
+        return None
     try:
         library = ctypes.CDLL(str(path))
         library.litz_allocator.restype = ctypes.c_void_p

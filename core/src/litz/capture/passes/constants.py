@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from litz.capture import torch_api
+from litz.capture.eager_types import holds
 from litz.capture.graph import Graph, constant_of
 from litz.capture.passes.rewrite import Call, Changes, find_escapes, rewrite, tensor_of
 from litz_plugins.records import PassContext
@@ -89,8 +90,9 @@ def _value_of(
     if node.op != "call_function":
         return None
     if node.target in _FILLS:
-        fill = node.args[_FILLS[node.target]]
-        return _as_stored(fill, tensor.dtype) if isinstance(fill, (bool, int, float)) else None
+        fill: Any = node.args[_FILLS[node.target]]
+        known = isinstance(fill, (bool, int, float)) and holds(tensor.dtype, fill)
+        return _as_stored(fill, tensor.dtype) if known else None
     first: Any = node.args[0] if node.args else None
     if node.target in VIEWS or node.target in _COPIES:
         source = tensor_of(first)

@@ -234,6 +234,7 @@ class TestCommAnalysis:
 
     def _estimated(self, fn: Callable[..., Any], inps: Any, message: Message, values: bool | None = None) -> float:
         """Microseconds of the only collective in `fn(*inps)`, which sends this message. values: None to plan alone."""
+        torch._dynamo.reset()  # what was compiled for another group of the same name would run
         dist.init_process_group(backend="fake", rank=0, world_size=self.WORLD_SIZE, store=FakeStore())
         try:
             alone = values is None and not HAS_GPU

@@ -218,13 +218,14 @@ def _remainder_float(a, b):
 
 @triton.jit
 def _pow_int(a, b):
-    # By squaring. A negative power of an integer is 0 unless the base is 1 or -1.
+    # By squaring. A negative power of an integer is 0 unless the base is 1 or -1. An unsigned exponent has no sign bit.
+    bits: tl.constexpr = a.dtype.primitive_bitwidth
     result = tl.full([], 1, a.dtype) + tl.zeros_like(a + b)
     base = a + tl.zeros_like(result)
     power = b + tl.zeros_like(result)
     odd = (power & 1) != 0
     negative = power < 0
-    for _ in tl.static_range(0, a.dtype.primitive_bitwidth):  # all bits: an unsigned exponent has no sign
+    for _ in tl.static_range(0, bits):
         result = tl.where((power & 1) != 0, result * base, result)
         base = base * base
         power = power >> 1

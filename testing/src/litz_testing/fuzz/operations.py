@@ -214,6 +214,7 @@ def load_table() -> list[Row]:
     from . import (  # noqa: F401  (they register themselves)
         contracting,
         data,
+        edges,
         indexing,
         layers,
         mutating,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import gc
 import json
 import os
 import shutil
@@ -11,8 +13,11 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -171,8 +176,8 @@ UNUSABLE: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "an entry that stays": no_entry,
     "read-only": lambda root, patch: refuse(patch, "Path.mkdir", errno.EROFS),
     "no permission": lambda root, patch: refuse(patch, "Path.mkdir", errno.EACCES),
-    "no room": lambda root, patch: refuse(patch, "Path.write_text", errno.ENOSPC),
-    "no quota": lambda root, patch: refuse(patch, "Path.write_text", errno.EDQUOT),
+    "no room": lambda root, patch: refuse(patch, "Path.write_bytes", errno.ENOSPC),
+    "no quota": lambda root, patch: refuse(patch, "Path.write_bytes", errno.EDQUOT),
     "stale": lambda root, patch: refuse(patch, "os.rename", errno.ESTALE),
     "broken": lambda root, patch: refuse(patch, "os.rename", errno.EIO),
 }
@@ -185,7 +190,7 @@ def test_a_cache_that_cannot_be_used_costs_one_warning(
     root = tmp_path / "cache"
     cache = Cache(root)
     with monkeypatch.context() as patch:
-        real = {name: getattr(Path, name) for name in ("mkdir", "write_text")}
+        real = {name: getattr(Path, name) for name in ("mkdir", "write_bytes")}
         rename = os.rename
         UNUSABLE[why](root, patch)
         broken = {name: getattr(Path, name) for name in real}
@@ -217,7 +222,7 @@ def test_what_make_raises_is_no_fault_of_the_cache(tmp_path: Path) -> None:
 
 def test_neither_cache_nor_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    refuse(monkeypatch, "tempfile.TemporaryDirectory", errno.ENOSPC)
+    refuse(monkeypatch, "tempfile.mkdtemp", errno.ENOSPC)
     with pytest.raises(CacheError, match="TMPDIR"):
         Cache(tmp_path / "file").build("cpp", KEY, fill)
 
@@ -267,7 +272,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_no_entry(tmp_path: Path
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
     assert Cache(tmp_path).find("cpp", KEY) is None
     entry_of(tmp_path)
-    assert len([path for path in (tmp_path / "cpp").iterdir() if path.is_dir()]) == 2, "what the dead process left"
+    (tmp_path / "cpp" / f".{KEY[:8]}-0a1b2c3d").mkdir()  # what one that was killed in the middle of a copy leaves
     assert Cache(tmp_path).clear() == 1
     assert not [path for path in (tmp_path / "cpp").iterdir() if path.is_dir()]
 
@@ -284,26 +289,212 @@ def test_the_command_line_on_a_cache_that_is_none(tmp_path: Path) -> None:
     assert (tmp_path / "cache" / "stray").exists() and not (tmp_path / "cache" / "cpp" / KEY).exists()
 
 
-def test_a_library_that_cannot_be_loaded_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a file system that is mounted noexec."""
-    real, cache = cpp_build.ctypes.CDLL, Cache(tmp_path / "cache")
+class Source:
+    """A kernel that returns 3."""
 
-    def load(path: str) -> object:
-        if path.startswith(str(tmp_path / "cache")):
-            raise OSError(f"{path}: failed to map segment from shared object")
-        return real(path)
+    name = symbol = "three"
+    arguments: tuple[str, ...] = ()
+    settings: dict[str, object] = {}
 
-    class Source:
-        name = symbol = "three"
-        text = 'extern "C" int three() { return 3; }'
-        arguments: tuple[str, ...] = ()
-        settings: dict[str, object] = {}
+    def __init__(self, number: int = 0) -> None:
+        self.text = f'extern "C" int three() {{ return 3; }} // {number}'
 
-    class Context:
-        options = Options()
 
-    context = Context()
-    context.cache = cache  # type: ignore[attr-defined]
-    monkeypatch.setattr(cpp_build.ctypes, "CDLL", load)
-    with pytest.warns(UserWarning, match="failed to map segment"):
-        assert cpp_build.load_kernel(Source, context)() == 3
+def load_three(cache: Cache, number: int = 0) -> int:
+    context: Any = SimpleNamespace(options=Options(), cache=cache)
+    result: int = cpp_build.load_kernel(Source(number), context)()
+    return result
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mounts a file system of memory, with options."""
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    done: list[bool] = []
+
+    def mount(options: str) -> Path:
+        line = ["mount", *(() if done else ("-t", "tmpfs")), "-o", options, *(() if done else ("tmpfs",)), str(folder)]
+        found = subprocess.run(line, capture_output=True, text=True, check=False)
+        if found.returncode:
+            pytest.skip(f"nothing can be mounted here: {found.stderr.strip()}")
+        done.append(True)
+        return folder
+
+    try:
+        yield mount
+    finally:
+        if done:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_cache_on_a_mount_that_no_code_runs_from(mounted: Callable[[str], Path]) -> None:
+    root = mounted("noexec,size=4m") / "cache"
+    with pytest.warns(UserWarning, match="goes on without its disk cache") as caught:
+        assert [load_three(Cache(root)) for _ in range(2)] == [3, 3]
+        assert load_three(Cache(root), 1) == 3
+    assert len(caught) == 1, "once a process, not once a cache object"
+    assert len(list((root / "cpp").glob("*/kernel.so"))) == 2, "it is kept all the same, for who mounts it otherwise"
+
+
+def test_a_shared_cache_on_a_mount_that_no_code_runs_from(mounted: Callable[[str], Path], tmp_path: Path) -> None:
+    team = mounted("size=4m")
+    cpp_build.build(Source(), Options(), Cache(team))
+    mounted("remount,noexec")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        own = Cache(tmp_path / "own", shared=[team])
+        assert load_three(own) == 3 and (own.misses, own.hits) == (1, 1)
+        assert load_three(Cache(tmp_path / "own", shared=[team])) == 3
+    assert len(list((tmp_path / "own" / "cpp").glob("*/kernel.so"))) == 1
+
+
+def test_neither_the_cache_nor_the_temporary_folder_runs_code(
+    mounted: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = mounted("noexec,size=4m")
+    monkeypatch.setattr(cache_module.tempfile, "tempdir", str(root))
+    with pytest.raises(CacheError, match=r"of no use.*failed to map segment") as caught, pytest.warns(UserWarning):
+        load_three(Cache(root / "cache"))
+    assert "set TMPDIR to a folder that code may run from" in str(caught.value)
+
+
+@pytest.mark.parametrize("fault", ["full", "read-only"])
+def test_a_cache_on_a_mount_that_takes_nothing(mounted: Callable[[str], Path], fault: str) -> None:
+    root = mounted("size=64k" if fault == "full" else "size=4m") / "cache"
+    root.mkdir()
+    if fault == "full":
+        with pytest.raises(OSError, match="No space"):
+            (root / "filler").write_bytes(bytes(1 << 20))
+    else:
+        mounted("remount,ro")
+    with pytest.warns(UserWarning, match="No space left|Read-only file system") as caught:
+        assert [load_three(Cache(root), number) for number in (0, 1, 0)] == [3, 3, 3]
+    assert len(caught) == 1
+    assert not [path for path in root.glob("cpp/*") if path.is_dir()], "nothing half is left"
+
+
+def test_a_full_temporary_folder_is_named(mounted: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    root = mounted("size=64k")
+    monkeypatch.setattr(cache_module.tempfile, "tempdir", str(root))
+
+    def make(folder: Path) -> None:
+        (folder / "kernel.so").write_bytes(bytes(1 << 20))
+
+    with pytest.raises(CacheError, match="No space left") as caught:
+        Cache(root.parent / "cache").build("cpp", KEY, make)
+    assert "TMPDIR" in str(caught.value) and not list(root.iterdir())
+
+
+@pytest.mark.parametrize("way", ["clear", "remove"])
+def test_a_cache_that_is_emptied_while_an_entry_is_made(tmp_path: Path, way: str) -> None:
+    root = tmp_path / "cache"
+
+    def empty() -> None:
+        Cache(root).clear() if way == "clear" else shutil.rmtree(root)
+
+    def make(folder: Path) -> None:
+        fill(folder)
+        empty()
+
+    def read(folder: Path) -> bytes:
+        if not removed:
+            removed.append(True)
+            empty()  # another process, after the entry was found and before it is read
+        return (folder / "kernel.so").read_bytes()
+
+    removed: list[bool] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Cache(root).build("cpp", KEY, make, NEEDS) == root / "cpp" / KEY
+        assert Cache(root).use("cpp", KEY, fill, read, NEEDS) == CONTENT["kernel.so"]
+    assert Cache(root).find("cpp", KEY, NEEDS) == root / "cpp" / KEY
+
+
+def test_a_cache_that_is_emptied_all_the_time(tmp_path: Path) -> None:
+    """Threads in the parts of other processes: writers and readers go on, whatever the two that empty it do."""
+    root, ends, done = tmp_path / "cache", threading.Event(), []
+
+    def empty(way: Callable[[], object]) -> None:
+        while not ends.wait(0.0005):
+            with contextlib.suppress(CacheError, OSError):
+                way()
+
+    def write(number: int) -> None:
+        for turn in range(60):
+            text = f"{number} {turn % 7}".encode()
+            found = Cache(root).use(
+                "cpp",
+                digest(text),
+                lambda f, t=text: (f / "k").write_bytes(t),
+                lambda f: (f / "k").read_bytes(),
+                ("k",),
+            )
+            assert found == text
+        done.append(number)
+
+    ways = (lambda: Cache(root).clear(), lambda: shutil.rmtree(root, ignore_errors=True))
+    emptying = [threading.Thread(target=empty, args=(way,)) for way in ways]
+    writing = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a cache that is emptied at each turn is one that cannot be used
+        for thread in (*emptying, *writing):
+            thread.start()
+        for thread in writing:
+            thread.join()
+        ends.set()
+        for thread in emptying:
+            thread.join()
+    assert sorted(done) == [0, 1, 2]
+
+
+MASKS = """
+import os, sys, warnings
+from pathlib import Path
+from support.plain_user import become_plain
+from litz.runtime.cache import Cache, digest
+become_plain()
+os.umask(int(sys.argv[2], 8))
+warnings.simplefilter("error")
+def make(folder):
+    (folder / "part").mkdir()
+    (folder / "part" / "text").write_text("3")
+    assert os.system(f"cat {folder}/part/text > {folder}/copy") == 0
+for _ in range(2):
+    cache = Cache(Path(sys.argv[1]), limit=1 << 20)
+    assert cache.use("cpp", digest("k"), make, lambda f: (f / "copy").read_text()) == "3"
+print(cache.hits, oct(os.umask(0)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("mask", "mode"), [("022", 0o755), ("002", 0o775), ("177", 0o700), ("222", 0o755), ("777", 0o700)]
+)
+def test_rights_of_what_is_kept(tmp_path: Path, mask: str, mode: int) -> None:
+    """The owner has them all, others those that the process's mask leaves them: a team may read."""
+    root = tmp_path / "cache"
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+    line = [sys.executable, "-c", MASKS, str(root), mask]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env=path)
+    assert done.stdout == f"1 0o{mask.lstrip('0') or '0'}\n", done.stderr
+    entry = root / "cpp" / digest("k")
+    folders = (root, entry.parent, entry, entry / "part")
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in folders} == {p.name: oct(mode) for p in folders}
+    files = (entry / "copy", entry / "part" / "text", entry / FILE, root / ".sizes")
+    assert {path.stat().st_mode & 0o777 for path in files} == {mode & 0o666}
+
+
+def test_a_forked_process_leaves_temporary_folders_alone() -> None:
+    cache = Cache(Path("unused"), enabled=False)
+    child = os.fork()
+    if child == 0:
+        try:
+            weakref.finalize._exitfunc()  # type: ignore[attr-defined]  # as Python does at its end
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert cache.root.is_dir()
+    root = cache.root
+    del cache
+    gc.collect()
+    assert not root.exists()

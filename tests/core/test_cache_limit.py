@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,11 +61,43 @@ def test_without_a_limit_nobody_counts(tmp_path: Path) -> None:
     assert not (tmp_path / SIZES).exists()
 
 
-@pytest.mark.parametrize("text", ["", "no number\n", "12\n\n13\n"])
-def test_a_damaged_count_does_no_harm(tmp_path: Path, text: str) -> None:
-    put(Cache(tmp_path), "a")
-    (tmp_path / SIZES).write_text(text)
-    assert put(Cache(tmp_path, limit=1 << 20), "b").is_dir()
+DAMAGED: dict[str, Callable[[Path], object]] = {
+    "no line": lambda path: path.write_text(""),
+    "half a line": lambda path: path.write_text("12a4"),
+    "an empty line": lambda path: path.write_text("12\n\n13\n"),
+    "zeros": lambda path: path.write_bytes(bytes(100)),
+    "no text": lambda path: path.write_bytes(b"\xff\xfe12\n"),
+    "a number that is none": lambda path: path.write_text("1" * 5000 + "\n"),
+    "a link without end": lambda path: path.symlink_to("/dev/zero"),
+    "a pipe": lambda path: os.mkfifo(path),
+    "a folder": lambda path: path.mkdir(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_the_limit_is_kept_with_a_damaged_count(tmp_path: Path, damage: str) -> None:
+    limited = Cache(tmp_path, limit=5 * bytes_of(put(Cache(tmp_path), "first")))
+    DAMAGED[damage](tmp_path / SIZES)
+    for number in range(25):
+        assert put(limited, str(number)).is_dir()
+    assert sum(entry.bytes for entry in entries(tmp_path)) <= limited._limit.bytes + (
+        20 * MANY if damage in ("no line", "an empty line") else 0  # a smaller sum is believed, and right in the end
+    )
+
+
+def test_what_killed_processes_have_left_goes(tmp_path: Path) -> None:
+    """Folders of other versions of litz, too, which built in the cache."""
+    put(Cache(tmp_path), "first")
+    left = [tmp_path / "cpp" / f".0123abcd-{ending}" for ending in ("0a1b2c3d", "abc_1xyz", "under_wa")]
+    for folder in left:
+        folder.mkdir()
+        (folder / "kernel.so").write_bytes(bytes(1 << 20))
+    for folder in left[:2]:
+        os.utime(folder, (time.time() - 3600,) * 2)
+    put(Cache(tmp_path, limit=1 << 20), "second")
+    assert [folder.exists() for folder in left] == [False, False, True], "the last may be under way"
+    Cache(tmp_path).clear()
+    assert not left[2].exists()
 
 
 def test_many_lines_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

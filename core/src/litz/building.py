@@ -187,9 +187,9 @@ def write_code(entry: GraphEntry, others: Mapping[str, str], compiler: Compiler,
 
     def write(folder: Path) -> None:
         for name, text in files.items():
-            (folder / name).write_text(text)
+            (folder / name).write_text(text, encoding="utf-8")
         if key is not None:
-            (folder / KEY).write_text(key.to_json())
+            (folder / KEY).write_text(key.to_json(), encoding="utf-8")
             write_entry(entry, folder)
 
     if key is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -121,7 +122,7 @@ def make_compiler(
     trace(plugins)
     opts = make_options(mode, options, plugins.option_specs(), missing=plugins.missing())
     peers = Peers(torch_api.default_store) if opts.share_builds else None
-    shared = tuple(Path(path).expanduser() for path in opts.cache_shared)
+    shared = tuple(Path(os.path.expanduser(path)) for path in opts.cache_shared)
     cache = Cache(opts.cache_dir, opts.cache, peers, limit=opts.cache_limit << 20, shared=shared)
     vetoes, preferences = _read_vetoes(opts, plugins), _read_preferences(opts, plugins)
     seconds = [time.perf_counter() - start]

@@ -160,7 +160,7 @@ def build_kernel(data: Mapping[str, Any], folder: Path, device: torch.device, co
     if spec is None:
         raise KernelFileError(f"nothing here builds kernels for devices of type {device.type!r}", path=str(path))
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # ValueError: what is no name of a file, or no text
         raise KernelFileError(f"its source is not there: {error}", path=str(path)) from error
     arguments = tuple(item if isinstance(item, int) else item.get("buffer", COUNTERS) for item in data["arguments"])
@@ -199,7 +199,7 @@ def _is_kernel(file: Path) -> bool:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise KernelFileError(describe(error), path=str(path)) from error
     if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):

@@ -7,7 +7,7 @@ waits for a C++ compiler or for a worker (`litz.runtime.workers`), is its code g
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
@@ -19,6 +19,7 @@ from litz.capture.graph import Graph
 from litz.codegen.wrapper import Words
 from litz.compiler import Compiler
 from litz.ir import Program
+from litz.runtime.builders import Builders
 from litz.runtime.graph_entry import GraphEntry
 from litz.runtime.workers import processors
 from litz_plugins import CodegenContext, KernelSource, PreparingCodegen
@@ -36,22 +37,25 @@ class Loads:
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
         threads = compiler.options.threads or processors()
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="litz-build")
+        self._builders = Builders(threads)
         self._begun: dict[Hashable, Future[tuple[Callable[..., Any], bool]]] = {}
 
     def __enter__(self) -> Loads:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        interrupted = error is not None and not isinstance(error, Exception)  # who presses Ctrl-C has waited enough
-        self._executor.shutdown(wait=not interrupted, cancel_futures=error is not None)
+        self._builders.__exit__(kind, error, at)
+
+    def result(self, job: Future[tuple[Callable[..., Any], bool]]) -> tuple[Callable[..., Any], bool]:
+        """Waits for what `begin` returned: the launch function, and whether the cache had it."""
+        return self._builders.result(job)
 
     def begin(self, source: KernelSource, device: str, program: Any) -> Future[tuple[Callable[..., Any], bool]]:
         """Builds and loads a kernel, unless an equal one is. Returns its launch function, and whether the cache had it.
         program: the kernel's, for likely values of its arguments."""
         key = (source.language, source.text, device, repr(source.settings))
         if key not in self._begun:
-            self._begun[key] = self._executor.submit(self._load, source, torch.device(device), program)
+            self._begun[key] = self._builders.submit(self._load, source, torch.device(device), program)
         return self._begun[key]
 
     def _load(self, source: KernelSource, device: torch.device, program: Any) -> tuple[Callable[..., Any], bool]:
@@ -92,7 +96,7 @@ def load_kernels(
     launchers, hits = {}, 0
     for name, job in jobs.items():
         with said_from(words.origins.get(name, "")):
-            launchers[name], found = job.result()
+            launchers[name], found = loads.result(job)
         hits += found
     return launchers, hits
 

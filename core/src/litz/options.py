@@ -469,7 +469,10 @@ def _checked(row: OptionRow, value: Any, source: str) -> Any:
     if value is None and row.optional:
         return None
     if row.type is Path and isinstance(value, (str, os.PathLike)):
-        value = Path(value).expanduser()
+        value = _as_path(value)
+        if value is None:
+            accepted = "a path in which ~NAME is a user of this machine, and no character is NUL"
+            raise InvalidOptionError(row.name, given, accepted, source=source)
     elif row.type is tuple:
         value = _as_tuple(value, row.item)
     elif row.unit and isinstance(value, str):
@@ -480,6 +483,15 @@ def _checked(row: OptionRow, value: Any, source: str) -> Any:
     if fits and (row.choices is None or value in row.choices) and _is_enough(row, value):
         return value
     raise InvalidOptionError(row.name, given, row.accepted, source=source)
+
+
+def _as_path(value: str | os.PathLike[str]) -> Path | None:
+    """A path, its ~ replaced; None where that is nobody's, or the path has a NUL byte, as no file's has."""
+    try:
+        path = Path(value).expanduser()
+    except RuntimeError:  # ~ of a user who is not there
+        return None
+    return None if "\0" in str(path) else path
 
 
 def _in_units(text: str, unit: int) -> int | None:

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from litz_plugins import threads
+
 PATIENCE = 3.0
 """Seconds of silence before the line appears."""
 PAUSE = 10.0
@@ -69,7 +71,7 @@ class Board:
         self._jobs: list[Job] = []
         self._count = 0
         self._since = self._ended = -PAUSE
-        self._timer: threading.Timer | None = None
+        self._timer: threading.Event | None = None
         self._shown: Shown | None = None
 
     @contextmanager
@@ -94,9 +96,7 @@ class Board:
                 self._since = now
             self._jobs.append(job)
             if self._timer is None and self._shown is None:
-                self._timer = threading.Timer(max(0.0, self._since + self.patience - now), self._show)
-                self._timer.daemon = True
-                self._timer.start()
+                self._timer = threads.later(max(0.0, self._since + self.patience - now), self._show)
 
     def _end(self, job: Job) -> None:
         with self._lock:
@@ -106,7 +106,7 @@ class Board:
                 return
             self._ended = time.monotonic()
             if self._timer is not None:
-                self._timer.cancel()
+                self._timer.set()
                 self._timer = None
             if self._shown is not None:  # before the program prints anything
                 self._shown.stop()

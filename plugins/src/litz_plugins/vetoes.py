@@ -12,6 +12,7 @@ can correct what was estimated.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,7 +64,11 @@ def read_vetoes(given: Iterable[str]) -> Vetoes:
     file cannot be read."""
     keys: list[str] = []
     for item in given:
-        keys += Path(item[1:]).expanduser().read_text().splitlines() if item.startswith("@") else [item]
+        keys += (
+            Path(os.path.expanduser(item[1:])).read_text(encoding="utf-8").splitlines()
+            if item.startswith("@")
+            else [item]
+        )
     return Vetoes(frozenset(filter(None, (key.strip() for key in keys))))
 
 

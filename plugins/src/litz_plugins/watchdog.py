@@ -13,6 +13,8 @@ import threading
 import time
 from math import inf
 
+from . import threads
+
 INTERVAL = 0.05
 """Seconds between two looks, at most."""
 SLOW = 1.0
@@ -50,7 +52,7 @@ class Watchdog:
         self._running: set[Running] = set()
         self._lock = threading.Lock()
         self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._looks = False
 
     def begin(self, running: Running) -> None:
         """Notes that a call begins in this thread, and wakes the thread that watches."""
@@ -60,7 +62,7 @@ class Watchdog:
             running.ends = begun + running.seconds
         self._running.add(running)
         if not self._wake.is_set():  # it is, as long as the thread has not looked since the last call
-            if self._thread is None or not self._thread.is_alive():
+            if not self._looks:
                 self._start()
             self._wake.set()
 
@@ -83,9 +85,7 @@ class Watchdog:
 
     def _start(self) -> None:
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._look, name="litz-watchdog", daemon=True)
-                self._thread.start()
+            self._looks = self._looks or threads.start(self._look)  # without a thread, nobody is told
 
     def _look(self) -> None:
         while True:

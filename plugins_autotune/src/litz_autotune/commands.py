@@ -76,7 +76,7 @@ def export(file: Path, folder: Path | None, as_json: bool) -> None:
 
     data = export_records(_store(folder))
     try:
-        file.write_text(json.dumps(data, indent=1, sort_keys=True))
+        file.write_text(json.dumps(data, indent=1, sort_keys=True), encoding="utf-8")
     except OSError as error:
         raise click.ClickException(f"{file} cannot be written: {error.strerror}") from error
     _say(file, len(data["records"]), "written to", as_json)

@@ -92,7 +92,7 @@ def put(cache: Cache, key: str, tuned: Tuned, count: int) -> None:
     tuned = replace(tuned, key=key)
 
     def write(folder: Path) -> None:
-        (folder / FILE).write_text(tuned.to_json())
+        (folder / FILE).write_text(tuned.to_json(), encoding="utf-8")
 
     cache.build(KIND, digest(key, str(count)), write, (FILE,))
 
@@ -116,6 +116,6 @@ def latest(cache: Cache) -> list[Tuned]:
 
 def _read(folder: Path) -> Tuned | None:
     try:
-        return Tuned.from_json((folder / FILE).read_text())
+        return Tuned.from_json((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None

@@ -103,7 +103,7 @@ class LocalStore:
             kept.append(record)
             if not complete:
                 raise _Incomplete
-            (folder / FILE).write_text(record.to_json())
+            (folder / FILE).write_text(record.to_json(), encoding="utf-8")
 
         try:
             folder = self.cache.build(KIND, key, fill, (FILE,), PATIENCE)
@@ -150,12 +150,12 @@ class _Incomplete(Exception):
 
 
 def _write(folder: Path, record: Record) -> None:
-    (folder / FILE).write_text(record.to_json())
+    (folder / FILE).write_text(record.to_json(), encoding="utf-8")
 
 
 def _read(folder: Path) -> Record | None:
     try:
-        return Record.from_json((folder / FILE).read_text())
+        return Record.from_json((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 

@@ -213,7 +213,7 @@ def free_bytes(device: torch.device) -> float:
     if device.type == "cuda" and torch.cuda.is_available():
         return float(torch.cuda.mem_get_info(device)[0])
     try:
-        with open("/proc/meminfo") as file:
+        with open("/proc/meminfo", encoding="ascii") as file:
             lines = [line.split() for line in file]
     except OSError:
         return inf

@@ -90,9 +90,9 @@ def calibrate(
     if place.rank != 0:
         return
     made = profile_of_measured(measured, topology, held, job.source(sizes, topology, device))
-    profile.write_text(made.dumps())
+    profile.write_text(made.dumps(), encoding="utf-8")
     if csv is not None:
-        csv.write_text(csv_text(measured.rows))
+        csv.write_text(csv_text(measured.rows), encoding="utf-8")
     errors = errors_of(made, measured.points)
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(row) for row in errors], indent=2))

@@ -129,7 +129,7 @@ def fit_collectives(
     fitted, _ = split_points(points, parse_numbers(hold_out))
     topology = make_topology(gpu, link, gpus_per_node=gpus_per_node)
     made = make_profile(topology, fitted, launch_us, source or " and ".join(path.name for path in measured))
-    profile.write_text(made.dumps())
+    profile.write_text(made.dumps(), encoding="utf-8")
     errors = errors_of(made, points)
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(row) for row in errors], indent=2))

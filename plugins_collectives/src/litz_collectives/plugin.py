@@ -72,12 +72,12 @@ def litz_cache_fingerprint(options: OptionsView) -> str | Uncacheable | None:
     if options.get("collectives.verify_plan"):
         return Uncacheable("the ranks compare their plans while they compile (collectives.verify_plan)")
     path, name = options.get("collectives.profile"), options.get("collectives.cost")
-    found = [path.read_text() if path is not None and path.is_file() else ""]
+    found = [path.read_text(encoding="utf-8") if path is not None and path.is_file() else ""]
     if name is not None:
         source = getattr(import_module(name.partition(":")[0]), "__file__", None)
         if source is None:
             return Uncacheable(f"nobody knows the source of {name} (collectives.cost)")
-        found.append(Path(source).read_text())
+        found.append(Path(source).read_text(encoding="utf-8"))
     if path is None and _communicates():
         found.append(repr(machine_topology()))
     return "\n".join(found)

@@ -83,7 +83,7 @@ def read_points(*paths: Path) -> tuple[dict[str, list[Point]], dict[str, float]]
 
 
 def _read_file(path: Path, points: dict[str, list[Point]], launches: dict[str, list[float]]) -> None:
-    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     for number, row in enumerate(csv.DictReader(lines), 2):
         try:
             kind, size, us = row["collective"], int(row["bytes"]), float(row["time_us"])
@@ -99,7 +99,7 @@ def _read_file(path: Path, points: dict[str, list[Point]], launches: dict[str, l
 def read_profile(path: Path) -> Profile:
     """Returns the profile in a JSON file, which must have a topology. Raises TopologyError."""
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except OSError as cause:
         raise TopologyError(f"the profile {path} cannot be read: {cause.strerror}") from cause
     return parse_profile(text, str(path))
@@ -131,7 +131,9 @@ def parse_profile(text: str, where: str) -> Profile:
 def builtin_profile() -> Profile:
     """Returns litz's own profile of NVLink, for machines that were not measured."""
     name = "h200_nv18.json"
-    return parse_profile((resources.files(__package__) / "profiles" / name).read_text(), f"built-in {name}")
+    return parse_profile(
+        (resources.files(__package__) / "profiles" / name).read_text(encoding="utf-8"), f"built-in {name}"
+    )
 
 
 _COEFFICIENTS = ("base", "hop", "wire", "local", "error")

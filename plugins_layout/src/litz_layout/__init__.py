@@ -31,7 +31,7 @@ def litz_register_options() -> Sequence[OptionSpec]:
 def litz_cache_fingerprint(options: OptionsView) -> str | None:
     """Returns the digest of the file of measurements, as its content decides layouts."""
     path = options["layout.measurements"]
-    return Path(path).read_text() if path is not None and Path(path).is_file() else None
+    return Path(path).read_text(encoding="utf-8") if path is not None and Path(path).is_file() else None
 
 
 @hookimpl

@@ -57,7 +57,7 @@ def load_figures(path: Path | None, device: str) -> Figures:
     if path is None:
         return Figures()
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT or content["version"] != VERSION:
             raise ValueError(f"it is {content['format']} of version {content['version']}")
         rows = {row["signature"]: (float(row["us"][0]), float(row["us"][1])) for row in content["rows"]}
@@ -167,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         rows.append({"signature": case.signature, "us": us})
         print(f"{us[0]:10.1f} {us[1]:10.1f}  {case.signature}")
     content = {"format": FORMAT, "version": VERSION, "device": device, "torch": torch.__version__, "rows": rows}
-    given.out.write_text(json.dumps(content, indent=1) + "\n")
+    given.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     print(f"{len(rows)} convolutions, µs channels first and last, in {given.out}")
 
 

@@ -87,7 +87,7 @@ def check(compiler: str, march: str, programs: int, tests: Path) -> Row:
 
         def run(*arguments: str) -> subprocess.CompletedProcess[str]:
             line = ["env", *settings, sys.executable, *arguments]
-            return subprocess.run(line, capture_output=True, text=True, check=False)
+            return subprocess.run(line, capture_output=True, text=True, encoding="utf-8", check=False)
 
         doctor = run("-c", _QUALIFY)
         wrong = ", ".join(json.loads(doctor.stdout)) if doctor.returncode == 0 else ""
@@ -105,7 +105,7 @@ def check(compiler: str, march: str, programs: int, tests: Path) -> Row:
             fuzzed = run("-m", "litz_testing.fuzz", "--seed", "compilers", *numbers)
             known: dict[str, Any] = {"programs": 0, "failures": []}
             if record.exists():
-                known = json.loads(record.read_text())
+                known = json.loads(record.read_text(encoding="utf-8"))
             done = known["programs"]
             problems += [failure["label"] for failure in known["failures"]]
             if fuzzed.returncode and not known["failures"]:

@@ -246,7 +246,7 @@ def collecting(wanted: bool) -> Iterator[list[Any]]:
 def main() -> None:
     """Runs the script as the request file (first argument) says, and writes the result as JSON to the file that the
     request names in "out"."""
-    request = json.loads(Path(sys.argv[1]).read_text())
+    request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [*request["path"], *(item for item in sys.path if item != here)]
     import torch
@@ -268,7 +268,7 @@ def main() -> None:
         "dropped": sorted(watch.dropped),
         "options": watch.options,
     }
-    Path(request["out"]).write_text(json.dumps(result, default=str))
+    Path(request["out"]).write_text(json.dumps(result, default=str), encoding="utf-8")
 
 
 if __name__ == "__main__":

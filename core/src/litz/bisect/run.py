@@ -155,7 +155,7 @@ class Runner:
         self.count += 1
         place = self.folder / f"run{self.count}"
         out, keys, log = place.with_suffix(".json"), place.with_suffix(".keys"), place.with_suffix(".log")
-        keys.write_text("\n".join(veto))
+        keys.write_text("\n".join(veto), encoding="utf-8")
         request = {
             "script": self.script.name,
             "args": list(self.script.args),
@@ -173,15 +173,15 @@ class Runner:
             "out": str(out),
         }
         asked = place.with_suffix(".request")
-        asked.write_text(json.dumps(request))
+        asked.write_text(json.dumps(request), encoding="utf-8")
         with log.open("wb") as file:
             status = self._wait([sys.executable, str(CHILD), str(asked)], file)
-        written = log.read_text(errors="replace")
+        written = log.read_text(errors="replace", encoding="utf-8")
         if status is None:
             return Outcome(failure=f"it ran for more than {self.settings.timeout:.0f} s", log=written)
         if not out.is_file():
             return Outcome(failure=_ended(status), log=written)
-        return _outcome(json.loads(out.read_text()), written)
+        return _outcome(json.loads(out.read_text(encoding="utf-8")), written)
 
     def _wait(self, command: list[str], log: Any) -> int | None:
         """The exit status; None where it had to be stopped, with all that it started."""

@@ -97,7 +97,8 @@ def checkout_of_litz() -> Path | None:
 def _git(folder: Path, *arguments: str) -> str:
     """Returns the output of a git command; '' where git fails or is not installed."""
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=120)
+        line = ["git", "-C", str(folder), *arguments]
+        done = subprocess.run(line, capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=120)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""

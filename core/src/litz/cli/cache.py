@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,7 +88,7 @@ def explain_miss(script: str, args: Sequence[str], module: bool, as_json: bool) 
     from litz.graph_cache import explain
 
     options = current_options()
-    roots = (options.cache_dir, *(Path(path).expanduser() for path in options.cache_shared))
+    roots = (options.cache_dir, *(Path(os.path.expanduser(path)) for path in options.cache_shared))
     before = explain.kept(roots)
     with report.collect() as reports:
         code, failure = run_script(script, args, module, to_stderr=as_json)

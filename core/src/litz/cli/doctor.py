@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ from litz.cli.plugin_checks import check_compiling, check_loading, check_missing
 from litz.errors import KernelBuildError, LitzError, compiler_install_hint
 from litz.options import Options, default_cache_dir
 from litz.runtime.cache import Cache
-from litz.runtime.cpp_compiler import COMPILERS, find_command
+from litz.runtime.cpp_compiler import COMPILERS, compile_library, find_command
 from litz.units import size_text
 
 _MARKS: dict[Status, str] = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
@@ -170,13 +169,7 @@ def _build(command: Sequence[str], march: str, library: Path, *, openmp: bool) -
     if openmp:
         flags += ["-Xpreprocessor", "-fopenmp", "-lomp"] if sys.platform == "darwin" else ["-fopenmp"]
     full = [*command, str(source), "-o", str(library), *flags]
-    try:
-        done = subprocess.run(full, capture_output=True, text=True, timeout=120, check=False)
-    except (OSError, subprocess.TimeoutExpired) as cause:
-        return str(cause)
-    if done.returncode == 0:
-        return None
-    return done.stderr.strip()[-500:] or f"exit status {done.returncode}"
+    return compile_library(full, library).strip()[-500:] or None
 
 
 def _run_kernel(command: Sequence[str], library: Path) -> Check:

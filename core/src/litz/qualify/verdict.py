@@ -14,7 +14,6 @@ import json
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from litz.ir.index import loop_var, reduction_var, to_expr
 from litz.ir.interpret import interpret
 from litz.options import Options
 from litz.runtime import cpp_build
+from litz.runtime.builders import Builders
 from litz.runtime.cache import Cache, digest
 from litz.runtime.cpp_compiler import find_compiler
 from litz.runtime.workers import processors
@@ -131,7 +131,7 @@ def _sources() -> str:
 
 def _keep(key: str, finding: Finding, cache: Cache) -> None:
     def make(folder: Path) -> None:
-        (folder / FILE).write_text(json.dumps(asdict(finding)))
+        (folder / FILE).write_text(json.dumps(asdict(finding)), encoding="utf-8")
 
     cache.build(KIND, key, make, (FILE,))
 
@@ -139,7 +139,7 @@ def _keep(key: str, finding: Finding, cache: Cache) -> None:
 def _read(folder: Path | None) -> Finding | None:
     """What a file of the cache says, None where there is none that can be read."""
     try:
-        return None if folder is None else Finding(**json.loads((folder / FILE).read_text()))
+        return None if folder is None else Finding(**json.loads((folder / FILE).read_text(encoding="utf-8")))
     except (ValueError, TypeError, OSError):
         return None
 
@@ -150,8 +150,8 @@ def _read(folder: Path | None) -> Finding | None:
 def judge(options: Options, constructs: Collection[str] = EVERY) -> Findings:
     """Builds and runs the probes of constructs; those of constructs that fail again in their safe forms. Empty where
     the compiler builds no probe at all: the first kernel's error says so, and better."""
-    with ThreadPoolExecutor(options.threads or processors(), "litz-qualify") as threads:
-        bench, every = _Bench(options, threads), make_probes()
+    with Builders(options.threads or processors()) as builders:
+        bench, every = _Bench(options, builders), make_probes()
         probes = {label: probe for label, probe in every.items() if probe.construct in constructs}
         found = bench.test(probes)
         if not any(run.built for run in found.values()) and not any(run.built for run in bench.test(every).values()):
@@ -172,17 +172,17 @@ class _Run:
 class _Bench:
     """Builds probes, each a kernel like any other, in a cache of its own that goes with it."""
 
-    def __init__(self, options: Options, threads: ThreadPoolExecutor) -> None:
-        self.options, self.threads = options, threads
+    def __init__(self, options: Options, builders: Builders) -> None:
+        self.options, self.builders = options, builders
         self.cache = Cache(options.cache_dir, enabled=False)
 
     def test(self, probes: Mapping[str, Probe], forms: tuple[str, ...] = ()) -> dict[str, _Run]:
         """Builds all probes at once, runs them, and returns what became of each, by construct."""
-        waiting = {label: self.threads.submit(self._load, probe, forms) for label, probe in probes.items()}
+        waiting = {label: self.builders.submit(self._load, probe, forms) for label, probe in probes.items()}
         runs = {probe.construct: _Run(forms) for probe in probes.values()}
         for label, future in waiting.items():
             probe = probes[label]
-            source, launch, seconds = future.result()
+            source, launch, seconds = self.builders.result(future)
             built = launch is not None
             right = launch is not None and is_right(label, probe, run(probe, source, launch))
             so_far = runs[probe.construct]

@@ -64,7 +64,10 @@ class Replaceable:
         threads = torch.get_num_threads()
         thread = threading.Thread(target=self._run, args=(job, threads), name=f"litz-{self.name}", daemon=True)
         _threads.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # there is room for no thread: the entry stays
+            _threads.discard(thread)
 
     def _run(self, job: Job, threads: int) -> None:
         # A thread has settings of its own: gradients are on, and the number of threads is OpenMP's.

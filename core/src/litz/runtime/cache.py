@@ -2,15 +2,16 @@
 
 An entry is a folder `ROOT/KIND/KEY/` of plain files (source text, shared objects, cubins, JSON) with a `manifest.json`
 of their SHA-256 sums. Nothing in it is unpickled, and nothing is used that the manifest does not vouch for
-(`litz.runtime.manifest`). Writers build in a folder of their own and rename it into place, so nobody ever sees half an
-entry; a lock spares two processes from building the same, and where it cannot be had both build. Readers check the sums
-once a process, and an entry that does not match is thrown away and built anew.
+(`litz.runtime.manifest`). Writers build in a temporary folder, copy what is whole beside the place, and rename it, so
+nobody ever sees half an entry; a lock spares two processes from building the same, and where it cannot be had both
+build. Readers check the sums once a process, and an entry that does not match is thrown away and built anew.
 
 Where it holds more than it may, what was not used for longest makes room. Caches that are only read may lie under it: a
 team's, or a container image's.
 
-A cache that cannot be used (read-only, full, a file where a folder should be) costs one warning: what is missing is
-built in a temporary folder.
+So whatever becomes of the cache while something is built, what was built is there. A cache that cannot hold it
+(read-only, full, a file where a folder should be, a mount that no code runs from) costs one warning in a process, and
+it stays in a temporary folder.
 """
 
 from __future__ import annotations
@@ -21,27 +22,34 @@ import errno
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import tempfile
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
 from litz.errors import CacheError
 
 from . import artifacts, manifest
-from .cache_limit import SIZES, Limit, use
+from .cache_limit import SIZES, Limit, leftovers_in, use
 from .peers import Peers
+from .umask import owner_may
+
+T = TypeVar("T")
 
 PATIENCE = 10.0
 """Seconds to wait for another process that builds an entry, before it is built here too."""
+TRIES = 3
+"""Of writing or reading an entry, while another process empties the cache."""
 _KEY = re.compile(r"[0-9a-f]{40}")
-_SCRATCH = re.compile(r"\.[0-9a-zA-Z]{1,8}-[0-9a-z_]{8}")
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_PLACES = ("/tmp", "/var/tmp", "/dev/shm")
+"""For temporary folders, where the name of the usual place has a $, which the loader of libraries may replace."""
 
 
 def digest(*parts: str | bytes) -> str:
@@ -72,13 +80,13 @@ class Cache:
         shared: Sequence[Path] = (),
     ) -> None:
         self._peers = peers or Peers(lambda: None)
-        self._scratch = None if enabled else _temporary()
-        self.root = Path(root) if self._scratch is None else Path(self._scratch.name)
+        self._enabled = enabled
+        self.root = Path(root) if enabled else temporary_folder(self)
         self._limit = Limit(self.root, limit if enabled else 0)
         self._shared = tuple(Path(path) for path in shared) if enabled else ()
         self._checked: set[Path] = set()
-        self._spare: list[Cache] = []  # this and the lock are shared with `counted` copies
-        self._giving_up = threading.Lock()
+        self._useless: set[Path] = set()  # undamaged entries of shared caches that cannot be used where they lie
+        self._spare: list[Cache] = []  # shared with `counted` copies
         self.hits = self.misses = 0
 
     def counted(self) -> Cache:
@@ -93,10 +101,12 @@ class Cache:
         return next(filter(None, (self._find(root / kind / key, needs) for root in places)), None)
 
     def _find(self, folder: Path, needs: Sequence[str]) -> Path | None:
-        if folder in self._checked and all((folder / name).is_file() for name in (manifest.FILE, *needs)):
+        if folder in self._checked - self._useless and all(
+            (folder / name).is_file() for name in (manifest.FILE, *needs)
+        ):
             return folder
         self._checked.discard(folder)
-        if not manifest.holds(folder, needs):
+        if folder in self._useless or not manifest.holds(folder, needs):
             return None
         self._checked.add(folder)
         use(folder)
@@ -108,67 +118,118 @@ class Cache:
         """Returns the folder of an entry; if it is not there, `make(folder)` fills a fresh one first.
 
         needs: files that the caller will read. patience: seconds to wait for another process that builds the entry.
-        What `make` raises is passed on, and nothing is kept. Where the cache cannot be used, the folder is a temporary
-        one, and a warning says why, once. CacheError if that cannot be had either.
+        What `make` raises is passed on, and nothing is kept. Where the cache cannot hold it, the folder is a temporary
+        one, and a warning says why, once a process. CacheError if that cannot be had either.
         """
         found = self.find(kind, key, needs)
         if found is not None:
             self.hits += 1
+        elif self._spare:
+            return self._in_spare(kind, key, make, needs)
+        else:
+            with owner_may(), _lock(self.root / kind, key, patience):
+                found = self.find(kind, key, needs)  # another process may have been faster
+                if found is not None:
+                    self.hits += 1
+                else:
+                    found = self._build(kind, key, make, needs)
+        if self._enabled:
             artifacts.record(kind, key, found)
-            return found
-        if self._spare:
-            return self._in_spare(kind, key, make, needs)
-        try:
-            folder = self._build(kind, key, make, needs, patience)
-        except Exception as cause:
-            if self._scratch is not None or not self._is_about(cause):
-                raise
-            self.aside(cause)
-            return self._in_spare(kind, key, make, needs)
-        self._checked.add(folder)
-        if self._scratch is None:
-            artifacts.record(kind, key, folder)
-        return folder
+        return found
+
+    def use(
+        self, kind: str, key: str, make: Callable[[Path], None], read: Callable[[Path], T], needs: Sequence[str] = ()
+    ) -> T:
+        """Returns what `read` makes of the folder that `build` returns. An OSError of `read` means that the entry was
+        removed meanwhile, and is built again, or is of no use where it lies: then it is built in a temporary folder.
+        CacheError if it is of no use there."""
+        for _ in range(TRIES + len(self._shared)):
+            folder = self.build(kind, key, make, needs)
+            try:
+                return read(folder)
+            except OSError as error:
+                cause = error
+            self._checked.discard(folder)
+            if not manifest.holds(folder, needs):
+                continue
+            if not any(root in folder.parents for root in self._shared):
+                break
+            self._useless.add(folder)
+        if self._enabled and self.root in folder.parents:
+            return self.aside(cause).use(kind, key, make, read, needs)
+        todo = "set TMPDIR to a folder that code may run from: no $ in its name, and no mount with noexec"
+        raise CacheError(f"what was built is of no use: {_reason(cause)}", path=str(folder), todo=todo) from cause
 
     def aside(self, why: BaseException) -> Cache:
-        """Returns a cache in a temporary folder, for what this one cannot hold. The first call warns of `why`."""
-        with self._giving_up:
-            if self._spare:
-                return self._spare[0]
-            self._spare.append(Cache(self.root, enabled=False))
-        problem = (why.strerror if isinstance(why, OSError) else None) or str(why) or type(why).__name__
-        warnings.warn(
-            f"litz goes on without its disk cache, and keeps nothing that it builds: {self.root} cannot be used: "
-            f"{problem}. Make the folder usable, or name another: LITZ_CACHE_DIR=/path; LITZ_CACHE=0 uses none",
-            stacklevel=1,  # one place for all compiles of a process: Python shows it once
-        )
+        """Returns a cache in a temporary folder, for what this one cannot hold: the same for all caches of the process
+        in this place. The first call warns of `why`."""
+        if self._spare:
+            return self._spare[0]
+        with _spares_lock:
+            place = (os.getpid(), str(self.root))
+            first = place not in _spares
+            if first:
+                _spares[place] = Cache(self.root, enabled=False)
+            self._spare[:] = [_spares[place]]
+        if first:
+            warnings.warn(
+                f"litz goes on without its disk cache, and keeps nothing that it builds: {self.root} cannot be used: "
+                f"{_reason(why)}. Make the folder usable, or name another: LITZ_CACHE_DIR=/path; "
+                "LITZ_CACHE=0 uses none",
+                stacklevel=1,
+            )
         return self._spare[0]
 
     def _in_spare(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str]) -> Path:
-        spare = self._spare[0]
-        hits, misses = spare.hits, spare.misses
+        spare = self._spare[0].counted()
         folder = spare.build(kind, key, make, needs)
-        self.hits, self.misses = self.hits + spare.hits - hits, self.misses + spare.misses - misses
+        self.hits, self.misses = self.hits + spare.hits, self.misses + spare.misses
         return folder
 
-    def _build(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str], patience: float) -> Path:
-        parent = self.root / kind
-        parent.mkdir(parents=True, exist_ok=True)
-        with _lock(parent / f".{key}.lock", patience):
-            found = self.find(kind, key, needs)  # another process may have been faster
-            if found is not None:
-                self.hits += 1
-                return found
-            folder = parent / key
-            scratch = Path(tempfile.mkdtemp(prefix=f".{key[:8]}-", dir=parent))
+    def _build(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str]) -> Path:
+        """Build in a folder that only this call knows, then put the result where it belongs."""
+        place = temporary_folder()
+        try:
+            made = place / key
+            made.mkdir()
             try:
-                self._fill(kind, key, make, needs, scratch)
-                manifest.write(scratch)
+                self._fill(kind, key, make, needs, made)
+                manifest.write(made)
+            except OSError as cause:
+                if place in Path(str(cause.filename or place)).parents or cause.errno in (errno.ENOSPC, errno.EDQUOT):
+                    problem = f"nothing can be built in the folder for temporary files: {_reason(cause)}"
+                    raise CacheError(problem, path=str(place.parent), todo=_TMPDIR) from cause
+                raise
+            self.misses += 1
+            try:
+                return self._store(made, kind, key, needs)
+            except OSError as cause:
+                if not self._enabled:
+                    raise CacheError(
+                        f"nothing can be kept: {_reason(cause)}", path=str(self.root), todo=_TMPDIR
+                    ) from cause
+                return self.aside(cause)._store(made, kind, key, needs)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _store(self, made: Path, kind: str, key: str, needs: Sequence[str]) -> Path:
+        """Copy a folder into the cache, which another process may be about to empty. Returns where it lies."""
+        parent = self.root / kind
+        folder = parent / key
+        for turn in range(TRIES):
+            scratch = parent / f".{key[:8]}-{secrets.token_hex(4)}"
+            try:
+                parent.mkdir(parents=True, exist_ok=True)
+                _copy(made, scratch)
                 _put(scratch, folder, needs)
-                self._limit.written(folder)
-                self.misses += 1
+                break
+            except FileNotFoundError:
+                if turn == TRIES - 1:
+                    raise
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
+        self._limit.written(folder)
+        self._checked.add(folder)
         return folder
 
     def _fill(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str], folder: Path) -> None:
@@ -184,14 +245,6 @@ class Cache:
             built = folder
         finally:
             self._peers.offer(kind, key, built)
-
-    def _is_about(self, cause: Exception) -> bool:
-        """Whether an error is the cache folder's: a full disk, or a file in it or on the way to it."""
-        if not isinstance(cause, OSError):  # a compiler says in its own words that the disk is full
-            return any(os.strerror(number) in str(cause) for number in _FULL)
-        names = [str(name) for name in (cause.filename, cause.filename2) if name]
-        root = str(self.root)
-        return cause.errno in _FULL or any(name.startswith(root) or root.startswith(name) for name in names)
 
     def info(self) -> dict[str, Any]:
         """Returns path, entries, bytes, and by_kind: entries and bytes of each kind. Raises CacheError."""
@@ -214,7 +267,7 @@ class Cache:
         for folder in entries:
             _remove(folder)
             (folder.parent / f".{folder.name}.lock").unlink(missing_ok=True)
-        for left in (path for kind in self._kinds() for path in _listed(kind) if _SCRATCH.fullmatch(path.name)):
+        for left in (path for kind in self._kinds() for path in leftovers_in(kind)):
             _remove(left)
         (self.root / SIZES).unlink(missing_ok=True)
         self._checked.clear()
@@ -229,22 +282,55 @@ class Cache:
         return [path for path in found if _KEY.fullmatch(path.name) or (path / manifest.FILE).is_file()]
 
 
-def _temporary() -> tempfile.TemporaryDirectory[str]:
+_spares: dict[tuple[int, str], Cache] = {}
+_spares_lock = threading.Lock()
+"""What this process builds in place of caches that cannot be used, by the process's number and the cache's folder."""
+_TMPDIR = "set TMPDIR to a folder that can be written"
+
+
+def temporary_folder(owner: object = None) -> Path:
+    """Returns a new folder that nobody else may look into. owner: with it the folder goes. CacheError if there is no
+    place for one."""
+    problem: OSError | None = None
+    for place in _temporary_places():
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="litz-", dir=place))
+            folder.chmod(0o700)  # whatever the process's mask
+            if owner is not None:
+                weakref.finalize(owner, _remove_own, folder, os.getpid())
+            return folder
+        except OSError as cause:
+            problem = problem or cause
+    assert problem is not None
+    raise CacheError(f"no temporary folder can be made: {_reason(problem)}", todo=_TMPDIR) from problem
+
+
+def _temporary_places() -> list[str | None]:
     try:
-        return tempfile.TemporaryDirectory(prefix="litz-", ignore_cleanup_errors=True)
-    except OSError as cause:
-        problem = f"no temporary folder can be made: {cause.strerror or cause}"
-        raise CacheError(problem, todo="set TMPDIR to a folder that can be written") from cause
+        odd = "$" in tempfile.gettempdir()
+    except OSError:  # there is none, and mkdtemp says so
+        odd = False
+    return [*(place for place in _PLACES if odd), None]
+
+
+def _remove_own(folder: Path, process: int) -> None:
+    if os.getpid() == process:  # and not one that was forked from it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _reason(cause: BaseException) -> str:
+    return (cause.strerror if isinstance(cause, OSError) else None) or str(cause) or type(cause).__name__
 
 
 @contextlib.contextmanager
-def _lock(path: Path, patience: float) -> Iterator[None]:
+def _lock(folder: Path, key: str, patience: float) -> Iterator[None]:
     """The lock of an entry; without it where another process does not let go in time, or the file system has none.
 
     It only spares work: entries are renamed into place whole.
     """
-    lock = FileLock(path)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / f".{key}.lock")
         lock.acquire(timeout=patience)
     except (Timeout, OSError, NotImplementedError):
         yield
@@ -252,7 +338,18 @@ def _lock(path: Path, patience: float) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()
+        with contextlib.suppress(OSError):
+            lock.release()
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder's content, with the rights that new files have: those of a temporary folder are for its owner."""
+    target.mkdir()
+    for path in source.iterdir():
+        if path.is_dir():
+            _copy(path, target / path.name)
+        else:
+            (target / path.name).write_bytes(path.read_bytes())
 
 
 def _put(scratch: Path, folder: Path, needs: Sequence[str]) -> None:

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import secrets
 import shutil
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -27,6 +30,9 @@ MOST_LINES = 4096
 """More are put together into one."""
 FREE = 0.1
 """The share of the limit that is free after entries were deleted."""
+LEFT_SECONDS = 600.0
+"""After which a folder that an entry was being copied to is taken for left: a copy takes milliseconds."""
+_SCRATCH = re.compile(r"\.[0-9a-zA-Z]{1,8}-[0-9a-z_]{8}")
 MEASURED = frozenset({"autotune", "autotune-decisions", "autotune-partial", "compiler"})
 """Kinds of entries that take little room and long to make."""
 
@@ -37,25 +43,36 @@ class Limit:
 
     root: Path
     bytes: int = 0
+    _swept: set[Path] = field(default_factory=set, compare=False)
 
     def written(self, folder: Path) -> None:
         """Makes room where a new entry, `folder`, exceeds the limit. What cannot be written or locked stays."""
         if not self.bytes:
             return
-        with contextlib.suppress(OSError, Timeout, NotImplementedError, ValueError):
+        with contextlib.suppress(OSError, Timeout, NotImplementedError):
+            if folder.parent not in self._swept:
+                self._swept.add(folder.parent)
+                _remove_leftovers(leftovers_in(folder.parent, LEFT_SECONDS))
             if self._add(bytes_of(folder)) > self.bytes:
                 make_room(self.root, self.bytes, keep=folder)
 
     def _add(self, count: int) -> int:
-        """Adds `count` to the bytes that the cache holds and returns their sum, which is approximate."""
+        """Adds `count` to the bytes that the cache holds and returns their sum, which is approximate. A file that is
+        not as it should be is written anew, by a count of what is there."""
         path = self.root / SIZES
-        if not path.exists():
-            return _rewrite(path, sum(entry.bytes for entry in entries(self.root)))
-        with path.open("a") as file:
-            file.write(f"{count}\n")
-        lines = path.read_text().splitlines()
-        total = sum(map(int, filter(None, lines)))
-        return total if len(lines) <= MOST_LINES else _rewrite(path, total)
+        try:
+            if not stat.S_ISREG(path.lstat().st_mode):
+                raise ValueError("no plain file")
+            with path.open("a", encoding="ascii") as file:
+                file.write(f"{count}\n")
+            lines = path.read_text(encoding="ascii").splitlines()
+            total = sum(map(int, filter(None, lines)))
+            return total if len(lines) <= MOST_LINES else _rewrite(path, total)
+        except (OSError, ValueError):
+            total = sum(entry.bytes for entry in entries(self.root))
+            with contextlib.suppress(OSError):
+                _rewrite(path, total)
+            return total
 
 
 @dataclass(frozen=True)
@@ -77,6 +94,8 @@ def make_room(root: Path, limit: int, keep: Path | None = None) -> int:
     """Removes the least recently used entries until they leave a tenth of the limit free, and returns how many those
     were. keep: stays in any case. Errors: OSError; Timeout where another process is at it."""
     with FileLock(root / ".room.lock", timeout=0):
+        for kind in _kinds(root):
+            _remove_leftovers(leftovers_in(kind, LEFT_SECONDS))
         found = sorted(entries(root), key=lambda entry: entry.rank)
         total, removed = sum(entry.bytes for entry in found), 0
         for entry in found:
@@ -84,17 +103,37 @@ def make_room(root: Path, limit: int, keep: Path | None = None) -> int:
                 break
             if entry.folder != keep and _remove(entry.folder):
                 total, removed = total - entry.bytes, removed + 1
-        _rewrite(root / SIZES, total)
+        with contextlib.suppress(OSError):
+            _rewrite(root / SIZES, total)
     return removed
 
 
 def entries(root: Path) -> Iterator[Entry]:
     """Returns all entries of a cache, unsorted."""
-    for kind in root.iterdir():
-        if kind.is_dir() and not kind.is_symlink():
-            for path in kind.glob(f"*/{manifest.FILE}"):
-                with contextlib.suppress(OSError):  # another process has removed it
-                    yield Entry(path.parent, bytes_of(path.parent), path.stat().st_mtime)
+    for kind in _kinds(root):
+        for path in kind.glob(f"*/{manifest.FILE}"):
+            with contextlib.suppress(OSError):  # another process has removed it
+                yield Entry(path.parent, bytes_of(path.parent), path.stat().st_mtime)
+
+
+def leftovers_in(kind: Path, seconds: float = 0.0) -> list[Path]:
+    """Returns what processes that ended while they wrote or removed an entry have left beside the entries of a kind,
+    where nothing was written there for so long."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in kind.iterdir():
+            if _SCRATCH.fullmatch(path.name) and path.lstat().st_mtime <= time.time() - seconds:
+                found.append(path)
+    return found
+
+
+def _kinds(root: Path) -> list[Path]:
+    return [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]
+
+
+def _remove_leftovers(found: Iterable[Path]) -> None:
+    for path in found:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def use(folder: Path) -> None:
@@ -111,8 +150,8 @@ def bytes_of(folder: Path) -> int:
 def _remove(folder: Path) -> bool:
     """First out of the way, so that nobody finds a part of it."""
     try:
-        aside = tempfile.mkdtemp(prefix=f".{folder.name[:8]}-", dir=folder.parent)
-        os.rename(folder, Path(aside) / folder.name)
+        aside = folder.parent / f".{folder.name[:8]}-{secrets.token_hex(4)}"
+        os.rename(folder, aside)
     except OSError:
         return False
     shutil.rmtree(aside, ignore_errors=True)
@@ -122,8 +161,7 @@ def _remove(folder: Path) -> bool:
 
 
 def _rewrite(path: Path, total: int) -> int:
-    scratch, name = tempfile.mkstemp(dir=path.parent, prefix=".sizes-")
-    with os.fdopen(scratch, "w") as file:
-        file.write(f"{total}\n")
-    os.replace(name, path)
+    scratch = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
+    scratch.write_text(f"{total}\n", encoding="ascii")
+    os.replace(scratch, path)
     return total

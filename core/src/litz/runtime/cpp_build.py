@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -22,8 +21,10 @@ from typing import Any
 import torch
 
 from litz.errors import KernelBuildError, out_of_bounds
+from litz.runtime.builders import run_program
 from litz.runtime.cache import Cache, digest
-from litz.runtime.cpp_compiler import FORMS, Compiler, find_compiler
+from litz.runtime.cpp_compiler import FORMS, Compiler, compile_library, find_compiler
+from litz.runtime.libraries import load_library
 
 SOURCE, LIBRARY = "kernel.cpp", "kernel.so"
 TORCH = "libtorch_cpu.so"
@@ -42,7 +43,7 @@ def cpu_flags() -> str:
     """Returns what tells processors apart: a kernel that is built with -march=native runs on its like only."""
     info = Path("/proc/cpuinfo")
     if info.exists():
-        for line in info.read_text().splitlines():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith(("flags", "Features")):
                 return line.split(":", 1)[1].strip()
     return f"{platform.machine()} {platform.processor()}"
@@ -122,8 +123,13 @@ def build(source: Any, options: Any, cache: Cache) -> Path:
     """Returns the shared object of a KernelSource. settings["forms"]: the safe forms that it needs (`FORMS`); "blas":
     does it call BLAS?
 
-    Errors: CompilerNotFoundError, KernelBuildError.
+    Errors: CompilerNotFoundError, KernelBuildError, CacheError.
     """
+    return _use(source, options, cache, lambda folder: folder / LIBRARY)
+
+
+def _use(source: Any, options: Any, cache: Cache, read: Callable[[Path], Any]) -> Any:
+    """What `read` makes of the folder in which a kernel's library lies."""
     name, text, forms = source.name, source.text, tuple(source.settings.get("forms", ()))
     compiler = find_compiler(options.cpp_compiler)
     blas = bool(source.settings.get("blas", False))
@@ -131,18 +137,17 @@ def build(source: Any, options: Any, cache: Cache) -> Path:
     key = digest(text, *toolchain(options, forms, blas))
 
     def make(folder: Path) -> None:
-        written = folder / SOURCE
-        written.write_text(text)
+        written, library = folder / SOURCE, folder / LIBRARY
+        written.write_text(text, encoding="utf-8")
         with tempfile.TemporaryDirectory() as stand_in:
             first = [_stand_in(compiler, stand_in)] if blas else []
-            line = [*flags, "-o", str(folder / LIBRARY), str(written), *first, *linked]
-            done = subprocess.run(line, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
+            problem = compile_library([*flags, "-o", str(library), str(written), *first, *linked], library)
+        if problem:
             kept = _keep(cache, key, text)
             again = [*flags, "-o", "/dev/null", str(kept or SOURCE), *linked]
-            raise KernelBuildError(name, again, done.stderr, str(kept or ""))
+            raise KernelBuildError(name, again, problem, str(kept or ""))
 
-    return cache.build("cpp", key, make, needs=(LIBRARY,)) / LIBRARY
+    return cache.use("cpp", key, make, read, needs=(LIBRARY,))
 
 
 def _stand_in(compiler: Compiler, folder: str) -> str:
@@ -151,7 +156,7 @@ def _stand_in(compiler: Compiler, folder: str) -> str:
     loaded it. Where nothing can be made, the linker goes on to torch's own."""
     path = Path(folder) / TORCH
     line = [*compiler.words, "-shared", "-nostdlib", f"-Wl,-soname,{TORCH}", "-o", str(path), "-x", "c", "/dev/null"]
-    subprocess.run(line, capture_output=True, check=False)
+    run_program(line)
     return f"-L{folder}"
 
 
@@ -160,7 +165,7 @@ def _keep(cache: Cache, key: str, text: str) -> Path | None:
     path = cache.root / "failed" / f"{key}.cpp"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     except OSError:
         return None
     return path
@@ -172,16 +177,19 @@ def load_kernel(source: Any, context: Any) -> Callable[..., Any]:
     A kernel with `bounded` indices raises an IndexRangeError (for a divisor an IntegerDivisionError) where one does not
     hold; any other is the bare C function.
     """
-    return bind(getattr(_loaded(source, context.options, context.cache), source.symbol), source)
+    library = _loaded(source, context.options, context.cache)
+    try:
+        function = getattr(library, source.symbol)
+    except AttributeError as cause:
+        problem = f"the library that the compiler made has no function {source.symbol}"
+        raise KernelBuildError(source.name, "the C++ compiler", problem) from cause
+    return bind(function, source)
 
 
 def _loaded(source: Any, options: Any, cache: Cache) -> ctypes.CDLL:
-    """The library of a KernelSource. From a folder that the system runs no code from (noexec), or that another process
-    has just emptied, it cannot be loaded: then it is built in a temporary folder."""
-    try:
-        return ctypes.CDLL(str(build(source, options, cache)))
-    except OSError as cause:
-        return ctypes.CDLL(str(build(source, options, cache.aside(cause))))
+    """The library of a KernelSource."""
+    library: ctypes.CDLL = _use(source, options, cache, lambda folder: load_library(folder / LIBRARY))
+    return library
 
 
 def bind(function: Any, source: Any) -> Callable[..., Any]:

@@ -8,12 +8,17 @@ from __future__ import annotations
 import functools
 import shlex
 import shutil
-import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from litz.errors import CompilerNotFoundError
 
+from .builders import run_program
+from .libraries import problem_of
+
+VERSION_SECONDS = 30.0
+"""A compiler may take to say its version: a tenth of a second, more where it lies on a slow disk."""
 COMPILERS = ("g++", "clang++", "c++")
 FORMS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "without libmvec": (("-ULITZ_LIBMVEC",), ("-ULITZ_LIBMVEC", "-fveclib=none")),
@@ -48,13 +53,40 @@ def find_command(wanted: str) -> tuple[str, ...] | None:
 @functools.lru_cache
 def find_compiler(wanted: str | None = None) -> Compiler:
     """Returns the compiler `wanted`, or the first of `COMPILERS` that runs. Raises CompilerNotFoundError."""
-    tried = (wanted,) if wanted else COMPILERS
+    tried = {name: "" for name in ((wanted,) if wanted else COMPILERS)}
     for name in tried:
         words = find_command(name)
         if words is None:
             continue
-        done = subprocess.run([*words, "--version"], capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            version = done.stdout.splitlines()[0] if done.stdout else ""
-            return Compiler(words, version, "clang" in done.stdout.lower())
-    raise CompilerNotFoundError(tried)
+        tried[name], said = _version(words)
+        if not tried[name]:
+            return Compiler(words, said.splitlines()[0] if said else "", "clang" in said.lower())
+    raise CompilerNotFoundError([name + (f" (whose --version {why})" if why else "") for name, why in tried.items()])
+
+
+def _version(words: tuple[str, ...]) -> tuple[str, str]:
+    """Why a compiler does not say its version, and what it says. One that hangs is not asked twice."""
+    if words in _hangs():
+        return _hangs()[words], ""
+    done = run_program([*words, "--version"], VERSION_SECONDS)
+    if "did not end" in done.problem:
+        _hangs()[words] = done.problem
+    return done.problem, done.output
+
+
+@functools.cache
+def _hangs() -> dict[tuple[str, ...], str]:
+    return {}
+
+
+def compile_library(line: Sequence[str], library: Path) -> str:
+    """Runs a compiler. Returns '' if it leaves a whole library; else what it said, and how it ended."""
+    done = run_program(line)
+    if done.problem:
+        return done.errors if done.errors.strip() and "signal" not in done.problem else f"the compiler {done.problem}"
+    problem = problem_of(library)
+    return (
+        f"{done.errors}\nthe compiler ended as if all were well, and left no whole library: {problem}"
+        if problem
+        else ""
+    )

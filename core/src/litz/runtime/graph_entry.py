@@ -94,13 +94,13 @@ def write_entry(entry: GraphEntry, folder: Path) -> None:
         "report": entry.report,
         "named": entry.named,
     }
-    (folder / ENTRY).write_text(json.dumps(data))
+    (folder / ENTRY).write_text(json.dumps(data), encoding="utf-8")
 
 
 def read_entry(folder: Path) -> GraphEntry:
     """Returns the entry in a folder that the cache vouches for. Errors: OSError, ValueError, LookupError, ImportError,
     AttributeError, TypeError for what is not as `write_entry` writes it, or names what is not here."""
-    data = json.loads((folder / ENTRY).read_text())
+    data = json.loads((folder / ENTRY).read_text(encoding="utf-8"))
     try:
         functions = {name: function_at(place) for name, place in data["functions"].items()}
     except PackageError as error:
@@ -108,7 +108,7 @@ def read_entry(folder: Path) -> GraphEntry:
     strides = data["output_strides"]
     bare = {name: _read_kernel(name, kernel) for name, kernel in data["kernels"].items()}
     entry = GraphEntry(
-        wrapper=(folder / WRAPPER).read_text(),
+        wrapper=(folder / WRAPPER).read_text(encoding="utf-8"),
         objects={**read_tensors(data["tensors"], folder / OBJECTS), **functions},
         kernels=bare,
         replay=None if data["replay"] is None else _read_replay(data["replay"]),
@@ -118,7 +118,7 @@ def read_entry(folder: Path) -> GraphEntry:
         report=data["report"],
         named=data["named"],
     )
-    texts = {name: (folder / entry.file_of(name)).read_text() for name in bare}
+    texts = {name: (folder / entry.file_of(name)).read_text(encoding="utf-8") for name in bare}
     whole = {name: replace(k, source=replace(k.source, text=texts[name])) for name, k in bare.items()}
     return replace(entry, kernels=whole)
 

@@ -28,7 +28,7 @@ def sums(folder: Path) -> dict[str, str]:
 
 def write(folder: Path) -> None:
     """Writes the sums of a folder's files into the folder."""
-    (folder / FILE).write_text(json.dumps(sums(folder), indent=1))
+    (folder / FILE).write_text(json.dumps(sums(folder), indent=1), encoding="utf-8")
 
 
 def holds(folder: Path, needs: Sequence[str] = ()) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import importlib.machinery
 import importlib.util
-import subprocess
 import sys
 import sysconfig
 import threading
@@ -22,7 +21,8 @@ from types import ModuleType
 from litz.errors import CacheError, CompilerNotFoundError, KernelBuildError
 
 from .cache import Cache, digest
-from .cpp_build import find_compiler
+from .cpp_compiler import compile_library, find_compiler
+from .libraries import problem_of
 
 NAME = "litz_native_launch"
 SOURCE = Path(__file__).with_name("native_launch.cpp")
@@ -34,7 +34,8 @@ _lock = threading.RLock()
 @functools.cache
 def library_name() -> str:
     """Returns the library's file name, which depends on its source, Python's version, system and processor."""
-    return f"{NAME}-{digest(SOURCE.read_text())[:8]}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    source = SOURCE.read_text(encoding="utf-8")
+    return f"{NAME}-{digest(source)[:8]}{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
 def load(compiler: str | None, cache: Cache) -> ModuleType | None:
@@ -80,16 +81,19 @@ def build(compiler: str | None, cache: Cache) -> Path:
 
     def make(folder: Path) -> None:
         line = [*command, "-o", str(folder / name), str(SOURCE)]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise KernelBuildError(NAME, line, done.stderr, str(SOURCE))
+        problem = compile_library(line, folder / name)
+        if problem:
+            raise KernelBuildError(NAME, line, problem, str(SOURCE))
 
-    key = digest(name, SOURCE.read_text(), sys.version, found.version, " ".join(command))
+    key = digest(name, SOURCE.read_text(encoding="utf-8"), sys.version, found.version, " ".join(command))
     return cache.build("native", key, make, needs=(name,)) / name
 
 
 def load_library(path: Path) -> ModuleType | None:
-    """Returns the extension module of a file; None if the file is for another Python or another machine."""
+    """Returns the extension module of a file; None if the file is for another Python or another machine, cannot be
+    loaded from where it lies, or is not whole."""
+    if problem_of(path):
+        return None
     loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
     spec = importlib.util.spec_from_file_location(NAME, path, loader=loader)
     assert spec is not None

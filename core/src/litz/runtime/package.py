@@ -64,7 +64,7 @@ class Contents:
 
 def write_package(contents: Contents, folder: Path, pack: Pack) -> None:
     """Writes a package into an empty folder."""
-    (folder / WRAPPER).write_text(contents.wrapper)
+    (folder / WRAPPER).write_text(contents.wrapper, encoding="utf-8")
     (folder / COMMON).mkdir()
     tensors = {**contents.state, **{k: v for k, v in contents.objects.items() if isinstance(v, torch.Tensor)}}
     kernels = {}
@@ -91,7 +91,7 @@ def write_package(contents: Contents, folder: Path, pack: Pack) -> None:
         **contents.facts,
         "sums": manifest.sums(folder),
     }
-    (folder / MANIFEST).write_text(json.dumps(data, indent=1))
+    (folder / MANIFEST).write_text(json.dumps(data, indent=1), encoding="utf-8")
 
 
 # Loading.
@@ -171,7 +171,7 @@ class Package:
         launchers = {name: self._launcher(name, kernel) for name, kernel in data["kernels"].items()}
         namespace = {**support(shared_pool()), **tensors, **functions, **launchers}
         self.state = {item["name"]: tensors[item["name"]] for item in data["inputs"] if item["kind"] == "state"}
-        self._entry: Entry = load_wrapper((folder / WRAPPER).read_text(), folder / WRAPPER, namespace)
+        self._entry: Entry = load_wrapper((folder / WRAPPER).read_text(encoding="utf-8"), folder / WRAPPER, namespace)
         self._in_spec, self._out_spec = (pytree.treespec_loads(data[name]) for name in ("in_spec", "out_spec"))
         self._guards = [(text, compile(text, "<litz guard>", "eval")) for text in data["guards"]]
         self._user = [item for item in data["inputs"] if item["kind"] != "state"]

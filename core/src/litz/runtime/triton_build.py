@@ -67,7 +67,8 @@ def _compiled(text: str) -> CodeType:
 def _toolchain() -> str:
     """What besides the source decides how a kernel comes out: Triton's version and the helpers' text."""
     helpers = "".join(
-        Path(__file__).with_name(f"triton_{name}.py").read_text() for name in ("helpers", "bytes", "float8")
+        Path(__file__).with_name(f"triton_{name}.py").read_text(encoding="utf-8")
+        for name in ("helpers", "bytes", "float8")
     )
     return digest(FORMAT, importlib.metadata.version("triton"), helpers)
 
@@ -90,14 +91,16 @@ def build(
         if problem:
             raise _failure(source, job, problem)
 
-    folder = cache.build("triton", key, make, (INFO, CUBIN))
-    return Binary((folder / CUBIN).read_bytes(), **json.loads((folder / INFO).read_text()))
+    def read(folder: Path) -> Binary:
+        return Binary((folder / CUBIN).read_bytes(), **json.loads((folder / INFO).read_text(encoding="utf-8")))
+
+    return cache.use("triton", key, make, read, (INFO, CUBIN))
 
 
 def _failure(source: KernelSource, job: Job, problem: str) -> KernelBuildError:
     """The error of a kernel that does not compile; its text is kept where the user can look at it."""
     kept = Path(tempfile.gettempdir()) / f"litz-{source.name}-{digest(source.text)[:8]}.py"
-    kept.write_text(source.text)
+    kept.write_text(source.text, encoding="utf-8")
     command = f"triton.compile for sm_{job.capability[0]}{job.capability[1]} with {job.variant}"
     return KernelBuildError(source.name, command, problem, source=str(kept))
 

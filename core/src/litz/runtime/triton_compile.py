@@ -98,7 +98,7 @@ def compile_job(job: Job, folder: Path) -> str:
         "scratch": getattr(compiled.metadata, "global_scratch_size", 0) or 0,
     }
     (folder / CUBIN).write_bytes(compiled.asm["cubin"])
-    (folder / INFO).write_text(json.dumps(info))
+    (folder / INFO).write_text(json.dumps(info), encoding="utf-8")
     return ""
 
 
@@ -169,7 +169,7 @@ def load_module(text: str, folder: Path | None = None) -> ModuleType:
 
 def _import(name: str, text: str, folder: Path) -> ModuleType:
     path = folder / TEXT
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -30,6 +30,7 @@ from typing import IO, Any
 
 from litz import logs
 from litz.options import local_ranks, without_gpus
+from litz_plugins import threads
 
 from .triton_compile import Compile, Job, compile_job
 
@@ -83,7 +84,7 @@ def processors(ranks: int = 1) -> int:
     machine's, or the container's, where `ranks` processes have one each."""
     machine = _bound_to(1)  # of a container, what it was given
     with suppress(OSError, ValueError):
-        quota, period = QUOTA.read_text().split()
+        quota, period = QUOTA.read_text(encoding="utf-8").split()
         if quota != "max":
             machine = min(machine, -(-int(quota) // int(period)))
     return max(min(_bound_to(0), machine // ranks), 1)
@@ -201,7 +202,7 @@ class Workers:
         self._losses = 0
         self._over = False
         self._used = time.monotonic()
-        self._timer: threading.Timer | None = None
+        self._timer: threading.Event | None = None
 
     def processes(self) -> list[int]:
         """Returns the numbers of the worker processes."""
@@ -239,7 +240,7 @@ class Workers:
             ending = [*self._free, *self._busy]
             self._free, self._busy = [], set()
             if self._timer is not None:
-                self._timer.cancel()
+                self._timer.set()
             self._changed.notify_all()
         for worker in ending:
             worker.end()
@@ -305,9 +306,7 @@ class Workers:
 
     def _rest_later(self, seconds: float) -> None:
         if self._timer is None:
-            self._timer = threading.Timer(seconds, self._rest)
-            self._timer.daemon = True
-            self._timer.start()
+            self._timer = threads.later(seconds, self._rest)
 
     def _rest(self) -> None:
         """End the workers if nobody has asked for long."""

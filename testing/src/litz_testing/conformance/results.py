@@ -83,12 +83,12 @@ def write(path: Path, outcomes: Sequence[Outcome], settings: Mapping[str, Any]) 
         "counts": counts(outcomes),
         "cases": [asdict(outcome) for outcome in outcomes],
     }
-    path.write_text(json.dumps(found, indent=1))
+    path.write_text(json.dumps(found, indent=1), encoding="utf-8")
 
 
 def read(path: Path) -> list[Outcome]:
     """Returns the outcomes that `write` wrote."""
-    return [Outcome(**case) for case in json.loads(path.read_text())["cases"]]
+    return [Outcome(**case) for case in json.loads(path.read_text(encoding="utf-8"))["cases"]]
 
 
 def ratio(ours: Iterable[Outcome], peers: Iterable[Outcome]) -> str:

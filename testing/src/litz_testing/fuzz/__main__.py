@@ -72,7 +72,7 @@ def main(
     )
     click.echo(record.summary())
     if path is not None:
-        path.write_text(record.to_json())
+        path.write_text(record.to_json(), encoding="utf-8")
     sys.exit(1 if record.failures else 0)
 
 

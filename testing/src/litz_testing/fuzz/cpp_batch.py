@@ -52,12 +52,12 @@ class CppBatch:
         self._builds += 1
         source = Path(self.folder.name) / f"batch{self._builds}.cpp"
         library = source.with_suffix(".so")
-        source.write_text(_one_source(list(kernels)))
+        source.write_text(_one_source(list(kernels)), encoding="utf-8")
         options = make_options()  # LITZ_CXX and LITZ_CPP_MARCH name another compiler or processor
         compiler = cpp_build.find_compiler(options.cpp_compiler)
         flags = [f"-O{self.level}" if f == "-O3" else f for f in cpp_build.command(compiler, options.cpp_march)]
         line = [*flags, "-o", str(library), str(source), *cpp_build.libraries(compiler)]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        done = subprocess.run(line, capture_output=True, text=True, encoding="utf-8", check=False)
         if done.returncode:
             if len(kernels) == 1:
                 for launcher in next(iter(kernels.values())):

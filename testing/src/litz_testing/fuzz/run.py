@@ -160,8 +160,8 @@ def _supervise(task: dict[str, Any], journal: Path, keep: Callable[[dict[str, An
             settings.append("CUDA_LAUNCH_BLOCKING=1")  # the program that ends the process is the one that is noted
         worker = ["env", *settings, sys.executable, "-X", "faulthandler", "-m", "litz_testing.fuzz.worker"]
         line = [*worker, json.dumps(current)]
-        with tempfile.TemporaryFile("w+") as errors:
-            process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=errors, text=True)
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
+            process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8")
             assert process.stdout is not None
             for row in map(json.loads, (text for text in process.stdout if text.startswith("{"))):
                 keep(row)
@@ -174,7 +174,7 @@ def _supervise(task: dict[str, Any], journal: Path, keep: Callable[[dict[str, An
             said = _last_words(errors.read())
         if code == 0 or len(record.failures) >= MOST_FAILURES:
             return
-        label = journal.read_text() if journal.exists() else ""
+        label = journal.read_text(encoding="utf-8") if journal.exists() else ""
         empty: dict[str, Any] = {"programs": 0, "counts": {}, "dtypes": {}, "torch_failures": {}, "failures": []}
         if label and label not in skip and _dies_alone([*worker, json.dumps(task), label], task):
             keep({**empty, "torch_failures": {"the process ended before litz": 1}})
@@ -207,5 +207,5 @@ def _write_crash(label: str, task: dict[str, Any], said: str) -> str:
     folder = Path(task["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"crash_{label.replace(':', '_')}.py"
-    path.write_text(generate(label, dynamic=task["dynamic"])[0].script("the process died\n" + said))
+    path.write_text(generate(label, dynamic=task["dynamic"])[0].script("the process died\n" + said), encoding="utf-8")
     return str(path)

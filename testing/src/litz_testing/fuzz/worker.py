@@ -35,7 +35,7 @@ def work(task: dict[str, Any]) -> None:
     checker = Checker(task["compiled"], task["level"], task["device"])
 
     def note(program: FuzzProgram) -> None:
-        journal.write_text(program.label)
+        journal.write_text(program.label, encoding="utf-8")
 
     number = task["first"]
     while number * task["batch"] < task["stop"] and time.time() < task["deadline"]:
@@ -101,7 +101,7 @@ def small(failure: Failure, checker: Checker, seconds: float) -> Failure:
 def _write(failure: Failure, folder: Path) -> dict[str, str]:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"fail_{failure.program.label.replace(':', '_')}.py"
-    path.write_text(failure.program.script(f"{failure.kind}\n{failure.message}"))
+    path.write_text(failure.program.script(f"{failure.kind}\n{failure.message}"), encoding="utf-8")
     return {
         "label": failure.program.label,
         "kind": failure.kind,

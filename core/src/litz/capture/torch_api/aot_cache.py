@@ -8,6 +8,10 @@ them. While litz compiles, it asks litz.
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
+import stat
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -21,6 +25,8 @@ from .export import guards_since
 Load = Callable[[str, str], Callable[..., Any] | None]
 """(key, facts) -> the compiled graph, or None where it is not to be had any more."""
 
+LARGEST = 1 << 30
+"""Bytes of an entry that torch may read: an entry has kilobytes."""
 MARK = "_litz_setting"
 """The attribute of dynamo's graph by which what litz's own cache key is made of becomes part of torch's."""
 
@@ -53,8 +59,8 @@ def _missing() -> str:
         return "torch._functorch.config.force_autograd_cache"
     try:
         from torch._functorch._aot_autograd import aot_autograd_result, autograd_cache, graph_compile
-    except ImportError as error:
-        return str(error)
+    except Exception as error:  # what torch imports with it reads files in the locale's encoding, for one
+        return f"cache of AOTAutograd's that can be imported: {type(error).__name__}: {error}"
     wanted = (
         (aot_autograd_result, "FxGraphCacheLoadable"),
         (autograd_cache, "FXGraphCacheMiss"),
@@ -103,7 +109,9 @@ def found_by(gm: torch.fx.GraphModule, setting: str, load: Load) -> Iterator[Non
     def key_of(module: Any, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
         make = own_key if is_spelled_out(module) else torchs_key
         check_torchs(module, example_inputs)
-        return make(module, example_inputs, *args, **kwargs)
+        key, lines = make(module, example_inputs, *args, **kwargs)
+        _check_folder(autograd_cache.AOTAutogradCache._get_tmp_dir_for_key(key))
+        return key, lines
 
     def load_graph(self: Any, example_inputs: Sequence[Any], *rest: Any) -> Any:
         key, lines = self.fx_graph_cache_info
@@ -125,3 +133,31 @@ def found_by(gm: torch.fx.GraphModule, setting: str, load: Load) -> Iterator[Non
 
 def _nothing_left(*args: Any) -> None:
     """Where torch has TorchInductor's graphs finished after they are loaded."""
+
+
+def _check_folder(folder: str) -> None:
+    """Raises torch's BypassAOTAutogradCache where reading the entries of a key might not end, or ends the process, and
+    where nothing can be written for a later process. torch itself reads whatever is there."""
+    from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
+
+    problem, there = "", os.path.isdir(folder)
+    if there:
+        with os.scandir(folder) as files:
+            found = [file.stat(follow_symlinks=False) for file in files if not file.name.startswith(".")]
+        if any(not stat.S_ISREG(file.st_mode) or file.st_size > LARGEST for file in found):
+            problem = "has links, pipes or huge files in place of entries. Remove the folder"
+    else:
+        existing = folder
+        while not os.path.lexists(existing):
+            existing = os.path.dirname(existing)
+        if not os.access(existing, os.W_OK | os.X_OK):
+            problem = "cannot be written. Make the folder usable"
+    if problem:
+        text = f"{os.path.dirname(folder)}, torch's cache of traces, {problem}"
+        _warn(f"litz has graphs traced anew in each process: {text}, or name another: TORCHINDUCTOR_CACHE_DIR=/path")
+        raise BypassAOTAutogradCache(text)
+
+
+@functools.cache
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=1)

@@ -17,7 +17,9 @@ SORT = "aten.sort.default"
 def table(tmp_path):
     """A table in which a sort takes 10 µs, and 1 µs for each element."""
     path = tmp_path / "table.json"
-    path.write_text(json.dumps({"machine": "made up", "calls": {SORT: {"fixed_us": 10, "ns_per_element": 1000}}}))
+    path.write_text(
+        json.dumps({"machine": "made up", "calls": {SORT: {"fixed_us": 10, "ns_per_element": 1000}}}), encoding="utf-8"
+    )
     return path
 
 
@@ -50,7 +52,7 @@ def test_a_compile_asks_it(table):
 def test_another_table_is_another_key(table):
     plugins = make_test_plugins(litz_my_cost_model, name="my_cost_model", my_cost_model__table=table)
     said = plugins.plugins.cache_fingerprints(plugins.options)
-    assert said == {"my_cost_model": table.read_text()}
+    assert said == {"my_cost_model": table.read_text(encoding="utf-8")}
 
 
 def test_the_plugins_own_table_has_every_call():

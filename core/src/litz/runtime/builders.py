@@ -1,0 +1,223 @@
+"""Threads that build, and the programs that they run. Nothing here takes forever, and all of it ends on Ctrl-C.
+
+In: functions, and command lines. Out: a `Future` of each function; what a program did. A program has a time limit, a
+process group of its own, and nothing to read. Where threads cannot be started, who waits for a result does the work.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from litz_plugins import threads
+
+T = TypeVar("T")
+
+PROGRAM_SECONDS = 300.0
+"""A program may take: g++ needs a minute for the longest kernels."""
+LOOK_SECONDS = 0.25
+"""Between two looks whether any thread is there to do what is waited for."""
+END_SECONDS = 5.0
+"""A killed process may take to end: longer where it waits for a disk."""
+
+_builders: ContextVar[Builders | None] = ContextVar("litz_builders", default=None)
+"""Whose thread this is."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a program did. problem: '' where it ended with 0, else why not, to follow its name. output, errors: what it
+    wrote; '' where it was ended."""
+
+    problem: str
+    output: str = ""
+    errors: str = ""
+
+
+def run_program(line: Sequence[str], seconds: float | None = None) -> Done:
+    """Runs a program to its end, for up to `seconds` (`PROGRAM_SECONDS`). A program that takes longer, or that is under
+    way when who waits is interrupted, is killed with all processes that it has started."""
+    seconds, mine = PROGRAM_SECONDS if seconds is None else seconds, _builders.get()
+    if mine is None and threading.current_thread() is threading.main_thread():
+        # Ctrl-C may arrive here between the program's start and the first line that could end it; in no other thread.
+        with Builders(1) as builders:
+            return builders.result(builders.submit(run_program, line, seconds))
+    try:
+        process = subprocess.Popen(
+            line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **_own_group()
+        )
+    except (OSError, ValueError, subprocess.SubprocessError) as cause:
+        return Done(f"cannot be started: {cause}")
+    try:
+        if mine is not None:
+            mine.running(process)
+        output, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        return Done(f"did not end in {seconds:g} s, and was ended")
+    except BaseException:
+        _end(process)
+        raise
+    finally:
+        if mine is not None:
+            mine.running(None)
+    status = process.returncode
+    problem = "" if status == 0 else f"ended with {status}" if status > 0 else f"was ended by signal {-status}"
+    return Done(problem, output.decode(errors="replace"), errors.decode(errors="replace"))
+
+
+def _own_group() -> dict[str, Any]:
+    """By which a program's children can be ended with it. Ctrl-C in a terminal does not reach another group: who waits
+    for the program ends it."""
+    return {"process_group": 0} if hasattr(os, "killpg") else {}
+
+
+def _kill(process: subprocess.Popen[Any]) -> None:
+    with suppress(OSError):
+        if hasattr(os, "killpg") and process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    _kill(process)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(END_SECONDS)
+    for stream in (process.stdout, process.stderr):  # not read to the end: whoever left the group may hold them open
+        if stream is not None:
+            stream.close()
+
+
+class Builders:
+    """Up to `count` threads that do what is submitted, in order.
+
+    At the end of a `with`, nothing is under way. An error inside ends the programs that are running and drops what has
+    not begun; where the error is no Exception (Ctrl-C), nobody waits for the rest.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._under_way: set[Future[Any]] = set()
+        self._programs: dict[int, subprocess.Popen[Any]] = {}  # by the thread that waits
+        self._started = self._alive = self._idle = 0
+        self._over = self._stopped = False
+
+    def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Has a thread call a function. Take the result by `result`."""
+        future: Future[T] = Future()
+        with self._changed:
+            self._waiting.append((future, lambda: function(*arguments)))
+            wanted = self._idle < len(self._waiting) and self._started < self._count
+            self._started += wanted
+            self._changed.notify()
+        if wanted:
+            threads.start(self._work)
+        return future
+
+    def result(self, future: Future[T]) -> T:
+        """Waits for what was submitted, and returns or raises what came of it. Where no thread lives, this one does the
+        work."""
+        while True:
+            try:
+                return future.result(LOOK_SECONDS)
+            except TimeoutError:
+                if future.done():
+                    raise  # the function's own
+            with self._changed:
+                if self._alive:
+                    continue
+                if future in self._under_way:
+                    self._under_way.discard(future)
+                    future.set_exception(MemoryError("the thread that did this has ended: there is no memory for it"))
+            self._do_one()
+
+    def running(self, process: subprocess.Popen[Any] | None) -> None:
+        """Notes which program the calling thread waits for, None for none any more."""
+        me = threading.get_ident()
+        with self._changed:
+            if process is None:
+                self._programs.pop(me, None)
+                return
+            self._programs[me] = process
+            if self._stopped:
+                _kill(process)
+
+    def __enter__(self) -> Builders:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
+        with self._changed:
+            self._over, self._stopped = True, error is not None
+            dropped = [future for future, _ in self._waiting] if self._stopped else []
+            if self._stopped:
+                self._waiting.clear()
+                for process in self._programs.values():
+                    _kill(process)
+            self._changed.notify_all()
+        for future in dropped:
+            future.cancel()
+        if error is not None and not isinstance(error, Exception):  # who presses Ctrl-C has waited enough
+            return
+        while True:
+            with self._changed:
+                if not self._alive and self._waiting:
+                    pass
+                elif self._waiting or (self._under_way and self._alive):
+                    self._changed.wait(LOOK_SECONDS)
+                    continue
+                else:
+                    return
+            self._do_one()
+
+    def _work(self) -> None:
+        """What a thread does."""
+        with self._changed:
+            self._alive += 1
+        try:
+            while self._next():
+                self._do_one()
+        finally:
+            with self._changed:
+                self._alive -= 1
+                self._changed.notify_all()
+
+    def _next(self) -> bool:
+        """Waits until there is something to do; False at the end."""
+        with self._changed:
+            self._idle += 1
+            try:
+                while not self._waiting and not self._over:
+                    self._changed.wait()
+            finally:
+                self._idle -= 1
+            return bool(self._waiting)
+
+    def _do_one(self) -> None:
+        with self._changed:
+            if not self._waiting:
+                return
+            future, function = self._waiting.popleft()
+            self._under_way.add(future)
+        token = _builders.set(self)
+        try:
+            if future.set_running_or_notify_cancel():
+                future.set_result(function())
+        except BaseException as error:
+            if not future.done():
+                future.set_exception(error)
+        finally:
+            _builders.reset(token)
+            with self._changed:
+                self._under_way.discard(future)
+                self._changed.notify_all()

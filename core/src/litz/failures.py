@@ -16,6 +16,7 @@ from litz.capture.graph import Graph
 from litz.capture.script import graph_script
 from litz.errors import NOT_OURS, CompileError, LitzError, LoweringError, PluginHookError
 from litz.options import Options
+from litz_plugins import Secret
 
 FOLDER = "failed"
 """The folder, inside the cache folder, of kernels and graphs that did not compile."""
@@ -62,4 +63,5 @@ def _write_script(graph: Graph, failure: LitzError, options: Options) -> Path | 
 def changed_options(options: Options) -> Mapping[str, Any]:
     """Returns the options that are not at their defaults and that a failure may depend on."""
     found = {row.name: value for row, value in options.changed() if row.name not in NOT_REPEATED}
-    return found | {name: options[name] for name in options.plugin_changed}
+    plugins = {name: options[name] for name in options.plugin_changed}
+    return found | {name: value for name, value in plugins.items() if not isinstance(value, Secret)}

@@ -74,6 +74,11 @@ class Options:
     cache_shared: tuple[str, ...] = _option(
         (), "folders of further disk caches, which are looked into and never written to", affects_code=False
     )
+    trust: tuple[str, ...] = _option(
+        (),
+        "users, and groups as %NAME, whose caches and packages are loaded besides your own and root's",
+        affects_code=False,
+    )
     graph_cache: bool = _option(
         True, "keep compiled graphs in the disk cache and load them in place of compiling again", affects_code=False
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from litz.target import target_of
 from litz_plugins import CodegenContext, KernelSource, Target
 
 from . import cpp_build, manifest
+from .libraries import load_library
 from .package import AGAIN
 
 
@@ -40,7 +40,7 @@ def unpack(source: KernelSource, files: Mapping[str, Path], data: Mapping[str, A
     cannot be loaded."""
     path = files[data["library"]]
     try:
-        library = ctypes.CDLL(str(path))
+        library = load_library(path)
     except OSError as cause:
         problem = f"the kernel {source.name} cannot be loaded: {cause}"
         raise PackageError(problem, path=str(path), todo=AGAIN) from cause

@@ -20,6 +20,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from litz.errors import PackageError, PackageInputError
+from litz.trust import OWN, Trust
 from litz_plugins import KernelSource, Target
 
 from . import manifest
@@ -97,18 +98,21 @@ def write_package(contents: Contents, folder: Path, pack: Pack) -> None:
 # Loading.
 
 
-def load_package(folder: Path) -> Package:
-    """Loads a package and returns the callable. Errors: PackageError for a package that is damaged or was made for
-    another machine, device or version."""
+def load_package(folder: Path, trust: Trust = OWN) -> Package:
+    """Loads a package and returns the callable. Errors: PackageError for a package that is damaged, was made for
+    another machine, device or version, or lies where others than those of `trust` may write."""
+    problem = trust.problem_of(folder)
+    if problem:
+        raise PackageError("nothing is loaded from a folder that others may change", path=str(folder), todo=problem)
     try:
-        data = json.loads(manifest.plain_file(folder, MANIFEST, LARGEST_MANIFEST))
+        data = json.loads(manifest.plain_file(folder, MANIFEST, LARGEST_MANIFEST, trust))
         if not isinstance(data, dict):
             raise ValueError(f"the file holds {type(data).__name__}, where a package has an object")
     except (OSError, ValueError, RecursionError) as cause:
         problem = f"{MANIFEST} cannot be read: {cause}"
         raise PackageError(problem, path=str(folder), todo="name a folder that litz.aot_compile wrote") from cause
     try:
-        problem, todo = _unfit(folder, data)
+        problem, todo = _unfit(folder, data, trust)
         if problem:
             raise PackageError(problem, path=str(folder), todo=todo)
         return Package(folder, data)
@@ -119,7 +123,7 @@ def load_package(folder: Path) -> Package:
         raise PackageError(problem, path=str(folder), todo=AGAIN) from cause
 
 
-def _unfit(folder: Path, data: Mapping[str, Any]) -> tuple[str, str]:
+def _unfit(folder: Path, data: Mapping[str, Any], trust: Trust) -> tuple[str, str]:
     """Why a package cannot be used here and what to do about it; '' if it can."""
     if data.get("format") != FORMAT or data.get("version") != VERSION:
         return f"this is {data.get('format')} {data.get('version')}, not {FORMAT} {VERSION}", AGAIN
@@ -140,8 +144,8 @@ def _unfit(folder: Path, data: Mapping[str, Any]) -> tuple[str, str]:
         return f"it was made for {wanted['name']}, {wanted['made_for']}; this is {device}", AGAIN
     sums = manifest.check_sums(data["sums"])
     for name, wanted_sum in sums.items():
-        if not manifest.agrees(folder, name, wanted_sum):
-            return f"{name} is missing or damaged", AGAIN
+        if not manifest.agrees(folder, name, wanted_sum, trust):
+            return f"{name} is missing or damaged, or others may write to it", AGAIN
     for name in (WRAPPER, *([WEIGHTS] if data["tensors"] else [])):
         if name not in sums:
             return f"no sum vouches for {name}", AGAIN

@@ -6,7 +6,9 @@ import re
 from typing import Any
 
 HIDDEN = "***"
-_ADDRESS = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?P<user>[^/?#@\s]*@)?(?P<place>[^@?#\s]*)(?P<more>\?[^@\s]*)?")
+_ADDRESS = re.compile(
+    r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?P<user>[^/?#@\s]*@)?(?P<place>[^@?#\s]*)(?P<more>\?[^@\s]*)?"
+)
 _PLACE = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])?(:\d+)?(/[\w./-]*)?")
 
 
@@ -34,7 +36,7 @@ class Secret(str):
         return self._hidden
 
     def __eq__(self, other: object) -> bool:
-        return self._hidden == other._hidden if isinstance(other, Secret) else str.__eq__(self, other)  # type: ignore[arg-type]
+        return self._hidden == other._hidden if isinstance(other, Secret) else str.__eq__(self, other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other

@@ -33,6 +33,8 @@ FORMAT, VERSION = "litz-package", 2
 MANIFEST, WRAPPER, WEIGHTS, COMMON = "package.json", "wrapper.py", "weights.bin", "common"
 LARGEST_MANIFEST = 1 << 26
 """Bytes: it has a line for each weight and size."""
+MOST_ARGUMENTS = 1 << 16
+"""Of a kernel."""
 AGAIN = "write it anew here, with litz.aot_compile"
 """The advice for a package that cannot be used."""
 
@@ -254,6 +256,8 @@ class Package:
             raise PackageInputError(f"{wanted['name']} has the strides {have}; the package was made for {stride}")
 
     def _launcher(self, name: str, kernel: Mapping[str, Any]) -> Callable[..., Any]:
+        if type(kernel["arguments"]) is not int or not 0 <= kernel["arguments"] <= MOST_ARGUMENTS:
+            raise ValueError(f"the kernel {name} takes {kernel['arguments']!r} arguments")
         arguments = tuple(f"a{n}" for n in range(kernel["arguments"]))
         source = KernelSource(name, kernel["language"], "", kernel["symbol"], arguments, kernel["settings"])
         places = (COMMON, f"kernels/{name}")

@@ -149,6 +149,14 @@ def test_what_is_looked_at_is_what_was_opened(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) < 200
 
 
+def test_a_container_in_which_root_appears_as_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home" / "own").mkdir(parents=True)
+    give_away(tmp_path / "home")
+    monkeypatch.setattr("litz.trust._unmapped", lambda: STRANGER)
+    assert not OWN.problem_of(tmp_path / "home" / "own")
+    assert f"home belongs to {STRANGER}" in OWN.problem_of(tmp_path / "home")
+
+
 def test_names_of_users_and_groups() -> None:
     import grp
     import pwd

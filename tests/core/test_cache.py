@@ -484,15 +484,15 @@ print(cache.hits, oct(os.umask(0)))
 
 
 @pytest.mark.parametrize(
-    ("mask", "mode"), [("022", 0o755), ("002", 0o775), ("177", 0o700), ("222", 0o755), ("777", 0o700)]
+    ("mask", "mode"), [("022", 0o755), ("002", 0o755), ("000", 0o755), ("177", 0o700), ("222", 0o755), ("777", 0o700)]
 )
 def test_rights_of_what_is_kept(tmp_path: Path, mask: str, mode: int) -> None:
-    """The owner has them all, others those that the process's mask leaves them: a team may read."""
+    """The owner has them all, others may read where the process's mask lets them, and never write."""
     root = tmp_path / "cache"
     path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
     line = [sys.executable, "-c", MASKS, str(root), mask]
     done = subprocess.run(line, capture_output=True, text=True, check=False, env=path)
-    assert done.stdout == f"1 0o{mask.lstrip('0') or '0'}\n", done.stderr
+    assert done.stdout == f"1 {oct(int(mask, 8))}\n", done.stderr
     entry = root / "cpp" / digest("k")
     folders = (root, entry.parent, entry, entry / "part")
     assert {path.name: oct(path.stat().st_mode & 0o777) for path in folders} == {p.name: oct(mode) for p in folders}

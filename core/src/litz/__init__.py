@@ -63,15 +63,17 @@ def aot_compile(
 def aot_load(path: str | os.PathLike[str]) -> Callable[..., Any]:
     """Returns what `aot_compile` wrote, as a callable with the signature of the function that it was made of.
 
-    It runs without gradients. Errors: PackageError if the package is damaged, or was made with another torch, or for
-    another device; on a call PackageInputError for inputs that it was not made for. A package is code: load only what
-    you would run.
+    It runs without gradients. Errors: PackageError if the package is damaged, was made with another torch or for
+    another device, or lies where others may write (`LITZ_TRUST` names whom you trust); on a call PackageInputError for
+    inputs that it was not made for. A package is code: load only what you would run.
     """
     from pathlib import Path
 
+    from litz.options import make_options
     from litz.runtime.package import load_package
+    from litz.trust import make_trust
 
-    return load_package(Path(path))
+    return load_package(Path(path), make_trust(make_options().trust))
 
 
 def load_cache_artifacts(artifacts: bytes) -> Any:

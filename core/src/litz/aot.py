@@ -119,6 +119,8 @@ def _write(contents: package.Contents, made: pipeline.Made, compiler: pipeline.C
     scratch = Path(tempfile.mkdtemp(prefix=".litz-", dir=folder.parent))
     try:
         package.write_package(contents, scratch, pack)
+        for path in scratch.rglob("*"):  # whatever the process's mask: who loads the package looks
+            path.chmod(path.stat().st_mode & ~0o022)
         if folder.is_dir():
             folder.rmdir()
         os.replace(scratch, folder)

@@ -27,6 +27,7 @@ from litz.runtime.peers import Peers
 from litz.schedule.asked import Asked
 from litz.schedule.owned import owned_program
 from litz.target import make_target
+from litz.trust import make_trust
 from litz_plugins import Ask, Preferences, Target, TargetSpec, Vetoes, unknown_target
 from litz_plugins.blame import LeftOut
 from litz_plugins.errors import nearest
@@ -132,7 +133,9 @@ def make_compiler(
     opts = make_options(mode, options, plugins.option_specs(), missing=plugins.missing())
     peers = Peers(torch_api.default_store) if opts.share_builds else None
     shared = tuple(Path(os.path.expanduser(path)) for path in opts.cache_shared)
-    cache = Cache(opts.cache_dir, opts.cache, peers, limit=opts.cache_limit << 20, shared=shared)
+    cache = Cache(
+        opts.cache_dir, opts.cache, peers, limit=opts.cache_limit << 20, shared=shared, trust=make_trust(opts.trust)
+    )
     vetoes, preferences = _read_vetoes(opts, plugins), _read_preferences(opts, plugins)
     seconds = [time.perf_counter() - start]
     return Compiler(

@@ -16,9 +16,8 @@ from litz.capture.graph import Graph
 from litz.capture.script import graph_script
 from litz.errors import NOT_OURS, CompileError, LitzError, LoweringError, PluginHookError
 from litz.options import Options
-
-FOLDER = "failed"
-"""The folder, inside the cache folder, of kernels and graphs that did not compile."""
+from litz.runtime.cache import folder_for_texts
+from litz_plugins import Secret
 
 NOT_REPEATED = frozenset({"cache", "cache_dir", "fallback", "progress", "report_dir", "threads"})
 """Options that decide where things lie and what is done about a failure, and not what fails."""
@@ -49,10 +48,8 @@ def eager_warning(graph: Graph, failure: LitzError) -> str:
 
 def _write_script(graph: Graph, failure: LitzError, options: Options) -> Path | None:
     """The script's path; None where there can be none: it must not hide the error that it is about."""
-    folder = options.cache_dir / FOLDER
-    path = folder / f"{graph.name}.py"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        path = folder_for_texts(options.cache_dir) / f"{graph.name}.py"
         path.write_text(graph_script(graph, str(path), str(failure), changed_options(options)), encoding="utf-8")
         return path
     except Exception:
@@ -62,4 +59,5 @@ def _write_script(graph: Graph, failure: LitzError, options: Options) -> Path | 
 def changed_options(options: Options) -> Mapping[str, Any]:
     """Returns the options that are not at their defaults and that a failure may depend on."""
     found = {row.name: value for row, value in options.changed() if row.name not in NOT_REPEATED}
-    return found | {name: options[name] for name in options.plugin_changed}
+    plugins = {name: options[name] for name in options.plugin_changed}
+    return found | {name: value for name, value in plugins.items() if not isinstance(value, Secret)}

@@ -27,6 +27,7 @@ from litz.report.log import Log
 from litz.runtime.compiled_graph import CompiledGraph
 from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import GraphEntry, NotCacheable, check_same, check_storable
+from litz.trust import make_trust
 from litz.way_out import needs_way_out
 from litz_plugins import Decision, KernelSource
 from litz_plugins.errors import LitzError
@@ -55,7 +56,7 @@ def graph_store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | No
         publish(plain, compiled, graph_cache.OFF, compiler, log, said=f"hit {key[:12]} without a trace")
         return compiled
 
-    return GraphStore(setting, load, program)
+    return GraphStore(setting, load, program, make_trust(compiler.options.trust))
 
 
 def from_cache(

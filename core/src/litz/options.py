@@ -23,7 +23,7 @@ from litz.inductor_names import in_litz
 from litz_plugins import strict
 from litz_plugins.errors import nearest
 from litz_plugins.missing import how_to_install
-from litz_plugins.records import OptionSpec
+from litz_plugins.records import OptionSpec, Secret
 from litz_plugins.roster import SECONDS
 from litz_plugins.units import parse_size
 from litz_plugins.words import OWN_DISTS
@@ -73,6 +73,11 @@ class Options:
     )
     cache_shared: tuple[str, ...] = _option(
         (), "folders of further disk caches, which are looked into and never written to", affects_code=False
+    )
+    trust: tuple[str, ...] = _option(
+        (),
+        "users, and groups as %NAME, whose caches and packages are loaded besides your own and root's",
+        affects_code=False,
     )
     graph_cache: bool = _option(
         True, "keep compiled graphs in the disk cache and load them in place of compiling again", affects_code=False
@@ -254,6 +259,7 @@ _TYPE_NAMES: Mapping[Any, str] = {
     int: "a whole number",
     float: "a number",
     str: "a string",
+    Secret: "a string, which is shown without its password",
     Path: "a path",
     tuple: "a list of strings (or one, with commas)",
     tuple[int, ...]: "a list of whole numbers (or a string of them, with commas)",
@@ -467,7 +473,7 @@ def _parse(row: OptionRow, text: str, variable: str) -> Any:
 
 def _checked(row: OptionRow, value: Any, source: str) -> Any:
     """Returns the value in the option's own type. Errors: InvalidOptionError."""
-    given = value
+    given = Secret(str(value)) if row.type is Secret else value
     if value is None and row.optional:
         return None
     if row.type is Path and isinstance(value, (str, os.PathLike)):
@@ -477,6 +483,8 @@ def _checked(row: OptionRow, value: Any, source: str) -> Any:
             raise InvalidOptionError(row.name, given, accepted, source=source)
     elif row.type is tuple:
         value = _as_tuple(value, row.item)
+    elif row.type is Secret and isinstance(value, str):
+        value = given
     elif row.unit and isinstance(value, str):
         value = _in_units(value, row.unit)
     elif row.type is float and isinstance(value, int) and not isinstance(value, bool):

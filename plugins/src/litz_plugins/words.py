@@ -120,6 +120,7 @@ CORE_VARIABLES = (
     "LITZ_SHARE_BUILDS",
     "LITZ_SIZES",
     "LITZ_THREADS",
+    "LITZ_TRUST",
     "LITZ_VETO",
 )
 """The environment variables of core's options."""

@@ -23,10 +23,12 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead
 
 def _store(folder: Path | None) -> LocalStore:
     from litz.runtime.cache import Cache
+    from litz.trust import make_trust
 
     from .results import Counters, LocalStore  # this loads torch, which `litz tune --help` need not
 
-    return LocalStore(Cache(folder or current_options().cache_dir), Counters())
+    options = current_options()
+    return LocalStore(Cache(folder or options.cache_dir, trust=make_trust(options.trust)), Counters())
 
 
 @click.group()

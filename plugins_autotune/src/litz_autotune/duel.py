@@ -18,6 +18,7 @@ from litz.ir import Program
 from litz.options import Options
 from litz.runtime.cache import Cache
 from litz.schedule.schedule import Kernel, Schedule, Step
+from litz.trust import make_trust
 
 from .race import executable_schedule, make_inputs, mismatch
 from .timing import Timer
@@ -54,7 +55,10 @@ class Duel:
             return self._times(schedules, device)
 
     def _times(self, schedules: Sequence[Schedule], device: torch.device) -> tuple[list[float], list[float]]:
-        functions = [executable_schedule(schedule, self.options, Cache(Path(self.cache))) for schedule in schedules]
+        functions = [
+            executable_schedule(schedule, self.options, Cache(Path(self.cache), trust=make_trust(self.options.trust)))
+            for schedule in schedules
+        ]
         # Nobody else's random numbers are drawn.
         inputs = make_inputs(schedules[0].program, torch.Generator(device).manual_seed(SEED))
         names = [str(item) for item in schedules[0].program.inputs]

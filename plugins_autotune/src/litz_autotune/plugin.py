@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, TemplateSpec, Uncacheable, hookimpl
+from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, Secret, TemplateSpec, Uncacheable, hookimpl
 from litz_plugins.records import Choice
 
 from .switches import BACKENDS, SEARCH, is_active, is_decided, measures
@@ -92,7 +92,7 @@ class Autotune:
             OptionSpec("in_subprocess", bool, True, "measure in another process, which may crash"),
             OptionSpec("multi_device", bool, False, "screen candidates on all devices of the same name"),
             OptionSpec("local_cache", bool, True, "keep measurements in litz's disk cache"),
-            OptionSpec("remote_cache", str, None, "URL of a Redis server that machines share; unset: none"),
+            OptionSpec("remote_cache", Secret, None, "URL of a Redis server that machines share; unset: none"),
         ]
 
     @hookimpl

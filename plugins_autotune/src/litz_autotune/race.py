@@ -27,6 +27,7 @@ from litz.pipeline import Compiler, build, generate
 from litz.runtime.cache import Cache
 from litz.schedule import make_schedule
 from litz.schedule.schedule import Schedule
+from litz.trust import make_trust
 from litz_plugins.errors import describe
 from litz_plugins.manager import Plugins, make_plugins
 
@@ -109,7 +110,9 @@ class Race:
         return on_device(program, device)
 
     def _build(self, program: Program, device: torch.device) -> Callable[[list[Any]], Sequence[Any]]:
-        return executable(self._on(program, device), self.options, Cache(Path(self.cache)))
+        return executable(
+            self._on(program, device), self.options, Cache(Path(self.cache), trust=make_trust(self.options.trust))
+        )
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from litz_plugins import Secret
+
 from .problem import Problem
 from .results import Counters, Record
 
@@ -23,10 +25,10 @@ T = TypeVar("T")
 
 
 class RemoteStore:
-    """Records behind a URL that the redis package understands: redis://host:port/number."""
+    """Records behind a URL that the redis package understands: redis://:password@host:port/number."""
 
     def __init__(self, url: str, counters: Counters) -> None:
-        self.url, self.counters = url, counters
+        self.url, self.counters = Secret(url), counters
         self._client: Any = None
         self._broken = False
 
@@ -68,9 +70,11 @@ class RemoteStore:
             from redis.backoff import NoBackoff
             from redis.retry import Retry
 
-            self._client = redis.Redis.from_url(
-                self.url, socket_timeout=SECONDS, socket_connect_timeout=SECONDS, retry=Retry(NoBackoff(), 0)
-            )
+            known: dict[str, Any] = {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS}
+            try:
+                self._client = redis.Redis.from_url(self.url.reveal(), retry=Retry(NoBackoff(), 0), **known)
+            except ValueError:  # whose text may be a part of the password
+                raise ValueError("no URL that the redis package can read") from None
         return self._client
 
     def _in_time(self, action: Callable[[], T]) -> T | None:

@@ -119,7 +119,7 @@ def compile_with_aot(
         env = torch_api.current_shape_env()
         job.left_out = partial(torch_api.guards_left_out, env, torch_api.guard_count(env), example_inputs)
         setting = f"{store.setting} {eager_random} {job.shared}"
-        found = torch_api.found_by(gm, setting, partial(job.load, store))
+        found = torch_api.found_by(gm, setting, partial(job.load, store), store.trust)
     with found:
         compiled = torch_api.aot_compile(
             gm,

@@ -13,6 +13,7 @@ from typing import Any
 
 from litz.capture.backward_inputs import BackwardInputs
 from litz.capture.graph import Kind
+from litz.trust import OWN, Trust
 
 VERSION = 1
 """The version of the text's format; a text of another version is a miss."""
@@ -24,13 +25,14 @@ class GraphStore:
 
     setting: what litz makes of a graph depends on that, too: options, target, versions, plugins. As text.
     load: of a key and what to call the graph: the graph that lies there, ready to be called; None where there is none.
-    program: a digest of the names and lines of what is being compiled, for provenances.
+    program: a digest of the names and lines of what is being compiled, for provenances. trust: whose entries are read.
     What `compile_graph` returns has its key as the attribute `key`, '' or absent where it is not kept.
     """
 
     setting: str
     load: Callable[[str, str], Callable[[list[Any]], Sequence[Any]] | None]
     program: str = ""
+    trust: Trust = OWN
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from litz.errors import KernelBuildError, LitzError, compiler_install_hint
 from litz.options import Options, default_cache_dir
 from litz.runtime.cache import Cache
 from litz.runtime.cpp_compiler import COMPILERS, compile_library, find_command
+from litz.trust import OWN, Trust, make_trust
 from litz.units import size_text
 
 _MARKS: dict[Status, str] = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
@@ -55,7 +56,7 @@ def check_all() -> list[Check]:
     for check in (_check_torch, _check_devices, _check_triton):
         checks += _guarded(check)
     checks += _guarded(lambda: check_compiler(options.cpp_compiler, options.cpp_march))
-    checks += _guarded(lambda: check_cache(options.cache_dir, options.cache))
+    checks += _guarded(lambda: check_cache(options.cache_dir, options.cache, make_trust(options.trust)))
     if all(check.status != "fail" for check in checks):
         checks += _guarded(lambda: check_kernels(options))
     checks += _guarded(lambda: _check_launch(options))
@@ -148,7 +149,7 @@ def check_kernels(options: Options) -> list[Check]:
     share (`litz.qualify`)."""
     from litz.qualify import qualify
 
-    verdict = qualify(options, Cache(options.cache_dir, options.cache))
+    verdict = qualify(options, Cache(options.cache_dir, options.cache, trust=make_trust(options.trust)))
     name = f"{verdict.compiler}, -march={verdict.march}"
     if not verdict.constructs:
         return [Check("kernels", "ok", f"{name}: not tested (cpp.qualify is off)")]
@@ -190,18 +191,21 @@ def _run_kernel(command: Sequence[str], library: Path) -> Check:
     return Check("compiler", "ok", f"{name}, {threads.value} threads")
 
 
-def check_cache(folder: Path, enabled: bool = True) -> list[Check]:
+def check_cache(folder: Path, enabled: bool = True, trust: Trust = OWN) -> list[Check]:
     """Whether the cache folder can be written, and has room."""
     if not enabled:
         return [Check("cache", "ok", "off: every process compiles anew")]
     todo = "name another folder: LITZ_CACHE_DIR=/path, or use none: LITZ_CACHE=0"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        trust.make(folder)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-"):
             pass
         free = shutil.disk_usage(folder).free
     except OSError as cause:
         return [Check("cache", "fail", f"{folder} cannot be written: {cause.strerror or cause}", todo)]
+    problem = trust.problem_of(folder)
+    if problem:
+        return [Check("cache", "fail", f"nothing in {folder} is used: {problem}", todo)]
     detail = f"{folder}, {size_text(free)} free"
     if free < _LITTLE_SPACE:
         return [Check("cache", "warn", detail, f"`litz cache clear`, or {todo}")]
@@ -219,7 +223,9 @@ def check_launch(options: Options) -> list[Check]:
     from litz.runtime import native_launch
 
     try:
-        path = native_launch.build(options.cpp_compiler, Cache(options.cache_dir, options.cache))
+        path = native_launch.build(
+            options.cpp_compiler, Cache(options.cache_dir, options.cache, trust=make_trust(options.trust))
+        )
         problem = "" if native_launch.load_library(path) else f"{path} cannot be loaded"
     except KernelBuildError as cause:
         problem = cause.stderr.strip()[-300:] or "it did not build"

@@ -95,6 +95,7 @@ def keep(name: str, content: bytes, root: Path | None = None) -> bool:
     """Puts an entry into the disk cache, of the environment if no folder is named; False for what is damaged or no
     entry."""
     from litz.options import make_options
+    from litz.trust import make_trust
 
     from .cache import Cache
 
@@ -107,5 +108,6 @@ def keep(name: str, content: bytes, root: Path | None = None) -> bool:
         for file, data in files.items():
             (folder / file).write_bytes(data)
 
-    Cache(root or make_options().cache_dir).build(kind, key, write, needs=tuple(files))
+    options = make_options()
+    Cache(root or options.cache_dir, trust=make_trust(options.trust)).build(kind, key, write, needs=tuple(files))
     return True

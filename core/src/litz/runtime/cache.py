@@ -1,10 +1,11 @@
 """The on-disk cache: what was built, found by the content that it was built from.
 
 An entry is a folder `ROOT/KIND/KEY/` of plain files (source text, shared objects, cubins, JSON) with a `manifest.json`
-of their SHA-256 sums. Nothing in it is unpickled, and nothing is used that the manifest does not vouch for
-(`litz.runtime.manifest`). Writers build in a temporary folder, copy what is whole beside the place, and rename it, so
-nobody ever sees half an entry; a lock spares two processes from building the same, and where it cannot be had both
-build. Readers check the sums once a process, and an entry that does not match is thrown away and built anew.
+of their SHA-256 sums. Nothing in it is unpickled, nothing is used that the manifest does not vouch for
+(`litz.runtime.manifest`), nor anything that others may write (`litz.trust`). Writers build in a temporary folder, copy
+what is whole beside the place, and rename it, so nobody ever sees half an entry; a lock spares two processes from
+building the same, and where it cannot be had both build. Readers check the sums once a process, and an entry that does
+not match is thrown away and built anew.
 
 Where it holds more than it may, what was not used for longest makes room. Caches that are only read may lie under it: a
 team's, or a container image's.
@@ -35,6 +36,7 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 
 from litz.errors import CacheError
+from litz.trust import OWN, Trust, warn_once
 
 from . import artifacts, manifest
 from .cache_limit import SIZES, Limit, leftovers_in, use
@@ -45,6 +47,8 @@ T = TypeVar("T")
 
 PATIENCE = 10.0
 """Seconds to wait for another process that builds an entry, before it is built here too."""
+FAILED = "failed"
+"""The folder, inside the cache folder, of kernels and graphs that did not compile."""
 TRIES = 3
 """Of writing or reading an entry, while another process empties the cache."""
 _KEY = re.compile(r"[0-9a-f]{40}")
@@ -67,7 +71,8 @@ class Cache:
 
     hits, misses: how many entries `build` has found, and made or taken from a peer.
     peers: the other ranks of a job, who may have built what is not there. limit: bytes that it may hold, 0 for no limit
-    (`litz.runtime.cache_limit`). shared: caches that are looked into after it, and never written to.
+    (`litz.runtime.cache_limit`). shared: caches that are looked into after it, and never written to. trust: whose files
+    are used.
     CacheError if no temporary folder can be made.
     """
 
@@ -78,12 +83,14 @@ class Cache:
         peers: Peers | None = None,
         limit: int = 0,
         shared: Sequence[Path] = (),
+        trust: Trust = OWN,
     ) -> None:
         self._peers = peers or Peers(lambda: None)
         self._enabled = enabled
         self.root = Path(root) if enabled else temporary_folder(self)
         self._limit = Limit(self.root, limit if enabled else 0)
         self._shared = tuple(Path(path) for path in shared) if enabled else ()
+        self._trust, self._problems = trust, dict[Path, str]()
         self._checked: set[Path] = set()
         self._useless: set[Path] = set()  # undamaged entries of shared caches that cannot be used where they lie
         self._spare: list[Cache] = []  # shared with `counted` copies
@@ -97,8 +104,25 @@ class Cache:
 
     def find(self, kind: str, key: str, needs: Sequence[str] = ()) -> Path | None:
         """Returns the folder of an undamaged entry that has the needed files; None if there is none."""
-        places = (self.root, *self._shared)
-        return next(filter(None, (self._find(root / kind / key, needs) for root in places)), None)
+        if self._enabled and self._problem(self.root / kind):
+            return None  # whoever builds what is missing hears of it
+        found = self._find(self.root / kind / key, needs)
+        for root in self._shared if found is None else ():
+            problem = self._problem(root / kind)
+            if problem:
+                warn_once(f"litz uses nothing from {root}, which cache_shared names: {problem}")
+            else:
+                found = found or self._find(root / kind / key, needs)
+        return found
+
+    def _problem(self, folder: Path) -> str:
+        """What is not there yet somebody else may make first: that is looked at again."""
+        if folder in self._problems:
+            return self._problems[folder]
+        there, problem = folder.is_dir(), self._trust.problem_of(folder)
+        if there:
+            self._problems[folder] = problem
+        return problem
 
     def _find(self, folder: Path, needs: Sequence[str]) -> Path | None:
         if folder in self._checked - self._useless and all(
@@ -106,7 +130,7 @@ class Cache:
         ):
             return folder
         self._checked.discard(folder)
-        if folder in self._useless or not manifest.holds(folder, needs):
+        if folder in self._useless or not manifest.holds(folder, needs, self._trust):
             return None
         self._checked.add(folder)
         use(folder)
@@ -124,10 +148,10 @@ class Cache:
         found = self.find(kind, key, needs)
         if found is not None:
             self.hits += 1
-        elif self._spare:
+        elif self._spare or self._is_foreign(kind):
             return self._in_spare(kind, key, make, needs)
         else:
-            with owner_may(), _lock(self.root / kind, key, patience):
+            with owner_may(), _lock(self.root / kind, key, patience, self._trust):
                 found = self.find(kind, key, needs)  # another process may have been faster
                 if found is not None:
                     self.hits += 1
@@ -136,6 +160,17 @@ class Cache:
         if self._enabled:
             artifacts.record(kind, key, found)
         return found
+
+    def _is_foreign(self, kind: str) -> bool:
+        """Whether others may write where entries of a kind belong: then they are built in the spare."""
+        if not self._enabled:
+            return False
+        with owner_may(), contextlib.suppress(OSError):  # whoever keeps something there says so
+            self._trust.make(self.root / kind)
+        problem = self._problem(self.root / kind)
+        if problem:
+            self.aside(OSError(errno.EPERM, problem))
+        return bool(problem)
 
     def use(
         self, kind: str, key: str, make: Callable[[Path], None], read: Callable[[Path], T], needs: Sequence[str] = ()
@@ -150,7 +185,7 @@ class Cache:
             except OSError as error:
                 cause = error
             self._checked.discard(folder)
-            if not manifest.holds(folder, needs):
+            if not manifest.holds(folder, needs, self._trust):
                 continue
             if not any(root in folder.parents for root in self._shared):
                 break
@@ -219,9 +254,9 @@ class Cache:
         for turn in range(TRIES):
             scratch = parent / f".{key[:8]}-{secrets.token_hex(4)}"
             try:
-                parent.mkdir(parents=True, exist_ok=True)
-                _copy(made, scratch)
-                _put(scratch, folder, needs)
+                self._trust.make(parent)
+                _copy(made, scratch, self._trust)
+                _put(scratch, folder, needs, self._trust)
                 break
             except FileNotFoundError:
                 if turn == TRIES - 1:
@@ -292,25 +327,37 @@ def temporary_folder(owner: object = None) -> Path:
     """Returns a new folder that nobody else may look into. owner: with it the folder goes. CacheError if there is no
     place for one."""
     problem: OSError | None = None
-    for place in _temporary_places():
+    places = _temporary_places()
+    while True:
         try:
-            folder = Path(tempfile.mkdtemp(prefix="litz-", dir=place))
+            folder = Path(tempfile.mkdtemp(prefix="litz-", dir=next(places)))
             folder.chmod(0o700)  # whatever the process's mask
             if owner is not None:
                 weakref.finalize(owner, _remove_own, folder, os.getpid())
             return folder
         except OSError as cause:
             problem = problem or cause
+        except StopIteration:
+            break
     assert problem is not None
     raise CacheError(f"no temporary folder can be made: {_reason(problem)}", todo=_TMPDIR) from problem
 
 
-def _temporary_places() -> list[str | None]:
+def _temporary_places() -> Iterator[str | None]:
+    """Where others can put nothing in the place of a new folder. Errors: OSError, in place of the last."""
     try:
-        odd = "$" in tempfile.gettempdir()
+        usual = tempfile.gettempdir()
     except OSError:  # there is none, and mkdtemp says so
-        odd = False
-    return [*(place for place in _PLACES if odd), None]
+        yield None
+        return
+    problem = OWN.problem_of(usual, sticky=True)
+    if problem:
+        warn_once(f"litz builds in another place than {usual}: {problem}, or set TMPDIR to another folder")
+    if problem or "$" in usual:
+        yield from (place for place in _PLACES if not OWN.problem_of(place, sticky=True))
+    if problem:
+        raise OSError(errno.EPERM, problem, usual)
+    yield None
 
 
 def _remove_own(folder: Path, process: int) -> None:
@@ -323,14 +370,14 @@ def _reason(cause: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _lock(folder: Path, key: str, patience: float) -> Iterator[None]:
+def _lock(folder: Path, key: str, patience: float, trust: Trust) -> Iterator[None]:
     """The lock of an entry; without it where another process does not let go in time, or the file system has none.
 
     It only spares work: entries are renamed into place whole.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f".{key}.lock")
+        trust.make(folder)
+        lock = FileLock(folder / f".{key}.lock", mode=trust.mode & 0o666)
         lock.acquire(timeout=patience)
     except (Timeout, OSError, NotImplementedError):
         yield
@@ -342,24 +389,34 @@ def _lock(folder: Path, key: str, patience: float) -> Iterator[None]:
             lock.release()
 
 
-def _copy(source: Path, target: Path) -> None:
+def folder_for_texts(root: Path) -> Path:
+    """Returns a folder for what failed, where the user can look at it: of the cache at `root`, or a temporary one where
+    others may write there (a link of theirs would lead the text elsewhere). Errors: OSError, CacheError."""
+    folder = root / FAILED
+    with owner_may(), contextlib.suppress(OSError):
+        OWN.make(folder)
+    return temporary_folder() if OWN.problem_of(folder) else folder
+
+
+def _copy(source: Path, target: Path, trust: Trust) -> None:
     """Copy a folder's content, with the rights that new files have: those of a temporary folder are for its owner."""
-    target.mkdir()
+    target.mkdir(trust.mode)
     for path in source.iterdir():
         if path.is_dir():
-            _copy(path, target / path.name)
+            _copy(path, target / path.name, trust)
         else:
+            (target / path.name).touch(trust.mode & 0o666, exist_ok=False)
             (target / path.name).write_bytes(path.read_bytes())
 
 
-def _put(scratch: Path, folder: Path, needs: Sequence[str]) -> None:
+def _put(scratch: Path, folder: Path, needs: Sequence[str], trust: Trust) -> None:
     """Rename an entry into place. What is there is damaged, or another process has been faster: then that stays."""
     for _ in range(2):
         try:
             os.rename(scratch, folder)
             return
         except OSError as cause:
-            if manifest.holds(folder, needs):
+            if manifest.holds(folder, needs, trust):
                 return
             if cause.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise

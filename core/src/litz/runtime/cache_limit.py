@@ -93,7 +93,7 @@ class Entry:
 def make_room(root: Path, limit: int, keep: Path | None = None) -> int:
     """Removes the least recently used entries until they leave a tenth of the limit free, and returns how many those
     were. keep: stays in any case. Errors: OSError; Timeout where another process is at it."""
-    with FileLock(root / ".room.lock", timeout=0):
+    with FileLock(root / ".room.lock", timeout=0, mode=0o644):
         for kind in _kinds(root):
             _remove_leftovers(leftovers_in(kind, LEFT_SECONDS))
         found = sorted(entries(root), key=lambda entry: entry.rank)
@@ -162,6 +162,7 @@ def _remove(folder: Path) -> bool:
 
 def _rewrite(path: Path, total: int) -> int:
     scratch = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
+    scratch.touch(0o644)  # for nobody else to write, whatever the process's mask
     scratch.write_text(f"{total}\n", encoding="ascii")
     os.replace(scratch, path)
     return total

@@ -12,17 +12,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
+import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from litz.errors import KernelBuildError, out_of_bounds
+from litz.errors import CacheError, KernelBuildError, out_of_bounds
 from litz.runtime.builders import run_program
-from litz.runtime.cache import Cache, digest
+from litz.runtime.cache import Cache, digest, folder_for_texts, temporary_folder
 from litz.runtime.cpp_compiler import FORMS, Compiler, compile_library, find_compiler
 from litz.runtime.libraries import Library, load_library
 
@@ -139,9 +139,12 @@ def _use(source: Any, options: Any, cache: Cache, read: Callable[[Path], Any]) -
     def make(folder: Path) -> None:
         written, library = folder / SOURCE, folder / LIBRARY
         written.write_text(text, encoding="utf-8")
-        with tempfile.TemporaryDirectory() as stand_in:
+        stand_in = temporary_folder()
+        try:
             first = [_stand_in(compiler, stand_in)] if blas else []
             problem = compile_library([*flags, "-o", str(library), str(written), *first, *linked], library)
+        finally:
+            shutil.rmtree(stand_in, ignore_errors=True)
         if problem:
             kept = _keep(cache, key, text)
             again = [*flags, "-o", "/dev/null", str(kept or SOURCE), *linked]
@@ -150,11 +153,11 @@ def _use(source: Any, options: Any, cache: Cache, read: Callable[[Path], Any]) -
     return cache.use("cpp", key, make, read, needs=(LIBRARY,))
 
 
-def _stand_in(compiler: Compiler, folder: str) -> str:
+def _stand_in(compiler: Compiler, folder: Path) -> str:
     """Makes an empty library by the name of torch's, and returns the flag by which the linker finds the library. The
     linker takes a third of a second to read torch's own, and needs of the library only its name: the process has
     loaded it. Where nothing can be made, the linker goes on to torch's own."""
-    path = Path(folder) / TORCH
+    path = folder / TORCH
     line = [*compiler.words, "-shared", "-nostdlib", f"-Wl,-soname,{TORCH}", "-o", str(path), "-x", "c", "/dev/null"]
     run_program(line)
     return f"-L{folder}"
@@ -162,11 +165,10 @@ def _stand_in(compiler: Compiler, folder: str) -> str:
 
 def _keep(cache: Cache, key: str, text: str) -> Path | None:
     """The source of a kernel that did not build, where the user can look at it; None where it cannot be written."""
-    path = cache.root / "failed" / f"{key}.cpp"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = folder_for_texts(cache.root) / f"{key}.cpp"
         path.write_text(text, encoding="utf-8")
-    except OSError:
+    except (OSError, CacheError):
         return None
     return path
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from litz.trust import OWN, Trust
 
 FILE = "manifest.json"
 LARGEST = 1 << 20
@@ -23,7 +24,8 @@ _SUM = re.compile(r"[0-9a-f]{64}")
 
 def sums(folder: Path) -> dict[str, str]:
     """Returns the SHA-256 sum of every file in a folder, by its name; files in inner folders are included."""
-    return {path.relative_to(folder).as_posix(): sum_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def write(folder: Path) -> None:
@@ -31,13 +33,17 @@ def write(folder: Path) -> None:
     (folder / FILE).write_text(json.dumps(sums(folder), indent=1), encoding="utf-8")
 
 
-def holds(folder: Path, needs: Sequence[str] = ()) -> bool:
-    """Whether a folder has a manifest that names the files in `needs`, and every file that it names is as it was."""
+def holds(folder: Path, needs: Sequence[str] = (), trust: Trust = OWN) -> bool:
+    """Whether a folder has a manifest that names the files in `needs`, every file that it names is as it was, and
+    nobody else may write there."""
     try:
-        if not stat.S_ISDIR(folder.lstat().st_mode):
+        if not trust.owns(folder):
             return False
-        found = check_sums(json.loads(plain_file(folder, FILE, LARGEST).decode(), object_pairs_hook=_distinct))
-        return bool(found) and set(needs) <= found.keys() and all(agrees(folder, *item) for item in found.items())
+        text = plain_file(folder, FILE, LARGEST, trust).decode()
+        found = check_sums(json.loads(text, object_pairs_hook=_distinct))
+        return (
+            bool(found) and set(needs) <= found.keys() and all(agrees(folder, *item, trust) for item in found.items())
+        )
     except (OSError, ValueError, RecursionError, MemoryError):
         return False
 
@@ -54,27 +60,29 @@ def check_sums(sums: Any) -> dict[str, str]:
     return sums
 
 
-def agrees(folder: Path, name: str, value: str) -> bool:
-    """Whether a file is a plain file in the folder, reached by no link, that can be read and has this sum."""
-    path, folders = folder / name, PurePosixPath(name).parents[:-1]
+def agrees(folder: Path, name: str, value: str, trust: Trust = OWN) -> bool:
+    """Whether a file is a plain file in the folder, reached by no link, that can be read and has this sum, and that
+    nobody else may write."""
     try:
-        linked = any((folder / step).is_symlink() for step in folders)
-        return not linked and stat.S_ISREG(path.lstat().st_mode) and sum_of(path) == value
+        inside = all(trust.owns(folder / step) for step in PurePosixPath(name).parents[:-1])
+        return inside and sum_of(folder / name, trust) == value
     except OSError:
         return False
 
 
-def plain_file(folder: Path, name: str, most: int) -> bytes:
-    """Returns the content of a file. Raises ValueError if the file is a link, a pipe, or longer than `most` bytes."""
-    found = (folder / name).lstat()
-    if not stat.S_ISREG(found.st_mode) or found.st_size > most:
-        raise ValueError(f"{name} is no plain file of at most {most} bytes")
-    return (folder / name).read_bytes()
+def plain_file(folder: Path, name: str, most: int, trust: Trust = OWN) -> bytes:
+    """Returns the content of a file. Raises ValueError if the file is longer than `most` bytes; OSError for a link, a
+    pipe, and what others may write."""
+    with trust.opened(folder / name) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"{name} is longer than {most} bytes")
+    return data
 
 
-def sum_of(path: Path) -> str:
-    """Returns the SHA-256 of a file's content, as hex digits. Errors: OSError."""
-    with path.open("rb") as file:
+def sum_of(path: Path, trust: Trust = OWN) -> str:
+    """Returns the SHA-256 of a plain file's content, as hex digits. Errors: OSError."""
+    with trust.opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -20,6 +20,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from litz.errors import PackageError, PackageInputError
+from litz.trust import OWN, Trust
 from litz_plugins import KernelSource, Target
 
 from . import host_memory, manifest
@@ -32,6 +33,8 @@ FORMAT, VERSION = "litz-package", 2
 MANIFEST, WRAPPER, WEIGHTS, COMMON = "package.json", "wrapper.py", "weights.bin", "common"
 LARGEST_MANIFEST = 1 << 26
 """Bytes: it has a line for each weight and size."""
+MOST_ARGUMENTS = 1 << 16
+"""Of a kernel."""
 AGAIN = "write it anew here, with litz.aot_compile"
 """The advice for a package that cannot be used."""
 
@@ -97,18 +100,21 @@ def write_package(contents: Contents, folder: Path, pack: Pack) -> None:
 # Loading.
 
 
-def load_package(folder: Path) -> Package:
-    """Loads a package and returns the callable. Errors: PackageError for a package that is damaged or was made for
-    another machine, device or version."""
+def load_package(folder: Path, trust: Trust = OWN) -> Package:
+    """Loads a package and returns the callable. Errors: PackageError for a package that is damaged, was made for
+    another machine, device or version, or lies where others than those of `trust` may write."""
+    problem = trust.problem_of(folder)
+    if problem:
+        raise PackageError("nothing is loaded from a folder that others may change", path=str(folder), todo=problem)
     try:
-        data = json.loads(manifest.plain_file(folder, MANIFEST, LARGEST_MANIFEST))
+        data = json.loads(manifest.plain_file(folder, MANIFEST, LARGEST_MANIFEST, trust))
         if not isinstance(data, dict):
             raise ValueError(f"the file holds {type(data).__name__}, where a package has an object")
     except (OSError, ValueError, RecursionError) as cause:
         problem = f"{MANIFEST} cannot be read: {cause}"
         raise PackageError(problem, path=str(folder), todo="name a folder that litz.aot_compile wrote") from cause
     try:
-        problem, todo = _unfit(folder, data)
+        problem, todo = _unfit(folder, data, trust)
         if problem:
             raise PackageError(problem, path=str(folder), todo=todo)
         return Package(folder, data)
@@ -119,7 +125,7 @@ def load_package(folder: Path) -> Package:
         raise PackageError(problem, path=str(folder), todo=AGAIN) from cause
 
 
-def _unfit(folder: Path, data: Mapping[str, Any]) -> tuple[str, str]:
+def _unfit(folder: Path, data: Mapping[str, Any], trust: Trust) -> tuple[str, str]:
     """Why a package cannot be used here and what to do about it; '' if it can."""
     if data.get("format") != FORMAT or data.get("version") != VERSION:
         return f"this is {data.get('format')} {data.get('version')}, not {FORMAT} {VERSION}", AGAIN
@@ -140,8 +146,8 @@ def _unfit(folder: Path, data: Mapping[str, Any]) -> tuple[str, str]:
         return f"it was made for {wanted['name']}, {wanted['made_for']}; this is {device}", AGAIN
     sums = manifest.check_sums(data["sums"])
     for name, wanted_sum in sums.items():
-        if not manifest.agrees(folder, name, wanted_sum):
-            return f"{name} is missing or damaged", AGAIN
+        if not manifest.agrees(folder, name, wanted_sum, trust):
+            return f"{name} is missing or damaged, or others may write to it", AGAIN
     for name in (WRAPPER, *([WEIGHTS] if data["tensors"] else [])):
         if name not in sums:
             return f"no sum vouches for {name}", AGAIN
@@ -252,6 +258,8 @@ class Package:
             raise PackageInputError(f"{wanted['name']} has the strides {have}; the package was made for {stride}")
 
     def _launcher(self, name: str, kernel: Mapping[str, Any]) -> Callable[..., Any]:
+        if type(kernel["arguments"]) is not int or not 0 <= kernel["arguments"] <= MOST_ARGUMENTS:
+            raise ValueError(f"the kernel {name} takes {kernel['arguments']!r} arguments")
         arguments = tuple(f"a{n}" for n in range(kernel["arguments"]))
         source = KernelSource(name, kernel["language"], "", kernel["symbol"], arguments, kernel["settings"])
         places = (COMMON, f"kernels/{name}")

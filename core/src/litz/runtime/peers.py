@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import time
 import warnings
 import zlib
@@ -26,13 +27,15 @@ KINDS = frozenset({"cpp", "triton"})
 """Kinds of entries that follow from their key alone; what was measured is each machine's own."""
 MOST_BYTES = 4 << 20
 """The most bytes of an entry as it is sent: a TCPStore takes 8 MiB in a value."""
-LARGEST_FILE = 1 << 28
-"""The most bytes of one file of an entry, unpacked."""
+LARGEST = 1 << 28
+"""The most bytes of an entry, unpacked."""
 SECONDS = 60.0
 """How long to wait for another rank's kernel."""
 POLL_S = 0.01
 """Between two looks. A store's own wait would keep this process's other threads from it."""
 PREFIX = "litz/built/1"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
+"""Names that files of an entry may have: none leads to another folder, on any system."""
 
 StoreOf = Callable[[], tuple[Any, int] | None]
 """Gives (the store of the process group, this rank), None without one; asked each time, as groups come and go."""
@@ -105,15 +108,16 @@ def unpack(text: str | bytes) -> Mapping[str, bytes] | None:
     """Returns the files that `pack` packed; None for `NOTHING`, damaged text, and text without plain files."""
     try:
         files = json.loads(text)
-        found = {}
+        found, room = {}, LARGEST
         for name, item in files.items():
-            unzip = zlib.decompressobj()
-            most = min(int(item["bytes"]), LARGEST_FILE)
-            data = unzip.decompress(base64.b64decode(item["zlib"], validate=True), most)
-            plain = Path(name).name == name and name not in ("", ".", "..", FILE) and "\0" not in name
-            if not plain or hashlib.sha256(data).hexdigest() != item["sha256"]:
+            size = item["bytes"]
+            if not _NAME.fullmatch(name) or name == FILE or type(size) is not int or not 0 <= size <= room:
                 return None
-            found[name] = data
+            # One more than there may be: 0 would be no limit.
+            data = zlib.decompressobj().decompress(base64.b64decode(item["zlib"], validate=True), size + 1)
+            if len(data) != size or hashlib.sha256(data).hexdigest() != item["sha256"]:
+                return None
+            found[name], room = data, room - size
         return found or None
-    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, zlib.error):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, zlib.error):
         return None

@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib.metadata
 import itertools
 import json
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from litz.target.devices import nearest_family
 from litz_plugins import CodegenContext, KernelSource
 
 from . import cuda_driver, native_launch, workers
-from .cache import Cache, digest
+from .cache import Cache, digest, folder_for_texts
 from .triton_compile import CUBIN, INFO, SETTINGS, Compile, Job, Variant, compile_job
 
 FORMAT = "2"
@@ -89,7 +88,7 @@ def build(
     def make(folder: Path) -> None:
         problem = compile_(job, folder)
         if problem:
-            raise _failure(source, job, problem)
+            raise _failure(source, job, problem, cache)
 
     def read(folder: Path) -> Binary:
         return Binary((folder / CUBIN).read_bytes(), **json.loads((folder / INFO).read_text(encoding="utf-8")))
@@ -97,9 +96,9 @@ def build(
     return cache.use("triton", key, make, read, (INFO, CUBIN))
 
 
-def _failure(source: KernelSource, job: Job, problem: str) -> KernelBuildError:
+def _failure(source: KernelSource, job: Job, problem: str, cache: Cache) -> KernelBuildError:
     """The error of a kernel that does not compile; its text is kept where the user can look at it."""
-    kept = Path(tempfile.gettempdir()) / f"litz-{source.name}-{digest(source.text)[:8]}.py"
+    kept = folder_for_texts(cache.root) / f"{source.name}-{digest(source.text)[:8]}.py"
     kept.write_text(source.text, encoding="utf-8")
     command = f"triton.compile for sm_{job.capability[0]}{job.capability[1]} with {job.variant}"
     return KernelBuildError(source.name, command, problem, source=str(kept))

@@ -11,15 +11,18 @@ import importlib.util
 import itertools
 import json
 import re
+import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from litz.trust import OWN, warn_once
+
+from .cache import temporary_folder
 
 if TYPE_CHECKING:
     from litz_plugins import KernelSource
@@ -150,7 +153,19 @@ def compile_kernel(
         "enable_reflect_ftz": False,
     }
     source_ast = ASTSource(kernel, signature, constants, attributes)
+    keep_tritons_cache_own()
     return retried(lambda: triton.compile(source_ast, target=target, options=options))
+
+
+def keep_tritons_cache_own() -> None:
+    """Gives Triton's cache, from which it loads libraries, a temporary folder in this process where others may write
+    to it."""
+    from triton import knobs
+
+    problem = OWN.problem_of(knobs.cache.dir)
+    if problem:
+        warn_once(f"litz has Triton go on without its cache: {problem}, or name another: TRITON_CACHE_DIR=/path")
+        knobs.cache.dir = str(temporary_folder(knobs.cache))
 
 
 def make_target(capability: tuple[int, int]) -> Any:
@@ -162,9 +177,13 @@ def make_target(capability: tuple[int, int]) -> Any:
 
 def load_module(text: str, folder: Path | None = None) -> ModuleType:
     """Returns the generated module, imported from a file, as Triton reads its functions' source."""
-    scratch = tempfile.TemporaryDirectory(prefix="litz-") if folder is None else nullcontext(folder)
-    with _import_lock, scratch as place:
-        return _import(f"litz_generated_triton_{next(_modules)}", text, Path(place))
+    place = folder or temporary_folder()
+    try:
+        with _import_lock:
+            return _import(f"litz_generated_triton_{next(_modules)}", text, place)
+    finally:
+        if folder is None:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def _import(name: str, text: str, folder: Path) -> ModuleType:

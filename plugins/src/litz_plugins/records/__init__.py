@@ -20,6 +20,7 @@ from litz_plugins.records.decisions import Ask, Decision, Estimate
 from litz_plugins.records.layouts import Conversion, LayoutNeed, LayoutPlan
 from litz_plugins.records.options import OptionSpec
 from litz_plugins.records.passes import STAGES, Pass, PassContext, Stage
+from litz_plugins.records.secret import Secret
 from litz_plugins.records.targets import SHARES, FewRows, Share, Target, TargetOf, unknown_target
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "PassContext",
     "PreparingCodegen",
     "SafeForms",
+    "Secret",
     "Share",
     "Stage",
     "Target",

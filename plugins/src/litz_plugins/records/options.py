@@ -7,20 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from litz_plugins.records.secret import Secret
+
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
-_OPTION_TYPES = (bool, int, float, str, Path, tuple)
+_OPTION_TYPES = (bool, int, float, str, Path, tuple, Secret)
 
 
 @dataclass(frozen=True)
 class OptionSpec:
     """One option of a plugin, set as ``options={"plugin.name": value}`` or LITZ_PLUGIN_NAME in the environment.
 
-    name: lower-case identifier, without the plugin's name (the manager adds it). type: bool, int, float, str, Path or
-    tuple (of strings). default: of that type, or None for "not set". help: one sentence. choices: allowed values, of a
-    tuple those of each string; None for any. unit: of an int that is an amount of memory, the bytes that 1 stands for
-    (1 << 20 for MiB); such an option takes sizes like "8GiB" too. 0 for every other option.
+    name: lower-case identifier, without the plugin's name (the manager adds it). type: bool, int, float, str, Path,
+    tuple (of strings), or Secret, for what may hold a password. default: of that type, or None for "not set". help: one
+    sentence. choices: allowed values, of a tuple those of each string; None for any. unit: of an int that is an amount of
+    memory, the bytes that 1 stands for (1 << 20 for MiB); such an option takes sizes like "8GiB" too. 0 for every other
+    option.
     """
 
     name: str
@@ -34,7 +37,7 @@ class OptionSpec:
         if not all(_NAME.fullmatch(part) for part in self.name.split(".")):
             raise ValueError(f"option {self.name!r}: a name is lower-case letters, digits and underscores")
         if self.type not in _OPTION_TYPES:
-            raise ValueError(f"option {self.name!r}: type is one of bool, int, float, str, Path, tuple")
+            raise ValueError(f"option {self.name!r}: type is one of bool, int, float, str, Path, tuple, Secret")
         if self.default is not None and not _is_of(self.default, self.type):
             raise ValueError(f"option {self.name!r}: the default {self.default!r} is no {self.type.__name__}")
         if self.choices is not None:

@@ -8,16 +8,17 @@ them. While litz compiles, it asks litz.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import stat
-import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from litz.trust import Trust, warn_once
 
 from .aot_cache_key import check_torchs, is_spelled_out, own_key
 from .export import guards_since
@@ -99,9 +100,10 @@ def guards_left_out(shape_env: ShapeEnv | None, count: int, example_inputs: Sequ
 
 
 @contextlib.contextmanager
-def found_by(gm: torch.fx.GraphModule, setting: str, load: Load) -> Iterator[None]:
-    """While this is entered, AOTAutograd takes what it has kept for `gm` under the same `setting`, and asks `load` for
-    the compiled graphs. Where `load` returns None or raises, it traces."""
+def found_by(gm: torch.fx.GraphModule, setting: str, load: Load, trust: Trust) -> Iterator[None]:
+    """While this is entered, AOTAutograd takes what it has kept for `gm` under the same `setting`, from folders that
+    `trust` has nothing against, as torch unpickles what lies there, and asks `load` for the compiled graphs. Where
+    `load` returns None or raises, it traces."""
     from torch._functorch._aot_autograd import aot_autograd_result, autograd_cache
 
     torchs_key = autograd_cache.autograd_cache_key
@@ -110,7 +112,7 @@ def found_by(gm: torch.fx.GraphModule, setting: str, load: Load) -> Iterator[Non
         make = own_key if is_spelled_out(module) else torchs_key
         check_torchs(module, example_inputs)
         key, lines = make(module, example_inputs, *args, **kwargs)
-        _check_folder(autograd_cache.AOTAutogradCache._get_tmp_dir_for_key(key))
+        _check_folder(autograd_cache.AOTAutogradCache._get_tmp_dir_for_key(key), trust)
         return key, lines
 
     def load_graph(self: Any, example_inputs: Sequence[Any], *rest: Any) -> Any:
@@ -135,29 +137,29 @@ def _nothing_left(*args: Any) -> None:
     """Where torch has TorchInductor's graphs finished after they are loaded."""
 
 
-def _check_folder(folder: str) -> None:
-    """Raises torch's BypassAOTAutogradCache where reading the entries of a key might not end, or ends the process, and
-    where nothing can be written for a later process. torch itself reads whatever is there."""
+def _check_folder(folder: str, trust: Trust) -> None:
+    """Raises torch's BypassAOTAutogradCache where reading the entries of a key might not end, ends the process, or runs
+    what somebody else has put there, and where nothing can be written for a later process. torch itself reads whatever
+    is there."""
     from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 
-    problem, there = "", os.path.isdir(folder)
-    if there:
+    with contextlib.suppress(OSError):  # else somebody else may make it between the look and torch's reading
+        trust.make(Path(folder))
+    problem = trust.problem_of(folder)
+    if problem:
+        problem = f"is not used: {problem}"
+    elif os.path.isdir(folder):
         with os.scandir(folder) as files:
-            found = [file.stat(follow_symlinks=False) for file in files if not file.name.startswith(".")]
-        if any(not stat.S_ISREG(file.st_mode) or file.st_size > LARGEST for file in found):
+            found = {file.path: file.stat(follow_symlinks=False) for file in files if not file.name.startswith(".")}
+        if any(not stat.S_ISREG(file.st_mode) or file.st_size > LARGEST for file in found.values()):
             problem = "has links, pipes or huge files in place of entries. Remove the folder"
+        elif foreign := next(filter(None, map(trust.problem_of, found)), ""):
+            problem = f"is not used: {foreign}"
     else:
-        existing = folder
-        while not os.path.lexists(existing):
-            existing = os.path.dirname(existing)
-        if not os.access(existing, os.W_OK | os.X_OK):
-            problem = "cannot be written. Make the folder usable"
+        problem = "cannot be written. Make the folder usable"
     if problem:
         text = f"{os.path.dirname(folder)}, torch's cache of traces, {problem}"
-        _warn(f"litz has graphs traced anew in each process: {text}, or name another: TORCHINDUCTOR_CACHE_DIR=/path")
+        warn_once(
+            f"litz has graphs traced anew in each process: {text}, or name another: TORCHINDUCTOR_CACHE_DIR=/path"
+        )
         raise BypassAOTAutogradCache(text)
-
-
-@functools.cache
-def _warn(text: str) -> None:
-    warnings.warn(text, stacklevel=1)

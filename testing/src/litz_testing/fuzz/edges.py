@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from .operations import Draft, Draw, operation, operation_on, some
@@ -24,9 +26,7 @@ TAKEN = (
     "{0}.masked_fill({0} > 0, {1})", "torch.full_like({0}, {1})",
 )  # fmt: skip
 
-_narrow = some(lambda t: t.dim() > 0 and t.numel() > 0 and t.dtype in EDGES, exact=True)
-
-EDGES = {
+EDGES: Mapping[torch.dtype, tuple[float, ...]] = {
     torch.uint8: (0, 255, 256, -1, -255, -256, 300, 1000),
     torch.int8: (-128, 127, 128, -129, 300, -1000),
     torch.int16: (-(2**15), 2**15 - 1, 2**15, 70000),
@@ -34,6 +34,8 @@ EDGES = {
     torch.float16: (65504, -65504, 65536, 1e5, -1e9),
 }
 """By type, numbers that it just holds, and some that it does not hold."""
+
+_narrow = some(lambda t: t.dim() > 0 and t.numel() > 0 and t.dtype in EDGES, exact=True)
 
 
 @operation(0.5)

@@ -7,9 +7,13 @@ import random
 import pytest
 import torch
 
+from litz.errors import InvalidOptionError
 from litz.ir import Collective, Extern, Wait
-from litz_collectives.plugin import UnknownPassError, litz_register_passes
+from litz.options import make_options
+from litz_collectives import plugin
+from litz_collectives.plugin import litz_register_passes
 from litz_collectives.reorder import RULES
+from litz_plugins.manager import make_plugins
 
 CPU = torch.device("cpu")
 Graph = tuple[list[Extern], list[set[int]]]
@@ -106,8 +110,13 @@ def test_computation_is_moved_only_as_long_as_it_hides_something() -> None:
 
 
 def test_a_pass_that_is_none() -> None:
-    with pytest.raises(UnknownPassError, match="sink_wait"):
-        litz_register_passes({"collectives.passes": ("sink_wait",)})
+    specs = make_plugins(extra=[("collectives", plugin)], entry_points=()).option_specs()
+    for given in (("sink_wait",), "overlap,sink_wait"):
+        with pytest.raises(InvalidOptionError, match="did you mean 'sink_waits'") as raised:
+            make_options(None, {"collectives.passes": given}, specs)
+        assert "a list of some of overlap, sink_waits, raise_comms" in str(raised.value)
+    with pytest.raises(InvalidOptionError, match="LITZ_COLLECTIVES_PASSES"):
+        make_options(None, {}, specs, {"LITZ_COLLECTIVES_PASSES": "nope"})
     found = litz_register_passes({"collectives.passes": tuple(reversed(RULES))})
     assert [one.name for one in found] == list(reversed(RULES))
     assert found[1].after == ("order_steps", found[0].name)

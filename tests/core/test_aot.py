@@ -102,6 +102,40 @@ def test_an_argument_that_is_written_to(tmp_path: Path) -> None:
     torch.testing.assert_close(x, torch.full((5,), 2.0))
 
 
+def test_an_exported_program(tmp_path: Path) -> None:
+    """With buffers, one of them written, a parameter, dicts, a constant, a keyword and a size that may vary."""
+    module, rows = Counting(), torch.export.Dim("rows", min=2, max=32)
+    example, keywords = ({"x": X}, 3), {"shift": torch.ones(8)}
+    shapes = {"given": {"x": {0: rows}}, "times": None, "shift": None}
+    program = torch.export.export(module, example, keywords, dynamic_shapes=shapes)
+    before = str(program)
+    call = litz.aot_load(litz.aot_compile(program, None, tmp_path / "p"))
+    for n in (4, 2, 7, 32):
+        given, shift = {"x": torch.randn(n, 16)}, torch.randn(8)
+        (found, calls), (wanted, expected) = call(given, 3, shift=shift), module(given, 3, shift=shift)
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(calls, expected)
+    with pytest.raises(PackageInputError, match="32"):
+        call({"x": torch.randn(33, 16)}, 3, shift=shift)
+    assert str(program) == before
+
+
+def test_an_exported_program_of_a_file_and_its_arguments(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU()).eval()
+    file = tmp_path / "model.pt2"
+    torch.export.save(torch.export.export(module, (X,), strict=True), file)
+    call = saved(tmp_path / "p", torch.export.load(file), X)
+    torch.testing.assert_close(call(X).double(), module.double()(X.double()), rtol=1e-4, atol=1e-5)
+    with pytest.raises(PackageError, match=r"do not fit the ExportedProgram(.|\n)*5(.|\n)*args=None"):
+        litz.aot_compile(torch.export.load(file), (torch.randn(5, 16),), tmp_path / "q")
+    with pytest.raises(PackageError, match="do not fit the ExportedProgram"):
+        litz.aot_compile(torch.export.load(file), ({"x": X},), tmp_path / "q")
+    with pytest.raises(PackageError, match="dynamic shapes already"):
+        litz.aot_compile(torch.export.load(file), None, tmp_path / "q", dynamic_shapes=({0: 4},))
+    with pytest.raises(PackageError, match="no arguments"):
+        litz.aot_compile(torch.sin, None, tmp_path / "q")
+
+
 def test_another_default_device(tmp_path: Path) -> None:
     """Where the user has made another device the default, tensors of litz's own, the probes of the C++ compiler and
     temporary memory among them, are still the CPU's: a kernel cannot read another device's addresses."""

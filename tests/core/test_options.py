@@ -276,3 +276,25 @@ def test_only_options_reads_the_environment():
     reading = re.compile(r"\bos\.environ|\bgetenv|\benviron\b(?!ment)")
     offenders = [str(p.relative_to(root)) for p in sources if reading.search(p.read_text())]
     assert not offenders
+
+
+def test_a_wrong_choice_is_the_users_and_names_the_nearest() -> None:
+    """Of every option of core's and of a plugin's that has choices, alone or in a list; by option and by variable."""
+    own = OptionSpec("kinds", tuple, ("fast",), "kinds", choices=("fast", "slow"))
+    specs = [dataclasses.replace(own, name="mine.kinds")]
+    rows = [row for row in (*core_options(), *plugin_option_rows(specs)) if row.choices and row.type in (str, tuple)]
+    assert {"mode", "mine.kinds"} < {row.name for row in rows}
+    for row in rows:
+        assert row.choices is not None
+        typo = str(row.choices[0]) + "s"
+        environ = {} if row.name == "mode" else {row.env[0]: typo}
+        for given, variables in (({row.name: typo}, {}), ({}, environ)):
+            if not given and not variables:
+                continue
+            with pytest.raises(InvalidOptionError) as raised:
+                make_options(None, given, specs, variables)
+            assert raised.value.suggestion in row.choices and repr(raised.value.suggestion) in str(raised.value)
+            assert raised.value.option == row.name and str(row.choices[-1]) in raised.value.accepted
+    assert make_options(None, {"mine.kinds": "slow,fast"}, specs, {})["mine.kinds"] == ("slow", "fast")
+    with pytest.raises(ValueError, match="none of its choices"):
+        OptionSpec("kinds", tuple, ("other",), "kinds", choices=("fast", "slow"))

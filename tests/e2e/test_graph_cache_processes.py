@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from support.third_party import run_python, run_python_together, write_dist
 
+ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import sys, torch
 from litz.report import collect
@@ -108,6 +111,78 @@ import litz, pathlib, sys
 info = litz.load_cache_artifacts(pathlib.Path(sys.argv[-1]).read_bytes())
 assert any(name.startswith("graph/") for name in info.artifacts["litz"]), info
 """
+
+
+FRESH = """
+import pathlib, sys, torch
+info = torch.compiler.load_cache_artifacts(pathlib.Path(sys.argv[-1]).read_bytes())
+assert any(name.startswith("graph/") for name in info.artifacts["litz"]), info
+assert info.aot_autograd_artifacts, info
+assert not {"litz.pipeline", "litz.options", "torch._dynamo.backends.registry"} & set(before), before
+from torch._dynamo.utils import counters
+"""
+
+
+def test_torchs_own_function_loads_them_in_a_fresh_process(tmp_path: Path) -> None:
+    """`import torch` is all that the process has done: litz's metadata has torch ask for the kind of artifacts. The
+    caches there, AOTAutograd's too, are empty, and the first call finds everything in them."""
+    data, site, first, second = (tmp_path / name for name in ("artifacts", "site", "first", "second"))
+    project = tomllib.loads((ROOT / "core/pyproject.toml").read_text())["project"]
+    write_dist(site, "litz-autoload", {}, {})
+    points = "".join(f"{name} = {place}\n" for name, place in project["entry-points"]["torch.backends"].items())
+    (site / "litz_autoload-1.0.dist-info" / "entry_points.txt").write_text(f"[torch.backends]\n{points}")
+
+    def environ(folder: Path) -> dict[str, str]:
+        return {"LITZ_CACHE_DIR": str(folder), "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch")}
+
+    before = "import sys, torch; before = sorted(sys.modules)\n"
+    after = "assert dict(counters['aot_autograd'])['autograd_cache_hit'] == 1, counters['aot_autograd']\n"
+    saved = said(run_python("-c", SCRIPT + SAVE, str(data), **environ(first)))
+    done = run_python("-c", before + FRESH + SCRIPT + after, str(data), path=(site,), warm=False, **environ(second))
+    loaded = said(done)
+    assert saved[:2] == ["miss", "miss"] and loaded[:2] == ["hit", "hit"] and loaded[2] == saved[2]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_without_metadata_litz_registers_itself(tmp_path: Path, packed: bool) -> None:
+    """From a folder, or a zip, that is on the path and that no metadata names; twice, and the type of artifacts too."""
+    source = tmp_path / ("litz.zip" if packed else "litz")
+    if packed:
+        with zipfile.ZipFile(source, "w") as archive:
+            for dist in ("core", "plugins"):
+                for file in (ROOT / dist / "src").rglob("*"):
+                    if file.is_file() and "__pycache__" not in file.parts:
+                        archive.write(file, file.relative_to(ROOT / dist / "src"))
+    else:
+        source.mkdir()
+        for dist, name in (("core", "litz"), ("plugins", "litz_plugins")):
+            (source / name).symlink_to(ROOT / dist / "src" / name)
+    script = f"""
+import sys, importlib.metadata
+sys.path[:] = [{str(source)!r}, *(p for p in sys.path if "/src" not in p)]
+real = importlib.metadata.entry_points
+importlib.metadata.entry_points = lambda **known: type(real())(
+    point for point in real(**known) if not point.value.startswith("litz")
+)
+import litz, torch
+assert litz.__file__.startswith({str(source)!r}), litz.__file__
+try:
+    torch.compile(torch.sin, backend="litz")(torch.ones(2))
+except Exception as error:
+    assert type(error).__name__ == "InvalidBackend", error
+else:
+    raise AssertionError("found")
+litz.register()
+litz.register()
+assert "litz" in torch._dynamo.list_backends()
+torch._dynamo.reset()
+x = torch.randn(4, 16)
+f = lambda x: torch.softmax(x * 2, -1)
+torch.testing.assert_close(torch.compile(f, backend="litz")(x), f(x))
+assert torch.compiler.load_cache_artifacts(torch.compiler.save_cache_artifacts()[0]).artifacts["litz"]
+"""
+    done = run_python("-c", script, LITZ_CACHE_DIR=str(tmp_path / "cache"))
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("damaged", [False, True])

@@ -106,7 +106,8 @@ def _started(interpret: str) -> subprocess.Popen[str]:
     if process is None or process.poll() is not None:
         pipe = subprocess.PIPE
         own = {"TRITON_INTERPRET": interpret, "OMP_NUM_THREADS": "1"} if interpret else {}
-        environ = {**os.environ, **own}
+        # torch would import litz for the artifacts of `torch.compiler.load_cache_artifacts`.
+        environ = {**os.environ, **own, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
         process = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe, text=True, env=environ)
         atexit.register(process.kill)
         _processes[interpret] = process

@@ -18,9 +18,26 @@ __version__ = "0.1.0"
 logs.register()
 
 
+def register() -> None:
+    """Makes the backend "litz" and litz's cache artifacts known to torch. An installed litz needs no such call: torch
+    finds the names in the metadata of the dist. A litz without metadata (a folder or a zip on the path) needs one.
+
+        import litz
+        litz.register()
+        torch.compile(model, backend="litz")
+
+    A second call does nothing. Errors: ImportError without torch.
+    """
+    from litz.capture.torch_api.registry import register_backend
+    from litz.runtime import artifacts
+
+    register_backend("litz", "litz.backend:litz")
+    artifacts.register()
+
+
 def aot_compile(
-    fn: Callable[..., Any],
-    args: Sequence[Any],
+    fn: Any,
+    args: Sequence[Any] | None,
     path: str | os.PathLike[str],
     kwargs: Mapping[str, Any] | None = None,
     *,
@@ -33,8 +50,9 @@ def aot_compile(
     Another process loads it with `aot_load` and runs it; it tunes and compiles nothing. Fused and tuned as by
     `torch.compile(fn, backend="litz")`, whose `mode=` and `options=` these are; CUDA graphs are not recorded.
 
-    fn: a module, or a function of tensors, that torch.export takes. dynamic_shapes: as torch.export's, for sizes that
-    may vary; all others are fixed. path: a folder that is not there yet. Returns the path. Errors: PackageError, what
+    fn: a module, or a function of tensors, that torch.export takes; or the ExportedProgram that torch.export has made,
+    which has its dynamic shapes, and for which args may be None. dynamic_shapes: as torch.export's, for sizes that may
+    vary; all others are fixed. path: a folder that is not there yet. Returns the path. Errors: PackageError, what
     torch.export raises, and what compiling raises.
     """
     from litz.aot import aot_compile
@@ -57,8 +75,9 @@ def aot_load(path: str | os.PathLike[str]) -> Callable[..., Any]:
 
 
 def load_cache_artifacts(artifacts: bytes) -> Any:
-    """`torch.compiler.load_cache_artifacts`, for a process that has not compiled with litz yet: what
-    `torch.compiler.save_cache_artifacts` gave elsewhere goes into the caches here, litz's disk cache among them.
+    """`torch.compiler.load_cache_artifacts`, also where torch has not found litz by itself (a litz without metadata,
+    TORCH_DEVICE_BACKEND_AUTOLOAD=0): what `torch.compiler.save_cache_artifacts` gave elsewhere goes into the caches
+    here, litz's disk cache among them.
 
     Returns what torch's function does. Load only what you would run: it holds code.
     """

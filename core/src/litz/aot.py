@@ -1,6 +1,6 @@
 """Compiling ahead of time: in, a function or module and example arguments; out, a package that another process loads.
 
-    torch.export -> Graph -> the pipeline's stages, as just in time -> `litz.runtime.package`
+    torch.export, unless that was done -> Graph -> the pipeline's stages, as just in time -> `litz.runtime.package`
 
 What is tuned, fused and generated is what `torch.compile(fn, backend="litz")` would run: the same stages do it.
 """
@@ -31,8 +31,8 @@ from litz_plugins.manager import Plugins
 
 
 def aot_compile(
-    fn: Callable[..., Any],
-    args: Sequence[Any],
+    fn: Any,
+    args: Sequence[Any] | None,
     path: str | os.PathLike[str],
     kwargs: Mapping[str, Any] | None = None,
     *,
@@ -45,29 +45,41 @@ def aot_compile(
     folder = Path(path)
     if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
         raise PackageError("there is something already", path=str(folder), todo="name a folder that is not there yet")
+    given = {"args": args, "kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
+    if torch_api.is_exported(fn):
+        _check_arguments(fn, given)
+    elif args is None:
+        raise PackageError("the function has no arguments", todo="give args, a tuple, as torch.export takes it")
     compiler = pipeline.make_compiler(mode, {**(options or {}), "cuda_graphs": False}, plugins)
-    known: dict[str, Any] = {"kwargs": dict(kwargs or {}), "dynamic_shapes": dynamic_shapes}
-    return starting_over(lambda own: _compile(fn, tuple(args), folder, own, **known), compiler)
+    return starting_over(lambda own: _compile(fn, given, folder, own), compiler)
 
 
-def _compile(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    folder: Path,
-    compiler: pipeline.Compiler,
-    *,
-    kwargs: dict[str, Any],
-    dynamic_shapes: Any,
-) -> Path:
+def _check_arguments(program: Any, given: Mapping[str, Any]) -> None:
+    """PackageError for what says of an ExportedProgram other things than the program says itself."""
+    if given["dynamic_shapes"] is not None:
+        todo = "leave dynamic_shapes out; give them to torch.export.export"
+        raise PackageError("an ExportedProgram has its dynamic shapes already", todo=todo)
+    problem = "" if given["args"] is None else torch_api.misfit(program, given["args"], given["kwargs"] or {})
+    if problem:
+        todo = "give args=None, or what the program was exported for"
+        raise PackageError(f"the arguments do not fit the ExportedProgram: {problem}", todo=todo)
+
+
+def _compile(fn: Any, given: Mapping[str, Any], folder: Path, compiler: pipeline.Compiler) -> Path:
     with torch.no_grad():
-        exported = torch_api.export(_as_module(fn), args, kwargs, dynamic_shapes, pipeline.decompositions(compiler))
+        if not torch_api.is_exported(fn):
+            example = (tuple(given["args"]), dict(given["kwargs"] or {}))
+            program = torch_api.export(_as_module(fn), *example, given["dynamic_shapes"])
+        else:
+            program = fn
+        exported = torch_api.decomposed(program, pipeline.decompositions(compiler))
     with torch_api.real_mode():
         state = [item for item in exported.inputs if item["kind"] == "state"]
         positions = frozenset(n for n, item in enumerate(exported.inputs) if item["kind"] == "state")
         names = zip(exported.module.graph.find_nodes(op="placeholder"), exported.inputs, strict=True)
         known_as = Provenance(inputs={node.name: item["name"] for node, item in names})
         graph = make_graph(_label(fn), exported.module, "inference", static_inputs=positions, provenance=known_as)
-        known = torch_api.guard_count(graph.shape_env)
+        guards = torch_api.guard_count(graph.shape_env)
         made = pipeline.make_graph_code(graph, compiler)
         target = _target(made, compiler)
         contents = package.Contents(
@@ -81,7 +93,7 @@ def _compile(
                 "outputs": exported.outputs,
                 "in_spec": exported.in_spec,
                 "out_spec": exported.out_spec,
-                "guards": _guards(graph, known, exported.ranges),
+                "guards": _guards(graph, guards, exported.ranges),
                 "needs": _needs(made, target, compiler),
             },
             packing=_packed(torch.device(target.type), compiler).packing,

@@ -51,14 +51,19 @@ class UnknownOptionError(LitzError):
 
 
 class InvalidOptionError(LitzError):
-    """An option's value is of the wrong type or none of its choices. ``accepted`` says what is."""
+    """An option's value is of the wrong type or none of its choices. ``accepted`` says what is; ``suggestion`` is the
+    nearest choice, or ''."""
 
-    def __init__(self, option: str, value: object, accepted: str, *, source: str = "options=") -> None:
+    def __init__(
+        self, option: str, value: object, accepted: str, *, source: str = "options=", suggestion: str = ""
+    ) -> None:
         self.option = option
         self.value = repr(value)
         self.accepted = accepted
         self.source = source
-        super().__init__(f"option {option!r} cannot be {self.value}", where=source, todo=f"give it {accepted}")
+        self.suggestion = suggestion
+        near = f"; did you mean {suggestion!r}?" if suggestion else ""
+        super().__init__(f"option {option!r} cannot be {self.value}{near}", where=source, todo=f"give it {accepted}")
 
 
 class BisectError(LitzError):

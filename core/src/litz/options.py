@@ -239,7 +239,8 @@ class OptionRow:
     def accepted(self) -> str:
         """Returns what a value may be, for messages and tables: "one of error, eager", "a whole number, 1 or more"."""
         if self.choices is not None:
-            text = "one of " + ", ".join(str(c) for c in self.choices)
+            text = "a list of some of " if self.type is tuple else "one of "
+            text += ", ".join(str(c) for c in self.choices)
         else:
             name = _TYPE_NAMES[tuple[int, ...] if self.item is int else self.type]
             text = name + (f", {self.least} or more" if self.least is not None else "")
@@ -477,9 +478,12 @@ def _checked(row: OptionRow, value: Any, source: str) -> Any:
     elif row.type is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     fits = isinstance(value, row.type) and not (row.type is int and isinstance(value, bool))
-    if fits and (row.choices is None or value in row.choices) and _is_enough(row, value):
+    parts = value if isinstance(value, tuple) else (value,)
+    wrong = [part for part in parts if fits and row.choices is not None and part not in row.choices]
+    if fits and not wrong and _is_enough(row, value):
         return value
-    raise InvalidOptionError(row.name, given, row.accepted, source=source)
+    near = "".join(nearest(part, map(str, row.choices or ())) for part in wrong[:1] if isinstance(part, str))
+    raise InvalidOptionError(row.name, given, row.accepted, source=source, suggestion=near)
 
 
 def _in_units(text: str, unit: int) -> int | None:

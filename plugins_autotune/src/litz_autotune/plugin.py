@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, TemplateSpec, Uncacheable, hookimpl
 from litz_plugins.records import Choice
 
-from .switches import LIBRARY_BACKEND, SEARCH, TEMPLATE_BACKEND, is_active, is_decided, measures
+from .switches import BACKENDS, SEARCH, is_active, is_decided, measures
 
 if TYPE_CHECKING:
     from .pool import Runner
@@ -77,7 +77,7 @@ class Autotune:
         """Returns the options whose names begin with `autotune.`."""
         return [
             OptionSpec("search", str, "default", "how many configurations are measured", choices=tuple(SEARCH)),
-            OptionSpec("backends", tuple, (LIBRARY_BACKEND, TEMPLATE_BACKEND), "what may run a contraction"),
+            OptionSpec("backends", tuple, BACKENDS, "what may run a contraction", choices=BACKENDS),
             OptionSpec("fusion", bool, True, "a contraction's kernel may do its users and producers too"),
             OptionSpec("search_cache", bool, False, "use what was measured before where nothing is measured"),
             OptionSpec("budget_s", float, 120.0, "seconds that one graph may spend on measuring"),

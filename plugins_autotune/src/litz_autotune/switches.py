@@ -9,6 +9,7 @@ SEARCH = {"fast": 4, "default": 12, "exhaustive": 1000}
 """How many configurations are measured, by `autotune.search`."""
 LIBRARY_BACKEND = "library"
 TEMPLATE_BACKEND = "triton"
+BACKENDS = (LIBRARY_BACKEND, TEMPLATE_BACKEND)
 
 
 def is_active(options: OptionsView) -> bool:
@@ -43,6 +44,7 @@ def most_in_one_kernel(options: OptionsView) -> int | None:
 
 
 __all__ = [
+    "BACKENDS",
     "LIBRARY_BACKEND",
     "SEARCH",
     "TEMPLATE_BACKEND",

@@ -34,7 +34,12 @@ def record(kind: str, key: str, folder: Path) -> None:
 
 @cache
 def register() -> bool:
-    """Registers litz's artifacts with torch. Returns False where this version of torch has no artifacts."""
+    """Registers litz's artifacts with torch. Returns False where this version of torch has no artifacts.
+
+    `import torch` calls this at its end (the entry point of the group torch.backends), so that
+    `torch.compiler.load_cache_artifacts` knows them in a process that has not compiled yet. An error here would be one
+    of `import torch`.
+    """
     try:
         from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
     except ImportError:
@@ -74,7 +79,8 @@ def register() -> bool:
         def type() -> str:
             return TYPE
 
-    CacheArtifactFactory.register(LitzArtifact)
+    with contextlib.suppress(AssertionError):  # another copy of litz has registered its own
+        CacheArtifactFactory.register(LitzArtifact)
     return True
 
 

@@ -18,9 +18,9 @@ class OptionSpec:
     """One option of a plugin, set as ``options={"plugin.name": value}`` or LITZ_PLUGIN_NAME in the environment.
 
     name: lower-case identifier, without the plugin's name (the manager adds it). type: bool, int, float, str, Path or
-    tuple (of strings). default: of that type, or None for "not set". help: one sentence. choices: allowed values, None
-    for any. unit: of an int that is an amount of memory, the bytes that 1 stands for (1 << 20 for MiB); such an option
-    takes sizes like "8GiB" too. 0 for every other option.
+    tuple (of strings). default: of that type, or None for "not set". help: one sentence. choices: allowed values, of a
+    tuple those of each string; None for any. unit: of an int that is an amount of memory, the bytes that 1 stands for
+    (1 << 20 for MiB); such an option takes sizes like "8GiB" too. 0 for every other option.
     """
 
     name: str
@@ -39,7 +39,8 @@ class OptionSpec:
             raise ValueError(f"option {self.name!r}: the default {self.default!r} is no {self.type.__name__}")
         if self.choices is not None:
             object.__setattr__(self, "choices", tuple(self.choices))
-            if self.default is not None and self.default not in self.choices:
+            parts = self.default if self.type is tuple else (self.default,)
+            if self.default is not None and not set(parts) <= set(self.choices):
                 raise ValueError(f"option {self.name!r}: the default {self.default!r} is none of its choices")
         if self.unit and self.type is not int:
             raise ValueError(f"option {self.name!r}: only an int counts units of memory")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,19 +31,32 @@ class Exported:
     ranges: Mapping[sympy.Symbol, tuple[int, int | None]]
 
 
-def export(
-    module: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    dynamic_shapes: Any,
-    decompositions: Mapping[OpOverload, Callable[..., Any]],
-) -> Exported:
-    """torch.export of a module, decomposed. Errors: what torch.export raises; ValueError for inputs other than tensors
-    and plain values."""
+def is_exported(value: object) -> bool:
+    """Is `value` what torch.export has made?"""
+    return isinstance(value, torch.export.ExportedProgram)
+
+
+def export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> Any:
+    """Returns torch.export's ExportedProgram of a module. Errors: what torch.export raises."""
+    return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+
+
+def misfit(program: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Returns why an ExportedProgram cannot be called with these arguments; '' where nothing speaks against it."""
+    try:
+        _, built = program._get_flat_args_with_check(tuple(args), dict(kwargs))
+    except (ValueError, TypeError, RuntimeError, AssertionError, IndexError, KeyError) as error:
+        return str(error).strip() or type(error).__name__
+    expected = program.call_spec.in_spec
+    return "" if built == expected else f"they are built as {built}, the program's as {expected}"
+
+
+def decomposed(program: Any, decompositions: Mapping[OpOverload, Callable[..., Any]]) -> Exported:
+    """Returns an ExportedProgram, which stays as it is, in ATen ops that litz takes. Errors: ValueError for inputs
+    other than tensors and plain values."""
     from torch.export.graph_signature import InputKind, OutputKind
     from torch.utils import _pytree as pytree
 
-    program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     program = _decomposed(program, dict(decompositions))
     signature = program.graph_signature
     placeholders = {node.name: node for node in program.graph_module.graph.find_nodes(op="placeholder")}

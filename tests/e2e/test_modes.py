@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from litz import graph_cache
+from litz import aot_compile, aot_load, graph_cache
+from litz.errors import TracedCallError
 from litz.report import collect
 from support.compare import NO_GPU, litz, same
 
@@ -177,6 +179,28 @@ def test_new_tensors_under_a_fake_mode() -> None:
     with FakeTensorMode():
         assert isinstance(compiled(4), FakeTensor)
     assert torch.equal(compiled(4), torch.full((3,), 5.0))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_backward_of_a_real_forward_is_refused(dynamic: bool | None) -> None:
+    """What the forward saved is real, and the compiled backward would write where a fake tensor has no memory."""
+    weight = torch.randn(5, 6, requires_grad=True)
+    result = litz(lambda x: torch.softmax(x @ weight.mT, -1).exp(), dynamic=dynamic)(torch.randn(4, 6))
+    result.sum().backward(retain_graph=True)
+    given, weight.grad = torch.ones(4, 5), None
+    with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(TracedCallError, match="FakeTensorMode"):
+        result.backward(given, retain_graph=True)
+    result.backward(given)
+    assert type(weight.grad) is torch.Tensor
+
+
+@pytest.mark.parametrize("shapes", [None, ({0: torch.export.Dim("rows", min=2, max=64)}, None)])
+def test_a_package_is_refused(shapes: Any, tmp_path: Path) -> None:
+    given = (torch.randn(4, 6), torch.randn(6, 6))
+    call = aot_load(aot_compile(lambda x, y: (x @ y).relu().sum(-1), given, tmp_path / "p", dynamic_shapes=shapes))
+    with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(TracedCallError, match="package under none"):
+        call(*given)
+    same([call(*given)], [(given[0] @ given[1]).relu().sum(-1)])
 
 
 class Watching(TorchDispatchMode):

@@ -42,5 +42,5 @@ def seen_by_modes(compiled: Callable[..., Any], original: Callable[..., Any]) ->
 def _is_traced() -> bool:
     context = TracingContext.try_get()
     # Under the trace's own mode DDP calls what it has compiled, for fake results that AOTAutograd has ready.
-    own = None if context is None else context.fake_mode
+    own = context.fake_mode if context is not None and context.fakify_first_call else None
     return any(mode is not own and mode.is_infra_mode() for mode in _get_current_dispatch_mode_stack())

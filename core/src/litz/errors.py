@@ -262,6 +262,17 @@ class MissingMemoryError(LitzError):
         )
 
 
+class TracedCallError(LitzError, RuntimeError):
+    """Compiled code is called under a mode that traces, whose tensors have no memory. mode: its type."""
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+        super().__init__(
+            f"a backward, or a package, is called under {mode}, which sees none of its operations",
+            todo="call the backward under the mode under which its forward was called, and a package under none",
+        )
+
+
 class ForeignResultError(LitzError, RuntimeError):
     """A call returned something else than its fake kernel says. call: the op. found, expected: what."""
 

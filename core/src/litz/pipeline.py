@@ -84,7 +84,8 @@ def compile_backend(
         freezing, store = compiler.options.freezing, graph_store(gm, compiler)
         compiler.check_whole()
         with progress.BOARD.job("", _shows_progress(compiler)):
-            return capture(gm, example_inputs, lambda graph: compile_graph(graph, compiler), compiler, freezing, store)
+            make = partial(compile_graph, compiler=compiler)
+            return capture(gm, example_inputs, make, compiler, freezing, store, seen_by_modes=True)
 
     return starting_over(compiled, replace(make_compiler(mode, options, plugins), frame=torch_api.frame_of(gm)))
 

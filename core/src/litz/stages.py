@@ -53,6 +53,7 @@ def capture(
     compiler: Compiler,
     freezing: bool = False,
     store: GraphStore | None = None,
+    seen_by_modes: bool = False,
 ) -> Callable[..., Any]:
     """Returns a callable for the module that dynamo captured: `compile_graph` compiles each of its Graphs. See
     `compile_with_aot`."""
@@ -66,6 +67,7 @@ def capture(
         store=store,
         forbids=lambda graph, softmax: compiler.vetoes.forbid(graph, written_attention.MAKER, softmax),
         target_of=compiler.target_of,
+        seen_by_modes=seen_by_modes,
     )
 
 

@@ -47,6 +47,7 @@ def compile_with_aot(
     store: GraphStore | None = None,
     forbids: Callable[[str, str], bool] = lambda graph, softmax: False,
     target_of: TargetOf = target_of,
+    seen_by_modes: bool = False,
 ) -> Callable[..., Any]:
     """Compile what dynamo captured.
 
@@ -64,6 +65,8 @@ def compile_with_aot(
     forbids: whether, in the graph of a name, the attention around a softmax has to stay as it is written
         (`litz.capture.written_attention`).
     target_of: the target of a device.
+    seen_by_modes: run what dynamo captured, by torch's own operations, where the user calls it with fake tensors or
+        under a dispatch mode (`torch_api.seen_by_modes`); nothing is compiled for fake tensors.
 
     Returns a callable with positional inputs and a sequence of outputs, or what `gm` returns where that is no flat
     tuple (dynamo's graphs return one, those of make_fx need not). An exception from the passes or compile_graph keeps
@@ -81,11 +84,14 @@ def compile_with_aot(
         store=store,
         forbids=forbids,
         target_of=target_of,
+        seen_by_modes=seen_by_modes,
     )
     if any(isinstance(value, (list, tuple, dict)) for value in example_inputs):
         return torch_api.flatten_inputs(gm, example_inputs, again)
     if isinstance(gm, torch.fx.GraphModule) and not torch_api.returns_flat_tuple(gm):
         return torch_api.flatten_outputs(gm, lambda flat: again(flat, example_inputs))
+    if seen_by_modes and any(map(torch_api.is_users_trace, example_inputs)):
+        return gm
 
     job = _Job(torch_api.compile_label(), compile_graph, graph_passes, count=len(example_inputs))
     job.user_names = torch_api.placeholder_names(gm)
@@ -139,9 +145,9 @@ def compile_with_aot(
     fakes = torch_api.as_captured(gm, example_inputs)
     if job.counts_from_storage and job.written is not None:
         compiled = beginning_as_traced(compiled, original, example_inputs, job.written, _names(gm), fakes)
-    if job.written is not None and not job.written:
-        return compiled
-    return respecting(compiled, original, example_inputs, job.written, _names(gm), fakes)
+    if job.written is None or job.written:
+        compiled = respecting(compiled, original, example_inputs, job.written, _names(gm), fakes)
+    return torch_api.seen_by_modes(compiled, original) if seen_by_modes else compiled
 
 
 @dataclass

@@ -11,7 +11,9 @@ from typing import Any
 
 from torch.autograd import profiler
 
-from litz.errors import MissingMemoryError
+from litz.errors import MissingMemoryError, TracedCallError
+
+from .torch_runtime import mode_count, tracing_mode
 
 Entry = Callable[[list[Any]], tuple[Any, ...]]
 Site = tuple[int, int, str]
@@ -54,6 +56,8 @@ class CompiledGraph:
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
         """Run the graph. Under torch.profiler, and `emit_nvtx`, the call is a range "litz NAME", and each step one in
         it. What a step raises gets a note that says where in the user's model it is."""
+        if mode_count():
+            refuse_tracing()
         try:
             if profiler._is_profiler_enabled:
                 with profiler.record_function(f"{RANGE}{self.name}"):
@@ -79,6 +83,13 @@ class CompiledGraph:
 
     def __str__(self) -> str:
         return self.text
+
+
+def refuse_tracing() -> None:
+    """Raises TracedCallError under a mode that traces: what a wrapper allocates there has no memory."""
+    mode = tracing_mode()
+    if mode:
+        raise TracedCallError(mode)
 
 
 class Lazily:

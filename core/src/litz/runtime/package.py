@@ -24,7 +24,7 @@ from litz.trust import OWN, Trust
 from litz_plugins import KernelSource, Target
 
 from . import host_memory, manifest
-from .compiled_graph import Entry, load_wrapper
+from .compiled_graph import Entry, load_wrapper, refuse_tracing
 from .pool import Pool
 from .stored import function_at, place_of, read_tensors, write_tensors
 from .wrapper_support import resolved, support
@@ -186,7 +186,9 @@ class Package:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Checks the arguments against those that the package was made for, and returns the function's results.
-        Parameters and inputs that the function changes are changed. Errors: PackageInputError for other arguments."""
+        Parameters and inputs that the function changes are changed. Errors: PackageInputError for other arguments,
+        TracedCallError under FakeTensorMode and the like."""
+        refuse_tracing()
         given = self._flat(args, kwargs)
         self._check(given)
         plain = [resolved(value) if isinstance(value, torch.Tensor) else value for value in given]

@@ -33,6 +33,16 @@ def in_backward() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)  # type: ignore[attr-defined]
 
 
+mode_count: Callable[[], int] = torch._C._len_torch_dispatch_stack
+"""Returns how many dispatch modes are active."""
+
+
+def tracing_mode() -> str:
+    """Returns the name of an active mode of torch's for tracing: of fake tensors, of make_fx; '' if there is none."""
+    modes = map(torch._C._get_dispatch_stack_at, range(mode_count()))
+    return next((type(mode).__name__ for mode in modes if mode.is_infra_mode()), "")
+
+
 use_count: Callable[[int], int] = torch._C._storage_Use_Count
 """Returns how many owners a storage has, by the number that torch has for the storage."""
 

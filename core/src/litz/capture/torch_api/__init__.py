@@ -53,6 +53,7 @@ from .export import Exported, decomposed, export, guard_count, guards_since, is_
 from .fake import fake_mode_around, fake_mode_of, hint_of, is_fake, make_fake, missing_value, real_mode
 from .frames import frame_of
 from .later import Later
+from .modes import is_users_trace, seen_by_modes
 from .node_parts import metas_of, parts_of, values_of
 from .operators import (
     aliased_argument,

@@ -119,6 +119,7 @@ class _Program:
     case: IndexCase
     dynamic: bool = False
     by_dynamo: bool = False
+    together: bool = False
 
     @property
     def grad(self) -> bool:

@@ -92,7 +92,9 @@ def one_walk_sums(loop: Loop) -> Mapping[Node, Node]:
         if shifted.op != "sub":
             continue
         value, top = shifted.args
-        if top.op == "reduce" and top.attrs[0] == "max" and top.args == (value,) and value.dtype.is_floating_point:
+        if top.op != "reduce" or top.attrs[0] != "max" or top.args != (value,) or value.op == "const":
+            continue  # a constant has no lanes that could be left out
+        if value.dtype.is_floating_point:
             found[node] = top
     return found
 

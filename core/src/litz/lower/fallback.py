@@ -59,7 +59,7 @@ def fallback(
     target: Any = node.target
     target = FlatCall(target) if nested else target
     ctx.add_extern(
-        target if isinstance(node.target, OpOverload) else OwnResults(target),
+        OwnResults(target) if operation is Extern and not isinstance(node.target, OpOverload) else target,
         passed,
         named,
         _device(ctx),

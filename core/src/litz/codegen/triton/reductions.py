@@ -177,7 +177,7 @@ class Plain(Group):
         """Returns the text of a row's values; of a softmax, lanes outside of the row get -inf before the maximum is
         found, so that their exponentials are 0 and need no mask."""
         on, (node, *_) = self.on, self.nodes
-        if on.mask is None or self.args[0].op == "const":
+        if on.mask is None:
             return super().whole()
         if node in on.vanishing:
             return self.lifted()

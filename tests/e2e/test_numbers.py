@@ -130,6 +130,28 @@ def test_what_eager_refuses_of_integers_and_bools() -> None:
             litz(function)(x)
 
 
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1])
+def test_whole_numbers_that_no_int64_holds(number: int) -> None:
+    """Eager fills floats and bools with these."""
+
+    def f(x: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        filled = (torch.full((3,), number, dtype=d) for d in (torch.float32, torch.bfloat16, torch.bool))
+        return (*filled, torch.full_like(x, number) + x, torch.where(x > 1, x, number), torch.where(k > 0, number, x))
+
+    x, k = torch.tensor([0.5, 1.5, 2.5]), torch.tensor([0, 1, 2])
+    for ours, theirs in zip(litz(f)(x, k), f(x, k), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def test_copies_of_numbers_alone() -> None:
+    def f(a: int, b: float) -> tuple[torch.Tensor, ...]:
+        copy = torch.ops.aten.copy
+        return copy(a, b), copy(b, a), copy(True, 2), copy(2, False)
+
+    for ours, theirs in zip(litz(f)(4, 3.75), f(4, 3.75), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
 def test_sums_of_ten_million_numbers() -> None:
     """Thousands of partial sums are added up: along a row, beside moments, along columns, and in groups of rows."""
 

@@ -320,8 +320,10 @@ def _repeat(x: torch.Tensor, repeats: Sequence[Any]) -> Any:
     return copies.clone(memory_format=torch.contiguous_format).view(target)
 
 
-def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:
+def _copy(x: Any, source: Any, non_blocking: bool = False) -> Any:
     """What `x.copy_(source)` leaves in x, where that is a pointwise op; else the op stays (NotImplemented)."""
+    if not isinstance(x, torch.Tensor) or not isinstance(source, torch.Tensor):
+        return NotImplemented  # torch takes numbers for tensors here
     if x.device != source.device or not x.is_contiguous() or x.layout != torch.strided:
         return NotImplemented
     converted = torch.ops.prims.convert_element_type(source, x.dtype) if source.dtype != x.dtype else source

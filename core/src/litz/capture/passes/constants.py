@@ -119,6 +119,8 @@ def _as_stored(value: Number, dtype: torch.dtype) -> Number | None:
         if not math.isfinite(value) or not limits.min <= value <= limits.max:
             return None
     try:
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return torch.full((), value, dtype=dtype).item()  # torch.tensor takes no such number
         # From double: torch.tensor(0.1) would be a float32 already.
         held = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
         return held.to(dtype).item()

@@ -152,6 +152,17 @@ def test_copies_of_numbers_alone() -> None:
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
+def test_integers_plus_products_by_a_float() -> None:
+    """Eager takes the whole part of the factor."""
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        products = (torch.addcmul(x, x, x, value=v) for v in (2.0, 1.5, -2.5, 3))
+        return (*products, torch.addcmul(x.float(), x, x, value=1.5), torch._foreach_addcmul([x], [x], [x], 2.0)[0] + 1)
+
+    for dtype in (torch.int8, torch.int32, torch.int64):
+        check(f, torch.tensor([0, 1, -2, 3, 5], dtype=dtype))
+
+
 def test_sums_of_ten_million_numbers() -> None:
     """Thousands of partial sums are added up: along a row, beside moments, along columns, and in groups of rows."""
 

@@ -183,6 +183,7 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.std.correction: _std,
         aten.std_mean.correction: _std_mean,
         aten.copy.default: _copy,
+        aten.addcmul.default: _addcmul,
         aten.split_with_sizes.default: _split_with_sizes,
         aten.repeat.default: _repeat,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
@@ -328,6 +329,14 @@ def _copy(x: Any, source: Any, non_blocking: bool = False) -> Any:
         return NotImplemented
     converted = torch.ops.prims.convert_element_type(source, x.dtype) if source.dtype != x.dtype else source
     return converted.expand(x.shape).clone(memory_format=torch.contiguous_format)
+
+
+def _addcmul(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Any = 1) -> Any:
+    """Applies torch's rule, which refuses a factor that is no integer where x holds integers; eager takes the whole
+    part of such a factor, so that the op stays (NotImplemented)."""
+    if isinstance(value, (float, torch.SymFloat)) and not (x.is_floating_point() or x.is_complex()):
+        return NotImplemented
+    return torch_api.decomposition_registry()[aten.addcmul.default](x, a, b, value=value)
 
 
 def _of_contiguous(op: OpOverload, given: Any, *args: Any, **kwargs: Any) -> Any:

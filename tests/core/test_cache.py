@@ -322,6 +322,18 @@ def test_a_library_is_unloaded_once_its_function_is_gone(tmp_path: Path) -> None
     assert not is_mapped()
 
 
+def test_a_library_whose_file_was_shortened_stays_loaded(tmp_path: Path) -> None:
+    """Its destructors would run in pages that are gone, which ends the process."""
+    context: Any = SimpleNamespace(options=Options(), cache=Cache(tmp_path / "cache"))
+    launch = cpp_build.load_kernel(Source(), context)
+    assert launch() == 3
+    (library,) = (tmp_path / "cache").rglob("*.so")
+    library.write_bytes(library.read_bytes()[:100])
+    del launch
+    gc.collect()
+    assert str(tmp_path) in Path("/proc/self/maps").read_text()
+
+
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     """Mounts a file system of memory, with options."""

@@ -453,7 +453,13 @@ def test_numbers_at_the_edges_of_a_type() -> None:
         return (
             *(byte.masked_fill(byte > 0, -1), byte.clamp(-255, 255), byte + 300, byte * -7, byte == 300, byte < 1e5),
             *(half.clamp(-65504, 65504), half * 1e5, half.masked_fill(half > 1, float("-inf")), half > 7e4),
-            *(single + 3.4e39, single == 3.4e39, torch.full_like(single, float("inf")), single.clamp(max=3.4e38)),
+            *(
+                single + 3.4e39,
+                single == 3.4e39,
+                single.nan_to_num(3.4e39),
+                torch.full_like(single, float("inf")),
+                single.clamp(max=3.4e38),
+            ),
         )
 
     inputs = [torch.tensor([0, 1, 255], dtype=torch.uint8), torch.tensor([0.5, 2, 6e4]).half(), torch.tensor([1.0, -2])]

@@ -164,10 +164,10 @@ def test_a_failing_lowering_names_the_module(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_kernel_that_does_not_build_names_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(source: Any, options: Any, cache: Any) -> Any:
+    def broken(source: Any, options: Any, cache: Any, read: Any) -> Any:
         raise KernelBuildError(source.name, "g++", "on purpose")
 
-    monkeypatch.setattr("litz.runtime.cpp_build._make_library", broken)
+    monkeypatch.setattr("litz.runtime.cpp_build._use", broken)
     with pytest.raises(Exception, match=rf"from: (emb|layers)[^\n]*{LINE}\d+"):
         compiled(Model(), **{"cpp.qualify": False})
 

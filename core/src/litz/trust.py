@@ -151,15 +151,23 @@ def _of_another(path: str, found: os.stat_result) -> str:
     )
 
 
+_LISTS = ("system.posix_acl_access", "system.nfs4_acl")
+"""Attributes of a folder that list who else has which rights."""
+
+
 def _is_private(path: str, found: os.stat_result) -> bool:
-    """Is the group its owner's alone, by the name of the owner (as under umask 002), with no list of others?"""
+    """Is the group its owner's alone, by the owner's name (as under umask 002), with no list of others? Never group
+    0: containers start users of any number in it, whom no file lists."""
+    if found.st_gid == 0:
+        return False
     try:
         import grp
         import pwd
 
-        owner, group = pwd.getpwuid(found.st_uid).pw_name, grp.getgrgid(found.st_gid)
-        listed = "system.posix_acl_access" in os.listxattr(path) if hasattr(os, "listxattr") else False
-        return group.gr_name == owner and set(group.gr_mem) <= {owner} and not listed
+        owner, group = pwd.getpwuid(found.st_uid), grp.getgrgid(found.st_gid)
+        others = any(user.pw_gid == found.st_gid and user.pw_uid != found.st_uid for user in pwd.getpwall())
+        listed = not set(os.listxattr(path)).isdisjoint(_LISTS) if hasattr(os, "listxattr") else False
+        return group.gr_name == owner.pw_name and set(group.gr_mem) <= {owner.pw_name} and not (others or listed)
     except (KeyError, ImportError, OSError):
         return False
 

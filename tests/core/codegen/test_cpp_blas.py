@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
 from litz.options import Options
-from litz.runtime import cpp_build
+from litz.runtime import builders, cpp_build, cpp_compiler
 from litz.runtime.cache import Cache
 from litz.target.processors import has_blas
 from litz_plugins import KernelSource
@@ -32,14 +31,14 @@ extern "C" int product(const float* a, const float* b, float* c) {
 
 def test_the_linker_reads_an_empty_library_in_place_of_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    run = subprocess.run
+    run = cpp_compiler.run_program
 
-    def traced(line: list[str], **given: Any) -> Any:
-        done = run([*line, "-Wl,--trace"] if "/dev/null" not in line and "--version" not in line else line, **given)
-        lines.extend(done.stdout.splitlines() if isinstance(done.stdout, str) else [])
+    def traced(line: Sequence[str], seconds: float | None = None) -> builders.Done:
+        done = run([*line, "-Wl,--trace"] if "/dev/null" not in line and "--version" not in line else line, seconds)
+        lines.extend(done.output.splitlines())
         return done
 
-    monkeypatch.setattr(cpp_build.subprocess, "run", traced)
+    monkeypatch.setattr(cpp_compiler, "run_program", traced)
     built_and_right(tmp_path)
     (read,) = [line for line in lines if line.endswith(cpp_build.TORCH)]
     assert not read.startswith(str(Path(torch.__file__).parent)), read

@@ -316,7 +316,8 @@ def test_an_exported_op_is_its_kernels() -> None:
 
     inputs = (torch.randn(4, 5), torch.randn(4, 5))
     with torch.no_grad():
-        module = torch_api.export(Model(), inputs, {}, None, decompositions(make_compiler())).module
+        program = torch_api.export(Model(), inputs, {}, None)
+        module = torch_api.decomposed(program, decompositions(make_compiler())).module
     program = lower(to_cuda(make_graph("test", module, "inference")))
     assert [op.target_name for op in program.operations if isinstance(op, Extern)] == ["add_kernel"]
 

@@ -103,6 +103,16 @@ def _() -> Case:
     )
 
 
+@case("softmax-constant")
+def _softmax_of_a_constant() -> Case:
+    """Nine lanes of sixteen: the others are no part of the sum, though the exponential is the same in all."""
+    zero = const(0.0, f32)
+    total = reduce("sum", call("exp", call("sub", zero, reduce("max", zero))))
+    a = random(5, dtype=f32, seed=1)
+    value = call("add", load("a", (i0,), f32), call("log", total))
+    return make({"a": a}, [output("o", (5,), f32)], [5], [9], [Store("o", (i0,), value)])
+
+
 @case("reduce-huge")
 def _() -> Case:
     """Longer than what is held in registers; a power of two, so that there is no mask."""

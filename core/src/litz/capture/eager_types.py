@@ -119,7 +119,7 @@ def holds(dtype: torch.dtype, number: Any) -> bool:
 @cache
 def _number_arguments(op: OpOverload) -> tuple[tuple[int, str], ...]:
     """(position, name) of the arguments that the schema of `op` declares as numbers."""
-    kinds = ("number", "Optional[number]")
+    kinds = ("number", "Optional[number]", "float", "Optional[float]")
     return tuple((at, one.name) for at, one in enumerate(op._schema.arguments) if str(one.type) in kinds)
 
 

@@ -19,15 +19,27 @@ _TOKENS = ("$ORIGIN", "$LIB", "$PLATFORM", "${ORIGIN}", "${LIB}", "${PLATFORM}")
 
 class Library(ctypes.CDLL):
     """A shared library that the process unloads once Python has collected the library and its functions, each of which
-    holds the library. ctypes alone never unloads one."""
+    holds the library. ctypes alone never unloads one. A library whose file is no longer as it was stays loaded: code
+    runs when a library is unloaded, and the pages of a shortened file end the process (SIGBUS)."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
         # At exit other threads may still run kernels.
-        weakref.finalize(self, _unload, self._handle).atexit = False
+        weakref.finalize(self, _unload, self._handle, path, _state(path)).atexit = False
 
 
-def _unload(handle: int) -> None:
+def _state(path: Path) -> tuple[int, ...]:
+    """What changes when a file is written or replaced; () where there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _unload(handle: int, path: Path, loaded: tuple[int, ...]) -> None:
+    if not loaded or _state(path) != loaded:
+        return
     close = ctypes.CDLL(None)["dlclose"]
     close.argtypes = [ctypes.c_void_p]
     close(handle)

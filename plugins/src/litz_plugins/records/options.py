@@ -21,9 +21,9 @@ class OptionSpec:
 
     name: lower-case identifier, without the plugin's name (the manager adds it). type: bool, int, float, str, Path,
     tuple (of strings), or Secret, for what may hold a password. default: of that type, or None for "not set". help: one
-    sentence. choices: allowed values, of a tuple those of each string; None for any. unit: of an int that is an amount of
-    memory, the bytes that 1 stands for (1 << 20 for MiB); such an option takes sizes like "8GiB" too. 0 for every other
-    option.
+    sentence. choices: allowed values, of a tuple those of each string; None for any. unit: of an int that is an amount
+    of memory, the bytes that 1 stands for (1 << 20 for MiB); such an option takes sizes like "8GiB" too. 0 for every
+    other option.
     """
 
     name: str

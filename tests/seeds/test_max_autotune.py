@@ -520,7 +520,8 @@ class TestMaxAutotune:
     def test_keys(self, tune: Callable[..., Compiled]) -> None:
         """What was measured is found for the same problem, and for no other: neither for other strides, nor for other
         candidates."""
-        a, b = randn(64, 48), randn(48, 32)
+        rows, inner, columns = (512, 256, 512) if HAS_GPU else (64, 48, 32)  # on a GPU enough for more than 12 tiles
+        a, b = randn(rows, inner), randn(inner, columns)
 
         def measured(left: torch.Tensor, **options: Any) -> int:
             compiled = tune(torch.mm, False, **{"autotune.kernels": False, **options})
@@ -531,8 +532,8 @@ class TestMaxAutotune:
         assert measured(a) == 1
         assert measured(a) == 0, "the same again"
         turned = a.t().contiguous().t()
-        assert turned.stride() == (1, 64) and measured(turned) == 1, "other strides"
-        assert measured(a[:, :1].expand(64, 48)) == 1, "a stride of 0"
+        assert turned.stride() == (1, rows) and measured(turned) == 1, "other strides"
+        assert measured(a[:, :1].expand(rows, inner)) == 1, "a stride of 0"
         assert measured(turned) == 0
         more = {"autotune.search": "exhaustive"}
         assert measured(a, **more) == 1, "more candidates"

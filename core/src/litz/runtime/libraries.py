@@ -29,12 +29,12 @@ class Library(ctypes.CDLL):
 
 
 def _state(path: Path) -> tuple[int, ...]:
-    """What changes when a file is written or replaced; () where there is no file."""
+    """What changes when a file is shortened or replaced; () where there is no file. Not its time: caches set that."""
     try:
         found = path.stat()
     except OSError:
         return ()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_dev, found.st_ino, found.st_size
 
 
 def _unload(handle: int, path: Path, loaded: tuple[int, ...]) -> None:

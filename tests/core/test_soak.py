@@ -19,8 +19,8 @@ def run(steps, count):
     return soak.sample("", 0)
 def growth(before, after):
     print(*(round(getattr(after, name) - getattr(before, name), 1) for name in soak.QUANTITIES))
-compiles = soak.compiles("litz", 3, 1)
-run(compiles, 1)
+compiles = soak.compiles("litz", 4, 1)
+run(compiles, 2)  # Python modules are loaded by then
 growth(run(compiles, 1), run(compiles, 1))
 calls = soak.calls("litz", 10 ** 9)
 run(calls, 60)  # each of 50 sizes once

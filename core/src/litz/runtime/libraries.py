@@ -19,8 +19,8 @@ _TOKENS = ("$ORIGIN", "$LIB", "$PLATFORM", "${ORIGIN}", "${LIB}", "${PLATFORM}")
 
 class Library(ctypes.CDLL):
     """A shared library that the process unloads once Python has collected the library and its functions, each of which
-    holds the library. ctypes alone never unloads one. A library whose file is no longer as it was stays loaded: code
-    runs when a library is unloaded, and the pages of a shortened file end the process (SIGBUS)."""
+    holds the library. ctypes alone never unloads one. A library whose file has another length than before stays loaded:
+    code runs when a library is unloaded, and the pages of a shortened file end the process (SIGBUS)."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
@@ -28,17 +28,18 @@ class Library(ctypes.CDLL):
         weakref.finalize(self, _unload, self._handle, path, _state(path)).atexit = False
 
 
-def _state(path: Path) -> tuple[int, ...]:
-    """What changes when a file is shortened or replaced; () where there is no file. Not its time: caches set that."""
+def _state(path: Path) -> tuple[int, int]:
+    """The number and the size of a file; 0 where there is none. A file that is gone or replaced keeps its pages."""
     try:
         found = path.stat()
     except OSError:
-        return ()
-    return found.st_dev, found.st_ino, found.st_size
+        return 0, 0
+    return found.st_ino, found.st_size
 
 
-def _unload(handle: int, path: Path, loaded: tuple[int, ...]) -> None:
-    if not loaded or _state(path) != loaded:
+def _unload(handle: int, path: Path, loaded: tuple[int, int]) -> None:
+    now = _state(path)
+    if now[0] == loaded[0] and now[1] != loaded[1]:
         return
     close = ctypes.CDLL(None)["dlclose"]
     close.argtypes = [ctypes.c_void_p]

@@ -14,6 +14,7 @@ from typing import Any
 import click
 import pytest
 import torch
+from torch.nn.attention.flex_attention import flex_attention
 
 from litz import aot_compile, aot_load, pipeline, plugin_call
 from litz import report as reports
@@ -184,6 +185,7 @@ def test_what_a_pass_puts_in_is_called_in_the_plugins_name() -> None:
 
 FUNCTION = """
 import torch
+from torch.nn.attention.flex_attention import flex_attention
 
 def my_mm(a, b):
     return torch.einsum("ij,jk->ik", a, b)
@@ -248,3 +250,26 @@ def test_a_command_that_fails_names_its_plugin() -> None:
 
     with pytest.raises(click.UsageError):
         owned(click.Command("dance", callback=misused), source)(args=[], standalone_mode=False)
+
+
+@pytest.mark.parametrize("kind", ["type", "dimension", "nothing"])
+def test_a_wrong_lowering_in_a_body_is_found(kind: str) -> None:
+    """In a `score_mod` a product of another type gave wrong numbers without a word."""
+    core = make_plugins(builtin_plugins(), entry_points=()).lowerings()
+
+    def lower(ctx: Any, a: Any, b: Any) -> Any:
+        product = core[aten.mul.Tensor](ctx, a, b)
+        if kind == "type":
+            return core[aten.gt.Scalar](ctx, product, 0)
+        return core[aten.unsqueeze.default](ctx, product, 0) if kind == "dimension" else None
+
+    def attention(*inputs: torch.Tensor) -> torch.Tensor:
+        return flex_attention(*inputs, score_mod=lambda s, b, h, q, k: s + ((q - k) * (q + 2)).to(s.dtype))
+
+    mine, inputs = plugin(register_lowerings=lambda: {aten.mul.Tensor: lower}), torch.randn(3, 1, 2, 16, 16).unbind()
+    with pytest.raises(Exception, match=r"'mine' failed in lowering of aten\.mul\.Tensor"):
+        compiled(attention, mine, on_error="raise", cache=False)(*inputs)
+    with pytest.warns(PluginWarning, match="goes on without a plugin: plugin 'mine'"):
+        result = compiled(attention, mine, cache=False)(*inputs)
+    exact = attention(*(value.double() for value in inputs))
+    torch.testing.assert_close(result.double(), exact, rtol=1e-4, atol=1e-5)

@@ -23,15 +23,12 @@ from litz.capture.graph import Graph, constant_of
 from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz.capture.provenance import with_nodes
 from litz.errors import LoweringError
-from litz.ir import Extern, Layout, Opaque, Program, TensorRef, Unbacked
+from litz.ir import Layout, Opaque, Program, TensorRef, Unbacked
 from litz.ir.complexity import MAX_INDEX, position_terms
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ONE, ZERO, Expr
-from litz.ir.operation import written_arguments
-from litz.plugin_call import Owner, PluginCall, is_foreign
 from litz.target import target_of
 from litz_plugins import VETOED, Decision, Gate, TargetOf
-from litz_plugins.blame import Blamed
 from litz_plugins.errors import PluginError
 from litz_plugins.vetoes import key_of
 
@@ -47,7 +44,7 @@ from .nodes import (
     updates_of,
     written_nodes,
 )
-from .promised import check_lowered
+from .promised import lowered
 from .registry import ANY_DTYPE, MOVES, Lowering, core_lowerings
 from .strides import layout_of
 from .view import Computed, Tensor, View, variables
@@ -267,7 +264,7 @@ class _Lowerer:
             if function is not None and (getattr(function, ANY_DTYPE, False) or self.computable(node, function)):
                 mark = self.ctx.mark()
                 try:
-                    result = self.lowered(function, node, with_a_tensor(target, args, meta), kwargs)
+                    result = lowered(self.ctx, function, with_a_tensor(target, args, meta), kwargs)
                     if isinstance(node.meta.get("val"), torch.Tensor) and not isinstance(result, (View, Computed)):
                         raise TypeError(f"its lowering returned {type(result).__name__}, where a tensor is expected")
                     return self.settled(node, result)
@@ -289,26 +286,6 @@ class _Lowerer:
         if is_left_to_eager(node.target, args):
             return True
         return is_given_too_much(node.target, args, kwargs, node.meta.get("val"))
-
-    def lowered(self, function: Lowering, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a lowering makes; that of a plugin's is held against what the node promises."""
-        if not isinstance(function, Blamed):
-            return function(self.ctx, *args, **kwargs)
-        before = tuple(self.ctx.operations)
-        with function.call(node=node.name) as call:
-            call.result = function.function(self.ctx, *args, **kwargs)
-            check_lowered(self.ctx, call.result, before)
-            self.mark_calls(function, len(before))
-        return call.result
-
-    def mark_calls(self, function: Blamed, first: int) -> None:
-        """Have what a plugin's lowering calls, from operation number `first` on, name that plugin."""
-        for at, operation in enumerate(self.ctx.operations[first:], first):
-            if isinstance(operation, Extern) and is_foreign(operation.target):
-                source = function.judge.source_of(function.plugin)
-                owner = Owner(function.plugin, source.dist, source.version)
-                target = PluginCall(owner, operation.target, written_arguments(operation))
-                self.ctx.operations[at] = replace(operation, target=target)
 
     def may_lower(self, node: torch.fx.Node) -> bool:
         """May the node become what its lowering makes? Views and writes always: those are no calls of their own."""

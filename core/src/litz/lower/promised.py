@@ -7,7 +7,8 @@ an author of plugins knows.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,12 +16,54 @@ import torch
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.promised import same_size
-from litz.ir import Operation, Program
+from litz.ir import Extern, Operation, Program
+from litz.ir.operation import written_arguments
 from litz.ir.verify import LOCAL, IllegalProgram, verify
+from litz.plugin_call import Owner, PluginCall, is_foreign
 from litz_plugins.blame import Blamed
 
 from .context import LoweringContext
 from .view import Computed, Tensor, View
+
+
+def lowered(
+    ctx: LoweringContext,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    check: Callable[[LoweringContext, Any, Sequence[Operation]], None] | None = None,
+) -> Any:
+    """Returns what a lowering makes of the context's node; that of a plugin's is held against what the node promises.
+    check: in place of `check_lowered`. Errors: what the lowering raises; of a plugin's lowering, one that names it."""
+    if not isinstance(function, Blamed):
+        return function(ctx, *args, **kwargs)
+    before = tuple(ctx.operations)
+    with function.call(node=ctx.node.name) as call:
+        call.result = function.function(ctx, *args, **kwargs)
+        (check or check_lowered)(ctx, call.result, before)
+        _mark_calls(ctx, function, len(before))
+    return call.result
+
+
+def _mark_calls(ctx: LoweringContext, function: Blamed, first: int) -> None:
+    """Have what a plugin's lowering calls, from operation number `first` on, name that plugin."""
+    for at, operation in enumerate(ctx.operations[first:], first):
+        if isinstance(operation, Extern) and is_foreign(operation.target):
+            source = function.judge.source_of(function.plugin)
+            owner = Owner(function.plugin, source.dist, source.version)
+            target = PluginCall(owner, operation.target, written_arguments(operation))
+            ctx.operations[at] = replace(operation, target=target)
+
+
+def check_scalar(ctx: LoweringContext, result: Any, before: Sequence[Operation]) -> None:
+    """`check_lowered` inside a body, where a fake result may be a slice of what the body computes element by element:
+    the type has to agree, and the number of dimensions, or there are none."""
+    expected = ctx.node.meta.get("val")
+    if not isinstance(expected, torch.Tensor):
+        return
+    known = isinstance(result, (View, Computed)) and result.dtype == expected.dtype
+    if not known or result.ndim not in (0, expected.dim()):
+        raise ValueError(f"it returned {_described(result)}, where {expected.dtype} of size () is expected")
 
 
 def check_lowered(ctx: LoweringContext, result: Any, before: Sequence[Operation]) -> None:

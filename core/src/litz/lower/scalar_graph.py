@@ -29,6 +29,7 @@ from litz.ir.transform import rename_nodes
 
 from .arguments import SYMBOLIC, positional, simple, with_a_tensor
 from .context import Body, LoweringContext, Size
+from .promised import check_scalar, lowered
 from .registry import core_lowerings
 from .view import Computed, Position, Tensor, View, index_node, variables
 
@@ -138,7 +139,7 @@ class _Walk:
         args, kwargs = positional(target, tuple(self.argument(node.args)), dict(self.argument(node.kwargs)))
         if any(isinstance(item, Tensor) and item.dtype not in SUPPORTED for item in args):
             raise NotImplementedError(f"{target} of a type that loops cannot hold")
-        return function(self.ctx, *with_a_tensor(target, args, node.meta.get("val")), **kwargs)
+        return lowered(self.ctx, function, with_a_tensor(target, args, meta), kwargs, check_scalar)
 
     def output(self, value: Any) -> Node | None:
         if value is None:

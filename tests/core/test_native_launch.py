@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import torch
 
-from litz.runtime import cuda_driver, native_launch
+from litz.runtime import cuda_driver, native_build, native_launch
 from litz.runtime.cache import Cache
 from litz.runtime.cuda_driver import Function, make_fixed_launch, make_launch
 from litz.runtime.triton_build import Binary, Launcher
@@ -413,7 +413,7 @@ def test_it_is_built_once_and_found_again(tmp_path: Path, monkeypatch: pytest.Mo
     cache = Cache(tmp_path)
     path = native_launch.build(None, cache)
     assert (cache.misses, cache.hits) == (1, 0) and path.name == native_launch.library_name()
-    monkeypatch.setattr(native_launch, "compile_library", None)  # nothing is compiled from here on
+    monkeypatch.setattr(native_build, "compile_library", None)  # nothing is compiled from here on
     again = Cache(tmp_path)
     assert native_launch.build(None, again) == path and (again.misses, again.hits) == (0, 1)
     monkeypatch.delitem(sys.modules, f"{native_launch.NAME}@", raising=False)

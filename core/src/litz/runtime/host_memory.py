@@ -17,11 +17,9 @@ from typing import Any
 
 import torch
 
-from litz.errors import CacheError, CompilerNotFoundError, KernelBuildError
-
 from .cache import Cache, digest
-from .cpp_compiler import compile_library, find_compiler
 from .libraries import problem_of
+from .native_build import build_native, unless_it_fails
 
 NAME = "litz_host_memory"
 SOURCE = Path(__file__).with_name("host_memory.cpp")
@@ -60,31 +58,20 @@ def _tried(compiler: str | None, cache: Cache) -> int:
 
 def find(compiler: str | None, cache: Cache) -> Path | None:
     """Returns the result of `build`; None where the library cannot be built."""
-    try:
-        return build(compiler, cache)
-    except (CompilerNotFoundError, KernelBuildError, CacheError, OSError):
-        return None
+    return unless_it_fails(build, compiler, cache)
 
 
 def build(compiler: str | None, cache: Cache) -> Path:
     """Builds the library, or finds it in the cache, and returns its file. Errors: CompilerNotFoundError,
     KernelBuildError, CacheError."""
-    found, name = find_compiler(compiler), library_name()
     here = Path(torch.__file__).parent
-    command = [*found.words, *FLAGS, f"-I{here / 'include'}"]
     if sys.platform == "darwin":
         linked = ["-undefined", "dynamic_lookup"]
     else:
         linked = [f"-L{here / 'lib'}", "-lc10", f"-Wl,-rpath,{here / 'lib'}", "-pthread"]
-
-    def make(folder: Path) -> None:
-        line = [*command, "-o", str(folder / name), str(SOURCE), *linked]
-        problem = compile_library(line, folder / name)
-        if problem:
-            raise KernelBuildError(NAME, line, problem, str(SOURCE))
-
-    key = digest(name, torch.__version__, found.version, " ".join((*command, *linked)))
-    return cache.build("native", key, make, needs=(name,)) / name
+    flags = (*FLAGS, f"-I{here / 'include'}")
+    made_for = (torch.__version__,)
+    return build_native(NAME, library_name(), SOURCE, compiler, cache, flags=flags, linked=linked, made_for=made_for)
 
 
 @functools.cache

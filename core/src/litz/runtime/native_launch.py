@@ -18,11 +18,9 @@ import threading
 from pathlib import Path
 from types import ModuleType
 
-from litz.errors import CacheError, CompilerNotFoundError, KernelBuildError
-
 from .cache import Cache, digest
-from .cpp_compiler import compile_library, find_compiler
 from .libraries import problem_of
+from .native_build import build_native, unless_it_fails
 
 NAME = "litz_native_launch"
 SOURCE = Path(__file__).with_name("native_launch.cpp")
@@ -66,27 +64,15 @@ def prepare(compiler: str | None, cache: Cache) -> None:
 
 def find(compiler: str | None, cache: Cache) -> Path | None:
     """Returns the result of `build`; None where the module cannot be built."""
-    try:
-        return build(compiler, cache)
-    except (CompilerNotFoundError, KernelBuildError, CacheError, OSError):
-        return None
+    return unless_it_fails(build, compiler, cache)
 
 
 def build(compiler: str | None, cache: Cache) -> Path:
     """Builds the extension module, or finds it in the cache, and returns its file. Errors: CompilerNotFoundError,
     KernelBuildError, CacheError."""
-    found, name = find_compiler(compiler), library_name()
     includes = dict.fromkeys(sysconfig.get_path(name) for name in ("include", "platinclude"))
-    command = [*found.words, *FLAGS, *(f"-I{path}" for path in includes)]
-
-    def make(folder: Path) -> None:
-        line = [*command, "-o", str(folder / name), str(SOURCE)]
-        problem = compile_library(line, folder / name)
-        if problem:
-            raise KernelBuildError(NAME, line, problem, str(SOURCE))
-
-    key = digest(name, SOURCE.read_text(encoding="utf-8"), sys.version, found.version, " ".join(command))
-    return cache.build("native", key, make, needs=(name,)) / name
+    flags = (*FLAGS, *(f"-I{path}" for path in includes))
+    return build_native(NAME, library_name(), SOURCE, compiler, cache, flags=flags, made_for=(sys.version,))
 
 
 def load_library(path: Path) -> ModuleType | None:

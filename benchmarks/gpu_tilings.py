@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from litz.cache.disk import Cache
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.triton import TritonCodegen
 from litz.codegen.triton.finish import tilings_after
@@ -32,7 +33,6 @@ from litz.codegen.triton.tile_shape import Tiling, power_of_two
 from litz.codegen.triton.tiling import choose_tiling
 from litz.ir import Program
 from litz.pipeline import schedule_only
-from litz.runtime.cache import Cache
 from litz.runtime.triton_build import build, expected_variant
 from litz.runtime.triton_build import load as load_kernel
 from litz.schedule.schedule import Kernel

@@ -29,8 +29,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from litz.cache.disk import Cache
 from litz.runtime import triton_build
-from litz.runtime.cache import Cache
 from litz.runtime.triton_compile import Variant, compile_job
 from litz.runtime.worker import WARM
 from litz.runtime.workers import Workers, processors

@@ -18,11 +18,11 @@ import torch
 import litz
 from litz import report as reports
 from litz.aot import aot_compile
-from litz.builtin import builtin_plugins
+from litz.cache.disk import Cache
+from litz.driver.builtin import builtin_plugins
 from litz.errors import MissingMemoryError, PackageError, PackageInputError
 from litz.qualify import verdict
 from litz.runtime import native_launch, package, triton_build, triton_package
-from litz.runtime.cache import Cache
 from litz_plugins import KernelSource
 from litz_plugins.manager import make_plugins
 from support.compare import NO_GPU
@@ -216,7 +216,7 @@ BROKEN: dict[str, Callable[[dict[str, Any]], Any]] = {
     },
     "kernels of no kind": lambda data: {**data, "kernels": {"kernel0": 3}},
     "another packing": lambda data: {
-        **data, "kernels": {k: {**v, "packing": "litz.units"} for k, v in data["kernels"].items()}
+        **data, "kernels": {k: {**v, "packing": "litz.logs.units"} for k, v in data["kernels"].items()}
     },
     "a symbol that is not there": lambda data: {
         **data, "kernels": {k: {**v, "symbol": "nobody"} for k, v in data["kernels"].items()}

@@ -20,8 +20,8 @@ from click.testing import CliRunner
 
 from litz.cli.main import main
 from litz.errors import InvalidOptionError, UnknownOptionError
-from litz.inductor_names import EQUIVALENTS
 from litz.options import core_options, make_options
+from litz.options.inductor_names import EQUIVALENTS
 from litz_plugins import OptionSpec
 from litz_plugins.units import parse_size
 

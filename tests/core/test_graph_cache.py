@@ -14,14 +14,15 @@ import pytest
 import sympy
 import torch
 
-from litz import graph_cache, pipeline, stages
+from litz import graph_cache, pipeline
 from litz import report as reports
+from litz.cache import manifest
 from litz.capture import torch_api
+from litz.driver import stages
 from litz.errors import StaleEntryError
 from litz.graph_cache import explain
 from litz.ir.index import Mod
 from litz.report.step import NOWHERE
-from litz.runtime import manifest
 from litz.target import DeviceCalibration, save_calibration
 from litz_plugins import Pass, Plugins, Uncacheable, hookimpl, make_plugins
 from litz_plugins.loading import Source
@@ -232,7 +233,7 @@ class Guarding:
 
 
 def with_plugin(plugin: object) -> Any:
-    from litz.builtin import builtin_plugins
+    from litz.driver.builtin import builtin_plugins
 
     return make_plugins(builtin_plugins(), extra=[("guarding", plugin)], entry_points=())
 

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import torch
 
+from litz.cache.disk import Cache
 from litz.runtime import cuda_driver, native_build, native_launch
-from litz.runtime.cache import Cache
 from litz.runtime.cuda_driver import Function, make_fixed_launch, make_launch
 from litz.runtime.triton_build import Binary, Launcher
 from litz.runtime.triton_compile import Variant

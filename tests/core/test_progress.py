@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from litz import progress
+from litz.logs import progress
+from litz.logs.progress import Board, Job, can_be_seen, line
 from litz.options import distributed_rank
-from litz.progress import Board, Job, can_be_seen, line
 from support.warm import run_warm
 
 
@@ -160,7 +160,7 @@ def test_one_process_has_a_terminals_line(terminal: Terminal) -> None:
         claim = progress._claim()
         assert claim is not None
         code = (
-            "from litz import progress\nwith progress.Board(0.05).job('graph0', True): import time; time.sleep(1.5)\n"
+            "from litz.logs import progress\nwith progress.Board(0.05).job('graph0', True): import time; time.sleep(1.5)\n"
         )
         for expected in (False, True):
             before = len(terminal.text())
@@ -196,7 +196,8 @@ def test_a_dumb_terminal_has_no_line(terminal: Terminal, monkeypatch: pytest.Mon
 SCRIPT = """
 import sys
 import torch
-from litz import pipeline, progress
+from litz import pipeline
+from litz.logs import progress
 progress.BOARD.patience = 0.3
 load = pipeline.load_kernels
 def slow(*arguments):

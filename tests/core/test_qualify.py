@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
 
+from litz.cache.disk import Cache
 from litz.cli.doctor import check_compiler, check_kernels
 from litz.codegen.cpp import loops, tiling
 from litz.codegen.cpp.codegen import SYMBOL
@@ -23,7 +24,6 @@ from litz.qualify.known import KNOWN
 from litz.qualify.probes import Probe, make_probes
 from litz.report import collect
 from litz.runtime import cpp_build
-from litz.runtime.cache import Cache
 from litz.runtime.cpp_compiler import FORMS, find_compiler
 
 PROBES = make_probes()

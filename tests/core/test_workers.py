@@ -25,11 +25,11 @@ import pytest
 import torch
 
 from litz import graph_cache
+from litz.cache.disk import Cache
 from litz.codegen.triton import TritonCodegen
 from litz.errors import KernelBuildError
 from litz.options import Options, local_ranks, without_gpus
 from litz.runtime import workers
-from litz.runtime.cache import Cache
 from litz.runtime.triton_build import build
 from litz.runtime.triton_compile import Job, Variant, compile_job
 from litz.runtime.worker import WARM

@@ -39,7 +39,7 @@ def failure(options: dict[str, Any] | None = None, mode: str | None = None, devi
 def test_a_mistake_is_one_message_without_litzs_frames(arguments: dict[str, Any], parts: list[str]) -> None:
     text = failure(**arguments)
     assert all(part in text for part in parts), text
-    assert "litz/backend.py" in text and "litz/pipeline.py" not in text and "litz/options.py" not in text
+    assert "litz/backend.py" in text and "litz/pipeline.py" not in text and "litz/options/table.py" not in text
 
 
 def test_an_unwritable_cache(tmp_path: Path) -> None:

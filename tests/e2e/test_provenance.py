@@ -14,9 +14,10 @@ from rich.console import Console
 from torch._subclasses import FakeTensorMode
 
 import litz
-from litz import pipeline, report, stages
+from litz import pipeline, report
 from litz.codegen.wrapper import annotated, generate_wrapper, words_of
 from litz.codegen.wrapper.words import ranged
+from litz.driver import stages
 from litz.errors import FrozenWeightsError, IndexRangeError, KernelBuildError, LoweringError
 from litz.report import CompileReport
 from litz.report.page import render_html

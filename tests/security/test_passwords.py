@@ -100,7 +100,7 @@ with litz.report.collect() as reports:
     print(torch.compile(compiled, backend="litz", options=settings)(torch.rand(32, 32)).sum())
     print(vars(reports[0]), reports)
 
-from litz import stages
+from litz.driver import stages
 def fails(*args, **kwargs):
     raise ValueError("made to fail")
 stages._lowered = fails

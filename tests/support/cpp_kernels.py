@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from litz.cache.disk import Cache
 from litz.codegen.cpp import CppCodegen
 from litz.codegen.kernel_plan import plan_kernel
 from litz.codegen.plan_rules import verify_plan
@@ -20,7 +21,6 @@ from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, TensorRef
 from litz.ir.index import Expr, Symbol, loop_var, reduction_var, to_expr
 from litz.ir.interpret import evaluate, interpret
 from litz.options import make_options
-from litz.runtime.cache import Cache
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz_plugins.records import CodegenContext, KernelSource

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
+from litz.cache.disk import Cache
 from litz.ir import KernelCall, Program
 from litz.runtime import workers
-from litz.runtime.cache import Cache
 from litz.schedule.choices import replacement_of
 from litz_plugins import Choice, KernelSource, OptionsView, Target
 from litz_plugins.errors import describe

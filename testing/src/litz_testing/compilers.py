@@ -118,7 +118,7 @@ _QUALIFY = """\
 import json
 from litz.options import make_options
 from litz.qualify import qualify
-from litz.runtime.cache import Cache
+from litz.cache.disk import Cache
 options = make_options()
 print(json.dumps(list(qualify(options, Cache(options.cache_dir)).safe_forms)))
 """

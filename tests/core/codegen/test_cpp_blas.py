@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from litz.cache.disk import Cache
 from litz.options import Options
 from litz.runtime import builders, cpp_build, cpp_compiler
-from litz.runtime.cache import Cache
 from litz.target.processors import has_blas
 from litz_plugins import KernelSource
 

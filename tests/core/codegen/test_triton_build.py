@@ -15,9 +15,9 @@ import torch
 
 pytest.importorskip("triton")
 
+from litz.cache.disk import Cache
 from litz.errors import KernelBuildError
 from litz.runtime import cuda_driver, native_launch
-from litz.runtime.cache import Cache
 from litz.runtime.triton_build import build, load
 from litz.runtime.triton_compile import Job, Variant, compile_job, retried
 from litz.target import target_of
@@ -103,7 +103,7 @@ def test_what_is_built_is_found_again(launches: list[Any], tmp_path: Path) -> No
     code = f"""
 import sys
 from pathlib import Path
-from litz.runtime.cache import Cache
+from litz.cache.disk import Cache
 from litz.runtime.triton_build import build
 from litz.runtime.triton_compile import Variant
 from litz_plugins import KernelSource

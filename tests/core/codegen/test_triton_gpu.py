@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from litz import report as reports
+from litz.cache.disk import Cache
 from litz.runtime import native_launch
-from litz.runtime.cache import Cache
 from litz.runtime.triton_build import load
 from litz.target import target_of
 from litz_plugins import CodegenContext

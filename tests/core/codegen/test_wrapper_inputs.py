@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from litz import pipeline
-from litz.builtin import builtin_plugins
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
 from litz.codegen.cpp import CppCodegen
+from litz.driver.builtin import builtin_plugins
 from litz.target import describe_cpu
 from litz_plugins import OptionsView, Target, TargetSpec, hookimpl
 from litz_plugins.manager import make_plugins

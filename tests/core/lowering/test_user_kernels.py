@@ -23,6 +23,7 @@ pytest.importorskip("triton")
 import triton
 import triton.language as tl
 
+from litz.cache.disk import Cache
 from litz.capture import torch_api
 from litz.capture.graph import Graph, make_graph
 from litz.codegen.triton.codegen import TritonCodegen
@@ -42,7 +43,6 @@ from litz.pipeline import (
     schedule_graph,
 )
 from litz.runtime import stored, triton_package, user_kernels
-from litz.runtime.cache import Cache
 from litz.schedule.schedule import Schedule
 from litz.schedule.schedule_program import unscheduled
 from litz.target import target_named

@@ -14,13 +14,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.compiler import Compiler
 from litz.errors import CompilerNotFoundError
 from litz.options import Options, core_options
 from litz.runtime import cpp_build
@@ -30,6 +29,9 @@ from litz_plugins.loading import Source
 from litz_plugins.strict import variable
 
 from .key import Part
+
+if TYPE_CHECKING:
+    from litz.driver.compiler import Compiler
 
 LARGEST_SOURCES = 64 << 20
 """Bytes of a plugin's source files that are read for a key."""

@@ -11,16 +11,15 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from litz.cache import artifacts
+from litz.cache.disk import Cache
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.codegen.sizes import python_text
-from litz.compiler import Compiler
-from litz.runtime import artifacts
-from litz.runtime.cache import Cache
 from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, NotCacheable, Strides, read_entry
 from litz_plugins.errors import LitzError, describe
@@ -36,6 +35,9 @@ from .fingerprints import (
     version_parts,
 )
 from .key import Key, Part
+
+if TYPE_CHECKING:
+    from litz.driver.compiler import Compiler
 
 KIND = "graph"
 """The disk cache's kind of entries. Those of graphs that cannot be kept have a key of their content, and no `ENTRY`."""

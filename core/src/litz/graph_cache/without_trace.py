@@ -7,20 +7,22 @@ a key, the code that the graph cache has.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from litz.cache import artifacts
+from litz.cache.disk import digest
 from litz.capture import torch_api
-from litz.compiler import Compiler
-from litz.runtime import artifacts
-from litz.runtime.cache import digest
 from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import GraphEntry, NotCacheable, read_entry
 
 from .fingerprints import devices_part, goes_by_anything, option_parts, plugin_parts, torch_part, version_parts
 from .key import Part
 from .lookup import KIND, NEEDS, Load, place_of, share, shared
+
+if TYPE_CHECKING:
+    from litz.driver.compiler import Compiler
 
 
 def setting_of(gm: Any, compiler: Compiler) -> str:

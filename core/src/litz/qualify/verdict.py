@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 import litz.codegen.cpp
+from litz.cache.disk import Cache, digest
 from litz.codegen.cpp.codegen import generate
 from litz.codegen.cpp.constructs import CONSTRUCTS, find_construct
 from litz.codegen.kernel_plan import plan_kernel
@@ -31,7 +32,6 @@ from litz.ir.interpret import interpret
 from litz.options import Options
 from litz.runtime import cpp_build
 from litz.runtime.builders import Builders
-from litz.runtime.cache import Cache, digest
 from litz.runtime.cpp_compiler import find_compiler
 from litz.runtime.workers import processors
 from litz.schedule.schedule import Kernel

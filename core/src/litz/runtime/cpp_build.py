@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
+from litz.cache.disk import Cache, digest, folder_for_texts, temporary_folder
 from litz.errors import CacheError, KernelBuildError, out_of_bounds
 from litz.runtime.builders import run_program
-from litz.runtime.cache import Cache, digest, folder_for_texts, temporary_folder
 from litz.runtime.cpp_compiler import FORMS, Compiler, compile_library, find_compiler
 from litz.runtime.libraries import Library, load_library
 

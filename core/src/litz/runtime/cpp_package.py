@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from litz.cache import manifest
 from litz.errors import PackageError
 from litz.target import target_of
 from litz_plugins import CodegenContext, KernelSource, Target
 
-from . import cpp_build, host_memory, manifest
+from . import cpp_build, host_memory
 from .libraries import load_library
 from .package import AGAIN
 

@@ -18,7 +18,8 @@ import threading
 from pathlib import Path
 from types import ModuleType
 
-from .cache import Cache, digest
+from litz.cache.disk import Cache, digest
+
 from .libraries import problem_of
 from .native_build import build_native, unless_it_fails
 

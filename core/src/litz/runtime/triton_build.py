@@ -23,12 +23,12 @@ from typing import Any
 
 import torch
 
+from litz.cache.disk import Cache, digest, folder_for_texts
 from litz.errors import KernelBuildError
 from litz.target.devices import nearest_family
 from litz_plugins import CodegenContext, KernelSource
 
 from . import cuda_driver, native_launch, workers
-from .cache import Cache, digest, folder_for_texts
 from .triton_compile import CUBIN, INFO, SETTINGS, Compile, Job, Variant, compile_job
 
 FORMAT = "2"

@@ -20,9 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from litz.trust import OWN, warn_once
-
-from .cache import temporary_folder
+from litz.cache.disk import temporary_folder
+from litz.cache.trust import OWN, warn_once
 
 if TYPE_CHECKING:
     from litz_plugins import KernelSource

@@ -34,7 +34,7 @@ from .check import Outcome, check
 
 JOBS_PER_WORKER = 30
 """A worker is replaced after so many, for what torch.compile keeps in memory."""
-_PRELOADED = ("litz.pipeline", "litz.backend", "litz.builtin", "torch._dynamo", "torch._functorch.aot_autograd")
+_PRELOADED = ("litz.pipeline", "litz.backend", "litz.driver.builtin", "torch._dynamo", "torch._functorch.aot_autograd")
 
 
 @dataclass(frozen=True)

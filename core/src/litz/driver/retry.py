@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from litz.compiler import Compiler
+from litz.driver.compiler import Compiler
 from litz_plugins.blame import LeftOut
 
 T = TypeVar("T")

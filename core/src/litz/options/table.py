@@ -19,7 +19,6 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from litz.errors import InvalidOptionError, UnknownOptionError
-from litz.inductor_names import in_litz
 from litz_plugins import strict
 from litz_plugins.errors import nearest
 from litz_plugins.missing import how_to_install
@@ -27,6 +26,8 @@ from litz_plugins.records import OptionSpec, Secret
 from litz_plugins.roster import SECONDS
 from litz_plugins.units import parse_size
 from litz_plugins.words import OWN_DISTS
+
+from .inductor_names import in_litz
 
 MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},

@@ -15,11 +15,11 @@ from litz.capture import torch_api
 from litz.capture.eager import run_eagerly
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
-from litz.compiler import Compiler, make_compiler
+from litz.driver.compiler import Compiler, make_compiler
+from litz.driver.retry import starting_over
+from litz.driver.stages import capture, prepare_graph, schedule_prepared
 from litz.report.log import Log
 from litz.schedule import Schedule
-from litz.stages import capture, prepare_graph, schedule_prepared
-from litz.starting_over import starting_over
 from litz_plugins.manager import Plugins
 
 

@@ -22,13 +22,13 @@ from typing import Any
 import sympy
 import torch
 
-from litz.compiler import Compiler, make_compiler
 from litz.cost.clock import median_seconds
+from litz.driver.compiler import Compiler, make_compiler
+from litz.driver.kernel_bench import buffer_data, build_kernel, kernel_data
 from litz.errors import WrapperFileError
 from litz.execution import ExecutionPlan
 from litz.ir import Buffer, Node, Opaque, Program
 from litz.ir.node import walk
-from litz.kernel_bench import buffer_data, build_kernel, kernel_data
 from litz.options import Options
 from litz.runtime.compiled_graph import Entry, load_wrapper
 from litz.runtime.pool import pool_for

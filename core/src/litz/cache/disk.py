@@ -2,8 +2,8 @@
 
 An entry is a folder `ROOT/KIND/KEY/` of plain files (source text, shared objects, cubins, JSON) with a `manifest.json`
 of their SHA-256 sums. Nothing in it is unpickled, nothing is used that the manifest does not vouch for
-(`litz.runtime.manifest`), nor anything that others may write (`litz.trust`). Writers build in a temporary folder, copy
-what is whole beside the place, and rename it, so nobody ever sees half an entry; a lock spares two processes from
+(`litz.cache.manifest`), nor anything that others may write (`litz.cache.trust`). Writers build in a temporary folder,
+copy what is whole beside the place, and rename it, so nobody ever sees half an entry; a lock spares two processes from
 building the same, and where it cannot be had both build. Readers check the sums once a process, and an entry that does
 not match is thrown away and built anew.
 
@@ -35,11 +35,11 @@ from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
+from litz.cache.trust import OWN, Trust, warn_once
 from litz.errors import CacheError
-from litz.trust import OWN, Trust, warn_once
 
 from . import artifacts, manifest
-from .cache_limit import SIZES, Limit, leftovers_in, use
+from .limit import SIZES, Limit, leftovers_in, use
 from .peers import Peers
 from .umask import owner_may
 
@@ -71,7 +71,7 @@ class Cache:
 
     hits, misses: how many entries `build` has found, and made or taken from a peer.
     peers: the other ranks of a job, who may have built what is not there. limit: bytes that it may hold, 0 for no limit
-    (`litz.runtime.cache_limit`). shared: caches that are looked into after it, and never written to. trust: whose files
+    (`litz.cache.limit`). shared: caches that are looked into after it, and never written to. trust: whose files
     are used.
     CacheError if no temporary folder can be made.
     """

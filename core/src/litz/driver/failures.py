@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from litz.cache.disk import folder_for_texts
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.script import graph_script
 from litz.errors import NOT_OURS, CompileError, LitzError, LoweringError, PluginHookError
 from litz.options import Options
-from litz.runtime.cache import folder_for_texts
 from litz_plugins import Secret
 
 NOT_REPEATED = frozenset({"cache", "cache_dir", "fallback", "progress", "report_dir", "threads"})

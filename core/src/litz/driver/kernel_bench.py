@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from litz.compiler import Compiler, make_compiler
 from litz.cost.clock import row_seconds
+from litz.driver.compiler import Compiler, make_compiler
 from litz.errors import KernelFileError
 from litz.execution import ExecutionPlan
 from litz.ir import Buffer, KernelCall, Program

@@ -9,23 +9,23 @@ from typing import Any
 
 from torch.autograd.profiler import record_function
 
+from litz.cache.disk import digest
 from litz.codegen.facts import replay_facts
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.known import Known
 from litz.codegen.plan_rules import verify_plan
 from litz.codegen.wrapper import Named, Words, WrapperSource, annotated, named_of
 from litz.codegen.wrapper.words import RANGE, ranged
-from litz.compiler import Compiler
+from litz.driver.compiler import Compiler
+from litz.driver.kernel_bench import SUFFIX, kernel_data
+from litz.driver.kernel_loading import Launchers, Loads, load_kernels, said_from
 from litz.errors import CodegenError, VerifyError
 from litz.execution import ExecutionPlan
 from litz.execution.inputs import inputs_written_over
 from litz.graph_cache.key import Key
 from litz.ir import KernelCall, Program
-from litz.kernel_bench import SUFFIX, kernel_data
-from litz.loading import Launchers, Loads, load_kernels, said_from
 from litz.options import Options
 from litz.qualify import qualify
-from litz.runtime.cache import digest
 from litz.runtime.compiled_graph import CompiledGraph, Entry, Lazily, Site, load_wrapper
 from litz.runtime.graph_code import GraphCode, Said, load_code
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, StoredKernel, write_entry

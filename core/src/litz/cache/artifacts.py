@@ -94,10 +94,10 @@ def _packed(folder: Path) -> bytes:
 def keep(name: str, content: bytes, root: Path | None = None) -> bool:
     """Puts an entry into the disk cache, of the environment if no folder is named; False for what is damaged or no
     entry."""
+    from litz.cache.trust import make_trust
     from litz.options import make_options
-    from litz.trust import make_trust
 
-    from .cache import Cache
+    from .disk import Cache
 
     kind, _, key = name.partition("/")
     files = unpack(content)

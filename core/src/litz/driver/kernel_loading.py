@@ -17,7 +17,7 @@ import torch
 from litz import graph_cache
 from litz.capture.graph import Graph
 from litz.codegen.wrapper import Words
-from litz.compiler import Compiler
+from litz.driver.compiler import Compiler
 from litz.ir import Program
 from litz.runtime.builders import Builders
 from litz.runtime.graph_entry import GraphEntry

@@ -16,19 +16,19 @@ import torch
 
 from litz import graph_cache, logs
 from litz import report as reports
-from litz.building import graph_of, join_code, likely_values, load_entry, write_code
+from litz.cache.trust import make_trust
 from litz.capture.graph import Graph
 from litz.capture.kept import GraphStore
 from litz.capture.provenance import by_position
 from litz.codegen.wrapper import Named
-from litz.compiler import Compiler
+from litz.driver.code import graph_of, join_code, likely_values, load_entry, write_code
+from litz.driver.compiler import Compiler
+from litz.driver.eager_fallback import needs_way_out
 from litz.ir import Program
 from litz.report.log import Log
 from litz.runtime.compiled_graph import CompiledGraph
 from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import GraphEntry, NotCacheable, check_same, check_storable
-from litz.trust import make_trust
-from litz.way_out import needs_way_out
 from litz_plugins import Decision, KernelSource
 from litz_plugins.errors import LitzError
 

@@ -3,7 +3,7 @@
     dynamo's graph --capture--> Graph --prepare_graph--> Graph --lower_graph--> Program
                    --schedule_lowered--> Schedule --plan_schedule--> ExecutionPlan
 
-`litz.pipeline` calls them one after the other; `litz.building` has the stages behind them.
+`litz.pipeline` calls them one after the other; `litz.driver.code` has the stages behind them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from litz import logs
-from litz.by_size import schedule_by_size
 from litz.capture import torch_api, written_attention
 from litz.capture.aot import compile_with_aot
 from litz.capture.decompositions import drawn_in_eager
@@ -27,8 +26,10 @@ from litz.capture.passes.check_pass import check_pass
 from litz.capture.passes.decompose import added_ops, decompose
 from litz.capture.passes.freezing import fold_frozen, freeze
 from litz.capture.promised import checked
-from litz.choosing import choose_contractions
-from litz.compiler import Compiler
+from litz.driver.compiler import Compiler
+from litz.driver.size_cases import schedule_by_size
+from litz.driver.template_choice import choose_contractions
+from litz.driver.variants import Lowered
 from litz.errors import VerifyError
 from litz.execution import ExecutionPlan, check_plan, plan_execution
 from litz.ir import Program
@@ -40,7 +41,6 @@ from litz.report.log import Log
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.check import check_steps
 from litz.schedule.schedule import Schedule, Step
-from litz.tuning import Lowered
 from litz_plugins import Decision, Estimate, Gate, LayoutPlan
 from litz_plugins.blame import Blamed
 from litz_plugins.vetoes import key_of

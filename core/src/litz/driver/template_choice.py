@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from litz.compiler import Compiler
+from litz.driver.compiler import Compiler
 from litz.ir import Operation, Program, Template
 from litz.ir.promised import check_promises
 from litz.ir.verify import verify

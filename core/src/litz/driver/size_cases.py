@@ -21,10 +21,10 @@ from litz.execution import ExecutionPlan
 from litz.execution.equal import code_key
 from litz.ir import Collective, Program
 from litz.ir.index import Symbol
+from litz.logs.units import count_text, time_text
 from litz.report.log import Log
 from litz.schedule.schedule import Cases, Schedule
 from litz.schedule.sizes import SizeGrid
-from litz.units import count_text, time_text
 from litz_plugins import Decision, KernelSource
 
 MOST_CASES = 16

@@ -13,21 +13,21 @@ from typing import Any
 import torch
 
 from litz import report as reports
-from litz.builtin import builtin_plugins
+from litz.cache.disk import Cache
+from litz.cache.peers import Peers
+from litz.cache.trust import make_trust
 from litz.capture import torch_api
+from litz.driver.builtin import builtin_plugins
 from litz.errors import InvalidOptionError
 from litz.ir import Program
 from litz.ir.promised import check_promises
 from litz.options import Options, make_options, make_plugin_settings
-from litz.origin import Frame
-from litz.plugin_call import Owner
+from litz.origins.operations import Frame
+from litz.origins.plugin_call import Owner
 from litz.report.tracing import trace
-from litz.runtime.cache import Cache
-from litz.runtime.peers import Peers
 from litz.schedule.asked import Asked
 from litz.schedule.owned import owned_program
 from litz.target import make_target
-from litz.trust import make_trust
 from litz_plugins import Ask, Preferences, Target, TargetSpec, Vetoes, unknown_target
 from litz_plugins.blame import LeftOut
 from litz_plugins.errors import nearest

@@ -14,14 +14,14 @@ from functools import cached_property
 
 import torch
 
+from litz.cache.disk import digest
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.compiler import Compiler
+from litz.driver.compiler import Compiler
+from litz.driver.unused_options import idle_notes
 from litz.execution.make import devices_of
-from litz.idle import idle_notes
 from litz.ir import Collective, Program, Wait
 from litz.report.log import Log
-from litz.runtime.cache import digest
 from litz.schedule.difference import Difference, Inseparable, difference, same_steps, whole
 from litz.schedule.estimate import CostModel
 from litz.schedule.schedule import Kernel, Schedule
@@ -96,7 +96,7 @@ class Tuning:
 
     @property
     def cache(self) -> object:
-        """Returns the disk cache of the compile (`litz.runtime.cache.Cache`)."""
+        """Returns the disk cache of the compile (`litz.cache.disk.Cache`)."""
         return self._compiler.cache
 
     @property

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from litz.capture.graph import Graph
-from litz.compiler import Compiler
+from litz.driver.compiler import Compiler
 from litz.errors import PluginHookError
-from litz.plugin_call import PluginCall
+from litz.origins.plugin_call import PluginCall
 from litz.runtime.compiled_graph import CompiledGraph, Entry
 from litz_plugins.blame import LeftOut
 

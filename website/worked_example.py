@@ -39,15 +39,16 @@ def texts_of_stages() -> Mapping[str, str]:
     log = Log()
 
     def compile_graph(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
-        lowered = stages.lower_graph(graph, compiler, log)
-        schedule = stages.schedule_lowered(lowered, compiler, log)
+        prepared = stages.prepare_graph(graph, compiler, log)
+        program = stages.lower_graph(prepared, compiler, log)
+        schedule = stages.schedule_program(prepared, program, compiler, log)
         plan = pipeline.plan_schedule(schedule, compiler, log)
         sources = pipeline.generate(plan, compiler, log.note)
         (kernel,) = sources.values()
         (estimate,) = plan.estimates.values()
         texts.update(
-            graph=str(lowered.graph),
-            program=str(lowered.program),
+            graph=str(prepared),
+            program=str(program),
             schedule=str(schedule),
             plan=str(plan),
             estimate=f"{estimate.us:.1f} µs, between {estimate.low_us:.1f} and {estimate.high_us:.1f}: {estimate.why}",

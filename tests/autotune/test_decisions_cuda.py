@@ -11,12 +11,11 @@ from litz.contractions.subprogram import on_device
 from litz.driver import stages
 from litz.driver.variants import Tuning
 from litz.ir.interpret import interpret
-from litz.report.log import Log
 from litz_autotune.pool import dumps
 from litz_autotune.race import make_inputs, mismatch
 from litz_autotune.search import Search
 from litz_plugins.vetoes import parts_of
-from support.retarget import to_cuda
+from support.retarget import first_variant, to_cuda
 
 CPU = torch.device("cpu")
 
@@ -55,7 +54,7 @@ def tuned(fn, *args, wins, dynamic=False, **options):
 
     def keep(graph):
         moved = to_cuda(graph)
-        tuning = Tuning(moved, compiler, Log(), functools.partial(pipeline._make_variant, moved))
+        tuning = Tuning(moved, first_variant(moved, compiler), compiler)
         runner = Judging(wins)
         search = Search(tuning, runner, float("inf"))
         search._fits = lambda found: True

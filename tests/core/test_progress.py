@@ -159,9 +159,8 @@ def test_one_process_has_a_terminals_line(terminal: Terminal) -> None:
     with terminal:
         claim = progress._claim()
         assert claim is not None
-        code = (
-            "from litz.logs import progress\nwith progress.Board(0.05).job('graph0', True): import time; time.sleep(1.5)\n"
-        )
+        job = "with progress.Board(0.05).job('graph0', True): import time; time.sleep(1.5)\n"
+        code = f"from litz.logs import progress\n{job}"
         for expected in (False, True):
             before = len(terminal.text())
             subprocess.run([sys.executable, "-c", code], stderr=terminal.file, check=True)

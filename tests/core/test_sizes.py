@@ -17,7 +17,7 @@ from litz import report as reports
 from litz.aot import aot_compile
 from litz.capture.graph import Graph
 from litz.driver.builtin import builtin_plugins
-from litz.driver.size_cases import MOST_CASES, schedule_by_size
+from litz.driver.size_cases import MOST_CASES, of_same_communication, other_sizes, size_grid, with_cases
 from litz.ir import Collective, Extern, Program, Template
 from litz.report.log import Log
 from litz.schedule.schedule import Schedule
@@ -202,11 +202,17 @@ def test_ranks_of_different_sizes_communicate_in_one_order(alike: bool) -> None:
     target = torch.ops.aten.clone.default
     first, second = (Collective(name, torch.device("cpu"), target, (), group="0") for name in ("one", "two"))
 
-    def make(program: Program, log: Log) -> Schedule:
-        steps = (first, second) if alike or program.hint(S0) < 100 else (second, first)
-        return Schedule(program, steps)
-
     log = Log()
-    schedule = schedule_by_size(graph, program, (500,), make, log)
+    grid = size_grid(graph, program, (500,), log)
+    assert grid is not None
+    home = Schedule(program, (first, second))
+    others = {
+        number: of_same_communication(
+            home, Schedule(resized, (first, second) if alike else (second, first)), grid.at(number), log
+        )
+        for number, resized in other_sizes(grid, graph, program).items()
+    }
+    assert len(others) == 1
+    schedule = with_cases(home, grid, others)
     assert (schedule.cases is not None) is alike
     assert any("another order" in decision.reason for decision in log.decisions) is not alike

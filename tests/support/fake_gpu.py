@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ from litz.capture.graph import Graph
 from litz.codegen.wrapper import generate_wrapper
 from litz.contractions.subprogram import on_device
 from litz.driver.builtin import builtin_plugins
-from litz.driver.variants import Tuning, Variant
+from litz.driver.variants import Variant, choose_variant
 from litz.ir.interpret import interpret
-from litz.pipeline import Compiler, _make_variant, generate, make_compiler, plan_schedule
-from litz.report.log import Log
+from litz.pipeline import Compiler, generate, make_compiler, plan_schedule
 from litz.schedule import Schedule
 from litz.schedule.schedule_program import unscheduled
 from litz.target import target_of
@@ -31,7 +29,7 @@ from litz_autotune.race import Race
 from litz_autotune.timing import Measurement, failed
 from litz_plugins.manager import make_plugins
 from support.fake_timer import FakeTimer
-from support.retarget import cuda_schedules, to_cuda
+from support.retarget import cuda_schedules, first_variant, to_cuda
 
 Times = Callable[[str], float | str]
 
@@ -92,7 +90,7 @@ class FakeGpu:
         def run(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
             self.compiler.plugins.compile_started(graph, self.compiler.options)
             moved = to_cuda(graph)
-            chosen = Tuning(moved, self.compiler, Log(), partial(_make_variant, moved)).chosen()
+            chosen, _ = choose_variant(moved, first_variant(moved, self.compiler), self.compiler)
             self.chosen.append(chosen)
             self.schedules.append(schedule := chosen.schedule)
             program = on_device(unscheduled(schedule), torch.device("cpu"))

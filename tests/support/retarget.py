@@ -18,7 +18,8 @@ from torch.utils._pytree import tree_map
 
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
-from litz.driver.stages import capture, prepare_graph, schedule_prepared
+from litz.driver.stages import capture, lower_graph, prepare_graph, schedule_prepared, schedule_program
+from litz.driver.variants import Lowered, Variant
 from litz.pipeline import Compiler, make_compiler
 from litz.report.log import Log
 from litz.schedule import Schedule
@@ -108,3 +109,12 @@ def cuda_schedules(
     with captured_for_cuda():
         run(partial(capture, compile_graph=keep, compiler=compiler))
     return schedules
+
+
+def first_variant(graph: Graph, compiler: Compiler) -> Variant:
+    """What the estimates make of a graph."""
+    log = Log()
+    prepared = prepare_graph(graph, compiler, log)
+    program = lower_graph(prepared, compiler, log)
+    lowered = Lowered(prepared, program, log.branch())
+    return Variant(lowered, schedule_program(prepared, program, compiler, log), log)

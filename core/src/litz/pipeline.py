@@ -1,11 +1,12 @@
-"""The whole compiler on one page: capture -> lower -> schedule -> plan -> generate -> build, and the hooks between.
+"""The whole compiler on one page: a graph goes down this page, and each stage is called by its name.
 
-    dynamo's graph --capture--> Graph --lower--> Program --schedule--> Schedule --plan--> ExecutionPlan
-                                              --generate--> KernelSources, WrapperSource --build--> CompiledGraph
+    dynamo's graph --capture--> Graph --prepare_graph--> Graph --lower_graph--> Program --schedule_program--> Schedule
+                   --plan_schedule--> ExecutionPlan --generate, generate_wrapper--> KernelSources, WrapperSource
+                   --load_kernels--> launch functions --keep--> CompiledGraph
 
 Each stage is a function of its input, the options and the plugins; what it decided is in what it returns or in the
-report. `litz.driver.stages` has the stages up to the plan, `litz.driver.code` those behind it.
-`compile_backend` is what `litz.backend` calls.
+report. `compile_backend` is what `litz.backend` calls; AOTAutograd calls `compile_graph` for each graph that it makes.
+What stands around the stages (retries, failures, the graph cache) is in `litz.driver`.
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ from litz.driver.stages import (
     decompositions,
     lower_graph,
     plan_schedule,
+    prepare_graph,
     schedule_graph,
-    schedule_lowered,
+    schedule_program,
 )
 from litz.driver.unused_options import recording_notes
-from litz.driver.variants import Lowered, Tuning, Variant
+from litz.driver.variants import Lowered, Search, Variant, choose_variant
 from litz.driver.wrapper_bench import wrapper_data
 from litz.execution import ExecutionPlan
 from litz.logs import progress
@@ -62,6 +64,12 @@ from litz.runtime.frozen import refusing
 from litz_plugins import KernelSource
 from litz_plugins.manager import Plugins
 
+Compiled = Callable[[list[Any]], Sequence[Any]]
+"""What runs a graph: takes its inputs, which it may clear from the list, and returns its outputs."""
+
+
+# ---------------------------------------------------------------------------------------------------- dynamo calls this
+
 
 def compile_backend(
     gm: torch.fx.GraphModule,
@@ -73,15 +81,17 @@ def compile_backend(
     """Compiles what dynamo captured, and returns the function that dynamo calls. mode, options: as `torch.compile` has
     them. plugins: instead of the installed ones. Errors: LitzError, of the stage that failed."""
     logs.register()
+    compiler = replace(make_compiler(mode, options, plugins), frame=torch_api.frame_of(gm))
+    return starting_over(partial(_capture, gm, example_inputs), compiler)
 
-    def compiled(compiler: Compiler) -> Callable[..., Any]:
-        freezing, store = compiler.options.freezing, graph_store(gm, compiler)
-        compiler.check_whole()
-        with progress.BOARD.job("", _shows_progress(compiler)):
-            make = partial(compile_graph, compiler=compiler)
-            return capture(gm, example_inputs, make, compiler, freezing, store, seen_by_modes=True)
 
-    return starting_over(compiled, replace(make_compiler(mode, options, plugins), frame=torch_api.frame_of(gm)))
+def _capture(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], compiler: Compiler) -> Callable[..., Any]:
+    """What dynamo captured, as Graphs; each of them goes to `compile_graph`."""
+    freezing, store = compiler.options.freezing, graph_store(gm, compiler)
+    compiler.check_whole()
+    with progress.BOARD.job("", _shows_progress(compiler)):
+        compile_one = partial(compile_graph, compiler=compiler)
+        return capture(gm, example_inputs, compile_one, compiler, freezing, store, seen_by_modes=True)
 
 
 def _shows_progress(compiler: Compiler) -> bool:
@@ -89,33 +99,22 @@ def _shows_progress(compiler: Compiler) -> bool:
     return compiler.options.progress and progress.can_be_seen(rank)
 
 
-@dataclass(frozen=True)
-class Made:
-    """The graph and what each stage made of it: plan, sources, wrapper, compiled graph."""
-
-    graph: Graph
-    plan: ExecutionPlan
-    sources: Mapping[str, KernelSource]
-    wrapper: WrapperSource
-    compiled: CompiledGraph
+# ----------------------------------------------------------------------------------------------- AOTAutograd calls this
 
 
-def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
+def compile_graph(graph: Graph, compiler: Compiler) -> Compiled:
     """Returns one graph, from the graph cache or through all stages; begun anew, without it, where a plugin fails that
     may be left out. With `fallback="eager"` a graph that litz fails on runs as it was captured."""
-
-    def compiled(own: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
-        made = _compile_graph(graph, own)
-        # Who traced this had all plugins: AOTAutograd's cache must not lead others who have them to a graph without.
-        if not isinstance(made, CompiledGraph):
-            return made
-        made = with_way_out(made, graph, own, lambda: compile_graph(graph, compiler))
-        return replace(made, key="") if own is not compiler else made
-
-    return starting_over(compiled, compiler)
+    made = starting_over(partial(_find_or_make, graph), compiler)
+    if not isinstance(made, CompiledGraph):
+        return made
+    whole = compiler.fresh()
+    made = with_way_out(made, graph, whole, lambda: compile_graph(graph, compiler))
+    # Who traced this had all plugins: AOTAutograd's cache must not lead others who have them to a graph without.
+    return replace(made, key="") if whole is not compiler else made
 
 
-def _compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
+def _find_or_make(graph: Graph, compiler: Compiler) -> Compiled:
     log = Log(changes=Changes(compiler.options.report_dir is not None), effects=Effects(compiler.is_watched))
     try:
         # A backward is compiled when it is first called.
@@ -141,6 +140,20 @@ def _compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Se
         return run_eagerly(graph)
 
 
+# ----------------------------------------------------------------------------------------------------------- the stages
+
+
+@dataclass(frozen=True)
+class Made:
+    """The graph and what each stage made of it: plan, sources, wrapper, compiled graph."""
+
+    graph: Graph
+    plan: ExecutionPlan
+    sources: Mapping[str, KernelSource]
+    wrapper: WrapperSource
+    compiled: CompiledGraph
+
+
 def make_graph_code(
     graph: Graph,
     compiler: Compiler,
@@ -158,44 +171,18 @@ def make_graph_code(
         log.seconds["start"] = compiler.start_seconds.pop()
     if found.key is not None and not found.found:  # the kernels of a graph that is never kept may all be there
         prepare(graph, compiler)
-
     mark_positions(graph)
-    tuning = Tuning(graph, compiler, log, partial(_make_variant, graph))
-    chosen = tuning.chosen()
+
+    prepared = prepare_graph(graph, compiler, log)
+    program = lower_graph(prepared, compiler, log)
+    lowered = Lowered(prepared, program, log.branch())  # other variants begin here
+    schedule = schedule_program(prepared, program, compiler, log)
+    variant, search = choose_variant(graph, Variant(lowered, schedule, log), compiler)
     try:
-        made = _make_code(graph, chosen, compiler, found, known, built)
+        made = _make_code(graph, variant, compiler, found, known, built)
     finally:
-        log.running = chosen.log.running
-    return replace(made, compiled=_improving(graph, made.compiled, tuning, compiler))
-
-
-def _make_variant(graph: Graph, compiler: Compiler, log: Log, lowered: Lowered | None = None) -> Variant:
-    """The first half of a compile: from the graph, or from where it was lowered before, to a schedule."""
-    if lowered is None:
-        lowered = lower_graph(graph, compiler, log)
-        lowered = replace(lowered, log=log.branch())  # other variants begin here
-    else:
-        log = lowered.log.branch()
-        log.gate.preferences = compiler.preferences
-    return Variant(lowered, schedule_lowered(lowered, compiler, log), log)
-
-
-def _improving(graph: Graph, compiled: CompiledGraph, tuning: Tuning, compiler: Compiler) -> CompiledGraph:
-    """What a graph became, with the search in the background that tuning asked for."""
-    job = tuning.job
-    if job is None:
-        return compiled
-
-    def search(stopped: Callable[[], bool]) -> Entry | None:
-        found = job(stopped)
-        if found is None:
-            return None
-        other = _make_code(graph, found, compiler).compiled
-        if other.output_strides != compiled.output_strides:
-            return None  # the backward is compiled for what is saved as it is now
-        return other.entry
-
-    return replace(compiled, entry=Replaceable(compiled.entry, search, graph.name))
+        log.running = variant.log.running
+    return made if search is None else replace(made, compiled=_improving(graph, made.compiled, search, compiler))
 
 
 def _make_code(
@@ -206,8 +193,8 @@ def _make_code(
     known: int = 0,
     built: Callable[[int], None] = lambda kernels: None,
 ) -> Made:
-    """The second half of a compile: from a schedule to code that runs. found: what the graph cache says of the graph.
-    known: how many guards there were before the compile. built: as of `make_graph_code`."""
+    """The stages from a schedule to code that runs. found: what the graph cache says of the graph. known: how many
+    guards there were before the compile. built: as of `make_graph_code`."""
     plugins, log = compiler.plugins, variant.log
     prepared = variant.lowered.graph
     logs.show("graph", graph.name, lambda: str(prepared))
@@ -224,10 +211,9 @@ def _make_code(
         named = named_of(plan, wrapper, positions_of(prepared), by_position(graph))
         entry = describe_code(plan, sources, wrapper, able, named)
         log.decisions += recording_notes(graph.name, entry.replay, plan.targets)
-        with log.stage("build"):
+        with compiler.stage("build", log):  # whole, before anything is kept under a key that names all plugins
             loaded = load_kernels(loads, entry, programs, words, built)
 
-    compiler.check_whole()  # before anything is kept under a key that names all plugins
     log.running = "report"
     for decision in unmet(log.gate, compiler.preferences):
         log.note(decision)
@@ -258,6 +244,21 @@ def _make_code(
         compiled = compiled.inside(lambda entry: refusing(entry, graph.name, frozen))
     publish(report, compiled, found, compiler, log, sources)
     return Made(graph, plan, sources, commented, compiled)
+
+
+def _improving(graph: Graph, compiled: CompiledGraph, search: Search, compiler: Compiler) -> CompiledGraph:
+    """What a graph became, with a search in the background for a better variant."""
+
+    def better(stopped: Callable[[], bool]) -> Entry | None:
+        found = search(stopped)
+        if found is None:
+            return None
+        other = _make_code(graph, found, compiler).compiled
+        if other.output_strides != compiled.output_strides:
+            return None  # the backward is compiled for what is saved as it is now
+        return other.entry
+
+    return replace(compiled, entry=Replaceable(compiled.entry, better, graph.name))
 
 
 __all__ = [

@@ -13,13 +13,16 @@ from litz import pipeline
 from litz import report as reports
 from litz.codegen.cpp import CppCodegen
 from litz.codegen.kernel_plan import plan_kernel
-from litz.driver.builtin import builtin_plugins
+from litz.driver.builtin import Core, builtin_plugins
+from litz.driver.template_choice import choose_contractions
 from litz.ir import Buffer, Extern, KernelCall, Layout, Loop, Program, Range, Store, Template, TensorRef
 from litz.ir.build import call, load, reduce
 from litz.ir.index import loop_var, reduction_var
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify
-from litz.schedule.choices import Replacement, by_estimate, choose_templates, needed_outside, substituted
+from litz.pipeline import make_compiler
+from litz.report.log import Log
+from litz.schedule.choices import Replacement, by_estimate, needed_outside, substituted
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz_plugins import (
@@ -27,11 +30,9 @@ from litz_plugins import (
     Choice,
     ChoiceContext,
     CodegenContext,
-    Decision,
     Estimate,
     Gate,
     TemplateSpec,
-    Vetoes,
     hookimpl,
 )
 from litz_plugins.manager import make_plugins
@@ -187,38 +188,57 @@ def test_what_others_read_must_be_written() -> None:
         substituted(program, program.operations[0], Replacement((fused(("e",), "a", "b"),), absorbs=("use",)))
 
 
+class Offering:
+    """A plugin that offers one choice for each product, and takes it. payload: of the choice for a product. asked: for
+    which products."""
+
+    def __init__(self, payload):
+        self.payload, self.asked = payload, []
+
+    @hookimpl
+    def litz_register_templates(self, options):
+        return [TemplateSpec("one", ("mm",), self.make_choices)]
+
+    def make_choices(self, operation, context):
+        self.asked.append(operation.name)
+        return [Choice("mine", "template", self.payload(operation))]
+
+    @hookimpl
+    def litz_select_choice(self, choices, context):
+        return choices[1]
+
+
+def chosen(program, plugin, **options):
+    """The program with its products decided by a plugin, and the decisions."""
+    known = (("core", Core()), ("me", plugin))  # as core's own: what it offers is not marked as a plugin's
+    compiler, log = make_compiler(None, options, make_plugins(known, entry_points=())), Log()
+    log.gate = Gate("g", compiler.vetoes)
+    return choose_contractions(program, compiler, log), log
+
+
 def test_an_absorbed_contraction_is_not_asked_about_again() -> None:
     program = program_of(mm("m1", "a", "b", "c"), mm("m2", "a", "b", "d"), pointwise("use", "e", "c", "d"), outputs="e")
-    asked: list[str] = []
-
-    def offer(template: Template, current: Program) -> list[Choice]:
-        asked.append(template.name)
-        payload = Replacement((fused(("e",), "a", "b"),), absorbs=("m2", "use"))
-        return [Choice("all", "template", payload)]
-
-    after = choose_templates(program, offer, lambda template, current, choices: ("me", choices[1]))
-    assert asked == ["m1"] and [op.name for op in after.operations] == ["fused"]
+    plugin = Offering(lambda operation: Replacement((fused(("e",), "a", "b"),), absorbs=("m2", "use")))
+    after, _ = chosen(program, plugin)
+    assert plugin.asked == ["m1"] and [op.name for op in after.operations] == ["fused"]
 
 
 def test_a_payload_that_is_no_operation_is_an_error_that_names_the_choice() -> None:
     program = program_of(mm("m", "a", "b", "c"), outputs="c")
-    offer = lambda template, current: [Choice("odd", "template", "text")]
-    with pytest.raises(TypeError, match="'odd' for m: the payload is str, not an operation"):
-        choose_templates(program, offer, lambda template, current, choices: ("me", choices[1]))
+    with pytest.raises(TypeError, match="'mine' for m: the payload is str, not an operation"):
+        chosen(program, Offering(lambda operation: "text"))
 
 
 def test_a_vetoed_choice_is_the_library_call() -> None:
     program = program_of(mm("m", "a", "b", "c"), mm("n", "a", "c", "d"), outputs="cd")
-    offer = lambda template, current: [Choice("mine", "template", fused(template.outputs, "a", "b"))]
-    notes: list[Decision] = []
-    gate = Gate("g", Vetoes(frozenset({"g:choose/m"})))
-    after = choose_templates(program, offer, lambda *asked: ("me", asked[2][1]), notes.append, gate=gate)
+    plugin = Offering(lambda operation: fused(operation.outputs, "a", "b"))
+    after, log = chosen(program, plugin, veto=("g:choose/m",))
     assert [op.name for op in after.operations] == ["m", "fused"]
-    assert [(note.key, note.reason, note.plugin) for note in notes] == [
+    assert [(note.key, note.reason, note.plugin) for note in log.decisions] == [
         ("g:choose/m", VETOED, "core"),
         ("g:choose/n", "chosen by me", "me"),
     ]
-    assert list(gate.taken) == ["g:choose/n"] and list(gate.left_out) == ["g:choose/m"]
+    assert list(log.gate.taken) == ["g:choose/n"] and list(log.gate.left_out) == ["g:choose/m"]
 
 
 def test_kernel_calls_print_and_interpret() -> None:

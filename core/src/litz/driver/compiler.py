@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ from litz.ir.promised import check_promises
 from litz.options import Options, make_options, make_plugin_settings
 from litz.origins.operations import Frame
 from litz.origins.plugin_call import Owner
+from litz.report.log import Log
 from litz.report.tracing import trace
 from litz.schedule.asked import Asked
 from litz.schedule.owned import owned_program
@@ -90,6 +92,14 @@ class Compiler:
         """Raises LeftOut if a plugin was left out since this compiler was made, as its work must not go on."""
         if self.plugins.failures != self.failures:
             raise LeftOut(self.plugins.errors()[-1])
+
+    @contextmanager
+    def stage(self, name: str, log: Log) -> Iterator[None]:
+        """Runs a stage in a `with`: the log has its name and its time. Raises LeftOut at its end if a plugin was left
+        out meanwhile: what the stage made is not whole."""
+        with log.stage(name):
+            yield
+        self.check_whole()
 
     def fresh(self) -> Compiler:
         """Returns a compiler without the plugins that were left out since this one was made; this one if none was."""

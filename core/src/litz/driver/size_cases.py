@@ -8,7 +8,8 @@ so the choice is one of speed alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -30,36 +31,54 @@ from litz_plugins import Decision, KernelSource
 MOST_CASES = 16
 """Points of a grid; one with more is not used."""
 
-Make = Callable[[Program, Log], Schedule]
-"""Makes the schedule of a program, for the program's hints."""
 
-
-def schedule_by_size(graph: Graph, program: Program, sizes: tuple[int, ...], make: Make, log: Log) -> Schedule:
-    """Returns the schedule for the program's hints, with schedules for other sizes as its `cases` if they differ."""
+def size_grid(graph: Graph, program: Program, sizes: tuple[int, ...], log: Log) -> SizeGrid | None:
+    """Returns the sizes that a program is scheduled for, each beside those first seen; None where one schedule is for
+    all. sizes: of the option. The log has why the sizes are not used."""
     if not sizes or not program.hints:
-        return make(program, log)
-    holds = _guards(graph)
+        return None
     grid = make_grid(graph, program, sizes)
     problem = _problem(grid, sizes)
     if problem:
         log.note(Decision("schedule", program.name, "one code for all sizes", problem))
-        return make(program, log)
-    first = make(program, log)
-    home = grid.number(program.hints)
-    schedules = []
-    for number, point in enumerate(grid.points):
-        hints = {**program.hints, **point}
-        if number == home or not holds(hints):
-            schedules.append(first)
-            continue
-        other = _make_case(replace(program, hints=hints), grid.at(number), make, log)
-        if _communication(other) != _communication(first):
-            # Ranks may have different sizes at a time, and all have to communicate in one order.
-            reason = "its communication would come in another order"
-            log.note(Decision("schedule", program.name, f"no code of its own for {grid.at(number)}", reason))
-            other = first
-        schedules.append(other)
-    cases = Cases(grid, tuple(schedules))
+        return None
+    return grid
+
+
+def other_sizes(grid: SizeGrid, graph: Graph, program: Program) -> Mapping[int, Program]:
+    """Returns the program with the hints of each point of a grid but the first seen, by the point's number. A point
+    that the graph's guards exclude is left out."""
+    holds, home = _guards(graph), grid.number(program.hints)
+    points = {number: {**program.hints, **point} for number, point in enumerate(grid.points) if number != home}
+    return {number: replace(program, hints=hints) for number, hints in points.items() if holds(hints)}
+
+
+@contextmanager
+def case_log(log: Log, at: str) -> Iterator[Log]:
+    """Yields a log for the case of the sizes `at`; what is decided goes on the log's record with them."""
+    own = replace(log, decisions=[], contractions=[])
+    try:
+        yield own
+    finally:
+        log.running = own.running
+        log.decisions += [replace(decision, subject=f"{decision.subject} at {at}") for decision in own.decisions]
+        log.contractions += [replace(record, at=at) for record in own.contractions]
+
+
+def of_same_communication(first: Schedule, other: Schedule, at: str, log: Log) -> Schedule:
+    """Returns the schedule of another size, or `first` where the other would communicate in another order: ranks may
+    have different sizes at a time, and all have to communicate in one order."""
+    if _communication(other) == _communication(first):
+        return other
+    reason = "its communication would come in another order"
+    log.note(Decision("schedule", first.program.name, f"no code of its own for {at}", reason))
+    return first
+
+
+def with_cases(first: Schedule, grid: SizeGrid, others: Mapping[int, Schedule]) -> Schedule:
+    """Returns a schedule with those of other sizes as its `cases`, if they differ. others: by the number of a point of
+    the grid; `first` is for all other points."""
+    cases = Cases(grid, tuple(others.get(number, first) for number in range(grid.count)))
     return replace(first, cases=cases) if len(cases.distinct) > 1 else first
 
 
@@ -93,17 +112,6 @@ def _guards(graph: Graph) -> Callable[[Mapping[Symbol, int]], bool]:
     """May the graph be called with these sizes, as far as its guards say?"""
     guards = torch_api.guards_since(graph.shape_env, 0)
     return lambda sizes: not any(guard.xreplace(dict(sizes)) == sympy.false for guard in guards)
-
-
-def _make_case(program: Program, at: str, make: Make, log: Log) -> Schedule:
-    """The schedule for the sizes `at`; what is decided on the way goes on record with them."""
-    own = replace(log, decisions=[], contractions=[])
-    try:
-        return make(program, own)
-    finally:
-        log.running = own.running
-        log.decisions += [replace(decision, subject=f"{decision.subject} at {at}") for decision in own.decisions]
-        log.contractions += [replace(record, at=at) for record in own.contractions]
 
 
 def _communication(schedule: Schedule) -> list[tuple[Any, ...]]:

@@ -1,7 +1,7 @@
 """The stages in front of code: a function for each, from its noun, the compiler and the log to the next noun.
 
     dynamo's graph --capture--> Graph --prepare_graph--> Graph --lower_graph--> Program
-                   --schedule_lowered--> Schedule --plan_schedule--> ExecutionPlan
+                   --schedule_program--> Schedule --plan_schedule--> ExecutionPlan
 
 `litz.pipeline` calls them one after the other; `litz.driver.code` has the stages behind them.
 """
@@ -27,9 +27,8 @@ from litz.capture.passes.decompose import added_ops, decompose
 from litz.capture.passes.freezing import fold_frozen, freeze
 from litz.capture.promised import checked
 from litz.driver.compiler import Compiler
-from litz.driver.size_cases import schedule_by_size
+from litz.driver.size_cases import case_log, of_same_communication, other_sizes, size_grid, with_cases
 from litz.driver.template_choice import choose_contractions
-from litz.driver.variants import Lowered
 from litz.errors import VerifyError
 from litz.execution import ExecutionPlan, check_plan, plan_execution
 from litz.ir import Program
@@ -85,12 +84,6 @@ def lowerings(compiler: Compiler) -> Mapping[Any, Callable[..., Any]]:
     return drawn_in_eager(table) if compiler.options.fallback_random else table
 
 
-def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> Schedule:
-    """Returns the schedule of a graph, by the stages that need no compiler and no device."""
-    log = log or Log()
-    return schedule_prepared(prepare_graph(graph, compiler, log), compiler, log)
-
-
 def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
     """Returns the graph after the graph passes, with its tensors in the layouts that a plugin chose."""
     options, plugins = compiler.options, compiler.plugins
@@ -101,7 +94,7 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
         if log.gate.take(written_attention.MAKER, softmax):
             key = key_of(graph.name, written_attention.MAKER, softmax)
             log.note(Decision("graph", softmax, "one call of scaled_dot_product_attention", why, key=key))
-    with log.stage("graph passes"):
+    with compiler.stage("graph passes", log):
         if options.freezing:
             graph = freeze(graph)
             if not graph.frozen_values:
@@ -116,7 +109,6 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
         if planned is not None:
             with plugins.blaming(planned[0], "litz_select_layout"):
                 graph = _with_layouts(graph, *planned, log, needs)
-    compiler.check_whole()
     return graph
 
 
@@ -147,19 +139,9 @@ def _layout_needs(compiler: Compiler) -> LayoutNeeds:
     return LayoutNeeds(compiler.plugins.layout_needs(), frozenset(lowerings(compiler)))
 
 
-def schedule_prepared(graph: Graph, compiler: Compiler, log: Log) -> Schedule:
-    """Returns the schedule of a graph that is final, with cases for other sizes where the options name some."""
-    return schedule_lowered(Lowered(graph, _lowered(graph, compiler, log), log), compiler, log)
-
-
-def lower_graph(graph: Graph, compiler: Compiler, log: Log) -> Lowered:
-    """Runs the stages that depend on the graph alone: its passes, layouts and lowering."""
-    prepared = prepare_graph(graph, compiler, log)
-    return Lowered(prepared, _lowered(prepared, compiler, log), log)
-
-
-def _lowered(graph: Graph, compiler: Compiler, log: Log) -> Program:
-    with log.stage("lower"):
+def lower_graph(graph: Graph, compiler: Compiler, log: Log) -> Program:
+    """Returns the program of a graph that is final: ATen ops become loops and library calls."""
+    with compiler.stage("lower", log):
         table, needs, gate = lowerings(compiler), _layout_needs(compiler).of, log.gate
         program = lower(graph, table, compiler.options, needs, log.note, compiler.target_of, gate)
         # What a lowering leaves unchecked would be read or written outside of a buffer: that is looked at always.
@@ -169,33 +151,44 @@ def _lowered(graph: Graph, compiler: Compiler, log: Log) -> Program:
     return program
 
 
-def schedule_lowered(lowered: Lowered, compiler: Compiler, log: Log) -> Schedule:
-    """Returns the schedule of a lowered program, with cases for the sizes that the options name."""
-    return schedule_by_size(
-        lowered.graph,
-        lowered.program,
-        compiler.options.sizes,
-        lambda program, log: _schedule_program(program, compiler, log),
-        log,
-    )
+def schedule_program(graph: Graph, program: Program, compiler: Compiler, log: Log) -> Schedule:
+    """Returns the schedule of a lowered graph, with cases for the sizes that the options name."""
+    grid = size_grid(graph, program, compiler.options.sizes, log)
+    first = _schedule(program, compiler, log)
+    if grid is None:
+        return first
+    others = {}
+    for number, resized in other_sizes(grid, graph, program).items():
+        with case_log(log, grid.at(number)) as own:
+            other = _schedule(resized, compiler, own)
+        others[number] = of_same_communication(first, other, grid.at(number), log)
+    return with_cases(first, grid, others)
 
 
-def _schedule_program(program: Program, compiler: Compiler, log: Log) -> Schedule:
+def _schedule(program: Program, compiler: Compiler, log: Log) -> Schedule:
     """From a program to its schedule, both for the program's hints."""
     options, plugins = compiler.options, compiler.plugins
-    with log.stage("program passes"):
-        # Core's passes are checked in debug mode; a plugin's always: it must not be able to make a program wrong.
-        known = _passed_on(compiler, log)
-        check: dict[str, Any] = {"verify": verify, "verify_builtin": options.debug, "watch": log.pass_ran}
+    # Core's passes are checked in debug mode; a plugin's always: it must not be able to make a program wrong.
+    known = _passed_on(compiler, log)
+    check: dict[str, Any] = {"verify": verify, "verify_builtin": options.debug, "watch": log.pass_ran}
+    with compiler.stage("program passes", log):
         program = plugins.run_passes("program", program, **known, **check, accept=compiler.accept_program)
         program = choose_contractions(program, compiler, log)
-    with log.stage("schedule"):
+    with compiler.stage("schedule", log):
         schedule = make_schedule(program, **known)
-        schedule = plugins.run_passes(
-            "schedule", schedule, **known, **check | {"verify": check_schedule}, accept=check_steps
-        )
-    compiler.check_whole()
-    return schedule
+        check |= {"verify": check_schedule}
+        return plugins.run_passes("schedule", schedule, **known, **check, accept=check_steps)
+
+
+def schedule_prepared(graph: Graph, compiler: Compiler, log: Log) -> Schedule:
+    """Returns the schedule of a graph that is final: what `lower_graph` and `schedule_program` make of it."""
+    return schedule_program(graph, lower_graph(graph, compiler, log), compiler, log)
+
+
+def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> Schedule:
+    """Returns the schedule of a graph, by the stages that need no compiler and no device."""
+    log = log or Log()
+    return schedule_prepared(prepare_graph(graph, compiler, log), compiler, log)
 
 
 def _passed_on(compiler: Compiler, log: Log) -> dict[str, Any]:
@@ -219,7 +212,7 @@ def plan_schedule(schedule: Schedule, compiler: Compiler, log: Log | None = None
     def estimate(step: Step, program: Program) -> Estimate | None:
         return compiler.plugins.estimate_runtime(step, compiler.target_of(step.device), program, compiler.options)
 
-    with log.stage("plan"):
+    with compiler.stage("plan", log):
         plan = plan_execution(
             schedule,
             estimate=estimate,

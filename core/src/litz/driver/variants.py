@@ -1,8 +1,7 @@
-"""Tuning: what a plugin is handed that measures decisions instead of believing their estimates.
+"""Variants: the ways to run a graph, for a plugin that measures decisions instead of believing their estimates.
 
-In: a graph, and what makes a schedule of it under other preferences. Out: the `Variant` that runs. Core knows how a
-variant is made and where two differ; which are tried, how they are measured and what is kept is a plugin's
-(`litz_tune`).
+In: the variant that the estimates favour. Out: the `Variant` that runs. Core knows how a variant is made and where two
+differ; which are tried, how they are measured and what is kept is a plugin's (`litz_tune`).
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import torch
 from litz.cache.disk import digest
 from litz.capture import torch_api
 from litz.capture.graph import Graph
+from litz.driver import stages
 from litz.driver.compiler import Compiler
 from litz.driver.unused_options import idle_notes
 from litz.execution.make import devices_of
@@ -61,31 +61,32 @@ class Variant:
         return {key.partition(":")[2]: found for key, found in self.log.gate.weighed.items()}
 
 
-Make = Callable[[Compiler, Log, Lowered | None], Variant]
 Stopped = Callable[[], bool]
+Search = Callable[[Stopped], Variant | None]
+
+
+def choose_variant(graph: Graph, first: Variant, compiler: Compiler) -> tuple[Variant, Search | None]:
+    """Returns the variant that runs: the one that a plugin chooses, else `first`, which the estimates favour. And a
+    search for a better one in the background, or None. graph: as captured."""
+    tuning, begun = Tuning(graph, first, compiler), time.perf_counter()
+    found = compiler.plugins.tune(tuning, of_type(Variant))
+    if found is not None:
+        found.log.seconds["tune"] = time.perf_counter() - begun
+    variant = found or first
+    variant.log.unsettled += tuning.left_unsettled
+    types = {device.type for device in tuning.devices}
+    variant.log.decisions += idle_notes(graph.name, compiler.options, types, compiler.plugins)
+    return variant, tuning.job
 
 
 class Tuning:
     """A graph that is being compiled, for who tunes it. `first` is what its estimates make of it."""
 
-    def __init__(self, graph: Graph, compiler: Compiler, log: Log, make: Make) -> None:
-        self.graph, self._compiler, self._make = graph, compiler, make
-        self.first = make(compiler, log, None)
+    def __init__(self, graph: Graph, first: Variant, compiler: Compiler) -> None:
+        self.graph, self.first, self._compiler = graph, first, compiler
         self._early = frozenset(key.partition(":")[2] for key in self.first.lowered.log.gate.weighed)
-        self.job: Callable[[Stopped], Variant | None] | None = None
-        self._unsettled: list[str] = []
-
-    def chosen(self) -> Variant:
-        """Returns the variant that runs: the one that a plugin chooses, else the one that estimates favour."""
-        begun = time.perf_counter()
-        found = self._compiler.plugins.tune(self, of_type(Variant))
-        if found is not None:
-            found.log.seconds["tune"] = time.perf_counter() - begun
-        variant = found or self.first
-        variant.log.unsettled += self._unsettled
-        types = {device.type for device in self._devices}
-        variant.log.decisions += idle_notes(self.graph.name, self.options, types, self._compiler.plugins)
-        return variant
+        self.job: Search | None = None
+        self.left_unsettled: list[str] = []
 
     # ------------------------------------------------------------------------------------------- what the plugin asks
 
@@ -102,10 +103,11 @@ class Tuning:
     @property
     def device(self) -> torch.device:
         """Returns the first device that is not the CPU, or the CPU if there is no other."""
-        return next((device for device in self._devices if device.type != "cpu"), torch.device("cpu"))
+        return next((device for device in self.devices if device.type != "cpu"), torch.device("cpu"))
 
     @cached_property
-    def _devices(self) -> list[torch.device]:
+    def devices(self) -> list[torch.device]:
+        """Returns the devices that the graph runs on, in the order of their names."""
         return sorted(devices_of(self.first.schedule), key=str)
 
     @property
@@ -129,7 +131,7 @@ class Tuning:
     def key(self) -> str:
         """Returns a digest of the graph as lowered, its targets, and the options that decide what is made of it."""
         program = replace(self.first.lowered.program, name="graph")
-        targets = [repr(self._compiler.target_of(device)) for device in self._devices]
+        targets = [repr(self._compiler.target_of(device)) for device in self.devices]
         options = self._compiler.options
         changed = [(row, value) for row, value in options.changed() if row.name not in _ASKS]
         ways = [f"{row.name}={value}" for row, value in changed if row.affects_code or row.name == "prefer"]
@@ -148,8 +150,15 @@ class Tuning:
         given = {key.partition(":")[2] if ":" in key else key for key in own.ways}
         ways = {key: way for key, way in ways.items() if key not in given}  # the user's word stands
         compiler = replace(self._compiler, preferences=Preferences({**ways, **own.ways}, MEASURED))
-        lowered = None if any(map(self.is_early, ways)) else self.first.lowered
-        return replace(self._make(compiler, Log(), lowered), ways=dict(ways))
+        lowered = self.first.lowered
+        if any(map(self.is_early, ways)):
+            log = Log()
+            graph = stages.prepare_graph(self.graph, compiler, log)
+            lowered = Lowered(graph, stages.lower_graph(graph, compiler, log), log)
+        log = lowered.log.branch()
+        log.gate.preferences = compiler.preferences
+        schedule = stages.schedule_program(lowered.graph, lowered.program, compiler, log)
+        return Variant(lowered, schedule, log, dict(ways))
 
     def same(self, first: Variant, second: Variant) -> bool:
         """Returns whether two variants run the same steps."""
@@ -192,7 +201,7 @@ class Tuning:
             total += 0.0 if found is None else found.us
         return total
 
-    def later(self, job: Callable[[Stopped], Variant | None]) -> None:
+    def later(self, job: Search) -> None:
         """Lets the graph run as it is, and runs `job` once it has been called: in a thread, which a process that ends
         asks to stop. The variant that it finds is put in between two calls. Decisions that are early must stay as they
         are.
@@ -202,7 +211,7 @@ class Tuning:
 
     def unsettled(self, reason: str) -> None:
         """Notes why another process may choose otherwise: the graph cache does not keep this compile's code."""
-        self._unsettled.append(reason)
+        self.left_unsettled.append(reason)
 
     def note(self, variant: Variant, decision: Decision) -> None:
         """Puts a decision on a variant's record, which becomes the graph's if that variant runs."""

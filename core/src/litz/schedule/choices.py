@@ -21,11 +21,6 @@ from .fusion_size import exceeds
 MAKER = "choose"
 """What the keys of choices begin with (`litz_plugins.vetoes`)."""
 
-Offer = Callable[[Template, Program], Sequence[Choice]]
-Account = Callable[[Template, Program, Sequence[Choice], Choice, str], None]
-Substitute = Callable[[Program, Template, Choice], Program]
-Select = Callable[[Template, Program, Sequence[Choice]], tuple[str, Choice] | None]
-
 
 @dataclass(frozen=True)
 class Replacement:
@@ -196,6 +191,29 @@ def check_order(program: Program, numbers: Sequence[int]) -> frozenset[int]:
     return frozenset(place + start for place in later)
 
 
+def decide(
+    template: Template, choices: Sequence[Choice], selected: tuple[str, Choice] | None, gate: Gate
+) -> tuple[Choice, str, str]:
+    """Returns what runs a contraction, who decided, and why. choices: the library's call, then what templates offer.
+    selected: the plugin that chose and its choice; None for the library's call. gate: contractions that have to stay
+    with the library, and ways that are given."""
+    library = choices[0]
+    plugin, chosen = ("core", library) if selected is None else selected
+    reason = "the library call" if chosen is library else f"chosen by {plugin}"
+    way, why = _way(template, choices, chosen, plugin, gate)
+    if not why:
+        return chosen, plugin, reason
+    return next(choice for choice in choices if choice.name == way), "core", why
+
+
+def decision_of(template: Template, choices: Sequence[Choice], made: tuple[Choice, str, str], gate: Gate) -> Decision:
+    """Returns what `decide` made, as the record has it."""
+    chosen, plugin, reason = made
+    considered = tuple((c.name, None if c.estimate is None else c.estimate.us) for c in choices)
+    key = key_of(gate.graph, MAKER, template.name)
+    return Decision("schedule", template.name, chosen.name, reason, considered, plugin, key)
+
+
 def _way(template: Template, choices: Sequence[Choice], chosen: Choice, plugin: str, gate: Gate) -> tuple[str, str]:
     """What the gate makes of a choice: its name, and why, '' for the choice itself."""
     names = [choice.name for choice in choices]
@@ -206,60 +224,3 @@ def _way(template: Template, choices: Sequence[Choice], chosen: Choice, plugin: 
     if chosen is choices[0] or gate.take(MAKER, template.name):
         return chosen.name, ""
     return names[0], VETOED
-
-
-def _substitute(program: Program, template: Template, choice: Choice) -> Program:
-    return substituted(program, template, replacement_of(choice))
-
-
-def choose_templates(
-    program: Program,
-    offer: Offer,
-    select: Select,
-    note: Callable[[Decision], None] = lambda decision: None,
-    account: Account = lambda template, program, choices, chosen, plugin: None,
-    gate: Gate | None = None,
-    substitute: Substitute | None = None,
-) -> Program:
-    """Returns the program with every contraction decided, in order. `offer` gives the templates' choices for one,
-    `select` the plugin that decides and what it takes, both for the program as it is by then. account: takes each
-    decision: the contraction, the program before, all choices, the chosen one, and who decided. gate: contractions that
-    have to stay with the library. substitute: puts a choice in a contraction's place."""
-    gate, substitute = gate or Gate(), substitute or _substitute
-    for name in [operation.name for operation in program.operations if isinstance(operation, Template)]:
-        operation = next((op for op in program.operations if op.name == name), None)
-        if isinstance(operation, Template):  # else a choice for an earlier one has absorbed it
-            program = _decide(program, operation, offer(operation, program), select, note, account, gate, substitute)
-    return program
-
-
-def _decide(
-    program: Program,
-    template: Template,
-    offers: Sequence[Choice],
-    select: Select,
-    note: Callable[[Decision], None],
-    account: Account,
-    gate: Gate,
-    substitute: Substitute,
-) -> Program:
-    library = Choice(template.target_name, "extern", template)
-    choices = (library, *offers)
-    selected = select(template, program, choices)
-    plugin, chosen = ("core", library) if selected is None else selected
-    reason = "the library call" if chosen is library else f"chosen by {plugin}"
-    way, why = _way(template, choices, chosen, plugin, gate)
-    if why:
-        chosen = next(choice for choice in choices if choice.name == way)
-        reason, plugin = why, "core"
-    account(template, program, choices, chosen, plugin)
-    if offers:
-        considered = tuple((c.name, None if c.estimate is None else c.estimate.us) for c in choices)
-        key = key_of(gate.graph, MAKER, template.name)
-        note(Decision("schedule", template.name, chosen.name, reason, considered, plugin, key))
-    if chosen is library:
-        return program
-    try:
-        return substitute(program, template, chosen)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"choice {chosen.name!r} for {template.name}: {error}") from error

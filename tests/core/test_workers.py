@@ -26,14 +26,15 @@ import torch
 
 from litz import graph_cache
 from litz.cache.disk import Cache
-from litz.codegen.triton import TritonCodegen
 from litz.errors import KernelBuildError
 from litz.options import Options, local_ranks, without_gpus
-from litz.runtime import workers
-from litz.runtime.triton_build import build
-from litz.runtime.triton_compile import Job, Variant, compile_job
-from litz.runtime.worker import WARM
-from litz.runtime.workers import Workers, worker_count
+from litz.runtime import builders
+from litz.targets.triton import workers
+from litz.targets.triton.build import build
+from litz.targets.triton.codegen import TritonCodegen
+from litz.targets.triton.compile import Job, Variant, compile_job
+from litz.targets.triton.worker import WARM
+from litz.targets.triton.workers import Workers, worker_count
 from support.triton_cases import CASES
 
 STAND_IN = """
@@ -257,8 +258,8 @@ def test_workers_end_when_nobody_asks(stand_ins: Callable[..., Workers], tmp_pat
 PARENT = """
 import os, signal, sys
 from pathlib import Path
-from litz.runtime.workers import _shared
-from litz.runtime.worker import WARM
+from litz.targets.triton.workers import _shared
+from litz.targets.triton.worker import WARM
 _shared.start(2)
 held = [os.dup(worker._line.fileno()) for worker in _shared._free]
 child = os.fork()
@@ -314,8 +315,8 @@ def options(**given: Any) -> Options:
 def test_how_many_workers_there_are(
     given: dict[str, Any], machine: int, own: int, ranks: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "_bound_to", lambda process: machine if process else own)
-    monkeypatch.setattr(workers, "QUOTA", Path("/nowhere"))
+    monkeypatch.setattr(builders, "_bound_to", lambda process: machine if process else own)
+    monkeypatch.setattr(builders, "QUOTA", Path("/nowhere"))
     monkeypatch.setattr(workers, "local_ranks", lambda: ranks)
     assert worker_count(options(**given)) == count
     assert (workers.compiling(options(**given)) is compile_job) == (count == 0)
@@ -342,9 +343,9 @@ def test_how_many_ranks_share_a_machine() -> None:
 @pytest.mark.parametrize(("quota", "count"), [("max 100000", 8), ("250000 100000", 3), ("50000 100000", 1), ("", 8)])
 def test_a_container_may_have_less(quota: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cpu.max").write_text(quota)
-    monkeypatch.setattr(workers, "QUOTA", tmp_path / "cpu.max")
-    monkeypatch.setattr(workers, "_bound_to", lambda process: 8)
-    assert workers.processors() == count
+    monkeypatch.setattr(builders, "QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(builders, "_bound_to", lambda process: 8)
+    assert builders.processors() == count
 
 
 @pytest.mark.gpu

@@ -305,7 +305,7 @@ def test_texts_of_failures_follow_no_link(tmp_path: Path) -> None:
 
 def test_tritons_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     knobs = pytest.importorskip("triton.knobs", exc_type=ImportError)
-    from litz.runtime.triton_compile import keep_tritons_cache_own
+    from litz.targets.triton.compile import keep_tritons_cache_own
 
     with knobs.cache.scope():
         knobs.cache.dir = str(tmp_path)

@@ -11,7 +11,6 @@ import torch
 
 from litz import pipeline
 from litz import report as reports
-from litz.codegen.cpp import CppCodegen
 from litz.codegen.kernel_plan import plan_kernel
 from litz.driver.builtin import Core, builtin_plugins
 from litz.driver.template_choice import choose_contractions
@@ -25,6 +24,7 @@ from litz.report.log import Log
 from litz.schedule.choices import Replacement, by_estimate, needed_outside, substituted
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
+from litz.targets.cpp.codegen import CppCodegen
 from litz_plugins import (
     VETOED,
     Choice,

@@ -146,8 +146,8 @@ def check_compiler(compiler: str | None, march: str, candidates: Sequence[str] =
 
 def check_kernels(options: Options) -> list[Check]:
     """Returns a row on which constructs of litz's kernels the C++ compiler builds right: the verdict that compiles
-    share (`litz.qualify`)."""
-    from litz.qualify import qualify
+    share (`litz.targets.cpp.qualify`)."""
+    from litz.targets.cpp.qualify import qualify
 
     verdict = qualify(options, Cache(options.cache_dir, options.cache, trust=make_trust(options.trust)))
     name = f"{verdict.compiler}, -march={verdict.march}"
@@ -220,7 +220,7 @@ def _check_launch(options: Options) -> list[Check]:
 
 def check_launch(options: Options) -> list[Check]:
     """Returns a row on what launches CUDA kernels: the native module, or ctypes where the module cannot be had."""
-    from litz.runtime import native_launch
+    from litz.targets.triton import native_launch
 
     try:
         path = native_launch.build(

@@ -16,12 +16,15 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from litz_plugins import threads
 
 T = TypeVar("T")
 
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""Linux's file of the processor time that a container may use, in each of so many microseconds."""
 PROGRAM_SECONDS = 300.0
 """A program may take: g++ needs a minute for the longest kernels."""
 LOOK_SECONDS = 0.25
@@ -221,3 +224,22 @@ class Builders:
             with self._changed:
                 self._under_way.discard(future)
                 self._changed.notify_all()
+
+
+def processors(ranks: int = 1) -> int:
+    """Returns how many processors this process may use: those that it is bound to, and no more than its share of the
+    machine's, or the container's, where `ranks` processes have one each."""
+    machine = _bound_to(1)  # of a container, what it was given
+    with suppress(OSError, ValueError):
+        quota, period = QUOTA.read_text(encoding="utf-8").split()
+        if quota != "max":
+            machine = min(machine, -(-int(quota) // int(period)))
+    return max(min(_bound_to(0), machine // ranks), 1)
+
+
+def _bound_to(process: int) -> int:
+    """How many processors a process may run on. process: its number, 0 for this one."""
+    try:
+        return len(os.sched_getaffinity(process))
+    except (AttributeError, OSError):  # not on Linux
+        return os.cpu_count() or 1

@@ -1,0 +1,1 @@
+"""C++ for processors: from a Kernel to source text, to a shared library that a compiler was trusted with."""

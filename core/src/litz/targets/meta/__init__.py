@@ -1,0 +1,1 @@
+"""Meta tensors, which have no memory: nothing is generated, and nothing runs."""

@@ -206,6 +206,14 @@ def test_rows_that_begin_alike_share_their_mask_and_their_weights() -> None:
     assert "rlead = rfirst & 7" in CASES["rows-anyhow-norm"]().source.text
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("rows-fixed")])
+def test_rows_that_all_begin_at_one_lane_need_no_number_of_the_row(name: str) -> None:
+    """A slice of columns, `x[:, 11:].amin(1)`, was a kernel that read a name which nothing had defined."""
+    case = CASES[name]()
+    assert "rlead = 3\n" in case.source.text and "xfirst" not in case.source.text
+    assert compile_only(case.source)["ptx"]
+
+
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("rows-alike")])
 def test_rows_that_begin_alike_are_all_taken(name: str) -> None:
     """Programs take every row once: as many programs as the rows' period, and so many rows a program further on."""

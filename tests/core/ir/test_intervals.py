@@ -189,6 +189,8 @@ FIRST, REST = _number("lt", HERE_I0, 4), _number("ge", HERE_I0, 4)
 MIDDLE = build.logical_and(_number("ge", HERE_I0, 2), _number("lt", HERE_I0, 6))
 DOUBLE = _number("mul", HERE_I0, 2)
 NONE = build.const(0, torch.int64)
+FROM_1 = build.call("ge", build.index(I0 - 1), NONE)
+SHORTER = {5: Layout.contiguous((n(0),)), 3: Layout.contiguous((n(2),))}
 
 
 @pytest.mark.parametrize(
@@ -224,6 +226,20 @@ def test_a_mask_over_a_variable_keeps_inside_what_is_computed_from_it(
     judge(prog, legal)
     if legal:
         interpret(prog, [torch.zeros(size)])
+
+
+@pytest.mark.parametrize("other", [5, 3])
+def test_a_mask_compares_what_is_made_of_the_position_that_it_narrows(other: int) -> None:
+    """What a gather from a concatenation at padded positions becomes: the number that the mask compares the position
+    with is a part of the position as well."""
+    row = build.call("remainder", build.load("at", (I0 - 1,), torch.int64, mask=FROM_1), build.const(5, torch.int64))
+    padded = build.call("where", FROM_1, row, NONE)
+    mask = _number("ge", _number("add", padded, 1), other)
+    value = build.load("x", (placeholder(0) + 1 - other,), F32, (padded,), mask)
+    inputs = {"x": ((6 - other,), F32), "at": ((3,), torch.int64)}
+    prog = program((Store("out", (I0,), value),), {I0: 4}, {}, inputs, {"out": ((4,), F32)})
+    judge(prog, True)
+    judge(replace(prog, buffers={**prog.buffers, "x": replace(prog.buffers["x"], layout=SHORTER[other])}), False)
 
 
 def test_a_masked_load_has_what_the_buffer_has_where_the_mask_holds() -> None:

@@ -249,6 +249,19 @@ CASES["rows-alike-norm"] = cache(lambda: _norm(3, 111, 121))
 CASES["rows-anyhow-norm"] = cache(lambda: _norm(3, 111, 121, pitch=112))
 
 
+def _columns(rows: int, width: int, pitch: int, start: int, dtype: torch.dtype) -> Case:
+    """The least of each row of a slice of columns: where `pitch` is whole groups of lanes, all rows begin alike."""
+    least = reduce("min", load("a", (i0, r0 + start), dtype))
+    return make(
+        {"a": random(rows, pitch, dtype=dtype)}, [output("q", (rows,), dtype)], [rows], [width],
+        [Store("q", (i0,), least)],
+    )  # fmt: skip
+
+
+CASES["rows-fixed-f32"] = cache(lambda: _columns(20, 9, 20, 11, f32))
+CASES["rows-fixed-bf16"] = cache(lambda: _columns(260, 101, 120, 3, bf16))
+
+
 def _norm_in_passes(width: int) -> Case:
     """A layer norm in float32 with a weight and a bias, near 100."""
     x = load("a", (i0, r0), f32)

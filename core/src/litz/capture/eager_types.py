@@ -8,7 +8,7 @@ does take the type, in another version or on another device, computes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -64,6 +64,9 @@ NOT_FOR_BOOLS = (
 )
 """What eager has for numbers alone: bools among bools are left to the op."""
 
+OF_ONE_TYPE = ("mv", "addmv", "dot", "vdot", "_cdist_forward", "_euclidean_dist")
+"""Products whose eager kernels take operands of one type: torch's rules promote others, so these are left to the op."""
+
 _Takes = Callable[[torch.dtype], bool]
 
 
@@ -88,8 +91,15 @@ def _takes(op: Any) -> _Takes | None:
     return _TAKES.get(name) or _TAKES.get(name.partition(".")[0])
 
 
+def _is_named(op: Any, names: Collection[str]) -> bool:
+    return isinstance(op, OpOverload) and op.namespace == "aten" and op.name().removeprefix("aten::") in names
+
+
 def is_left_to_eager(op: Any, args: Iterable[Any]) -> bool:
     """Whether `op` is a call for tensors of these types. args: among others, the tensors that it computes with."""
+    args = list(args)
+    if _is_named(op, OF_ONE_TYPE) and len({arg.dtype for arg in args if isinstance(arg, torch.Tensor)}) > 1:
+        return True
     takes = _takes(op)
     if takes is None:
         return False
@@ -141,7 +151,7 @@ def _is_symbol(value: Any) -> bool:
 def unless_left_to_eager(op: OpOverload, rule: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the decomposition `rule` of `op` with NotImplemented as the result of calls that `is_left_to_eager` or
     `is_given_too_much` name; `rule` itself if there are no such calls."""
-    if _takes(op) is None and not _number_arguments(op):
+    if _takes(op) is None and not _number_arguments(op) and not _is_named(op, OF_ONE_TYPE):
         return rule
 
     def decomposed(*args: Any, **kwargs: Any) -> Any:

@@ -93,10 +93,14 @@ def logical_and(left: Node | None, right: Node | None) -> Node | None:
 def guard(value: Node, mask: Node) -> Node:
     """Returns `value` with every load in it masked by `mask`, and every bound checked only there.
 
-    The value where the mask does not hold is meaningless; select it away with `where`.
+    The value where the mask does not hold is meaningless; select it away with `where`. What the mask itself is made of
+    stays: the mask needs it at every point, and says something of a position only while both are one node.
     """
+    needed = set(walk(mask))
 
     def change(node: Node, args: tuple[Node, ...]) -> Node:
+        if node in needed:
+            return node
         if node.op == "load":
             both = logical_and(node.mask and args[-1], mask)
             # Where the mask is False, there may be no position at all that a checked one could be.

@@ -136,6 +136,8 @@ class Intervals:
     def _walk(self, node: Node) -> None:
         for each in walk(node) if node not in self._found else ():
             if each not in self._found:
+                # What a mask compares may be made of the node that it narrows: inside of itself a node is anything.
+                self._found[each], self._floats[each] = _DTYPES.get(each.dtype, UNKNOWN), None
                 self._found[each] = self._interval(each)
                 self._floats[each] = self._float(each)
 
@@ -296,6 +298,8 @@ class _Where(Intervals):
         self._depth = outer._depth + 1
 
     def _interval(self, node: Node) -> Interval:
+        if node.op == "const":
+            return super()._interval(node)
         comparisons = [(each.op, each.args) for each in self._held]
         return _limited(node, super()._interval(node), comparisons, self._outer.of)
 

@@ -5,11 +5,12 @@ In debug mode the pipeline verifies after lowering and after every program pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
 from . import build
+from .buffer import Buffer
 from .build import placeholders_in
 from .coverage import loops_inside, written_where_read
 from .dtypes import FLOAT8, STORED
@@ -155,21 +156,23 @@ def positions_inside(program: Program) -> Iterator[str]:
     contents = Contents()
     for operation in program.operations:
         if isinstance(operation, Loop):
-            yield from _positions(operation, program, contents)
+            yield from loose_positions(operation, program.buffers, contents)
         contents.add(operation, program.buffers)
 
 
-def _positions(loop: Loop, program: Program, contents: Contents) -> Iterator[str]:
+def loose_positions(loop: Loop, buffers: Mapping[str, Buffer], contents: Contents) -> Iterator[str]:
+    """Yields a complaint for each position in one loop that is computed from data and that nothing limits. contents: of
+    the buffers that the loop reads."""
     accesses = [("reads", node.buffer, node.index, node.indirect, node.mask) for node in loop.loads if node.indirect]
     accesses += [("writes", s.buffer, s.index, s.indirect, s.mask) for s in loop.stores if s.indirect]
     intervals = Intervals(loop.extents, contents)
     for verb, name, index, indirect, mask in accesses:
-        if name not in program.buffers or len(index) != len(program.buffers[name].layout.size):
+        if name not in buffers or len(index) != len(buffers[name].layout.size):
             continue
         held = set(conditions(mask))
         if build.const(False, torch.bool) in held:  # no address is ever made
             continue
-        for dim, (position, size) in enumerate(zip(index, program.buffers[name].layout.size, strict=True)):
+        for dim, (position, size) in enumerate(zip(index, buffers[name].layout.size, strict=True)):
             used = [node for number, node in enumerate(indirect) if placeholder(number) in position.free_symbols]
             if used and not intervals.inside(position, indirect, mask, size):
                 limits = [intervals.where(node, mask) for node in used]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import sympy
@@ -33,10 +34,12 @@ from litz.ir.index import (
     product,
     substitute,
 )
+from litz.ir.intervals import Contents
 from litz.ir.node import rewrite, walk, with_args
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
 from litz.ir.transform import replace_loads
+from litz.ir.verify import loose_positions
 from litz_plugins import VETOED, PassContext
 
 from .estimate import Cost, CostModel, deciding
@@ -168,7 +171,17 @@ class _Inliner:
                 return f"{result.name} would have {beyond}"
             if len({*result.reads, *result.writes}) > target.most_buffers:
                 return f"too many reads: {result.name} would touch more than {target.most_buffers} buffers"
+            if any(loose_positions(result, self.program.buffers, self.contents)):
+                return f"what it stores keeps a position inside, and in {result.name} that is not proved"
         return None
+
+    @cached_property
+    def contents(self) -> Contents:
+        """What is known of the program's temporaries, which hold the same whatever is inlined."""
+        known = Contents()
+        for operation in self.program.operations:
+            known.add(operation, self.program.buffers)
+        return known
 
     def _weighed(self, position: int, loop: Loop, changes: Mapping[int, Change]) -> tuple[float, float, str]:
         """What the loop and its readers take as they are, where a value is written and read, and inlined, where it is

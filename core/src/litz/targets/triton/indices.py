@@ -116,7 +116,8 @@ def write_frame(tile: Tile, axis: Axis) -> None:
     # Shifts, as nothing is negative: a division of signed numbers takes three instructions.
     shift = lanes.bit_length() - 1
     tile.emit(f"rfirst = {tile.index_text(frame.start)}", f"rstart = (rfirst >> {shift}) * {lanes}")
-    alike = f"({frame.slope} * (xfirst % {lanes}) + {frame.first}) % {lanes}"
+    # All rows begin at one lane where the distance between them is whole groups.
+    alike = f"({frame.slope} * (xfirst % {lanes}) + {frame.first}) % {lanes}" if frame.period > 1 else str(frame.first)
     tile.emit(f"rlead = {alike if tile.tiling.begins_alike else f'rfirst & {lanes - 1}'}")
     tile.emit(f"rend = ((rlead + {length + lanes - 1}) >> {shift}) * {lanes}")
     tile.emit(f"rhead = ((rlead + {lanes - 1}) >> {shift}) * {lanes}")

@@ -152,14 +152,15 @@ class Plugins(Roster):
 
     def options(self) -> dict[str, tuple[OptionSpec, ...]]:
         """Returns the option specs by plugin, their names with the plugin's in front ("autotune.seconds"). Asked once.
-        Errors: DuplicateRegistrationError; PluginHookError for two options of one environment variable."""
+        Errors: DuplicateRegistrationError; PluginHookError for a variable that two options of one plugin share, or one
+        with core's."""
         if self._option_specs is None:
             self._option_specs = self._joined("litz_register_options", self._ask_options)
         return {plugin: specs for plugin, specs in self._option_specs.items() if self._sources[plugin].obj is not None}
 
     def _ask_options(self) -> dict[str, tuple[OptionSpec, ...]]:
         specs: dict[str, tuple[OptionSpec, ...]] = {}
-        taken = dict.fromkeys(CORE_VARIABLES, "an option of core's")
+        core, owners = dict.fromkeys(CORE_VARIABLES, "an option of core's"), dict[str, str]()
         for plugin, given in self._registered("litz_register_options", sequence_of(OptionSpec)):
             named = tuple(replace(spec, name=f"{plugin}.{spec.name}") for spec in given)
             names = [spec.name for spec in named]
@@ -167,8 +168,12 @@ class Plugins(Roster):
                 if names.count(name) > 1:
                     raise DuplicateRegistrationError("option", name, [plugin, plugin])
             with Call(self, plugin, "litz_register_options", goes_on=True, checks=True) as call:
-                taken |= strict.options(named, taken)
+                call.result = strict.options(named, core)
             if not call.failed:
+                for variable in call.result:
+                    owner = owners.setdefault(variable, plugin)
+                    if owner != plugin:
+                        raise DuplicateRegistrationError("variable", variable, [owner, plugin])
                 specs[plugin] = named
         return specs
 
@@ -249,6 +254,17 @@ class Plugins(Roster):
             return replace(spec, plugin=plugin, describe=describe)
 
         return {type_: owned(plugin, spec) for type_, (plugin, spec) in self._joined(hook, merged).items()}
+
+    def settle(self, options: OptionsView) -> None:
+        """Asks for all that plugins register for a compile, once for these options: of two that clash one is left out
+        before any function of it has run. Errors ("raise"): DuplicateRegistrationError, PassOrderError."""
+        key, failures = ("", id(options)), -1
+        while failures != self.failures:  # a pass may name one whose plugin is left out by then
+            failures = self.failures
+            if key not in self._known:
+                self.decompositions(), self.lowerings(), self.layout_needs()
+                self.passes(options), self.templates(options), self.targets(options)
+        self._known[key] = options, []
 
     def commands(self) -> dict[str, Any]:
         """Returns name -> click command. Raises DuplicateRegistrationError; PluginHookError for a name of core's."""

@@ -144,7 +144,8 @@ class Roster:
                 same = next((other for other in self._sources.values() if other.obj is source.obj), None)
                 if same is not None:
                     problem = f"its object is that of plugin {same.name!r} ({same.origin}) already"
-                    raise PluginLoadError(source.name, source.origin, problem)
+                    repair = "" if source.dist else "pass in one object for each name"
+                    raise PluginLoadError(source.name, source.origin, problem, repair=repair)
                 self._hooks[source.name] = check_hooks(self._manager, source.name, source.obj, source.origin)
             except PluginError as caught:
                 error = caught
@@ -376,7 +377,8 @@ class Roster:
             raise cause  # core's own errors already say what happened
         builtin = source.status == "builtin"
         known: dict[str, Any] = {"dist": source.origin, "builtin": builtin, "node": node}
-        error = PluginHookError(plugin, what, cause, **known, package=package_of(source.obj))
+        known |= {"package": package_of(source.obj), "repair": _repair(source, cause)}
+        error = PluginHookError(plugin, what, cause, **known)
         error.__cause__ = cause
         if self._on_error == "raise" or builtin:
             raise error
@@ -481,3 +483,12 @@ class Roster:
                     raise DuplicateRegistrationError(kind, names(key), [owner, plugin])
                 merged[key] = plugin, value
         return merged
+
+
+def _repair(source: Source, cause: BaseException) -> str:
+    """What to do about a plugin's failure, '' for its authors to know."""
+    if isinstance(cause, (DuplicateRegistrationError, PassOrderError)) and len(set(cause.plugins)) > 1:
+        return cause.todo  # each of the two may be right
+    if isinstance(cause, LitzError) and cause.todo and package_of(type(cause)) == package_of(source.obj):
+        return cause.todo  # an error that the plugin itself raises for its users
+    return "" if source.dist else "mend the plugin where it is passed in"

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from litz.errors import CacheError, InvalidOptionError, PackageError
+from litz.options import make_options
 from litz.runtime import manifest
 from litz.runtime.cache import Cache, digest, folder_for_texts, temporary_folder
 from litz.runtime.package import load_package
@@ -167,8 +168,10 @@ def test_names_of_users_and_groups() -> None:
     user, group = pwd.getpwuid(0).pw_name, grp.getgrgid(0).gr_name
     assert make_trust([user, "1000", f"%{group}", "%7"]) == Trust(frozenset({0, 1000}), frozenset({0, 7}))
     for name in ("no_such_user", "%no_such_group", "%", ""):
-        with pytest.raises(InvalidOptionError, match="users of this machine by name or number, and groups as %NAME"):
+        with pytest.raises(ValueError, match=f"knows no '{name}'"):
             make_trust([name])
+        with pytest.raises(InvalidOptionError, match="users of this machine by name or number, and groups as %NAME"):
+            make_options(None, {"trust": [name]})
 
 
 # -------------------------------------------------------------------------------------------------------- litz's cache

@@ -162,7 +162,7 @@ class Plugins(Roster):
         specs: dict[str, tuple[OptionSpec, ...]] = {}
         core, owners = dict.fromkeys(CORE_VARIABLES, "an option of core's"), dict[str, str]()
         for plugin, given in self._registered("litz_register_options", sequence_of(OptionSpec)):
-            named = tuple(replace(spec, name=f"{plugin}.{spec.name}") for spec in given)
+            named = tuple(self._owned_option(plugin, spec) for spec in given)
             names = [spec.name for spec in named]
             for name in names:
                 if names.count(name) > 1:
@@ -176,6 +176,11 @@ class Plugins(Roster):
                         raise DuplicateRegistrationError("variable", variable, [owner, plugin])
                 specs[plugin] = named
         return specs
+
+    def _owned_option(self, plugin: str, spec: OptionSpec) -> OptionSpec:
+        name = f"{plugin}.{spec.name}"
+        check = spec.check and self.blamed(plugin, f"check of the option {name}", spec.check, (ValueError,))
+        return replace(spec, name=name, check=check)
 
     def option_specs(self) -> tuple[OptionSpec, ...]:
         """Returns all plugins' option specs in registration order. Each name begins with the plugin's."""

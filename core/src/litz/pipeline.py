@@ -39,7 +39,7 @@ from litz.collecting import young_objects_only
 from litz.compiler import Compiler, make_compiler
 from litz.dry_run import schedule_only
 from litz.execution import ExecutionPlan
-from litz.failures import eager_warning, explain_failure
+from litz.failures import eager_warning, explain_failure, may_run_eagerly
 from litz.idle import recording_notes
 from litz.keeping import Kept, from_cache, graph_store, keep, kernel_texts, publish
 from litz.loading import Loads, load_kernels, prepare
@@ -108,7 +108,7 @@ class Made:
 
 def compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
     """Returns one graph, from the graph cache or through all stages; begun anew, without it, where a plugin fails that
-    may be left out. With `fallback="eager"` a graph that litz fails on runs as it was captured."""
+    may be left out. With `fallback="eager"` a graph that litz itself fails on runs as it was captured."""
 
     def compiled(own: Compiler) -> Callable[[list[Any]], Sequence[Any]]:
         made = _compile_graph(graph, own)
@@ -139,7 +139,7 @@ def _compile_graph(graph: Graph, compiler: Compiler) -> Callable[[list[Any]], Se
             raise
         compiler.check_whole()
         failure = explain_failure(error, graph, log.running, compiler.options)
-        if compiler.options.fallback != "eager":
+        if not may_run_eagerly(failure, compiler.options):
             if failure is error:
                 raise
             raise failure from error

@@ -75,6 +75,14 @@ def test_nonsense_is_refused_at_once(row: OptionRow, monkeypatch: pytest.MonkeyP
     assert shown.exit_code != 0 and f"option {row.name!r} cannot be" in shown.output + str(shown.exception)
 
 
+@pytest.mark.parametrize("name", ["collectives.profile", "layout.measurements"])
+def test_a_file_that_a_plugin_reads_is_there(name: str, tmp_path: Path) -> None:
+    error = refused(lambda: make_options(None, {name: tmp_path / "nothing"}, SPECS, environ={}))
+    assert "No such file" in error.what and error.todo == "give it the path of a file that is there or None"
+    (tmp_path / "nothing").touch()
+    assert make_options(None, {name: tmp_path / "nothing"}, SPECS, environ={})[name].exists()
+
+
 @pytest.mark.parametrize("row", [row for row in TEXTS if row.accepts], ids=lambda row: row.name)
 def test_the_examples_of_errors_are_right(row: OptionRow) -> None:
     examples = re.findall(r'"([^"]+)"', row.accepts)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
 
-from litz import pipeline
+from litz import aot_load, pipeline
 from litz.builtin import builtin_plugins
 from litz.codegen.meta import MetaCodegen
 from litz.schedule import core_program_passes
@@ -139,3 +141,19 @@ def test_a_clash_is_refused_before_anything_has_run(kind: str) -> None:
         torch.compile(f, backend=backend(extra, "raise"))(torch.randn(4))
     assert isinstance(caught.value.inner_exception, (DuplicateRegistrationError, PassOrderError))
     assert ran == [] and CLASHES[kind][2] in str(caught.value)
+
+
+@pytest.mark.parametrize("way", ["ahead of time", "schedule only"])
+def test_a_clash_is_found_first_by_whoever_traces(way: str, tmp_path: Path) -> None:
+    extra, ran = pair("lowerings")
+    plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=(), on_plugin_error="disable")
+    x = torch.randn(4)
+    torch._dynamo.reset()
+    with pytest.warns(PluginWarning, match="plugin 'mine'"):
+        if way == "schedule only":
+            assert len(pipeline.schedule_only(f, (x,), {}, plugins)) == 1
+        else:
+            ahead = importlib.import_module("litz.aot")  # `litz.aot_compile` takes no plugins
+            ahead.aot_compile(f, (x,), tmp_path / "package", plugins=plugins)
+            torch.testing.assert_close(aot_load(tmp_path / "package")(x), f(x))
+    assert ran == []

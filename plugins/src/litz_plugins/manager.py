@@ -179,7 +179,7 @@ class Plugins(Roster):
 
     def _owned_option(self, plugin: str, spec: OptionSpec) -> OptionSpec:
         name = f"{plugin}.{spec.name}"
-        check = spec.check and self.blamed(plugin, f"check of the option {name}", spec.check, (ValueError,))
+        check = spec.check and self.blamed(plugin, f"check of the option {name}", spec.check, (ValueError, OSError))
         return replace(spec, name=name, check=check)
 
     def option_specs(self) -> tuple[OptionSpec, ...]:

@@ -49,7 +49,14 @@ def litz_register_options() -> Sequence[OptionSpec]:
             check=read_limit,
             accepts=ACCEPTED,
         ),
-        OptionSpec("profile", Path, None, "JSON file of a measured or planned cluster; unset: by the GPU's name"),
+        OptionSpec(
+            "profile",
+            Path,
+            None,
+            "JSON file of a measured or planned cluster; unset: by the GPU's name",
+            check=Path.stat,
+            accepts="the path of a file that is there",
+        ),
     ]
 
 

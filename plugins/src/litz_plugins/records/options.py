@@ -24,10 +24,11 @@ class OptionSpec:
     tuple (of strings), or Secret, for what may hold a password. default: of that type, or None for "not set". help: one
     sentence. choices: allowed values, of a tuple those of each string; None for any. unit: of an int that is an amount
     of memory, the bytes that 1 stands for (1 << 20 for MiB); such an option takes sizes like "8GiB" too. 0 for every
-    other option. check: of an option whose text has a grammar (a size, an address, "module:function"); called with each
-    value that is given, of the option's type and not None, before anything is compiled; raises ValueError, which says
-    what is wrong, for a value that the option cannot read; what it returns is ignored. Quick, and without imports of
-    torch: `litz options` calls it too. accepts: what `check` accepts, with an example, for the error ("give it ...").
+    other option. check: of an option whose text has a grammar (a size, an address, "module:function"), or names a file
+    to read (`Path.stat`); called with each value that is given, of the option's type and not None, before anything is
+    compiled; raises ValueError or OSError, which says what is wrong, for a value that the option cannot read; what it
+    returns is ignored. Quick, and without imports of torch: `litz options` calls it too. accepts: what `check` accepts,
+    with an example, for the error ("give it ...").
     """
 
     name: str

@@ -134,10 +134,15 @@ class Plugins(Roster):
     """The plugins of one process or test, and the hooks. Make it with `make_plugins`."""
 
     def _rules(
-        self, hook: str, kind: str, check: Callable[[Any], Mapping[Any, Any]], passes: tuple[type[BaseException], ...]
+        self,
+        hook: str,
+        kind: str,
+        check: Callable[[Any], Mapping[Any, Any]],
+        passes: tuple[type[BaseException], ...],
+        core: bool,
     ) -> dict[OpOverload, Callable[..., Any]]:
-        """Op -> function of the plugin that registers one, whose failures name the plugin."""
-        merged = self._joined(hook, lambda: self._merge(f"{kind} of", self._registered_rules(hook, check)))
+        """Op -> function of the plugin that registers one, whose failures name the plugin. core: core's, too."""
+        merged = self._joined(hook, lambda: self._merge(f"{kind} of", self._registered_rules(hook, check, core)))
 
         def rule(op: Any, plugin: str, function: Any) -> Any:
             return None if function is None else self.blamed(plugin, f"{kind} of {op}", function, passes)
@@ -186,15 +191,17 @@ class Plugins(Roster):
         """Returns all plugins' option specs in registration order. Each name begins with the plugin's."""
         return tuple(spec for specs in self.options().values() for spec in specs)
 
-    def decompositions(self) -> dict[OpOverload, Callable[..., Any]]:
-        """Returns op overload -> decomposition; None keeps an op whole. Raises DuplicateRegistrationError."""
-        check = functools.partial(strict.rules, whole=True)
-        return self._rules("litz_register_decompositions", "decomposition", _of_mapping(check), ())
+    def decompositions(self, core: bool = True) -> dict[OpOverload, Callable[..., Any]]:
+        """Returns op overload -> decomposition; None keeps an op whole. core: core's, too. Raises
+        DuplicateRegistrationError."""
+        check = _of_mapping(functools.partial(strict.rules, whole=True))
+        return self._rules("litz_register_decompositions", "decomposition", check, (), core)
 
-    def lowerings(self) -> dict[OpOverload, Callable[..., Any]]:
-        """Returns op overload -> lowering. Raises DuplicateRegistrationError."""
+    def lowerings(self, core: bool = True) -> dict[OpOverload, Callable[..., Any]]:
+        """Returns op overload -> lowering. core: core's, too. Raises DuplicateRegistrationError."""
         # One that raises NotImplementedError leaves its op to a library call.
-        return self._rules("litz_register_lowerings", "lowering", _of_mapping(strict.rules), (NotImplementedError,))
+        check, passes = _of_mapping(strict.rules), (NotImplementedError,)
+        return self._rules("litz_register_lowerings", "lowering", check, passes, core)
 
     def passes(self, options: OptionsView, stage: Stage | None = None) -> tuple[Pass, ...]:
         """Returns the passes of a stage (all stages if None) in running order, each with its plugin filled in.
@@ -267,7 +274,7 @@ class Plugins(Roster):
         while failures != self.failures:  # a pass may name one whose plugin is left out by then
             failures = self.failures
             if key not in self._known:
-                self.decompositions(), self.lowerings(), self.layout_needs()
+                self.decompositions(core=False), self.lowerings(core=False), self.layout_needs()
                 self.passes(options), self.templates(options), self.targets(options)
         self._known[key] = options, []
 

@@ -450,12 +450,13 @@ class Roster:
             self._known[key] = options, results  # with the options, so that no others get their id
         return self._known[key][1]
 
-    def _registered_rules(self, hook: str, check: Callable[[Any], T]) -> list[tuple[str, T]]:
-        """As `_registered`, but core's own are asked each time: torch defines some ops when they are first used, and
-        core's tables grow by those."""
+    def _registered_rules(self, hook: str, check: Callable[[Any], T], core: bool) -> list[tuple[str, T]]:
+        """As `_registered`, but core's own are asked each time, and if `core`: torch defines some ops when they are
+        first used, and core's tables grow by those."""
         if (hook, 0) not in self._known:
             self._known[hook, 0] = None, self._each(hook, {}, check, by_rank=True, builtin=False)
-        return [*self._each(hook, {}, check, by_rank=True, builtin=True), *self._known[hook, 0][1]]
+        own = self._each(hook, {}, check, by_rank=True, builtin=True) if core else []
+        return [*own, *self._known[hook, 0][1]]
 
     def _joined(self, hook: str, make: Callable[[], T]) -> T:
         """What `make` makes of what all plugins register. Where two clash, with "disable", the later one is left out,

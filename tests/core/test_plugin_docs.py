@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from litz.backend import backend_with
-from litz.builtin import builtin_plugins
 from litz.cost import estimate
+from litz.driver.builtin import builtin_plugins
 from litz.errors import InvalidOptionError
 from litz.plugin_options import plugin_options
 from litz.report import CompileReport, collect

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 import litz_collectives.plugin
 import litz_layout
-from litz.builtin import builtin_plugins
 from litz.cli.main import main
+from litz.driver.builtin import builtin_plugins
 from litz.errors import InvalidOptionError, UnknownOptionError, in_short
 from litz.options import OptionRow, core_options, make_options, plugin_option_rows
 from litz.pipeline import compile_backend, make_compiler

@@ -14,9 +14,9 @@ import torch
 from torch._dynamo.exc import BackendCompilerFailed
 
 from litz import aot_load, pipeline
-from litz.builtin import builtin_plugins
-from litz.codegen.meta import MetaCodegen
+from litz.driver.builtin import builtin_plugins
 from litz.schedule import core_program_passes
+from litz.targets.meta.codegen import MetaCodegen
 from litz_plugins import (
     DuplicateRegistrationError,
     Pass,

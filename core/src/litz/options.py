@@ -19,9 +19,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
+from litz.cache.trust import make_trust
 from litz.errors import InvalidOptionError, UnknownOptionError
 from litz.inductor_names import in_litz
-from litz.trust import make_trust
 from litz_plugins import strict
 from litz_plugins.errors import nearest
 from litz_plugins.missing import how_to_install

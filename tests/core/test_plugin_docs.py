@@ -16,6 +16,8 @@ import torch
 from litz.backend import backend_with
 from litz.cost import estimate
 from litz.driver.builtin import builtin_plugins
+from litz.driver.plugin_options import plugin_options
+from litz.errors import InvalidOptionError
 from litz.report import CompileReport, collect
 from litz.target import target_named
 from litz_plugins import STAGES, hookimpl, make_plugins
@@ -76,7 +78,7 @@ def named(name: str) -> str:
     return code
 
 
-RUN = ("hook", "option", "testing", "examples", "estimate", "rotate", "scaled", "row")
+RUN = ("hook", "option", "check", "testing", "examples", "estimate", "rotate", "scaled", "row")
 """The examples that tests below run."""
 
 
@@ -102,6 +104,15 @@ def test_the_index_plugin_and_its_tests_work(monkeypatch: pytest.MonkeyPatch) ->
     assert len(run) == 3
     for name in run:
         tests[name]()  # type: ignore[operator]
+
+
+def test_an_option_that_is_checked_refuses_nonsense() -> None:
+    mine = plugin_of("gentle", "option", "check")
+    vars(mine)["litz_register_options"] = hookimpl(lambda: [vars(mine)["MOST"]])
+    plugins = make_plugins(extra=[("gentle", mine)], entry_points=())
+    assert plugin_options(plugins, None, {"gentle.most": "1GiB"})["gentle.most"] == "1GiB"
+    with pytest.raises(InvalidOptionError, match=r"'gentle\.most' cannot be '8 apples'(.|\n)*a size, as 65536"):
+        plugin_options(plugins, None, {"gentle.most": "8 apples"})
 
 
 def test_the_examples_of_the_index_are_examples(monkeypatch: pytest.MonkeyPatch) -> None:

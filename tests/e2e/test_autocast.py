@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from litz.dry_run import schedule_only
+from litz.driver.dry_run import schedule_only
 from litz.ir import TensorRef
 
 F = torch.nn.functional

@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ import torch
 from torch._dynamo.exc import BackendCompilerFailed
 
 from litz import report as reports
+from litz.driver.builtin import builtin_plugins
 from litz.errors import LitzError
+from litz.pipeline import compile_backend
+from litz_plugins import Pass, PluginHookError, hookimpl, make_plugins
 from support.compare import DEVICES, close
 from support.versions import OLD_TORCH
 from support.warm import run_warm
@@ -255,3 +259,53 @@ def test_several_threads_compile_at_once(device: str) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+# ---------------------------------------------------------------------------------- mistakes that eager would only hide
+
+
+def fails(*arguments: Any) -> Any:
+    raise RuntimeError("oh no")
+
+
+def with_plugin(what: str, *, builtin: bool = False) -> Any:
+    """A function compiled with a plugin that is broken, core's own or not, and with fallback="eager"."""
+    hooks = {f"litz_{hook}": hookimpl(function) for hook, function in BROKEN[what].items()}
+    mine, core = [("mine", SimpleNamespace(**hooks))], list(builtin_plugins())
+    plugins = make_plugins([*core, *mine] if builtin else core, extra=[] if builtin else mine, entry_points=())
+    options = {"fallback": "eager", "graph_cache": False}
+    backend = lambda gm, examples: compile_backend(gm, examples, options=options, plugins=plugins)
+    return torch.compile(lambda x: x.tanh().sign() + 1, backend=backend)
+
+
+BROKEN: dict[str, dict[str, Callable[..., Any]]] = {
+    "decomposition": {"register_decompositions": lambda: {torch.ops.aten.tanh.default: fails}},
+    "lowering": {"register_lowerings": lambda: {torch.ops.aten.sign.default: fails}},
+    "pass": {"register_passes": lambda: [Pass("own", "program", fails)]},
+    "observer": {"compile_started": lambda graph: fails()},
+    "estimate": {"estimate_runtime": lambda operation: fails()},
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_eager_mode_does_not_hide_a_plugins_mistake(what: str) -> None:
+    """`on_plugin_error` is for that: it leaves out the plugin, and not litz."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        with pytest.raises(BackendCompilerFailed, match=r"plugin 'mine' failed in .*oh no") as caught:
+            with_plugin(what)(torch.randn(3))
+    assert isinstance(caught.value.inner_exception, PluginHookError)
+
+
+def test_eager_mode_takes_the_place_of_a_plugin_of_cores() -> None:
+    x = torch.randn(3)
+    with pytest.warns(UserWarning, match="in eager mode: plugin 'mine' failed in"):
+        torch.testing.assert_close(with_plugin("pass", builtin=True)(x), x.tanh().sign() + 1)
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_eager_mode_does_not_hide_a_mistake_in_options(cache: bool, tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text("{}")
+    options = {"calibration": tmp_path / "c.json", "graph_cache": cache, "fallback": "eager"}
+    with pytest.raises(BackendCompilerFailed, match=r"c\.json"):
+        torch.compile(lambda x: x.tanh() + 1, backend="litz", options=options)(torch.randn(3))

@@ -13,8 +13,10 @@ from types import SimpleNamespace
 import pytest
 
 from litz_plugins import (
+    DuplicateRegistrationError,
     Estimate,
     LayoutPlan,
+    LitzError,
     OptionSpec,
     Pass,
     PluginHookError,
@@ -27,6 +29,8 @@ from litz_plugins import (
     make_plugins,
 )
 from litz_plugins.blame import Called, LeftOut
+from litz_plugins.loading import Source
+from litz_plugins.manager import Plugins
 from litz_plugins.testing import PluginCheckError, check_plugin
 
 
@@ -262,6 +266,40 @@ def test_of_two_that_clash_the_later_is_left_out():
         assert [item.name for item in plugins.passes({})] == ["three"]  # "one" names a pass that is gone by then
 
 
+def test_who_is_to_mend_what(monkeypatch):
+    """The caller what the caller passed in; a plugin's own error says what its user can do; else it is the authors'."""
+
+    class Misuse(LitzError):
+        pass
+
+    def misused(graph):
+        raise Misuse("no such tune", todo="name another tune")
+
+    def broken(graph):
+        raise ValueError("oh no")
+
+    def todo(obj, **source):
+        plugins = Plugins([Source("mine", obj, "external", **source)])
+        with pytest.raises(PluginHookError) as caught:
+            plugins.compile_started(None, {})
+        return caught.value.repair
+
+    own = SimpleNamespace(litz_compile_started=hookimpl(misused), __module__=__name__)
+    assert todo(own, dist="litz-mine") == todo(own) == "name another tune"
+    failing = plugin(compile_started=broken)
+    assert todo(failing) == "mend the plugin where it is passed in"
+    assert todo(failing, dist="litz-mine") == "report it to the plugin's authors"
+    # Core's error out of a plugin's call says what is wrong with the plugin's work, and nothing that its user could do.
+    monkeypatch.setattr(Misuse, "__module__", "litz.errors")
+    assert todo(own, dist="litz-mine") == "report it to the plugin's authors"
+
+
+def test_what_one_plugin_registers_twice_is_its_own_fault():
+    twice = load(plugin(register_options=lambda: [OptionSpec("level", int, 1, "a level")] * 2))
+    with pytest.raises(DuplicateRegistrationError, match="to do: register it once"):
+        twice.options()
+
+
 # ---------------------------------------------------------------------------------------------------- names and keys
 
 
@@ -317,9 +355,9 @@ def test_a_variable_of_cores():
 
 def test_two_plugins_that_share_a_variable():
     extra = [("a", options("b.c")), ("a.b", options("c"))]
-    with pytest.raises(PluginHookError, match=r"plugin 'a\.b'.*LITZ_A_B_C, and so is the option 'a\.b\.c'"):
+    with pytest.raises(DuplicateRegistrationError, match=r"'a' and 'a\.b' both register the variable LITZ_A_B_C"):
         make_plugins(extra=extra, entry_points=()).options()
-    with pytest.warns(PluginWarning):
+    with pytest.warns(PluginWarning, match="to do: leave one of them out"):
         found = make_plugins(extra=extra, entry_points=(), on_plugin_error="disable").options()
     assert list(found) == ["a"]
 

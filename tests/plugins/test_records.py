@@ -3,6 +3,7 @@
 import pytest
 
 from litz_plugins import Choice, Decision, Estimate, LayoutPlan, OptionSpec, Pass, PassContext, Target, TemplateSpec
+from litz_plugins.units import parse_size
 
 
 def run(noun, context):
@@ -38,6 +39,9 @@ def test_pass_takes_lists():
         (("level", int, True, "help"), "default"),
         (("level", int, 1, ""), "help"),
         (("level", int, 1, "help", (2, 3)), "none of its choices"),
+        (("size", str, "8G", "help", None, 0, parse_size), "belong together"),
+        (("size", str, "8G", "help", None, 0, None, "a size"), "belong together"),
+        (("size", str, "8 apples", "help", None, 0, parse_size, "a size"), "no size such as"),
     ],
 )
 def test_option_spec_is_checked(arguments, message):

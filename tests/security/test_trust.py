@@ -18,8 +18,9 @@ import pytest
 
 from litz.cache import manifest
 from litz.cache.disk import Cache, digest, folder_for_texts, temporary_folder
-from litz.cache.trust import OWN, Trust, make_trust, warn_once
 from litz.errors import CacheError, InvalidOptionError, PackageError
+from litz.options import make_options
+from litz.origins.trust import OWN, Trust, make_trust, warn_once
 from litz.runtime.package import load_package
 from support.warm import run_warm
 
@@ -155,7 +156,7 @@ def test_what_is_looked_at_is_what_was_opened(tmp_path: Path) -> None:
 def test_a_container_in_which_root_appears_as_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "home" / "own").mkdir(parents=True)
     give_away(tmp_path / "home")
-    monkeypatch.setattr("litz.cache.trust._unmapped", lambda: STRANGER)
+    monkeypatch.setattr("litz.origins.trust._unmapped", lambda: STRANGER)
     assert not OWN.problem_of(tmp_path / "home" / "own")
     assert f"home belongs to {STRANGER}" in OWN.problem_of(tmp_path / "home")
 
@@ -167,8 +168,10 @@ def test_names_of_users_and_groups() -> None:
     user, group = pwd.getpwuid(0).pw_name, grp.getgrgid(0).gr_name
     assert make_trust([user, "1000", f"%{group}", "%7"]) == Trust(frozenset({0, 1000}), frozenset({0, 7}))
     for name in ("no_such_user", "%no_such_group", "%", ""):
-        with pytest.raises(InvalidOptionError, match="users of this machine by name or number, and groups as %NAME"):
+        with pytest.raises(ValueError, match=f"knows no '{name}'"):
             make_trust([name])
+        with pytest.raises(InvalidOptionError, match="users of this machine by name or number, and groups as %NAME"):
+            make_options(None, {"trust": [name]})
 
 
 # -------------------------------------------------------------------------------------------------------- litz's cache

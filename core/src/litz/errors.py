@@ -51,19 +51,27 @@ class UnknownOptionError(LitzError):
 
 
 class InvalidOptionError(LitzError):
-    """An option's value is of the wrong type or none of its choices. ``accepted`` says what is; ``suggestion`` is the
-    nearest choice, or ''."""
+    """An option's value is of the wrong type, none of its choices, or not what the option can read. ``accepted`` says
+    what is; ``suggestion`` is the nearest choice, or ''; ``why`` says what is wrong with the value, or ''."""
 
     def __init__(
-        self, option: str, value: object, accepted: str, *, source: str = "options=", suggestion: str = ""
+        self,
+        option: str,
+        value: object,
+        accepted: str,
+        *,
+        source: str = "options=",
+        suggestion: str = "",
+        why: str = "",
     ) -> None:
         self.option = option
         self.value = repr(value)
         self.accepted = accepted
         self.source = source
         self.suggestion = suggestion
-        near = f"; did you mean {suggestion!r}?" if suggestion else ""
-        super().__init__(f"option {option!r} cannot be {self.value}{near}", where=source, todo=f"give it {accepted}")
+        self.why = why
+        said = f": {why}" if why else f"; did you mean {suggestion!r}?" if suggestion else ""
+        super().__init__(f"option {option!r} cannot be {self.value}{said}", where=source, todo=f"give it {accepted}")
 
 
 class BisectError(LitzError):

@@ -31,7 +31,7 @@ from litz.driver.code import build, describe_code, generate, graph_of, other_fil
 from litz.driver.compiler import Compiler, make_compiler
 from litz.driver.dry_run import schedule_only
 from litz.driver.eager_fallback import with_way_out
-from litz.driver.failures import eager_warning, explain_failure
+from litz.driver.failures import eager_warning, explain_failure, may_run_eagerly
 from litz.driver.garbage import young_objects_only
 from litz.driver.graph_store import Kept, from_cache, graph_store, keep, kernel_texts, publish
 from litz.driver.kernel_loading import Loads, load_kernels, prepare
@@ -104,7 +104,7 @@ def _shows_progress(compiler: Compiler) -> bool:
 
 def compile_graph(graph: Graph, compiler: Compiler) -> Compiled:
     """Returns one graph, from the graph cache or through all stages; begun anew, without it, where a plugin fails that
-    may be left out. With `fallback="eager"` a graph that litz fails on runs as it was captured."""
+    may be left out. With `fallback="eager"` a graph that litz itself fails on runs as it was captured."""
     made = starting_over(partial(_find_or_make, graph), compiler)
     if not isinstance(made, CompiledGraph):
         return made
@@ -132,7 +132,7 @@ def _find_or_make(graph: Graph, compiler: Compiler) -> Compiled:
             raise
         compiler.check_whole()
         failure = explain_failure(error, graph, log.running, compiler.options)
-        if compiler.options.fallback != "eager":
+        if not may_run_eagerly(failure, compiler.options):
             if failure is error:
                 raise
             raise failure from error

@@ -142,7 +142,8 @@ class DuplicatePluginError(PluginError):
         super().__init__(
             plugin,
             f"two plugins have the name {plugin!r}: from {' and from '.join(self.dists)}",
-            todo=f"uninstall one of them, or go on without both: LITZ_DISABLE_PLUGINS={plugin}",
+            todo=f"uninstall one of them, or give one that is passed in another name; to go on without both: "
+            f"LITZ_DISABLE_PLUGINS={plugin}",
         )
 
 
@@ -204,6 +205,7 @@ class PluginHookError(PluginError):
     core's own. node: of the graph that it was called for, '' where it was for none. inputs_whole: what a call at run
     time was given is as it was, so that the graph may run anew on it. raised: where in the plugin's code
     ("litz_gentle/ops.py:41, in lower_gelu"), '' where litz refused what it returned. package: of the plugin's code.
+    repair: what to do about the fault, where that is not for the plugin's authors.
     """
 
     def __init__(
@@ -217,6 +219,7 @@ class PluginHookError(PluginError):
         node: str = "",
         inputs_whole: bool = True,
         package: str = "",
+        repair: str = "",
     ) -> None:
         self.hook = hook
         self.inputs_whole = inputs_whole
@@ -229,7 +232,7 @@ class PluginHookError(PluginError):
             todo = "this is a bug in litz; please report it. To go on without litz: options={'fallback': 'eager'}"
             without = ""
         else:
-            todo = "report it to the plugin's authors"
+            todo = repair or "report it to the plugin's authors"
             without = f"{go_on_without(plugin)}, or options={{'on_plugin_error': 'disable'}}"
         parts = (dist, f"node {node}" if node else "", f"raised in {self.raised}" if self.raised else "")
         what, where = f"plugin {plugin!r} failed in {hook}: {self.cause}", ", ".join(filter(None, parts))
@@ -261,9 +264,11 @@ class DuplicateRegistrationError(LitzError):
         first, second = self.plugins[0], self.plugins[-1]
         if first == second:
             what = f"plugin {first!r} registers the {kind} {name} twice"
+            todo = f"register it once; {go_on_without(first)}"
         else:
             what = f"plugins {first!r} and {second!r} both register the {kind} {name}"
-        super().__init__(what, todo=f"leave one of them out, e.g. LITZ_DISABLE_PLUGINS={second}")
+            todo = f"leave one of them out, e.g. LITZ_DISABLE_PLUGINS={second}"
+        super().__init__(what, todo=todo)
 
 
 def go_on_without(plugin: str) -> str:

@@ -13,8 +13,9 @@ Rules for all of them:
 - Never touch the process outside litz: no global settings of torch, no environment, no threads left running.
 
 How often: `litz_plugins.calls` says what a compile, a graph and a look-up are, and has the counts as a table, which
-tests hold the compiler to. What a plugin registers is asked for at most once a compile, and not at all where the graph
-cache has everything.
+tests hold the compiler to. What a plugin registers is asked for at most once a compile, before anything is traced, so
+that of plugins that clash one is left out before it has had a part in anything; and not at all where the graph cache
+has everything.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def litz_register_options() -> Sequence[OptionSpec] | None:
 def litz_register_decompositions() -> Mapping[OpOverload, Callable[..., Any] | None] | None:
     """Ops to be rewritten into simpler ops while the graph is traced, and where a graph pass puts them in. Since 0.1.
 
-    Called: at most once a compile, when the first graph is captured.
+    Called: at most once a compile, before it is traced.
     Combined: merged by op overload. A plugin's decomposition replaces core's; two plugins for one op is an error that
     names both.
 
@@ -89,7 +90,7 @@ def litz_register_decompositions() -> Mapping[OpOverload, Callable[..., Any] | N
 def litz_register_lowerings() -> Mapping[OpOverload, Callable[..., Any]] | None:
     """How ops become IR. Since 0.1.
 
-    Called: at most once a compile, after the graph passes of the first graph.
+    Called: at most once a compile, before it is traced.
     Combined: merged by op. A plugin's lowering replaces core's; two plugins for one op is an error that names both.
 
     Returns: overload, or higher-order op, -> a function as `litz.lower` documents it: it is handed the lowering context
@@ -102,7 +103,7 @@ def litz_register_lowerings() -> Mapping[OpOverload, Callable[..., Any]] | None:
 def litz_register_passes(options: OptionsView) -> Sequence[Pass] | None:
     """Passes over the Graph, the Program or the Schedule. Since 0.1.
 
-    Called: at most once a compile, before the graph passes; also by `litz plugins`, which lists them.
+    Called: at most once a compile, before it is traced; also by `litz plugins`, which lists them.
     Combined: concatenated, then sorted by ``after`` and ``before`` of each stage; what these leave open is decided by
     core first, then plugins by name. A cycle, or one name used twice, is an error that names the passes and plugins.
 
@@ -115,7 +116,7 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass] | None:
 def litz_register_templates(options: OptionsView) -> Sequence[TemplateSpec] | None:
     """Kernel templates for contractions (matmul, convolution, attention). Since 0.1.
 
-    Called: at most once a compile, after the program passes, also for a graph without contractions.
+    Called: at most once a compile, before it is traced, also where there are no contractions.
     Combined: concatenated; every template is a candidate beside the library call. One name used twice is an error.
 
     options: this compile's options.
@@ -127,7 +128,7 @@ def litz_register_templates(options: OptionsView) -> Sequence[TemplateSpec] | No
 def litz_register_layout_needs() -> Mapping[OpOverload, LayoutNeed | Mapping[str, LayoutNeed]] | None:
     """How library calls take their tensors: "any" strides, those of the trace ("traced"), or "contiguous". Since 0.1.
 
-    Called: at most once a compile, before layouts are chosen.
+    Called: at most once a compile, before it is traced.
     Combined: merged by op overload. A plugin's row replaces core's; two plugins for one op is an error that names both.
 
     Returns: overload -> what all its tensor arguments need, or the name of an argument -> what that one needs ("any"
@@ -141,7 +142,7 @@ def litz_register_layout_needs() -> Mapping[OpOverload, LayoutNeed | Mapping[str
 def litz_register_targets(options: OptionsView) -> Sequence[TargetSpec] | None:
     """Types of devices: how to describe one as a `Target`, and what generates its code. Since 0.1.
 
-    Called: at most once a compile, when the first target is asked for: for the graph cache's key, or by the first pass.
+    Called: at most once a compile, before it is traced: for the graph cache's key, or with all that plugins register.
     Combined: merged by type of device. A plugin's target replaces core's for that type; two plugins for one type is an
     error that names both.
 

@@ -134,10 +134,15 @@ class Plugins(Roster):
     """The plugins of one process or test, and the hooks. Make it with `make_plugins`."""
 
     def _rules(
-        self, hook: str, kind: str, check: Callable[[Any], Mapping[Any, Any]], passes: tuple[type[BaseException], ...]
+        self,
+        hook: str,
+        kind: str,
+        check: Callable[[Any], Mapping[Any, Any]],
+        passes: tuple[type[BaseException], ...],
+        core: bool,
     ) -> dict[OpOverload, Callable[..., Any]]:
-        """Op -> function of the plugin that registers one, whose failures name the plugin."""
-        merged = self._joined(hook, lambda: self._merge(f"{kind} of", self._registered_rules(hook, check)))
+        """Op -> function of the plugin that registers one, whose failures name the plugin. core: core's, too."""
+        merged = self._joined(hook, lambda: self._merge(f"{kind} of", self._registered_rules(hook, check, core)))
 
         def rule(op: Any, plugin: str, function: Any) -> Any:
             return None if function is None else self.blamed(plugin, f"{kind} of {op}", function, passes)
@@ -152,39 +157,51 @@ class Plugins(Roster):
 
     def options(self) -> dict[str, tuple[OptionSpec, ...]]:
         """Returns the option specs by plugin, their names with the plugin's in front ("autotune.seconds"). Asked once.
-        Errors: DuplicateRegistrationError; PluginHookError for two options of one environment variable."""
+        Errors: DuplicateRegistrationError; PluginHookError for a variable that two options of one plugin share, or one
+        with core's."""
         if self._option_specs is None:
             self._option_specs = self._joined("litz_register_options", self._ask_options)
         return {plugin: specs for plugin, specs in self._option_specs.items() if self._sources[plugin].obj is not None}
 
     def _ask_options(self) -> dict[str, tuple[OptionSpec, ...]]:
         specs: dict[str, tuple[OptionSpec, ...]] = {}
-        taken = dict.fromkeys(CORE_VARIABLES, "an option of core's")
+        core, owners = dict.fromkeys(CORE_VARIABLES, "an option of core's"), dict[str, str]()
         for plugin, given in self._registered("litz_register_options", sequence_of(OptionSpec)):
-            named = tuple(replace(spec, name=f"{plugin}.{spec.name}") for spec in given)
+            named = tuple(self._owned_option(plugin, spec) for spec in given)
             names = [spec.name for spec in named]
             for name in names:
                 if names.count(name) > 1:
                     raise DuplicateRegistrationError("option", name, [plugin, plugin])
             with Call(self, plugin, "litz_register_options", goes_on=True, checks=True) as call:
-                taken |= strict.options(named, taken)
+                call.result = strict.options(named, core)
             if not call.failed:
+                for variable in call.result:
+                    owner = owners.setdefault(variable, plugin)
+                    if owner != plugin:
+                        raise DuplicateRegistrationError("variable", variable, [owner, plugin])
                 specs[plugin] = named
         return specs
+
+    def _owned_option(self, plugin: str, spec: OptionSpec) -> OptionSpec:
+        name = f"{plugin}.{spec.name}"
+        check = spec.check and self.blamed(plugin, f"check of the option {name}", spec.check, (ValueError, OSError))
+        return replace(spec, name=name, check=check)
 
     def option_specs(self) -> tuple[OptionSpec, ...]:
         """Returns all plugins' option specs in registration order. Each name begins with the plugin's."""
         return tuple(spec for specs in self.options().values() for spec in specs)
 
-    def decompositions(self) -> dict[OpOverload, Callable[..., Any]]:
-        """Returns op overload -> decomposition; None keeps an op whole. Raises DuplicateRegistrationError."""
-        check = functools.partial(strict.rules, whole=True)
-        return self._rules("litz_register_decompositions", "decomposition", _of_mapping(check), ())
+    def decompositions(self, core: bool = True) -> dict[OpOverload, Callable[..., Any]]:
+        """Returns op overload -> decomposition; None keeps an op whole. core: core's, too. Raises
+        DuplicateRegistrationError."""
+        check = _of_mapping(functools.partial(strict.rules, whole=True))
+        return self._rules("litz_register_decompositions", "decomposition", check, (), core)
 
-    def lowerings(self) -> dict[OpOverload, Callable[..., Any]]:
-        """Returns op overload -> lowering. Raises DuplicateRegistrationError."""
+    def lowerings(self, core: bool = True) -> dict[OpOverload, Callable[..., Any]]:
+        """Returns op overload -> lowering. core: core's, too. Raises DuplicateRegistrationError."""
         # One that raises NotImplementedError leaves its op to a library call.
-        return self._rules("litz_register_lowerings", "lowering", _of_mapping(strict.rules), (NotImplementedError,))
+        check, passes = _of_mapping(strict.rules), (NotImplementedError,)
+        return self._rules("litz_register_lowerings", "lowering", check, passes, core)
 
     def passes(self, options: OptionsView, stage: Stage | None = None) -> tuple[Pass, ...]:
         """Returns the passes of a stage (all stages if None) in running order, each with its plugin filled in.
@@ -249,6 +266,17 @@ class Plugins(Roster):
             return replace(spec, plugin=plugin, describe=describe)
 
         return {type_: owned(plugin, spec) for type_, (plugin, spec) in self._joined(hook, merged).items()}
+
+    def settle(self, options: OptionsView) -> None:
+        """Asks for all that plugins register for a compile, once for these options: of two that clash one is left out
+        before any function of it has run. Errors ("raise"): DuplicateRegistrationError, PassOrderError."""
+        key, failures = ("", id(options)), -1
+        while failures != self.failures:  # a pass may name one whose plugin is left out by then
+            failures = self.failures
+            if key not in self._known:
+                self.decompositions(core=False), self.lowerings(core=False), self.layout_needs()
+                self.passes(options), self.templates(options), self.targets(options)
+        self._known[key] = options, []
 
     def commands(self) -> dict[str, Any]:
         """Returns name -> click command. Raises DuplicateRegistrationError; PluginHookError for a name of core's."""

@@ -144,7 +144,8 @@ class Roster:
                 same = next((other for other in self._sources.values() if other.obj is source.obj), None)
                 if same is not None:
                     problem = f"its object is that of plugin {same.name!r} ({same.origin}) already"
-                    raise PluginLoadError(source.name, source.origin, problem)
+                    repair = "" if source.dist else "pass in one object for each name"
+                    raise PluginLoadError(source.name, source.origin, problem, repair=repair)
                 self._hooks[source.name] = check_hooks(self._manager, source.name, source.obj, source.origin)
             except PluginError as caught:
                 error = caught
@@ -376,7 +377,8 @@ class Roster:
             raise cause  # core's own errors already say what happened
         builtin = source.status == "builtin"
         known: dict[str, Any] = {"dist": source.origin, "builtin": builtin, "node": node}
-        error = PluginHookError(plugin, what, cause, **known, package=package_of(source.obj))
+        known |= {"package": package_of(source.obj), "repair": _repair(source, cause)}
+        error = PluginHookError(plugin, what, cause, **known)
         error.__cause__ = cause
         if self._on_error == "raise" or builtin:
             raise error
@@ -448,12 +450,13 @@ class Roster:
             self._known[key] = options, results  # with the options, so that no others get their id
         return self._known[key][1]
 
-    def _registered_rules(self, hook: str, check: Callable[[Any], T]) -> list[tuple[str, T]]:
-        """As `_registered`, but core's own are asked each time: torch defines some ops when they are first used, and
-        core's tables grow by those."""
+    def _registered_rules(self, hook: str, check: Callable[[Any], T], core: bool) -> list[tuple[str, T]]:
+        """As `_registered`, but core's own are asked each time, and if `core`: torch defines some ops when they are
+        first used, and core's tables grow by those."""
         if (hook, 0) not in self._known:
             self._known[hook, 0] = None, self._each(hook, {}, check, by_rank=True, builtin=False)
-        return [*self._each(hook, {}, check, by_rank=True, builtin=True), *self._known[hook, 0][1]]
+        own = self._each(hook, {}, check, by_rank=True, builtin=True) if core else []
+        return [*own, *self._known[hook, 0][1]]
 
     def _joined(self, hook: str, make: Callable[[], T]) -> T:
         """What `make` makes of what all plugins register. Where two clash, with "disable", the later one is left out,
@@ -481,3 +484,12 @@ class Roster:
                     raise DuplicateRegistrationError(kind, names(key), [owner, plugin])
                 merged[key] = plugin, value
         return merged
+
+
+def _repair(source: Source, cause: BaseException) -> str:
+    """What to do about a plugin's failure, '' for its authors to know."""
+    if isinstance(cause, (DuplicateRegistrationError, PassOrderError)) and len(set(cause.plugins)) > 1:
+        return cause.todo  # each of the two may be right
+    if isinstance(cause, LitzError) and cause.todo and package_of(type(cause)) == package_of(source.obj):
+        return cause.todo  # an error that the plugin itself raises for its users
+    return "" if source.dist else "mend the plugin where it is passed in"

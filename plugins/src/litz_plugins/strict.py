@@ -113,8 +113,8 @@ def commands(result: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def options(specs: Iterable[OptionSpec], taken: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment variable of each option -> the option. taken: those of core and of other plugins, with
-    what each is of. WrongName where two options would share a variable."""
+    """Returns the environment variable of each option -> the option. taken: those of core, with what each is of.
+    WrongName where two options would share a variable."""
     found: dict[str, str] = {}
     for spec in specs:
         name = variable(spec.name)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, Secret, TemplateSpec, Uncacheable, hookimpl
 from litz_plugins.records import Choice
 
-from .switches import BACKENDS, SEARCH, is_active, is_decided, measures
+from .switches import BACKENDS, SEARCH, check_address, is_active, is_decided, measures
 
 if TYPE_CHECKING:
     from .pool import Runner
@@ -92,7 +92,14 @@ class Autotune:
             OptionSpec("in_subprocess", bool, True, "measure in another process, which may crash"),
             OptionSpec("multi_device", bool, False, "screen candidates on all devices of the same name"),
             OptionSpec("local_cache", bool, True, "keep measurements in litz's disk cache"),
-            OptionSpec("remote_cache", Secret, None, "URL of a Redis server that machines share; unset: none"),
+            OptionSpec(
+                "remote_cache",
+                Secret,
+                None,
+                "URL of a Redis server that machines share; unset: none",
+                check=check_address,
+                accepts='the URL of a Redis server (redis://, rediss:// or unix://), as "redis://host:6379/0"',
+            ),
         ]
 
     @hookimpl

@@ -3,7 +3,9 @@ fused into it. The module loads no torch: `litz options` reads the tables."""
 
 from __future__ import annotations
 
-from litz_plugins import OptionsView
+from urllib.parse import urlsplit
+
+from litz_plugins import OptionsView, Secret
 
 SEARCH = {"fast": 4, "default": 12, "exhaustive": 1000}
 """How many configurations are measured, by `autotune.search`."""
@@ -12,6 +14,19 @@ ASKS = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise")
 LIBRARY_BACKEND = "library"
 TEMPLATE_BACKEND = "triton"
 BACKENDS = (LIBRARY_BACKEND, TEMPLATE_BACKEND)
+SCHEMES = ("redis", "rediss", "unix")
+"""What the address of a Redis server may begin with."""
+
+
+def check_address(url: Secret) -> None:
+    """Raises ValueError unless the redis package can read an address. The message has nothing of the address."""
+    try:
+        parts = urlsplit(url.reveal())
+        right = parts.scheme in SCHEMES and parts.port != 0
+    except ValueError:  # of the port, whose text may be a part of the password
+        right = False
+    if not right:
+        raise ValueError("that is no address of a Redis server")
 
 
 def is_active(options: OptionsView) -> bool:

@@ -26,7 +26,7 @@ UNKNOWN = Estimate(0.0, 0.0, 0.0, "unknown")
 
 def overlap(schedule: Schedule, context: PassContext) -> Schedule:
     """Moves communication so that computation hides it (a pass). A rank that knows too little to plan follows another's
-    plan, else it leaves the source's order. Errors: MemoryLimitError."""
+    plan, else it leaves the source's order."""
     steps, program = schedule.steps, schedule.program
     if not any(isinstance(step, Collective) for step in steps):
         return schedule

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from litz_plugins import Estimate, LitzError, OptionSpec, OptionsView, Pass, Target, Uncacheable, hookimpl
 
+from .memory_limit import ACCEPTED, read_limit
 from .model import Cost, collective_cost
 from .profile import Profile, builtin_profile, read_profile
 from .topology import TopologyError, machine_topology, make_topology
@@ -26,16 +27,43 @@ class CostFunctionError(LitzError):
 def litz_register_options() -> Sequence[OptionSpec]:
     """Returns the options whose names begin with `collectives.`."""
     return [
-        OptionSpec("cost", str, None, "a cost function of your own, module:function, asked before litz's"),
+        OptionSpec(
+            "cost",
+            str,
+            None,
+            "a cost function of your own, module:function, asked before litz's",
+            check=_check_name,
+            accepts='a function as "package.module:function"',
+        ),
         OptionSpec("passes", tuple, ("overlap",), "passes that move communication, in order", choices=PASSES),
         OptionSpec("verify_plan", bool, None, "compare the ranks' plans before they run; unset: in debug mode"),
         OptionSpec("verify_seconds", float, 60.0, "how long to wait for another rank's plan"),
         OptionSpec(
             "bucket_bytes", int, None, "the most memory that `overlap` merges into one collective; 0: none", unit=1
         ),
-        OptionSpec("memory_limit", str, "10%", "what `overlap` may take: a share more than without (10%), or 8GiB"),
-        OptionSpec("profile", Path, None, "JSON file of a measured or planned cluster; unset: by the GPU's name"),
+        OptionSpec(
+            "memory_limit",
+            str,
+            "10%",
+            "what `overlap` may take: a share more than without (10%), or 8GiB",
+            check=read_limit,
+            accepts=ACCEPTED,
+        ),
+        OptionSpec(
+            "profile",
+            Path,
+            None,
+            "JSON file of a measured or planned cluster; unset: by the GPU's name",
+            check=Path.stat,
+            accepts="the path of a file that is there",
+        ),
     ]
+
+
+def _check_name(text: str) -> None:
+    module, _, function = text.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), function)):
+        raise ValueError("that names no function of a module")
 
 
 @hookimpl

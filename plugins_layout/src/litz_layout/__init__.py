@@ -22,7 +22,14 @@ def litz_register_options() -> Sequence[OptionSpec]:
         OptionSpec("enable", bool, True, "choose layouts for graphs with convolutions"),
         OptionSpec("force", bool, False, "channels last for every convolution, whatever it costs; to test and compare"),
         OptionSpec("keep_output_strides", bool, True, "outputs have eager's strides; off: whatever is cheapest"),
-        OptionSpec("measurements", Path, None, "file of measured convolutions (python -m litz_layout.measured)"),
+        OptionSpec(
+            "measurements",
+            Path,
+            None,
+            "file of measured convolutions (python -m litz_layout.measured)",
+            check=Path.stat,
+            accepts="the path of a file that is there",
+        ),
         OptionSpec("pad", str, "auto", "pad matrix products for tensor cores", choices=("auto", "always", "never")),
     ]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import litz
+from litz.driver.plugin_options import plugin_options
 from litz.errors import BisectError
-from litz.options import make_options
 from litz_plugins import Plugins
 
 Backend = Literal["litz", "eager", "inductor"]
@@ -41,9 +41,7 @@ def side_of(text: str, plugins: Plugins) -> Side:
         return Side("inductor", "inductor")
     if "=" in text:
         options = parse_options(text)
-        make_options(
-            None, options, plugins.option_specs(), missing=plugins.missing()
-        )  # a wrong one is found now, not in each run
+        plugin_options(plugins, None, options)  # a wrong one is found now, not in each run
         return Side(text, options=options)
     checkout = checkout_of_litz()
     commit = "" if checkout is None else _git(checkout, "rev-parse", "--verify", "--quiet", text + "^{commit}").strip()

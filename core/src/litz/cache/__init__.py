@@ -1,1 +1,1 @@
-"""The cache: files that a compile leaves for the next, on this disk and on others', and who may change them."""
+"""The cache: files that a compile leaves for the next, on this disk and on others'."""

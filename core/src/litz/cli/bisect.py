@@ -75,16 +75,14 @@ def bisect(
     from litz.bisect import bisect as run_it  # these load torch
     from litz.bisect.run import Script, Settings
     from litz.driver.builtin import builtin_plugins
-    from litz.driver.compiler import MAKERS
-    from litz.options import make_options
+    from litz.driver.plugin_options import MAKERS, plugin_options
 
     with no_plugin_warnings():
         plugins, _ = load_plugins()
     own = {name for name, _ in builtin_plugins()}
 
     def makers(given: Mapping[str, Any]) -> list[str]:
-        options = make_options(None, given, plugins.option_specs(), missing=plugins.missing())
-        return [*MAKERS, *(item.name for item in plugins.passes(options))]
+        return [*MAKERS, *(item.name for item in plugins.passes(plugin_options(plugins, None, given)))]
 
     asked = Bisection(
         Script(script, tuple(args), module),

@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from litz.driver.plugin_options import plugin_options
 from litz.options import Options, make_options, make_plugin_settings
 from litz_plugins import Plugins, PluginWarning, make_plugins, missing
 from litz_plugins.missing import Missing
@@ -93,7 +94,7 @@ def current_options(plugins: Plugins | None = None) -> Options:
     Errors: InvalidOptionError."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        options = make_options(plugin_specs=plugins.option_specs() if plugins is not None else ())
+        options = make_options() if plugins is None else plugin_options(plugins)
     for warning in caught:  # without the line of litz's own source that Python prints below
         click.echo(f"warning: {warning.message}", err=True)
     return options

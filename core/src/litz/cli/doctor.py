@@ -18,13 +18,13 @@ import click
 from rich.markup import escape
 
 from litz.cache.disk import Cache
-from litz.cache.trust import OWN, Trust, make_trust
 from litz.cli.checks import Check, Status
 from litz.cli.common import current_options, make_console, make_table, print_json
 from litz.cli.plugin_checks import check_compiling, check_loading, check_missing, check_registering
 from litz.errors import KernelBuildError, LitzError, compiler_install_hint
 from litz.logs.units import size_text
 from litz.options import Options, default_cache_dir
+from litz.origins.trust import OWN, Trust, make_trust
 from litz.runtime.cpp_compiler import COMPILERS, compile_library, find_command
 
 _MARKS: dict[Status, str] = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}

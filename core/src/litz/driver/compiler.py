@@ -16,15 +16,15 @@ import torch
 from litz import report as reports
 from litz.cache.disk import Cache
 from litz.cache.peers import Peers
-from litz.cache.trust import make_trust
 from litz.capture import torch_api
 from litz.driver.builtin import builtin_plugins
-from litz.errors import InvalidOptionError
+from litz.driver.plugin_options import plugin_options
 from litz.ir import Program
 from litz.ir.promised import check_promises
-from litz.options import Options, make_options, make_plugin_settings
+from litz.options import Options, make_plugin_settings
 from litz.origins.operations import Frame
 from litz.origins.plugin_call import Owner
+from litz.origins.trust import make_trust
 from litz.report.log import Log
 from litz.report.tracing import trace
 from litz.schedule.asked import Asked
@@ -32,21 +32,8 @@ from litz.schedule.owned import owned_program
 from litz.target import make_target
 from litz_plugins import Ask, Preferences, Target, TargetSpec, Vetoes, unknown_target
 from litz_plugins.blame import LeftOut
-from litz_plugins.errors import nearest
 from litz_plugins.manager import Plugins, make_plugins
 from litz_plugins.vetoes import read_preferences, read_vetoes
-
-MAKERS = (
-    "fuse_written_attention",
-    "lower",
-    "layout",
-    "choose",
-    "fuse",
-    "kernel_settings",
-    "plan_memory",
-    "cuda_graphs",
-)
-"""The makers of decisions, beside passes, that the option `veto` can name."""
 
 
 @dataclass(frozen=True)
@@ -140,56 +127,20 @@ def make_compiler(
         plugins = make_plugins(builtin_plugins(), disable=settings.disable, **known)
     plugins.leave_out_failed()
     trace(plugins)
-    opts = make_options(mode, options, plugins.option_specs(), missing=plugins.missing())
+    opts = plugin_options(plugins, mode, options)
     peers = Peers(torch_api.default_store) if opts.share_builds else None
     shared = tuple(Path(os.path.expanduser(path)) for path in opts.cache_shared)
     cache = Cache(
         opts.cache_dir, opts.cache, peers, limit=opts.cache_limit << 20, shared=shared, trust=make_trust(opts.trust)
     )
-    vetoes, preferences = _read_vetoes(opts, plugins), _read_preferences(opts, plugins)
     seconds = [time.perf_counter() - start]
     return Compiler(
         opts,
         plugins,
         cache,
         reports.collectors(),
-        vetoes=vetoes,
-        preferences=preferences,
+        vetoes=read_vetoes(opts.veto),
+        preferences=read_preferences(opts.prefer),
         start_seconds=seconds,
         failures=plugins.failures,
     )
-
-
-def _read_vetoes(options: Options, plugins: Plugins) -> Vetoes:
-    """The option `veto`, its files read. Errors: InvalidOptionError."""
-    if not options.veto:
-        return Vetoes()
-    try:
-        vetoes = read_vetoes(options.veto)
-    except OSError as error:
-        raise InvalidOptionError("veto", options.veto, f"files that can be read: {error}") from error
-    _check_makers("veto", options.veto, vetoes.makers, options, plugins)
-    return vetoes
-
-
-def _read_preferences(options: Options, plugins: Plugins) -> Preferences:
-    """The option `prefer`. Errors: InvalidOptionError."""
-    try:
-        preferences = read_preferences(options.prefer)
-    except ValueError as error:
-        accepted = f"KEY=WAY, as `litz explain` prints them: {error}"
-        raise InvalidOptionError("prefer", options.prefer, accepted) from error
-    _check_makers("prefer", options.prefer, preferences.makers, options, plugins)
-    return preferences
-
-
-def _check_makers(
-    option: str, given: tuple[str, ...], makers: frozenset[str], options: Options, plugins: Plugins
-) -> None:
-    """Raises InvalidOptionError if a veto or a preference names a maker of decisions that does not exist."""
-    known = {*MAKERS, *(item.name for item in plugins.passes(options))} if makers else makers
-    for maker in sorted(makers - known):
-        near = nearest(maker, known)
-        meant = f" (did you mean {near!r}?)" if near else ""
-        accepted = f"keys of {', '.join(sorted(known))}; nobody who decides is called {maker!r}{meant}"
-        raise InvalidOptionError(option, given, accepted)

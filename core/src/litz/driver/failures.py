@@ -15,10 +15,31 @@ from litz.cache.disk import folder_for_texts
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.script import graph_script
-from litz.errors import NOT_OURS, CompileError, LitzError, LoweringError, PluginHookError
+from litz.errors import (
+    NOT_OURS,
+    CompileError,
+    DuplicateRegistrationError,
+    InvalidOptionError,
+    LitzError,
+    LoweringError,
+    PassOrderError,
+    PluginError,
+    PluginHookError,
+    UnknownOptionError,
+)
 from litz.options import Options
+from litz.target import CalibrationError
 from litz_plugins import Secret
 
+MISTAKES: tuple[type[LitzError], ...] = (
+    UnknownOptionError,
+    InvalidOptionError,
+    CalibrationError,
+    PluginError,
+    DuplicateRegistrationError,
+    PassOrderError,
+)
+"""Errors about an option or a plugin, which eager mode would only hide."""
 NOT_REPEATED = frozenset({"cache", "cache_dir", "fallback", "progress", "report_dir", "threads"})
 """Options that decide where things lie and what is done about a failure, and not what fails."""
 
@@ -35,6 +56,13 @@ def explain_failure(error: Exception, graph: Graph, stage: str, options: Options
         if path is not None:
             failure.set_reproduction(f"{sys.executable or 'python'} {path}  ({graph.name}, stage {stage})")
     return failure
+
+
+def may_run_eagerly(failure: LitzError, options: Options) -> bool:
+    """Returns whether a graph that failed to compile runs in eager mode. A mistake in an option or a plugin is an error
+    all the same: the option `on_plugin_error` goes on without the plugin, and not without litz."""
+    own = isinstance(failure, PluginHookError) and failure.builtin  # a plugin of core's
+    return options.fallback == "eager" and (own or not isinstance(failure, MISTAKES))
 
 
 def eager_warning(graph: Graph, failure: LitzError) -> str:

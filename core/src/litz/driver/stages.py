@@ -72,6 +72,7 @@ def capture(
 
 def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
     """Returns the decompositions for capture, by op. An op for which a plugin registers None stays whole."""
+    compiler.plugins.settle(compiler.options)  # all they register: who is left out must have had no part in the trace
     rules = compiler.plugins.decompositions()
     compiler.check_whole()
     table = {op: checked(op, rule) for op, rule in rules.items() if rule is not None}

@@ -9,25 +9,30 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import types
 import typing
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from litz.errors import InvalidOptionError, UnknownOptionError
+from litz.origins.trust import make_trust
 from litz_plugins import strict
 from litz_plugins.errors import nearest
 from litz_plugins.missing import how_to_install
 from litz_plugins.records import OptionSpec, Secret
 from litz_plugins.roster import SECONDS
 from litz_plugins.units import parse_size
+from litz_plugins.vetoes import read_preferences, read_vetoes
 from litz_plugins.words import OWN_DISTS
 
 from .inductor_names import in_litz
+
+T = TypeVar("T")
 
 MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
@@ -57,6 +62,12 @@ def _option(default: Any, help: str, **about: Any) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def _check_march(text: str) -> None:
+    """Raises ValueError for what is no one word, and so would be another flag, or none."""
+    if not re.fullmatch(r"\w[\w.+=-]*", text, re.ASCII):
+        raise ValueError("that is no processor's name")
+
+
 @dataclass(frozen=True)
 class Options:
     """Everything that can be set, fixed for one compile. Make it with `make_options`."""
@@ -73,11 +84,17 @@ class Options:
         affects_code=False,
     )
     cache_shared: tuple[str, ...] = _option(
-        (), "folders of further disk caches, which are looked into and never written to", affects_code=False
+        (),
+        "folders of further disk caches, which are looked into and never written to",
+        check=lambda paths: [_as_path(path) for path in paths],
+        accepts='paths (a list, or commas), as "~/team/litz"',
+        affects_code=False,
     )
     trust: tuple[str, ...] = _option(
         (),
         "users, and groups as %NAME, whose caches and packages are loaded besides your own and root's",
+        check=make_trust,
+        accepts='users of this machine by name or number, and groups as %NAME (a list, or commas), as "%staff"',
         affects_code=False,
     )
     graph_cache: bool = _option(
@@ -145,11 +162,15 @@ class Options:
     veto: tuple[str, ...] = _option(
         (),
         "decisions not to take, by their keys, or @FILE with a key a line; `litz bisect` finds them",
+        check=read_vetoes,
+        accepts='keys of decisions, and files that can be read as @FILE (a list, or commas), as "fuse"',
         affects_code=False,
     )
     prefer: tuple[str, ...] = _option(
         (),
         "decisions to take in a given way, whatever their estimates say: KEY=WAY, as `litz explain` prints them",
+        check=read_preferences,
+        accepts='KEY=WAY (a list, or commas), as "graph0:layout=no"',
         affects_code=False,
     )
     memory_planning: bool = _option(
@@ -163,7 +184,13 @@ class Options:
     cpp_compiler: str | None = _option(
         None, "C++ compiler; unset: the first of g++, clang++, c++", name="cpp.compiler", variables=("LITZ_CXX", "CXX")
     )
-    cpp_march: str = _option("native", "processor to compile for, as -march=", name="cpp.march")
+    cpp_march: str = _option(
+        "native",
+        "processor to compile for, as -march=",
+        name="cpp.march",
+        check=_check_march,
+        accepts='a word that the compiler takes after -march=, as "x86-64-v3" or "armv8.2-a+sve"',
+    )
     cpp_qualify: bool = _option(
         True,
         "test the C++ compiler once, construct by construct, and build carefully what it gets wrong",
@@ -212,7 +239,8 @@ class OptionRow:
     name: as a user writes it. optional: None is allowed. default: a value, or a function that gives it. variables: of
     the environment that set it, where it is not LITZ_ and the name; the first that is set counts. least: smallest
     number allowed. affects_code: kernels may differ by it. item: what a tuple is of. unit: of an amount of memory, the
-    bytes that 1 stands for; else 0.
+    bytes that 1 stands for; else 0. check: takes a value of the right type, and raises ValueError or OSError where the
+    option cannot read it. accepts: what `check` accepts, in words, with an example.
     """
 
     name: str
@@ -226,6 +254,8 @@ class OptionRow:
     affects_code: bool = True
     item: Any = str
     unit: int = 0
+    check: Callable[[Any], object] | None = None
+    accepts: str = ""
 
     @property
     def attribute(self) -> str:
@@ -249,7 +279,7 @@ class OptionRow:
             text = "a list of some of " if self.type is tuple else "one of "
             text += ", ".join(str(c) for c in self.choices)
         else:
-            name = _TYPE_NAMES[tuple[int, ...] if self.item is int else self.type]
+            name = self.accepts or _TYPE_NAMES[tuple[int, ...] if self.item is int else self.type]
             text = name + (f", {self.least} or more" if self.least is not None else "")
             text += ", or a size as 8GiB" if self.unit else ""
         return text + (" or None" if self.optional else "")
@@ -306,6 +336,8 @@ def plugin_option_rows(specs: Iterable[OptionSpec]) -> tuple[OptionRow, ...]:
             help=spec.help,
             choices=spec.choices,
             unit=spec.unit,
+            check=spec.check,
+            accepts=spec.accepts,
         )
         for spec in specs
     )
@@ -478,10 +510,7 @@ def _checked(row: OptionRow, value: Any, source: str) -> Any:
     if value is None and row.optional:
         return None
     if row.type is Path and isinstance(value, (str, os.PathLike)):
-        value = _as_path(value)
-        if value is None:
-            accepted = "a path in which ~NAME is a user of this machine, and no character is NUL"
-            raise InvalidOptionError(row.name, given, accepted, source=source)
+        value = _read(row, _as_path, value, given, source)
     elif row.type is tuple:
         value = _as_tuple(value, row.item)
     elif row.type is Secret and isinstance(value, str):
@@ -494,18 +523,31 @@ def _checked(row: OptionRow, value: Any, source: str) -> Any:
     parts = value if isinstance(value, tuple) else (value,)
     wrong = [part for part in parts if fits and row.choices is not None and part not in row.choices]
     if fits and not wrong and _is_enough(row, value):
+        if row.check is not None:
+            _read(row, row.check, value, given, source)
         return value
     near = "".join(nearest(part, map(str, row.choices or ())) for part in wrong[:1] if isinstance(part, str))
     raise InvalidOptionError(row.name, given, row.accepted, source=source, suggestion=near)
 
 
-def _as_path(value: str | os.PathLike[str]) -> Path | None:
-    """A path, its ~ replaced; None where that is nobody's, or the path has a NUL byte, as no file's has."""
+def _read(row: OptionRow, read: Callable[[Any], T], value: Any, given: Any, source: str) -> T:
+    """What `read` makes of a value; InvalidOptionError where it cannot read the value."""
+    try:
+        return read(value)
+    except (ValueError, OSError) as cause:
+        why = "" if row.type is Secret else str(cause)  # which may have a part of the password
+        raise InvalidOptionError(row.name, given, row.accepted, source=source, why=why) from None
+
+
+def _as_path(value: str | os.PathLike[str]) -> Path:
+    """A path, its ~ replaced. ValueError where that is nobody's, or the path has a NUL byte, as no file's has."""
     try:
         path = Path(value).expanduser()
-    except RuntimeError:  # ~ of a user who is not there
-        return None
-    return None if "\0" in str(path) else path
+    except RuntimeError as cause:  # ~ of a user who is not there
+        raise ValueError(f"{str(value)!r} begins with ~, which is no user's of this machine") from cause
+    if "\0" in str(path):
+        raise ValueError("a path has no NUL character")
+    return path
 
 
 def _in_units(text: str, unit: int) -> int | None:

@@ -1,1 +1,2 @@
-"""Origins: the line of the user's that an operation comes from, and the plugin that a function belongs to."""
+"""Origins: the line of the user's that an operation comes from, the plugin of a function, the owner of a
+file."""

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from litz.cache.disk import temporary_folder
-from litz.cache.trust import OWN, warn_once
+from litz.origins.trust import OWN, warn_once
 
 if TYPE_CHECKING:
     from litz_plugins import KernelSource

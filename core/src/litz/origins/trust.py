@@ -18,8 +18,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from litz.errors import InvalidOptionError
-
 _LINKS = 40
 """Links that the kernel follows on the way to a file."""
 _OTHERS, _GROUP = stat.S_IWOTH, stat.S_IWGRP
@@ -118,8 +116,8 @@ OWN = Trust()
 
 
 def make_trust(names: Iterable[str]) -> Trust:
-    """Returns the trust of the option `trust`: users by name or number, and groups as %name. Errors:
-    InvalidOptionError for a name that this machine does not know."""
+    """Returns the trust of the option `trust`: users by name or number, and groups as %name. Errors: ValueError for a
+    name that this machine does not know."""
     users, groups = set(), set()
     for name in names:
         try:
@@ -132,8 +130,7 @@ def make_trust(names: Iterable[str]) -> Trust:
 
                 users.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
         except (KeyError, ImportError):
-            accepted = "users of this machine by name or number, and groups as %NAME"
-            raise InvalidOptionError("trust", name, accepted) from None
+            raise ValueError(f"this machine knows no {name!r}") from None
     return Trust(frozenset(users), frozenset(groups))
 
 

@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from litz.building import generate
 from litz.codegen.wrapper import generate_wrapper
-from litz.compiler import make_compiler
+from litz.driver.code import generate
+from litz.driver.compiler import make_compiler
 from litz.pipeline import plan_schedule, schedule_only
 from support.retarget import cuda_schedules
 

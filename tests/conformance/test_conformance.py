@@ -16,6 +16,7 @@ import torch
 pytest.importorskip("expecttest", reason="torch.testing's operator table needs it")
 
 from litz_testing.conformance.cases import DTYPES, Job, jobs
+from litz_testing.conformance.edges import edge_calls, edge_jobs, edge_ops
 from litz_testing.conformance.known import reason_of
 from litz_testing.conformance.results import failures
 from litz_testing.conformance.workers import Settings, run_job
@@ -58,3 +59,22 @@ def test_operators(group: list[tuple[Job, bool]]) -> None:
         outcomes += run_job(job, Settings(samples=1, dynamic=(dynamic,), modes=("either",)))
     bad = [outcome for outcome in failures(outcomes) if not reason_of(outcome)]
     assert not bad, "\n".join(f"{outcome.case} {outcome.status}: {outcome.detail}\n{outcome.source}" for outcome in bad)
+
+
+EDGES = (("add.Tensor", torch.int8), ("sub.Scalar", torch.bool), ("masked_fill.Scalar", torch.float16))
+
+
+@pytest.mark.parametrize("name, dtype", EDGES)
+def test_numbers_at_the_edges(name: str, dtype: torch.dtype) -> None:
+    (job,) = edge_jobs((dtype,), f"^aten::{name}$")
+    outcomes = list(run_job(job, Settings(samples=2, dynamic=(False,))))
+    assert len(outcomes) >= 2 and "skipped" not in {outcome.status for outcome in outcomes}
+    bad = [outcome for outcome in failures(outcomes) if not reason_of(outcome)]
+    assert not bad, "\n".join(f"{outcome.case} {outcome.status}: {outcome.detail}\n{outcome.source}" for outcome in bad)
+
+
+def test_the_edges_are_found_in_the_schemas() -> None:
+    assert {"aten::add.Tensor", "aten::full", "aten::clamp", "aten::masked_fill_.Scalar"} <= {*edge_ops()}
+    taken, refused = edge_calls("aten::masked_fill.Scalar", torch.int8)
+    assert taken is not None and "-128)" in taken.text and "-129)" not in taken.text
+    assert any("-129)" in call.text for call in refused) and any("300)" in call.text for call in refused)

@@ -162,3 +162,29 @@ def test_custom_ops_get_the_strides_they_ask_for(name: str, device: str) -> None
     elif name != "flexible":
         order = lambda stride: sorted(range(len(stride)), key=lambda n: -stride[n])
         assert [order(s) for s in STRIDES] == [order(s) for s in wanted]
+
+
+HIDDEN = torch.library.Library("litz_hidden", "FRAGMENT")
+for _name, _rule in {"turned": lambda x: x.t(), "same": lambda x: x}.items():
+    HIDDEN.define(f"{_name}(Tensor x) -> Tensor")
+    HIDDEN.impl(_name, _rule, "CompositeExplicitAutograd")
+HIDDEN.define("halves(Tensor x) -> (Tensor, Tensor)")
+HIDDEN.impl("halves", lambda x: (y := x * 2, y[:])[:2], "CompositeExplicitAutograd")
+
+
+@pytest.mark.filterwarnings("ignore:.*custom operator")
+def test_a_view_that_the_schema_hides() -> None:
+    """The memory of the argument is used again while the result is read."""
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        turned = torch.ops.litz_hidden.turned(x.sin() @ w)
+        same = torch.ops.litz_hidden.same((x.cos() @ w).sigmoid() @ w)
+        left, right = torch.ops.litz_hidden.halves(x @ w)
+        again = (x * 2) @ w
+        return turned + 1, (same + again) @ w, turned.sum() + same.sum(), left.exp() @ w + right
+
+    x, w = torch.randn(32, 32), torch.randn(32, 32)
+    compiled = litz(f)
+    for _ in range(2):
+        for ours, exact in zip(compiled(x, w), f(x.double(), w.double()), strict=True):
+            torch.testing.assert_close(ours.double(), exact, rtol=1e-3, atol=1e-3)

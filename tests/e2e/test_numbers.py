@@ -465,3 +465,54 @@ def test_numbers_at_the_edges_of_a_type() -> None:
     inputs = [torch.tensor([0, 1, 255], dtype=torch.uint8), torch.tensor([0.5, 2, 6e4]).half(), torch.tensor([1.0, -2])]
     for ours, theirs in zip(litz(f)(*inputs), f(*inputs), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+
+
+BOOL, LONG, CHAR = torch.tensor([True, False]), torch.tensor([1, 2]), torch.tensor([1, 2], dtype=torch.int8)
+HALF = torch.tensor([1.0, 2.0]).half()
+REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "bool - True": (lambda x: x - True, (BOOL,)),
+    "bool - 1": (lambda x: x - 1, (BOOL,)),
+    "1 - bool": (lambda x: 1 - x, (BOOL,)),
+    "int - True": (lambda x: x - True, (LONG,)),
+    "int - bool": (lambda x, y: x - y, (LONG, BOOL)),
+    "threshold of bools": (lambda x: F.threshold(x, 1, 1), (BOOL,)),
+    "a bool as alpha": (lambda x: torch.add(x, x, alpha=True), (HALF,)),
+    "a bool as alpha of integers": (lambda x: torch.add(x, 1, alpha=True), (LONG,)),
+    "alpha without an opposite": (lambda x: torch.sub(x, x, alpha=-128), (CHAR,)),
+    "linspace beyond the type": (lambda: torch.linspace(0, 128, 3, dtype=torch.int8), ()),
+    "linspace to infinity": (lambda: torch.linspace(0, INF, 3, dtype=torch.int64), ()),
+    "linspace beyond half": (lambda: torch.linspace(0, 1e5, 3, dtype=torch.half), ()),
+    "arange beyond 64 bits": (lambda: torch.arange(2**63 - 3, 2**63), ()),
+    "arange of bools": (lambda: torch.arange(1, 1, dtype=torch.bool), ()),
+    "logspace with a tensor": (lambda x: torch.logspace(3e38, x, 3), (torch.tensor(1e39, dtype=torch.float64),)),
+    "two types in softmax's backward": (
+        lambda x, y: torch.ops.aten._softmax_backward_data(x, y, 0, torch.float16),
+        (HALF, HALF.float()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_eager_refuses_is_refused(name: str) -> None:
+    function, inputs = REFUSED[name]
+    with pytest.raises(RuntimeError) as theirs:
+        function(*inputs)
+    with pytest.raises(RuntimeError) as ours:
+        litz(function)(*inputs)
+    assert str(theirs.value).splitlines()[0] in str(ours.value)
+
+
+def test_ends_at_the_edges_of_a_type() -> None:
+    """Eager takes them, and computes with them in the type of the result."""
+
+    def f(end: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            *(torch.linspace(0, end, 3, dtype=torch.uint8) for end in (-1, -129, 255)),
+            *(torch.linspace(0, INF, 3, dtype=torch.half), torch.linspace(0, 2**63 - 1, 3, dtype=torch.int64)),
+            *(torch.arange(2**63 - 3, 2**63 - 1), torch.arange(-(2**63), -(2**63) + 2)),
+            torch.linspace(end, 3, 3),
+        )
+
+    end = torch.tensor(1.0)
+    for ours, theirs in zip(litz(f)(end), f(end), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)

@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from litz.codegen.wrapper import generate_wrapper
 from litz.driver.code import generate
 from litz.driver.compiler import make_compiler
-from litz.pipeline import plan_schedule
+from litz.pipeline import plan_schedule, schedule_only
 from support.retarget import cuda_schedules
 
 Case = tuple[Callable[..., Any], list[torch.Tensor], bool | None]
@@ -38,6 +41,39 @@ def _images() -> torch.nn.Module:
     torch.manual_seed(0)
     parts = [torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.MaxPool2d(2)]
     return torch.nn.Sequential(*parts, torch.nn.Conv2d(8, 16, 3), torch.nn.Flatten(), torch.nn.Linear(576, 5))
+
+
+def _blocks() -> torch.nn.Module:
+    """Convolutions of several kinds in a row and side by side, for which a layout is chosen (litz-layout)."""
+    torch.manual_seed(0)
+    wide = torch.nn.Sequential(torch.nn.Conv2d(16, 32, 3, padding=1), torch.nn.BatchNorm2d(32), torch.nn.SiLU())
+    return torch.nn.Sequential(wide, torch.nn.Conv2d(32, 32, 3, padding=1, groups=32), torch.nn.Conv2d(32, 8, 1))
+
+
+def _for_ranks() -> list[str]:
+    """Orders and buckets of collectives for 8 ranks (litz-collectives), on CUDA tensors that need not be there."""
+    dist.init_process_group(backend="fake", rank=0, world_size=8, store=FakeStore())
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            values = [torch.empty(256 * n, 256, device="cuda", dtype=torch.bfloat16) for n in range(1, 7)]
+        compiler = make_compiler(None, {})
+        texts = []
+        for schedule in schedule_only(_step_of_a_rank, values, None):
+            plan = plan_schedule(schedule, compiler)
+            texts += [str(schedule), str(plan.steps)]
+        return texts
+    finally:
+        dist.destroy_process_group()
+
+
+def _step_of_a_rank(*values: torch.Tensor) -> list[torch.Tensor]:
+    """Each gradient is reduced, each weight gathered, and products lie between them."""
+    ops, made = torch.ops._c10d_functional, []
+    for value in values:
+        reduced = ops.wait_tensor(ops.all_reduce(value * 2, "sum", "0"))
+        gathered = ops.wait_tensor(ops.all_gather_into_tensor(value, 8, "0"))
+        made.append((gathered @ reduced.t()).relu())
+    return made
 
 
 def _trained(make: Callable[[], torch.nn.Module]) -> Callable[..., Any]:
@@ -64,6 +100,7 @@ CASES: dict[str, Callable[[], Case]] = {
     ),
     "attention": lambda: (_layer().eval(), [_random(2, 7, 32)], None),
     "training": lambda: (_trained(_layer), [_random(2, 7, 32).requires_grad_()], None),
+    "layouts": lambda: (_trained(_blocks), [_random(2, 16, 24, 24).requires_grad_()], None),
     "images": lambda: (_trained(_images), [_random(4, 3, 16, 16).requires_grad_()], None),
 }
 
@@ -99,10 +136,14 @@ def main(folder: Path, names: list[str]) -> None:
     """Prints a JSON object: files of the cache by name, with their sums; bits of results; texts for CUDA."""
     found: dict[str, Any] = {}
     for name in names:
+        if name not in CASES:
+            continue
         torch._dynamo.reset()
         found[name] = _run(CASES[name](), {"cache_dir": str(folder), "cpp.qualify": False})
         torch._dynamo.reset()
         found[f"{name} on cuda"] = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in _for_cuda(CASES[name]())]
+    if "collectives" in names:
+        found["collectives"] = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in _for_ranks()]
     for path in sorted(folder.rglob("*")):
         if path.suffix in (".py", ".cpp") and path.is_file():
             found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
@@ -110,4 +151,4 @@ def main(folder: Path, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:] or list(CASES))
+    main(Path(sys.argv[1]), sys.argv[2:] or [*CASES, "collectives"])

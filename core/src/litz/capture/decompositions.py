@@ -118,6 +118,10 @@ _KEEP: Mapping[str, tuple[str, ...]] = {
     "dropout: torch's rule draws in the input's type, which in a half type makes a wrong probability": (
         "native_dropout",
     ),
+    "torch's rules compute with the ends before they look whether the type holds them, or fail": (
+        *("linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor"),
+        *("logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor"),
+    ),
     "the result is not a tensor of numbers, or depends on the values": ("is_same_size", "bucketize"),
 }
 

@@ -34,7 +34,7 @@ FOR_FLOATS = (
     *("multi_margin_loss", "multilabel_margin_loss_forward", "grid_sampler_2d", "grid_sampler_3d"),
     *("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "upsample_linear1d", "upsample_bilinear2d"),
     *("upsample_trilinear3d", "upsample_bicubic2d", "max_unpool2d", "max_unpool3d", "im2col"),
-    "max_pool2d_with_indices_backward",
+    *("max_pool2d_with_indices_backward", "hardtanh_backward", "leaky_relu_backward"),
 )
 """What eager has for floating point, and complex, alone: integers and bools are left to the op."""
 
@@ -58,7 +58,7 @@ NOT_FOR_BOOLS = (
         "addcmul",
         "gcd",
     ),
-    *("bitwise_right_shift", "pow", "fmod", "remainder", "floor_divide", "threshold", "trace", "linalg_cross", "dot"),
+    *("bitwise_right_shift", "pow", "fmod", "remainder", "floor_divide", "trace", "linalg_cross", "dot"),
     *("vdot", "mv", "addmv", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "div.Tensor_mode", "lcm"),
     "div.Scalar_mode",
 )
@@ -66,6 +66,12 @@ NOT_FOR_BOOLS = (
 
 OF_ONE_TYPE = ("mv", "addmv", "dot", "vdot", "_cdist_forward", "_euclidean_dist")
 """Products whose eager kernels take operands of one type: torch's rules promote others, so these are left to the op."""
+
+WITHOUT_BOOLS = ("sub", "rsub", "threshold", "threshold_backward")
+"""What eager refuses where a tensor is of bools, whatever numbers are beside it; and `x - True`."""
+
+NOT_MIXED_ON_CPU = ("_softmax_backward_data", "_log_softmax_backward_data")
+"""What eager's kernels for the CPU have for tensors of one type, that of the result, alone."""
 
 _Takes = Callable[[torch.dtype], bool]
 
@@ -92,7 +98,11 @@ def _takes(op: Any) -> _Takes | None:
 
 
 def _is_named(op: Any, names: Collection[str]) -> bool:
-    return isinstance(op, OpOverload) and op.namespace == "aten" and op.name().removeprefix("aten::") in names
+    return isinstance(op, OpOverload) and op.namespace == "aten" and op._opname in names
+
+
+def _is_of_bools(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == torch.bool
 
 
 def is_left_to_eager(op: Any, args: Iterable[Any]) -> bool:
@@ -102,10 +112,14 @@ def is_left_to_eager(op: Any, args: Iterable[Any]) -> bool:
         return True
     takes = _takes(op)
     if takes is None:
-        return False
+        return _is_named(op, WITHOUT_BOOLS) and any(isinstance(arg, bool) or _is_of_bools(arg) for arg in args)
+    wanted = [arg for arg in args if isinstance(arg, torch.dtype)]
+    devices = {arg.device.type for arg in args if isinstance(arg, torch.Tensor)}
     # A number beside a bool makes the bool an integer or a float.
     args = [arg for arg in args if isinstance(arg, (torch.Tensor, bool, int, float, torch.SymInt, torch.SymFloat))]
     dtypes = [arg.dtype for arg in args if isinstance(arg, torch.Tensor)]
+    if _is_named(op, NOT_MIXED_ON_CPU) and len({*dtypes, *wanted}) > 1 and "cpu" in devices:
+        return True
     if not dtypes or takes(dtypes[0]):
         return False
     if takes(torch.int64):
@@ -133,19 +147,41 @@ def _number_arguments(op: OpOverload) -> tuple[tuple[int, str], ...]:
     return tuple((at, one.name) for at, one in enumerate(op._schema.arguments) if str(one.type) in kinds)
 
 
-def is_given_too_much(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> bool:
+def is_given_too_much(
+    op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: torch.dtype | None, inside: bool = False
+) -> bool:
     """Whether `op` is called with a number that the type of its result cannot hold, or may not hold. Eager's kernels
-    refuse most such calls, so that the op stays a call. result: what the op gives for fake tensors."""
-    if not isinstance(op, OpOverload) or not isinstance(result, torch.Tensor) or result.dtype == torch.bool:
+    refuse most such calls, so that the op stays a call. dtype: of the result; None where it is not one tensor. inside:
+    numbers at the edges of the type are too much as well, as those of a factor `alpha` always are."""
+    if not isinstance(op, OpOverload) or dtype is None or dtype == torch.bool:
         return False
-    given = [args[at] if at < len(args) else kwargs.get(name) for at, name in _number_arguments(op)]
-    if result.dtype.itemsize <= 2 and not result.is_floating_point() and any(map(_is_symbol, given)):
+    given = [(name, args[at] if at < len(args) else kwargs.get(name)) for at, name in _number_arguments(op)]
+    if dtype.itemsize <= 2 and not dtype.is_floating_point and any(_is_symbol(number) for _, number in given):
         return True
-    return not all(holds(result.dtype, number) for number in given)
+    return not all(
+        _is_inside(dtype, number) if inside or name == "alpha" else holds(dtype, number) for name, number in given
+    )
+
+
+def _is_inside(dtype: torch.dtype, number: Any) -> bool:
+    """Whether a number, and what eager's kernels compute of it (the opposite, a difference), is between the limits of
+    `dtype`. No bool is."""
+    if isinstance(number, bool):
+        return False
+    if not isinstance(number, (int, float)) or dtype.is_complex:
+        return holds(dtype, number)
+    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    return bool((limits.min < number or number == 0) and number < limits.max)
 
 
 def _is_symbol(value: Any) -> bool:
     return isinstance(value, (torch.SymInt, torch.SymFloat))
+
+
+def _dtype_of_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.dtype:
+    """The type that eager gives to a tensor made of numbers alone."""
+    floats = any(isinstance(arg, (float, torch.SymFloat)) for arg in args)
+    return kwargs.get("dtype") or (torch.get_default_dtype() if floats else torch.int64)
 
 
 def unless_left_to_eager(op: OpOverload, rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,7 +192,11 @@ def unless_left_to_eager(op: OpOverload, rule: Callable[..., Any]) -> Callable[.
 
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         tensor = next((value for value in args if isinstance(value, torch.Tensor)), None)
-        if is_left_to_eager(op, args) or is_given_too_much(op, args, kwargs, tensor):
+        # Without a tensor, as in linspace, a rule computes with the numbers in another type than eager does.
+        dtype = _dtype_of_numbers(args, kwargs) if tensor is None else tensor.dtype
+        if tensor is None and dtype == torch.bool:
+            return NotImplemented
+        if is_left_to_eager(op, args) or is_given_too_much(op, args, kwargs, dtype, inside=tensor is None):
             return NotImplemented
         return rule(*args, **kwargs)
 

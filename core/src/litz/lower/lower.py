@@ -285,7 +285,9 @@ class _Lowerer:
         args, kwargs = tuple(map(fake_value, node.args)), {name: fake_value(arg) for name, arg in node.kwargs.items()}
         if is_left_to_eager(node.target, args):
             return True
-        return is_given_too_much(node.target, args, kwargs, node.meta.get("val"))
+        result = node.meta.get("val")
+        dtype = result.dtype if isinstance(result, torch.Tensor) else None
+        return is_given_too_much(node.target, args, kwargs, dtype)
 
     def may_lower(self, node: torch.fx.Node) -> bool:
         """May the node become what its lowering makes? Views and writes always: those are no calls of their own."""

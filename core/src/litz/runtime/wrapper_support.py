@@ -83,6 +83,13 @@ def given(
     return tensor if tensor.stride() == stride else restrided(tensor, size, stride)
 
 
+def apart(tensor: torch.Tensor, others: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """Returns a result of a call that is not torch's own, a copy where it is a view of one of `others` (arguments,
+    results before it), which the op's schema does not say: their memory is used again once they are read."""
+    memory = tensor.untyped_storage()._cdata
+    return tensor.clone() if any(memory == other.untyped_storage()._cdata for other in others) else tensor
+
+
 def _unexpected(call: str | PluginCall, found: str, expected: str) -> LitzError:
     if isinstance(call, PluginCall):
         return call.failure(f"it returned {found}, where {expected} was promised")
@@ -177,6 +184,7 @@ def support(pool: Pool) -> dict[str, object]:
         aligned,
         empty,
         given,
+        apart,
         is_dense,
         number_on,
         planned,

@@ -59,16 +59,28 @@ class Outcome:
 
 def check(case: Case, sample: Any, backend: str | Callable[..., Any] = "litz") -> Outcome:
     """Runs one case and returns its outcome. Never raises: what the compiled function raises is the outcome."""
+    call = make_call(op_table()[case.job.op].get_op(), sample)
+    return check_call(case, call, backend, sample.output_process_fn_grad)
+
+
+def check_call(
+    case: Case,
+    call: Call,
+    backend: str | Callable[..., Any] = "litz",
+    process: Callable[[Any], Any] = lambda result: result,
+    refused: bool = False,
+) -> Outcome:
+    """Runs one call and returns its outcome. process: of the results, the part that counts. refused: eager raises an
+    error, and the compiled function has to raise one of its type. Never raises."""
     start = time.perf_counter()
-    op = op_table()[case.job.op]
-    call = make_call(op.get_op(), sample)
+    run = _check_refusal if refused else _check
     outcome = Outcome(str(case), "passed", source=call.text, inputs=describe(call.tensors))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _check(case, call, sample.output_process_fn_grad, backend, outcome)
+        run(case, call, process, backend, outcome)
         if outcome.status in ("wrong", "error") and backend != "aot_eager":
             other = Outcome(str(case), "passed")
-            _check(case, call, sample.output_process_fn_grad, "aot_eager", other)
+            run(case, call, process, "aot_eager", other)
             outcome.traced = (other.status, other.detail[:40]) == (outcome.status, outcome.detail[:40])
     outcome.seconds = time.perf_counter() - start
     return outcome
@@ -106,6 +118,30 @@ def _check(case: Case, call: Call, process: Callable[[Any], Any], backend: Any, 
     found = compare_runs(actual, expected, exact, values)
     if found:
         outcome.status, outcome.detail = "wrong", "; ".join(found)
+
+
+def _check_refusal(case: Case, call: Call, process: Callable[[Any], Any], backend: Any, outcome: Outcome) -> None:
+    try:
+        run_once(call.function, clones(call.tensors), process, case.train)
+    except Exception as error:
+        expected = error
+    else:
+        outcome.status, outcome.detail = "skipped", "eager takes the call"
+        return
+    torch._dynamo.reset()
+    try:
+        with reports.collect() as collected:
+            fast = torch_compiled(call.function, backend, case.dynamic, data=case.dynamic)
+            actual = run_once(fast, clones(call.tensors), process, case.train)
+    except Exception as error:
+        # While tracing, dynamo has the error of a fake tensor's kernel as the cause of its own.
+        if not isinstance(error, (type(expected), torch._dynamo.exc.TorchDynamoException)):
+            outcome.status, outcome.detail = "error", f"eager: {_message(expected)}; raised: {_message(error, True)}"
+    else:
+        given = str(actual.outputs)[:100]
+        outcome.status, outcome.detail = "wrong", f"eager refuses: {_message(expected)}; the result is {given}"
+    finally:
+        _note_how(collected, outcome)
 
 
 def _differ(left: Run, right: Run) -> bool:

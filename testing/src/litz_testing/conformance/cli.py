@@ -13,6 +13,7 @@ import torch
 from . import results
 from .cases import DTYPES, jobs
 from .check import Outcome
+from .edges import edge_jobs
 from .workers import Settings, run_jobs
 
 _MODES = click.Choice(["run", "train", "either"])
@@ -23,6 +24,7 @@ _NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
 @click.option("--dtype", "dtypes", multiple=True, help="float32 (the default), float64, int64, ...; may be repeated")
 @click.option("--all-dtypes", is_flag=True, help=f"all of {', '.join(_NAMES)}")
 @click.option("--only", help="a regular expression: operators whose name it is found in")
+@click.option("--edges", is_flag=True, help="instead: every op that takes a number, at and beyond the type's edges")
 @click.option("--samples", default=2, show_default=True, help="samples of each operator and dtype")
 @click.option("--static/--dynamic", "static", default=None, help="only static or only dynamic sizes; else both")
 @click.option("--mode", "modes", multiple=True, type=_MODES, help="gradients: no, yes, where there are any")
@@ -46,6 +48,7 @@ def main(
     dtypes: tuple[str, ...],
     all_dtypes: bool,
     only: str | None,
+    edges: bool,
     samples: int,
     static: bool | None,
     modes: tuple[str, ...],
@@ -63,7 +66,7 @@ def main(
     """Compile PyTorch's operator samples with litz and compare with eager."""
     chosen = DTYPES if all_dtypes else tuple(getattr(torch, name) for name in dtypes) or (torch.float32,)
     part, parts = (int(number) for number in shard.split("/"))
-    wanted = jobs(chosen, only, device)[part::parts]
+    wanted = (edge_jobs if edges else jobs)(chosen, only, device)[part::parts]
     if limit is not None:
         wanted.sort(key=lambda job: zlib.crc32(str(job).encode()))
     dynamic = (False, True) if static is None else (not static,)

@@ -29,8 +29,9 @@ import torch
 
 from litz.options import hide_gpus
 
-from .cases import Case, Job, cases, differentiable, samples
-from .check import Outcome, check
+from .cases import Case, Job, cases, differentiable, samples, spread
+from .check import Outcome, check, check_call
+from .edges import edge_calls
 
 JOBS_PER_WORKER = 30
 """A worker is replaced after so many, for what torch.compile keeps in memory."""
@@ -52,6 +53,9 @@ class Settings:
 
 def run_job(job: Job, settings: Settings, begin: Callable[[Case], bool] = lambda case: True) -> Iterator[Outcome]:
     """Yields the outcomes of a job's cases, run in this process. begin: told of each case; False leaves it out."""
+    if "::" in job.op:
+        yield from _run_edges(job, settings, begin)
+        return
     for mode in settings.modes:
         train = mode != "run" and differentiable(job)
         if mode == "train" and not train:
@@ -64,6 +68,18 @@ def run_job(job: Job, settings: Settings, begin: Callable[[Case], bool] = lambda
         for case in cases(job, found, settings.dynamic, train):
             if begin(case):
                 yield check(case, found[case.sample], settings.backend)
+
+
+def _run_edges(job: Job, settings: Settings, begin: Callable[[Case], bool]) -> Iterator[Outcome]:
+    taken, refused = edge_calls(job.op, job.dtype)
+    for dynamic in settings.dynamic:
+        case = Case(job, 0, dynamic, train=False)
+        if taken is not None and begin(case):
+            yield check_call(case, taken, settings.backend)
+        for position in spread(len(refused), settings.samples):
+            case = Case(job, position + 1, dynamic, train=False)
+            if refused and begin(case):
+                yield check_call(case, refused[position], settings.backend, refused=True)
 
 
 def run_jobs(jobs: Sequence[Job], settings: Settings, workers: int = 2) -> Iterator[Outcome]:
@@ -198,6 +214,7 @@ def _serve(pipe: Connection, settings: Settings, on_cpu: bool) -> None:
         hide_gpus()
     torch.set_num_threads(1)
     torch._logging.set_logs(dynamo=logging.ERROR)  # graph breaks are no news here
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # nor are refusals
     while True:
         try:
             job, done = pipe.recv()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 import torch
 
@@ -76,6 +77,10 @@ def _plan_strides(result: Result, extern: Extern, spelling: Spelling) -> Iterato
         plain = not isinstance(extern.target, PluginCall)
         called = repr(str(extern.target)) if plain else spelling.names.target(extern.target)
         yield f"{name} = _given({name}, {place}, {kind}, {called})"
+        before = takewhile(lambda result: result.buffer != name, spelling.plan.results[extern.name])
+        others = dict.fromkeys([*(ref.buffer for ref in extern.refs), *(result.buffer for result in before)])
+        if others and plain and name not in extern.aliases:
+            yield f"{name} = _apart({name}, ({', '.join(others)},))"
         return
     place = f"({name}, {tuple_text(layout.size)}, {tuple_text(layout.stride)})"
     if extern.target not in FRESH:

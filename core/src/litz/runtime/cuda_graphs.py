@@ -178,8 +178,8 @@ class _Replayer:
             self._forget(key, stayed, moved=not alone)
             recording = self._record(key, args, stayed, alone)
         elif held:
-            # Another thread or stream may be about to read what is held, so nothing moves it. What nobody holds any more,
-            # nobody reads later: who lets go of a tensor has launched all that reads it.
+            # Another thread or stream may be about to read what is held, so nothing moves it. What nobody holds needs
+            # no such care: who lets go of a tensor has launched all that reads it.
             stayed = set(recording.places)
             recording = None
             self._forget(key, stayed, moved=False)

@@ -35,6 +35,8 @@ def left(backend):
     print(run(steps, 2).objects - before.objects, len(contextvars.copy_context()) - variables)
 left("aot_eager")
 left("litz")
+from litz.ir.node import _table
+print(sum(node.op == "load" for node in list(_table.values())))
 """
 
 
@@ -44,10 +46,11 @@ def test_neither_a_compile_nor_a_call_leaves_anything_behind(tmp_path: Path) -> 
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = run_warm(["-c", SCRIPT], {**os.environ, "LITZ_CACHE_DIR": str(tmp_path), "PYTHONPATH": paths})
     assert done.returncode == 0, done.stderr
-    lines = [[float(word) for word in line.split()] for line in done.stdout.splitlines()[-4:]]
+    lines = [[float(word) for word in line.split()] for line in done.stdout.splitlines()[-5:]]
     names = [dict(zip(QUANTITIES, line, strict=True)) for line in lines[:2]]
     assert [(of["files"], of["threads"], of["libraries"]) for of in names] == [(0, 0, 0)] * 2
     assert names[1]["objects"] < 50 and names[1]["rss"] < 4
-    (objects, variables), (ours, our_variables) = lines[2:]
+    (objects, variables), (ours, our_variables), (loads,) = lines[2:]
+    assert loads == 0, "a memo holds nodes of graphs that are gone"
     assert our_variables == variables, "a ContextVar for each compile, which the thread's context keeps for ever"
     assert ours < objects + 400, (objects, ours)

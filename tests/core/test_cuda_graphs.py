@@ -105,6 +105,15 @@ def test_the_second_call_of_a_size_records_and_later_ones_replay() -> None:
     assert ran == [4, 4, 8, 8] and alive() == cuda_graphs.recordings() == 2
 
 
+def test_sizes_that_come_once_are_forgotten() -> None:
+    double, _ = counted()
+    for size in range(1, 600):
+        double([torch.ones(size)])
+    assert len(double.seen) <= cuda_graphs.MOST_SEEN
+    double([torch.ones(599)])
+    assert cuda_graphs.recordings() == 1, "the last ones are known"
+
+
 def test_released_recordings_end_though_the_graph_lives() -> None:
     double, ran = counted()
     for _ in range(3):

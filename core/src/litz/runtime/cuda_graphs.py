@@ -34,6 +34,8 @@ from .torch_runtime import drop_library_workspaces, graph_is_kept, storage_of, t
 
 MOST_RECORDINGS = 16
 """Shapes recorded per graph; calls with further shapes run without a recording."""
+MOST_SEEN = 256
+"""Shapes without a recording that a graph remembers, so that it records the second call: the oldest are forgotten."""
 MOST_ATTEMPTS = 3
 """Recordings of one set of shapes, as inputs turn out to move. The last copies all inputs but the static ones and those
 that are lent; if these move, another one copies them, too."""
@@ -160,6 +162,8 @@ class _Replayer:
             full = len(self.recordings) >= MOST_RECORDINGS
             if self.failed or full or key not in self.seen or _capturing():
                 self.seen.setdefault(key, self._places(args))
+                if len(self.seen) > MOST_SEEN:
+                    del self.seen[next(iter(self.seen))]
                 return None
             if self._waits(key, args):
                 return None

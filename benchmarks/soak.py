@@ -301,8 +301,9 @@ def table(samples: Sequence[Sample]) -> str:
         lines += map(row, of_part[step - 1 :: step])
     for part, per in PER.items():
         lines += ["", f"{f'per {per} {part}':20}{'quarter 2':>12}{'3':>12}{'4':>12}{'slope':>12}{'error':>12}"]
-        for name, numbers in growth(samples, part).items():
-            lines.append(f"{name:20}" + "".join(f"{number:12.2f}" for number in numbers))
+        rows = growth(samples, part)
+        lines += [f"{name:20}" + "".join(f"{number:12.2f}" for number in numbers) for name, numbers in rows.items()]
+        lines += [] if rows else ["too few samples: give more time, or a smaller --reset"]
     return "\n".join(lines)
 
 

@@ -349,4 +349,4 @@ def test_functions_that_take_each_others_results(made: Machine) -> None:
                 held.append((found, expected))
         for mine, theirs in held:
             torch.testing.assert_close(mine, theirs)
-    assert max(ran) <= 3 + cuda_graphs.MOST_ATTEMPTS, "a call, and recordings"
+    assert max(ran) <= 4 + cuda_graphs.MOST_ATTEMPTS, "a call, and recordings, one of them once results are held"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from litz.runtime import cuda_graphs, lent, shared_memory
+from litz.runtime import cuda_graphs, shared_memory
 from litz.runtime.cuda_graphs import replayed
 
 FACTS = {
@@ -39,13 +39,6 @@ class FakeGraph:
 
     def replay(self) -> None:
         pass
-
-
-def moved(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """As `_move`, but what is free belongs to no recording's pool here."""
-    old: torch.UntypedStorage = storage.clone()
-    storage.resize_(storage.nbytes())
-    return old
 
 
 def kept_room(tensor: torch.Tensor) -> torch.Tensor:
@@ -81,7 +74,6 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     POOLS.clear()
     monkeypatch.setattr(cuda_graphs, "_capturing", lambda: False)
     monkeypatch.setattr(cuda_graphs, "drop_library_workspaces", lambda: None)
-    monkeypatch.setattr(lent, "_move", moved)
     monkeypatch.setattr(cuda_graphs, "room_for", kept_room)
     monkeypatch.setattr(cuda_graphs, "take_segment", lambda nbytes: None)
     monkeypatch.setattr(shared_memory, "unused_bytes", lambda pool: 0)
@@ -111,6 +103,15 @@ def test_the_second_call_of_a_size_records_and_later_ones_replay() -> None:
             assert torch.equal(found, torch.full((size,), 2.0))
             del found
     assert ran == [4, 4, 8, 8] and alive() == cuda_graphs.recordings() == 2
+
+
+def test_sizes_that_come_once_are_forgotten() -> None:
+    double, _ = counted()
+    for size in range(1, 600):
+        double([torch.ones(size)])
+    assert len(double.seen) <= cuda_graphs.MOST_SEEN
+    double([torch.ones(599)])
+    assert cuda_graphs.recordings() == 1, "the last ones are known"
 
 
 def test_released_recordings_end_though_the_graph_lives() -> None:
@@ -155,18 +156,34 @@ def test_outputs_that_nobody_holds_are_lent() -> None:
 
 
 @pytest.mark.parametrize("hold", [lambda out: out, lambda out: out[1:], lambda out: out.detach()[::2]])
-def test_what_a_caller_holds_moves_and_is_copied_from_then_on(hold: Any) -> None:
-    double, _ = counted()
+def test_what_a_caller_holds_stays_and_is_copied_from_then_on(hold: Any) -> None:
+    double, ran = counted()
     x = torch.ones(4)
     for _ in range(2):
         (found,) = double([x])
-    recorded = found.data_ptr()
     held, expected = hold(found), hold(found).clone()
+    place, recorded = held.data_ptr(), found.data_ptr()
     del found
-    (found,) = double([x])
-    assert not recorded <= held.data_ptr() < recorded + 16
-    assert torch.equal(held, expected)
-    assert found.data_ptr() not in (recorded, held.data_ptr()), "copied"
+    kept = [double([x])[0] for _ in range(4)]
+    assert held.data_ptr() == place and torch.equal(held, expected), "nothing moves"
+    assert len({recorded, *(found.data_ptr() for found in kept)}) == 5, "copied"
+    assert len(ran) == 3, "a call, and two recordings"
+
+
+def test_outputs_that_are_held_in_turn_do_not_record_for_ever() -> None:
+    ran: list[int] = []
+
+    def entry(args: list[Any]) -> tuple[Any, ...]:
+        ran.append(1)
+        return tuple(args[0] + n for n in range(12))
+
+    run, x = replayed(entry, {**FACTS, "returned_inputs": (None,) * 12}), torch.ones(4)
+    run([x])
+    held: list[torch.Tensor] = []
+    for number in range(12):
+        held.append(run([x])[number])
+    assert len(ran) == 2 + cuda_graphs.MOST_ATTEMPTS
+    assert [tensor[0].item() for tensor in held] == [1.0 + number for number in range(12)]
 
 
 def test_what_the_graph_keeps_is_never_lent() -> None:
@@ -273,7 +290,7 @@ def test_an_output_that_is_an_input_is_the_callers() -> None:
     run, ran = written(lambda args: (args[0], args[0][1:], args[1][::2], args[0] * args[1]), **facts)
     x, moving = torch.arange(4.0), [torch.full((4,), float(n)) for n in range(4)]
     for y in (*moving, *moving):
-        whole, part, other, _ = run([x, y])
+        whole, part, other = run([x, y])[:3]
         assert whole is x and part.data_ptr() == x[1:].data_ptr() and torch.equal(other, y[::2])
         assert part.shape == (3,) and other.stride() == (2,)
     assert len(ran) == 4 and ran[2] == x.data_ptr(), "it is read where it is, too"
@@ -309,7 +326,7 @@ def test_an_earlier_recording_moves_out_while_somebody_holds_what_a_later_one_ma
     for _ in range(3):
         first([x])
         second([x])
-    assert len(POOLS) == 3 and len(later) == 2, "once"
+    assert len(POOLS) == 4 and len(later) == 3, "once, and the second once as its output was held when it was called"
 
 
 def test_what_an_earlier_recording_made_is_out_of_a_later_ones_way() -> None:
@@ -357,7 +374,7 @@ def test_who_holds_the_storage_alone_keeps_its_values() -> None:
     place = found.data_ptr()
     del found
     (other,) = double([x])
-    assert storage.data_ptr() != place, "the values moved"
+    assert storage.data_ptr() == place
     assert torch.empty(0).set_(storage, 0, (4,)).tolist() == [2.0] * 4 and other.data_ptr() != storage.data_ptr()
 
 
@@ -390,7 +407,7 @@ def test_what_another_thread_holds_does_not_move() -> None:
     place = held.data_ptr()
     calls = len(ran)
     (other,) = together(lambda: double([x])[0], 1)
-    assert held.data_ptr() == place != other.data_ptr() and len(ran) == calls + 1, "it ran without the recording"
+    assert held.data_ptr() == place != other.data_ptr() and len(ran) == calls + 1, "it was recorded again"
     del held, other
     together(lambda: double([x])[0], 1)
-    assert len(ran) == calls + 1, "nobody holds it: a replay"
+    assert len(ran) == calls + 1, "a replay"

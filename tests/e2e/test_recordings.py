@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import itertools
+import queue
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -207,3 +209,47 @@ def test_sizes_of_zero_and_constants() -> None:
     for found, expected in held:
         torch.testing.assert_close(found, expected)
         assert found.stride() == expected.stride()
+
+
+def test_a_stream_that_is_behind_reads_what_was_lent() -> None:
+    """It waits for an output once. Later calls neither move the output nor write there while somebody holds it."""
+    run, other = recorded(lambda x: x.sin() * 2), torch.cuda.Stream()
+    inputs = rows(8)
+    for x in inputs[:3]:
+        run(x)
+    for x, following in itertools.pairwise(inputs[3:]):
+        lent = run(x)
+        other.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(other):
+            torch.cuda._sleep(20_000_000)
+            before = lent * 1
+        run(following)
+        with torch.cuda.stream(other):
+            after = lent * 1
+        torch.cuda.synchronize()
+        for found in (before, after, lent):
+            torch.testing.assert_close(found, x.sin() * 2)
+
+
+def test_a_thread_that_reads_what_was_lent_while_others_replay() -> None:
+    """Eager code of a second thread, on the same stream, reads an output while the first thread calls again."""
+    run, inputs, wrong = recorded(lambda x: (x.sin() * 2, x.sum(1))), rows(50), list[int]()
+    expected = [x.sin() * 2 for x in inputs]
+    handed: queue.SimpleQueue[tuple[int, Tensor] | None] = queue.SimpleQueue()
+
+    def consume() -> None:
+        while (item := handed.get()) is not None:
+            number, lent = item
+            copies = [lent * 1 for _ in range(8)]
+            wrong.extend(number for found in copies if not torch.allclose(found, expected[number]))
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    for round_ in range(20):
+        if round_ % 4 == 0:
+            cuda_graphs.release()  # recordings lend anew
+        for number, x in enumerate(inputs):
+            handed.put((number, run(x)[0]))
+    handed.put(None)
+    thread.join()
+    assert not wrong

@@ -117,9 +117,9 @@ class Machine:
         else:
             self.recording[0].steps.append((kernel, [_at_its_place(tensor) for tensor in tensors]))
 
-    def move(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    def move(self, storage: torch.UntypedStorage) -> None:
         """As `lent._move`: storages over an arena cannot be resized, so each tensor gets another one."""
-        new, place, size = storage.clone(), storage.data_ptr(), storage.nbytes()
+        new = storage.clone()
         assert self.recording is None
         # By type: asked for its class, a dead weak proxy raises.
         known = [item for item in gc.get_objects() if type(item) in (Tensor, torch.nn.Parameter)]
@@ -128,7 +128,6 @@ class Machine:
             if storage_of(tensor) == storage._cdata:
                 with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(tensor):
                     tensor.set_(new, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
-        return storage_at(place, CPU, size)
 
     def storage_that_tells(self, owner: Any, place: int, _: torch.device, size: int) -> torch.UntypedStorage:
         holder = _Holder(owner, self.borrowed)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import _lru_cache_wrapper, cache
 from typing import Any
 
 import torch
 
 from litz.driver.garbage import young_objects_only
+
+LARGE_MEMO = 1024
+"""Answers that a memo of expressions, loads or layouts holds at least; memos of the machine hold fewer."""
 
 
 def litz(
@@ -82,10 +85,15 @@ def backend_with(**plugins: object) -> Callable[..., Any]:
 
 
 def _reset() -> None:
-    """Ends CUDA graphs when `torch._dynamo.reset()` is called: NCCL's communicators cannot end before they do."""
+    """Ends CUDA graphs when `torch._dynamo.reset()` is called: NCCL's communicators cannot end before they do. Forgets
+    what was found out about expressions of the graphs that are gone."""
     cuda_graphs = sys.modules.get("litz.runtime.cuda_graphs")  # not loaded: nothing was recorded
     if cuda_graphs is not None:
         cuda_graphs.release()
+    for module in [module for name, module in list(sys.modules.items()) if name.startswith("litz.")]:
+        for memo in list(vars(module).values()):
+            if isinstance(memo, _lru_cache_wrapper) and (memo.cache_parameters()["maxsize"] or 0) >= LARGE_MEMO:
+                memo.cache_clear()
 
 
 litz.reset = _reset  # type: ignore[attr-defined]

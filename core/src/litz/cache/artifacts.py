@@ -29,7 +29,8 @@ def record(kind: str, key: str, folder: Path) -> None:
         from torch.compiler._cache import CacheArtifactManager
 
         with contextlib.suppress(AttributeError, TypeError):  # torch's part is private, and may change
-            CacheArtifactManager.record_artifact(TYPE, f"{kind}/{key}", folder)
+            # torch keeps each record as long as the process lives: a text is smaller than a path.
+            CacheArtifactManager.record_artifact(TYPE, f"{kind}/{key}", str(folder))
 
 
 @cache
@@ -48,7 +49,7 @@ def register() -> bool:
         return False
 
     class LitzArtifact(CacheArtifact):
-        """An entry: its folder where it was recorded, its files as text where it was loaded."""
+        """An entry: its folder (str) where it was recorded, its files (bytes) where it was loaded."""
 
         def __init__(self, key: str, content: Any) -> None:
             object.__setattr__(self, "key", key)
@@ -57,7 +58,7 @@ def register() -> bool:
         @property
         def content(self) -> bytes:  # type: ignore[override]
             given: Any = self.given  # type: ignore[attr-defined]
-            return _packed(given) if isinstance(given, Path) else given
+            return _packed(Path(given)) if isinstance(given, str) else given
 
         def __eq__(self, other: object) -> bool:
             return isinstance(other, LitzArtifact) and self.key == other.key

@@ -4,10 +4,10 @@ Safe by construction: a replay changes no tensor that a caller holds. A recordin
 lie: parameters, tensors that another recording has lent (those saved for a backward), and inputs that had the same
 address in the call before. Each call copies the other inputs into memory of the recording's own. When an input that the
 recording reads in place has another address, litz makes a new recording, which copies that input. Outputs are lent
-(`lent.py`): a caller who holds an output at the next replay keeps its values. The recordings of a stream share memory
-for all that nobody sees (`shared_memory.py`). A backward gets the memory of what its forward saved for it alone
-(`ceding.py`), unless autograd keeps that for another backward (`retain_graph=True`): such calls have recordings of
-their own.
+(`lent.py`): where a caller holds an output at the next call, litz makes a new recording, which writes elsewhere. The
+recordings of a stream share memory for all that nobody sees (`shared_memory.py`). A backward gets the memory of what
+its forward saved for it alone (`ceding.py`), unless autograd keeps that for another backward (`retain_graph=True`):
+such calls have recordings of their own.
 
 NCCL does not end a communicator while a recording with one of its collectives lives, and dynamo may keep compiled code
 for as long as the process lives. So recordings do not live as long as that code: `release` ends all of them, which
@@ -30,10 +30,12 @@ from .ceding import Handover, to_cede
 from .compiled_graph import Entry
 from .lent import Loan, Outputs, copied, room_for, unowned
 from .shared_memory import Place, Pools
-from .torch_runtime import drop_library_workspaces, graph_is_kept, in_backward, storage_of, take_segment
+from .torch_runtime import drop_library_workspaces, graph_is_kept, storage_of, take_segment
 
 MOST_RECORDINGS = 16
 """Shapes recorded per graph; calls with further shapes run without a recording."""
+MOST_SEEN = 256
+"""Shapes without a recording that a graph remembers, so that it records the second call: the oldest are forgotten."""
 MOST_ATTEMPTS = 3
 """Recordings of one set of shapes, as inputs turn out to move. The last copies all inputs but the static ones and those
 that are lent; if these move, another one copies them, too."""
@@ -56,12 +58,6 @@ _lock = threading.RLock()
 share memory: otherwise two replays could find the same outputs free, and the second would write over the first's."""
 
 
-_callers: set[int] = set()
-"""The threads that have called graphs with recordings, outside of a backward. While there is one, what it holds can
-move under its tensors, as the thread is here. Where there are several, another may just be handing an address to the
-GPU: then nothing moves, and a call whose recording's outputs are held runs without it."""
-
-
 def recordings() -> int:
     """Returns the number of recordings in this process."""
     return sum(len(replayer.recordings) for replayer in list(_with_recordings))
@@ -76,7 +72,6 @@ def release() -> None:
         for replayer in list(_with_recordings):
             replayer.release()
         _with_recordings.clear()
-        _callers.clear()
 
 
 def _drop(recordings: list[_Recording]) -> None:
@@ -121,7 +116,7 @@ class _Recording:
 
     def move_ceded(self) -> None:
         """Moves what somebody holds of ceded memory, which nobody owns when the recordings end."""
-        self.outputs.take_back(self.outputs.held_of_ceded())
+        self.outputs.move(self.outputs.held_of_ceded())
 
 
 def replayed(entry: Entry, facts: Mapping[str, Any]) -> Entry:
@@ -144,6 +139,7 @@ class _Replayer:
         self.growth: int = facts["growth"]
         self.seen: dict[Any, dict[int, int]] = {}
         self.attempts: dict[Any, int] = {}
+        self.held: dict[Any, list[set[int]]] = {}
         self.failed = False
         self.recordings: dict[Any, _Recording] = {}
         weakref.finalize(self, _drop_all, self.recordings).atexit = False
@@ -155,16 +151,19 @@ class _Replayer:
 
     def _from_recording(self, args: list[Any]) -> tuple[Any, ...] | None:
         """The outputs of a replay; None where the call is to run without a recording."""
-        if not in_backward():
-            _callers.add(threading.get_ident())
         kept = not self.made or graph_is_kept()
         places = [args[position].data_ptr() for position in self.fixed]
         key = (_stream(), kept, *places, *[_varying(args[position]) for position in self.varying])
         recording = self.recordings.get(key)
+        held = recording.outputs.held() if recording is not None else []
+        if held:
+            self.held.setdefault(key, []).append({number for loan in held for number in loan.outputs})
         if recording is None:
             full = len(self.recordings) >= MOST_RECORDINGS
             if self.failed or full or key not in self.seen or _capturing():
                 self.seen.setdefault(key, self._places(args))
+                if len(self.seen) > MOST_SEEN:
+                    del self.seen[next(iter(self.seen))]
                 return None
             if self._waits(key, args):
                 return None
@@ -182,9 +181,14 @@ class _Replayer:
             recording = None
             self._forget(key, stayed, moved=not alone)
             recording = self._record(key, args, stayed, alone)
-        if recording is None or (len(_callers) > 1 and recording.outputs.held()):
-            return None
-        return self._replay(recording, args)
+        elif held:
+            # Another thread or stream may be about to read what is held, so nothing moves it. What nobody holds needs
+            # no such care: who lets go of a tensor has launched all that reads it.
+            stayed = set(recording.places)
+            recording = None
+            self._forget(key, stayed, moved=False)
+            recording = self._record(key, args, stayed)
+        return None if recording is None else self._replay(recording, args)
 
     def release(self) -> None:
         """Drops all recordings, as before the first call. The device first ends a recording that is running."""
@@ -193,6 +197,7 @@ class _Replayer:
         self.recordings.clear()
         self.seen.clear()
         self.attempts.clear()
+        self.held.clear()
 
     def _places(self, args: list[Any]) -> dict[int, int]:
         """The addresses of the inputs that a recording can read where they are, if they stay there."""
@@ -211,10 +216,11 @@ class _Replayer:
         """Drops a recording, as another is to take its place, in its memory. stayed: which inputs were where they
         were. What it has ceded memory to goes as well: that needs the inputs where they were."""
         recording = self.recordings.pop(key)
+        loans = set(recording.outputs.loans)  # before those that nobody holds are dropped
         _drop([recording])
         self.seen[key] = {position: recording.places[position] for position in stayed}
         self.attempts[key] = self.attempts.get(key, 0) + moved
-        _forget_all(lambda other: not other.memory.ceded.keys().isdisjoint(recording.outputs.loans))
+        _forget_all(lambda other: not other.memory.ceded.keys().isdisjoint(loans))
 
     def _moves_out(self, key: Any, args: list[Any], in_the_way: list[Loan]) -> bool:
         """Whether to record a graph in memory of its own, as a replay would write over what somebody holds. Where some
@@ -271,13 +277,18 @@ class _Replayer:
         }
         outputs = Outputs([None if number in returned else value for number, value in enumerate(made)])
         del made
-        outputs.settle()
+        outputs.settle(self._to_copy(key, len(outputs.values)))
         places = {position: args[position].data_ptr() for position in staying}
         recording = self.recordings[key] = _Recording(
             graph, pool.place(outputs, ceded), copies, places, outputs, returned
         )
         _with_recordings.add(self)
         return recording
+
+    def _to_copy(self, key: Any, number: int) -> set[int]:
+        """The outputs that callers have held when they called again, or all where that took too many recordings."""
+        held = self.held.get(key, [])
+        return set(range(number)) if len(held) >= MOST_ATTEMPTS else set().union(*held)
 
     def _replay(self, recording: _Recording, args: list[Any]) -> tuple[Any, ...]:
         recording.memory.take()

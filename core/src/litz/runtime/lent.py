@@ -1,16 +1,15 @@
 """Outputs of a recording: callers get the recording's memory itself, and keep what they hold.
 
-A replay writes its outputs to the same memory each time. Before a replay, `Outputs.take_back` asks which outputs
-somebody still holds: an output, a view of an output, or a tensor that autograd saved. The values of such an output move
-to other memory under the same tensors: litz resizes the storage to the size that the storage has. torch then allocates
-memory, copies the values, and gives the old memory back to the pool, which recordings alone use. Later replays copy
-this output for each caller, before any other recording runs. So a caller who drops outputs before the next call pays
-nothing, and no caller sees values change.
+A replay writes its outputs to the same memory each time. Before a replay litz asks which outputs somebody still holds
+(`Outputs.held`): an output, a view of an output, or a tensor that autograd saved. If there is one, litz makes the
+recording anew, elsewhere, and the new recording copies this output for each caller, before any other recording runs. So
+memory that somebody holds is neither written nor moved: any thread may be about to hand its address to the GPU, and any
+stream may have a kernel that is still to read there. A caller who drops outputs before the next call pays nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from sys import getrefcount
@@ -51,8 +50,9 @@ class Outputs:
         self.ceded = 0
         self._note()
 
-    def settle(self) -> None:
-        """Finds what can be lent. Call it when nobody else refers to what the recorded function returned."""
+    def settle(self, to_copy: Collection[int] = ()) -> None:
+        """Finds what can be lent. Call it when nobody else refers to what the recorded function returned. to_copy: the
+        positions of outputs that are not lent."""
         if torch.cuda.is_available() and torch.cuda.get_allocator_backend() != "native":
             return  # another allocator may give a recording's free memory to others
         alike: dict[int, list[int]] = {}
@@ -61,6 +61,8 @@ class Outputs:
                 alike.setdefault(storage_of(value), []).append(position)
         one = _references(torch.empty(1, device="cpu")) - 1  # of the question itself
         for positions in alike.values():
+            if not set(positions).isdisjoint(to_copy):
+                continue
             first = self.values[positions[0]]
             if _references(first) == one + len(positions) and can_move(first.untyped_storage()):
                 storage = first.untyped_storage()
@@ -84,17 +86,19 @@ class Outputs:
         """Returns what somebody holds of the memory that other recordings write, too."""
         return [loan for loan in self.loans if loan.ceded and loan.is_held()]
 
-    def take_back(self, loans: Sequence[Loan] | None = None) -> None:
-        """Makes the memory free to be written: what somebody holds moves to memory of its own. loans: which of it."""
-        held = self.held() if loans is None else loans
-        for loan in held:
+    def keep(self, loans: Sequence[Loan]) -> None:
+        """Drops all but some loans: the others' memory is free for other recordings."""
+        kept = {position for loan in loans for position in loan.outputs}
+        self.values = [value if position in kept else None for position, value in enumerate(self.values)]
+        self.loans = list(loans)
+        self._note()
+
+    def move(self, loans: Sequence[Loan]) -> None:
+        """Moves the contents of loans to memory of their own, under the tensors that callers hold."""
+        for loan in loans:
             if loan.storage.nbytes():
-                old = _move(loan.storage)
-                for position in loan.outputs:
-                    self.values[position] = within(old, self.values[position])
-                self.loans.remove(loan)
-        if held:
-            self._note()
+                _move(loan.storage)
+        self.keep([loan for loan in self.loans if loan not in loans])
 
     def given(self) -> list[Any]:
         """Returns each output for a caller, after a replay: a tensor lent, or a copy."""
@@ -141,12 +145,11 @@ def _references(tensor: torch.Tensor) -> int:
     return storage_use_count(tensor.untyped_storage())
 
 
-def _move(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """Moves the contents of a storage to other memory; returns a storage of the old memory, which the recordings' pool
-    has."""
-    place, size, device = storage.data_ptr(), storage.nbytes(), storage.device
-    storage.resize_(size)
-    return storage_at(place, device, size)
+def _move(storage: torch.UntypedStorage) -> None:
+    """Moves the contents of a storage to other memory. Kernels of all streams that read there end before."""
+    torch.cuda.synchronize(storage.device)
+    storage.resize_(storage.nbytes())
+    torch.cuda.synchronize(storage.device)
 
 
 def unowned(tensor: torch.Tensor) -> torch.Tensor:

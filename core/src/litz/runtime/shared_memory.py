@@ -84,14 +84,13 @@ class Place:
         return mine + self.pool.endangered(self.number)
 
     def leave(self) -> None:
-        """Frees the outputs of a recording that ends, unless somebody holds one."""
-        if not self.outputs.held():
+        """Frees the outputs of a recording that ends, but for those that somebody holds."""
+        self.outputs.keep(self.outputs.held())
+        if not self.outputs.loans:
             self.pool.out.pop(self.number, None)
 
     def take(self) -> None:
-        """Makes the recording's own outputs free to be written, before a replay; the replay lends them again."""
-        if self.pool.out.pop(self.number, None) is not None:
-            self.outputs.take_back()
+        """Lends the recording's outputs. Call it before a replay, when nobody holds any."""
         if self.outputs.loans:
             self.pool.out[self.number] = self.outputs
 

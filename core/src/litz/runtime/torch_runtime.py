@@ -28,11 +28,6 @@ def graph_is_kept() -> bool:
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
-def in_backward() -> bool:
-    """Whether this thread runs a backward: it may be a thread of autograd's, for the thread that waits for it."""
-    return bool(torch._C._current_graph_task_id() != -1)  # type: ignore[attr-defined]
-
-
 mode_count: Callable[[], int] = torch._C._len_torch_dispatch_stack
 """Returns how many dispatch modes are active."""
 

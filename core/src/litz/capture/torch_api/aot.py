@@ -27,6 +27,7 @@ from .random import partition_with_draws, random_as_in_eager
 from .rebuilt import partition_with_rebuilt_values
 from .rules import rules_of_resampling, traced_by
 from .scalars import numbers_kept_where_torch_has_no_tensor_op
+from .settings import functorch_settings
 from .sizes_alone import partition_of_values_that_are_read
 
 # (graph module, fake inputs) -> boxed callable. AOTAutograd's own type for it has moved between versions.
@@ -86,8 +87,6 @@ def aot_compile(
 def _aot_config(finds_out: bool, kept: bool) -> contextlib.AbstractContextManager[Any]:
     """AOTAutograd's settings for a litz compile; the user's settings are back when it ends. finds_out: the graph has
     calls that find out sizes, of which the partitioner would make one where they are equal, and keep both names."""
-    import torch._functorch.config as config
-
     wanted = {
         **cache_settings(kept),
         # Donated buffers make backward(retain_graph=True) an error that eager does not raise.
@@ -97,7 +96,7 @@ def _aot_config(finds_out: bool, kept: bool) -> contextlib.AbstractContextManage
         "selective_decompose": False,
         **({"cse": False} if finds_out else {}),
     }
-    return config.patch({name: value for name, value in wanted.items() if hasattr(config, name)})
+    return functorch_settings(**wanted)
 
 
 def flatten_inputs(

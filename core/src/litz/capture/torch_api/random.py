@@ -17,6 +17,7 @@ from torch._C import DispatchKey
 from torch._ops import HigherOrderOperator, OpOverload
 
 from .rules import Rules, traced_by
+from .settings import functorch_settings
 
 
 def is_random(target: Any) -> bool:
@@ -34,11 +35,10 @@ def is_random_draw(target: Any) -> bool:
 @contextlib.contextmanager
 def random_as_in_eager() -> Iterator[None]:
     """Makes tracing keep the random ops that eager calls, while the context is entered."""
-    import torch._functorch.config as config
     import torch.fx.node
 
     # Recomputed ops draw from the state that the generator had in the forward, not from a generator of their own.
-    shared = config.patch(graphsafe_rng_functionalization=False)
+    shared = functorch_settings(graphsafe_rng_functionalization=False)
     kept = _AndRandom(torch.fx.node._side_effectful_functions)
     with shared, mock.patch.object(torch.fx.node, "_side_effectful_functions", kept), traced_by(_RULES):
         yield

@@ -1,0 +1,81 @@
+"""What a recording has lent, and others read: another thread, or a stream that is behind. Each reads an address first,
+and the memory there later, after the recording was replayed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from litz.runtime import cuda_graphs
+from litz.runtime.cuda_graphs import replayed
+from litz.runtime.torch_runtime import storage_at
+from support.fake_recordings import CPU, Machine, machine
+from support.recorded_layers import FACTS, SIZE, kernel
+
+Recorded = Callable[[list[Any]], tuple[Any, ...]]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    cuda_graphs.release()
+    yield machine(monkeypatch)
+    cuda_graphs.release()
+
+
+def producer(made: Machine) -> Recorded:
+    run = replayed(lambda args: (kernel(made, torch.sin, args.pop()),), {**FACTS, "returned_inputs": (None,)})
+    for _ in range(3):
+        run([torch.rand(SIZE)])
+    return run
+
+
+def launched(x: Tensor) -> Callable[[], Tensor]:
+    """A copy of x that was handed to a GPU by address: what it gives is what lies there when it runs."""
+    place, size, like = x.data_ptr(), x.untyped_storage().nbytes(), (0, x.shape, x.stride())
+    return lambda: torch.empty(0).set_(storage_at(place, CPU, size), *like).clone()  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("consumer", ["with recordings", "without recordings"])
+def test_a_thread_that_has_read_an_address(made: Machine, consumer: str) -> None:
+    """The second thread runs eager code, another compiler's, or a graph of litz's that cannot be recorded; or a call of
+    litz's that comes before the recording."""
+    run, x = producer(made), torch.rand(SIZE)
+    address_read, replay_done = threading.Event(), threading.Event()
+    found: list[Tensor] = []
+
+    def consume(args: list[Any]) -> tuple[Any, ...]:
+        kernel_to_run = launched(args[0])
+        address_read.set()
+        assert replay_done.wait(10)
+        found.append(kernel_to_run())
+        return ()
+
+    facts = {**FACTS, "returned_inputs": (), "obstacle": "" if consumer == "with recordings" else "it is eager"}
+    second = replayed(consume, facts)
+    (lent,) = run([x])
+    thread = threading.Thread(target=lambda: second([lent]))
+    thread.start()
+    assert address_read.wait(10)
+    (other,) = run([x + 1])
+    replay_done.set()
+    thread.join()
+    torch.testing.assert_close(found[0], x.sin())
+    torch.testing.assert_close(lent, x.sin())
+    torch.testing.assert_close(other, (x + 1).sin())
+
+
+def test_a_stream_that_is_behind(made: Machine) -> None:
+    """A stream waits for another once, and then reads what it holds, while that goes on."""
+    run, x = producer(made), torch.rand(SIZE)
+    (lent,) = run([x])
+    on_other_stream = [launched(lent)]
+    (other,) = run([x + 1])
+    on_other_stream.append(launched(lent))
+    for late in on_other_stream:
+        torch.testing.assert_close(late(), x.sin())
+    torch.testing.assert_close(other, (x + 1).sin())

@@ -7,7 +7,6 @@ import pytest
 
 import litz.errors as errors
 from litz.errors import (
-    BisectError,
     CacheError,
     CodegenError,
     CompileError,
@@ -53,7 +52,6 @@ EXAMPLES = [
     (UnknownOptionError("x.y", ["fusion"], missing_plugin="x"), ["install the plugin 'x'"]),
     (UnknownOptionError("qqq", ["fusion"]), ["litz options"]),
     (InvalidOptionError("debug", 3, "True or False"), ["'debug'", "3", "True or False"]),
-    (BisectError("too few calls", where="in f", todo="call more"), ["too few calls", "in f", "call more"]),
     (StaleEntryError("g0", "its guards differ"), ["g0", "its guards differ", "litz cache clear", "fingerprint"]),
     (CompilerNotFoundError(["g++"]), ["g++", compiler_install_hint(), "litz doctor"]),
     (

@@ -66,10 +66,6 @@ class InvalidOptionError(LitzError):
         super().__init__(f"option {option!r} cannot be {self.value}{near}", where=source, todo=f"give it {accepted}")
 
 
-class BisectError(LitzError):
-    """`litz bisect` cannot begin or go on: the script fails, calls too little, or is too noisy to measure."""
-
-
 class CompilerNotFoundError(LitzError):
     """No C++ compiler. ``tried`` are the commands that were looked for."""
 
@@ -347,7 +343,6 @@ class CacheError(LitzError):
 NOT_OURS: tuple[type[LitzError], ...] = (
     UnknownOptionError,
     InvalidOptionError,
-    BisectError,
     CompilerNotFoundError,
     CacheError,
     FrozenWeightsError,

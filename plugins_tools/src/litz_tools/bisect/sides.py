@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import litz
-from litz.errors import BisectError
 from litz.options import make_options
 from litz_plugins import Plugins
+from litz_tools.errors import BisectError
 
 Backend = Literal["litz", "eager", "inductor"]
 

@@ -30,7 +30,8 @@ def page() -> str:
         "# Help of each command",
         "",
         "The text below each command is what `--help` prints. litz-autotune adds `litz tune`. litz-collectives adds",
-        "`litz audit`, `litz calibrate`, `litz estimate-collective` and `litz fit-collectives`. litz-tools adds `litz bisect`.",
+        "`litz audit`, `litz calibrate`, `litz estimate-collective` and `litz fit-collectives`.",
+        "litz-tools adds `litz bisect`.",
         "",
     ]
     for name, command in commands(main, "litz"):

@@ -281,11 +281,11 @@ def litz_pass_finished(pass_: Pass, before: Noun, after: Noun, seconds: float) -
 
 
 @hookspec
-def litz_compile_finished(report: Report) -> None:
+def litz_compile_finished(report: Report, options: OptionsView) -> None:
     """A graph is compiled, or was fetched from the cache. Since 0.1.
 
     Called: once a graph, those from the graph cache included.
     Combined: every plugin is told; what it returns is ignored.
 
-    report: the compile's report: kernels, decisions, costs, times.
+    report: the compile's report: kernels, decisions, costs, times. options: this compile's options.
     """

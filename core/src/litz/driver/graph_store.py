@@ -154,7 +154,7 @@ def publish(
     logs.show("fusion", report.name, lambda: reports.words.fusion_text(report))
     logs.show("perf_hints", report.name, lambda: reports.words.hints_text(report))
     logs.say("%s", reports.words.summary_line(report))
-    compiler.plugins.compile_finished(report)
+    compiler.plugins.compile_finished(report, compiler.options)
 
 
 def kernel_texts(sources: Mapping[str, KernelSource]) -> str:

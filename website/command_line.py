@@ -31,7 +31,7 @@ def page() -> str:
         "",
         "The text below each command is what `--help` prints. litz-autotune adds `litz tune`. litz-collectives adds",
         "`litz audit`, `litz calibrate`, `litz estimate-collective` and `litz fit-collectives`.",
-        "litz-tools adds `litz bisect`.",
+        "litz-tools adds `litz bisect` and `litz bench-kernels`.",
         "",
     ]
     for name, command in commands(main, "litz"):

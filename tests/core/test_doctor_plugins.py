@@ -106,7 +106,7 @@ def test_litz_plugins_lists_what_is_not_installed(tmp_path: Path, monkeypatch: p
 
 def test_a_command_of_a_dist_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main_module, "_plugin_commands", dict)
-    for command, dist in (("tune", "litz-autotune"), ("bisect", "litz-tools")):
+    for command, dist in (("tune", "litz-autotune"), ("bisect", "litz-tools"), ("bench-kernels", "litz-tools")):
         result = CliRunner().invoke(main, [command, "show"])
         assert result.exit_code == 2 and f"pip install {dist}" in result.output
     assert "pip install" not in CliRunner().invoke(main, ["tuned"]).output

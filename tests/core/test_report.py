@@ -151,7 +151,7 @@ def test_a_schedule_that_was_not_built_has_a_report() -> None:
     text = text_of(made)
     assert "est. µs" not in text and "because" not in text and "768 B" in text
     page = render_html(made)
-    assert "Where the bytes go" in page and "<svg" in page and "litz.cost.calibrate" in page
+    assert "Where the bytes go" in page and "<svg" in page and "litz_tools.calibrate" in page
 
 
 def test_json_has_it_all() -> None:
@@ -340,7 +340,7 @@ def test_the_trace_without_times_goes_by_bytes() -> None:
     untimed = report(steps=tuple(replace(step, estimate=None) for step in report().steps))
     events = [e for e in make_trace(untimed)["traceEvents"] if e["ph"] == "X" and e["cat"] != "compile"]
     assert [(e["ts"], e["dur"]) for e in events] == [(0.0, 0.512), (0.512, 0.768)]
-    assert "litz.cost.calibrate" in reports.report_text(untimed)
+    assert "litz_tools.calibrate" in reports.report_text(untimed)
 
 
 def test_a_folder_per_report(tmp_path: Path) -> None:

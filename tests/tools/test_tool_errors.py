@@ -9,10 +9,13 @@ import pytest
 
 import litz_tools.errors as errors
 from litz_plugins import LitzError
-from litz_tools.errors import BisectError
+from litz_tools.errors import BisectError, KernelFileError, WrapperFileError
 
 EXAMPLES = [
     (BisectError("too few calls", where="in f", todo="call more"), ["too few calls", "in f", "call more"]),
+    (KernelFileError("it is not there", path="/x"), ["it is not there", "/x", "benchmark_kernels"]),
+    (KernelFileError("it is not there"), ["litz bench-kernels"]),
+    (WrapperFileError("it is not there", path="/x"), ["it is not there", "/x", "LITZ_REPORT_DIR"]),
 ]
 
 

@@ -146,8 +146,9 @@ def publish(
         key=found.key,
         frame=compiler.frame,
         changes=log.changes.found,
+        code=None if report.plan is None else compiled.code.entry,
     )
-    reports.publish(report, compiler.options.report_dir, compiler.collectors)
+    report = reports.publish(report, compiler.options.report_dir, compiler.collectors)
     if hit:
         logs.show("output_code", report.name, lambda: compiled.text)
         logs.show("kernel_code", report.name, lambda: kernel_texts(sources))

@@ -15,20 +15,7 @@ from .page.index import SUMMARY, read_summaries
 from .report import UNTIMED, CompileReport
 from .trace import make_trace
 
-RUNS_ALONE = """
-
-if __name__ == "__main__":  # makes inputs, runs, and times each step: needs wrapper.json and kernels/ beside it
-    from litz.driver.wrapper_bench import main
-
-    raise SystemExit(main(__file__))
-"""
-"""The end of a report's wrapper.py."""
-
-
-def _runs_alone(text: str) -> str:
-    """A wrapper's text as a script: with what it finds in its globals where litz runs it, and an end that runs it."""
-    docstring, quotes, rest = text.partition('"""\n\n')
-    return f"{docstring}{quotes}import torch\n\n{rest}{RUNS_ALONE}"
+WRAPPER = "wrapper.py"
 
 
 def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
@@ -48,15 +35,10 @@ def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
     if report.plan is not None:
         _write(folder / "schedule.txt", f"{report.plan}\n")
     if report.wrapper_source:
-        text = report.wrapper_source
-        _write(folder / "wrapper.py", _runs_alone(text) if report.wrapper_data else text)
-    if report.wrapper_data:
-        _write(folder / "wrapper.json", report.wrapper_data)
+        _write(folder / WRAPPER, report.wrapper_source)
     for name, source in report.kernel_sources.items():
         path = report.kernel_paths.get(name)
         _write(folder / kernel_place(name, path.suffix if path else ".txt"), source)
-        if path is not None and path.with_suffix(".json").is_file():  # of the option benchmark_kernels
-            _write(folder / "kernels" / f"{name}.json", path.with_suffix(".json").read_text(encoding="utf-8"))
     _write(folder / SUMMARY, json.dumps(summary_of(report, os.getpid(), time.time())) + "\n")
     write_index(folder.parent)
     return folder

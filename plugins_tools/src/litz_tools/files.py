@@ -1,0 +1,69 @@
+"""What the tools write when a graph is compiled. In: the report, which knows its folder, and the options. Out: files.
+
+Beside each kernel's source, with the option `benchmark_kernels`: what a launch needs (`kernel_bench`). In the report's
+folder: what the wrapper needs to run by itself (`wrapper_bench`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+from litz.options import Options
+from litz.report import CompileReport
+from litz.report.write import WRAPPER, kernel_place
+from litz_plugins import KernelSource
+
+from . import kernel_bench, wrapper_bench
+
+
+def write_files(report: CompileReport, options: Options) -> None:
+    """Writes what there is to write for one graph. A file that cannot be written is a warning: it must not stop the
+    compile."""
+    try:
+        if options.benchmark_kernels:
+            _write_kernels(report, options)
+        if report.folder is not None:
+            _write_runnable(report, report.folder, options)
+    except OSError as error:
+        warnings.warn(f"litz-tools could not write its files of {report.name}: {error}", stacklevel=2)
+
+
+def _sources(report: CompileReport) -> Mapping[str, KernelSource]:
+    """By kernel. A graph from the graph cache has none: what belongs to its kernels was written with them."""
+    return {} if report.code is None else {name: kernel.source for name, kernel in report.code.kernels.items()}
+
+
+def _write_kernels(report: CompileReport, options: Options) -> None:
+    """The data of each kernel, where its source lies and in the report's folder."""
+    sources = _sources(report)
+    for variant in () if report.plan is None else report.plan.variants:
+        for kernel in variant.launched:
+            path = report.kernel_paths[kernel.name]
+            text = kernel_bench.kernel_data(kernel, sources[kernel.name], path.name, variant, options)
+            write_whole(path.with_suffix(kernel_bench.SUFFIX), text)
+    for name, path in report.kernel_paths.items() if report.folder is not None else ():
+        data = path.with_suffix(kernel_bench.SUFFIX)
+        if data.is_file():
+            copy = report.folder / kernel_place(name, kernel_bench.SUFFIX)
+            write_whole(copy, data.read_text(encoding="utf-8"))
+
+
+def _write_runnable(report: CompileReport, folder: Path, options: Options) -> None:
+    """The wrapper as a script, and what the script needs."""
+    if report.plan is None or report.code is None:
+        return
+    places = {name: kernel_place(name, report.kernel_paths[name].suffix) for name in report.code.kernels}
+    data = wrapper_bench.wrapper_data(report.plan, _sources(report), places, report.code.objects, options)
+    write_whole(folder / wrapper_bench.FILE, data)
+    write_whole(folder / WRAPPER, wrapper_bench.runs_alone(report.wrapper_source))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Puts a file there at once: others may be reading or writing it. Errors: OSError."""
+    new = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)

@@ -15,7 +15,7 @@ OWN_DISTS = {
     "autotune": ("litz-autotune", 'measures what mode="max-autotune" chooses from'),
     "collectives": ("litz-collectives", "says what communication costs, and when it runs"),
     "layout": ("litz-layout", "chooses memory layouts, channels last where that pays"),
-    "tools": ("litz-tools", "finds the decision that makes a script slow or wrong, and times kernels alone"),
+    "tools": ("litz-tools", "has the pages of reports, `litz bisect`, and kernels timed alone"),
 }
 """Litz's own plugins that are dists of their own, which need not be installed: the dist, and what the plugin does."""
 OWN_PLUGINS = tuple(OWN_DISTS)

@@ -1,13 +1,16 @@
 """What the tools write when a graph is compiled. In: the report, which knows its folder, and the options. Out: files.
 
 Beside each kernel's source, with the option `benchmark_kernels`: what a launch needs (`kernel_bench`). In the report's
-folder: what the wrapper needs to run by itself (`wrapper_bench`).
+folder: the HTML page (`page`), the Chrome trace (`trace`), and what the wrapper needs to run by itself
+(`wrapper_bench`). Beside that folder: the index over all reports there.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import threading
+import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +21,9 @@ from litz.report.write import WRAPPER, kernel_place
 from litz_plugins import KernelSource
 
 from . import kernel_bench, wrapper_bench
+from .page import render_html, render_index, summary_of
+from .page.index import SUMMARY, read_summaries
+from .trace import make_trace
 
 
 def write_files(report: CompileReport, options: Options) -> None:
@@ -28,6 +34,7 @@ def write_files(report: CompileReport, options: Options) -> None:
             _write_kernels(report, options)
         if report.folder is not None:
             _write_runnable(report, report.folder, options)
+            write_pages(report, report.folder)
     except OSError as error:
         warnings.warn(f"litz-tools could not write its files of {report.name}: {error}", stacklevel=2)
 
@@ -40,7 +47,7 @@ def _sources(report: CompileReport) -> Mapping[str, KernelSource]:
 def _write_kernels(report: CompileReport, options: Options) -> None:
     """The data of each kernel, where its source lies and in the report's folder."""
     sources = _sources(report)
-    for variant in () if report.plan is None else report.plan.variants:
+    for variant in () if report.plan is None or report.code is None else report.plan.variants:
         for kernel in variant.launched:
             path = report.kernel_paths[kernel.name]
             text = kernel_bench.kernel_data(kernel, sources[kernel.name], path.name, variant, options)
@@ -62,8 +69,25 @@ def _write_runnable(report: CompileReport, folder: Path, options: Options) -> No
     write_whole(folder / WRAPPER, wrapper_bench.runs_alone(report.wrapper_source))
 
 
+def write_pages(report: CompileReport, folder: Path) -> None:
+    """Writes report.html, trace.json (chrome://tracing, ui.perfetto.dev) and what the index says of the graph into the
+    report's folder, and the index beside the folder. Errors: OSError."""
+    write_whole(folder / "report.html", render_html(report))
+    write_whole(folder / "trace.json", json.dumps(make_trace(report)) + "\n")
+    write_whole(folder / SUMMARY, json.dumps(summary_of(report, os.getpid(), time.time())) + "\n")
+    write_index(folder.parent)
+
+
+def write_index(directory: Path) -> None:
+    """Writes index.html over all reports in a folder. Errors: OSError."""
+    write_whole(directory / "index.html", render_index(read_summaries(directory)))
+
+
 def write_whole(path: Path, text: str) -> None:
     """Puts a file there at once: others may be reading or writing it. Errors: OSError."""
     new = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)

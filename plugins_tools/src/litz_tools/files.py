@@ -12,13 +12,11 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 
 from litz.options import Options
 from litz.report import CompileReport
 from litz.report.write import WRAPPER, kernel_place
-from litz_plugins import KernelSource
 
 from . import kernel_bench, wrapper_bench
 from .page import render_html, render_index, summary_of
@@ -39,32 +37,30 @@ def write_files(report: CompileReport, options: Options) -> None:
         warnings.warn(f"litz-tools could not write its files of {report.name}: {error}", stacklevel=2)
 
 
-def _sources(report: CompileReport) -> Mapping[str, KernelSource]:
-    """By kernel. A graph from the graph cache has none: what belongs to its kernels was written with them."""
-    return {} if report.code is None else {name: kernel.source for name, kernel in report.code.kernels.items()}
-
-
 def _write_kernels(report: CompileReport, options: Options) -> None:
-    """The data of each kernel, where its source lies and in the report's folder."""
-    sources = _sources(report)
-    for variant in () if report.plan is None or report.code is None else report.plan.variants:
-        for kernel in variant.launched:
-            path = report.kernel_paths[kernel.name]
-            text = kernel_bench.kernel_data(kernel, sources[kernel.name], path.name, variant, options)
-            write_whole(path.with_suffix(kernel_bench.SUFFIX), text)
-    for name, path in report.kernel_paths.items() if report.folder is not None else ():
-        data = path.with_suffix(kernel_bench.SUFFIX)
-        if data.is_file():
-            copy = report.folder / kernel_place(name, kernel_bench.SUFFIX)
-            write_whole(copy, data.read_text(encoding="utf-8"))
+    """The data of each kernel, where its source lies and in the report's folder. Of a graph from the graph cache they
+    were written when it was compiled."""
+    plan, code = report.plan, report.code
+    if plan is not None and code is not None:
+        for kernel, variant in [(kernel, each) for each in plan.variants for kernel in each.launched]:
+            source, path = code.kernels[kernel.name].source, report.kernel_paths[kernel.name]
+            data = kernel_bench.kernel_data(kernel, source, path.name, variant, options)
+            write_whole(path.with_suffix(kernel_bench.SUFFIX), data)
+    if report.folder is not None:
+        for name, path in report.kernel_paths.items():
+            file = path.with_suffix(kernel_bench.SUFFIX)
+            if file.is_file():
+                copy = report.folder / kernel_place(name, kernel_bench.SUFFIX)
+                write_whole(copy, file.read_text(encoding="utf-8"))
 
 
 def _write_runnable(report: CompileReport, folder: Path, options: Options) -> None:
-    """The wrapper as a script, and what the script needs."""
+    """The wrapper as a script, and what the script needs. A graph from the graph cache has no plan to tell it from."""
     if report.plan is None or report.code is None:
         return
-    places = {name: kernel_place(name, report.kernel_paths[name].suffix) for name in report.code.kernels}
-    data = wrapper_bench.wrapper_data(report.plan, _sources(report), places, report.code.objects, options)
+    sources = {name: kernel.source for name, kernel in report.code.kernels.items()}
+    places = {name: kernel_place(name, report.kernel_paths[name].suffix) for name in sources}
+    data = wrapper_bench.wrapper_data(report.plan, sources, places, report.code.objects, options)
     write_whole(folder / wrapper_bench.FILE, data)
     write_whole(folder / WRAPPER, wrapper_bench.runs_alone(report.wrapper_source))
 

@@ -271,7 +271,7 @@ def _built(item: Mapping[str, Any], folder: Path, compiler: Compiler) -> Callabl
 
 def _time_steps(entry: Entry, kernels: Mapping[str, Any], clock: Clock) -> None:
     """Have kernels and library calls timed: functions look globals up when they are called."""
-    scope = entry.__globals__  # type: ignore[attr-defined]
+    scope = entry.__globals__
     for name, value in list(scope.items()):
         if name in kernels:
             scope[name] = clock.timed(name, value)

@@ -138,7 +138,7 @@ def _type_name(dtype: torch.dtype) -> str:
 _RUNS_ALONE = """
 
 if __name__ == "__main__":  # makes inputs, runs, and times each step: needs wrapper.json and kernels/ beside it
-    from litz_tools.wrapper_bench import main  # pip install litz-tools
+    from litz_tools.wrapper_bench import main  # of litz-tools: pip install ./plugins_tools, in a checkout of litz
 
     raise SystemExit(main(__file__))
 """

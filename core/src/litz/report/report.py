@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litz.cost import count_work
 from litz.execution import ExecutionPlan
@@ -21,7 +21,6 @@ from litz.ir.communication import flights
 from litz.ir.dtypes import short
 from litz.ir.operation import storage_roots
 from litz.origins.operations import Frame
-from litz.runtime.graph_entry import GraphEntry
 from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Decision, Estimate, Gate, Target, Weighed
 
@@ -30,6 +29,9 @@ from .communication import rows_of
 from .ledger import Row
 from .step import Step, origin_fields
 from .streams import Realised, Timeline, simulate
+
+if TYPE_CHECKING:
+    from litz.runtime.graph_entry import GraphEntry
 
 JSON_VERSION = 1
 UNTIMED = (

@@ -38,7 +38,7 @@ browser: ## Debian's Chromium and ChromeDriver, for the tests of the report's pa
 	    apt-get install -y -qq --no-install-recommends chromium chromium-driver > /dev/null)
 
 demo: $(STAMP) ## GPT-2 and ResNet-50, eager against litz: time, kernels, error against float64
-	$(BIN)/python -m litz.demo $(ARGS)
+	$(BIN)/python -m litz_tools.demo $(ARGS)
 
 dist: $(STAMP) ## wheels and sdists of all dists in dist/, tried in a fresh environment (ARGS=--no-demo is quicker)
 	$(BIN)/python -m release.build

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-_PIN = re.compile(r"^(litz(?:-[a-z]+)?)(==.*)?$")
+_PIN = re.compile(r"^(litz(?:-[a-z]+)?)(?:\[[a-z,]+\])?(==.*)?$")
 
 
 @dataclass(frozen=True)

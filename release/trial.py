@@ -84,7 +84,7 @@ def trials(home: Path, script: Path, demo: bool) -> list[Trial]:
         Trial("litz explain", (litz, "explain", str(script)), "kernel"),
         Trial("a report", (python, "-c", _REPORT.format(script=str(script))), "report.html with page.js"),
     ]
-    return [*found, Trial("the demo", (python, "-m", "litz.demo"), "ResNet-50")] if demo else found
+    return [*found, Trial("the demo", (python, "-m", "litz_tools.demo"), "ResNet-50")] if demo else found
 
 
 _REPORT = """

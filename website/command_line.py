@@ -29,8 +29,9 @@ def page() -> str:
     lines = [
         "# Help of each command",
         "",
-        "The text below each command is what `--help` prints. The dists `litz-autotune` and `litz-collectives` add",
-        "`litz tune`, `litz audit`, `litz calibrate`, `litz estimate-collective` and `litz fit-collectives`.",
+        "The text below each command is what `--help` prints. litz-autotune adds `litz tune`. litz-collectives adds",
+        "`litz audit`, `litz calibrate`, `litz estimate-collective` and `litz fit-collectives`.",
+        "litz-tools adds `litz bisect` and `litz bench-kernels`.",
         "",
     ]
     for name, command in commands(main, "litz"):

@@ -245,6 +245,7 @@ def test_attachments_reach_the_report(tmp_path: Any) -> None:
     from litz import pipeline
     from litz import report as reports
     from litz.report.write import report_text
+    from litz_tools.page import render_html
 
     plugins = make_plugins(builtin_plugins(), extra=[("adds", Adds())], entry_points=())
     options = {"report_dir": tmp_path}
@@ -256,5 +257,5 @@ def test_attachments_reach_the_report(tmp_path: Any) -> None:
     assert "a table" in report_text(collected[0]) and "rows & columns" in report_text(collected[0])
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert (folder / "picture.svg").read_text() == "<svg></svg>"
-    assert "<svg></svg>" in (folder / "report.html").read_text()
+    assert "<svg></svg>" in render_html(collected[0])
     assert collected[0].to_json()["attachments"]["a table.txt"] == "rows & columns"

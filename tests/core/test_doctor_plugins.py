@@ -87,6 +87,7 @@ def test_what_is_not_installed_has_a_row(tmp_path: Path, monkeypatch: pytest.Mon
         "plugin gentle": "warn",
         "plugin autotune": "ok",
         "plugin collectives": "ok",
+        "plugin tools": "ok",
     }
     assert rows["plugin gentle"].todo == f"pip install -e {tmp_path}"
     assert "pip install litz-autotune" in rows["plugin autotune"].todo
@@ -98,15 +99,16 @@ def test_litz_plugins_lists_what_is_not_installed(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("litz.cli.plugins.load_plugins", lambda: (loaded(), ""))
     rows = json.loads(CliRunner().invoke(main, ["plugins", "--json"]).output)
     found = {row["name"]: row for row in rows if row["status"] == "missing"}
-    assert set(found) == {"autotune", "collectives", "layout"} and found["layout"]["dist"] == "litz-layout"
+    assert set(found) == {"autotune", "collectives", "layout", "tools"} and found["layout"]["dist"] == "litz-layout"
     text = CliRunner().invoke(main, ["plugins"]).output
     assert "pip install litz-layout" in text and max(map(len, text.splitlines())) <= 80
 
 
 def test_a_command_of_a_dist_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main_module, "_plugin_commands", dict)
-    result = CliRunner().invoke(main, ["tune", "show"])
-    assert result.exit_code == 2 and "pip install litz-autotune" in result.output
+    for command, dist in (("tune", "litz-autotune"), ("bisect", "litz-tools"), ("bench-kernels", "litz-tools")):
+        result = CliRunner().invoke(main, [command, "show"])
+        assert result.exit_code == 2 and f"pip install {dist}" in result.output
     assert "pip install" not in CliRunner().invoke(main, ["tuned"]).output
 
 

@@ -7,7 +7,6 @@ import pytest
 
 import litz.errors as errors
 from litz.errors import (
-    BisectError,
     CacheError,
     CodegenError,
     CompileError,
@@ -19,7 +18,6 @@ from litz.errors import (
     HookSignatureError,
     InvalidOptionError,
     KernelBuildError,
-    KernelFileError,
     LitzError,
     LoweringError,
     MissingMemoryError,
@@ -34,7 +32,6 @@ from litz.errors import (
     UnknownHookError,
     UnknownOptionError,
     VerifyError,
-    WrapperFileError,
     compiler_install_hint,
 )
 
@@ -53,7 +50,6 @@ EXAMPLES = [
     (UnknownOptionError("x.y", ["fusion"], missing_plugin="x"), ["install the plugin 'x'"]),
     (UnknownOptionError("qqq", ["fusion"]), ["litz options"]),
     (InvalidOptionError("debug", 3, "True or False"), ["'debug'", "3", "True or False"]),
-    (BisectError("too few calls", where="in f", todo="call more"), ["too few calls", "in f", "call more"]),
     (StaleEntryError("g0", "its guards differ"), ["g0", "its guards differ", "litz cache clear", "fingerprint"]),
     (CompilerNotFoundError(["g++"]), ["g++", compiler_install_hint(), "litz doctor"]),
     (
@@ -76,9 +72,6 @@ EXAMPLES = [
     (MissingMemoryError("x", "meta", 80), ["meta device"]),
     (ForeignResultError("my.op", "a list", "a tensor"), ["my.op returned a list", "fake kernel", "opcheck"]),
     (PackageError("made with torch 1", path="/x", todo="write it anew"), ["made with torch 1", "/x", "write it anew"]),
-    (KernelFileError("it is not there", path="/x"), ["it is not there", "/x", "benchmark_kernels"]),
-    (KernelFileError("it is not there"), ["litz bench-kernels"]),
-    (WrapperFileError("it is not there", path="/x"), ["it is not there", "/x", "LITZ_REPORT_DIR"]),
     (PackageError("it has no name"), ["it has no name", "litz.aot_compile"]),
     (PackageInputError("x is a list"), ["x is a list", "a loaded package", "dynamic_shapes="]),
     (FrozenWeightsError("graph0", "conv.weight"), ["conv.weight", "was written", "graph0", "torch._dynamo.reset()"]),

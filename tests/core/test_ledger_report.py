@@ -22,12 +22,12 @@ from litz.pipeline import schedule_only
 from litz.report import text
 from litz.report.effects import Effect, Effects, effect
 from litz.report.ledger import Row, by_plugin, effect_text, ledger_of, name_of, table_of, together
-from litz.report.page import render_html
 from litz.report.tracing import tracing
 from litz.schedule.implementations import ContractionRecord, Implementation
 from litz_plugins import Decision, Pass, Weighed, hookimpl
 from litz_plugins.blame import Called
 from litz_plugins.ledger import Entry
+from litz_tools.page import render_html
 
 
 def looked(program: Any, context: Any) -> Any:

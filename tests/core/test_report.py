@@ -1,4 +1,4 @@
-"""Reports: made from a schedule, collected per context, and rendered as text, HTML, trace and JSON."""
+"""Reports: made from a schedule, collected per context, and rendered as text, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import contextvars
 import io
 import json
 import threading
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,46 +18,14 @@ from rich.console import Console
 from litz import report as reports
 from litz.backend import litz
 from litz.capture import torch_api
-from litz.execution import ExecutionPlan, MemoryPlan
-from litz.ir import Buffer, Layout, Loop, Program, Range, Store, Template, TensorRef
-from litz.ir.build import call, load
-from litz.ir.index import loop_var, to_expr
 from litz.logs.units import count_text, size_text, time_text
 from litz.origins.operations import Frame, break_in_words
 from litz.report.groups import group_decisions
-from litz.report.page import render_html, render_index, summary_of
 from litz.report.text import MANY, render
-from litz.report.trace import make_trace
 from litz.schedule.implementations import ContractionRecord, Implementation
-from litz.schedule.schedule import Kernel
-from litz_plugins import Decision, Estimate
-
-CPU = torch.device("cpu")
-F32 = torch.float32
-
-
-def program() -> Program:
-    buffers = [
-        Buffer(name, F32, CPU, Layout.contiguous((8, 8)), kind)
-        for name, kind in [("x", "input"), ("w", "input"), ("y", "temporary"), ("z", "temporary")]
-    ]
-    index = (loop_var(0), loop_var(1))
-    ranges = tuple(Range(var, to_expr(8)) for var in index)
-    value = call("exp", load("x", index, F32))
-    loop = Loop("loop0", CPU, ranges, (), (Store("y", index, value),), ("exp", "<mul>"))
-    y, w = (TensorRef(name, Layout.contiguous((8, 8))) for name in "yw")
-    mm = Template("mm0", CPU, torch.ops.aten.mm.default, (y, w), {}, ("z",), kind="mm")
-    table = {buffer.name: buffer for buffer in buffers}
-    return Program("graph0", ("x", "w"), table, (loop, mm), (TensorRef("z", Layout.contiguous((8, 8))),))
-
-
-DECISIONS = (
-    Decision("schedule", "a and b", "fused", "saves a launch and 1.5 MiB of traffic", (("apart", 2.0), ("fused", 1.0))),
-    Decision("schedule", "c and d", "fused", "saves a launch and 20 B of traffic", (("apart", 2.0), ("fused", None))),
-    Decision("schedule", "e and f", "kept apart", "different [ranges]"),
-    Decision("schedule", "mm0", "mm_tile", "measured", (), "autotune"),
-)
-
+from litz_plugins import Estimate
+from litz_tools.page import render_html
+from support.small_report import plan, report
 
 CONTRACTIONS = tuple(
     ContractionRecord(
@@ -75,51 +42,6 @@ CONTRACTIONS = tuple(
     )
     for number in (0, 0, 1)
 )
-
-
-def plan(**changes: Any) -> ExecutionPlan:
-    graph = program()
-    loop, mm = graph.operations
-    assert isinstance(loop, Loop) and isinstance(mm, Template)
-    return replace(
-        ExecutionPlan(
-            graph,
-            (Kernel("kernel0", loop, ("loop0",)), mm),
-            {
-                "kernel0": Estimate(2.0, 1.0, 4.0, "memory-bound: 512 B"),
-                "mm0": Estimate(3.0, 1.0, 9.0, "compute-bound"),
-            },
-            MemoryPlan((("y",), ("z",)), ((), ("y",)), {}, 512, 1024, held=(512, 512)),
-        ),
-        **changes,
-    )
-
-
-@dataclass
-class Compiled:
-    """What `make_report` reads off a CompiledGraph."""
-
-    path: Path = Path("/tmp/wrapper.py")
-    text: str = "def call(args):\n    return args  # <generated>\n"
-    kernels: dict[str, str] = field(default_factory=lambda: {"kernel0": "/tmp/kernel0.cpp"})
-
-
-@dataclass
-class Source:
-    text: str
-
-
-def report(**changes: Any) -> reports.CompileReport:
-    made = reports.make_report(
-        None,
-        plan(),
-        Compiled(),
-        {"kernel0": Source("for (;;) { a < b && c; }")},
-        DECISIONS,
-        stage_seconds={"lower": 0.25, "build": 1.0},
-        plugins=("core", "roofline"),
-    )
-    return replace(made, **changes)
 
 
 def text_of(one: reports.CompileReport, verbose: bool = False, width: int = 80) -> str:
@@ -151,7 +73,7 @@ def test_a_schedule_that_was_not_built_has_a_report() -> None:
     text = text_of(made)
     assert "est. µs" not in text and "because" not in text and "768 B" in text
     page = render_html(made)
-    assert "Where the bytes go" in page and "<svg" in page and "litz.cost.calibrate" in page
+    assert "Where the bytes go" in page and "<svg" in page and "litz_tools.calibrate" in page
 
 
 def test_json_has_it_all() -> None:
@@ -314,47 +236,29 @@ def test_decisions_group_by_all_but_their_numbers() -> None:
     assert groups[1].reason == "different [ranges]"
 
 
-def test_html_is_one_whole_page() -> None:
-    page = render_html(report())
-    assert "a \\u003c b && c" in page and "exp + &lt;mul&gt;" in page
-    for outside in ("<script src", "https://", "@import", "url("):
-        assert outside not in page
-    assert "prefers-color-scheme: dark" in page
-    assert page.count("<details") == page.count("</details>") >= 5
-    svgs = [
-        ElementTree.fromstring(part.partition("</svg>")[0] + "</svg>") for part in page.split('<td class="bar">')[1:]
-    ]
-    bars = [e for svg in svgs for e in svg.iter() if e.tag.endswith("rect")]
-    assert [bar.get("class") for bar in bars] == ["call", "kernel"]
-    assert float(bars[0].get("width", 0)) > float(bars[1].get("width", 0))
-
-
-def test_the_trace_is_a_timeline() -> None:
-    events = [e for e in make_trace(report())["traceEvents"] if e["ph"] == "X"]
-    run = [(e["name"], e["ts"], e["dur"]) for e in events if e["cat"] != "compile"]
-    assert run == [("kernel0", 0.0, 2.0), ("mm0", 2.0, 3.0)]
-    assert [(e["name"], e["dur"]) for e in events if e["cat"] == "compile"] == [("lower", 0.25e6), ("build", 1e6)]
-
-
-def test_the_trace_without_times_goes_by_bytes() -> None:
-    untimed = report(steps=tuple(replace(step, estimate=None) for step in report().steps))
-    events = [e for e in make_trace(untimed)["traceEvents"] if e["ph"] == "X" and e["cat"] != "compile"]
-    assert [(e["ts"], e["dur"]) for e in events] == [(0.0, 0.512), (0.512, 0.768)]
-    assert "litz.cost.calibrate" in reports.report_text(untimed)
-
-
 def test_a_folder_per_report(tmp_path: Path) -> None:
     first = reports.write_report_dir(report(name="a/b c"), tmp_path)
     second = reports.write_report_dir(report(name="a/b c"), tmp_path)
     assert (first.name, second.name) == ("a_b_c", "a_b_c-2")
     names = {str(path.relative_to(first)) for path in first.rglob("*") if path.is_file()}
-    expected = {"report.html", "report.txt", "report.json", "trace.json", "schedule.txt", "wrapper.py", "summary.json"}
-    assert names == expected | {"kernels/kernel0.cpp"}
+    assert names == {"report.txt", "report.json", "schedule.txt", "wrapper.py", "kernels/kernel0.cpp"}
     assert json.loads((first / "report.json").read_text())["name"] == "a/b c"
-    assert json.loads((first / "trace.json").read_text())["traceEvents"]
-    index = (tmp_path / "index.html").read_text()
-    assert "a_b_c/report.html" in index and "a_b_c-2/report.html" in index and "Graphs (2)" in index
-    assert not list(tmp_path.glob(".*")), "what is being written is moved into place"
+
+
+def test_without_litz_tools_a_report_says_what_has_its_pages(tmp_path: Path) -> None:
+    last = {}
+    for plugins in ((), ("tools",)):
+        folder = reports.write_report_dir(report(plugins=plugins), tmp_path)
+        last[plugins] = (folder / "report.txt").read_text().splitlines()[-1]
+    assert last[()] == "The plugin 'tools' adds HTML pages and a trace: pip install litz-tools"
+    assert "litz-tools" not in last[("tools",)]
+
+
+def test_a_report_knows_its_folder(tmp_path: Path) -> None:
+    with reports.collect() as collected:
+        made = reports.publish(report(), tmp_path)
+    assert collected == [made] and made.folder == tmp_path / "graph0"
+    assert reports.publish(report()).folder is None
 
 
 @pytest.mark.parametrize(
@@ -419,23 +323,6 @@ def frame_words(frame: Frame) -> str:
     assert "ends in a graph break: " in text and "traced again" not in text
     assert "\n" not in break_in_words(frame.broke) and "Hint" not in break_in_words(frame.broke)
     return break_in_words(frame.broke)
-
-
-def test_a_run_has_an_index_of_breaks_and_recompiles() -> None:
-    frames = [
-        Frame("0/0", "f", "model.py:4", "Unsupported\n  Explanation: print <it>\n  Hint: do not"),
-        Frame(
-            "0/1", "f", "model.py:4", "Unsupported\n  Explanation: print <it>\n  Hint: do not", "0/0: 'x' rank mismatch"
-        ),
-    ]
-    graphs = [
-        {**summary_of(report(name=f"g{n}", frame=frame), 1, float(n)), "folder": f"g{n}"}
-        for n, frame in enumerate(frames)
-    ]
-    page = render_index(graphs)
-    assert "Graph breaks (2)" in page and "Recompiles (1)" in page
-    assert page.count("Unsupported: print &lt;it&gt;") == 1, "one reason, one row"
-    assert "0/0: &#x27;x&#x27; rank mismatch" in page and 'href="g1/report.html"' in page
 
 
 def test_kernels_from_the_cache_are_counted(tmp_path: Path) -> None:

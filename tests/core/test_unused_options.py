@@ -26,6 +26,16 @@ def notes(mode: str, devices: set[str], tunes: bool) -> list[str]:
     return [note.chosen for note in idle.idle_notes("graph0", make_options(mode), devices, plugins)]
 
 
+def test_files_of_kernels_need_litz_tools() -> None:
+    idle.warn_once.cache_clear()
+    options = make_options(None, {"benchmark_kernels": True})
+    with pytest.warns(UserWarning, match="benchmark_kernels writes nothing here: .* pip install litz-tools"):
+        (note,) = idle.idle_notes("graph0", options, {"cpu"}, make_plugins(entry_points=()))
+    assert note.chosen == "no files of kernels" and "pip install litz-tools" in note.reason
+    there = make_plugins(extra=[("tools", Tunes())], entry_points=())
+    assert idle.idle_notes("graph0", options, {"cpu"}, there) == []
+
+
 def test_modes_with_nothing_to_do_say_so() -> None:
     idle.warn_once.cache_clear()
     with warnings.catch_warnings():

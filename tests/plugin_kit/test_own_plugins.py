@@ -13,6 +13,7 @@ import pytest
 
 import litz_collectives.plugin
 import litz_layout
+import litz_tools.plugin
 from litz.driver.builtin import builtin_plugins
 from litz_autotune.plugin import plugin as autotune
 from litz_plugins.testing import check_conformance
@@ -24,6 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
     "autotune": {"options": {"max_autotune": True}, "examples": ["products"], "choices": 2},
     "collectives": {"examples": ["pointwise"], "builds": True},
     "layout": {"examples": ["convolution"]},
+    "tools": {"examples": ["pointwise"], "builds": True},
     "contractions": {"examples": ["one row"], "choices": 2},
     "roofline": {"examples": ["attention"]},
     "core": {"examples": ["reductions"], "variants": VARIANTS[::5]},
@@ -39,7 +41,12 @@ TRIED = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_conforms(name: str) -> None:
-    dists = {"autotune": autotune, "collectives": litz_collectives.plugin, "layout": litz_layout}
+    dists = {
+        "autotune": autotune,
+        "collectives": litz_collectives.plugin,
+        "layout": litz_layout,
+        "tools": litz_tools.plugin,
+    }
     plugins: dict[str, Any] = {**dict(builtin_plugins()), **dists}
     count = itertools.count(1)
     how = {"builds": False, "may_be_untried": "*", "ops": lambda op: next(count) % EVERY == 0} | CASES[name]

@@ -356,11 +356,12 @@ def test_observers_all_hear():
     plugins = load(
         plugin(compile_started=lambda graph: heard.append(("a", graph))),
         plugin(compile_started=lambda graph, options: heard.append(("b", graph))),
-        plugin(compile_finished=lambda report: heard.append(report)),
+        plugin(compile_finished=lambda report: heard.append(report)),  # as before hooks were handed options
+        plugin(compile_finished=lambda report, options: heard.append((report, options))),
     )
     plugins.compile_started("graph", {})
-    plugins.compile_finished("report")
-    assert heard == [("a", "graph"), ("b", "graph"), "report"]
+    plugins.compile_finished("report", {"debug": True})
+    assert heard == [("a", "graph"), ("b", "graph"), "report", ("report", {"debug": True})]
 
 
 # --------------------------------------------------------------------------------------------------- when a hook raises
@@ -379,7 +380,7 @@ CALLS = {
     "select_layout": lambda p: p.select_layout(None, {}),
     "compile_started": lambda p: p.compile_started(None, {}),
     "pass_finished": lambda p: p.pass_finished(None, 1, 2, 0.1),
-    "compile_finished": lambda p: p.compile_finished(None),
+    "compile_finished": lambda p: p.compile_finished(None, {}),
 }
 
 

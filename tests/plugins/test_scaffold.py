@@ -37,7 +37,7 @@ def test_bad_names(tmp_path, name):
         ("plugins", "litz-plugins is the plugin API"),
         ("testing", "litz-testing is what tests litz"),
         ("doctor", "core has the command `litz doctor`"),
-        ("bench-kernels", "core has the command `litz bench-kernels`"),
+        ("bench-kernels", "litz-tools has the command `litz bench-kernels`"),
         ("triton", "core has a plugin of that name"),
         ("autotune", "litz-autotune is a plugin of litz's own"),
         ("fusion", "core reads the variable LITZ_FUSION, which the plugin's options would share"),

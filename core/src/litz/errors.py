@@ -74,10 +74,6 @@ class InvalidOptionError(LitzError):
         super().__init__(f"option {option!r} cannot be {self.value}{said}", where=source, todo=f"give it {accepted}")
 
 
-class BisectError(LitzError):
-    """`litz bisect` cannot begin or go on: the script fails, calls too little, or is too noisy to measure."""
-
-
 class CompilerNotFoundError(LitzError):
     """No C++ compiler. ``tried`` are the commands that were looked for."""
 
@@ -316,29 +312,6 @@ class PackageInputError(LitzError):
         super().__init__(problem, where="a loaded package", todo=todo)
 
 
-class KernelFileError(LitzError):
-    """A kernel cannot be timed alone: its file is not there or is none. path: which."""
-
-    def __init__(self, problem: str, *, path: str = "") -> None:
-        self.problem = problem
-        self.path = path
-        todo = (
-            "compile with options={'benchmark_kernels': True}, and name the graph's folder or one of the .json files "
-            "in it (`litz explain -v` shows where)"
-        )
-        super().__init__(problem, where=path or "litz bench-kernels", todo=todo)
-
-
-class WrapperFileError(LitzError):
-    """A wrapper cannot be run alone: what it needs is not there. path: which."""
-
-    def __init__(self, problem: str, *, path: str = "") -> None:
-        self.problem = problem
-        self.path = path
-        todo = "run the wrapper.py of a report (LITZ_REPORT_DIR=folder), in its folder and with this version of litz"
-        super().__init__(problem, where=path, todo=todo)
-
-
 class CacheError(LitzError):
     """The cache folder cannot be used, or a file in it is not what it should be. path: which."""
 
@@ -355,7 +328,6 @@ class CacheError(LitzError):
 NOT_OURS: tuple[type[LitzError], ...] = (
     UnknownOptionError,
     InvalidOptionError,
-    BisectError,
     CompilerNotFoundError,
     CacheError,
     FrozenWeightsError,

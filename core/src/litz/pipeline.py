@@ -49,7 +49,6 @@ from litz.driver.stages import (
 )
 from litz.driver.unused_options import recording_notes
 from litz.driver.variants import Lowered, Search, Variant, choose_variant
-from litz.driver.wrapper_bench import wrapper_data
 from litz.execution import ExecutionPlan
 from litz.logs import progress
 from litz.options import distributed_rank
@@ -57,7 +56,6 @@ from litz.report.changes import Changes
 from litz.report.effects import Effects
 from litz.report.log import Log
 from litz.report.unmet import unmet
-from litz.report.write import kernel_place
 from litz.runtime.background import Replaceable
 from litz.runtime.compiled_graph import CompiledGraph, Entry
 from litz.runtime.frozen import refusing
@@ -217,11 +215,6 @@ def _make_code(
     log.running = "report"
     for decision in unmet(log.gate, compiler.preferences):
         log.note(decision)
-    runnable = ""
-    if compiler.options.report_dir is not None:
-        suffixes = {name: f".{source.suffix or source.language}" for name, source in sources.items()}
-        kernel_places = {name: kernel_place(name, suffix) for name, suffix in suffixes.items()}
-        runnable = wrapper_data(plan, sources, kernel_places, wrapper.objects, compiler.options)
     report = reports.make_report(
         graph,
         plan,
@@ -232,9 +225,8 @@ def _make_code(
         attachments=log.attachments,
         gate=log.gate,
         contractions=log.contractions,
-        wrapper_data=runnable,
     )
-    strides, others = changed_strides(graph, prepared), other_files(plan, entry, compiler.options)
+    strides, others = changed_strides(graph, prepared), other_files(plan)
     with log.stage("keep"):
         code, found = keep(entry, Kept(graph, known, strides, report, others, programs), loaded, able, found, log)
     compiled = graph_of(code, graph.name, words, strides, "" if found.key is None else found.key.digest)

@@ -282,11 +282,14 @@ def litz_pass_finished(pass_: Pass, before: Noun, after: Noun, seconds: float) -
 
 
 @hookspec
-def litz_compile_finished(report: Report) -> None:
+def litz_compile_finished(report: Report, options: OptionsView) -> None:
     """A graph is compiled, or was fetched from the cache. Since 0.1.
 
-    Called: once a graph, those from the graph cache included.
+    Called: once a graph, those from the graph cache included; `litz audit --out` calls again, with a report that has
+    what a run measured (``report.realised``).
     Combined: every plugin is told; what it returns is ignored.
 
-    report: the compile's report: kernels, decisions, costs, times.
+    report: the compile's report: kernels, decisions, costs, times. Files that belong to the report go into
+    ``report.folder``, which is None where the user asked for no files (option report_dir). options: this compile's
+    options.
     """

@@ -373,9 +373,9 @@ class Plugins(Roster):
         self._each("litz_pass_finished", arguments, anything)
         self._told_of = after
 
-    def compile_finished(self, report: Report) -> None:
+    def compile_finished(self, report: Report, options: OptionsView) -> None:
         """Tells every plugin that a graph is compiled, and forgets the snapshots."""
-        self._each("litz_compile_finished", {"report": report}, anything)
+        self._each("litz_compile_finished", {"report": report, "options": options}, anything)
         self._snapshots.clear()
         self._stale.clear()
         self._told_of = None

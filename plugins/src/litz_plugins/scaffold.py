@@ -16,7 +16,7 @@ from pathlib import Path
 
 from litz_plugins.errors import LitzError, nearest
 from litz_plugins.loading import installed_entry_points
-from litz_plugins.words import CORE_COMMANDS, CORE_PLUGINS, CORE_VARIABLES, OWN_PLUGINS
+from litz_plugins.words import CORE_COMMANDS, CORE_PLUGINS, CORE_VARIABLES, OWN_COMMANDS, OWN_PLUGINS
 
 PROJECTS = Path(__file__).parent / "projects"
 DEFAULT_KIND = "pass"
@@ -121,8 +121,10 @@ def _litzs(name: str) -> str:
         return "core has a plugin of that name"
     if name in OWN_PLUGINS:
         return f"litz-{name} is a plugin of litz's own"
-    if name.replace("_", "-") in CORE_COMMANDS:
-        return f"core has the command `litz {name.replace('_', '-')}`"
+    command = name.replace("_", "-")
+    if command in CORE_COMMANDS or command in OWN_COMMANDS:
+        has_it = f"litz-{OWN_COMMANDS[command]}" if command in OWN_COMMANDS else "core"
+        return f"{has_it} has the command `litz {command}`"
     # A plugin's option is the variable LITZ_PLUGIN_OPTION: the option `dir` of a plugin `cache` would be core's own.
     variable = f"LITZ_{name.upper()}"
     theirs = next((found for found in CORE_VARIABLES if f"{found}_".startswith(f"{variable}_")), "")

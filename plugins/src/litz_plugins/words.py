@@ -15,11 +15,14 @@ OWN_DISTS = {
     "autotune": ("litz-autotune", 'measures what mode="max-autotune" chooses from'),
     "collectives": ("litz-collectives", "says what communication costs, and when it runs"),
     "layout": ("litz-layout", "chooses memory layouts, channels last where that pays"),
+    "tools": ("litz-tools", "has the pages of reports, `litz bisect`, and kernels timed alone"),
 }
 """Litz's own plugins that are dists of their own, which need not be installed: the dist, and what the plugin does."""
 OWN_PLUGINS = tuple(OWN_DISTS)
 OWN_COMMANDS = {
     "audit": "collectives",
+    "bench-kernels": "tools",
+    "bisect": "tools",
     "calibrate": "collectives",
     "estimate-collective": "collectives",
     "fit-collectives": "collectives",
@@ -82,7 +85,7 @@ TEMPLATE_KINDS = (
 
 LAYOUT_NEEDS = get_args(LayoutNeed)
 
-CORE_COMMANDS = ("bench-kernels", "bisect", "cache", "doctor", "explain", "options", "plugins")
+CORE_COMMANDS = ("cache", "doctor", "explain", "options", "plugins")
 
 CORE_VARIABLES = (
     "CXX",

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from litz.cli.common import make_console
+from litz.cli.common import current_options, load_plugins, make_console
 from litz.cli.script import check_script, print_failure, run_script
+
+if TYPE_CHECKING:
+    from litz.report import CompileReport
 
 
 @click.command(
@@ -32,7 +37,8 @@ def audit(script: str, args: Sequence[str], module: bool, out: Path | None, as_j
         torchrun --nproc-per-node 2 -m litz audit train.py
 
     Rank 0 reports. The first call of a graph is left out if there are more; of the others the median counts. --out
-    writes each graph's report (HTML with both streams, JSON, trace) and the profiler's own trace, profile.json.
+    writes each graph's report (text and JSON; with litz-tools a page that shows both streams, and a trace) and the
+    profiler's own trace, profile.json.
     """
     check_script(script, module)
     from litz import report  # these load torch
@@ -45,8 +51,7 @@ def audit(script: str, args: Sequence[str], module: bool, out: Path | None, as_j
     if rank == 0:
         found = audited.reports
         if out is not None:
-            for one in found:
-                report.write_report_dir(one, out)
+            _write_reports(found, out)
             out.mkdir(parents=True, exist_ok=True)
             (out / "profile.json").write_text(audited.trace, encoding="utf-8")
         if as_json:
@@ -64,3 +69,15 @@ def audit(script: str, args: Sequence[str], module: bool, out: Path | None, as_j
     if failure is not None:
         print_failure(failure)
     sys.exit(code)
+
+
+def _write_reports(reports: Sequence[CompileReport], out: Path) -> None:
+    """Each report into a folder of its own, with what plugins add to the folder."""
+    from litz.report import write_report_dir
+
+    plugins, _ = load_plugins()
+    options = current_options(plugins)
+    for one in reports:
+        folder = write_report_dir(one, out)
+        # The code was written when the graph was compiled, by the options that the script had.
+        plugins.compile_finished(replace(one, folder=folder, code=None), options)

@@ -82,7 +82,7 @@ def _show(reports: Sequence[CompileReport], console: Console, verbose: bool) -> 
     if not detailed:
         hints.append("`litz explain -v` shows each graph's kernels and decisions.")
     elif reports and not verbose:
-        hints.append("-v shows every step, every decision and its alternatives; LITZ_REPORT_DIR=folder writes HTML.")
+        hints.append("-v shows every step, every decision and its alternatives; LITZ_REPORT_DIR=folder writes files.")
     if any(not one.timed for one in reports if one.total_bytes):
         hints.append(UNTIMED)
     for hint in hints:

@@ -7,8 +7,6 @@ from typing import Any
 import click
 
 from litz import __version__
-from litz.cli.bench_kernels import bench_kernels
-from litz.cli.bisect import bisect
 from litz.cli.cache import cache
 from litz.cli.common import installed_plugins, no_plugin_warnings
 from litz.cli.doctor import doctor
@@ -76,7 +74,7 @@ def main() -> None:
     """
 
 
-for command in (doctor, explain, bisect, bench_kernels, plugins, options, cache):
+for command in (doctor, explain, plugins, options, cache):
     main.add_command(command)
 
 if __name__ == "__main__":

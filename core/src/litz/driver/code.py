@@ -17,14 +17,12 @@ from litz.codegen.plan_rules import verify_plan
 from litz.codegen.wrapper import Named, Words, WrapperSource, annotated, named_of
 from litz.codegen.wrapper.words import RANGE, ranged
 from litz.driver.compiler import Compiler
-from litz.driver.kernel_bench import SUFFIX, kernel_data
 from litz.driver.kernel_loading import Launchers, Loads, load_kernels, said_from
 from litz.errors import CodegenError, VerifyError
 from litz.execution import ExecutionPlan
 from litz.execution.inputs import inputs_written_over
 from litz.graph_cache.key import Key
 from litz.ir import KernelCall, Program
-from litz.options import Options
 from litz.runtime.compiled_graph import CompiledGraph, Entry, Lazily, Site, load_wrapper
 from litz.runtime.graph_code import GraphCode, Said, load_code
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, StoredKernel, write_entry
@@ -157,14 +155,9 @@ def describe_code(
     )
 
 
-def other_files(plan: ExecutionPlan, entry: GraphEntry, options: Options) -> dict[str, str]:
-    """Returns the texts to write beside an entry's own files, by name: for readers and for `litz bench-kernels`."""
-    files = {"schedule.txt": "\n".join(map(str, plan.variants))}
-    for variant in plan.variants if options.benchmark_kernels else ():
-        for kernel in variant.launched:
-            source, place = entry.kernels[kernel.name].source, entry.file_of(kernel.name)
-            files[f"{kernel.name}{SUFFIX}"] = kernel_data(kernel, source, place, variant, options)
-    return files
+def other_files(plan: ExecutionPlan) -> dict[str, str]:
+    """Returns the texts to write beside an entry's own files, by name: for readers."""
+    return {"schedule.txt": "\n".join(map(str, plan.variants))}
 
 
 def load_entry(entry: GraphEntry, folder: Path, compiler: Compiler) -> GraphCode:
@@ -214,7 +207,7 @@ def build(
     entry = describe_code(plan, sources, wrapper, compiler)
     with Loads(compiler) as loads:
         loaded = load_kernels(loads, entry, programs_of(plan))
-    folder = write_code(entry, other_files(plan, entry, compiler.options), compiler)
+    folder = write_code(entry, other_files(plan), compiler)
     return graph_of(join_code(entry, folder, loaded, compiler), plan.program.name, wrapper.words)
 
 

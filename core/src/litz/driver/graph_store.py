@@ -146,15 +146,16 @@ def publish(
         key=found.key,
         frame=compiler.frame,
         changes=log.changes.found,
+        code=None if report.plan is None else compiled.code.entry,
     )
-    reports.publish(report, compiler.options.report_dir, compiler.collectors)
+    report = reports.publish(report, compiler.options.report_dir, compiler.collectors)
     if hit:
         logs.show("output_code", report.name, lambda: compiled.text)
         logs.show("kernel_code", report.name, lambda: kernel_texts(sources))
     logs.show("fusion", report.name, lambda: reports.words.fusion_text(report))
     logs.show("perf_hints", report.name, lambda: reports.words.hints_text(report))
     logs.say("%s", reports.words.summary_line(report))
-    compiler.plugins.compile_finished(report)
+    compiler.plugins.compile_finished(report, compiler.options)
 
 
 def kernel_texts(sources: Mapping[str, KernelSource]) -> str:

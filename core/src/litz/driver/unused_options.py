@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from litz_plugins import Decision, OptionsView, Plugins
+from litz_plugins.missing import how_to_install
 
 NO_TUNER = (
     "max_autotune measures nothing here: no plugin that measures is loaded. `pip install ./plugins_autotune` in a "
@@ -40,6 +41,10 @@ def idle_notes(graph: str, options: OptionsView, devices: Collection[str], plugi
     if asked and not plugins.has("litz_tune"):
         warn_once(NO_TUNER)
         found.append(Decision("schedule", graph, "nothing measured", NO_TUNER))
+    if options["benchmark_kernels"] and "tools" not in plugins.names():
+        reason = f"benchmark_kernels writes nothing here: {plugins.missing().get('tools') or how_to_install('tools')}"
+        warn_once(reason)
+        found.append(Decision("report", graph, "no files of kernels", reason))
     return found
 
 

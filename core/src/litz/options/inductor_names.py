@@ -69,7 +69,7 @@ EQUIVALENTS = (
     Equivalent(
         ("benchmark_kernel",),
         "`benchmark_kernels`, and `litz bench-kernels`",
-        "the text of a kernel stays the same; what a launch needs is in a file beside it",
+        "with litz-tools; the text of a kernel stays the same; what a launch needs is in a file beside it",
     ),
     Equivalent(("freezing",), "`freezing`"),
     Equivalent(

@@ -1,4 +1,4 @@
-"""What was decided and why. In: the nouns of a finished compile. Out: a `CompileReport`; as text, HTML, trace and JSON.
+"""What was decided and why. In: the nouns of a finished compile. Out: a `CompileReport`; as text and JSON.
 
 with collect() as reports:
     torch.compile(model, backend="litz")(x)

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 
 from .report import CompileReport
@@ -40,19 +41,20 @@ def collectors() -> Collectors:
     return _collectors.get()
 
 
-def publish(report: CompileReport, report_dir: Path | str | None = None, to: Collectors | None = None) -> None:
-    """Hands a report to every collector, and writes it below `report_dir` if that is given.
+def publish(report: CompileReport, report_dir: Path | str | None = None, to: Collectors | None = None) -> CompileReport:
+    """Writes a report below `report_dir` if that is given, and hands the report to every collector. Returns the report,
+    with the folder that it was written to.
 
     to: collect into these instead of the present context's. A report that cannot be written is a warning: it must not
     stop the compile that it reports.
     """
+    if report_dir is not None:
+        from .write import write_report_dir
+
+        try:
+            report = replace(report, folder=write_report_dir(report, report_dir))
+        except OSError as error:
+            warnings.warn(f"litz could not write the report of {report.name} to {report_dir}: {error}", stacklevel=2)
     for reports in _collectors.get() if to is None else to:
         reports.append(report)
-    if report_dir is None:
-        return
-    from .write import write_report_dir
-
-    try:
-        write_report_dir(report, report_dir)
-    except OSError as error:
-        warnings.warn(f"litz could not write the report of {report.name} to {report_dir}: {error}", stacklevel=2)
+    return report

@@ -1,27 +1,20 @@
-"""What communication costs and what of it is hidden. In: a report. Out: rows, a line that sums them up, a picture.
-
-The picture has two lanes, computation above communication, to one scale of time.
-"""
+"""What communication costs and what of it is hidden. In: a report. Out: rows, and a line that sums them up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING
 
 from litz.logs.units import count_text, time_text
 
 from .step import Step
-from .streams import COMMUNICATION, COMPUTE, Realised, Span, Timeline
+from .streams import COMMUNICATION, Realised
 
 if TYPE_CHECKING:
     from .report import CompileReport
 
 MEASURED = ("measured", "of that exposed")
 """The heading above the cells of a profiled run."""
-GAP = 1 / 2000
-"""Spans of one colour that are closer than this share of the whole are drawn as one."""
 
 
 @dataclass(frozen=True)
@@ -73,35 +66,3 @@ def summary(report: CompileReport) -> str:
 def _share(total: float, exposed: float) -> str:
     part = f" ({exposed / total:.0%})" if total > 0 else ""
     return f"{time_text(total)}, of which {time_text(exposed)}{part} exposed"
-
-
-def timeline_svg(timeline: Timeline) -> str:
-    """Returns both lanes as SVG that stretches with its column; '' where nothing takes time."""
-    if timeline.us <= 0:
-        return ""
-    lanes = []
-    for stream, top in ((COMPUTE, 0), (COMMUNICATION, 12)):
-        for start, end, color, title in _merged(timeline.on(stream), timeline.us * GAP):
-            x, width = 1000 * start / timeline.us, max(0.4, 1000 * (end - start) / timeline.us)
-            lanes.append(
-                f'<rect class="{color}" x="{x:.2f}" y="{top}" width="{width:.2f}" height="10">'
-                f"<title>{escape(title)}</title></rect>"
-            )
-    return f'<svg viewBox="0 0 1000 22" preserveAspectRatio="none" role="img">{"".join(lanes)}</svg>'
-
-
-def _merged(spans: Iterable[Span], gap: float) -> list[tuple[float, float, str, str]]:
-    """Returns (start, end, colour, title) of the boxes to draw."""
-    boxes: list[tuple[float, float, str, str]] = []
-    count = 1
-    for span in spans:
-        color = {"collective": "net", "wait": "stall", "kernel": "kernel"}.get(span.step.kind, "call")
-        title = f"{span.step.name}: {span.step.title}, {time_text(span.us)} from {time_text(span.start)} on"
-        last = boxes[-1] if boxes else None
-        if last is not None and last[2] == color and span.us < gap and span.start - last[1] < gap:
-            count += 1
-            boxes[-1] = (last[0], span.end, color, f"{count} steps up to {title}")
-        else:
-            count = 1
-            boxes.append((span.start, span.end, color, title))
-    return boxes

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litz.cost import count_work
 from litz.execution import ExecutionPlan
@@ -30,10 +30,13 @@ from .ledger import Row
 from .step import Step, origin_fields
 from .streams import Realised, Timeline, simulate
 
+if TYPE_CHECKING:
+    from litz.runtime.graph_entry import GraphEntry
+
 JSON_VERSION = 1
 UNTIMED = (
-    "No times, as this CPU was never measured: `python -m litz.cost.calibrate --out FILE`, then LITZ_CALIBRATION=FILE. "
-    "Until then decisions compare assumed figures, which are shown as shares."
+    "No times, as this CPU was never measured: `python -m litz_tools.calibrate --out FILE` (of litz-tools), then "
+    "LITZ_CALIBRATION=FILE. Until then decisions compare assumed figures, which are shown as shares."
 )
 """The advice for a report without times."""
 
@@ -45,15 +48,15 @@ class CompileReport:
     name, kind: of the graph ("inference", "forward", "backward"). device: what it runs on, as the cost model takes it.
     loops_before, kernels_after: before and after fusion. externs: how often each library op is called. memory_*: of
     temporaries and outputs, for the sizes seen. stage_seconds: wall time of each compile stage. *_sources: generated
-    text by kernel. wrapper_data: what the wrapper needs to run by itself, as JSON; '' if nobody asked. cache_hits:
-    kernels that were not built because the cache had them, if only since they were tuned a moment ago. contractions:
-    what runs each, and why nothing else does. attachments: what plugins add, file name -> text. realised: measured
-    times of collectives by step, where someone profiled a run. taken, left_out: keys of the decisions that the option
-    `veto` can leave out, and of those that it did. weighed: by key, the decisions that have estimates, with what each
-    way was expected to take. graph_cache: "hit KEY", "miss KEY", "not cacheable because ..." or "off"; key: of the
-    graph cache. frame: the code that dynamo traced. changes: what each pass changed, where the report is written to
-    files. ledger: what plugins and passes took, changed and gained. memory_held: bytes during each step, with inputs
-    that die here. plan, program: the nouns; None in the report of a graph from the graph cache.
+    text by kernel. folder: that the report was written to, None without the option `report_dir`. cache_hits: kernels
+    that were not built because the cache had them, if only since they were tuned a moment ago. contractions: what runs
+    each, and why nothing else does. attachments: what plugins add, file name -> text. realised: measured times of
+    collectives by step, where someone profiled a run. taken, left_out: keys of the decisions that the option `veto` can
+    leave out, and of those that it did. weighed: by key, the decisions that have estimates, with what each way was
+    expected to take. graph_cache: "hit KEY", "miss KEY", "not cacheable because ..." or "off"; key: of the graph cache.
+    frame: the code that dynamo traced. changes: what each pass changed, where the report is written to files. ledger:
+    what plugins and passes took, changed and gained. memory_held: bytes during each step, with inputs that die here.
+    plan, program, code: the nouns, and what they became as data; None in the report of a graph from the graph cache.
     """
 
     name: str
@@ -71,7 +74,7 @@ class CompileReport:
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     wrapper_path: Path | None = None
     wrapper_source: str = ""
-    wrapper_data: str = ""
+    folder: Path | None = None
     kernel_paths: Mapping[str, Path] = field(default_factory=dict)
     kernel_sources: Mapping[str, str] = field(default_factory=dict)
     cache_hits: int = 0
@@ -89,6 +92,7 @@ class CompileReport:
     key: Any = None
     plan: ExecutionPlan | None = None
     program: Program | None = None
+    code: GraphEntry | None = None
 
     @property
     def estimates(self) -> Mapping[str, Estimate]:
@@ -191,14 +195,13 @@ def make_report(
     contractions: Iterable[ContractionRecord] = (),
     attachments: Mapping[str, str] | None = None,
     gate: Gate | None = None,
-    wrapper_data: str = "",
 ) -> CompileReport:
     """Returns the report of one compile.
 
     graph: the captured Graph (only `kind` is read). plan: the ExecutionPlan. compiled: the CompiledGraph, None for a
     plan that was not built. sources: KernelSource by kernel. decisions: of all stages.
     contractions: what runs each. attachments: file name -> text from plugins, for the report's folder. gate: what could
-    be vetoed. wrapper_data: for `python wrapper.py` in the report's folder.
+    be vetoed.
     """
     program, memory = plan.program, plan.memory
     ended = flights(plan.steps, storage_roots(plan.steps)).ended
@@ -224,7 +227,6 @@ def make_report(
         stage_seconds=dict(stage_seconds or {}),
         wrapper_path=None if compiled is None else Path(compiled.path),
         wrapper_source="" if compiled is None else compiled.text,
-        wrapper_data=wrapper_data,
         kernel_paths={name: Path(path) for name, path in paths.items()},
         kernel_sources={name: source.text for name, source in (sources or {}).items()},
         cache_hits=getattr(compiled, "cache_hits", 0),

@@ -1,6 +1,6 @@
 """Calibration files: measured speeds that replace the table's. In: a path. Out: a checked `Calibration`.
 
-The format is JSON, written by `python -m litz.cost.calibrate --out FILE` and easily written by hand:
+The format is JSON, written by `python -m litz_tools.calibrate --out FILE` and easily written by hand:
 
     {
       "format": "litz-calibration",
@@ -51,7 +51,7 @@ class CalibrationError(LitzError):
         super().__init__(
             f"the calibration file cannot be used: {problem}",
             where=self.path,
-            todo="measure anew with `python -m litz.cost.calibrate --out FILE`, or leave the option `calibration` out",
+            todo="measure anew with `python -m litz_tools.calibrate --out FILE`, or leave the option `calibration` out",
         )
 
 

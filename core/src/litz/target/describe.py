@@ -158,7 +158,7 @@ def cpu_target(threads: int) -> Target:
     rates = {"fp32": fp32, "fp64": fp32 / 2, "fp16": fp32 / 2, "bf16": fp32 / 2}
     return Target(
         "cpu",
-        source="generic CPU: AVX2 with two FMA units at 2.5 GHz, DDR4; measure with `python -m litz.cost.calibrate`",
+        source="generic CPU: AVX2 with two FMA units at 2.5 GHz, DDR4; measure with `python -m litz_tools.calibrate`",
         rough=True,
         units=threads,
         bandwidth=12e3 * threads,  # one core of a server alone draws as much; all of them together half of it each

@@ -19,7 +19,7 @@ LINE = 128
 SECTOR = 32
 """Bytes that a GPU's memory system moves at least."""
 LAUNCH_US = 2.5
-"""Time that a kernel adds to a stream however little it does, in µs. On an H100 `litz.cost.calibrate` measured 1.0 for
+"""Time that a kernel adds to a stream however little it does, in µs. On an H100 `litz_tools.calibrate` measured 1.0 for
 kernels replayed from a CUDA graph, and a loop of eager calls on an H200 took 5.1 a call, nearly all of it the host's;
 a generated launcher lies between. Other rows assume the same until they are calibrated."""
 

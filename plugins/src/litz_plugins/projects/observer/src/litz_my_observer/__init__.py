@@ -30,8 +30,10 @@ class Observer:
         self.pass_seconds[pass_.name] += seconds
 
     @hookimpl
-    def litz_compile_finished(self, report):
+    def litz_compile_finished(self, report, options):
         LOG.info("%s", describe(report, self.pass_seconds))
+        for decision in report.decisions if options["debug"] else ():
+            LOG.debug("%s", decision)
         self.pass_seconds.clear()
 
 

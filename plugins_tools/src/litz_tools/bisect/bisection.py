@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from litz.errors import BisectError
+from litz_tools.errors import BisectError
 
 from .judge import WRONG, Bar, check_calls, check_noise, check_runs, time_bar, value_of
 from .run import Outcome, Runner, Script, Settings, Taken

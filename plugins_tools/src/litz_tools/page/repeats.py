@@ -6,8 +6,8 @@ import re
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .groups import stems
-from .step import Step
+from litz.report.groups import stems
+from litz.report.step import Step
 
 LONGEST = 400
 """Steps of a stretch, at most: finding stretches takes time in proportion to it."""

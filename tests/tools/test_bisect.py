@@ -1,5 +1,5 @@
 """`litz bisect`: the search, what it says, and what it does where there is nothing to find; the script's runs are made
-up. `tests/e2e/test_bisect.py` has real ones."""
+up. `test_bisect_runs.py` has real ones."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from litz.bisect import bisection as bisection_module
-from litz.bisect import side_of
-from litz.bisect.bisection import differing_kernels, makers_of
-from litz.bisect.judge import check_noise, time_bar
-from litz.bisect.run import Outcome, Taken
-from litz.bisect.search import Search
-from litz.bisect.sides import package_folders, parse_options
 from litz.cli.main import main
-from litz.errors import BisectError, InvalidOptionError, UnknownOptionError
+from litz.errors import InvalidOptionError, UnknownOptionError
 from litz_plugins import Plugins, make_plugins
+from litz_tools.bisect import bisection as bisection_module
+from litz_tools.bisect import side_of
+from litz_tools.bisect.bisection import differing_kernels, makers_of
+from litz_tools.bisect.judge import check_noise, time_bar
+from litz_tools.bisect.run import Outcome, Taken
+from litz_tools.bisect.search import Search
+from litz_tools.bisect.sides import package_folders, parse_options
+from litz_tools.errors import BisectError
 
 # -------------------------------------------------------------------------------------------------------------- search
 

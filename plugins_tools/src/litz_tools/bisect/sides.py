@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import litz
 from litz.driver.plugin_options import plugin_options
-from litz.errors import BisectError
 from litz_plugins import Plugins
+from litz_tools.errors import BisectError
 
 Backend = Literal["litz", "eager", "inductor"]
 

@@ -17,8 +17,8 @@ from litz.cli.script import check_script
 from litz.logs.units import count_text, time_text
 
 if TYPE_CHECKING:
-    from litz.bisect import Bisection, Finding
-    from litz.bisect.run import Outcome, Taken
+    from litz_tools.bisect import Bisection, Finding
+    from litz_tools.bisect.run import Outcome, Taken
 
 SHOWN = 12
 """Decisions, kernels and measurements that are printed of many."""
@@ -71,11 +71,11 @@ def bisect(
     process of its own; kernels come from the cache.
     """
     check_script(script, module)
-    from litz.bisect import Bisection, side_of
-    from litz.bisect import bisect as run_it  # these load torch
-    from litz.bisect.run import Script, Settings
     from litz.driver.builtin import builtin_plugins
     from litz.driver.plugin_options import MAKERS, plugin_options
+    from litz_tools.bisect import Bisection, side_of
+    from litz_tools.bisect import bisect as run_it  # these load torch
+    from litz_tools.bisect.run import Script, Settings
 
     with no_plugin_warnings():
         plugins, _ = load_plugins()
@@ -219,7 +219,7 @@ def _on_record(each: Taken, base: Outcome) -> list[str]:
 
 
 def _advice(found: Sequence[Taken]) -> str:
-    from litz.bisect.bisection import PLUGINS
+    from litz_tools.bisect.bisection import PLUGINS
 
     plugins = [each.about for each in found if each.maker == PLUGINS]
     if plugins:

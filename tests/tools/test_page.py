@@ -15,11 +15,11 @@ import pytest
 
 from litz.report.changes import MOST, Changes
 from litz.report.log import Log
-from litz.report.page import render_html, summary_of
-from litz.report.page.index import SUMMARY
-from litz.report.repeats import Repeat, find_repeats, layers_of, step_repeats
-from litz.report.write import write_index
 from litz_plugins import Pass
+from litz_tools.files import write_index
+from litz_tools.page import render_html, summary_of
+from litz_tools.page.index import SUMMARY
+from litz_tools.page.repeats import Repeat, find_repeats, layers_of, step_repeats
 from support.browser import Browser, open_browser
 from support.report_cases import DECISIONS, LAYERS, PER_LAYER, large_report
 

@@ -13,12 +13,12 @@ from click.testing import CliRunner
 
 from litz import report as reports
 from litz.cli.main import main
-from litz.driver.kernel_bench import kernel_data, kernel_files, time_kernel
-from litz.errors import KernelFileError
 from litz.options import make_options
 from litz.pipeline import generate, make_compiler, plan_schedule
 from litz.targets.triton.codegen import TritonCodegen
 from litz_plugins import COUNTERS
+from litz_tools.errors import KernelFileError
+from litz_tools.kernel_bench import kernel_data, kernel_files, time_kernel
 from support.retarget import cuda_schedules
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -22,10 +22,7 @@ from typing import Any
 import sympy
 import torch
 
-from litz.cost.clock import median_seconds
 from litz.driver.compiler import Compiler, make_compiler
-from litz.driver.kernel_bench import buffer_data, build_kernel, kernel_data
-from litz.errors import WrapperFileError
 from litz.execution import ExecutionPlan
 from litz.ir import Buffer, Node, Opaque, Program
 from litz.ir.node import walk
@@ -35,6 +32,9 @@ from litz.runtime.pool import pool_for
 from litz.runtime.wrapper_support import support
 from litz_plugins import KernelSource, Target
 from litz_plugins.errors import describe
+from litz_tools.clock import median_seconds
+from litz_tools.errors import WrapperFileError
+from litz_tools.kernel_bench import buffer_data, build_kernel, kernel_data
 
 FORMAT, VERSION = "litz-wrapper", 1
 FILE = "wrapper.json"
@@ -133,6 +133,23 @@ def _object_data(value: Any) -> dict[str, Any]:
 
 def _type_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+_RUNS_ALONE = """
+
+if __name__ == "__main__":  # makes inputs, runs, and times each step: needs wrapper.json and kernels/ beside it
+    from litz_tools.wrapper_bench import main  # of litz-tools: pip install ./plugins_tools, in a checkout of litz
+
+    raise SystemExit(main(__file__))
+"""
+"""The end of a report's wrapper.py."""
+
+
+def runs_alone(text: str) -> str:
+    """Returns a wrapper's text as a script: with what it finds in its globals where litz runs it, and an end that runs
+    it."""
+    docstring, quotes, rest = text.partition('"""\n\n')
+    return f"{docstring}{quotes}import torch\n\n{rest}{_RUNS_ALONE}"
 
 
 # ----------------------------------------------------------------------------------------------------------- running it
@@ -254,7 +271,7 @@ def _built(item: Mapping[str, Any], folder: Path, compiler: Compiler) -> Callabl
 
 def _time_steps(entry: Entry, kernels: Mapping[str, Any], clock: Clock) -> None:
     """Have kernels and library calls timed: functions look globals up when they are called."""
-    scope = entry.__globals__  # type: ignore[attr-defined]
+    scope = entry.__globals__
     for name, value in list(scope.items()):
         if name in kernels:
             scope[name] = clock.timed(name, value)

@@ -16,15 +16,15 @@ from typing import Any
 
 import torch
 
-from litz.cost.clock import row_seconds
 from litz.driver.compiler import Compiler, make_compiler
-from litz.errors import KernelFileError
 from litz.execution import ExecutionPlan
 from litz.ir import Buffer, KernelCall, Program
 from litz.options import Options
 from litz.schedule.schedule import Kernel
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 from litz_plugins.errors import describe
+from litz_tools.clock import row_seconds
+from litz_tools.errors import KernelFileError
 
 FORMAT, VERSION = "litz-kernel", 1
 SUFFIX = ".json"

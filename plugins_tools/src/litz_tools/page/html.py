@@ -14,12 +14,13 @@ from importlib import resources
 
 from litz.logs.units import count_text, size_text, time_text
 from litz.origins.operations import break_in_words
+from litz.report import ledger
+from litz.report.communication import MEASURED, rows_of, summary
+from litz.report.report import UNTIMED, CompileReport
 
-from .. import ledger
-from ..communication import MEASURED, rows_of, summary, timeline_svg
-from ..report import UNTIMED, CompileReport
 from .chart import chart
 from .data import as_scripts, page_data
+from .lanes import timeline_svg
 
 INDEX = "../index.html"
 """Where a report's page finds the index over all graphs of the run."""

@@ -1,6 +1,6 @@
 """Measures the present device and writes a calibration file. In: a device. Out: `DeviceCalibration`, and JSON.
 
-    python -m litz.cost.calibrate --out calibration.json [--device cuda] [--device cpu] [--quick]
+    python -m litz_tools.calibrate --out calibration.json [--device cuda] [--device cpu] [--quick]
 
 Then `options={"calibration": "calibration.json"}` or LITZ_CALIBRATION=calibration.json. Takes about ten seconds a
 device. What is measured: bandwidth (copying a tensor far larger than the caches), what a kernel adds to a stream (many
@@ -99,7 +99,7 @@ def _tf32_rate(device: torch.device, quick: bool) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures the devices that the command line names, and writes the figures to a file. Returns the exit status, 1 if
     a device cannot be measured."""
-    parser = argparse.ArgumentParser(prog="python -m litz.cost.calibrate", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m litz_tools.calibrate", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", required=True, help="file to write")
     parser.add_argument(
         "--device", action="append", help="device to measure; default: the GPU if there is one, else cpu"

@@ -10,13 +10,14 @@ import linecache
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..contractions import group_contractions
-from ..groups import considered_text, group_decisions
-from ..repeats import layers_of, step_repeats
-from ..report import CompileReport
-from ..step import Step
-from ..streams import COMMUNICATION
+from litz.report.contractions import group_contractions
+from litz.report.groups import considered_text, group_decisions
+from litz.report.report import CompileReport
+from litz.report.step import Step
+from litz.report.streams import COMMUNICATION
+
 from ..trace import spans_of
+from .repeats import layers_of, step_repeats
 
 
 def page_data(report: CompileReport) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from litz.logs.units import count_text, size_text, time_text
 from litz.origins.operations import break_in_words
+from litz.report.report import CompileReport
 
-from ..report import CompileReport
 from .html import document, section, table
 
 SUMMARY = "summary.json"

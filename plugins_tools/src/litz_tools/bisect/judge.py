@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from litz.errors import BisectError
+from litz_tools.errors import BisectError
 
 from .run import FEWEST, LAST_LINES, Outcome
 

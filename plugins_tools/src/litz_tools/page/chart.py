@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from html import escape
 
 from litz.logs.units import size_text, time_text
-
-from ..groups import group_steps, in_short, origin_in_short
-from ..report import CompileReport
-from ..step import Step
+from litz.report.groups import group_steps, in_short, origin_in_short
+from litz.report.report import CompileReport
+from litz.report.step import Step
 
 BARS = 20
 """Bars in the chart: the kinds of steps that cost most."""

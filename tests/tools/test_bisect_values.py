@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from litz.bisect.values import GRADIENTS, MOST_CALLS, TOLERANCE, Values
+from litz_tools.bisect.values import GRADIENTS, MOST_CALLS, TOLERANCE, Values
 
 
 def compared(tmp_path, eager, mine, args=(), site="f", tolerance=None):

@@ -1,4 +1,4 @@
-"""One run of a user's script, watched. In: a request as JSON (`litz.bisect.run.Request`). Out: what happened, as JSON.
+"""One run of a user's script, watched. In: a request as JSON, of `run.Runner`. Out: what happened, as JSON.
 
 Run by path, as `python child.py REQUEST`, in a process of its own. torch.compile is wrapped: what the script compiles
 with litz is compiled as the request says (other options, Inductor, not at all), and each call of it is timed or its

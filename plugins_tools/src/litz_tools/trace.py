@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .report import CompileReport
-from .streams import COMMUNICATION, COMPUTE, Span
+from litz.report.report import CompileReport
+from litz.report.streams import COMMUNICATION, COMPUTE, Span
 
 _COMPILE, _RUN = 1, 2
 

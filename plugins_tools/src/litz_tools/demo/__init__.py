@@ -1,0 +1,1 @@
+"""`python -m litz_tools.demo`: two real models, eager against litz, with the error of each against float64."""

@@ -1,0 +1,89 @@
+"""What the tools write when a graph is compiled. In: the report, which knows its folder, and the options. Out: files.
+
+Beside each kernel's source, with the option `benchmark_kernels`: what a launch needs (`kernel_bench`). In the report's
+folder: the HTML page (`page`), the Chrome trace (`trace`), and what the wrapper needs to run by itself
+(`wrapper_bench`). Beside that folder: the index over all reports there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import warnings
+from pathlib import Path
+
+from litz.options import Options
+from litz.report import CompileReport
+from litz.report.write import WRAPPER, kernel_place
+
+from . import kernel_bench, wrapper_bench
+from .page import render_html, render_index, summary_of
+from .page.index import SUMMARY, read_summaries
+from .trace import make_trace
+
+
+def write_files(report: CompileReport, options: Options) -> None:
+    """Writes what there is to write for one graph. A file that cannot be written is a warning: it must not stop the
+    compile."""
+    try:
+        if options.benchmark_kernels:
+            _write_kernels(report, options)
+        if report.folder is not None:
+            _write_runnable(report, report.folder, options)
+            write_pages(report, report.folder)
+    except OSError as error:
+        warnings.warn(f"litz-tools could not write its files of {report.name}: {error}", stacklevel=2)
+
+
+def _write_kernels(report: CompileReport, options: Options) -> None:
+    """The data of each kernel, where its source lies and in the report's folder. Of a graph from the graph cache they
+    were written when it was compiled."""
+    plan, code = report.plan, report.code
+    if plan is not None and code is not None:
+        for kernel, variant in [(kernel, each) for each in plan.variants for kernel in each.launched]:
+            source, path = code.kernels[kernel.name].source, report.kernel_paths[kernel.name]
+            data = kernel_bench.kernel_data(kernel, source, path.name, variant, options)
+            write_whole(path.with_suffix(kernel_bench.SUFFIX), data)
+    if report.folder is not None:
+        for name, path in report.kernel_paths.items():
+            file = path.with_suffix(kernel_bench.SUFFIX)
+            if file.is_file():
+                copy = report.folder / kernel_place(name, kernel_bench.SUFFIX)
+                write_whole(copy, file.read_text(encoding="utf-8"))
+
+
+def _write_runnable(report: CompileReport, folder: Path, options: Options) -> None:
+    """The wrapper as a script, and what the script needs. A graph from the graph cache has no plan to tell it from."""
+    if report.plan is None or report.code is None:
+        return
+    sources = {name: kernel.source for name, kernel in report.code.kernels.items()}
+    places = {name: kernel_place(name, report.kernel_paths[name].suffix) for name in sources}
+    data = wrapper_bench.wrapper_data(report.plan, sources, places, report.code.objects, options)
+    write_whole(folder / wrapper_bench.FILE, data)
+    write_whole(folder / WRAPPER, wrapper_bench.runs_alone(report.wrapper_source))
+
+
+def write_pages(report: CompileReport, folder: Path) -> None:
+    """Writes report.html, trace.json (chrome://tracing, ui.perfetto.dev) and what the index says of the graph into the
+    report's folder, and the index beside the folder. Errors: OSError."""
+    write_whole(folder / "report.html", render_html(report))
+    write_whole(folder / "trace.json", json.dumps(make_trace(report)) + "\n")
+    write_whole(folder / SUMMARY, json.dumps(summary_of(report, os.getpid(), time.time())) + "\n")
+    write_index(folder.parent)
+
+
+def write_index(directory: Path) -> None:
+    """Writes index.html over all reports in a folder. Errors: OSError."""
+    write_whole(directory / "index.html", render_index(read_summaries(directory)))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Puts a file there at once: others may be reading or writing it. Errors: OSError."""
+    new = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)

@@ -34,7 +34,6 @@ from benchmarks.device_time import copy_speed, describe
 from benchmarks.few_rows import COLD, _kernel
 from litz.cache.disk import Cache
 from litz.capture.graph import Graph
-from litz.contractions.products import rows
 from litz.driver.stages import capture, prepare_graph, schedule_prepared
 from litz.ir import KernelCall, Program
 from litz.pipeline import make_compiler
@@ -44,6 +43,7 @@ from litz.runtime.triton_compile import compile_job
 from litz.runtime.workers import Workers, processors
 from litz.schedule import choices
 from litz.target import target_of
+from litz_contractions.products import rows
 from litz_plugins import COUNTERS, CodegenContext
 
 Function = Callable[..., Any]

@@ -16,7 +16,6 @@ import torch
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
 from litz.codegen.wrapper import generate_wrapper
-from litz.contractions.subprogram import on_device
 from litz.driver.builtin import builtin_plugins
 from litz.driver.variants import Tuning, Variant
 from litz.ir.interpret import interpret
@@ -29,6 +28,7 @@ from litz_autotune import Autotune
 from litz_autotune.pool import dumps
 from litz_autotune.race import Race
 from litz_autotune.timing import Measurement, failed
+from litz_contractions.subprogram import on_device
 from litz_plugins.manager import make_plugins
 from support.fake_timer import FakeTimer
 from support.retarget import cuda_schedules, to_cuda

@@ -14,18 +14,17 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from litz import report as reports
 from litz.driver.builtin import builtin_plugins
-from litz.graph_cache.fingerprints import plugin_parts
+from litz.graph_cache.fingerprints import goes_by_anything, plugin_parts
 from litz.pipeline import compile_backend, make_compiler
-from litz_contractions import plugin as contractions
 from litz_plugins import Plugins, make_plugins
 from support import retarget
 from support.graph_cache import Runs, called_with
+from support.own_plugins import CONTRACTIONS
 
 
 def plugins(*, alone: bool) -> Plugins:
     """Core's plugins: alone, or with litz-contractions."""
-    extra = [] if alone else [("contractions", contractions)]
-    return make_plugins(builtin_plugins(), extra=extra, entry_points=())
+    return make_plugins(builtin_plugins(), extra=[] if alone else [CONTRACTIONS], entry_points=())
 
 
 def below(b: Any, h: Any, query: Any, key: Any) -> Any:
@@ -113,4 +112,5 @@ def test_a_plugin_that_is_left_out_counts_as_one_that_is_not_installed() -> None
     blocked = make_compiler(None, {"disable_plugins": ["contractions"]})
     without, with_it = (list(plugin_parts(each)) for each in (blocked, make_compiler()))
     names = {part.name for part in with_it}
+    assert not goes_by_anything(make_compiler())  # else nothing is found before dynamo has traced
     assert "plugin contractions" in names and {part.name for part in without} == names - {"plugin contractions"}

@@ -17,13 +17,10 @@ from litz.cli import main as main_module
 from litz.driver.builtin import builtin_plugins
 from litz.options import Options
 from litz.pipeline import compile_backend
-from litz_contractions import plugin as contractions
 from litz_plugins import hookimpl, make_plugins
 from litz_plugins.calls import CALLS, Per
 from litz_plugins.validate import HOOKS
-
-CONTRACTIONS = ("contractions", contractions)
-"""Whose templates are what `litz_select_choice` is asked for."""
+from support.own_plugins import CONTRACTIONS
 
 
 def counting(counts: Counter[str]) -> SimpleNamespace:

@@ -1,4 +1,4 @@
-"""litz's own plugins, core's and the three dists', go through the conformance kit: a part of it, which takes seconds.
+"""litz's own plugins, core's and the four dists', go through the conformance kit: a part of it, which takes seconds.
 
 `check_conformance(plugin)` without limits takes minutes for core, whose ops `make conformance` runs by PyTorch's
 samples.
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import litz_collectives.plugin
+import litz_contractions.plugin
 import litz_layout
 from litz.driver.builtin import builtin_plugins
 from litz_autotune.plugin import plugin as autotune
@@ -40,6 +41,7 @@ TRIED = {
 @pytest.mark.parametrize("name", CASES)
 def test_it_conforms(name: str) -> None:
     dists = {"autotune": autotune, "collectives": litz_collectives.plugin, "layout": litz_layout}
+    dists["contractions"] = litz_contractions.plugin
     plugins: dict[str, Any] = {**dict(builtin_plugins()), **dists}
     count = itertools.count(1)
     how = {"builds": False, "may_be_untried": "*", "ops": lambda op: next(count) % EVERY == 0} | CASES[name]

@@ -31,6 +31,7 @@ from litz_autotune.timing import Measurement, failed
 from litz_contractions.subprogram import on_device
 from litz_plugins.manager import make_plugins
 from support.fake_timer import FakeTimer
+from support.own_plugins import CONTRACTIONS
 from support.retarget import cuda_schedules, to_cuda
 
 Times = Callable[[str], float | str]
@@ -67,7 +68,9 @@ class FakeGpu:
         self.autotune = Autotune(FakeTimer())
         self.runner = FakeRunner(times)
         self.autotune.tuner.runner = lambda *_: self.runner  # type: ignore[assignment,return-value]
-        self.plugins = make_plugins(builtin_plugins(), extra=[("autotune", self.autotune)], entry_points=())
+        self.plugins = make_plugins(
+            builtin_plugins(), extra=[CONTRACTIONS, ("autotune", self.autotune)], entry_points=()
+        )
         given = {"max_autotune": True, "cache_dir": folder, "autotune.search": "fast", "threads": 2, "debug": True}
         given["autotune.kernels"] = False  # who looks at them says so
         self.compiler: Compiler = make_compiler(None, {**given, **options}, self.plugins)

@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 
-from litz.contractions.attention import masked_call
+from litz_contractions.attention import masked_call
 from litz_plugins import Estimate
 
 CALLS = 20

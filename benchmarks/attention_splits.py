@@ -20,9 +20,9 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 
-from litz.contractions.attention import decode
-from litz.contractions.attention.split import Split
 from litz.target import target_of
+from litz_contractions.attention import decode
+from litz_contractions.attention.split import Split
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "f32": torch.float32}
 HEADS, SHARED, WIDTH = 32, 8, 128

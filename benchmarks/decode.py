@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.device_time import DeviceKernel, copy_speed, describe, graphs_made, in_turn, kernels, recorded
-from litz.contractions.products import rows
+from litz_contractions.products import rows
 
 HEAD = 128
 """Width of a head."""
@@ -316,7 +316,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         nargs="+",
         default=[],
         metavar="NAME=VALUE",
-        help="to try in litz.contractions.products.rows; give each try a LITZ_CACHE_DIR of its own",
+        help="to try in litz_contractions.products.rows; give each try a LITZ_CACHE_DIR of its own",
     )
     args = parser.parse_args(argv)
     for name, value in (each.split("=") for each in args.set):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from litz.contractions.products.many_rows import Cost, Tile
+from litz_contractions.products.many_rows import Cost, Tile
 from litz_plugins import Estimate
 
 Row = Mapping[str, Any]

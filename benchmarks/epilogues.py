@@ -41,10 +41,10 @@ from torch import Tensor
 
 from benchmarks.autotune import PRODUCTS
 from benchmarks.device_time import describe, recorded
-from litz.contractions.products import many_rows
-from litz.contractions.products.gemm import Unsuitable
 from litz.schedule import choices
 from litz_autotune.timing import CudaTimer, summarize
+from litz_contractions.products import many_rows
+from litz_contractions.products.gemm import Unsuitable
 from litz_plugins import Choice, ChoiceContext
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -34,7 +34,6 @@ from benchmarks.device_time import copy_speed, describe
 from benchmarks.few_rows import COLD, _kernel
 from litz.cache.disk import Cache
 from litz.capture.graph import Graph
-from litz.contractions.products import rows
 from litz.driver.stages import capture, prepare_graph, schedule_prepared
 from litz.ir import KernelCall, Program
 from litz.pipeline import make_compiler
@@ -45,6 +44,7 @@ from litz.target import target_of
 from litz.targets.triton import build as triton_build
 from litz.targets.triton.compile import compile_job
 from litz.targets.triton.workers import Workers
+from litz_contractions.products import rows
 from litz_plugins import COUNTERS, CodegenContext
 
 Function = Callable[..., Any]

@@ -100,7 +100,7 @@ def main() -> None:
     log.clock = time.process_time  # stages are timed in processor time
     torch.manual_seed(0)
     model, x = Model(arguments.layers), torch.randn(2, ROWS, WIDTH)
-    kinds = {"none": lambda: plugins_of(0), "three idle": lambda: plugins_of(3), "litz's own three": lambda: None}
+    kinds = {"none": lambda: plugins_of(0), "three idle": lambda: plugins_of(3), "litz's own four": lambda: None}
     for make in kinds.values():
         compile_once(model, x, make())  # builds kernels, imports modules
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in kinds}

@@ -12,6 +12,7 @@ import torch
 from litz_autotune import Autotune
 from litz_plugins.manager import make_plugins
 from support.fake_timer import FakeTimer
+from support.own_plugins import CONTRACTIONS
 from support.tuned import Tuned
 
 PAGE = (Path(__file__).parents[2] / "docs" / "autotune.md").read_text()
@@ -30,7 +31,7 @@ def test_the_template_of_the_page_is_measured_and_can_win(tmp_path: Path, monkey
     compile_ = Tuned(tmp_path, FakeTimer((("library", 100), ("in two halves", 50))))
     from litz.driver.builtin import builtin_plugins
 
-    extra = [("autotune", compile_.autotune), ("halves", module)]
+    extra = [CONTRACTIONS, ("autotune", compile_.autotune), ("halves", module)]
     compile_.plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
     a, b = torch.randn(8, 2048), torch.randn(2048, 8)
     torch.testing.assert_close(compile_(torch.mm, a, b), a @ b, atol=1e-3, rtol=1e-3)

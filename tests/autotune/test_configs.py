@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from litz.contractions.products.configs import (
-    Config,
-    Shape,
-    all_configs,
-    misfit,
-    rank,
-    shared_bytes,
-    spread,
-)
 from litz.target import target_named, target_of
+from litz_contractions.products.configs import Config, Shape, all_configs, misfit, rank, shared_bytes, spread
 from support.no_gpu import gpu_hidden
 
 with gpu_hidden():

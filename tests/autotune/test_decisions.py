@@ -25,6 +25,7 @@ from litz_plugins import Weighed
 from litz_plugins.manager import make_plugins
 from support.cost_models import BytesAlone
 from support.fake_timer import FakeTimer
+from support.own_plugins import CONTRACTIONS
 
 ATTACHMENT = "decisions measured.txt"
 
@@ -33,7 +34,7 @@ class Compiled:
     """A function compiled with the autotuner and a wrong cost model on the CPU. tuned: the record of its decisions."""
 
     def __init__(self, fn, folder, timer=None, tune=True, extra=None, **options):
-        plugins = [("autotune", Autotune(timer)), ("cheap", extra or BytesAlone())]
+        plugins = [CONTRACTIONS, ("autotune", Autotune(timer)), ("cheap", extra or BytesAlone())]
         self.plugins = make_plugins(builtin_plugins(), extra=plugins, entry_points=())
         # Each folder is new: the C++ compiler would be tested again.
         self.options = {"max_autotune": tune, "cache_dir": folder, "cpp.qualify": False, **options}

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from litz import pipeline
-from litz.contractions.subprogram import on_device
 from litz.driver import stages
 from litz.driver.variants import Tuning
 from litz.ir.interpret import interpret
 from litz_autotune.pool import dumps
 from litz_autotune.race import make_inputs, mismatch
 from litz_autotune.search import Search
+from litz_contractions.subprogram import on_device
 from litz_plugins.vetoes import parts_of
 from support.retarget import first_variant, to_cuda
 

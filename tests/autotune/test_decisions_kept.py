@@ -13,6 +13,7 @@ from litz_autotune import Autotune
 from litz_plugins.manager import make_plugins
 from support.cost_models import BytesAlone
 from support.fake_timer import FakeTimer
+from support.own_plugins import CONTRACTIONS
 from support.third_party import run_python
 
 OTHERWISE = (("otherwise", 50.0),)
@@ -39,7 +40,7 @@ class Runs:
         torch._dynamo.reset()
         graph_cache.forget()
         self.timer = timer or FakeTimer(OTHERWISE)
-        extra = [("autotune", Autotune(self.timer)), ("cheap", BytesAlone())]
+        extra = [CONTRACTIONS, ("autotune", Autotune(self.timer)), ("cheap", BytesAlone())]
         plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
         given = {"max_autotune": tune, "cache_dir": self.folder, "graph_cache": True, "cpp.qualify": False}
         given |= {name.replace("__", "."): value for name, value in options.items()}

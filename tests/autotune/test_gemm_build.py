@@ -13,17 +13,17 @@ import torch
 pytest.importorskip("triton")
 
 from litz.cache.disk import Cache
-from litz.contractions.products.configs import Config, all_configs, rank, shared_bytes
-from litz.contractions.products.descriptors import can_use_descriptors
-from litz.contractions.products.gemm import make_gemm
-from litz.contractions.products.kernel import write_gemm
-from litz.contractions.products.offer import shape_of
 from litz.errors import KernelBuildError
 from litz.ir import KernelCall, Program, Template
 from litz.target import target_named, target_of
 from litz.target.devices import FAMILIES
 from litz.targets.triton.build import Binary, build
 from litz.targets.triton.compile import Variant, compile_kernel, make_target
+from litz_contractions.products.configs import Config, all_configs, rank, shared_bytes
+from litz_contractions.products.descriptors import can_use_descriptors
+from litz_contractions.products.gemm import make_gemm
+from litz_contractions.products.kernel import write_gemm
+from litz_contractions.products.offer import shape_of
 from support.gemm_cases import CASES, Case, case_params, randn
 from support.triton_compiled import variants_of
 

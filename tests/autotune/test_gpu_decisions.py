@@ -18,6 +18,7 @@ pytest.importorskip("litz_autotune")
 pytestmark = [pytest.mark.gpu, NO_GPU]
 
 from litz_autotune import Autotune  # noqa: E402
+from support.own_plugins import CONTRACTIONS  # noqa: E402
 
 ATTACHMENT = "decisions measured.txt"
 
@@ -32,7 +33,7 @@ def again_and_again(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 def compiled(folder: Path, **options: Any) -> Any:
     autotune = Autotune()
-    extra = [("autotune", autotune), ("cheap", BytesAlone())]
+    extra = [CONTRACTIONS, ("autotune", autotune), ("cheap", BytesAlone())]
     plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
     given = {"mode": "max-autotune-no-cudagraphs", "cache_dir": folder, **options}
     torch._dynamo.reset()

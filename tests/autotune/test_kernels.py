@@ -27,6 +27,7 @@ from litz_autotune.trial import Trial, WithSettings
 from litz_plugins import KernelSource
 from litz_plugins.manager import make_plugins
 from support.fake_timer import FakeTimer
+from support.own_plugins import CONTRACTIONS
 from support.redis_server import redis_server
 
 # ------------------------------------------------------------------------------------------------------ the search
@@ -168,7 +169,7 @@ class Compiled:
 
     def __init__(self, folder: Path, timer: Any = TIMES, **options: Any) -> None:
         self.autotune = Autotune(timer)
-        extra = [("autotune", self.autotune)]
+        extra = [CONTRACTIONS, ("autotune", self.autotune)]
         self.plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
         given = {"max_autotune_pointwise": True, "cache_dir": folder, "cpp.qualify": False, "graph_cache": False}
         self.options = {**given, "autotune.in_subprocess": False, **options}

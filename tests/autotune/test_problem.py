@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from litz.contractions.subprogram import cut
 from litz.ir import Template
 from litz.pipeline import make_compiler
 from litz.target import target_of
 from litz_autotune.problem import Problem, describe
 from litz_autotune.race import make_inputs
+from litz_contractions.subprogram import cut
 from support.gemm_cases import CASES, cpu, randn
 from support.no_gpu import gpu_hidden
 from support.retarget import cuda_schedules

@@ -18,6 +18,7 @@ from litz_plugins import Choice, hookimpl
 from litz_plugins.manager import make_plugins
 from support import rivals
 from support.fake_timer import FakeTimer
+from support.own_plugins import CONTRACTIONS
 from support.rivals import Rivals
 from support.tuned import Tuned
 
@@ -221,7 +222,7 @@ def test_another_plugins_opinion_comes_in_order_of_names(tuned: Make, tmp_path: 
             return choices[0]
 
     autotune = Autotune(FakeTimer((("good", 1),)))
-    extra = [("aardvark", Aardvark()), ("autotune", autotune), ("rivals", Rivals(rivals.good))]
+    extra = [CONTRACTIONS, ("aardvark", Aardvark()), ("autotune", autotune), ("rivals", Rivals(rivals.good))]
     compile_ = tuned(None)
     compile_.plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
     compile_(torch.mm, A, B)

@@ -11,10 +11,10 @@ import torch
 pytest.importorskip("triton")
 
 from litz.codegen.wrapper import generate_wrapper
-from litz.contractions.products.kernel import write_gemm
 from litz.ir import KernelCall, Template
 from litz.pipeline import generate, plan_schedule
 from litz.schedule.schedule import Kernel
+from litz_contractions.products.kernel import write_gemm
 from support.fake_gpu import FakeGpu
 from support.triton_compiled import compile_only
 
@@ -118,7 +118,7 @@ def test_what_was_measured_before_is_written_only_if_it_runs(
         texts.append(source.text)
         return source
 
-    monkeypatch.setattr("litz.contractions.products.choice.write_gemm", counted)
+    monkeypatch.setattr("litz_contractions.products.choice.write_gemm", counted)
     first = FakeGpu(tmp_path, wins)
     first.schedule(mlp, X, W, BIAS)
     assert first.autotune.counters.tuned == 1 and len(texts) >= 4

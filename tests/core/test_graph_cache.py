@@ -27,6 +27,7 @@ from litz.target import DeviceCalibration, save_calibration
 from litz_plugins import Pass, Plugins, Uncacheable, hookimpl, make_plugins
 from litz_plugins.loading import Source
 from support.graph_cache import Runs, called_with
+from support.own_plugins import CONTRACTIONS
 
 
 @pytest.fixture(autouse=True)
@@ -235,7 +236,7 @@ class Guarding:
 def with_plugin(plugin: object) -> Any:
     from litz.driver.builtin import builtin_plugins
 
-    return make_plugins(builtin_plugins(), extra=[("guarding", plugin)], entry_points=())
+    return make_plugins(builtin_plugins(), extra=[CONTRACTIONS, ("guarding", plugin)], entry_points=())
 
 
 def test_what_a_compile_took_for_granted_is_on_record_again(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from litz.contractions.products import many_rows
-from litz.contractions.products.many_rows import Tile
 from litz.driver.dry_run import schedule_only
 from litz.ir import KernelCall
 from litz.schedule import choices
+from litz_contractions.products import many_rows
+from litz_contractions.products.many_rows import Tile
 from support.no_gpu import gpu_hidden
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -20,6 +20,7 @@ from litz.pipeline import compile_backend
 from litz_plugins import hookimpl, make_plugins
 from litz_plugins.calls import CALLS, Per
 from litz_plugins.validate import HOOKS
+from support.own_plugins import CONTRACTIONS
 
 
 def counting(counts: Counter[str]) -> SimpleNamespace:
@@ -40,13 +41,15 @@ def counting(counts: Counter[str]) -> SimpleNamespace:
 def trained(plugin: object, x: torch.Tensor, weight: torch.Tensor) -> tuple[list[reports.CompileReport], int]:
     """The reports of one training step, and how many passes there are."""
     torch._dynamo.reset()
-    plugins = make_plugins(builtin_plugins(), extra=[("counting", plugin)], entry_points=())
+    plugins = make_plugins(builtin_plugins(), extra=[("counting", plugin), CONTRACTIONS], entry_points=())
     backend = partial(compile_backend, options={"graph_cache": True}, plugins=plugins)
     with reports.collect() as collected:
         torch.compile(lambda x, weight: torch.softmax(x @ weight, -1).square().sum(), backend=backend)(
             x, weight
         ).backward()
-    return list(collected), len(make_plugins(builtin_plugins(), entry_points=()).passes(Options()))
+    return list(collected), len(
+        make_plugins(builtin_plugins(), extra=[CONTRACTIONS], entry_points=()).passes(Options())
+    )
 
 
 @pytest.fixture(scope="module")

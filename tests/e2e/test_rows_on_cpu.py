@@ -10,12 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from litz.contractions.products.few_rows import FewRowsProblem, compare
 from litz.ir import Template
 from litz.pipeline import schedule_only
 from litz.report.log import Log
 from litz.target import processors
 from litz.target.describe import cpu_target
+from litz_contractions.products.few_rows import FewRowsProblem, compare
 
 Tensor = torch.Tensor
 

@@ -1,4 +1,4 @@
-"""litz's own plugins, core's and the three dists', go through the conformance kit: a part of it, which takes seconds.
+"""litz's own plugins, core's and the four dists', go through the conformance kit: a part of it, which takes seconds.
 
 `check_conformance(plugin)` without limits takes minutes for core, whose ops `make conformance` runs by PyTorch's
 samples.
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import litz_collectives.plugin
+import litz_contractions.plugin
 import litz_layout
 import litz_tools.plugin
 from litz.driver.builtin import builtin_plugins
@@ -44,6 +45,7 @@ def test_it_conforms(name: str) -> None:
     dists = {
         "autotune": autotune,
         "collectives": litz_collectives.plugin,
+        "contractions": litz_contractions.plugin,
         "layout": litz_layout,
         "tools": litz_tools.plugin,
     }

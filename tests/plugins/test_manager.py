@@ -307,6 +307,18 @@ def test_templates_know_their_plugin():
         two.templates({})
 
 
+def test_templates_come_in_the_order_in_which_plugins_are_asked():
+    """Core's first, as all that is registered; then who asks to be first, and the others by name."""
+
+    def of(name, **order):
+        spec = TemplateSpec(name, ("mm",), lambda operation, context: [])
+        return SimpleNamespace(litz_register_templates=hookimpl(**order)(lambda: [spec]))
+
+    others = (of("late", trylast=True), of("middle"), of("early", tryfirst=True))
+    plugins = load(*others, builtins=[("core", of("core"))])
+    assert [spec.name for spec in plugins.templates({})] == ["core", "early", "middle", "late"]
+
+
 def test_passes_are_sorted_core_first_and_know_their_plugin():
     def register(name, **order):
         return plugin(register_passes=lambda options: [Pass(name, "graph", lambda noun, context: noun, **order)])

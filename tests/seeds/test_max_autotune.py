@@ -30,7 +30,6 @@ pytest.importorskip("triton")
 import litz
 from litz import report as reports
 from litz.codegen.facts import replay_facts
-from litz.contractions.subprogram import cut, on_device
 from litz.ir import Program
 from litz.options import make_options
 from litz.pipeline import make_compiler, plan_schedule, schedule_only
@@ -41,6 +40,7 @@ from litz_autotune.pool import Failure, InProcess, Request, WorkerPool
 from litz_autotune.race import Entrant, Race
 from litz_autotune.remote import RemoteStore
 from litz_autotune.timing import failed, timer_for
+from litz_contractions.subprogram import cut, on_device
 from litz_plugins import KernelSource
 from litz_plugins.manager import make_plugins
 from support import rivals

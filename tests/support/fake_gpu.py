@@ -15,7 +15,6 @@ import torch
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
 from litz.codegen.wrapper import generate_wrapper
-from litz.contractions.subprogram import on_device
 from litz.driver.builtin import builtin_plugins
 from litz.driver.variants import Variant, choose_variant
 from litz.ir.interpret import interpret
@@ -27,8 +26,10 @@ from litz_autotune import Autotune
 from litz_autotune.pool import dumps
 from litz_autotune.race import Race
 from litz_autotune.timing import Measurement, failed
+from litz_contractions.subprogram import on_device
 from litz_plugins.manager import make_plugins
 from support.fake_timer import FakeTimer
+from support.own_plugins import CONTRACTIONS
 from support.retarget import cuda_schedules, first_variant, to_cuda
 
 Times = Callable[[str], float | str]
@@ -65,7 +66,9 @@ class FakeGpu:
         self.autotune = Autotune(FakeTimer())
         self.runner = FakeRunner(times)
         self.autotune.tuner.runner = lambda *_: self.runner  # type: ignore[assignment,return-value]
-        self.plugins = make_plugins(builtin_plugins(), extra=[("autotune", self.autotune)], entry_points=())
+        self.plugins = make_plugins(
+            builtin_plugins(), extra=[CONTRACTIONS, ("autotune", self.autotune)], entry_points=()
+        )
         given = {"max_autotune": True, "cache_dir": folder, "autotune.search": "fast", "threads": 2, "debug": True}
         given["autotune.kernels"] = False  # who looks at them says so
         self.compiler: Compiler = make_compiler(None, {**given, **options}, self.plugins)

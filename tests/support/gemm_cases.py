@@ -15,14 +15,6 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from litz.contractions.epilogue import fused
-from litz.contractions.products.choice import make_choice
-from litz.contractions.products.configs import Config
-from litz.contractions.products.joined import second_product, with_whole_rows
-from litz.contractions.products.lanes import unpacked
-from litz.contractions.products.offer import KINDS
-from litz.contractions.products.prologue import with_prologues
-from litz.contractions.subprogram import on_device
 from litz.ir import KernelCall, Loop, Program, Template, TensorRef
 from litz.ir import interpret as ir_interpret
 from litz.ir.interpret import evaluate
@@ -31,6 +23,14 @@ from litz.pipeline import make_compiler, schedule_only
 from litz.schedule.choices import Replacement, replacement_of, substituted
 from litz.target import target_of
 from litz_autotune.race import PART, relative_errors
+from litz_contractions.epilogue import fused
+from litz_contractions.products.choice import make_choice
+from litz_contractions.products.configs import Config
+from litz_contractions.products.joined import second_product, with_whole_rows
+from litz_contractions.products.lanes import unpacked
+from litz_contractions.products.offer import KINDS
+from litz_contractions.products.prologue import with_prologues
+from litz_contractions.subprogram import on_device
 from litz_plugins import COUNTERS, ChoiceContext
 from support.interpreted import print_share
 from support.retarget import cuda_schedules

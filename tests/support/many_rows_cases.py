@@ -14,10 +14,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from litz.contractions.products import many_rows
 from litz.ir import KernelCall, Program, Template
 from litz.pipeline import make_compiler
 from litz.schedule.choices import replacement_of, substituted
+from litz_contractions.products import many_rows
 from litz_plugins import Estimate
 from support.gemm_cases import context, randn, run
 from support.interpreted import print_share

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import torch
 
-from litz.contractions.attention.in_place import InPlace, read_in_place
-from litz.contractions.attention.masked_call import plan_of, replacement
-from litz.contractions.attention.opened import opened
-from litz.contractions.attention.plan import AttentionPlan
-from litz.contractions.attention.tiles import Tiles
 from litz.ir import Attention, Program
 from litz.schedule.choices import substituted
+from litz_contractions.attention.in_place import InPlace, read_in_place
+from litz_contractions.attention.masked_call import plan_of, replacement
+from litz_contractions.attention.opened import opened
+from litz_contractions.attention.plan import AttentionPlan
+from litz_contractions.attention.tiles import Tiles
 from support import split_cases
 from support.interpreted import print_share
 from support.split_cases import F16, HALF, Tensor, cudnn, efficient, repeated

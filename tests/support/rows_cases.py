@@ -14,11 +14,11 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 
-from litz.contractions.products import row_factor
-from litz.contractions.products.rows import offer_rows
 from litz.ir import Operation, Program, Template
 from litz.pipeline import make_compiler
 from litz.schedule.choices import replacement_of, substituted
+from litz_contractions.products import row_factor
+from litz_contractions.products.rows import offer_rows
 from litz_plugins import Estimate
 from support.gemm_cases import context, randn, run
 from support.interpreted import print_share

@@ -13,6 +13,7 @@ from litz import report as reports
 from litz.driver.builtin import builtin_plugins
 from litz_autotune import Autotune
 from litz_plugins.manager import make_plugins
+from support.own_plugins import CONTRACTIONS
 from support.rivals import Rivals
 
 
@@ -21,7 +22,7 @@ class Tuned:
 
     def __init__(self, folder: Path, timer: Any, *functions: Callable[..., Any], **options: Any) -> None:
         self.autotune = Autotune(timer)
-        extra = [("autotune", self.autotune), ("rivals", Rivals(*functions))]
+        extra = [CONTRACTIONS, ("autotune", self.autotune), ("rivals", Rivals(*functions))]
         self.plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
         given = {"max_autotune": True, "cache_dir": folder, "autotune.in_subprocess": False}
         self.options = {**given, "autotune.decisions": False, **options}  # contractions only

@@ -16,13 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from litz.contractions.attention.plan import AttentionPlan
-from litz.contractions.attention.tiles import Tiles
-from litz.contractions.attention.written_offer import plan_of, replacement
-from litz.contractions.attention.written_out import NotAttention, WrittenOut, find_written_out
 from litz.ir import KernelCall, Program, Template
 from litz.pipeline import make_compiler
 from litz.schedule.choices import substituted
+from litz_contractions.attention.plan import AttentionPlan
+from litz_contractions.attention.tiles import Tiles
+from litz_contractions.attention.written_offer import plan_of, replacement
+from litz_contractions.attention.written_out import NotAttention, WrittenOut, find_written_out
 from support.attention_cases import ORDINARY, operands
 from support.gemm_cases import run
 from support.interpreted import print_share

@@ -85,7 +85,7 @@ class _Impl:
     function: Callable[..., Any]
     arguments: tuple[str, ...]
     handed: tuple[str, ...]
-    rank: int  # place of its plugin in registration order: built-ins, then the others by name
+    rank: int  # its place where plugins are taken in registration order: built-ins, then the others as they are asked
     builtin: bool
 
     @functools.cached_property
@@ -189,10 +189,10 @@ class Roster:
                     i.function,
                     tuple(i.argnames),
                     () if self.is_builtin(i.plugin_name) else tuple(n for n in HANDED.get(hook, ()) if n in i.argnames),
-                    ranks[i.plugin_name],
+                    ranks[i.plugin_name] if self.is_builtin(i.plugin_name) else len(ranks) + place,
                     self.is_builtin(i.plugin_name),
                 )
-                for i in found
+                for place, i in enumerate(found)
             )
             self._impls[hook] = impls
             self._taken[hook] = {impl.handed: self._taker(hook, impl.handed) for impl in impls if impl.handed}

@@ -10,10 +10,14 @@ from typing import get_args
 
 from litz_plugins.records import LayoutNeed
 
-CORE_PLUGINS = ("core", "contractions", "estimate", "cpp", "triton", "meta", "roofline")
+CORE_PLUGINS = ("core", "estimate", "cpp", "triton", "meta", "roofline")
 OWN_DISTS = {
     "autotune": ("litz-autotune", 'measures what mode="max-autotune" chooses from'),
     "collectives": ("litz-collectives", "says what communication costs, and when it runs"),
+    "contractions": (
+        "litz-contractions",
+        "has kernels for products, convolutions and attention, which the library runs without it",
+    ),
     "layout": ("litz-layout", "chooses memory layouts, channels last where that pays"),
     "tools": ("litz-tools", "has the pages of reports, `litz bisect`, and kernels timed alone"),
 }
@@ -43,8 +47,6 @@ CORE_PASSES = {
     "sum_products": "graph",
     "remove_dead_operations": "program",
     "write_in_place": "program",
-    "contract_broadcast_products": "program",
-    "write_out_few_terms": "program",
     "join_sums": "program",
     "split_reductions": "program",
     "inline_pointwise": "program",

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import torch
 
-from litz import codegen, contractions, ir, schedule
+import litz_contractions
+from litz import codegen, ir, schedule
 from litz.cache.disk import digest
-from litz.contractions.epilogue import others, shared_users
-from litz.contractions.subprogram import cut
 from litz.ir import Program, Template
 from litz.schedule.choices import Recipe, absorbed_by, needed_outside, replacement_of, substituted
 from litz.targets.triton.cuda_driver import driver_version
+from litz_contractions.api import cut, others, shared_users
 from litz_plugins import Choice, ChoiceContext
 
 from .decide import Rival
@@ -129,7 +129,7 @@ def _identity(choice: Choice) -> str:
 @cache
 def makers() -> str:
     """Returns a digest of the code that makes kernels of recipes: the templates, and what writes and fuses."""
-    folders = [Path(str(package.__file__)).parent for package in (contractions, codegen, ir, schedule)]
+    folders = [Path(str(package.__file__)).parent for package in (litz_contractions, codegen, ir, schedule)]
     return digest(*(path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.py"))))
 
 

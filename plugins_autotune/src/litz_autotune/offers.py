@@ -6,11 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from litz.contractions.products.depthwise import offer_depthwise
-from litz.contractions.products.library import offer_library
-from litz.contractions.products.offer import KINDS, Offer, offer_gemm
-from litz.contractions.products.rows import offer_rows
 from litz.schedule.choices import fits
+from litz_contractions.api import KINDS, Offer, offer_depthwise, offer_gemm, offer_library, offer_rows
 from litz_plugins import ChoiceContext
 from litz_plugins.records import Choice
 

@@ -9,11 +9,11 @@ import json
 from dataclasses import asdict, dataclass
 
 from litz.cache.disk import digest
-from litz.contractions.subprogram import canonical
 from litz.ir import Program
 from litz.ir.dtypes import short
 from litz.ir.operation import Operation, Template
 from litz.ir.printer import operation_lines
+from litz_contractions.api import canonical
 from litz_plugins import Target
 
 

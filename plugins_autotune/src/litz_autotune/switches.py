@@ -48,7 +48,7 @@ def is_measured(options: OptionsView, kind: str) -> bool:
     """Returns whether contractions of this kind are measured. `max_autotune_gemm` alone: only products ("mm", ...)."""
     if options["max_autotune"] or not options["max_autotune_gemm"]:
         return bool(options["max_autotune"])
-    from litz.contractions.products.gemm import OPERANDS
+    from litz_contractions.api import OPERANDS
 
     return kind in OPERANDS
 

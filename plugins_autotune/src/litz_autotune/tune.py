@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from litz.contractions.subprogram import cut
 from litz.ir import KernelCall
 from litz.schedule.choices import by_estimate
+from litz_contractions.api import cut
 from litz_plugins import Choice, ChoiceContext, Estimate, OptionsView
 
 from .account import Contested, render_picture, render_text

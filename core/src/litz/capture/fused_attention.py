@@ -5,7 +5,7 @@ in float32. It has none for heads that share keys (`enable_gqa=True`) with a mas
 dimension is not contiguous, as an expanded one's. So keys and values are repeated before the call, which is what
 `enable_gqa` means by its definition, where torch has a fused kernel for that; and such a mask is copied. Attention
 stays one call then; litz reads keys and masks from before the copies where it has a kernel of its own
-(`litz.contractions.attention.in_place`).
+(`litz_contractions.attention.in_place`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In and out: dynamo's graph. `softmax(q @ k.transpose(-1, -2) * scale, -1) @ v` saves the weights for the backward: a
 number for each query and key of each head. torch's fused kernels save a number for each query. In inference the
-operations stay as they are: litz has kernels of its own for that (`litz.contractions.attention.written_out`).
+operations stay as they are: litz has kernels of its own for that (`litz_contractions.attention.written_out`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 from torch._ops import OpOverload
 
 from litz.target import describe_cpu, describe_cuda, describe_meta
-from litz_plugins import Choice, ChoiceContext, LayoutNeed, Pass, TargetSpec, TemplateSpec, hookimpl
+from litz_plugins import Choice, ChoiceContext, LayoutNeed, Pass, TargetSpec, hookimpl
 from litz_plugins.nouns import OptionsView
 
 
@@ -52,24 +52,6 @@ class Core:
         )
 
 
-class Contractions:
-    """Core's plugin of contractions that loops hide, and of kernels for contractions that need no measurement."""
-
-    @hookimpl
-    def litz_register_passes(self, options: OptionsView) -> Sequence[Pass]:
-        """Returns the pass that finds products of matrices among the loops."""
-        from litz.contractions import core_contraction_passes
-
-        return core_contraction_passes()
-
-    @hookimpl
-    def litz_register_templates(self, options: OptionsView) -> Sequence[TemplateSpec]:
-        """Returns the kernel templates that core offers for contractions."""
-        from litz.contractions import core_templates
-
-        return core_templates(options)
-
-
 class EstimatedChoice:
     """The choice where nothing is measured: what is cheaper by its estimate, beyond doubt; else the library call."""
 
@@ -105,7 +87,6 @@ def builtin_plugins() -> tuple[tuple[str, object], ...]:
     triton = TargetSpec("cuda", describe_cuda, TritonCodegen(), packing="litz.targets.triton.package")
     return (
         ("core", Core()),
-        ("contractions", Contractions()),
         ("estimate", EstimatedChoice()),
         ("cpp", Device(cpp)),
         ("triton", Device(triton)),

@@ -2,7 +2,7 @@
 
 In: torch's word for the processor. Out: a `FewRows`, or None for one that nobody measured. A processor differs from the
 one that was measured, so these figures serve to compare two ways of doing one product, which meet the same processor,
-and a margin is left between them (`litz.contractions.products.few_rows`).
+and a margin is left between them (`litz_contractions.products.few_rows`).
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ MODULES: Sequence[Module] = (
     ),
     Module("litz.ir.dtypes", "types", "compute_dtype short least greatest survives"),
     Module("litz.ir.interpret", "running a Program with plain torch", "interpret"),
-    Module("litz.contractions.views", "for templates: operands as views", "position_in"),
+    Module("litz.ir.views", "for templates: operands as views", "position_in"),
     Module("litz.schedule.choices", "for templates: what takes a contraction's place", "Replacement Recipe"),
     Module("litz.schedule.schedule", "the Schedule", "Schedule Kernel"),
     Module("litz.cost", "what operations cost"),

@@ -116,7 +116,7 @@ else:
 
     @triton.jit
     def _tanh_near(a):
-        # 1 - 2 / (1 + e^2a), to 2^-21 of 1: see `litz.contractions.attention.near`.
+        # 1 - 2 / (1 + e^2a), to 2^-21 of 1: see `litz_contractions.attention.near`.
         power = _exp2_flushed(a * 2.8853900817779268) + 1.0
         return 1.0 - 2.0 * _reciprocal_near(power)
 

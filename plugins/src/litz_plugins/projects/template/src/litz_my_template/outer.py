@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from litz.contractions.views import position_in
 from litz.ir import Loop, Range, Store
 from litz.ir.build import call, load
 from litz.ir.index import loop_var, to_expr
+from litz.ir.views import position_in
 from litz_plugins import Choice
 
 

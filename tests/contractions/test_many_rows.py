@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 
 from litz import report as reports
-from litz.contractions.products import many_rows
-from litz.contractions.products.many_rows import Tile, offer_many_rows
 from litz.ir import KernelCall, Template
 from litz.ir.verify import verify
 from litz.pipeline import make_compiler
 from litz.schedule.implementations import ContractionRecord
 from litz.targets.triton.compile import compile_kernel, make_target
+from litz_contractions.products import many_rows
+from litz_contractions.products.many_rows import Tile, offer_many_rows
 from litz_plugins import Estimate
 from support.compare import NO_GPU
 from support.interpreted import interpreted

@@ -18,10 +18,10 @@ from litz.ir.attention import SCORE
 from litz.ir.build import load
 from litz.ir.dtypes import FLOAT8, STORED, survives
 from litz.ir.index import ONE, ZERO, Expr, FloorDiv, Symbol, flat_index, floordiv, loop_var, stride_of, substitute
+from litz.ir.views import position_in
 from litz.schedule.inline import Body, TooComplex
 
 from ..epilogue import stands
-from ..views import position_in
 
 MOST_NODES = 60
 MOST_LOADS = 6

@@ -15,9 +15,6 @@ import torch
 
 pytest.importorskip("triton")
 
-from litz.contractions.attention.offer import choose_tiles, offer_attention, written
-from litz.contractions.attention.plan import Unsuitable, make_plan
-from litz.contractions.attention.tiles import LEAST, LEAST_SECOND, Tiles, fitting, parts, shared_bytes
 from litz.cost import count_work, estimate
 from litz.ir import Attention, KernelCall, Program
 from litz.ir.interpret import interpret
@@ -25,6 +22,9 @@ from litz.options import make_options
 from litz.pipeline import make_compiler
 from litz.target import target_named, target_of
 from litz.targets.triton.compile import compile_kernel, make_target
+from litz_contractions.attention.offer import choose_tiles, offer_attention, written
+from litz_contractions.attention.plan import Unsuitable, make_plan
+from litz_contractions.attention.tiles import LEAST, LEAST_SECOND, Tiles, fitting, parts, shared_bytes
 from litz_plugins import ChoiceContext, Decision
 from support.attention_cases import CASES, Case, causal, operands, soft_cap, window
 from support.gemm_cases import cpu

@@ -12,13 +12,13 @@ from torch._subclasses import FakeTensorMode
 
 pytest.importorskip("triton")
 
-from litz.contractions.products.offer import offer_gemm
-from litz.contractions.products.scales import BLOCK, scalings
 from litz.ir import Buffer, KernelCall, Layout, Program, Template, TensorRef
 from litz.ir.index import to_expr
 from litz.pipeline import schedule_only
 from litz.schedule import Kernel
 from litz.schedule.choices import replacement_of, substituted
+from litz_contractions.products.offer import offer_gemm
+from litz_contractions.products.scales import BLOCK, scalings
 from support.gemm_cases import context
 from support.retarget import cuda_schedules
 from support.versions import OLD_TORCH

@@ -13,14 +13,14 @@ from torch._subclasses import FakeTensorMode
 
 pytest.importorskip("triton")
 
-from litz.contractions.attention.masked_call import worked_on
-from litz.contractions.attention.opened import _holds, opened
-from litz.contractions.attention.tiles import Tiles
 from litz.ir import Attention, KernelCall, build
 from litz.ir.index import loop_var
 from litz.ir.intervals import Intervals
 from litz.pipeline import schedule_only
 from litz.report.log import Log
+from litz_contractions.attention.masked_call import worked_on
+from litz_contractions.attention.opened import _holds, opened
+from litz_contractions.attention.tiles import Tiles
 from support.interpreted import interpreted
 from support.masked_call_cases import CASES, causal, open_everywhere, padded, positions
 from support.split_cases import cudnn
@@ -100,7 +100,7 @@ def test_what_torch_puts_in_the_place_of_a_mask_for_cudnn_is_one(
         found.append(opened(attention))
         return found[-1]
 
-    monkeypatch.setattr("litz.contractions.attention.masked_call.opened", keep)
+    monkeypatch.setattr("litz_contractions.attention.masked_call.opened", keep)
     monkeypatch.setattr("litz.lower.sdpa._is_of_attention", lambda node: by_torch)
     assert decided(of_cudnn, HEADS, HEADS, HEADS)[0] == 1
     (attention,) = found

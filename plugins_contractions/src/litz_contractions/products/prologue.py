@@ -17,10 +17,10 @@ from litz.ir.build import load
 from litz.ir.dtypes import STORED
 from litz.ir.node import walk
 from litz.ir.transform import flatten
+from litz.ir.views import position_in
 from litz.schedule.inline import Body
 
 from ..epilogue import stands
-from ..views import position_in
 from .gemm import OPERANDS, Gemm
 
 OPERAND = "operand"

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from litz.contractions.products.offer import Offer, offer_gemm
 from litz.ir import Template
 from litz.pipeline import schedule_only
+from litz_contractions.products.offer import Offer, offer_gemm
 from support.gemm_cases import context
 
 

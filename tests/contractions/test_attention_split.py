@@ -14,8 +14,6 @@ from torch._subclasses import FakeTensorMode
 pytest.importorskip("triton")
 
 from litz.codegen.wrapper import generate_wrapper
-from litz.contractions.attention.decode import choose_split, estimate, offer_split
-from litz.contractions.attention.in_place import read_in_place
 from litz.ir import Attention, Extern, KernelCall, Loop, Store
 from litz.ir.build import const
 from litz.ir.interpret import interpret
@@ -23,6 +21,8 @@ from litz.options import make_options
 from litz.pipeline import generate, make_compiler, plan_schedule, schedule_only
 from litz.report.log import Log
 from litz.target import target_named
+from litz_contractions.attention.decode import choose_split, estimate, offer_split
+from litz_contractions.attention.in_place import read_in_place
 from litz_plugins import ChoiceContext
 from support.gemm_cases import cpu
 from support.interpreted import asked_for, interpreted, mostly

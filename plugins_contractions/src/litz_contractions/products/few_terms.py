@@ -25,11 +25,11 @@ from litz.ir.build import call, cast, const, load
 from litz.ir.complexity import excess
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import ONE, ZERO, Expr, loop_var, product, to_expr
+from litz.ir.views import position_through
 from litz.schedule import CostModel
 from litz.target import LINE, WARP, warp_lines
 from litz_plugins import PassContext, Target
 
-from ..views import position_through
 from .gemm import OPERANDS, Unsuitable, broadcast
 
 KINDS = ("mm", "addmm", "bmm", "baddbmm")

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from tests.support import retarget
 from torch import Tensor
 
-from litz.contractions.products import library
 from litz.ir import Extern, Template
 from litz.pipeline import make_compiler
 from litz.schedule.implementations import ContractionRecord
+from litz_contractions.products import library
 
 BF16 = torch.bfloat16
 

@@ -21,12 +21,12 @@ from litz.ir.dtypes import HALF
 from litz.ir.index import ONE, ZERO, Expr, Symbol, reduction_var, stride_of, substitute
 from litz.ir.ops import OPS
 from litz.ir.transform import rename_nodes, replace_loads
+from litz.ir.views import position_in
 from litz.schedule.choices import Replacement
 from litz.schedule.inline import Body, TooComplex
 from litz_plugins import Choice, ChoiceContext
 
 from ..epilogue import ACCUMULATOR, stands
-from ..views import position_in
 from .few_rows import AT_A_TIME, FewRowsProblem, compare
 from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
 from .lanes import unpacked

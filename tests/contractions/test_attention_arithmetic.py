@@ -12,9 +12,9 @@ import torch
 
 pytest.importorskip("triton")
 
-from litz.contractions.attention.arithmetic import EXACT
-from litz.contractions.attention.near import LEAST, TANH_ERROR
 from litz.ir import KernelCall
+from litz_contractions.attention.arithmetic import EXACT
+from litz_contractions.attention.near import LEAST, TANH_ERROR
 from support import attention_backward_cases as backward
 from support.attention_cases import CASES, Case, operands
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from core.lowering.harness import program_of
 from core.schedule.harness import CPU, GPU
-from litz.contractions.products import few_terms
-from litz.contractions.products.few_terms import write_out_few_terms
 from litz.ir import Loop, Program, Template
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify
+from litz_contractions.products import few_terms
+from litz_contractions.products.few_terms import write_out_few_terms
 from litz_plugins import Decision, Gate, PassContext, Target, Vetoes
 
 OPTIONS = SimpleNamespace(fusion=True)

@@ -1,0 +1,58 @@
+"""The plugin: litz's hooks, and what each hands on to.
+
+`litz --help` and `litz options` load this module, which therefore loads torch only in hooks that a compile calls. A
+process that finds its graphs in the cache chooses nothing, and loads no template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from litz_plugins import OptionsView, Pass, TemplateSpec, hookimpl
+
+
+@hookimpl
+def litz_cache_fingerprint(options: OptionsView) -> str | None:
+    """Returns None: what is made hangs on the graph, the options and the target alone, which are in the key anyway."""
+    return None
+
+
+@hookimpl
+def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
+    """Returns the passes that make loops of contractions and contractions of loops, of stage "program"."""
+    from .products.broadcast import contract_broadcast_products
+    from .products.few_terms import write_out_few_terms
+
+    loops, contract = "write_out_few_terms", "contract_broadcast_products"
+    return (
+        Pass(loops, "program", write_out_few_terms, ("write_in_place",), (contract,)),
+        # Before sums are split: a product of matrices is not.
+        Pass(contract, "program", contract_broadcast_products, (loops,), ("split_reductions",)),
+    )
+
+
+@hookimpl(tryfirst=True)  # of equally good ways one that needs no measurement goes before those that do
+def litz_register_templates(options: OptionsView) -> Sequence[TemplateSpec]:
+    """Returns the templates: attention; and products without `max_autotune`, as litz-autotune offers those."""
+    from .attention import backward_offer, decode, library, masked_call, offer, processor, written_offer
+    from .products.gemm import OPERANDS
+    from .products.library import offer_library_epilogue
+    from .products.many_rows import offer_many_rows
+    from .products.rows import offer_rows
+    from .products.rows_loop import KINDS, offer_rows_loop
+
+    attention = [
+        TemplateSpec("attention in blocks", processor.KINDS, processor.offer_blocked),
+        TemplateSpec("attention", offer.KINDS, offer.offer_attention),
+        TemplateSpec("attention of few queries", decode.KINDS, decode.offer_split),
+        TemplateSpec("attention with a mask", masked_call.KINDS, masked_call.offer_masked),
+        TemplateSpec("attention, keys in place", library.KINDS, library.offer_in_place),
+        TemplateSpec("attention, written out", written_offer.KINDS, written_offer.offer_written_out),
+        TemplateSpec("attention's backward", backward_offer.KINDS, backward_offer.offer_attention_backward),
+    ]
+    if options.get("max_autotune", False):
+        return attention  # litz-autotune offers the others, among more
+    rows = TemplateSpec("rows", tuple(OPERANDS), offer_rows)
+    many = TemplateSpec("many rows", tuple(OPERANDS), offer_many_rows)
+    own = TemplateSpec("the library's epilogue", ("addmm", "mm"), offer_library_epilogue)
+    return [*attention, rows, own, many, TemplateSpec("rows on a processor", KINDS, offer_rows_loop)]

@@ -2,7 +2,8 @@
 
     python -m benchmarks.epilogue_table FILE.json
 
-What was measured with `--for-table` is for `many_rows.TILES`, with `--unaligned` for `many_rows.UNALIGNED`.
+What was measured with `--for-table` is for the figure "many_rows.tiles" of the device's data file, with `--unaligned`
+for "many_rows.unaligned_tiles".
 
 A tile's share and its µs are the least loss, in the mean of the rows, that covers every row: the kernel took no longer
 than `many_rows.Cost.estimate` says at worst. Prints what default mode would then choose for each row, as measured over

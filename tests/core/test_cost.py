@@ -42,7 +42,7 @@ from litz.target import (
     target_named,
     target_of,
 )
-from litz.target.devices import DEFAULT_GPU, DEVICES, FAMILIES, find_spec
+from litz.target.devices import DEFAULT_GPU, all_specs, families, find_spec
 from litz_plugins import make_plugins
 
 CUDA = torch.device("cuda")
@@ -351,11 +351,11 @@ def test_devices_by_the_drivers_name(name: str, row: str) -> None:
 
 
 def test_the_table_is_plausible() -> None:
-    for row in DEVICES:
-        assert row.source and row.capability in FAMILIES
+    for row in all_specs():
+        assert row.source and row.capability in families()
         assert row.vector["fp64"] <= row.vector["fp32"] <= row.vector["fp16"]
         # A family's figures are for the slowest of it: at most the table's, with a boost clock below 3 GHz.
-        family = FAMILIES[row.capability]
+        family = families()[row.capability]
         clock = row.vector["fp32"] * 1e12 / (2 * row.sms * family.fp32)
         assert 1.0e9 < clock < 3.0e9, f"{row.name}: {clock:.3g} Hz"
         if "fp16" in row.matrix:
@@ -381,7 +381,7 @@ def test_a_target_by_name() -> None:
         1555e3,
         100,
     )
-    with pytest.raises(UnknownDeviceError, match=r"'L5' is not in the table of devices, which has .*L4"):
+    with pytest.raises(UnknownDeviceError, match=r"'L5' is not among the devices that have a data file: .*L4"):
         target_named("L5")
 
 
@@ -391,7 +391,7 @@ def test_an_unknown_gpu_goes_by_its_clocks() -> None:
     assert on.units == 66
     assert on.bandwidth == 1e6
     assert on.matrix["bf16"] / 1e6 == pytest.approx(989.4 / 2, rel=0.01)
-    assert "not in the table" in on.source
+    assert "has no data file" in on.source
 
 
 def test_an_unknown_gpu_without_clocks_is_the_slowest_of_its_capability() -> None:
@@ -470,7 +470,7 @@ def test_a_gpu_takes_about_as_long(function: Any, args: Any) -> None:
     from litz.pipeline import make_compiler, plan_schedule, schedule_only
 
     if find_spec(torch.cuda.get_device_name()) is None:
-        pytest.skip(f"{torch.cuda.get_device_name()} is not in the table")
+        pytest.skip(f"{torch.cuda.get_device_name()} has no data file")
     tensors, repeat = args(), 10
     torch._dynamo.reset()
     (schedule,) = schedule_only(function, tensors)

@@ -19,6 +19,7 @@ from litz.contractions.products.many_rows import Tile
 from litz.driver.dry_run import schedule_only
 from litz.ir import KernelCall
 from litz.schedule import choices
+from support.figures import figures_set
 from support.no_gpu import gpu_hidden
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -27,7 +28,7 @@ with gpu_hidden():
 
 ALIGNED, UNALIGNED = ("gpt2 up", "linear+residual"), ("4096x50257x768", "alone")
 CANDIDATES = {ALIGNED: many_rows.CANDIDATES, UNALIGNED: many_rows.UNALIGNED_CANDIDATES}
-TABLES = {ALIGNED: "TILES", UNALIGNED: "UNALIGNED"}
+TABLES = {ALIGNED: "many_rows__tiles", UNALIGNED: "many_rows__unaligned_tiles"}
 PRODUCT_US = {ALIGNED: 60.0, UNALIGNED: 420.0}
 
 
@@ -51,7 +52,7 @@ def row(part: float, case: tuple[str, str] = ALIGNED) -> dict[str, Any]:
     us = PRODUCT_US[case]
     made.us = {"product": us, **dict.fromkeys(("eager", "library", "now"), us / 0.6)}
     made.errors = {"eager": 1e-3}
-    with mock.patch.object(many_rows, TABLES[case], {90: CANDIDATES[case]}):
+    with figures_set(**{TABLES[case]: CANDIDATES[case]}):
         for number in range(len(CANDIDATES[case])):
             taken = epilogues._Taken(number, CANDIDATES[case])
             ops = operations(taken, case)

@@ -15,6 +15,7 @@ from litz.codegen.triton import TritonCodegen
 from litz.codegen.triton.finish import choose_tilings
 from litz.codegen.triton.settings import near, settings_of, with_settings
 from litz.codegen.triton.tile_shape import Tiling
+from litz.target import target_named
 from litz_plugins import TunableCodegen
 from support.interpreted import asked_for, interpreted, mostly
 from support.settings_cases import far, text_of
@@ -23,7 +24,7 @@ from support.triton_compiled import compile_only
 
 pytestmark = pytest.mark.xdist_group("triton settings")
 
-UNITS = 132
+H100 = target_named("H100")
 SHOWN = (
     *("bias", "transposed-float32", "segments-of-columns", "scatter-result", "inplace", "embedding", "guarded-gather"),
     *(
@@ -83,7 +84,7 @@ def test_settings_compile_for_hopper(compiled: Mapping[str, Any]) -> None:
 
 
 def _tiling(name: str) -> Tiling:
-    return choose_tilings(CASES[name]().plan, UNITS)[0]
+    return choose_tilings(CASES[name]().plan, H100)[0]
 
 
 @pytest.mark.parametrize("name", SHOWN)

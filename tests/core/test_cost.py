@@ -42,7 +42,7 @@ from litz.target import (
     target_named,
     target_of,
 )
-from litz.target.devices import DEFAULT_GPU, all_specs, families, find_spec
+from litz.target.devices import all_specs, default_gpu, families, find_spec
 from litz_plugins import make_plugins
 
 CUDA = torch.device("cuda")
@@ -364,7 +364,7 @@ def test_the_table_is_plausible() -> None:
 
 def test_a_missing_gpu_is_taken_for_an_h100() -> None:
     target = target_of(CUDA)
-    assert target.name == DEFAULT_GPU
+    assert target.name == default_gpu()
     assert target.assumed and "no GPU here" in target.source
     assert (target.units, target.bandwidth, target.abilities) == (H100.units, H100.bandwidth, H100.abilities)
 
@@ -526,10 +526,10 @@ def test_measured_figures_replace_the_tables(tmp_path: Path) -> None:
 
 def test_a_devices_own_figures_go_before_those_of_its_type(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
-    devices = [DeviceCalibration("cuda", name, {"launch_us": us}) for name, us in [("", 1.0), (DEFAULT_GPU, 2.0)]]
+    devices = [DeviceCalibration("cuda", name, {"launch_us": us}) for name, us in [("", 1.0), (default_gpu(), 2.0)]]
     save_calibration(path, tuple(devices))
     found = load_calibration(path)
-    assert found.figures("cuda", DEFAULT_GPU) == {"launch_us": 2.0}
+    assert found.figures("cuda", default_gpu()) == {"launch_us": 2.0}
     assert found.figures("cuda", "other") == {"launch_us": 1.0}
     assert found.figures("cpu", "") == {}
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from litz.ir import Collective, Program
-from litz.target import CacheFigures, Room, figures, rate_kind
+from litz.target import CacheFigures, Room, figures_of, rate_kind
 from litz_plugins import Estimate, Share, Target
 
 from .work import Work, count_work
@@ -48,7 +48,7 @@ def estimate_work(work: Work, on: Target, cold: float = 0.0) -> Estimate:
     from memory at best, too."""
     if work.kind == "none":
         return Estimate(0.0, 0.0, 0.0, "nothing to run: a view, an allocation or no elements")
-    limits, caches = figures(on, RooflineFigures), figures(on, CacheFigures)
+    limits, caches = figures_of(on, RooflineFigures), figures_of(on, CacheFigures)
     memory, memory_share, memory_text = _memory(work, on)
     compute, compute_share, compute_text = _compute(work, on)
     bound = max(memory / memory_share.usual, compute / compute_share.usual)

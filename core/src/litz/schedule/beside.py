@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from litz.ir import Collective, Loop, Program, Wait
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import PassContext, Target
 
 from .contracted import ContractedGraph
@@ -136,7 +136,8 @@ def is_small(kernel: Kernel, program: Program, target: Target) -> bool:
     if any(buffer.device != kernel.device or buffer.layout.free_symbols for buffer in buffers):
         return False
     return (
-        _moved(loop, program) / target.usual_bandwidth <= figures(target, BesideFigures).part_share * target.launch_us
+        _moved(loop, program) / target.usual_bandwidth
+        <= figures_of(target, BesideFigures).part_share * target.launch_us
     )
 
 

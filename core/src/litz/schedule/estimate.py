@@ -18,7 +18,7 @@ from litz.ir.index import Ranges, Symbol
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import walks_loading
-from litz.target import SECTOR, Room, figures, target_of
+from litz.target import SECTOR, Room, figures_of, target_of
 from litz_plugins import Ask, Target, TargetOf
 
 from .instructions import instructions
@@ -136,7 +136,7 @@ class CostModel:
 
     def limits(self, loop: Loop) -> EstimateFigures:
         """Returns what the estimate of a loop goes by."""
-        return figures(self.target(loop.device), EstimateFigures)
+        return figures_of(self.target(loop.device), EstimateFigures)
 
     def _sizes(self, loop: Loop) -> Mapping[Symbol, int]:
         """Returns the extent of each loop variable."""
@@ -303,7 +303,7 @@ def _busy(
     if not loop.reduction_ranges:
         return 1.0
     parallel, least = float(prod(sizes[r.var] for r in loop.ranges)), 1.0
-    limits = figures(target, EstimateFigures)
+    limits = figures_of(target, EstimateFigures)
     if "blocks" in target.abilities:
         if fast is not None and any(r.var == fast for r in loop.ranges):
             # A unit takes blocks of contiguous outputs, for whole cache lines; no block goes beyond a piece.

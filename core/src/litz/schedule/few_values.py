@@ -23,7 +23,7 @@ from litz.ir.index import Expr, Ranges, Symbol, substitute, to_expr
 from litz.ir.node import with_args
 from litz.ir.reductions import REDUCTIONS, Reduction, State
 from litz.ir.transform import map_stores, rename, rename_nodes
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import VETOED, PassContext
 
 from .estimate import CostModel
@@ -84,7 +84,7 @@ def write_out_few_in_kernels(schedule: Schedule, context: PassContext) -> Schedu
 def _few(loop: Loop, costs: CostModel) -> int:
     """How many values each output has, where the loop reduces and they are few; else 0."""
     length = loop.reduction_numel
-    limits = figures(costs.target(loop.device), FewValueFigures)
+    limits = figures_of(costs.target(loop.device), FewValueFigures)
     if not loop.reduction_ranges or not length.is_Integer or not 2 <= int(length) <= limits.few_values:
         return 0
     return int(length) if any(node.op == "reduce" for node in loop.nodes) else 0
@@ -105,7 +105,7 @@ def _hindrance(loop: Loop, few: int, costs: CostModel) -> str | None:
         return "its state has several parts, which take longer to combine than to read"
     if not costs.reduces_columns(loop):
         return "the values of an output lie side by side in memory"
-    limits = figures(costs.target(loop.device), FewValueFigures)
+    limits = figures_of(costs.target(loop.device), FewValueFigures)
     most = limits.most_held_loads if _stores_each_value(loop) else limits.most_loads
     if sum(1 for node in loop.loads if loop.levels[node]) * few > most:
         return f"more than {most} loads"

@@ -18,7 +18,7 @@ from litz.ir.accesses import Access, are_apart
 from litz.ir.index import Symbol, known_nonnegative
 from litz.ir.operation import storage_roots
 from litz.ir.transform import rename_loop
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import PassContext, TargetOf
 
 from .contracted import ContractedGraph
@@ -56,7 +56,7 @@ def finish_in_one_launch(schedule: Schedule, context: PassContext) -> Schedule:
     count = sum(len(seconds) for seconds in joined.seconds.values())
     for first, seconds in joined.seconds.items():
         subject = f"{steps[first].name} and {', '.join(steps[n].name for n in seconds)}"
-        limits = figures(context.target_of(steps[first].device), FinishFigures)
+        limits = figures_of(context.target_of(steps[first].device), FinishFigures)
         if count < limits.least_kernels:
             context.record(
                 subject, "two launches", f"fewer than {limits.least_kernels} such kernels: the counters cost as much"
@@ -119,7 +119,7 @@ class _Joined:
         return True
 
     def _limits(self, kernel: Kernel) -> FinishFigures:
-        return figures(self.context.target_of(kernel.device), FinishFigures)
+        return figures_of(self.context.target_of(kernel.device), FinishFigures)
 
     def _is_long(self, first: Kernel) -> bool:
         return self.costs.cost(first.loop).us > self._limits(first).long_us

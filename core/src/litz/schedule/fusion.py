@@ -15,7 +15,7 @@ from itertools import islice
 
 from litz.ir import Extern, Loop, Program, Wait
 from litz.logs.units import size_text
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import Decision, Gate
 from litz_plugins.vetoes import key_of
 
@@ -168,7 +168,7 @@ class _Fusion:
     # ---------------------------------------------------------------------------------------------------- fusing
 
     def _least_gain(self, loop: Loop) -> float:
-        return figures(self.costs.target(loop.device), FusionFigures).least_gain_share
+        return figures_of(self.costs.target(loop.device), FusionFigures).least_gain_share
 
     def _try(self, first: int, second: int, related: bool = True) -> bool:
         """Fuse two groups, or say why not."""

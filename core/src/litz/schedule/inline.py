@@ -37,7 +37,7 @@ from litz.ir.node import rewrite, walk, with_args
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
 from litz.ir.transform import replace_loads
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import VETOED, PassContext
 
 from .estimate import Cost, CostModel, deciding
@@ -174,7 +174,7 @@ class _Inliner:
         return None
 
     def _limits(self, loop: Loop) -> InlineFigures:
-        return figures(self.costs.target(loop.device), InlineFigures)
+        return figures_of(self.costs.target(loop.device), InlineFigures)
 
     def _weighed(self, position: int, loop: Loop, changes: Mapping[int, Change]) -> tuple[float, float, str]:
         """What the loop and its readers take as they are, where a value is written and read, and inlined, where it is

@@ -15,7 +15,7 @@ import torch
 from litz.ir import Node
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import Target
 
 
@@ -42,7 +42,7 @@ WIDE = (torch.int64, torch.uint64, torch.float64)
 def instructions(node: Node, target: Target) -> int:
     """Returns the instructions of one value; for a reduction, those that add one more value to the state.
     target: a GPU's."""
-    limits = figures(target, InstructionFigures)
+    limits = figures_of(target, InstructionFigures)
     if node.op == "reduce":
         return 4 if REDUCTIONS[node.attrs[0]].several else 1
     if node.op == "load":

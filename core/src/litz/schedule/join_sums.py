@@ -17,7 +17,7 @@ from functools import reduce
 
 from litz.ir import Buffer, Layout, Loop, Node, Operation, Program, Store, build
 from litz.ir.dtypes import compute_dtype
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import PassContext
 
 from .estimate import Cost, CostModel, deciding
@@ -81,7 +81,7 @@ class _Joining:
         if found is None:
             return
         terms, additions = found
-        if len(terms) < figures(self.costs.target(loop.device), SumFigures).least_loops:
+        if len(terms) < figures_of(self.costs.target(loop.device), SumFigures).least_loops:
             return
         terms = sorted(terms, key=lambda term: self.program.positions[term.loop.name])
         groups = self._groups(terms)
@@ -177,7 +177,7 @@ class _Joining:
         """The sums in groups of much the same size, each for a loop; None where so few fit into memory that waits that
         it would not pay."""
         largest = max(max(self.costs.nbytes(term.buffer) for term in terms), 1)
-        limits = figures(self.costs.target(terms[0].loop.device), SumFigures)
+        limits = figures_of(self.costs.target(terms[0].loop.device), SumFigures)
         most = min(limits.most_buffers, limits.waiting_bytes // largest)
         if most < limits.least_loops:
             return None

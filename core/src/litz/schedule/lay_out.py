@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from litz.ir import Buffer, Layout, Loop, Program
 from litz.ir.index import ONE, Symbol
 from litz.ir.strides import dense_order
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import VETOED, PassContext
 
 from .estimate import CostModel
@@ -72,7 +72,7 @@ def _fastest(buffer: Buffer, loops: Sequence[Loop], costs: CostModel, context: P
         changed = replace(program, buffers={**program.buffers, buffer.name: replace(buffer, layout=layout)})
         prices[layout] = _price(loops, CostModel(changed, context.target_of, context.ask))
     best = min(prices, key=lambda layout: prices[layout])
-    least = figures(costs.target(loops[0].device), LayoutFigures).least_gain_share
+    least = figures_of(costs.target(loops[0].device), LayoutFigures).least_gain_share
     faster, as_fast = (prices[best][0] <= share * before[0] for share in (1 - least, 1))
     if not faster and not (as_fast and prices[best][1] <= (1 - least) * before[1]):
         return None

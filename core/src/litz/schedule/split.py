@@ -18,7 +18,7 @@ from litz.ir.index import ONE, Expr, Symbol, floordiv, loop_var, product, reduct
 from litz.ir.node import with_args
 from litz.ir.reductions import REDUCTIONS, Reduction, State
 from litz.ir.transform import map_stores, rename_nodes
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import PassContext, Target
 
 from .estimate import Cost, CostModel, deciding
@@ -141,7 +141,7 @@ def _pieces(loop: Loop, target: Target, outputs: int, values: int, costs: CostMo
     """Into how many partial results per output to split; at most 1 for "not at all". Not a whole number: see `_cut`."""
     if outputs == 0 or values == 0:
         return 0
-    limits = figures(target, SplitFigures)
+    limits = figures_of(target, SplitFigures)
     if "blocks" not in target.abilities:
         # Two outputs per thread balance well enough.
         if target.units < 2 or outputs >= 2 * target.units:

@@ -24,7 +24,7 @@ from litz.ir.index import (
     symbols_in,
     to_expr,
 )
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import PassContext
 
 from .estimate import CostModel, deciding
@@ -101,7 +101,7 @@ def _spread(loop: Loop, program: Program, costs: CostModel) -> _Spread | None:
     own = symbols_in(store.index)
     # Lanes beside each other that go to elements beside each other should still do so.
     last = fast not in own
-    limits = figures(target, SpreadFigures)
+    limits = figures_of(target, SpreadFigures)
     count = limits.copies_rows
     at = _copy(loop, [r for r in loop.ranges if r.var not in own], fast, limits)
     if at is None:

@@ -6,7 +6,7 @@ measured here.
 """
 
 from .calibration import CalibrationError, DeviceCalibration, load_calibration, save_calibration
-from .data import CacheFigures, FiguresError, Room, figures
+from .data import CacheFigures, FiguresError, Room, figures_of
 from .describe import (
     UnknownDeviceError,
     cpu_target,
@@ -37,7 +37,7 @@ __all__ = [
     "describe_cpu",
     "describe_cuda",
     "describe_meta",
-    "figures",
+    "figures_of",
     "load_calibration",
     "make_target",
     "rate_kind",

@@ -1,9 +1,9 @@
 """The data files of devices (`figures/`): numbers by name. In: a device's name, or a room. Out: figures.
 
-A room of the compiler says which figures it goes by in a record, a subclass of `Room`. `figures(target, Record)` gives
-them. Values come from three places, the later before the earlier: `figures/any/`, `figures/gpu/` or `figures/cpu/`
-by whether the target has "blocks", and the target's own (`Target.figures`), which are its device's file, a calibration
-file's or a plugin's. An entry of a file has a value, and the source, date and command of its measurement:
+A room of the compiler says which figures it goes by in a record, a subclass of `Room`. `figures_of(target, Record)`
+gives them. Values come from three places, the later before the earlier: `figures/any/`, `figures/gpu/` or
+`figures/cpu/` by whether the target has "blocks", and the target's own (`Target.figures`), which are its device's file,
+a calibration file's or a plugin's. An entry of a file has a value, and the source, date and command of its measurement:
 
     [tilings.two_loads_elements]
     value = 16
@@ -57,7 +57,7 @@ class CacheFigures(Room):
 R = TypeVar("R", bound=Room)
 
 
-def figures(target: Target, room: type[R]) -> R:
+def figures_of(target: Target, room: type[R]) -> R:
     """Returns the figures of a target that a room goes by. Errors: FiguresError if one is missing."""
     kind = "gpu" if "blocks" in target.abilities else "cpu"
     found = _figures(target.figures, kind, room)  # type: ignore[arg-type]  # a type is hashable

@@ -23,8 +23,8 @@ import torch
 from litz_plugins import SHARES, Figures, LitzError, OptionsView, Share, Target, unknown_target
 
 from .calibration import Calibration, load_calibration
-from .data import Room, figures
-from .devices import DEFAULT_GPU, DeviceSpec, all_specs, find_spec, nearest_family
+from .data import Room, figures_of
+from .devices import DeviceSpec, all_specs, default_gpu, find_spec, nearest_family
 from .processors import few_rows_here, figures_here, has_blas
 
 _KINDS = {
@@ -133,7 +133,7 @@ def describe_cpu(device: torch.device, options: OptionsView | None = None) -> Ta
 
 def describe_cuda(device: torch.device, options: OptionsView | None = None) -> Target:
     """Returns the target of a CUDA device, from its driver's facts and torch's settings. Where there is no GPU, the
-    target is that of an H100, and is `assumed`."""
+    target is that of a usual one (`default_gpu`), and is `assumed`."""
     return replace(_cuda_target_here(device), tf32=_tf32_settings())
 
 
@@ -185,7 +185,7 @@ def cpu_target(threads: int) -> Target:
     """Returns the target of a processor that nobody measured, with AVX2 and DDR4. threads: how many it runs. What
     kernels reach of its best (`shares`): loops do one operation an instruction, and call functions for what has
     none."""
-    known = figures(Target("cpu"), ProcessorFigures)
+    known = figures_of(Target("cpu"), ProcessorFigures)
     fp32 = known.fp32_gflops * 1e3 * threads
     # Half types are converted to fp32 and back around every operation, unless the processor has units for them.
     rates = {"fp32": fp32, **dict.fromkeys(("fp64", "fp16", "bf16"), known.wide_share * fp32)}
@@ -210,9 +210,10 @@ def cpu_target(threads: int) -> Target:
 @lru_cache(maxsize=16)
 def _cuda_target_here(device: torch.device) -> Target:
     if not torch.cuda.is_available():
-        spec = find_spec(DEFAULT_GPU)
+        name = default_gpu()
+        spec = find_spec(name)
         assert spec is not None
-        stand_in = cuda_target(DEFAULT_GPU, {"capability": float(spec.capability)}, device.index)
+        stand_in = cuda_target(name, {"capability": float(spec.capability)}, device.index)
         return replace(stand_in, assumed=True, source=f"no GPU here: taken for {spec.name}")
     properties = torch.cuda.get_device_properties(device)
     facts = {
@@ -261,7 +262,7 @@ def cuda_target(name: str, facts: Mapping[str, float], index: int | None = None)
 
 
 def _launch_us(own: Figures) -> float:
-    return figures(Target("cuda", figures=own, abilities=frozenset({"blocks"})), LaunchFigures).launch_us
+    return figures_of(Target("cuda", figures=own, abilities=frozenset({"blocks"})), LaunchFigures).launch_us
 
 
 def _by_row(name: str, spec: DeviceSpec, facts: Mapping[str, float]) -> Target:

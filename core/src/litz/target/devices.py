@@ -25,8 +25,6 @@ LINE = 128
 """Bytes of a line of a GPU's caches, by the ISA."""
 SECTOR = 32
 """Bytes that a GPU's memory system moves at least, by the ISA."""
-DEFAULT_GPU = "NVIDIA H100 80GB HBM3"
-"""What a CUDA device is taken for where there is none (fake tensors on a machine without a GPU)."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +94,12 @@ def find_spec(name: str) -> DeviceSpec | None:
     words = set(re.findall(r"[a-z0-9]+", name.lower()))
     fitting = [file for file in device_names() if words.issuperset(file.split("-"))]
     return spec_of(max(fitting, key=lambda file: file.count("-"))) if fitting else None
+
+
+def default_gpu() -> str:
+    """Returns what a CUDA device is taken for where there is none (fake tensors on a machine without a GPU): the name
+    that a driver gives."""
+    return str(read(FOLDER / "gpu" / "capabilities.toml")["default_gpu"])
 
 
 @lru_cache(maxsize=1)

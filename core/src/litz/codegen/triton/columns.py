@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from litz.ir import Loop
 from litz.ir.index import product
 from litz.ir.reductions import REDUCTIONS
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import Target
 
 from ..kernel_plan import KernelPlan
@@ -43,7 +43,7 @@ def combining_tiling(loop: Loop, plan: KernelPlan, columns: Axis, num_warps: int
     whole = power_of_two(plan.hint(length))
     # Each further block waits for the one before it: 448 partial results of a batch norm took 10.8 us in blocks of 128
     # and 7.0 of 512 on an H200 (2026-11-27). But the first loop has the same registers, and needs those that it has.
-    lanes = min(_lanes(loop, loads, figures(target, ColumnFigures)), 16) if writes_rows(plan.loops[0]) else 16
+    lanes = min(_lanes(loop, loads, figures_of(target, ColumnFigures)), 16) if writes_rows(plan.loops[0]) else 16
     block = min(whole, max(1, lanes * 32 * num_warps // columns.block))
     persistent = bool(length.is_Integer) and block == whole
     return Tiling((columns, Axis("r", ranges, block)), num_warps, persistent)
@@ -85,7 +85,7 @@ def column_blocks(
 
     At least two whole sectors of a cache line side by side, four or more if there are columns enough.
     """
-    units, limits = target.units, figures(target, ColumnFigures)
+    units, limits = target.units, figures_of(target, ColumnFigures)
     warps = 16
     x_block = min(widest, power_of_two(columns))
     floor = min(64 // width, x_block)
@@ -134,7 +134,7 @@ def _few_warps(loop: Loop, x_block: int, columns: int, length: int, lanes: int, 
     norm of 32 x 1024 x 14 x 14 26.4 and 16.7 us, of 256 x 28 x 28 18.1 and 15.5; the sums of its gradient 21.5 and
     19.3, of a layer norm's gradient 23.4 and 18.5, of 25,088 rows of 384 14.5 and 13.2.
     """
-    units, limits = target.units, figures(target, ColumnFigures)
+    units, limits = target.units, figures_of(target, ColumnFigures)
     if any(len(REDUCTIONS[node.attrs[0]].parts) > 1 for node in loop.nodes if node.op == "reduce"):
         x_block = min(x_block, 32)
         # Many programs hide each other's waiting; few take more rows at a time, in fewer steps.

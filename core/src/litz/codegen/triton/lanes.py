@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from litz.ir import Loop, Range
 from litz.ir.accesses import Access, mean_stride
-from litz.target import LINE, WARP, CacheFigures, figures, warp_lines
+from litz.target import LINE, WARP, CacheFigures, figures_of, warp_lines
 from litz_plugins import Target
 
 from ..kernel_plan import KernelPlan
@@ -33,7 +33,7 @@ def fewer_lanes(
         parts[key] = max(parts.get(key, 0), moved)
     memory = sum(parts.values()) / max(plan.hint(loop.numel), 1)
     tried = [most >> n for n in range(most.bit_length())]
-    times = figures(target, CacheFigures).first_level_times
+    times = figures_of(target, CacheFigures).first_level_times
     cache = {lanes: sum(walk.lines(lanes) for walk in walks) * LINE / times for lanes in tried}
     return next((lanes for lanes in tried if cache[lanes] <= memory), min(tried, key=lambda lanes: cache[lanes]))
 

@@ -15,7 +15,7 @@ from litz.ir.accesses import Access, distinct
 from litz.ir.index import Symbol, product
 from litz.ir.reductions import REDUCTIONS
 from litz.schedule.estimate import EstimateFigures
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import Target
 
 from ..kernel_plan import KernelPlan
@@ -54,7 +54,7 @@ class TilingFigures(Room):
 
 def choose_tiling(loop: Loop, plan: KernelPlan, target: Target) -> Tiling:
     """Returns the tiling of a flat, collapsed loop."""
-    limits = figures(target, TilingFigures)
+    limits = figures_of(target, TilingFigures)
     traffic = find_traffic(loop, plan)
     if loop.reduction_ranges:
         return _reduction(loop, plan, traffic, target)
@@ -100,7 +100,7 @@ def _has_ragged_rows(loop: Loop, traffic: Traffic) -> bool:
 
 
 def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic, target: Target) -> Tiling:
-    units, limits = target.units, figures(target, TilingFigures)
+    units, limits = target.units, figures_of(target, TilingFigures)
     total = plan.hint(loop.numel)
     # Before a thread takes more than one element, each unit has warps enough to hide what they wait for.
     ranges = innermost_last(loop.ranges, traffic)
@@ -211,7 +211,7 @@ def _two_axes(loop: Loop, plan: KernelPlan, slow: Chain, fast: Chain, units: int
 
 
 def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, target: Target) -> Tiling:
-    limits = figures(target, TilingFigures)
+    limits = figures_of(target, TilingFigures)
     inner_vars = {r.var for r in loop.reduction_ranges}
     relevant = {access: moved for access, moved in traffic.items() if not access.symbols.isdisjoint(inner_vars)}
     # Bytes contiguous along the reduction ranges, and along the output ranges.
@@ -257,7 +257,7 @@ def _rows_alike(
 ) -> tuple[int, int] | None:
     """Returns (rows, warps) of a program whose rows begin at the same lane of the frame; None where rows have no
     period, are short, long, few, or more than a thread can hold."""
-    limits = figures(target, TilingFigures)
+    limits = figures_of(target, TilingFigures)
     if (
         frame is None
         or not frame.period
@@ -320,14 +320,14 @@ def longest_persistent(loop: Loop, limits: TilingFigures) -> int:
 
 def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mixed: bool, target: Target) -> Blocks:
     """Rows are contiguous: a program takes one long row, or several short ones."""
-    units, limits = target.units, figures(target, TilingFigures)
+    units, limits = target.units, figures_of(target, TilingFigures)
     r_block = power_of_two(length)
     persistent = fixed and r_block <= longest_persistent(loop, limits)
     warps = None
     if not persistent:
         r_block, warps = _pass(loop, r_block, width, fixed, limits)
     floor = (
-        figures(target, EstimateFigures).mixed_rows
+        figures_of(target, EstimateFigures).mixed_rows
         if mixed
         else limits.gathered_rows
         if _gathers_across(loop) and r_block <= 1024

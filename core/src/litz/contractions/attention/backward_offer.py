@@ -18,7 +18,7 @@ from litz.cost.work import Work
 from litz.ir import AttentionBackward, Buffer, Extern, KernelCall, Layout, Program, TensorRef
 from litz.ir.ops import OPS
 from litz.schedule.choices import Recipe, Replacement, needed_outside
-from litz.target import figures
+from litz.target import figures_of
 from litz_plugins import Choice, ChoiceContext, Estimate, KernelSource, Target
 
 from ..subprogram import Meaning, cut
@@ -149,7 +149,7 @@ def estimate(plan: BackwardPlan, tiles: BackwardTiles, target: Target) -> Estima
     block = queries, keys
     if template.blocks is not None:
         block = tuple(map(min, block, map(program.hint, (template.blocks.queries, template.blocks.keys))))  # type: ignore[assignment]
-    limits = figures(target, BackwardFigures)
+    limits = figures_of(target, BackwardFigures)
     first, second = (tile.effort(*block, max(plan.widths), limits) for tile in (tiles.first, tiles.second))
     flops = {plan.dtype: 2 * scores * (first * (2 * depth + width) + second * (2 * depth + 2 * width))}
     each = sum(OPS[node.op].flops for node in plan.bodies.loop.nodes if node.op in OPS)

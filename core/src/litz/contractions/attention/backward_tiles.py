@@ -12,7 +12,7 @@ from math import ceil
 
 import torch
 
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import Target
 
 from .tiles import padded
@@ -83,7 +83,7 @@ class BackwardFigures(Room):
 
 def fitting(dtype: torch.dtype, tf32: bool, widths: tuple[int, int], target: Target) -> Iterator[BackwardTiles]:
     """Yields the tiles that fit into a device's shared memory, best first. widths: of a key's and a value's head."""
-    limits = figures(target, BackwardFigures)
+    limits = figures_of(target, BackwardFigures)
     table = limits.half_tiles if dtype.itemsize == 2 else limits.tf32_tiles if tf32 else limits.single_tiles
     for first, second in next((pairs for width, pairs in table if max(widths) <= width), ()):
         tiles = BackwardTiles(BackwardTile(*first), BackwardTile(*second))

@@ -22,7 +22,7 @@ from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import ONE, ZERO, Expr, Symbol, loop_var, reduction_var
 from litz.ir.interpret import interpret
 from litz.schedule.choices import Recipe, Replacement
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..subprogram import on_device
@@ -61,7 +61,7 @@ def offer_split(attention: Attention, context: ChoiceContext) -> Sequence[Choice
     """Returns the kernel for few queries as a choice; nothing, and records the reason, where it does not suit."""
     program: Program = context.program
     try:
-        if attention.kind == "attention" and not figures(context.target, SplitAttentionFigures).is_measured:
+        if attention.kind == "attention" and not figures_of(context.target, SplitAttentionFigures).is_measured:
             raise Unsuitable("the kernel was not measured on this device beside the library's")
         found = read_in_place(attention, program)
         refuse(found.attention, attention, program)
@@ -114,7 +114,7 @@ def is_used(name: str | None, program: Program) -> bool:
 
 def choose_split(attention: Attention, program: Program, target: Target) -> Split:
     """Returns a split that keeps the device busy at the likely sizes, in parts of `least_keys` keys or more."""
-    limits = figures(target, SplitAttentionFigures)
+    limits = figures_of(target, SplitAttentionFigures)
     hint, query, key = program.hint, attention.query.layout, attention.key.layout
     rows = int(attention.group * query.size[2])
     width = max(int(query.size[3]), int(attention.value.layout.size[3]))
@@ -139,7 +139,7 @@ def estimate(attention: Attention, split: Split, program: Program, target: Targe
     where a loop puts the parts together, that is one too. At worst, so many launches as are `replaced` count as those
     do at best, which this is compared with: a host that is slow is slow for both.
     """
-    limits = figures(target, SplitAttentionFigures)
+    limits = figures_of(target, SplitAttentionFigures)
     hint = program.hint
     refs = (attention.query, attention.key, attention.value)
     moved = sum(prod(map(hint, _distinct(r.layout))) * program.buffers[r.buffer].dtype.itemsize for r in refs)
@@ -156,7 +156,7 @@ def estimate(attention: Attention, split: Split, program: Program, target: Targe
     busy = min(1.0, programs / target.units)
     waves = ceil(programs / (target.units * limits.resident_programs))
     steps = waves * ceil(ceil(hint(attention.key.layout.size[2]) / split.parts) / split.keys)
-    share, (fastest, _, slowest) = target.shares["memory"], figures(target, RooflineFigures).launch_share
+    share, (fastest, _, slowest) = target.shares["memory"], figures_of(target, RooflineFigures).launch_share
 
     def at(of_peak: float, spread: float, launched: float) -> float:
         memory = moved / (target.bandwidth * of_peak * busy)

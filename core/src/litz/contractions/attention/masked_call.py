@@ -16,7 +16,7 @@ import sympy
 
 from litz.ir import Attention, KernelCall, Program
 from litz.schedule.choices import Recipe, Replacement
-from litz.target import Room, figures, rate_kind
+from litz.target import Room, figures_of, rate_kind
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from .bounds import find_bounds
@@ -73,7 +73,7 @@ def offer_masked(attention: Attention, context: ChoiceContext) -> Sequence[Choic
     program: Program = context.program
     if "attention" not in context.target.abilities or attention.score is None:
         return ()  # without a bias the library's kernels are at their best
-    limits = figures(context.target, MaskedFigures)
+    limits = figures_of(context.target, MaskedFigures)
     if limits.library_shares is None:
         context.record(attention.target_name, "no kernel that works out the mask: not measured on this device")
         return ()
@@ -150,7 +150,7 @@ def worked_on(plan: AttentionPlan, tiles: Tiles) -> float:
 def _kernel(plan: AttentionPlan, tiles: Tiles, target: Target) -> Estimate:
     batch, heads, queries, _ = map(plan.program.hint, plan.size)
     scores, programs = worked_on(plan, tiles), float(batch * heads * ceil(queries / tiles.rows))
-    limits = figures(target, MaskedFigures)
+    limits = figures_of(target, MaskedFigures)
     pace = Pace(dict(limits.kernel_shares), limits.kernel_start_us)
     us = pace.us(scores, programs, plan, target, limits.reading_times if plan.read[0] else 1.0) + target.launch_us
     return Estimate(us, us, us, f"{scores:.3g} scores in tiles that the mask leaves")
@@ -164,7 +164,7 @@ def _library(plan: AttentionPlan, found: InPlace, pace: Pace, context: ChoiceCon
     programs = float(batch * heads * rows)
     call_us = pace.us(programs * columns * LIBRARY_TILE**2, programs, plan, context.target) + context.target.launch_us
     absorbed = [context.estimate(program.operations[program.positions[name]]) for name in found.absorbs]
-    us = call_us / figures(context.target, MaskedFigures).sure_times + sum(
+    us = call_us / figures_of(context.target, MaskedFigures).sure_times + sum(
         each.low_us for each in absorbed if each is not None
     )
     return Estimate(us, us, us, f"scores by {LIBRARY_TILE} x {LIBRARY_TILE}, with a bias")

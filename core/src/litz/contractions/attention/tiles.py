@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from litz.codegen.triton.tile_shape import power_of_two
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import Target
 
 LEAST = 16
@@ -76,7 +76,7 @@ def fitting(
     dtype: torch.dtype, widths: tuple[int, int], target: Target, read: tuple[int, int] = (0, 0)
 ) -> Iterator[Tiles]:
     """Yields the tiles that fit into a device's shared memory, best first. widths: padded. read: see `shared_bytes`."""
-    limits = figures(target, TileFigures)
+    limits = figures_of(target, TileFigures)
     table = limits.float_tiles if dtype.itemsize > 2 else limits.half_tiles
     for each in next((tiles for width, tiles in table if max(widths) <= width), ()):
         tiles = Tiles(*each)

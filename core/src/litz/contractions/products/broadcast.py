@@ -34,7 +34,7 @@ from litz.ir.transform import map_stores, rename_nodes
 from litz.schedule import CostModel
 from litz.schedule.inline import Body, TooComplex
 from litz.schedule.simplify import remove_dead_operations
-from litz.target import CacheFigures, Room, figures
+from litz.target import CacheFigures, Room, figures_of
 from litz_plugins import PassContext, Target
 
 from .gemm import Unsuitable
@@ -246,7 +246,7 @@ def _obstacle(loop: Loop, total: Node, found: Product, program: Program, target:
     """Returns why the sum has to stay a loop, '' for nothing."""
     if "blocks" not in target.abilities and found.dtype.itemsize < 4:
         return f"processors differ in how fast their libraries multiply {found.dtype}"
-    limits = figures(target, BroadcastFigures)
+    limits = figures_of(target, BroadcastFigures)
     points = program.hint(loop.numel) * program.hint(loop.reduction_numel)
     if found.dtype == torch.float32 and "matmul" in target.tf32:
         return "the library would multiply in fewer bits, which torch's settings allow to products of matrices alone"
@@ -393,7 +393,7 @@ def _times(
     if "blocks" in target.abilities:
         loaded = sum(node.dtype.itemsize for node in summed.loads if summed.levels[node])
         points = program.hint(summed.numel) * program.hint(summed.reduction_numel)
-        times = figures(target, CacheFigures).reloaded_times
+        times = figures_of(target, CacheFigures).reloaded_times
         as_loop = max(as_loop, points * loaded / (target.usual_bandwidth * times))
     return as_loop, us
 

@@ -13,7 +13,7 @@ from math import ceil
 
 import torch
 
-from litz.target import CacheFigures, Room, figures, rate_kind
+from litz.target import CacheFigures, Room, figures_of, rate_kind
 from litz_plugins import Estimate, Target
 
 
@@ -144,7 +144,7 @@ def accumulators(config: Config) -> int:
 
 def misfit(config: Config, shape: Shape, target: Target) -> str:
     """Returns why a device cannot run a configuration, or why it cannot be any good; "" if neither holds."""
-    limits = figures(target, ConfigFigures)
+    limits = figures_of(target, ConfigFigures)
     needed, limit = shared_bytes(config, shape.in_bytes), target.shared_bytes
     if needed > limit:
         return f"needs {needed // 1024} KiB of shared memory of {limit // 1024}"
@@ -161,7 +161,7 @@ def _wasteful(tile: int, size: int) -> bool:
 
 def blocks_per_unit(config: Config, in_bytes: int, target: Target) -> int:
     """Returns how many tiles a multiprocessor works on at a time, by its memory, registers and threads: 1 or more."""
-    limits = figures(target, ConfigFigures)
+    limits = figures_of(target, ConfigFigures)
     by_shared = target.shared_bytes // max(1, shared_bytes(config, in_bytes))
     threads = 32 * config.warps
     by_registers = target.registers // (
@@ -172,7 +172,7 @@ def blocks_per_unit(config: Config, in_bytes: int, target: Target) -> int:
 
 def estimate(config: Config, shape: Shape, target: Target) -> Estimate:
     """Returns the expected time of a configuration, in µs: for waves of tiles or for the bytes, whichever is longer."""
-    limits = figures(target, ConfigFigures)
+    limits = figures_of(target, ConfigFigures)
     rows, columns = ceil(shape.m / config.m), ceil(shape.n / config.n)
     tiles = rows * columns * shape.batch * config.split
     depth = ceil(ceil(shape.k / config.split) / config.k) * config.k
@@ -188,7 +188,7 @@ def estimate(config: Config, shape: Shape, target: Target) -> Estimate:
     # What every tile reads, from the L2 where the group still has it; units without a tile draw nothing.
     busy = min(1.0, tiles / target.units)
     through_l2 = float(tiles) * (config.m + config.n) * depth * shape.in_bytes
-    through_l2 /= target.bandwidth * figures(target, CacheFigures).second_level_usual_times * busy
+    through_l2 /= target.bandwidth * figures_of(target, CacheFigures).second_level_usual_times * busy
     # What must come from memory at least once.
     operands = shape.batch * (shape.m + shape.n) * shape.k * shape.in_bytes
     result = shape.batch * shape.m * shape.n * shape.out_bytes + shape.extra_bytes
@@ -239,7 +239,7 @@ def rank(shape: Shape, target: Target, splits: bool = True) -> Ranked:
     """Returns the configurations that fit the device, the quickest by estimate first, and the others with what does not
     fit. splits: also those that cut the depth into parts."""
     fitting: list[tuple[Config, Estimate]] = []
-    limits = figures(target, ConfigFigures)
+    limits = figures_of(target, ConfigFigures)
     rejected: list[tuple[str, str]] = []
     for config in all_configs(shape.in_bytes):
         why = misfit(config, shape, target)

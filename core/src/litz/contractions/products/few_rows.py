@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from litz.target import Room, figures, rate_kind
+from litz.target import Room, figures_of, rate_kind
 from litz_plugins import Estimate, Target
 
 MEASURED = (1, 2, 4, 8, 16)
@@ -45,7 +45,7 @@ def compare(problem: FewRowsProblem, on: Target) -> tuple[Estimate, Estimate] | 
     library = known.library.get(rate_kind(problem.dtype))
     if library is None:
         return None
-    limits = figures(on, MarginFigures)
+    limits = figures_of(on, MarginFigures)
     share = problem.weights * 1e-3 / on.units
     walks = -(-problem.rows // AT_A_TIME)
     own = share * (known.node * problem.nodes * walks + known.multiply_add * problem.rows)

@@ -26,7 +26,7 @@ from litz.ir.complexity import excess
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import ONE, ZERO, Expr, loop_var, product, to_expr
 from litz.schedule import CostModel
-from litz.target import LINE, WARP, CacheFigures, Room, figures, warp_lines
+from litz.target import LINE, WARP, CacheFigures, Room, figures_of, warp_lines
 from litz_plugins import PassContext, Target
 
 from ..views import position_through
@@ -70,12 +70,12 @@ def _considered(template: Template, program: Program, costs: CostModel, context:
     if template.kind not in KINDS or "blocks" not in target.abilities:
         return None
     try:
-        loop = few_terms(template, program, figures(target, FewTermFigures).least_products)
+        loop = few_terms(template, program, figures_of(target, FewTermFigures).least_products)
     except Unsuitable as reason:
         if message := str(reason):
             context.record(f"product {template.name}", "a product of matrices", message, about=template.name)
         return None
-    limits = figures(target, FewTermFigures)
+    limits = figures_of(target, FewTermFigures)
     library = estimate_work(count_work(template, program), target).us
     as_loop = max(costs.cost(loop).us, _cache_us(loop, costs, target))
     ways = (("a loop", as_loop), ("a product of matrices", library))
@@ -101,7 +101,7 @@ def _cache_us(loop: Loop, costs: CostModel, target: Target) -> float:
         / WARP
         * lines
         * LINE
-        / (figures(target, CacheFigures).second_level_times * target.bandwidth)
+        / (figures_of(target, CacheFigures).second_level_times * target.bandwidth)
     )
 
 

@@ -20,7 +20,7 @@ from litz.ir import Buffer, Extern, Layout, Loop, Node, Program, Template, Tenso
 from litz.ir.index import ZERO, Expr, product
 from litz.ir.ops import OPS
 from litz.schedule.choices import Replacement, needed_outside
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import Choice, ChoiceContext, Estimate
 
 from ..epilogue import shared_users, stands
@@ -95,7 +95,7 @@ def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequen
     program: Program = context.program
     made = program.buffers[str(template.outputs[0])]
     rows, columns = map(program.hint, made.layout.size)
-    limits = figures(context.target, EpilogueFigures)
+    limits = figures_of(context.target, EpilogueFigures)
     if rows < limits.least_rows or made.dtype not in _HALF:
         context.verdict(NAME, f"the call is for {limits.least_rows} rows and more, of bfloat16 or float16")
         return ()

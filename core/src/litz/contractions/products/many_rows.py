@@ -20,7 +20,7 @@ from litz.ir import Program, Template
 from litz.schedule.choices import absorbed_by
 from litz.schedule.fusion_size import most_operations
 from litz.schedule.instructions import instructions
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..epilogue import Epilogue, fused
@@ -125,7 +125,7 @@ def offer_many_rows(template: Template, context: ChoiceContext) -> Sequence[Choi
     if context.target.type != "cuda":
         return ()
     try:
-        limits = figures(context.target, ManyRowsFigures)
+        limits = figures_of(context.target, ManyRowsFigures)
         aligned = unpadded_product(template, context.program) is None
         tiles = limits.tiles if aligned else limits.unaligned_tiles
         if tiles is None:
@@ -218,7 +218,7 @@ def _cost(gemm: Gemm, config: Config, shape: Shape, library: Estimate, context: 
     filled = tiles / (waves * target.units) * (shape.m * shape.n) / (tiles * config.m * config.n)
     extra = shape.extra_bytes + _lost_bytes(gemm.epilogue, program)
     work = shape.m * shape.n * sum(instructions(node, target) for node in gemm.epilogue.loop.nodes if node.op != "load")
-    limits = figures(target, ManyRowsFigures)
+    limits = figures_of(target, ManyRowsFigures)
     added = extra / (target.bandwidth * limits.reads_share) + work / (target.vector["fp32"] * limits.computes_share)
     return Cost(library, filled, added, f"{tiles} tiles in {waves} waves, {extra / 1e6:.3g} MB more")
 

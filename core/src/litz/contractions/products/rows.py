@@ -19,7 +19,7 @@ from litz.ir import Program, Template, TensorRef
 from litz.ir.index import ZERO
 from litz.schedule.choices import replacement_of
 from litz.schedule.fusion_size import most_operations
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..epilogue import fused, stands
@@ -100,7 +100,7 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
     if not _has_few_rows(template):
         context.verdict(NAME, f"it is for 1 to {MOST_ROWS} rows, a number that is known while compiling")
         return ()
-    plain = measured or figures(context.target, RowsFigures).as_stored is not None
+    plain = measured or figures_of(context.target, RowsFigures).as_stored is not None
     joint = _paired(template, context, plain) or _with_mates(template, context, plain)
     if joint is not None:
         return (joint,)
@@ -247,7 +247,7 @@ def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, paire
     """The tile, whose rows are the weights, and parts of the depth enough to keep every multiprocessor busy. beside:
     products in the launch. paired: are there two sums?"""
     product = gemm.products[0]
-    limits = figures(target, RowsFigures)
+    limits = figures_of(target, RowsFigures)
     tiles = Tiles(*(limits.stored_tiles if product.right.prologue is None else limits.converted_tiles))
     columns = tiles.paired if paired else tiles.columns
     stored = max(program.buffers[name].dtype.itemsize for name in product.right.reads[:1]) << product.right.words
@@ -296,7 +296,7 @@ def _part(gemm: Gemm, template: Template, context: ChoiceContext, together: bool
     """What one product takes: a launch, what is read and written, once, and what it takes to convert weights;
     where nothing is converted, what was measured of the time that the library takes at its best."""
     program, target = context.program, context.target
-    limits = figures(target, RowsFigures)
+    limits = figures_of(target, RowsFigures)
     prologue = gemm.products[0].right.prologue
     if prologue is None:
         call = context.estimate(template)

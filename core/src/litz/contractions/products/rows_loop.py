@@ -23,7 +23,7 @@ from litz.ir.ops import OPS
 from litz.ir.transform import rename_nodes, replace_loads
 from litz.schedule.choices import Replacement
 from litz.schedule.inline import Body, TooComplex
-from litz.target import Room, figures
+from litz.target import Room, figures_of
 from litz_plugins import Choice, ChoiceContext
 
 from ..epilogue import ACCUMULATOR, stands
@@ -73,7 +73,7 @@ def offer_rows_loop(template: Template, context: ChoiceContext) -> Sequence[Choi
     program: Program = context.program
     name = f"loop {template.kind}"
     try:
-        made = make_rows_loop(template, program, figures(context.target, RowsLoopFigures).several_rows)
+        made = make_rows_loop(template, program, figures_of(context.target, RowsLoopFigures).several_rows)
     except (Unsuitable, TooComplex) as why:
         context.record(template.target_name, f"{name}: {why}")
         return ()

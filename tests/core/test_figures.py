@@ -8,6 +8,7 @@ import dataclasses
 import importlib
 import io
 import json
+import pickle
 import re
 import tokenize
 import tomllib
@@ -202,6 +203,8 @@ def test_a_target_of_ones_own_sets_a_figure() -> None:
     usual = target_of("cuda")
     mine = replace(usual, figures=usual.figures | {"estimate.again_share": 0.5})
     assert figures_of(mine, EstimateFigures) == replace(figures_of(usual, EstimateFigures), again_share=0.5)
+    again = pickle.loads(pickle.dumps(mine))
+    assert again == mine and hash(again.figures) == hash(mine.figures)
     with pytest.raises(TypeError):
         Figures({"estimate.again_share": [0.5]})
 

@@ -12,12 +12,13 @@ import torch.nn.functional as F
 
 from litz import report as reports
 from litz.contractions.products import many_rows
-from litz.contractions.products.many_rows import Tile, offer_many_rows
+from litz.contractions.products.many_rows import ManyRowsFigures, Tile, offer_many_rows
 from litz.ir import KernelCall, Template
 from litz.ir.verify import verify
 from litz.pipeline import make_compiler
 from litz.runtime.triton_compile import compile_kernel, make_target
 from litz.schedule.implementations import ContractionRecord
+from litz.target import figures_of, target_named
 from litz_plugins import Estimate
 from support.compare import NO_GPU
 from support.figures import set_figures
@@ -25,7 +26,7 @@ from support.interpreted import interpreted
 from support.many_rows_cases import CASES, SMALL, UNALIGNED, known
 from support.retarget import cuda_schedules
 
-LEAST_FILLED = many_rows.LEAST_FILLED
+LEAST_FILLED = figures_of(target_named("H100"), ManyRowsFigures).least_filled_share
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +95,7 @@ def test_what_was_measured_on_hopper_is_taken_where_it_fills_the_device(
     rows: int, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """8192 x 3072 results are 768 tiles of 128 x 256 for 132 multiprocessors; 1024 x 512 are 16."""
-    monkeypatch.setattr(many_rows, "LEAST_FILLED", LEAST_FILLED)
+    set_figures(monkeypatch, many_rows__least_filled_share=LEAST_FILLED)
     columns = 3072 if taken else 512
     a, b = torch.empty(rows, 768, dtype=torch.bfloat16), torch.empty(768, columns, dtype=torch.bfloat16)
     before, after = replace(CASES["relu"], make=lambda: (a, b)).programs()
@@ -112,7 +113,7 @@ def test_a_residual_is_as_far_away_for_both(
     """The kernel, and the library's call with an addition after it, read the residual at the same price. On an H200
     (2026-11-24) the library took 34.8, 21.7, 247.0 and 64.9 µs for these, the better of the two tiles 32.7, 15.6, 242.9
     and 68.0."""
-    monkeypatch.setattr(many_rows, "LEAST_FILLED", LEAST_FILLED)
+    set_figures(monkeypatch, many_rows__least_filled_share=LEAST_FILLED)
     torch._dynamo.reset()
     records: list[ContractionRecord] = []
     sizes = (rows, depth), (columns, depth), (columns,), (rows, columns)

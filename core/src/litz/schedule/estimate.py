@@ -75,6 +75,7 @@ class CostModel:
     def __init__(self, program: Program, target_of: TargetOf = target_of, ask: Ask | None = None) -> None:
         self.program, self.target_of, self.ask = program, target_of, ask
         self.target = cache(target_of)
+        self._limits = cache(lambda device: figures_of(self.target(device), EstimateFigures))
         self.hint = cache(lambda expr: max(program.hint(expr), 0))
         self.nbytes = cache(lambda name: self.hint(program.buffers[name].nbytes))
         self._known: dict[int, tuple[Loop, Cost, Form | None]] = {}
@@ -136,7 +137,7 @@ class CostModel:
 
     def limits(self, loop: Loop) -> EstimateFigures:
         """Returns what the estimate of a loop goes by."""
-        return figures_of(self.target(loop.device), EstimateFigures)
+        return self._limits(loop.device)
 
     def _sizes(self, loop: Loop) -> Mapping[Symbol, int]:
         """Returns the extent of each loop variable."""

@@ -72,7 +72,11 @@ def _figures(own: Figures, kind: str, room: type[Room]) -> Room:
     try:
         return room(**values)
     except TypeError as error:
-        raise FiguresError(f"{room.__name__} for a target of the kind {kind!r}: {error}", where=str(FOLDER)) from error
+        raise FiguresError(
+            f"{room.__name__} for a target of the kind {kind!r}: {error}",
+            where=str(FOLDER),
+            todo=f"give the figure, '{room.table}.' and its name, in the target's `figures` or in a data file",
+        ) from error
 
 
 @lru_cache(maxsize=64)

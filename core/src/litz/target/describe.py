@@ -77,7 +77,7 @@ def rate_kind(dtype: torch.dtype) -> str:
 
 
 class UnknownDeviceError(LitzError):
-    """No row of the table of devices has this name."""
+    """No data file is for a device of this name."""
 
 
 def target_named(name: str) -> Target:

@@ -82,6 +82,9 @@ class Figures(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"Figures({self._values!r})"
 
+    def __reduce__(self) -> tuple[type[Figures], tuple[dict[str, Any]]]:
+        return Figures, (self._values,)  # the hash of words is another in each process
+
 
 @dataclass(frozen=True)
 class Target:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
+import tomllib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -74,14 +74,15 @@ def test_what_was_measured_decides(
     file.write_text(json.dumps(data))
     epilogue_table.main([str(file)])
     text = capsys.readouterr().out
-    tiles = eval("{" + text[text.index("    90: (") :] + "}", {"Tile": Tile})
-    assert bool(tiles[90]) is chosen and ("tile 0 1.515" in text) is chosen, text
-    every = [eval(found, {"Tile": Tile}) for found in re.findall(r"Tile\([^)]*\)", text)]
+    shown = text[text.index("value = [") :]
+    tiles = tomllib.loads(shown)["value"]
+    assert bool(tiles) is chosen and ("tile 0 1.515" in text) is chosen, text
+    every = [Tile(*found) for found in tomllib.loads(shown.replace("# [", "["))["value"]]
     assert [tile.apart for tile in every] == [tile.apart for tile in CANDIDATES[case]]
-    with mock.patch.object(many_rows, TABLES[case], {90: every}):
+    with figures_set(**{TABLES[case]: every}):
         (*_, last) = operations(case=case)
         assert isinstance(last, KernelCall) is chosen
-    with mock.patch.object(many_rows, TABLES[case], {}):
+    with figures_set(**{TABLES[case]: None}):
         assert not any(isinstance(op, KernelCall) for op in operations(case=case))
 
 

@@ -28,8 +28,8 @@ from litz.driver.stages import capture
 from litz.ir import AttentionBackward, Program
 from litz.lower import lower
 from litz.pipeline import make_compiler
-from litz.runtime.triton_build import load as load_kernel
 from litz.target import target_of
+from litz.targets.triton.build import load as load_kernel
 from litz_plugins import CodegenContext
 
 KERNELS = (("dq", write_query_gradient, 3), ("dkdv", write_key_gradients, 4))

@@ -20,10 +20,10 @@ from litz.contractions.products.kernel import write_gemm
 from litz.contractions.products.offer import shape_of
 from litz.errors import KernelBuildError
 from litz.ir import KernelCall, Program, Template
-from litz.runtime.triton_build import Binary, build
-from litz.runtime.triton_compile import Variant, compile_kernel, make_target
 from litz.target import target_named, target_of
 from litz.target.devices import nearest_family
+from litz.targets.triton.build import Binary, build
+from litz.targets.triton.compile import Variant, compile_kernel, make_target
 from support.gemm_cases import CASES, Case, case_params, randn
 from support.triton_compiled import variants_of
 
@@ -160,6 +160,6 @@ def test_stages_that_do_not_fit_are_left_out(tmp_path: Path) -> None:
 
 def test_a_kernel_too_large_in_one_stage_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = replace(nearest_family(90), shared_kib=8)
-    monkeypatch.setattr("litz.runtime.triton_build.nearest_family", lambda capability: small)
+    monkeypatch.setattr("litz.targets.triton.build.nearest_family", lambda capability: small)
     with pytest.raises(KernelBuildError, match=r"bytes of shared memory with one stage; a block has 8192"):
         built(Config(128, 256, 64, 2, 8), Cache(tmp_path))

@@ -29,7 +29,7 @@ from litz.cache.manifest import FILE, LARGEST
 from litz.cli.main import main
 from litz.errors import CacheError
 from litz.options import Options
-from litz.runtime import cpp_build
+from litz.targets.cpp import build as cpp_build
 
 KEY, NEEDS = digest("entry"), ("kernel.so", "part/data.bin")
 CONTENT = {"kernel.so": b"code" * 100, "part/data.bin": b"data", "kernel.cpp": b"text"}

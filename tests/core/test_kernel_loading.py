@@ -17,13 +17,13 @@ from litz import graph_cache, pipeline
 from litz.cache.disk import Cache
 from litz.capture.eager import run_eagerly
 from litz.capture.graph import Graph
-from litz.codegen.triton import TritonCodegen
 from litz.driver import stages
 from litz.driver.builtin import Device, builtin_plugins
 from litz.driver.kernel_loading import Loads, load_kernels
 from litz.errors import CodegenError, KernelBuildError
 from litz.runtime.graph_entry import StoredKernel
 from litz.target import describe_cuda
+from litz.targets.triton.codegen import TritonCodegen
 from litz_plugins import CodegenContext, KernelSource, TargetSpec
 from litz_plugins.manager import make_plugins
 

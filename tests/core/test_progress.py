@@ -159,9 +159,7 @@ def test_one_process_has_a_terminals_line(terminal: Terminal) -> None:
     with terminal:
         claim = progress._claim()
         assert claim is not None
-        code = (
-            "from litz.logs import progress\nwith progress.Board(0.05).job('graph0', True): import time; time.sleep(1.5)\n"
-        )
+        code = "from litz.logs import progress\nwith progress.Board(0.05).job('graph0', True): import time; time.sleep(1.5)\n"
         for expected in (False, True):
             before = len(terminal.text())
             subprocess.run([sys.executable, "-c", code], stderr=terminal.file, check=True)

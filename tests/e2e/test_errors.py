@@ -43,7 +43,7 @@ BREAKS: dict[str, tuple[str, list[str]]] = {
     "schedule": ("litz.driver.stages.make_schedule", ["stage schedule", "graph0_inference"]),
     "schedule pass": ("litz.schedule.order.frugal_order", ["pass 'order_steps' (schedule stage)", "stage schedule"]),
     "plan": ("litz.execution.memory._reuse", ["stage plan", "graph0_inference"]),
-    "generate": ("litz.codegen.cpp.codegen._write", ["stage generate", "kernel kernel", "device cpu", "add"]),
+    "generate": ("litz.targets.cpp.codegen._write", ["stage generate", "kernel kernel", "device cpu", "add"]),
     "wrapper": ("litz.pipeline.generate_wrapper", ["stage generate", "graph0_inference"]),
     "build": ("litz.pipeline.load_kernels", ["stage build", "graph0_inference"]),
 }

@@ -18,8 +18,8 @@ import pytest
 
 from litz.cache import manifest
 from litz.cache.disk import Cache, digest, folder_for_texts, temporary_folder
-from litz.cache.trust import OWN, Trust, make_trust, warn_once
 from litz.errors import CacheError, InvalidOptionError, PackageError
+from litz.origins.trust import OWN, Trust, make_trust, warn_once
 from litz.runtime.package import load_package
 from support.warm import run_warm
 
@@ -155,7 +155,7 @@ def test_what_is_looked_at_is_what_was_opened(tmp_path: Path) -> None:
 def test_a_container_in_which_root_appears_as_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "home" / "own").mkdir(parents=True)
     give_away(tmp_path / "home")
-    monkeypatch.setattr("litz.cache.trust._unmapped", lambda: STRANGER)
+    monkeypatch.setattr("litz.origins.trust._unmapped", lambda: STRANGER)
     assert not OWN.problem_of(tmp_path / "home" / "own")
     assert f"home belongs to {STRANGER}" in OWN.problem_of(tmp_path / "home")
 
@@ -305,7 +305,7 @@ def test_texts_of_failures_follow_no_link(tmp_path: Path) -> None:
 
 def test_tritons_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     knobs = pytest.importorskip("triton.knobs", exc_type=ImportError)
-    from litz.runtime.triton_compile import keep_tritons_cache_own
+    from litz.targets.triton.compile import keep_tritons_cache_own
 
     with knobs.cache.scope():
         knobs.cache.dir = str(tmp_path)

@@ -69,8 +69,8 @@ def aot_load(path: str | os.PathLike[str]) -> Callable[..., Any]:
     """
     from pathlib import Path
 
-    from litz.cache.trust import make_trust
     from litz.options import make_options
+    from litz.origins.trust import make_trust
     from litz.runtime.package import load_package
 
     return load_package(Path(path), make_trust(make_options().trust))

@@ -23,7 +23,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead
 
 def _store(folder: Path | None) -> LocalStore:
     from litz.cache.disk import Cache
-    from litz.cache.trust import make_trust
+    from litz.origins.trust import make_trust
 
     from .results import Counters, LocalStore  # this loads torch, which `litz tune --help` need not
 

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from litz.cache.disk import Cache
-from litz.cache.trust import make_trust
 from litz.contractions.subprogram import on_device
 from litz.ir import Program
 from litz.options import Options
+from litz.origins.trust import make_trust
 from litz.schedule.schedule import Kernel, Schedule, Step
 
 from .race import executable_schedule, make_inputs, mismatch

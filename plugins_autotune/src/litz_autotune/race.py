@@ -17,7 +17,6 @@ import torch
 
 from litz import report as reports
 from litz.cache.disk import Cache
-from litz.cache.trust import make_trust
 from litz.codegen.wrapper import generate_wrapper
 from litz.contractions.subprogram import on_device
 from litz.driver.builtin import builtin_plugins
@@ -25,6 +24,7 @@ from litz.execution import plan_execution
 from litz.ir import Buffer, Program
 from litz.ir.node import walk
 from litz.options import Options
+from litz.origins.trust import make_trust
 from litz.pipeline import Compiler, build, generate
 from litz.schedule import make_schedule
 from litz.schedule.schedule import Schedule

@@ -16,9 +16,9 @@ from litz.contractions.products.many_rows import ManyRowsFigures, Tile, offer_ma
 from litz.ir import KernelCall, Template
 from litz.ir.verify import verify
 from litz.pipeline import make_compiler
-from litz.runtime.triton_compile import compile_kernel, make_target
 from litz.schedule.implementations import ContractionRecord
 from litz.target import figures_of, target_named
+from litz.targets.triton.compile import compile_kernel, make_target
 from litz_plugins import Estimate
 from support.compare import NO_GPU
 from support.figures import set_figures

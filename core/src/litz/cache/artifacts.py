@@ -94,8 +94,8 @@ def _packed(folder: Path) -> bytes:
 def keep(name: str, content: bytes, root: Path | None = None) -> bool:
     """Puts an entry into the disk cache, of the environment if no folder is named; False for what is damaged or no
     entry."""
-    from litz.cache.trust import make_trust
     from litz.options import make_options
+    from litz.origins.trust import make_trust
 
     from .disk import Cache
 

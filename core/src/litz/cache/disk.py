@@ -2,7 +2,7 @@
 
 An entry is a folder `ROOT/KIND/KEY/` of plain files (source text, shared objects, cubins, JSON) with a `manifest.json`
 of their SHA-256 sums. Nothing in it is unpickled, nothing is used that the manifest does not vouch for
-(`litz.cache.manifest`), nor anything that others may write (`litz.cache.trust`). Writers build in a temporary folder,
+(`litz.cache.manifest`), nor anything that others may write (`litz.origins.trust`). Writers build in a temporary folder,
 copy what is whole beside the place, and rename it, so nobody ever sees half an entry; a lock spares two processes from
 building the same, and where it cannot be had both build. Readers check the sums once a process, and an entry that does
 not match is thrown away and built anew.
@@ -35,8 +35,8 @@ from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
-from litz.cache.trust import OWN, Trust, warn_once
 from litz.errors import CacheError
+from litz.origins.trust import OWN, Trust, warn_once
 
 from . import artifacts, manifest
 from .limit import SIZES, Limit, leftovers_in, use

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from litz.cache.trust import OWN, Trust
+from litz.origins.trust import OWN, Trust
 
 FILE = "manifest.json"
 LARGEST = 1 << 20

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from litz.cache.trust import OWN, Trust
 from litz.capture.backward_inputs import BackwardInputs
 from litz.capture.graph import Kind
+from litz.origins.trust import OWN, Trust
 
 VERSION = 1
 """The version of the text's format; a text of another version is a miss."""

@@ -96,13 +96,13 @@ class Device:
 
 def builtin_plugins() -> tuple[tuple[str, object], ...]:
     """Returns (name, plugin) of core's own plugins, in the order of registration."""
-    from litz.codegen.cpp import CppCodegen
-    from litz.codegen.meta import MetaCodegen
-    from litz.codegen.triton import TritonCodegen
     from litz.cost import Roofline
+    from litz.targets.cpp.codegen import CppCodegen
+    from litz.targets.meta.codegen import MetaCodegen
+    from litz.targets.triton.codegen import TritonCodegen
 
-    cpp = TargetSpec("cpu", describe_cpu, CppCodegen(), packing="litz.runtime.cpp_package")
-    triton = TargetSpec("cuda", describe_cuda, TritonCodegen(), packing="litz.runtime.triton_package")
+    cpp = TargetSpec("cpu", describe_cpu, CppCodegen(), packing="litz.targets.cpp.package")
+    triton = TargetSpec("cuda", describe_cuda, TritonCodegen(), packing="litz.targets.triton.package")
     return (
         ("core", Core()),
         ("contractions", Contractions()),

@@ -25,12 +25,12 @@ from litz.execution.inputs import inputs_written_over
 from litz.graph_cache.key import Key
 from litz.ir import KernelCall, Program
 from litz.options import Options
-from litz.qualify import qualify
 from litz.runtime.compiled_graph import CompiledGraph, Entry, Lazily, Site, load_wrapper
 from litz.runtime.graph_code import GraphCode, Said, load_code
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, StoredKernel, write_entry
 from litz.runtime.pool import pool_for
 from litz.schedule.schedule import Kernel
+from litz.targets.cpp.qualify import qualify
 from litz_plugins import Codegen, CodegenContext, Decision, JoiningCodegen, KernelSource, TargetSpec
 from litz_plugins.errors import LitzError, describe
 from litz_plugins.records import SafeForms

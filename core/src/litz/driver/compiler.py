@@ -15,7 +15,6 @@ import torch
 from litz import report as reports
 from litz.cache.disk import Cache
 from litz.cache.peers import Peers
-from litz.cache.trust import make_trust
 from litz.capture import torch_api
 from litz.driver.builtin import builtin_plugins
 from litz.errors import InvalidOptionError
@@ -24,6 +23,7 @@ from litz.ir.promised import check_promises
 from litz.options import Options, make_options, make_plugin_settings
 from litz.origins.operations import Frame
 from litz.origins.plugin_call import Owner
+from litz.origins.trust import make_trust
 from litz.report.tracing import trace
 from litz.schedule.asked import Asked
 from litz.schedule.owned import owned_program

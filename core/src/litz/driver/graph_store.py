@@ -16,7 +16,6 @@ import torch
 
 from litz import graph_cache, logs
 from litz import report as reports
-from litz.cache.trust import make_trust
 from litz.capture.graph import Graph
 from litz.capture.kept import GraphStore
 from litz.capture.provenance import by_position
@@ -25,6 +24,7 @@ from litz.driver.code import graph_of, join_code, likely_values, load_entry, wri
 from litz.driver.compiler import Compiler
 from litz.driver.eager_fallback import needs_way_out
 from litz.ir import Program
+from litz.origins.trust import make_trust
 from litz.report.log import Log
 from litz.runtime.compiled_graph import CompiledGraph
 from litz.runtime.graph_code import GraphCode

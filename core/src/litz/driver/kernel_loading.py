@@ -1,7 +1,7 @@
 """Kernels on their way from text to launch function: begun as soon as a text is known, waited for once all are.
 
 In: kernels' sources, one by one. Out: what launches each. Where a kernel is built, on a thread of this process that
-waits for a C++ compiler or for a worker (`litz.runtime.workers`), is its code generator's to say (`Codegen.load`).
+waits for a C++ compiler or for a worker (`litz.targets.triton.workers`), is its code generator's to say (`Codegen.load`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from litz.capture.graph import Graph
 from litz.codegen.wrapper import Words
 from litz.driver.compiler import Compiler
 from litz.ir import Program
-from litz.runtime.builders import Builders
+from litz.runtime.builders import Builders, processors
 from litz.runtime.graph_entry import GraphEntry
-from litz.runtime.workers import processors
 from litz_plugins import CodegenContext, KernelSource, PreparingCodegen
 from litz_plugins.errors import LitzError
 

@@ -20,8 +20,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from litz.cache import manifest
-from litz.cache.trust import OWN, Trust
 from litz.errors import PackageError, PackageInputError
+from litz.origins.trust import OWN, Trust
 from litz_plugins import KernelSource, Target
 
 from . import host_memory

@@ -18,7 +18,6 @@ from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
-from litz.codegen.cpp import CppCodegen
 from litz.codegen.wrapper import generate_wrapper
 from litz.cost import Roofline
 from litz.driver.builtin import Core, EstimatedChoice
@@ -28,6 +27,7 @@ from litz.pipeline import Compiler, build, decompositions, generate, make_compil
 from litz.report.log import Log
 from litz.schedule import unscheduled
 from litz.target import describe_cpu
+from litz.targets.cpp.codegen import CppCodegen
 from litz_plugins import TargetSpec, hookimpl
 from litz_plugins.manager import make_plugins
 from litz_testing.tensors import overlaps

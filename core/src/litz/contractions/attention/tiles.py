@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from litz.codegen.triton.tile_shape import power_of_two
 from litz.target import Room, figures_of
+from litz.targets.triton.tile_shape import power_of_two
 from litz_plugins import Target
 
 LEAST = 16

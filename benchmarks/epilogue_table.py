@@ -2,7 +2,8 @@
 
     python -m benchmarks.epilogue_table FILE.json
 
-What was measured with `--for-table` is for `many_rows.TILES`, with `--unaligned` for `many_rows.UNALIGNED`.
+What was measured with `--for-table` is for the figure "many_rows.tiles" of the device's data file, with `--unaligned`
+for "many_rows.unaligned_tiles".
 
 A tile's share and its µs are the least loss, in the mean of the rows, that covers every row: the kernel took no longer
 than `many_rows.Cost.estimate` says at worst. Prints what default mode would then choose for each row, as measured over
@@ -103,7 +104,7 @@ def exact(row: Row) -> Row:
 
 
 def table(data: Mapping[str, Any]) -> list[str]:
-    """The report, and the table's rows in Python."""
+    """The report, and the figure's value as the device's data file has it."""
     rows = [exact(row) for row in data["rows"] if usable(row)]
     names = sorted({who for row in rows for who in row["tiles"]})
     fitted = {who: found for who in names if (found := fit(rows, who))}
@@ -120,14 +121,14 @@ def table(data: Mapping[str, Any]) -> list[str]:
         mean, worst = statistics.geometric_mean(each.ratio for each in made), min(made, key=lambda each: each.ratio)
         lines.append(f"over eager: {mean:.3f} in geometric mean, least {worst.ratio:.3f} ({worst.row})")
     counts = Counter(each.who for each in made)
-    lines.append(f"    {data['capability']}: (")
+    lines.append("value = [")
     for who, one in fitted.items():
         tile = one.tile
-        apart = ", apart=True" * tile.apart
-        text = f"Tile({tile.m}, {tile.n}, {tile.stages}, {tile.warps}, {tile.share:.3f}, {tile.us:g}{apart}),"
+        numbers = f"{tile.m}, {tile.n}, {tile.stages}, {tile.warps}, {tile.share:.3f}, {tile.us:.2f}"
+        text = f"[{numbers}, {str(tile.apart).lower()}],"
         why = f"  # chosen for {counts[who]} of {one.rows} rows; its worst is {one.worst}"
-        lines.append(f"        {'' if counts[who] else '# '}{text}{why}")
-    return [*lines, "    ),"]
+        lines.append(f"    {'' if counts[who] else '# '}{text}{why}")
+    return [*lines, "]"]
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -46,6 +46,7 @@ from litz_autotune.timing import CudaTimer, summarize
 from litz_contractions.products import many_rows
 from litz_contractions.products.gemm import Unsuitable
 from litz_plugins import Choice, ChoiceContext
+from support.figures import figures_set
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 OPTIONS = {"graph_cache": False, "build_processes": 0}
@@ -210,8 +211,7 @@ def measure(name: str, users: str, dtype: torch.dtype, seconds: float) -> Row:
     numbers: list[int | None] = [None, *range(len(candidates))]
     for number in numbers:
         who, taken = "library" if number is None else f"tile {number}", _Taken(number, candidates)
-        capability = 10 * torch.cuda.get_device_capability()[0] + torch.cuda.get_device_capability()[1]
-        tiles = mock.patch.multiple(many_rows, TILES={capability: candidates}, UNALIGNED={capability: candidates})
+        tiles = figures_set(many_rows__tiles=candidates, many_rows__unaligned_tiles=candidates)
         with mock.patch.object(choices, "by_estimate", taken), tiles:
             added = add(who, compiled())
         if number is None:

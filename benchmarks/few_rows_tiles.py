@@ -15,9 +15,8 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -44,8 +43,8 @@ from litz.target import target_of
 from litz.targets.triton import build as triton_build
 from litz.targets.triton.compile import compile_job
 from litz.targets.triton.workers import Workers
-from litz_contractions.products import rows
 from litz_plugins import COUNTERS, CodegenContext
+from support.figures import figures_set
 
 Function = Callable[..., Any]
 TIMES = 15
@@ -54,8 +53,8 @@ TIMES = 15
 
 def tiled(columns: int, paired: int, step_bytes: int, per_unit: float, **more: Any) -> dict[str, Any]:
     """One tile for all weights."""
-    tiles = rows.Tiles(columns, paired, step_bytes, per_unit)
-    return {"STORED": tiles, "CONVERTED": tiles, **more}
+    tiles = (columns, paired, step_bytes, per_unit)
+    return {"rows__stored_tiles": tiles, "rows__converted_tiles": tiles, **more}
 
 
 WAYS: Mapping[str, Mapping[str, Any]] = {
@@ -63,13 +62,13 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     "64 columns": tiled(64, 32, 128, 3),
     "32 columns": tiled(32, 32, 128, 3),
     "16 columns": tiled(16, 16, 128, 3),
-    "64 columns, 32 to a warp": tiled(64, 64, 128, 1.5, PER_WARP=32),
+    "64 columns, 32 to a warp": tiled(64, 64, 128, 1.5, rows__warp_columns=32),
     "32 columns, 256 bytes": tiled(32, 32, 256, 1.5),
-    "32 columns, 6 stages": tiled(32, 16, 128, 3, STAGES=6),
+    "32 columns, 6 stages": tiled(32, 16, 128, 3, rows__stages_loads=6),
     "32 columns, 1.5 programs": tiled(32, 16, 128, 1.5),
     "64 columns, 1.5 programs": tiled(64, 16, 128, 1.5),
 }
-"""What each way sets in `products/rows.py`."""
+"""What each way sets of the figures of `products/rows.py`."""
 
 
 def bf16(x: Tensor, weight: Tensor) -> Tensor:
@@ -157,7 +156,7 @@ def kernels_of(function: Function, given: Sequence[Tensor], ways: Mapping[str, M
         for name, way in ways.items():
             kernel = found[name] = Kernel()
             try:
-                with mock.patch.object(choices, "by_estimate", _kernel), _set(way):
+                with mock.patch.object(choices, "by_estimate", _kernel), figures_set(**way):
                     schedule = schedule_prepared(prepared, compiler, log)
             except Exception as why:
                 kernel.problem = f"{type(why).__name__}: {why}".splitlines()[0]
@@ -173,14 +172,6 @@ def kernels_of(function: Function, given: Sequence[Tensor], ways: Mapping[str, M
     backend = partial(capture, compile_graph=keep, compiler=compiler)
     torch.compile(function, backend=backend, dynamic=False)(*given)
     return found
-
-
-@contextmanager
-def _set(way: Mapping[str, Any]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for name, value in way.items():
-            stack.enter_context(mock.patch.object(rows, name, value))
-        yield
 
 
 def build(kernels: Sequence[Kernel], cache: Cache, capability: tuple[int, int]) -> None:

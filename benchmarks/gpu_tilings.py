@@ -189,11 +189,12 @@ class Variant:
 
 def variants(plan: KernelPlan, most: int) -> list[Variant]:
     """Each tiling's source, the chosen one first."""
-    chosen = choose_tiling(plan.loops[0], plan, target_of("cuda:0").units)
+    target = target_of("cuda:0")
+    chosen = choose_tiling(plan.loops[0], plan, target)
     found = list(alternatives(chosen))
     if chosen.persistent and chosen.frame is not None:
         found[1:1] = list(_unaligned(chosen))
-    tilings = [tilings_after(each, plan) for each in dict.fromkeys(found)][:most]
+    tilings = [tilings_after(each, plan, target) for each in dict.fromkeys(found)][:most]
     return [Variant(each[0], TritonCodegen().generate_tiled(plan, each)) for each in tilings]
 
 

@@ -16,7 +16,7 @@ from litz.cache.disk import Cache
 from litz.errors import KernelBuildError
 from litz.ir import KernelCall, Program, Template
 from litz.target import target_named, target_of
-from litz.target.devices import FAMILIES
+from litz.target.devices import nearest_family
 from litz.targets.triton.build import Binary, build
 from litz.targets.triton.compile import Variant, compile_kernel, make_target
 from litz_contractions.products.configs import Config, all_configs, rank, shared_bytes
@@ -159,6 +159,7 @@ def test_stages_that_do_not_fit_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_kernel_too_large_in_one_stage_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FAMILIES, 90, replace(FAMILIES[90], shared_kib=8))  # type: ignore[index]
+    small = replace(nearest_family(90), shared_kib=8)
+    monkeypatch.setattr("litz.targets.triton.build.nearest_family", lambda capability: small)
     with pytest.raises(KernelBuildError, match=r"bytes of shared memory with one stage; a block has 8192"):
         built(Config(128, 256, 64, 2, 8), Cache(tmp_path))

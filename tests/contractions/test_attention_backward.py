@@ -159,7 +159,7 @@ def test_every_pair_of_tiles_compiles_and_fits(width: int, dtype: torch.dtype, t
     operation = attention_of(program)
     assert operation is not None
     most = target_named("H100").shared_bytes
-    pairs = list(fitting(dtype, tf32, (width, width), most))
+    pairs = list(fitting(dtype, tf32, (width, width), target_named("H100")))
     assert pairs
     for tiles in pairs:
         calls = replacement(plan_for(operation, program, tf32), tiles).operations

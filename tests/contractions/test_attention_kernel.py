@@ -91,7 +91,7 @@ def test_kernels_compile(name: str) -> None:
 )
 def test_on_hopper_it_multiplies_in_groups_of_warps_and_loads_ahead(mask: Any, width: int) -> None:
     dtype = torch.bfloat16
-    for tiles in fitting(dtype, (width, width), H100.shared_bytes):
+    for tiles in fitting(dtype, (width, width), H100):
         case = Case(operands(1, 2, 512, 512, width, dtype=dtype), mask=mask, block=128, tiles=tiles)
         compiled = compile_kernel(case.kernel().source, SM_90)
         ptx = compiled.asm["ptx"]
@@ -112,7 +112,7 @@ DISASSEMBLER = Path(str(TRITON and TRITON.origin)).parent / "backends/nvidia/bin
 def test_nothing_waits_after_each_instruction_of_the_tensor_cores(width: int, listed: bool, tmp_path: Path) -> None:
     """As ptxas has it where it does not see through a loop's accumulators."""
     made = operands(1, 2, 512, 512, width, dtype=torch.bfloat16)
-    tiles = next(fitting(torch.bfloat16, (width, width), H100.shared_bytes))
+    tiles = next(fitting(torch.bfloat16, (width, width), H100))
     case = Case(made, mask=causal, block=128, tiles=tiles, listed=listed)
     cubin = tmp_path / "kernel.cubin"
     cubin.write_bytes(compile_kernel(case.kernel().source, SM_90).asm["cubin"])
@@ -122,9 +122,9 @@ def test_nothing_waits_after_each_instruction_of_the_tensor_cores(width: int, li
 
 def test_the_table_counts_shared_memory() -> None:
     assert shared_bytes(Tiles(128, 64, 4, 3), (64, 64), 2) == 65536
-    few = list(fitting(torch.bfloat16, (256, 256), 100 << 10))
+    few = list(fitting(torch.bfloat16, (256, 256), replace(H100, shared_bytes=100 << 10)))
     assert few == [tiles for tiles in few if shared_bytes(tiles, (256, 256), 2) <= 100 << 10]
-    assert not list(fitting(torch.bfloat16, (512, 512), H100.shared_bytes))
+    assert not list(fitting(torch.bfloat16, (512, 512), H100))
 
 
 BIAS = torch.randn(2, 512, 512)
@@ -146,7 +146,7 @@ def test_what_bodies_read_for_each_score_fits_into_shared_memory(dtype: torch.dt
     program, template = attention(case)
     plan = make_plan(template, program, written(template, program), False)
     assert plan.read == (dtype.itemsize, 0)
-    for tiles in list(fitting(plan.dtype, plan.held, H100.shared_bytes, plan.read))[:2]:
+    for tiles in list(fitting(plan.dtype, plan.held, H100, plan.read))[:2]:
         compiled = compile_kernel(replace(case, tiles=tiles).kernel().source, SM_90)
         assert compiled.metadata.shared <= shared_bytes(tiles, plan.held, 2, plan.read) <= H100.shared_bytes
 

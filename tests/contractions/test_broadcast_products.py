@@ -16,6 +16,7 @@ from litz.pipeline import make_compiler
 from litz.report.log import Log
 from litz_contractions.products import broadcast
 from litz_plugins import Decision
+from support.figures import set_figures
 from support.retarget import cuda_schedules
 
 Tensor = torch.Tensor
@@ -25,7 +26,7 @@ Tensor = torch.Tensor
 def few_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of all sizes are faster than loops."""
     monkeypatch.setattr(broadcast, "LEAST", 1)
-    monkeypatch.setattr(broadcast, "LEAST_TERMS", 0)
+    set_figures(monkeypatch, broadcast__least_cpu_terms=0)
     monkeypatch.setattr(broadcast, "_times", lambda *args: (2.0, 1.0))
 
 

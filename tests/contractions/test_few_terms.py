@@ -16,9 +16,9 @@ from core.schedule.harness import CPU, GPU
 from litz.ir import Loop, Program, Template
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify
-from litz_contractions.products import few_terms
 from litz_contractions.products.few_terms import write_out_few_terms
 from litz_plugins import Decision, Gate, PassContext, Target, Vetoes
+from support.figures import set_figures
 
 OPTIONS = SimpleNamespace(fusion=True)
 
@@ -26,7 +26,7 @@ OPTIONS = SimpleNamespace(fusion=True)
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products are worth it."""
-    monkeypatch.setattr(few_terms, "LEAST_PRODUCTS", 1)
+    set_figures(monkeypatch, few_terms__least_products=1)
 
 
 def written_out(program: Program, target: Target = GPU, **more: Any) -> tuple[Program, list[Decision]]:

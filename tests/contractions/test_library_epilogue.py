@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from litz.ir import Extern, Template
 from litz.pipeline import make_compiler
 from litz.schedule.implementations import ContractionRecord
 from litz_contractions.products import library
+from support.figures import set_figures
 
 BF16 = torch.bfloat16
 
@@ -143,7 +143,7 @@ def test_rows_that_are_not_aligned(sizes: dict[str, int]) -> None:
 
 
 def test_without_a_measurement_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "ACTIVATIONS", tuple(replace(each, us={}) for each in library.ACTIVATIONS))
+    set_figures(monkeypatch, library_epilogue__relu_us=None)
     steps, record = compiled(lambda x, w, b: torch.relu(F.linear(x, w, b)))
     assert len(steps) == 2
     assert "the call was not measured on this device" in {way.verdict for way in record.rejected}

@@ -15,29 +15,30 @@ from litz.ir import KernelCall, Template
 from litz.ir.verify import verify
 from litz.pipeline import make_compiler
 from litz.schedule.implementations import ContractionRecord
+from litz.target import figures_of, target_named
 from litz.targets.triton.compile import compile_kernel, make_target
 from litz_contractions.products import many_rows
-from litz_contractions.products.many_rows import Tile, offer_many_rows
+from litz_contractions.products.many_rows import ManyRowsFigures, Tile, offer_many_rows
 from litz_plugins import Estimate
 from support.compare import NO_GPU
+from support.figures import set_figures
 from support.interpreted import interpreted
 from support.many_rows_cases import CASES, SMALL, UNALIGNED, known
 from support.retarget import cuda_schedules
 
-LEAST_FILLED = many_rows.LEAST_FILLED
+LEAST_FILLED = figures_of(target_named("H100"), ManyRowsFigures).least_filled_share
 
 
 @pytest.fixture(autouse=True)
 def all_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are offered however little of the device a product fills."""
-    monkeypatch.setattr(many_rows, "LEAST_FILLED", 0.0)
+    set_figures(monkeypatch, many_rows__least_filled_share=0.0)
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tiles that small products fill."""
-    monkeypatch.setattr(many_rows, "TILES", {90: (SMALL,)})
-    monkeypatch.setattr(many_rows, "UNALIGNED", {90: UNALIGNED})
+    set_figures(monkeypatch, many_rows__tiles=(SMALL,), many_rows__unaligned_tiles=UNALIGNED)
     yield
     torch._dynamo.reset()
 
@@ -63,7 +64,7 @@ def test_one_kernel_does_all_and_compiles_for_hopper(name: str, small: None) -> 
 
 @pytest.mark.parametrize("tile", many_rows.CANDIDATES, ids=str)
 def test_every_tile_compiles_for_hopper(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(many_rows, "TILES", {90: (tile,)})
+    set_figures(monkeypatch, many_rows__tiles=(tile,))
     a, b = torch.empty(512, 128, dtype=torch.bfloat16), torch.empty(128, 512, dtype=torch.bfloat16)
     case = replace(CASES["relu"], make=lambda: (a, b))
     (call,) = case.programs()[1].operations
@@ -75,7 +76,7 @@ def test_every_tile_for_rows_that_begin_anywhere_compiles_for_hopper(
     tile: Tile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tile of rows that begin alike stores 16 bytes at a time; one of neighbours an element."""
-    monkeypatch.setattr(many_rows, "UNALIGNED", {90: (tile,)})
+    set_figures(monkeypatch, many_rows__unaligned_tiles=(tile,))
     x, w = torch.empty(1024, 128, dtype=torch.bfloat16), torch.empty(1001, 128, dtype=torch.bfloat16)
     (call,) = replace(CASES["apart"], make=lambda: (x, w)).programs()[1].operations
     assert isinstance(call, KernelCall)
@@ -84,7 +85,7 @@ def test_every_tile_for_rows_that_begin_anywhere_compiles_for_hopper(
 
 
 def test_where_nobody_measured_the_library_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(many_rows, "TILES", {80: many_rows.CANDIDATES})
+    set_figures(monkeypatch, many_rows__tiles=None)
     before, after = CASES["relu"].programs()
     assert after is before
 
@@ -94,7 +95,7 @@ def test_what_was_measured_on_hopper_is_taken_where_it_fills_the_device(
     rows: int, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """8192 x 3072 results are 768 tiles of 128 x 256 for 132 multiprocessors; 1024 x 512 are 16."""
-    monkeypatch.setattr(many_rows, "LEAST_FILLED", LEAST_FILLED)
+    set_figures(monkeypatch, many_rows__least_filled_share=LEAST_FILLED)
     columns = 3072 if taken else 512
     a, b = torch.empty(rows, 768, dtype=torch.bfloat16), torch.empty(768, columns, dtype=torch.bfloat16)
     before, after = replace(CASES["relu"], make=lambda: (a, b)).programs()
@@ -112,7 +113,7 @@ def test_a_residual_is_as_far_away_for_both(
     """The kernel, and the library's call with an addition after it, read the residual at the same price. On an H200
     (2026-11-24) the library took 34.8, 21.7, 247.0 and 64.9 µs for these, the better of the two tiles 32.7, 15.6, 242.9
     and 68.0."""
-    monkeypatch.setattr(many_rows, "LEAST_FILLED", LEAST_FILLED)
+    set_figures(monkeypatch, many_rows__least_filled_share=LEAST_FILLED)
     torch._dynamo.reset()
     records: list[ContractionRecord] = []
     sizes = (rows, depth), (columns, depth), (columns,), (rows, columns)
@@ -124,7 +125,7 @@ def test_a_residual_is_as_far_away_for_both(
 
 def test_what_does_not_fill_the_device_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A product of 132 tiles fills an H100; one more tile makes a second wave."""
-    monkeypatch.setattr(many_rows, "TILES", {90: many_rows.CANDIDATES})
+    set_figures(monkeypatch, many_rows__tiles=many_rows.CANDIDATES)
     times = []
     for rows in (128 * 66, 128 * 66 + 1):
         a, b = torch.empty(rows, 64, dtype=torch.bfloat16), torch.empty(64, 512, dtype=torch.bfloat16)
@@ -140,8 +141,7 @@ def test_what_does_not_fill_the_device_takes_longer(monkeypatch: pytest.MonkeyPa
 @NO_GPU
 @pytest.mark.parametrize("columns", [1001, 1002, 30522])
 def test_on_a_gpu_a_bias_of_rows_that_begin_anywhere(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    major, minor = torch.cuda.get_device_capability()
-    monkeypatch.setattr(many_rows, "UNALIGNED", {10 * major + minor: (Tile(128, 256, 3, 8, 0.1),)})
+    set_figures(monkeypatch, many_rows__unaligned_tiles=(Tile(128, 256, 3, 8, 0.1),))
     torch._dynamo.reset()
     x, w, b = (
         torch.randn(size, device="cuda", dtype=torch.bfloat16) for size in ((1024, 768), (columns, 768), columns)
@@ -162,8 +162,8 @@ def test_on_a_gpu_rows_that_begin_anywhere_are_those_of_float64(
     rows: int, columns: int, tile: Tile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Columns before the first are coordinates below 0 for TMA; nothing beside the result is written."""
-    major, minor = torch.cuda.get_device_capability()
-    monkeypatch.setattr(many_rows, "UNALIGNED", {10 * major + minor: (tile,)})
+    major, _ = torch.cuda.get_device_capability()
+    set_figures(monkeypatch, many_rows__unaligned_tiles=(tile,))
     torch._dynamo.reset()
     x, w = (torch.randn(size, 768, device="cuda", dtype=torch.bfloat16) for size in (rows, columns))
     options = {"layout.pad": "always", "graph_cache": False, "disable_plugins": ("autotune",)}

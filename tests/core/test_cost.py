@@ -41,7 +41,7 @@ from litz.target import (
     target_named,
     target_of,
 )
-from litz.target.devices import DEFAULT_GPU, DEVICES, FAMILIES, find_spec
+from litz.target.devices import all_specs, default_gpu, families, find_spec
 from litz_plugins import make_plugins
 
 CUDA = torch.device("cuda")
@@ -350,11 +350,11 @@ def test_devices_by_the_drivers_name(name: str, row: str) -> None:
 
 
 def test_the_table_is_plausible() -> None:
-    for row in DEVICES:
-        assert row.source and row.capability in FAMILIES
+    for row in all_specs():
+        assert row.source and row.capability in families()
         assert row.vector["fp64"] <= row.vector["fp32"] <= row.vector["fp16"]
         # A family's figures are for the slowest of it: at most the table's, with a boost clock below 3 GHz.
-        family = FAMILIES[row.capability]
+        family = families()[row.capability]
         clock = row.vector["fp32"] * 1e12 / (2 * row.sms * family.fp32)
         assert 1.0e9 < clock < 3.0e9, f"{row.name}: {clock:.3g} Hz"
         if "fp16" in row.matrix:
@@ -363,7 +363,7 @@ def test_the_table_is_plausible() -> None:
 
 def test_a_missing_gpu_is_taken_for_an_h100() -> None:
     target = target_of(CUDA)
-    assert target.name == DEFAULT_GPU
+    assert target.name == default_gpu()
     assert target.assumed and "no GPU here" in target.source
     assert (target.units, target.bandwidth, target.abilities) == (H100.units, H100.bandwidth, H100.abilities)
 
@@ -380,7 +380,7 @@ def test_a_target_by_name() -> None:
         1555e3,
         100,
     )
-    with pytest.raises(UnknownDeviceError, match=r"'L5' is not in the table of devices, which has .*L4"):
+    with pytest.raises(UnknownDeviceError, match=r"'L5' is not among the devices that have a data file: .*L4"):
         target_named("L5")
 
 
@@ -390,7 +390,7 @@ def test_an_unknown_gpu_goes_by_its_clocks() -> None:
     assert on.units == 66
     assert on.bandwidth == 1e6
     assert on.matrix["bf16"] / 1e6 == pytest.approx(989.4 / 2, rel=0.01)
-    assert "not in the table" in on.source
+    assert "has no data file" in on.source
 
 
 def test_an_unknown_gpu_without_clocks_is_the_slowest_of_its_capability() -> None:
@@ -469,7 +469,7 @@ def test_a_gpu_takes_about_as_long(function: Any, args: Any) -> None:
     from litz.pipeline import make_compiler, plan_schedule, schedule_only
 
     if find_spec(torch.cuda.get_device_name()) is None:
-        pytest.skip(f"{torch.cuda.get_device_name()} is not in the table")
+        pytest.skip(f"{torch.cuda.get_device_name()} has no data file")
     tensors, repeat = args(), 10
     torch._dynamo.reset()
     (schedule,) = schedule_only(function, tensors)
@@ -525,10 +525,10 @@ def test_measured_figures_replace_the_tables(tmp_path: Path) -> None:
 
 def test_a_devices_own_figures_go_before_those_of_its_type(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
-    devices = [DeviceCalibration("cuda", name, {"launch_us": us}) for name, us in [("", 1.0), (DEFAULT_GPU, 2.0)]]
+    devices = [DeviceCalibration("cuda", name, {"launch_us": us}) for name, us in [("", 1.0), (default_gpu(), 2.0)]]
     save_calibration(path, tuple(devices))
     found = load_calibration(path)
-    assert found.figures("cuda", DEFAULT_GPU) == {"launch_us": 2.0}
+    assert found.figures("cuda", default_gpu()) == {"launch_us": 2.0}
     assert found.figures("cuda", "other") == {"launch_us": 1.0}
     assert found.figures("cpu", "") == {}
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
+import tomllib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from litz.ir import KernelCall
 from litz.schedule import choices
 from litz_contractions.products import many_rows
 from litz_contractions.products.many_rows import Tile
+from support.figures import figures_set
 from support.no_gpu import gpu_hidden
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -27,7 +28,7 @@ with gpu_hidden():
 
 ALIGNED, UNALIGNED = ("gpt2 up", "linear+residual"), ("4096x50257x768", "alone")
 CANDIDATES = {ALIGNED: many_rows.CANDIDATES, UNALIGNED: many_rows.UNALIGNED_CANDIDATES}
-TABLES = {ALIGNED: "TILES", UNALIGNED: "UNALIGNED"}
+TABLES = {ALIGNED: "many_rows__tiles", UNALIGNED: "many_rows__unaligned_tiles"}
 PRODUCT_US = {ALIGNED: 60.0, UNALIGNED: 420.0}
 
 
@@ -51,7 +52,7 @@ def row(part: float, case: tuple[str, str] = ALIGNED) -> dict[str, Any]:
     us = PRODUCT_US[case]
     made.us = {"product": us, **dict.fromkeys(("eager", "library", "now"), us / 0.6)}
     made.errors = {"eager": 1e-3}
-    with mock.patch.object(many_rows, TABLES[case], {90: CANDIDATES[case]}):
+    with figures_set(**{TABLES[case]: CANDIDATES[case]}):
         for number in range(len(CANDIDATES[case])):
             taken = epilogues._Taken(number, CANDIDATES[case])
             ops = operations(taken, case)
@@ -73,14 +74,15 @@ def test_what_was_measured_decides(
     file.write_text(json.dumps(data))
     epilogue_table.main([str(file)])
     text = capsys.readouterr().out
-    tiles = eval("{" + text[text.index("    90: (") :] + "}", {"Tile": Tile})
-    assert bool(tiles[90]) is chosen and ("tile 0 1.515" in text) is chosen, text
-    every = [eval(found, {"Tile": Tile}) for found in re.findall(r"Tile\([^)]*\)", text)]
+    shown = text[text.index("value = [") :]
+    tiles = tomllib.loads(shown)["value"]
+    assert bool(tiles) is chosen and ("tile 0 1.515" in text) is chosen, text
+    every = [Tile(*found) for found in tomllib.loads(shown.replace("# [", "["))["value"]]
     assert [tile.apart for tile in every] == [tile.apart for tile in CANDIDATES[case]]
-    with mock.patch.object(many_rows, TABLES[case], {90: every}):
+    with figures_set(**{TABLES[case]: every}):
         (*_, last) = operations(case=case)
         assert isinstance(last, KernelCall) is chosen
-    with mock.patch.object(many_rows, TABLES[case], {}):
+    with figures_set(**{TABLES[case]: None}):
         assert not any(isinstance(op, KernelCall) for op in operations(case=case))
 
 

@@ -14,6 +14,7 @@ from litz.ir import KernelCall, Template
 from litz.schedule.lifetimes import held_bytes
 from litz_contractions.products.many_rows import Tile
 from support.compare import close
+from support.figures import set_figures
 from support.layout_plans import cuda_plan
 
 ALWAYS = {"layout.pad": "always"}
@@ -35,8 +36,7 @@ class Head(nn.Module):
 @pytest.fixture(autouse=True)
 def library(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library multiplies, whatever kernels may gain on the device."""
-    monkeypatch.setattr("litz_contractions.products.many_rows.TILES", {})
-    monkeypatch.setattr("litz_contractions.products.many_rows.UNALIGNED", {})
+    set_figures(monkeypatch, many_rows__tiles=None, many_rows__unaligned_tiles=None)
 
 
 def products(schedules: list) -> list[tuple[tuple[int, ...], ...]]:
@@ -66,8 +66,8 @@ def test_a_kernel_that_is_fast_enough_takes_the_place_of_padding(monkeypatch: py
     """Neither the weight nor the result is there twice then, which is 470 MB for GPT-2's 4096 rows."""
     tile = Tile(128, 256, 3, 8, 1.2, apart=True)
     peaks = []
-    for table in ({}, {90: (tile,)}):
-        monkeypatch.setattr("litz_contractions.products.many_rows.UNALIGNED", table)
+    for table in (None, (tile,)):
+        set_figures(monkeypatch, many_rows__unaligned_tiles=table)
         _, (schedule,) = cuda_plan(lambda: Head(50257, 768, False), (4096, 768))
         peaks.append(held_bytes(schedule.program, schedule.steps))
     (call,) = schedule.program.operations
@@ -77,7 +77,7 @@ def test_a_kernel_that_is_fast_enough_takes_the_place_of_padding(monkeypatch: py
 
 def test_a_kernel_takes_the_place_of_a_padded_bias_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a masked language model's head: neither weight, bias nor result is there twice."""
-    monkeypatch.setattr("litz_contractions.products.many_rows.UNALIGNED", {90: (Tile(128, 256, 3, 8, 1.05),)})
+    set_figures(monkeypatch, many_rows__unaligned_tiles=(Tile(128, 256, 3, 8, 1.05),))
     _, (schedule,) = cuda_plan(lambda: torch.nn.Linear(768, 30522), (4096, 768))
     (call,) = schedule.program.operations
     assert isinstance(call, KernelCall) and len(call.reads) == 3

@@ -19,6 +19,7 @@ from litz.pipeline import make_compiler
 from litz.schedule.choices import replacement_of, substituted
 from litz_contractions.products import many_rows
 from litz_plugins import Estimate
+from support.figures import figures_set
 from support.gemm_cases import context, randn, run
 from support.interpreted import print_share
 from support.retarget import cuda_schedules
@@ -147,5 +148,6 @@ CASES: Mapping[str, Case] = {
 
 
 if __name__ == "__main__":
-    many_rows.TILES, many_rows.UNALIGNED, many_rows.LEAST_FILLED = {90: (SMALL,)}, {90: UNALIGNED}, 0.0
-    print_share(CASES)
+    tiles = {"many_rows__tiles": (SMALL,), "many_rows__unaligned_tiles": UNALIGNED}
+    with figures_set(**tiles, many_rows__least_filled_share=0.0):
+        print_share(CASES)

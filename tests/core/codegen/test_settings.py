@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("triton")
 
+from litz.target import target_named
 from litz.targets.triton.codegen import TritonCodegen
 from litz.targets.triton.finish import choose_tilings
 from litz.targets.triton.settings import near, settings_of, with_settings
@@ -23,7 +24,7 @@ from support.triton_compiled import compile_only
 
 pytestmark = pytest.mark.xdist_group("triton settings")
 
-UNITS = 132
+H100 = target_named("H100")
 SHOWN = (
     *("bias", "transposed-float32", "segments-of-columns", "scatter-result", "inplace", "embedding", "guarded-gather"),
     *(
@@ -83,7 +84,7 @@ def test_settings_compile_for_hopper(compiled: Mapping[str, Any]) -> None:
 
 
 def _tiling(name: str) -> Tiling:
-    return choose_tilings(CASES[name]().plan, UNITS)[0]
+    return choose_tilings(CASES[name]().plan, H100)[0]
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -15,16 +15,17 @@ pytest.importorskip("triton")
 from litz.ir import Store
 from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import loop_var
+from litz.target import target_named
 from litz.targets.triton.finish import choose_tilings
 from litz.targets.triton.tile_shape import Tiling
 from support.triton_cases import make, output
 from support.triton_cases.case import Case, bf16, f32, i0, i1, i2, r0
 
-UNITS = 132
+H100 = target_named("H100")
 
 
 def _tiling(case: Case) -> Tiling:
-    return choose_tilings(case.plan, UNITS)[0]
+    return choose_tilings(case.plan, H100)[0]
 
 
 def _softmax(columns: int, dtype: torch.dtype, further: int = 0) -> Case:

@@ -218,7 +218,7 @@ def test_rows_that_all_begin_at_one_lane_need_no_number_of_the_row(name: str) ->
 def test_rows_that_begin_alike_are_all_taken(name: str) -> None:
     """Programs take every row once: as many programs as the rows' period, and so many rows a program further on."""
     case = CASES[name]()
-    (tiling,) = choose_tilings(case.plan, 1)
+    (tiling,) = choose_tilings(case.plan, replace(target_of("cuda"), units=1))
     x = tiling.axis("x")
     assert x is not None and tiling.begins_alike and x.step > 1
     rows, grid = int(x.size), case.source.settings["grid"]

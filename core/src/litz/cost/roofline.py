@@ -10,33 +10,26 @@ model", 2009.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from litz.ir import Collective, Program
-from litz.target import rate_kind
+from litz.target import CacheFigures, Room, figures_of, rate_kind
 from litz_plugins import Estimate, Share, Target
 
 from .work import Work, count_work
 
-CACHED = 2.0
-"""How much faster data arrive that the kernel before left in the cache: L2 gives an H100 5.5 to 7 TB/s against 3.35
-from memory (Chips and Cheese, "Nvidia's H100: Microbenchmarks", 2023). Counts for the best case only."""
 
-UNIT = 4.3
-"""How much faster than memory all units together take data from the L2 at most: on an H100 64 bytes a cycle each, 14
-TB/s against 3.35. One unit takes its share of that."""
+@dataclass(frozen=True)
+class RooflineFigures(Room):
+    """Figures of the roofline, which `target/figures/any/roofline.toml` explains."""
 
-LAUNCH = Share(0.4, 1.0, 2.0)
-"""The time of a launch, as a share of the table's: 1.0 µs of 2.5 when replayed from a CUDA graph, twice as much from a
-slow host."""
-
-UNKNOWN_CALL = 10.0
-"""An operation that nobody counts may pass over its data this often (a sort, a decomposition of a matrix)."""
-
-CPU_SPREAD = 3.0
-"""A processor that was never measured: the truth lies within this factor."""
+    table = "roofline"
+    launch_share: tuple[float, float, float]
+    unknown_times: float
+    cpu_times: float
 
 
 def estimate(operation: Any, target: Target, program: Program) -> Estimate | None:
@@ -55,22 +48,23 @@ def estimate_work(work: Work, on: Target, cold: float = 0.0) -> Estimate:
     from memory at best, too."""
     if work.kind == "none":
         return Estimate(0.0, 0.0, 0.0, "nothing to run: a view, an allocation or no elements")
+    limits, caches = figures_of(on, RooflineFigures), figures_of(on, CacheFigures)
     memory, memory_share, memory_text = _memory(work, on)
     compute, compute_share, compute_text = _compute(work, on)
     bound = max(memory / memory_share.usual, compute / compute_share.usual)
     far = min(cold / on.bandwidth, memory)
-    cached = far + (memory - far) / CACHED if work.total_bytes <= on.cache_bytes else memory
+    cached = far + (memory - far) / caches.left_times if work.total_bytes <= on.cache_bytes else memory
     low = max(cached / memory_share.best, compute / compute_share.best)
     high = max(memory / memory_share.worst, compute / compute_share.worst)
     # The rest waits for what one unit has to do alone.
-    alone = work.alone * on.units / (UNIT * on.bandwidth)
+    alone = work.alone * on.units / (caches.second_level_times * on.bandwidth)
     bound, low, high = max(bound, alone), max(low, alone), max(high, alone)
     if work.kind == "other":
-        high = max(high, UNKNOWN_CALL * memory)
-    launch = on.launch_us * work.launches
-    us, low, high = bound + launch, low + LAUNCH.best * launch, high + LAUNCH.worst * launch
+        high = max(high, limits.unknown_times * memory)
+    launch, (fastest, _, slowest) = on.launch_us * work.launches, limits.launch_share
+    us, low, high = bound + launch, low + fastest * launch, high + slowest * launch
     if on.rough:
-        low, high = low / CPU_SPREAD, high * CPU_SPREAD
+        low, high = low / limits.cpu_times, high * limits.cpu_times
     why = memory_text if memory / memory_share.usual >= compute / compute_share.usual else compute_text
     if alone > max(memory / memory_share.usual, compute / compute_share.usual):
         why = f"one unit alone reads {_scaled(work.alone, 'B')}"

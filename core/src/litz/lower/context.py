@@ -7,6 +7,7 @@ take their strides from that node's fake tensor, so that everything lies in memo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -36,15 +37,21 @@ from litz.ir.intervals import Contents
 from litz.ir.node import walk
 from litz.ir.operation import StoreMode, expressions, require
 from litz.ir.strides import same_stride
+from litz.target import Room, figures_of
 from litz_plugins import TargetOf
 
 from .promises import Promises
 from .strides import dense_strides, layout_of
 from .view import Computed, Position, Tensor, View
 
-LONG_ROW = 2**16
-"""Elements from which a row is long for one program of a GPU. On an H100, 2026-11-21: the cumulative sum of one row of
-2**16 takes 26 us with the launch, the library's 33; of 2**20 it takes 330 and 33, and argmax 139 and 33."""
+
+@dataclass(frozen=True)
+class RowFigures(Room):
+    """Figures of rows that are long for one program of a GPU, which `target/figures/any/long_rows.toml` explains."""
+
+    table = "long_rows"
+    long_row_elements: int
+
 
 CPU = torch.device("cpu")
 Indices = tuple[Expr, ...]
@@ -130,7 +137,8 @@ class LoweringContext:
         None: all is one row. rows: from so many rows on the library is no faster."""
         row = self.hint(x.numel if dim is None or not x.ndim else x.size[dim])
         blocks = "blocks" in self.target_of(x.device).abilities
-        if blocks and row > LONG_ROW and self.hint(x.numel) // row < rows:
+        long = figures_of(self.target_of(x.device), RowFigures).long_row_elements
+        if blocks and row > long and self.hint(x.numel) // row < rows:
             raise NotImplementedError(f"few rows of {row} elements, which the library splits over the GPU")
 
     def decide(self, condition: Any) -> bool:

@@ -8,9 +8,10 @@ programs run the first loop, the next ones the second, and so on.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from litz.ir import Collective, Loop, Program, Wait
+from litz.target import Room, figures_of
 from litz_plugins import PassContext, Target
 
 from .contracted import ContractedGraph
@@ -21,9 +22,14 @@ from .schedule import Kernel, Schedule, Step
 
 ABILITY = "beside"
 
-PART = 0.5
-"""The largest share of a launch's time that a small kernel's bytes may take. Two small kernels in one launch save a
-launch, and may lose as both are compiled for the registers and warps of the larger."""
+
+@dataclass(frozen=True)
+class BesideFigures(Room):
+    """Figures of a launch of several kernels, which `target/figures/any/beside.toml` explains."""
+
+    table = "beside"
+    part_share: float
+
 
 MOST = 8
 """Kernels in a launch."""
@@ -129,7 +135,10 @@ def is_small(kernel: Kernel, program: Program, target: Target) -> bool:
     buffers = [program.buffers[name] for name in (*kernel.reads, *kernel.writes)]
     if any(buffer.device != kernel.device or buffer.layout.free_symbols for buffer in buffers):
         return False
-    return _moved(loop, program) / target.usual_bandwidth <= PART * target.launch_us
+    return (
+        _moved(loop, program) / target.usual_bandwidth
+        <= figures_of(target, BesideFigures).part_share * target.launch_us
+    )
 
 
 def _us(kernel: Kernel, program: Program, target: Target) -> float:

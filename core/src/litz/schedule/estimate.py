@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import inf, prod
 
 from litz.ir import Loop, Node, Program, Range
@@ -18,45 +18,27 @@ from litz.ir.index import Ranges, Symbol
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import walks_loading
-from litz.target import SECTOR, target_of
+from litz.target import SECTOR, Room, figures_of, target_of
 from litz_plugins import Ask, Target, TargetOf
 
 from .instructions import instructions
 from .segments import joined_segments, parted_segments
 
-BLOCK, COLUMNS = 64, 128
-"""Neighbouring outputs that one unit takes at least in a reduction of columns, and so many that keep its share of the
-memory busy. Measured on an H200: the gradient of a gelu with its sum over 4096 rows of 3072 columns, 384 programs,
-takes 33 µs, and 81 in 48; a gate's gradients of 8 images with 1152 columns each 34 µs, and 40 in 144 programs."""
 
-ROW = 512
-"""Values of a reduction from which on a unit takes one output at a time."""
-RUNS = 4
-"""How many outputs at a time keep a unit's share of the memory busy where the values of an output lie in short runs:
-each load is of one value then. On an H200 (2026-11-23) group norms in channels last read 1.1 TB/s: 256 outputs of
-49,152 values, in runs of 24 bytes."""
+@dataclass(frozen=True)
+class EstimateFigures(Room):
+    """Figures of the estimate, which `target/figures/any/estimate.toml` explains."""
 
-MIXED_ROWS = 16
-"""Rows that a program takes at least where some of their values are neighbours across rows, so that it reads half a
-sector or more of these at a time. On an H100 (2026-11-27) the gradient of a batch norm of 32 x 256 x 28 x 28, with one
-operand in channels last, took 387 us in 16 such programs."""
-
-TURNED, TURNED_ROWS = 1.3, 2.0
-"""How often its bytes an access moves whose neighbours in memory are not neighbours of the loop's other accesses: in a
-pointwise loop, whose tile is turned in shared memory, and in a reduction, if they are neighbours along some variable.
-If they are along none, a reduction loads a sector for each value: its programs walk on before they come to the rest
-of the sector. On an H200 (2026-11-27) the gradients of windowed attention's queries, keys and values, the keys'
-transposed, with their sum over 100,352 rows of 288 and 576 columns: 131 and 413 us, where the bytes take 28 and 62."""
-
-AGAIN = 0.05
-"""What each further load of a buffer takes of the first, as it comes from the cache mostly. On an H200 (2026-11-22) a
-step of the shallow-water equations, about 40 further loads of 3 arrays, took 65 us where the arrays alone take 48."""
-
-
-SHARED = 0.95
-"""The share of the time of programs for each segment, launch excluded, that a loop over all segments at once may take.
-Segments that have no loads in common take as long in both, but programs of their own have a tile that suits their
-segment, and fewer registers."""
+    table = "estimate"
+    block_columns: int
+    busy_columns: int
+    row_values: int
+    runs_outputs: int
+    mixed_rows: int
+    turned_times: float
+    turned_rows_times: float
+    again_share: float
+    shared_share: float
 
 
 @dataclass(frozen=True)
@@ -93,6 +75,7 @@ class CostModel:
     def __init__(self, program: Program, target_of: TargetOf = target_of, ask: Ask | None = None) -> None:
         self.program, self.target_of, self.ask = program, target_of, ask
         self.target = cache(target_of)
+        self._limits = cache(lambda device: figures_of(self.target(device), EstimateFigures))
         self.hint = cache(lambda expr: max(program.hint(expr), 0))
         self.nbytes = cache(lambda name: self.hint(program.buffers[name].nbytes))
         self._known: dict[int, tuple[Loop, Cost, Form | None]] = {}
@@ -124,7 +107,7 @@ class CostModel:
                 yield cost, Form(r, loops)
         for r, joined in joined_segments(loop, self.program):
             cost = self.as_it_is(joined)
-            if cost.us - target.launch_us < SHARED * least:
+            if cost.us - target.launch_us < self.limits(loop).shared_share * least:
                 yield cost, Form(r, (joined,))
 
     def as_it_is(self, loop: Loop) -> Cost:
@@ -151,6 +134,10 @@ class CostModel:
                 by, whole = found[0], (found[1].us - target.launch_us) * share
             moved, flops, us, busy = moved + own[0], flops + own[1], us + whole, busy + share
         return Cost(us / min(1.0, busy) + target.launch_us, moved, flops, by)
+
+    def limits(self, loop: Loop) -> EstimateFigures:
+        """Returns what the estimate of a loop goes by."""
+        return self._limits(loop.device)
 
     def _sizes(self, loop: Loop) -> Mapping[Symbol, int]:
         """Returns the extent of each loop variable."""
@@ -214,15 +201,15 @@ class CostModel:
             if fast is not None and not access.is_indirect and each.unit != fast and fast in access.symbols:
                 factor *= self._against_the_grain(loop, each, fast, sizes)
             found.setdefault((access.buffer, access.is_store), []).append((each, factor))
-        return sum(_of_buffer(each, loop.extents) for each in found.values())
+        return sum(_of_buffer(each, loop.extents, self.limits(loop).again_share) for each in found.values())
 
     def _against_the_grain(self, loop: Loop, each: _Traffic, fast: Symbol, sizes: Mapping[Symbol, int]) -> float:
         """Returns how often its bytes an access moves that has a stride along `fast`, where others have none."""
         if not loop.reduction_ranges:
-            return TURNED
+            return self.limits(loop).turned_times
         apart = self.stride(loop, each.access, fast, sizes[fast]) * each.access.itemsize
         if each.unit is not None or apart < SECTOR or "blocks" not in self.target(loop.device).abilities:
-            return TURNED_ROWS
+            return self.limits(loop).turned_rows_times
         return SECTOR / each.access.itemsize
 
     def _waste(self, loop: Loop, access: Access, unit: Symbol | None, sizes: Mapping[Symbol, int]) -> float:
@@ -230,7 +217,7 @@ class CostModel:
         values of one output lie in many short runs: the rest of a sector belongs to outputs of other units."""
         inner = {r.var for r in loop.reduction_ranges}
         values = prod(sizes[var] for var in inner)
-        alone = "blocks" in self.target(loop.device).abilities and values >= ROW
+        alone = "blocks" in self.target(loop.device).abilities and values >= self.limits(loop).row_values
         if not alone or not access.inner or access.is_indirect or unit not in inner:
             return 1.0
         steps = {var: self.stride(loop, access, var, sizes[var]) for var in inner & access.symbols}
@@ -267,7 +254,7 @@ def _fast_variable(traffic: Sequence[_Traffic]) -> Symbol | None:
     return max(weights, key=lambda var: (weights[var], var.name)) if weights else None
 
 
-def _of_buffer(traffic: Sequence[tuple[_Traffic, float]], extents: Ranges) -> float:
+def _of_buffer(traffic: Sequence[tuple[_Traffic, float]], extents: Ranges, again: float) -> float:
     """Bytes that accesses of one buffer move, each so many times: parts of the buffer that are apart from each other,
     and a share of each further access to a part."""
     parts: list[tuple[Access, float]] = []
@@ -277,7 +264,7 @@ def _of_buffer(traffic: Sequence[tuple[_Traffic, float]], extents: Ranges) -> fl
         for n, (first, before) in enumerate(parts):
             if not are_apart(first, each.access, extents):
                 parts[n] = first, max(before, amount)
-                more += AGAIN * min(before, amount)
+                more += again * min(before, amount)
                 break
         else:
             parts.append((each.access, amount))
@@ -286,7 +273,7 @@ def _of_buffer(traffic: Sequence[tuple[_Traffic, float]], extents: Ranges) -> fl
 
 def _flops(loop: Loop, outer: int, inner: int, target: Target) -> float:
     """Operations of the whole loop; on a GPU, instructions."""
-    count = instructions if "blocks" in target.abilities else _operations
+    count = partial(instructions, target=target) if "blocks" in target.abilities else _operations
     if not loop.reduction_ranges:
         return float(outer) * sum(map(count, loop.nodes))
     small = large = 0
@@ -317,18 +304,19 @@ def _busy(
     if not loop.reduction_ranges:
         return 1.0
     parallel, least = float(prod(sizes[r.var] for r in loop.ranges)), 1.0
+    limits = figures_of(target, EstimateFigures)
     if "blocks" in target.abilities:
         if fast is not None and any(r.var == fast for r in loop.ranges):
             # A unit takes blocks of contiguous outputs, for whole cache lines; no block goes beyond a piece.
-            columns, least = max(sizes[fast], 1), BLOCK / COLUMNS
-            parallel = parallel / columns * max(columns / COLUMNS, least)
-        elif inner < ROW:
+            columns, least = max(sizes[fast], 1), limits.block_columns / limits.busy_columns
+            parallel = parallel / columns * max(columns / limits.busy_columns, least)
+        elif inner < limits.row_values:
             # A unit takes several short rows at a time.
-            parallel = parallel * inner / ROW
+            parallel = parallel * inner / limits.row_values
         elif _is_mixed(loop, traffic):
-            parallel /= MIXED_ROWS
+            parallel /= limits.mixed_rows
         elif any(each.waste > 1 for each in traffic):
-            parallel /= RUNS
+            parallel /= limits.runs_outputs
     return min(1.0, max(parallel, least) / target.units)
 
 

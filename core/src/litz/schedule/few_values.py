@@ -13,7 +13,7 @@ something for each value (the gradient of a maximum: which values are it), with 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product as points
 
 from litz.ir import Loop, Node, Operation, Program, Store, build
@@ -23,18 +23,21 @@ from litz.ir.index import Expr, Ranges, Symbol, substitute, to_expr
 from litz.ir.node import with_args
 from litz.ir.reductions import REDUCTIONS, Reduction, State
 from litz.ir.transform import map_stores, rename, rename_nodes
+from litz.target import Room, figures_of
 from litz_plugins import VETOED, PassContext
 
 from .estimate import CostModel
 from .schedule import Kernel, Schedule
 
-FEW = 16
-"""The most values of a reduction that is written out."""
-MOST_LOADS = 32
-"""Loads of a loop that is written out: with 8 elements a thread, half of its registers in float32."""
-MOST_HELD = 16
-"""Loads of a loop that is written out and that stores something for each value: they are held until the result is
-known."""
+
+@dataclass(frozen=True)
+class FewValueFigures(Room):
+    """Figures of reductions of few values, which `target/figures/any/few_values.toml` explains."""
+
+    table = "few_values"
+    few_values: int
+    most_loads: int
+    most_held_loads: int
 
 
 def write_out_few_values(program: Program, context: PassContext) -> Program:
@@ -42,7 +45,7 @@ def write_out_few_values(program: Program, context: PassContext) -> Program:
     costs = CostModel(program, context.target_of, context.ask)
     operations: list[Operation] = []
     for operation in program.operations:
-        few = _few(operation) if isinstance(operation, Loop) else 0
+        few = _few(operation, costs) if isinstance(operation, Loop) else 0
         if isinstance(operation, Loop) and few:
             subject = f"reduction {operation.name}"
             if reason := _obstacle(operation, few, program, costs):
@@ -64,7 +67,7 @@ def write_out_few_in_kernels(schedule: Schedule, context: PassContext) -> Schedu
     costs = CostModel(schedule.program, context.target_of, context.ask)
     steps = list(schedule.steps)
     for number, step in enumerate(steps):
-        if not isinstance(step, Kernel) or step.finish or not (few := _few(step.loop)):
+        if not isinstance(step, Kernel) or step.finish or not (few := _few(step.loop, costs)):
             continue
         reason = _hindrance(step.loop, few, costs)
         if reason or not context.allows(step.name):
@@ -78,10 +81,11 @@ def write_out_few_in_kernels(schedule: Schedule, context: PassContext) -> Schedu
     return replace(schedule, steps=tuple(steps)) if steps != list(schedule.steps) else schedule
 
 
-def _few(loop: Loop) -> int:
+def _few(loop: Loop, costs: CostModel) -> int:
     """How many values each output has, where the loop reduces and they are few; else 0."""
     length = loop.reduction_numel
-    if not loop.reduction_ranges or not length.is_Integer or not 2 <= int(length) <= FEW:
+    limits = figures_of(costs.target(loop.device), FewValueFigures)
+    if not loop.reduction_ranges or not length.is_Integer or not 2 <= int(length) <= limits.few_values:
         return 0
     return int(length) if any(node.op == "reduce" for node in loop.nodes) else 0
 
@@ -101,7 +105,8 @@ def _hindrance(loop: Loop, few: int, costs: CostModel) -> str | None:
         return "its state has several parts, which take longer to combine than to read"
     if not costs.reduces_columns(loop):
         return "the values of an output lie side by side in memory"
-    most = MOST_HELD if _stores_each_value(loop) else MOST_LOADS
+    limits = figures_of(costs.target(loop.device), FewValueFigures)
+    most = limits.most_held_loads if _stores_each_value(loop) else limits.most_loads
     if sum(1 for node in loop.loads if loop.levels[node]) * few > most:
         return f"more than {most} loads"
     return None
@@ -118,7 +123,7 @@ def _obstacle(loop: Loop, few: int, program: Program, costs: CostModel) -> str |
     whole = costs.hint(loop.numel) * few
     read, written = {node.buffer for node in loop.loads if loop.levels[node] and not node.indirect}, set(loop.writes)
     for other in program.operations:
-        if not isinstance(other, Loop) or other is loop or _few(other):
+        if not isinstance(other, Loop) or other is loop or _few(other, costs):
             continue
         if other.reduction_ranges and not read.isdisjoint(other.writes):
             return f"the last program of {other.name} may combine its partial results"

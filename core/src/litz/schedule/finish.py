@@ -9,7 +9,7 @@ on the device. It is the scheme of "threadFenceReduction" in NVIDIA's CUDA sampl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypeGuard
 
@@ -18,6 +18,7 @@ from litz.ir.accesses import Access, are_apart
 from litz.ir.index import Symbol, known_nonnegative
 from litz.ir.operation import storage_roots
 from litz.ir.transform import rename_loop
+from litz.target import Room, figures_of
 from litz_plugins import PassContext, TargetOf
 
 from .contracted import ContractedGraph
@@ -26,28 +27,20 @@ from .estimate import CostModel
 from .fusion_size import exceeds, most_operations
 from .schedule import Kernel, Schedule, Step
 
-LEAST = 2
-"""Kernels saved in a schedule for which it pays: the counters are set to zero in a launch too, once per call."""
 
-MOST_BYTES = 1 << 20
-"""The most bytes of partial results that one program combines: more would keep one multiprocessor at work while the
-others are done."""
+@dataclass(frozen=True)
+class FinishFigures(Room):
+    """Figures of a finish, which `target/figures/any/finish.toml` explains."""
 
-MOST_PIECES = 1024
-"""Each piece has programs of its own; more of them than `split` makes are short rows, which one takes several of."""
+    table = "finish"
+    least_kernels: int
+    most_bytes: int
+    most_pieces: int
+    few_pieces: int
+    pieces_a_value_times: int
+    block_columns: int
+    long_us: float
 
-FEW_PIECES, PIECES_A_VALUE = 64, 4
-"""Pieces that one program may combine however short the pieces are; beyond that, pieces for each value of a piece. A
-sum over two branches and then over 784 places, combined by the last program of each image, took 140 us in place of 20
-on an H200 (2026-11-27)."""
-
-BLOCK = 64
-"""Outputs that a program combines the results of, at most: the widest block of columns."""
-
-LONG_US = 25.0
-"""µs of a kernel of partial results, by the estimate, beyond which it does not combine them. What combines needs
-registers, of which each program of the kernel then has as many: statistics of a batch norm, 32 images of 128 x 150 x
-150, took 341 us in place of 95 (H200, 2026-11-27). And the launch is a small share of what a long kernel takes."""
 
 REASON = "the last programs of the first kernel combine the partial results of all: one launch less"
 
@@ -63,8 +56,11 @@ def finish_in_one_launch(schedule: Schedule, context: PassContext) -> Schedule:
     count = sum(len(seconds) for seconds in joined.seconds.values())
     for first, seconds in joined.seconds.items():
         subject = f"{steps[first].name} and {', '.join(steps[n].name for n in seconds)}"
-        if count < LEAST:
-            context.record(subject, "two launches", f"fewer than {LEAST} such kernels: the counters cost as much")
+        limits = figures_of(context.target_of(steps[first].device), FinishFigures)
+        if count < limits.least_kernels:
+            context.record(
+                subject, "two launches", f"fewer than {limits.least_kernels} such kernels: the counters cost as much"
+            )
             return schedule
         kernel = joined.steps[first]
         apart = sum(costs.cost(loop).us for loop in (kernel.loops if isinstance(kernel, Kernel) else ()))
@@ -109,7 +105,7 @@ class _Joined:
         """Join the step at `second` to another if that is legal and worth it."""
         a = self.steps[first]
         finish = as_finish(a.loop, step.loop) if isinstance(a, Kernel) else None
-        if finish is None or not isinstance(a, Kernel) or not _is_small(finish, a.loop, self.program):
+        if finish is None or not isinstance(a, Kernel) or not _is_small(finish, a.loop, self.program, self._limits(a)):
             return False
         if _parts_neighbours(a.loop, finish, self.program) or self._is_long(a):
             return False
@@ -122,8 +118,11 @@ class _Joined:
         self.seconds.setdefault(first, []).append(second)
         return True
 
+    def _limits(self, kernel: Kernel) -> FinishFigures:
+        return figures_of(self.context.target_of(kernel.device), FinishFigures)
+
     def _is_long(self, first: Kernel) -> bool:
-        return self.costs.cost(first.loop).us > LONG_US
+        return self.costs.cost(first.loop).us > self._limits(first).long_us
 
     def order(self) -> list[int]:
         """Positions of the steps that are left. A joined one goes where its last was: what all of its loops need is
@@ -222,10 +221,13 @@ def _parts_neighbours(first: Loop, finish: Loop, program: Program) -> bool:
     return any(access.unit_variable(program.buffers[access.buffer].layout) in pieces for access in loads)
 
 
-def _is_small(finish: Loop, first: Loop, program: Program) -> bool:
+def _is_small(finish: Loop, first: Loop, program: Program, limits: FinishFigures) -> bool:
     """Can one program combine its share without keeping the others waiting, and is there a program for each piece?"""
     pieces = program.hint(finish.reduction_numel)
     width = sum(node.dtype.itemsize for node in finish.loads if finish.levels[node])
-    if pieces > max(FEW_PIECES, PIECES_A_VALUE * program.hint(first.reduction_numel)):
+    if pieces > max(limits.few_pieces, limits.pieces_a_value_times * program.hint(first.reduction_numel)):
         return False
-    return pieces <= MOST_PIECES and pieces * min(BLOCK, program.hint(finish.numel)) * width <= MOST_BYTES
+    return (
+        pieces <= limits.most_pieces
+        and pieces * min(limits.block_columns, program.hint(finish.numel)) * width <= limits.most_bytes
+    )

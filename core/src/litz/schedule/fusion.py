@@ -15,6 +15,7 @@ from itertools import islice
 
 from litz.ir import Extern, Loop, Program, Wait
 from litz.logs.units import size_text
+from litz.target import Room, figures_of
 from litz_plugins import Decision, Gate
 from litz_plugins.vetoes import key_of
 
@@ -34,8 +35,14 @@ MAKER = "fuse"
 NEIGHBOURS = 12
 """How many of the following readers of a buffer each reader is compared with."""
 
-LEAST_GAIN = 0.05
-"""The smallest gain that fusing two loops is worth, as a share of the time of the smaller one."""
+
+@dataclass(frozen=True)
+class FusionFigures(Room):
+    """Figures of fusion, which `target/figures/any/fusion.toml` explains."""
+
+    table = "fusion"
+    least_gain_share: float
+
 
 WAITING = 1 / 64
 """Share of the peak of what is held: so much may what a kernel makes take, of loops joined for their launch alone."""
@@ -160,6 +167,9 @@ class _Fusion:
 
     # ---------------------------------------------------------------------------------------------------- fusing
 
+    def _least_gain(self, loop: Loop) -> float:
+        return figures_of(self.costs.target(loop.device), FusionFigures).least_gain_share
+
     def _try(self, first: int, second: int, related: bool = True) -> bool:
         """Fuse two groups, or say why not."""
         if self.graph.precedes(second, first):
@@ -170,7 +180,7 @@ class _Fusion:
             self._record(a, b, False, found, None)
             return False
         cost = self.costs.cost(found)
-        pays, reason = _weighed(a.cost, b.cost, cost)
+        pays, reason = _weighed(a.cost, b.cost, cost, self._least_gain(a.loop))
         pays, why = self.gate.weigh(MAKER, _pair(a, b), pays, a.cost.us + b.cost.us, cost.us)
         reason = why or reason
         self._record(a, b, pays, reason, cost)
@@ -304,12 +314,13 @@ def _pair(a: _Group, b: _Group) -> str:
     return f"{a.members[0]}+{b.members[0]}"
 
 
-def _weighed(a: Cost, b: Cost, together: Cost) -> tuple[bool, str]:
-    """Returns whether one kernel is better than two, and why."""
+def _weighed(a: Cost, b: Cost, together: Cost, least_gain: float) -> tuple[bool, str]:
+    """Returns whether one kernel is better than two, and why. least_gain: the smallest that is worth it, as a
+    share of the time of the smaller one."""
     gain, saved = a.us + b.us - together.us, a.bytes + b.bytes - together.bytes
     if gain < 0:
         return False, _why_slower(a, b, together)
-    if gain < LEAST_GAIN * min(a.us, b.us):
+    if gain < least_gain * min(a.us, b.us):
         # What it holds in memory at the same time may cost more than the launch that it saves.
         return False, "the gain is smaller than the estimate's possible error"
     if saved < 0:

@@ -40,18 +40,21 @@ from litz.ir.operation import expressions
 from litz.ir.ops import OPS
 from litz.ir.transform import replace_loads
 from litz.ir.verify import loose_positions
+from litz.target import Room, figures_of
 from litz_plugins import VETOED, PassContext
 
 from .estimate import Cost, CostModel, deciding
 from .fusion_size import exceeds, most_operations, too_large
 
-CHEAP_FLOPS = 8
-"""A body without loads and with so little arithmetic costs less than any load."""
 
-LATER = 1.5
-"""How much longer than apart a loop may take with a value inlined that could be fused with it as well: what the loop is
-fused with later may change that (xcit's layer norms in training: 20.8 µs and 17.9 apart, and less than either with the
-loop that uses their result)."""
+@dataclass(frozen=True)
+class InlineFigures(Room):
+    """Figures of inlining, which `target/figures/any/inline.toml` explains."""
+
+    table = "inline"
+    cheap_flops: int
+    later_times: float
+
 
 MAX_GROWTH = 8
 """How many times `MAX_INDEX` a position may have before it is simplified: reshapes of reshapes often cancel."""
@@ -113,7 +116,7 @@ class _Inliner:
         users = {n: self.operations[n] for n in sorted(self.readers.get(name, ()))}
         readers = {n: user for n, user in users.items() if isinstance(user, Loop) and user.device == loop.device}
         stays = name in self.program.output_buffers or len(readers) < len(users)
-        free = not loop.loads and _flops(loop) <= CHEAP_FLOPS
+        free = not loop.loads and _flops(loop) <= self._limits(loop).cheap_flops
         if not readers or (stays and not free):
             return False
         changes: dict[int, Change] = {}
@@ -183,6 +186,9 @@ class _Inliner:
             known.add(operation, self.program.buffers)
         return known
 
+    def _limits(self, loop: Loop) -> InlineFigures:
+        return figures_of(self.costs.target(loop.device), InlineFigures)
+
     def _weighed(self, position: int, loop: Loop, changes: Mapping[int, Change]) -> tuple[float, float, str]:
         """What the loop and its readers take as they are, where a value is written and read, and inlined, where it is
         computed again (µs); and who decides."""
@@ -201,7 +207,7 @@ class _Inliner:
             after += new.us
         if partner and len(changes) > 1:
             fused += self.costs.nbytes(loop.stores[0].buffer) / self.costs.target(loop.device).usual_bandwidth
-        return min(LATER * apart, fused) if partner else apart, after, deciding(*asked)
+        return min(self._limits(loop).later_times * apart, fused) if partner else apart, after, deciding(*asked)
 
     def _goes_with(self, reader: Loop, loop: Loop, points: int) -> bool:
         """Could the two be fused over one iteration space?"""

@@ -6,7 +6,7 @@ step's gradients, the sum makes that kernel a reduction of few columns, which ke
 that reads the rows of many steps, `sum(g1 + g2 + ...)`, takes less than that once, and the steps' kernels stay
 pointwise. The values of half types are added in float32, so what eager rounds at each step is rounded once.
 
-The rows wait in memory for that loop, so as many are taken at a time as `WAITING` has room for.
+The rows wait in memory for that loop, so as many are taken at a time as `waiting_bytes` has room for.
 """
 
 from __future__ import annotations
@@ -17,18 +17,23 @@ from functools import reduce
 
 from litz.ir import Buffer, Layout, Loop, Node, Operation, Program, Store, build
 from litz.ir.dtypes import compute_dtype
+from litz.target import Room, figures_of
 from litz_plugins import PassContext
 
 from .estimate import Cost, CostModel, deciding
 from .merge import merge
 
-LEAST = 4
-"""Sums in a loop. On an H200 (2026-11-24) a sum over 64 rows made a step's kernel of 1.6 µs one of 3.0, so that a loop
-of its own, which takes about 3, gains from three sums on."""
-MOST = 16
-"""Tensors that one loop reads: each thread has 16 bytes of each on the way at a time."""
-WAITING = 4 << 20
-"""Bytes of the tensors that one loop reads, and that wait for it: what fusion, too, may let wait in any case."""
+
+@dataclass(frozen=True)
+class SumFigures(Room):
+    """Figures of joined sums, which `target/figures/any/join_sums.toml` explains."""
+
+    table = "join_sums"
+    least_loops: int
+    most_buffers: int
+    waiting_bytes: int
+
+
 TOO_LONG = "each has rows enough for a kernel of its own"
 
 
@@ -76,7 +81,7 @@ class _Joining:
         if found is None:
             return
         terms, additions = found
-        if len(terms) < LEAST:
+        if len(terms) < figures_of(self.costs.target(loop.device), SumFigures).least_loops:
             return
         terms = sorted(terms, key=lambda term: self.program.positions[term.loop.name])
         groups = self._groups(terms)
@@ -172,8 +177,9 @@ class _Joining:
         """The sums in groups of much the same size, each for a loop; None where so few fit into memory that waits that
         it would not pay."""
         largest = max(max(self.costs.nbytes(term.buffer) for term in terms), 1)
-        most = min(MOST, WAITING // largest)
-        if most < LEAST:
+        limits = figures_of(self.costs.target(terms[0].loop.device), SumFigures)
+        most = min(limits.most_buffers, limits.waiting_bytes // largest)
+        if most < limits.least_loops:
             return None
         count = -(-len(terms) // most)
         size = -(-len(terms) // count)

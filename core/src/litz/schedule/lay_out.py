@@ -8,17 +8,23 @@ stored with a stride at each step. Only loops see such a tensor, and any dense o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from litz.ir import Buffer, Layout, Loop, Program
 from litz.ir.index import ONE, Symbol
 from litz.ir.strides import dense_order
+from litz.target import Room, figures_of
 from litz_plugins import VETOED, PassContext
 
 from .estimate import CostModel
 
-LEAST_GAIN = 0.02
-"""The share of the estimated time, or of the bytes where the time is the same, that another order has to save."""
+
+@dataclass(frozen=True)
+class LayoutFigures(Room):
+    """Figures of the order of a buffer, which `target/figures/any/lay_out.toml` explains."""
+
+    table = "lay_out"
+    least_gain_share: float
 
 
 def lay_out_temporaries(program: Program, context: PassContext) -> Program:
@@ -66,8 +72,9 @@ def _fastest(buffer: Buffer, loops: Sequence[Loop], costs: CostModel, context: P
         changed = replace(program, buffers={**program.buffers, buffer.name: replace(buffer, layout=layout)})
         prices[layout] = _price(loops, CostModel(changed, context.target_of, context.ask))
     best = min(prices, key=lambda layout: prices[layout])
-    faster, as_fast = (prices[best][0] <= share * before[0] for share in (1 - LEAST_GAIN, 1))
-    if not faster and not (as_fast and prices[best][1] <= (1 - LEAST_GAIN) * before[1]):
+    least = figures_of(costs.target(loops[0].device), LayoutFigures).least_gain_share
+    faster, as_fast = (prices[best][0] <= share * before[0] for share in (1 - least, 1))
+    if not faster and not (as_fast and prices[best][1] <= (1 - least) * before[1]):
         return None
     allowed = context.allows(buffer.name)
     ways = (("as in eager", before[0]), (str(best), prices[best][0]))

@@ -18,17 +18,23 @@ from litz.ir.index import ONE, Expr, Symbol, floordiv, loop_var, product, reduct
 from litz.ir.node import with_args
 from litz.ir.reductions import REDUCTIONS, Reduction, State
 from litz.ir.transform import map_stores, rename_nodes
+from litz.target import Room, figures_of
 from litz_plugins import PassContext, Target
 
-from .estimate import BLOCK, Cost, CostModel, deciding
+from .estimate import Cost, CostModel, deciding
 
-GPU_WAVES = 4
-"""Partial results per SM to aim for: enough that the last ones to finish do not leave the others waiting for long."""
-ENOUGH = 4
-"""Blocks per SM from which on nothing is split."""
-LEAST_CHUNK_GPU = 2048
-LEAST_CHUNK_CPU = 16384
-"""Values that one partial result should be worth, at least."""
+
+@dataclass(frozen=True)
+class SplitFigures(Room):
+    """Figures of a split, which `target/figures/any/split.toml` explains."""
+
+    table = "split"
+    waves_pieces: int
+    enough_blocks: int
+    gpu_chunk_values: int
+    cpu_chunk_values: int
+
+
 WHOLE, SPLIT = "whole", "split"
 OTHERS = {"half as many pieces": 0.5, "twice as many pieces": 2.0}
 """Further ways, where it is measured which is best."""
@@ -135,20 +141,21 @@ def _pieces(loop: Loop, target: Target, outputs: int, values: int, costs: CostMo
     """Into how many partial results per output to split; at most 1 for "not at all". Not a whole number: see `_cut`."""
     if outputs == 0 or values == 0:
         return 0
+    limits = figures_of(target, SplitFigures)
     if "blocks" not in target.abilities:
         # Two outputs per thread balance well enough.
         if target.units < 2 or outputs >= 2 * target.units:
             return 0
-        return min(4 * target.units / outputs, values // LEAST_CHUNK_CPU)
-    blocks, most, least = outputs, float(GPU_WAVES * target.units), LEAST_CHUNK_GPU
+        return min(4 * target.units / outputs, values // limits.cpu_chunk_values)
+    blocks, most, least = outputs, float(limits.waves_pieces * target.units), limits.gpu_chunk_values
     if costs.reduces_columns(loop):
         # A block of neighbouring outputs goes to one SM, so that whole cache lines are read.
-        blocks, least = -(-outputs // BLOCK), 64
+        blocks, least = -(-outputs // costs.limits(loop).block_columns), 64
         # One program walks a piece, then one walks the pieces: neither should be much longer than the other.
         most = min(most, max(target.units, blocks * sqrt(values)))
     elif values < 1024:
         return 0
-    if blocks >= ENOUGH * target.units:
+    if blocks >= limits.enough_blocks * target.units:
         return 0
     return min(most / blocks, values // least)
 

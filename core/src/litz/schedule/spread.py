@@ -2,7 +2,7 @@
 
 In and out: a Program. The gradient of a table with 32 rows that 147456 pairs of positions look up, a count of classes:
 each addition is atomic, and additions at one address wait for each other. A loop that adds into zeros of shape [n] adds
-into zeros of shape [n, COPIES] or [COPIES, n] instead, each iteration into the copy that its own position says, and a
+into zeros of shape [n, copies] or [copies, n] instead, each iteration into the copy that its own position says, and a
 loop after it sums the copies. Neighbouring iterations, which run at the same time, get different copies.
 """
 
@@ -24,19 +24,20 @@ from litz.ir.index import (
     symbols_in,
     to_expr,
 )
+from litz.target import Room, figures_of
 from litz_plugins import PassContext
 
 from .estimate import CostModel, deciding
 
-COPIES = 32
-"""A warp's lanes, or the floats of a cache line: lanes that meet at one position then add to one line, side by side."""
 
-MEETING_US = 0.002
-"""What an atomic addition waits for another at the same address. On an H200 (2026-11-23) the gradient of MPNet's biases
-of 32 distances took 1134 µs; 0.29 of the 147456 additions of each of 12 heads met at each of two positions."""
+@dataclass(frozen=True)
+class SpreadFigures(Room):
+    """Figures of copies of a scatter's positions, which `target/figures/any/spread.toml` explains."""
 
-TOGETHER = 8
-"""Neighbouring elements that a thread has: with them in a row, the copies of a warp's threads still differ."""
+    table = "spread"
+    copies_rows: int
+    meeting_us: float
+    together_elements: int
 
 
 def spread_scatters(program: Program, context: PassContext) -> Program:
@@ -55,8 +56,8 @@ def spread_scatters(program: Program, context: PassContext) -> Program:
             if pays
             else f"additions at {found.meeting} positions wait less than the copies would take"
         )
-        chosen = f"{COPIES} copies of {found.zeros.stores[0].buffer}" if pays else "one copy"
-        considered = (("one copy", apart), (f"{COPIES} copies", together))
+        chosen = f"{found.count} copies of {found.zeros.stores[0].buffer}" if pays else "one copy"
+        considered = (("one copy", apart), (f"{found.count} copies", together))
         context.record(f"scatter {loop.name}", chosen, reason, considered, "" if why else found.by, loop.name)
         if pays:
             after[found.filled] = (found.zeros,)
@@ -70,9 +71,11 @@ def spread_scatters(program: Program, context: PassContext) -> Program:
 
 @dataclass(frozen=True)
 class _Spread:
-    """filled: the loop that writes the zeros; in its place `zeros` fills the `copies`, and `scatter` and `total` are in
-    the place of the scatter. meeting: positions that are added to at a time. us: without and with copies."""
+    """count: of copies. filled: the loop that writes the zeros; in its place `zeros` fills the `copies`, and `scatter`
+    and `total` are in the place of the scatter. meeting: positions that are added to at a time. us: without and with
+    copies."""
 
+    count: int
     filled: str
     copies: Buffer
     zeros: Loop
@@ -98,19 +101,23 @@ def _spread(loop: Loop, program: Program, costs: CostModel) -> _Spread | None:
     own = symbols_in(store.index)
     # Lanes beside each other that go to elements beside each other should still do so.
     last = fast not in own
-    at = _copy(loop, [r for r in loop.ranges if r.var not in own], fast)
+    limits = figures_of(target, SpreadFigures)
+    count = limits.copies_rows
+    at = _copy(loop, [r for r in loop.ranges if r.var not in own], fast, limits)
     if at is None:
         return None
     meeting = prod(int(size) for size, expr in zip(buffer.layout.size, store.index, strict=True) if _varies(expr, fast))
     copies = replace(
-        buffer, name=f"{buffer.name}_copies", layout=Layout.contiguous(_with(buffer.layout.size, COPIES, last))
+        buffer,
+        name=f"{buffer.name}_copies",
+        layout=Layout.contiguous(_with(buffer.layout.size, count, last)),
     )
     places = tuple(loop_var(n) for n in range(len(buffer.layout.size)))
     ranges = tuple(Range(var, size) for var, size in zip(places, buffer.layout.size, strict=True))
     every = loop_var(len(places))
     zeros = replace(
         filled,
-        ranges=(*ranges, Range(every, to_expr(COPIES))),
+        ranges=(*ranges, Range(every, to_expr(count))),
         stores=(Store(copies.name, _with(places, every, last), filled.stores[0].value),),
     )
     scatter = replace(loop, stores=(replace(store, buffer=copies.name, index=_with(store.index, at, last)),))
@@ -119,16 +126,18 @@ def _spread(loop: Loop, program: Program, costs: CostModel) -> _Spread | None:
         f"{loop.name}_total",
         loop.device,
         ranges,
-        (Range(reduction_var(0), to_expr(COPIES)),),
+        (Range(reduction_var(0), to_expr(count)),),
         (Store(buffer.name, places, build.cast(build.reduce("sum", one), buffer.dtype)),),
         loop.origins,
     )
     grown = CostModel(replace(program, buffers={**program.buffers, copies.name: copies}), costs.target_of, costs.ask)
     before, after = costs.cost(loop), grown.cost(scatter)
-    waits = MEETING_US * prod(int(r.size) for r in loop.ranges) / meeting
+    waits = limits.meeting_us * prod(int(r.size) for r in loop.ranges) / meeting
     apart = max(before.us, waits + target.launch_us) + costs.cost(filled).us
-    together = max(after.us, waits / COPIES + target.launch_us) + grown.cost(zeros).us + grown.cost(total).us
-    return _Spread(filled.name, copies, zeros, scatter, total, meeting, (apart, together), deciding(before, after))
+    together = max(after.us, waits / count + target.launch_us) + grown.cost(zeros).us + grown.cost(total).us
+    return _Spread(
+        count, filled.name, copies, zeros, scatter, total, meeting, (apart, together), deciding(before, after)
+    )
 
 
 def _zeros_of(name: str, scatter: Loop, program: Program) -> Loop | None:
@@ -148,7 +157,7 @@ def _zeros_of(name: str, scatter: Loop, program: Program) -> Loop | None:
     return filled if whole and value.op == "const" and value.attrs[0] == 0 else None
 
 
-def _copy(loop: Loop, walked: list[Range], fast: Symbol | None) -> Expr | None:
+def _copy(loop: Loop, walked: list[Range], fast: Symbol | None, limits: SpreadFigures) -> Expr | None:
     """Returns the copy for an iteration, by the variables that its position does not name, `fast` as the fastest; None
     if there are none."""
     position, step = ZERO, 1
@@ -156,8 +165,8 @@ def _copy(loop: Loop, walked: list[Range], fast: Symbol | None) -> Expr | None:
         position, step = position + r.var * step, step * int(r.size)
     if step == 1:
         return None
-    position = position + floordiv(position, to_expr(TOGETHER), loop.extents)
-    return mod(position, to_expr(COPIES), loop.extents)
+    position = position + floordiv(position, to_expr(limits.together_elements), loop.extents)
+    return mod(position, to_expr(limits.copies_rows), loop.extents)
 
 
 def _varies(expr: Expr, fast: Symbol | None) -> bool:

@@ -1,10 +1,12 @@
 """Targets: each device as data. Imports nothing of litz but the plugins' records.
 
 In: a torch device and the compile's options, or the name of a GPU. Out: a `Target`, which every pass, cost model and
-code generator reads. `devices` is the table of datasheets, `calibration` reads what was measured.
+code generator reads. `figures/` has a data file for each device, which `data` reads; `calibration` reads what was
+measured here.
 """
 
 from .calibration import CalibrationError, DeviceCalibration, load_calibration, save_calibration
+from .data import CacheFigures, FiguresError, Room, figures_of
 from .describe import (
     UnknownDeviceError,
     cpu_target,
@@ -18,21 +20,24 @@ from .describe import (
     target_of,
 )
 from .devices import LINE, SECTOR
-from .warp_lines import CACHE, WARP, warp_lines
+from .warp_lines import WARP, warp_lines
 
 __all__ = [
-    "CACHE",
     "LINE",
     "SECTOR",
     "WARP",
+    "CacheFigures",
     "CalibrationError",
     "DeviceCalibration",
+    "FiguresError",
+    "Room",
     "UnknownDeviceError",
     "cpu_target",
     "cuda_target",
     "describe_cpu",
     "describe_cuda",
     "describe_meta",
+    "figures_of",
     "load_calibration",
     "make_target",
     "rate_kind",

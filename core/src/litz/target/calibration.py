@@ -13,6 +13,7 @@ The format is JSON, written by `python -m litz_tools.calibrate --out FILE` and e
           "launch_us": 2.1,                        what an empty kernel adds to a stream
           "vector_tflops": {"fp32": 50.1},         ordinary units: fp64, fp32, fp16, bf16
           "matrix_tflops": {"bf16": 690.0},        matmul: fp64, fp32, tf32, fp16, bf16, int8, fp8
+          "figures": {"tilings.two_loads_elements": 8},  any figure of the data files (`litz.target.data`)
           "measured": "2026-01-31, torch 2.11.0"   for people
         }
       ]
@@ -26,12 +27,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from litz_plugins import LitzError
+
+from .data import known_figures, plain
 
 FORMAT = "litz-calibration"
 VERSION = 1
@@ -39,6 +42,7 @@ VECTOR_TYPES = ("fp64", "fp32", "fp16", "bf16")
 MATRIX_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "fp8")
 _NUMBERS = ("bandwidth_gb_s", "launch_us")
 _TABLES = {"vector_tflops": VECTOR_TYPES, "matrix_tflops": MATRIX_TYPES}
+_ROOMS = "figures"
 _TEXTS = ("type", "name", "measured")
 
 
@@ -57,12 +61,13 @@ class CalibrationError(LitzError):
 
 @dataclass(frozen=True)
 class DeviceCalibration:
-    """Measured figures of one device, by name as in the file ("bandwidth_gb_s", "matrix_tflops.bf16"). `name` '' means
+    """Measured figures of one device, by name as in the file ("bandwidth_gb_s", "matrix_tflops.bf16",
+    "figures.tilings.two_loads_elements"). `name` '' means
     every device of the type."""
 
     type: str
     name: str = ""
-    figures: Mapping[str, float] = field(default_factory=dict)
+    figures: Mapping[str, Any] = field(default_factory=dict)
     measured: str = ""
 
 
@@ -73,7 +78,7 @@ class Calibration:
     path: Path
     devices: tuple[DeviceCalibration, ...]
 
-    def figures(self, type: str, name: str) -> Mapping[str, float]:
+    def figures(self, type: str, name: str) -> Mapping[str, Any]:
         """Returns the figures for a device: those of its very name before those of every device of its type; {} if
         there are none."""
         fitting = [d for d in self.devices if d.type == type and d.name in ("", name)]
@@ -105,7 +110,7 @@ def load_calibration(path: str | Path) -> Calibration:
 def _device(path: Path, where: str, entry: Any) -> DeviceCalibration:
     if not isinstance(entry, dict):
         raise CalibrationError(path, f"{where} should be an object")
-    figures: dict[str, float] = {}
+    figures: dict[str, Any] = {}
     texts: dict[str, str] = {}
     for key, value in entry.items():
         if key in _NUMBERS:
@@ -117,16 +122,33 @@ def _device(path: Path, where: str, entry: Any) -> DeviceCalibration:
                 if kind not in _TABLES[key]:
                     raise CalibrationError(path, f"{where}.{key} has {kind!r}; types are {', '.join(_TABLES[key])}")
                 figures[f"{key}.{kind}"] = _positive(path, f"{where}.{key}.{kind}", rate)
+        elif key == _ROOMS:
+            figures |= {f"{_ROOMS}.{name}": known for name, known in _of_rooms(path, f"{where}.{key}", value)}
         elif key in _TEXTS:
             if not isinstance(value, str):
                 raise CalibrationError(path, f"{where}.{key} should be a string, is {value!r}")
             texts[key] = value
         else:
-            known = ", ".join((*_TEXTS, *_NUMBERS, *_TABLES))
+            known = ", ".join((*_TEXTS, *_NUMBERS, *_TABLES, _ROOMS))
             raise CalibrationError(path, f"{where} has {key!r}, which is none of {known}")
     if not texts.get("type"):
         raise CalibrationError(path, f'{where} needs a "type", such as "cuda" or "cpu"')
     return DeviceCalibration(texts["type"], texts.get("name", ""), figures, texts.get("measured", ""))
+
+
+def _of_rooms(path: Path, where: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        raise CalibrationError(path, f"{where} should be an object of figures by name")
+    known = known_figures() if value else {}
+    for name, figure in value.items():
+        if name not in known:
+            raise CalibrationError(path, f"{where} has {name!r}, which no data file of litz has")
+        if type(found := plain(figure)) is not type(known[name]) and not {type(found), type(known[name])} <= {
+            int,
+            float,
+        }:
+            raise CalibrationError(path, f"{where}.{name} should be like {known[name]!r}, is {figure!r}")
+        yield name, found
 
 
 def _positive(path: Path, where: str, value: Any) -> float:

@@ -13,17 +13,19 @@ row of a device that need not be here. Facts that the driver gives, by name:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from litz_plugins import SHARES, LitzError, OptionsView, Share, Target, unknown_target
+from litz_plugins import SHARES, Figures, LitzError, OptionsView, Share, Target, unknown_target
 
 from .calibration import Calibration, load_calibration
-from .devices import DEFAULT_GPU, DEVICES, LAUNCH_US, REGISTERS, DeviceSpec, find_spec, nearest_family
-from .processors import few_rows_here, has_blas
+from .data import Room, figures_of
+from .devices import DeviceSpec, all_specs, default_gpu, find_spec, nearest_family
+from .processors import few_rows_here, figures_here, has_blas
 
 _KINDS = {
     torch.float64: "fp64",
@@ -36,11 +38,35 @@ _KINDS = {
     torch.uint8: "int8",
 }
 
+_OLDEST = 75
+"""The compute capability times ten of a GPU that does not say and is not known: the oldest that Triton has code for."""
+
 Describe = Callable[[torch.device, OptionsView | None], Target]
 
-GPU_ABILITIES = frozenset(
-    {"blocks", "finish", "arena", "recording", "separate_bias", "attention", "beside", "float8", "one_walk"}
-)
+
+@dataclass(frozen=True)
+class LaunchFigures(Room):
+    """What a kernel adds however little it does, in µs."""
+
+    table = "launch"
+    launch_us: float
+
+
+@dataclass(frozen=True)
+class ProcessorFigures(Room):
+    """A processor that nobody measured: rates and bandwidth of one thread, bytes of caches, the shares of these that
+    kernels reach (best, usual, worst)."""
+
+    table = "processor"
+    launch_us: float
+    fp32_gflops: float
+    wide_share: float
+    bandwidth_gb_s: float
+    memory_share: tuple[float, float, float]
+    loop_share: tuple[float, float, float]
+    cache_bytes: int
+    row_bytes: int
+    most_buffers: int
 
 
 def rate_kind(dtype: torch.dtype) -> str:
@@ -51,16 +77,16 @@ def rate_kind(dtype: torch.dtype) -> str:
 
 
 class UnknownDeviceError(LitzError):
-    """No row of the table of devices has this name."""
+    """No data file is for a device of this name."""
 
 
 def target_named(name: str) -> Target:
     """Returns the target of a GPU by its driver's name or a part of it ("L4", "NVIDIA A100-SXM4-80GB"), as the
-    datasheet has it, on no machine. Errors: UnknownDeviceError if no row of the table has the name."""
+    datasheet has it, on no machine. Errors: UnknownDeviceError if no data file is for the name."""
     spec = find_spec(name)
     if spec is None:
-        known = ", ".join(row.name for row in DEVICES)
-        raise UnknownDeviceError(f"{name!r} is not in the table of devices, which has {known}")
+        known = ", ".join(spec.name for spec in all_specs())
+        raise UnknownDeviceError(f"{name!r} is not among the devices that have a data file: {known}")
     return cuda_target(name, {"capability": float(spec.capability)}, index=0)
 
 
@@ -100,12 +126,14 @@ def describe_cpu(device: torch.device, options: OptionsView | None = None) -> Ta
     known = cpu_target(torch.get_num_threads())
     more = {"attention_blocks"} if has_blas() else set[str]()
     fewer_bits = _tf32_settings() & {"matmul"}  # cuDNN's setting for convolutions is not for processors
-    return replace(known, few_rows=few_rows_here(), abilities=known.abilities | more, tf32=fewer_bits)
+    more |= known.abilities
+    own = figures_here()
+    return replace(known, few_rows=few_rows_here(), figures=own, abilities=frozenset(more), tf32=fewer_bits)
 
 
 def describe_cuda(device: torch.device, options: OptionsView | None = None) -> Target:
     """Returns the target of a CUDA device, from its driver's facts and torch's settings. Where there is no GPU, the
-    target is that of an H100, and is `assumed`."""
+    target is that of a usual one (`default_gpu`), and is `assumed`."""
     return replace(_cuda_target_here(device), tf32=_tf32_settings())
 
 
@@ -127,24 +155,28 @@ def _tf32_settings() -> frozenset[str]:
     return frozenset(use for use, may in allowed.items() if may)
 
 
-def calibrated(target: Target, figures: Mapping[str, float]) -> Target:
-    """Returns a target with measured figures in place of its own. figures: by their names in a calibration file."""
-    if not figures:
+def calibrated(target: Target, measured: Mapping[str, Any]) -> Target:
+    """Returns a target with measured figures in place of its own. measured: by their names in a calibration file."""
+    if not measured:
         return target
     rates = {"vector_tflops": dict(target.vector), "matrix_tflops": dict(target.matrix)}
-    for name, value in figures.items():
+    own: dict[str, Any] = {}
+    for name, value in measured.items():
         table, _, kind = name.partition(".")
+        if table == "figures":
+            own[kind] = value
         if table in rates:
             rates[table][kind] = value * 1e6
     return replace(
         target,
-        bandwidth=figures.get("bandwidth_gb_s", target.bandwidth / 1e3) * 1e3,
-        launch_us=figures.get("launch_us", target.launch_us),
+        bandwidth=measured.get("bandwidth_gb_s", target.bandwidth / 1e3) * 1e3,
+        launch_us=measured.get("launch_us", target.launch_us),
         vector=rates["vector_tflops"],
         matrix=rates["matrix_tflops"],
+        figures=target.figures | own,
         source=f"the calibration file; else {target.source}",
-        measured=frozenset(figures),
-        rough=target.rough and "bandwidth_gb_s" not in figures,
+        measured=frozenset(measured),
+        rough=target.rough and "bandwidth_gb_s" not in measured,
     )
 
 
@@ -153,22 +185,23 @@ def cpu_target(threads: int) -> Target:
     """Returns the target of a processor that nobody measured, with AVX2 and DDR4. threads: how many it runs. What
     kernels reach of its best (`shares`): loops do one operation an instruction, and call functions for what has
     none."""
-    fp32 = 80e3 * threads  # 8 lanes x 2 units x 2 FLOPs x 2.5 GHz
+    known = figures_of(Target("cpu"), ProcessorFigures)
+    fp32 = known.fp32_gflops * 1e3 * threads
     # Half types are converted to fp32 and back around every operation, unless the processor has units for them.
-    rates = {"fp32": fp32, "fp64": fp32 / 2, "fp16": fp32 / 2, "bf16": fp32 / 2}
+    rates = {"fp32": fp32, **dict.fromkeys(("fp64", "fp16", "bf16"), known.wide_share * fp32)}
     return Target(
         "cpu",
         source="generic CPU: AVX2 with two FMA units at 2.5 GHz, DDR4; measure with `python -m litz_tools.calibrate`",
         rough=True,
         units=threads,
-        bandwidth=12e3 * threads,  # one core of a server alone draws as much; all of them together half of it each
-        launch_us=2.0,  # a parallel region over a few dozen threads: EPCC microbenchmarks give 2 to 10 µs
+        bandwidth=known.bandwidth_gb_s * 1e3 * threads,
+        launch_us=known.launch_us,
         vector=rates,
         matrix=dict(rates),
-        shares={**SHARES, "memory": Share(0.95, 0.5, 0.3), "loop": Share(1.0, 0.1, 0.04)},
-        cache_bytes=32 << 20,
-        row_bytes=256 << 10,  # half of an L2 cache
-        most_buffers=64,
+        shares={**SHARES, "memory": Share(*known.memory_share), "loop": Share(*known.loop_share)},
+        cache_bytes=known.cache_bytes,
+        row_bytes=known.row_bytes,
+        most_buffers=known.most_buffers,
         abilities=frozenset({"float8", "library_windows"}),
         allocator="pool",
     )
@@ -177,9 +210,10 @@ def cpu_target(threads: int) -> Target:
 @lru_cache(maxsize=16)
 def _cuda_target_here(device: torch.device) -> Target:
     if not torch.cuda.is_available():
-        stand_in = cuda_target(DEFAULT_GPU, {"capability": 90.0}, device.index)
-        spec = find_spec(DEFAULT_GPU)
+        name = default_gpu()
+        spec = find_spec(name)
         assert spec is not None
+        stand_in = cuda_target(name, {"capability": float(spec.capability)}, device.index)
         return replace(stand_in, assumed=True, source=f"no GPU here: taken for {spec.name}")
     properties = torch.cuda.get_device_properties(device)
     facts = {
@@ -198,10 +232,11 @@ def _cuda_target_here(device: torch.device) -> Target:
 
 
 def cuda_target(name: str, facts: Mapping[str, float], index: int | None = None) -> Target:
-    """Returns the target of a GPU from its driver's name and facts: the table's row, else what follows from its clocks
-    and family."""
+    """Returns the target of a GPU from its driver's name and facts: its data file's, else what follows from its clocks
+    and family. A GPU without a file has no figures of its own, so that the library stays where only a measurement
+    tells whether a kernel is faster."""
     spec = find_spec(name)
-    capability = int(facts.get("capability", spec.capability if spec else 75))
+    capability = int(facts.get("capability", spec.capability if spec else _OLDEST))
     if spec is None and "clock_mhz" in facts and "units" in facts:
         found = _by_family(name, capability, facts)
     else:
@@ -215,14 +250,19 @@ def cuda_target(name: str, facts: Mapping[str, float], index: int | None = None)
         capability=capability,
         cache_bytes=int(facts.get("l2_bytes", found.cache_bytes)),
         shared_bytes=family.shared_kib << 10,
-        registers=REGISTERS,
+        registers=family.registers,
         threads=family.threads,
-        abilities=GPU_ABILITIES,
+        abilities=family.abilities,
+        figures=spec.figures if spec else found.figures,
         allocator="cuda",
         guard=f"torch.cuda.device({index or 0})",
         aligned=True,
         asynchronous=True,
     )
+
+
+def _launch_us(own: Figures) -> float:
+    return figures_of(Target("cuda", figures=own, abilities=frozenset({"blocks"})), LaunchFigures).launch_us
 
 
 def _by_row(name: str, spec: DeviceSpec, facts: Mapping[str, float]) -> Target:
@@ -236,7 +276,7 @@ def _by_row(name: str, spec: DeviceSpec, facts: Mapping[str, float]) -> Target:
         source=spec.source,
         units=int(facts.get("units", spec.sms)),
         bandwidth=spec.bandwidth_gb_s * 1e3 * share,
-        launch_us=LAUNCH_US,
+        launch_us=_launch_us(spec.figures),
         vector={kind: rate * 1e6 * share for kind, rate in spec.vector.items()},
         matrix={kind: rate * 1e6 * share for kind, rate in spec.matrix.items()},
         cache_bytes=int(spec.l2_mib * 2**20),
@@ -244,14 +284,14 @@ def _by_row(name: str, spec: DeviceSpec, facts: Mapping[str, float]) -> Target:
 
 
 def _stand_in(capability: int) -> DeviceSpec:
-    """The slowest device of the table of this capability, of the next lower one if there is none."""
-    below = [row.capability for row in DEVICES if row.capability <= capability]
-    nearest = max(below, default=75)
-    return min((row for row in DEVICES if row.capability == nearest), key=lambda row: row.bandwidth_gb_s)
+    """The slowest device with a file of this capability, of the next lower one if there is none."""
+    specs = all_specs()
+    nearest = max((spec.capability for spec in specs if spec.capability <= capability), default=_OLDEST)
+    return min((spec for spec in specs if spec.capability == nearest), key=lambda spec: spec.bandwidth_gb_s)
 
 
 def _by_family(name: str, capability: int, facts: Mapping[str, float]) -> Target:
-    """A GPU that is not in the table, from what its driver says: multiply-adds per SM and clock, two FLOPs each."""
+    """A GPU without a data file, from what its driver says: multiply-adds per SM and clock, two FLOPs each."""
     family, stand_in = nearest_family(capability), _stand_in(capability)
     clocks = 2 * int(facts["units"]) * facts["clock_mhz"]  # FLOPs per microsecond and lane
     vector = {"fp32": family.fp32 * clocks, "fp64": family.fp64 * clocks, "fp16": family.fp32 * clocks}
@@ -264,10 +304,10 @@ def _by_family(name: str, capability: int, facts: Mapping[str, float]) -> Target
     return Target(
         "cuda",
         name=name or f"sm_{capability}",
-        source=f"{name or 'cuda'} is not in the table: from its clocks and compute capability {capability / 10}",
+        source=f"{name or 'cuda'} has no data file: from its clocks and compute capability {capability / 10}",
         units=int(facts["units"]),
         bandwidth=facts.get("peak_bandwidth_gb_s", stand_in.bandwidth_gb_s) * 1e3,
-        launch_us=LAUNCH_US,
+        launch_us=_launch_us(Figures()),
         vector=vector,
         matrix=matrix,
         cache_bytes=int(stand_in.l2_mib * 2**20),

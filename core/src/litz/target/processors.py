@@ -1,38 +1,23 @@
-"""The table of processors: what products of few rows take, by what torch's kernels may use.
+"""Processors: what products of few rows take, by what torch's kernels may use.
 
-In: torch's word for the processor. Out: a `FewRows`, or None for one that nobody measured. A processor differs from the
-one that was measured, so these figures serve to compare two ways of doing one product, which meet the same processor,
-and a margin is left between them (`litz_contractions.products.few_rows`).
+In: torch's word for the processor, which names a data file (`figures/cpu-avx512.toml`). Out: a `FewRows`, or None for
+one that nobody measured. A processor differs from the one that was measured, so these figures serve to compare two ways
+of doing one product, which meet the same processor, and a margin is left between them
+(`litz_contractions.products.few_rows`). The AVX-512 file has the library's bfloat16 with instructions for it, the
+fastest there is short of AMX, which has no file.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
 import torch
 
-from litz_plugins import FewRows
+from litz_plugins import FewRows, Figures
 
-_FLOAT = (0.074, 0.143, 0.24, 0.36, 0.55)
-_SOURCE = "EPYC 9005 (Zen 5), one thread, 2048 x 2048 weights, torch 2.13, g++ 12, 2026-11-22"
-
-PROCESSORS: Mapping[str, FewRows] = {
-    "AVX512": FewRows(0.03, 0.013, 0.11, 0.075, 0.7, {"fp32": _FLOAT, "bf16": (0.08, 0.08, 0.07, 0.1, 0.13)}, _SOURCE),
-    "AVX2": FewRows(
-        0.03,
-        0.013,
-        0.11,
-        0.075,
-        0.7,
-        {"fp32": _FLOAT, "bf16": (0.075, 0.148, 0.3, 0.7, 1.37)},
-        f"{_SOURCE}, with ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA and MKL_ENABLE_INSTRUCTIONS at AVX2",
-    ),
-}
-"""The figures of processors, by `torch.backends.cpu.get_cpu_capability()`. The AVX-512 row has the library's bfloat16
-with instructions for it, the fastest there is short of AMX, which is not in the table."""
+from .data import device_figures, device_file, device_names, plain
 
 
 @lru_cache
@@ -48,4 +33,27 @@ def has_blas() -> bool:
 def few_rows_here() -> FewRows | None:
     """Returns the figures for products of few rows on this processor; None if it was not measured or has AMX."""
     has_tiles = getattr(torch.cpu, "_is_amx_tile_supported", lambda: True)()
-    return None if has_tiles else PROCESSORS.get(torch.backends.cpu.get_cpu_capability())
+    return None if has_tiles else few_rows_of(torch.backends.cpu.get_cpu_capability())
+
+
+def figures_here() -> Figures:
+    """Returns the figures of rooms that the file of this processor has."""
+    file = _file(torch.backends.cpu.get_cpu_capability())
+    return Figures() if file is None else device_figures(file)
+
+
+def few_rows_of(capability: str) -> FewRows | None:
+    """Returns the figures for products of few rows of processors for which torch says `capability`; None if there are
+    none."""
+    file = _file(capability)
+    row = None if file is None else device_file(file).get("few_rows")
+    if row is None:
+        return None
+    library = {kind: plain(values) for kind, values in row["library_ns"].items()}
+    names = ("multiply_add", "node", "written", "far", "packed")
+    return FewRows(**{name: row[f"{name}_ns"] for name in names}, library=library, source=row["source"])
+
+
+def _file(capability: str) -> str | None:
+    file = f"cpu-{capability.lower()}"
+    return file if file in device_names() else None

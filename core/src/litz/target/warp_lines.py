@@ -7,10 +7,7 @@ from collections.abc import Iterable
 from .devices import LINE
 
 WARP = 32
-"""Threads that load together."""
-CACHE = 8.6
-"""How much faster than memory the first-level caches of all units give lines: on an H100 128 bytes a cycle each, 29
-TB/s against 3.35. (`litz.cost.roofline.UNIT` says what units take from the second level.)"""
+"""Threads that load together, by the ISA."""
 
 
 def warp_lines(walk: Iterable[tuple[int, float]], together: int = 1) -> int:
@@ -28,4 +25,4 @@ def warp_lines(walk: Iterable[tuple[int, float]], together: int = 1) -> int:
     return lines
 
 
-__all__ = ["CACHE", "WARP", "warp_lines"]
+__all__ = ["WARP", "warp_lines"]

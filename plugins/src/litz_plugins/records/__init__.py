@@ -21,7 +21,7 @@ from litz_plugins.records.layouts import Conversion, LayoutNeed, LayoutPlan
 from litz_plugins.records.options import OptionSpec
 from litz_plugins.records.passes import STAGES, Pass, PassContext, Stage
 from litz_plugins.records.secret import Secret
-from litz_plugins.records.targets import SHARES, FewRows, Share, Target, TargetOf, unknown_target
+from litz_plugins.records.targets import SHARES, FewRows, Figures, Share, Target, TargetOf, unknown_target
 
 __all__ = [
     "COUNTERS",
@@ -36,6 +36,7 @@ __all__ = [
     "Decision",
     "Estimate",
     "FewRows",
+    "Figures",
     "JoiningCodegen",
     "KernelSource",
     "LayoutNeed",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -52,6 +52,40 @@ class FewRows:
     source: str = ""
 
 
+class Figures(Mapping[str, Any]):
+    """Figures of a device by name ("tilings.two_loads_elements"): what rooms of the compiler go by, beside a target's
+    speeds. A value is a number, a word, a bool, or a tuple of such. Never changed; `figures | more` gives new ones, in
+    which those of `more` go first. Errors: TypeError for a value that could be changed."""
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        self._values = dict(values or {})
+        self._hash = hash(frozenset(self._values.items()))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __or__(self, more: Mapping[str, Any]) -> Figures:
+        return Figures({**self._values, **more})
+
+    def __repr__(self) -> str:
+        return f"Figures({self._values!r})"
+
+    def __reduce__(self) -> tuple[type[Figures], tuple[dict[str, Any]]]:
+        return Figures, (self._values,)  # the hash of words is another in each process
+
+
 @dataclass(frozen=True)
 class Target:
     """A device as data: what it is, how fast it is, what it can do. Made once a compile for each of its devices, and
@@ -72,7 +106,8 @@ class Target:
     Room: cache_bytes, of the last cache; row_bytes, how much of a reduction's row stays close enough for a second pass
     to be free; shared_bytes, of the memory that a block of threads shares; registers (32-bit) and threads of a unit;
     most_buffers, that one kernel may take. few_rows: what products of few rows take, of a processor where that was
-    measured.
+    measured. figures: the device's own for rooms of the compiler (`litz.target.data`), such as thresholds and tables of
+    tiles; a figure that is not there is that of all devices of the kind.
 
     abilities: words. "blocks": kernels run as blocks of threads, of which a unit takes a few at a time, and memory
     is read in lines that neighbouring threads share. "finish": the last block of a kernel can combine what all have
@@ -84,7 +119,7 @@ class Target:
     "float8": kernels load and store float8, and convert it. "one_walk": over a row that is too long to keep, a kernel
     finds the maximum and the sum of exponentials that depends on it in one walk. "library_windows": the library's
     gradients of max pools and resampling are quicker than kernels in which each element searches for the windows that
-    read it.
+    read it. "tma": a unit of its own brings tiles of tensors to shared memory (`tl.make_tensor_descriptor`).
 
     What the wrapper does for it: allocator, "torch" (`torch.empty_strided`), "pool" (litz's pool of host memory) or
     "cuda" (torch's CUDA allocator, of the current device); guard, a context manager around a call that makes the device
@@ -115,6 +150,7 @@ class Target:
     threads: int = 1
     most_buffers: int = 48
     few_rows: FewRows | None = None
+    figures: Figures = field(default_factory=Figures, repr=False)
     abilities: frozenset[str] = frozenset()
     allocator: Literal["torch", "pool", "cuda"] = "torch"
     guard: str = ""

@@ -17,12 +17,13 @@ from litz.cost.work import Work
 from litz.ir import AttentionBackward, Buffer, Extern, KernelCall, Layout, Program, TensorRef
 from litz.ir.ops import OPS
 from litz.schedule.choices import Recipe, Replacement, needed_outside
+from litz.target import figures_of
 from litz.targets.triton.dialect import POINTER_TYPES
 from litz_plugins import Choice, ChoiceContext, Estimate, KernelSource, Target
 
 from ..subprogram import Meaning, cut
 from .backward import BackwardPlan, make_plan, write_key_gradients, write_query_gradient
-from .backward_tiles import BackwardTiles, fitting
+from .backward_tiles import BackwardFigures, BackwardTiles, fitting
 from .plan import Unsuitable
 
 KINDS = ("flex_attention_backward",)
@@ -37,7 +38,7 @@ def offer_attention_backward(template: AttentionBackward, context: ChoiceContext
     try:
         _check(template, program)
         plan = plan_for(template, program, tf32)
-        found = list(fitting(plan.dtype, tf32, plan.widths, context.target.shared_bytes))
+        found = list(fitting(plan.dtype, tf32, plan.widths, context.target))
         if not found:
             raise Unsuitable(f"heads of {max(plan.widths)} elements do not fit into shared memory")
     except Unsuitable as why:
@@ -148,7 +149,8 @@ def estimate(plan: BackwardPlan, tiles: BackwardTiles, target: Target) -> Estima
     block = queries, keys
     if template.blocks is not None:
         block = tuple(map(min, block, map(program.hint, (template.blocks.queries, template.blocks.keys))))  # type: ignore[assignment]
-    first, second = (tile.effort(*block, max(plan.widths)) for tile in (tiles.first, tiles.second))
+    limits = figures_of(target, BackwardFigures)
+    first, second = (tile.effort(*block, max(plan.widths), limits) for tile in (tiles.first, tiles.second))
     flops = {plan.dtype: 2 * scores * (first * (2 * depth + width) + second * (2 * depth + 2 * width))}
     each = sum(OPS[node.op].flops for node in plan.bodies.loop.nodes if node.op in OPS)
     flops[torch.float32] = flops.get(torch.float32, 0.0) + 2 * scores * each

@@ -15,13 +15,14 @@ from typing import Any
 import sympy
 import torch
 
-from litz.cost.roofline import LAUNCH
+from litz.cost.roofline import RooflineFigures
 from litz.ir import Attention, Buffer, KernelCall, Layout, Loop, Operation, Program, Range, Store, TensorRef
 from litz.ir.attention import SCORE
 from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import ONE, ZERO, Expr, Symbol, loop_var, reduction_var
 from litz.ir.interpret import interpret
 from litz.schedule.choices import Recipe, Replacement
+from litz.target import Room, figures_of
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..subprogram import on_device
@@ -35,12 +36,21 @@ MOST_ROWS = 64
 its own."""
 MOST_WIDTH = 512
 """Elements of a query, or of a value: what a program holds in registers."""
-TILE_BYTES = 16 << 10
-"""About the bytes of a tile of keys: three of keys and three of values in flight leave room for a second program."""
-LEAST_KEYS = 128
-"""The fewest keys of a part: putting parts together costs too much for fewer."""
-RESIDENT = 2
-"""Programs that a multiprocessor works on at a time."""
+
+
+@dataclass(frozen=True)
+class SplitAttentionFigures(Room):
+    """Figures of attention of few queries, which `target/figures/gpu/split_attention.toml` explains."""
+
+    table = "split_attention"
+    tile_bytes: int
+    least_keys: int
+    resident_programs: int
+    step_us: float
+    start_us: float
+    finish_us: float
+    spread_times: tuple[float, float]
+    is_measured: bool = False
 
 
 class Unsuitable(ValueError):
@@ -51,6 +61,8 @@ def offer_split(attention: Attention, context: ChoiceContext) -> Sequence[Choice
     """Returns the kernel for few queries as a choice; nothing, and records the reason, where it does not suit."""
     program: Program = context.program
     try:
+        if attention.kind == "attention" and not figures_of(context.target, SplitAttentionFigures).is_measured:
+            raise Unsuitable("the kernel was not measured on this device beside the library's")
         found = read_in_place(attention, program)
         refuse(found.attention, attention, program)
     except Unsuitable as why:
@@ -101,33 +113,23 @@ def is_used(name: str | None, program: Program) -> bool:
 
 
 def choose_split(attention: Attention, program: Program, target: Target) -> Split:
-    """Returns a split that keeps the device busy at the likely sizes, in parts of `LEAST_KEYS` keys or more."""
+    """Returns a split that keeps the device busy at the likely sizes, in parts of `least_keys` keys or more."""
+    limits = figures_of(target, SplitAttentionFigures)
     hint, query, key = program.hint, attention.query.layout, attention.key.layout
     rows = int(attention.group * query.size[2])
     width = max(int(query.size[3]), int(attention.value.layout.size[3]))
     row_bytes = _power(width) * max(
         program.buffers[ref.buffer].dtype.itemsize for ref in (attention.key, attention.query)
     )
-    keys = max(16, min(128, TILE_BYTES // row_bytes))
+    keys = max(16, min(128, limits.tile_bytes // row_bytes))
     pairs = max(1, hint(key.size[0]) * hint(key.size[1]))
-    wanted = RESIDENT * target.units // pairs
-    parts = max(1, min(wanted, ceil(hint(key.size[2]) / LEAST_KEYS)))
+    wanted = limits.resident_programs * target.units // pairs
+    parts = max(1, min(wanted, ceil(hint(key.size[2]) / limits.least_keys)))
     return Split(parts, max(16, _power(rows)), keys, 3 if width <= 256 else 2, 4)
 
 
 def _power(value: int) -> int:
     return 1 << (value - 1).bit_length()
-
-
-STEP_US = 0.4
-"""The µs from one tile of keys to the next where the operands are there already: two products and a softmax in between,
-one waiting for the other."""
-START_US = 1.5
-"""Until the first tile is there, and from the last to the result, which nothing overlaps with."""
-FINISH_US = 1.5
-"""The µs that the last program takes to be counted and to put together what others have stored."""
-SPREAD = (0.6, 1.7)
-"""The factor by which these figures may be off."""
 
 
 def estimate(attention: Attention, split: Split, program: Program, target: Target, replaced: int = 1) -> Estimate:
@@ -137,6 +139,7 @@ def estimate(attention: Attention, split: Split, program: Program, target: Targe
     where a loop puts the parts together, that is one too. At worst, so many launches as are `replaced` count as those
     do at best, which this is compared with: a host that is slow is slow for both.
     """
+    limits = figures_of(target, SplitAttentionFigures)
     hint = program.hint
     refs = (attention.query, attention.key, attention.value)
     moved = sum(prod(map(hint, _distinct(r.layout))) * program.buffers[r.buffer].dtype.itemsize for r in refs)
@@ -151,18 +154,18 @@ def estimate(attention: Attention, split: Split, program: Program, target: Targe
         moved += 2 * 4 * split.parts * result
     programs = split.parts * batch * hint(attention.key.layout.size[1])
     busy = min(1.0, programs / target.units)
-    waves = ceil(programs / (target.units * RESIDENT))
+    waves = ceil(programs / (target.units * limits.resident_programs))
     steps = waves * ceil(ceil(hint(attention.key.layout.size[2]) / split.parts) / split.keys)
-    share = target.shares["memory"]
+    share, (fastest, _, slowest) = target.shares["memory"], figures_of(target, RooflineFigures).launch_share
 
     def at(of_peak: float, spread: float, launched: float) -> float:
         memory = moved / (target.bandwidth * of_peak * busy)
-        alone = START_US + steps * STEP_US + FINISH_US * (split.parts > 1)
+        alone = limits.start_us + steps * limits.step_us + limits.finish_us * (split.parts > 1)
         return max(memory, alone * spread) + launched * target.launch_us
 
-    us, low = at(share.usual, 1.0, launches), at(share.best, SPREAD[0], LAUNCH.best * launches)
+    us, low = at(share.usual, 1.0, launches), at(share.best, limits.spread_times[0], fastest * launches)
     instead = min(launches, replaced)
-    high = at(share.worst, SPREAD[1], LAUNCH.best * instead + LAUNCH.worst * (launches - instead))
+    high = at(share.worst, limits.spread_times[1], fastest * instead + slowest * (launches - instead))
     why = f"keys and values once: {moved / 1e6:.3g} MB by {programs} programs, {launches:.3g} launches"
     return Estimate(us, min(low, us), max(us, high), why)
 

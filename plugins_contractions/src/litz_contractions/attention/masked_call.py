@@ -16,7 +16,7 @@ import sympy
 
 from litz.ir import Attention, KernelCall, Program
 from litz.schedule.choices import Recipe, Replacement
-from litz.target import rate_kind
+from litz.target import Room, figures_of, rate_kind
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from .bounds import find_bounds
@@ -55,15 +55,17 @@ class Pace:
         return 2 * scores * sum(map(padded, plan.widths)) * slower / (rate * share * busy) + each * self.start
 
 
-LIBRARY = Pace({64: 0.22, 128: 0.28, 256: 0.24}, 1.2)
-"""cuDNN with a bias, bfloat16. Measured on an H200 (2026-11-22, torch 2.11, `benchmarks.attention_masked`): with heads
-of 64 a program takes 3.8 us for one tile, 6.8 for two, 12 for four, 21 for eight; of 128 33 for eight, of 256 76."""
-KERNEL = Pace({64: 0.42, 128: 0.46, 256: 0.45}, 0.5)
-"""Core's kernel on whole tiles of a causal mask: the table in `tiles.py`. The start is an estimate."""
-READING = 1.6
-"""How much longer it takes where an element is read for each score. An estimate."""
-SURE = 1.2
-"""How much less the kernel has to take than the library by this count."""
+@dataclass(frozen=True)
+class MaskedFigures(Room):
+    """Figures of attention with a mask, which `target/figures/gpu/masked_attention.toml` explains."""
+
+    table = "masked_attention"
+    reading_times: float
+    sure_times: float
+    library_shares: tuple[tuple[int, float], ...] | None = None
+    library_start_us: float = 0.0
+    kernel_shares: tuple[tuple[int, float], ...] = ()
+    kernel_start_us: float = 0.0
 
 
 def offer_masked(attention: Attention, context: ChoiceContext) -> Sequence[Choice]:
@@ -71,6 +73,11 @@ def offer_masked(attention: Attention, context: ChoiceContext) -> Sequence[Choic
     program: Program = context.program
     if "attention" not in context.target.abilities or attention.score is None:
         return ()  # without a bias the library's kernels are at their best
+    limits = figures_of(context.target, MaskedFigures)
+    if limits.library_shares is None:
+        context.record(attention.target_name, "no kernel that works out the mask: not measured on this device")
+        return ()
+    library = Pace(dict(limits.library_shares), limits.library_start_us)
     found = read_in_place(attention, program)
     changed = opened(found.attention)
     rows = changed.group * changed.query.layout.size[2]
@@ -87,9 +94,8 @@ def offer_masked(attention: Attention, context: ChoiceContext) -> Sequence[Choic
     many = f" with {len(found.absorbs)} producer{'s' if len(found.absorbs) > 1 else ''}" if found.absorbs else ""
     name = f"triton attention {tiles}{many}"
     recipe = Recipe(found.absorbs, name, lambda: replacement(attention, found, plan, tiles, program))
-    return [
-        Choice(name, "template", recipe, _kernel(plan, tiles, context.target), replaced=_library(plan, found, context))
-    ]
+    kernel, replaced = _kernel(plan, tiles, context.target), _library(plan, found, library, context)
+    return [Choice(name, "template", recipe, kernel, replaced=replaced)]
 
 
 def plan_of(changed: Attention, original: Attention, program: Program, tf32: bool) -> AttentionPlan:
@@ -144,21 +150,23 @@ def worked_on(plan: AttentionPlan, tiles: Tiles) -> float:
 def _kernel(plan: AttentionPlan, tiles: Tiles, target: Target) -> Estimate:
     batch, heads, queries, _ = map(plan.program.hint, plan.size)
     scores, programs = worked_on(plan, tiles), float(batch * heads * ceil(queries / tiles.rows))
-    us = KERNEL.us(scores, programs, plan, target, READING if plan.read[0] else 1.0) + target.launch_us
+    limits = figures_of(target, MaskedFigures)
+    pace = Pace(dict(limits.kernel_shares), limits.kernel_start_us)
+    us = pace.us(scores, programs, plan, target, limits.reading_times if plan.read[0] else 1.0) + target.launch_us
     return Estimate(us, us, us, f"{scores:.3g} scores in tiles that the mask leaves")
 
 
-def _library(plan: AttentionPlan, found: InPlace, context: ChoiceContext) -> Estimate:
+def _library(plan: AttentionPlan, found: InPlace, pace: Pace, context: ChoiceContext) -> Estimate:
     """What the call takes, and what the kernel absorbs."""
     program: Program = context.program
     batch, heads, queries, keys = map(program.hint, plan.size)
     rows, columns = (ceil(size / LIBRARY_TILE) for size in (queries, keys))
     programs = float(batch * heads * rows)
-    call_us = (
-        LIBRARY.us(programs * columns * LIBRARY_TILE**2, programs, plan, context.target) + context.target.launch_us
-    )
+    call_us = pace.us(programs * columns * LIBRARY_TILE**2, programs, plan, context.target) + context.target.launch_us
     absorbed = [context.estimate(program.operations[program.positions[name]]) for name in found.absorbs]
-    us = call_us / SURE + sum(each.low_us for each in absorbed if each is not None)
+    us = call_us / figures_of(context.target, MaskedFigures).sure_times + sum(
+        each.low_us for each in absorbed if each is not None
+    )
     return Estimate(us, us, us, f"scores by {LIBRARY_TILE} x {LIBRARY_TILE}, with a bias")
 
 

@@ -60,7 +60,7 @@ def choose_tiles(plan: AttentionPlan, target: Target) -> Tiles:
 def _suitable(plan: AttentionPlan, target: Target) -> Iterator[Tiles]:
     why = Unsuitable(f"heads of {max(plan.widths)} elements do not fit into shared memory")
     none = True
-    for table in fitting(plan.dtype, plan.held, target.shared_bytes, plan.read):
+    for table in fitting(plan.dtype, plan.held, target, plan.read):
         try:
             tiles = within_blocks(plan.attention.blocks, table)
         except Unsuitable as error:

@@ -19,12 +19,13 @@ from litz.ir.attention import SCORE
 from litz.ir.index import ONE, ZERO, Expr, Symbol, floordiv, to_expr
 from litz.ir.node import walk
 from litz.schedule.choices import Replacement
+from litz.target import figures_of
 from litz.targets.cpp.body import Body, Lines
 from litz.targets.cpp.codegen import SYMBOL
 from litz.targets.cpp.dialect import ELEMENTS, read, written
+from litz.targets.cpp.figures import CppFigures
 from litz.targets.cpp.prelude import prelude
 from litz.targets.cpp.text import IndexText
-from litz.targets.cpp.tiling import PARALLEL_WORK
 from litz_plugins import Choice, ChoiceContext, Estimate, KernelSource
 
 from ..subprogram import Meaning, cut
@@ -47,7 +48,7 @@ def offer_blocked(template: Attention, context: ChoiceContext) -> list[Choice]:
         return []
     try:
         plan = make_plan(template, context.program, written_results(template, context.program), False, scaled=True)
-        source = write_blocked(plan, template.name)
+        source = write_blocked(plan, template.name, figures_of(context.target, CppFigures).parallel_values)
     except Unsuitable as why:
         context.record(template.target_name, f"no kernel: {why}")
         return []
@@ -68,18 +69,19 @@ def offer_blocked(template: Attention, context: ChoiceContext) -> list[Choice]:
     return [Choice("blocked attention", "template", Replacement((call,)), own, other)]
 
 
-def write_blocked(plan: AttentionPlan, name: str) -> KernelSource:
-    """Returns the C++ source of a kernel for one attention. Errors: Unsuitable for a dtype or a body that the kernel
-    cannot compute."""
+def write_blocked(plan: AttentionPlan, name: str, parallel: int) -> KernelSource:
+    """Returns the C++ source of a kernel for one attention. parallel: scores from which threads share the work.
+    Errors: Unsuitable for a dtype or a body that the kernel cannot compute."""
     if plan.dtype not in DTYPES:
         raise Unsuitable(f"no kernel of {plan.dtype}")
     if any(node.op in ("bounded", "reduce", "scan") for node in plan.body.nodes):
         raise Unsuitable("a position is checked in it")
-    return _Kernel(plan, name).source()
+    return _Kernel(plan, name, parallel).source()
 
 
 class _Kernel:
-    def __init__(self, plan: AttentionPlan, name: str) -> None:
+    def __init__(self, plan: AttentionPlan, name: str, parallel: int) -> None:
+        self.parallel = parallel
         self.plan, self.name, self.lines = plan, name, Lines()
         variables = {B: "b", H: "h", Q: "q", K: "k"}
         self.index = IndexText({**variables, **plan.names.sizes}, plan.body.extents)
@@ -131,7 +133,7 @@ class _Kernel:
         add = self.lines.add
         batch, heads, rows, keys = map(self._text, self.plan.size)
         add(f"const i64 groups = ({rows} + {ROWS - 1}) / {ROWS}, items = (i64){batch} * {heads} * groups;")
-        add(f"#pragma omp parallel for schedule(dynamic) if (items * {ROWS} * {keys} >= {PARALLEL_WORK})")
+        add(f"#pragma omp parallel for schedule(dynamic) if (items * {ROWS} * {keys} >= {self.parallel})")
         with self.lines.block("for (i64 item = 0; item < items; ++item)"):
             b, h, q, _ = (self.index.var_type(size) for size in self.plan.size)
             add(f"const {h} h = item / groups % {heads};", f"const {b} b = item / groups / {heads};")

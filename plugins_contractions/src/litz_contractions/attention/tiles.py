@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
+from litz.target import Room, figures_of
 from litz.targets.triton.tile_shape import power_of_two
+from litz_plugins import Target
 
 LEAST = 16
 """Elements along each side of a tile that tensor cores multiply."""
@@ -36,32 +38,17 @@ class Tiles:
         return f"{self.rows}x{self.keys} {self.warps}w {self.stages}s"
 
 
-_HALF = {
-    64: (Tiles(64, 64, 4, 3), Tiles(64, 128, 4, 2), Tiles(64, 64, 4, 2)),
-    128: (Tiles(64, 64, 4, 3), Tiles(128, 128, 8, 3), Tiles(128, 64, 8, 3), Tiles(64, 64, 4, 2)),
-    256: (Tiles(128, 64, 8, 2), Tiles(64, 32, 4, 2), Tiles(64, 64, 4, 2)),
-}
-_FLOAT = {
-    64: (Tiles(64, 64, 4, 2), Tiles(64, 32, 4, 2), Tiles(32, 32, 4, 2)),
-    128: (Tiles(64, 32, 4, 2), Tiles(32, 32, 4, 2)),
-    256: (Tiles(32, 32, 4, 2), Tiles(32, 16, 4, 2)),
-}
-"""By the width of a head, up to so many elements; the best first. 128 rows are two groups of four warps on Hopper, 64
-each, as its matrix units take them.
+Table = tuple[tuple[int, tuple[tuple[int, int, int, int], ...]], ...]
+"""(width of a head, tiles)."""
 
-Measured on an H200 (2026-11-22, Triton 3.6), bfloat16, 4096 queries and keys, TFLOP/s:
 
-| heads of | tiles | causal | no mask | window of 512 | soft cap | ALiBi |
-|---|---|---|---|---|---|---|
-| 64 | 64x64 4w 3s | 417 | 477 | 310 | 233 | 364 |
-| 64 | 64x128 4w 2s | 420 | 448 | 301 | 237 | 371 |
-| 128 | 64x64 4w 3s | 454 | 505 | 353 | 343 | 433 |
-| 128 | 128x128 8w 3s | 434 | 516 | 320 | 296 | 407 |
-| 256 | 128x64 8w 2s | 446 | 499 | 380 | 374 | 428 |
-| 256 | 64x32 4w 2s | 370 | - | - | - | - |
+@dataclass(frozen=True)
+class TileFigures(Room):
+    """Tiles by the width of a head, the best first: `target/figures/gpu/attention_tiles.toml` explains."""
 
-Tiles of floats were not measured.
-"""
+    table = "attention_tiles"
+    half_tiles: Table
+    float_tiles: Table
 
 
 def padded(width: int) -> int:
@@ -86,13 +73,14 @@ def shared_bytes(tiles: Tiles, widths: tuple[int, int], itemsize: int, read: tup
 
 
 def fitting(
-    dtype: torch.dtype, widths: tuple[int, int], most_shared: int, read: tuple[int, int] = (0, 0)
+    dtype: torch.dtype, widths: tuple[int, int], target: Target, read: tuple[int, int] = (0, 0)
 ) -> Iterator[Tiles]:
-    """Yields the tiles that fit into `most_shared` bytes, best first. widths: padded. read: see `shared_bytes`."""
-    table = _FLOAT if dtype.itemsize > 2 else _HALF
-    width = next((width for width in table if max(widths) <= width), None)
-    for tiles in table[width] if width is not None else ():
-        if shared_bytes(tiles, widths, dtype.itemsize, read) <= most_shared:
+    """Yields the tiles that fit into a device's shared memory, best first. widths: padded. read: see `shared_bytes`."""
+    limits = figures_of(target, TileFigures)
+    table = limits.float_tiles if dtype.itemsize > 2 else limits.half_tiles
+    for each in next((tiles for width, tiles in table if max(widths) <= width), ()):
+        tiles = Tiles(*each)
+        if shared_bytes(tiles, widths, dtype.itemsize, read) <= target.shared_bytes:
             yield tiles
 
 

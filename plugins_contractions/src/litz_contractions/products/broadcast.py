@@ -34,6 +34,7 @@ from litz.ir.transform import map_stores, rename_nodes
 from litz.schedule import CostModel
 from litz.schedule.inline import Body, TooComplex
 from litz.schedule.simplify import remove_dead_operations
+from litz.target import CacheFigures, Room, figures_of
 from litz_plugins import PassContext, Target
 
 from .gemm import Unsuitable
@@ -41,21 +42,21 @@ from .gemm import Unsuitable
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 LEAST = 16
 """The rows, the columns and the depth of a product from which on a library's tile is not mostly empty."""
-MOST_DEPTH = 4096
-"""The most terms of a sum: the library has few accumulators, and its error grows with the terms. On an EPYC 9005
-(2026-11-23) the relative error of sums of 4096 positive numbers is 2.7e-7 as a product and 1.5e-7 as eager's sum, and
-of sums of 65536 numbers 8.8e-7 and 1.6e-7."""
-LEAST_TERMS = 1 << 18
-"""All products of a sum, of all outputs, from which on a processor's library is faster for sure. On an EPYC 9005 with
-one thread (2026-11-23) 2^15 take 14 us by the library and 12 to 13 as a loop, 2^18 18 to 23 and 17 to 53."""
+
+
+@dataclass(frozen=True)
+class BroadcastFigures(Room):
+    """Figures of sums as products, which `target/figures/any/broadcast.toml` explains."""
+
+    table = "broadcast"
+    most_terms: int
+    least_cpu_terms: int
+
+
 MOST_FACTORS = 8
 """The factors of a sum's term, at most: each way to divide them in two groups is looked at."""
 MOST_NODES = 200
 """The operations on a sum's term, at most."""
-CACHES = 1.0
-"""How much faster than memory a GPU's caches feed a loop that loads the values of each of its outputs anew. On an H200
-(2026-11-23) sums of 402 million products of two float32 values took 810 and 1070 us: 4.0 and 3.0 TB/s, where a copy
-moves 4.2."""
 
 Variables = frozenset[Symbol]
 
@@ -245,6 +246,7 @@ def _obstacle(loop: Loop, total: Node, found: Product, program: Program, target:
     """Returns why the sum has to stay a loop, '' for nothing."""
     if "blocks" not in target.abilities and found.dtype.itemsize < 4:
         return f"processors differ in how fast their libraries multiply {found.dtype}"
+    limits = figures_of(target, BroadcastFigures)
     points = program.hint(loop.numel) * program.hint(loop.reduction_numel)
     if found.dtype == torch.float32 and "matmul" in target.tf32:
         return "the library would multiply in fewer bits, which torch's settings allow to products of matrices alone"
@@ -252,9 +254,9 @@ def _obstacle(loop: Loop, total: Node, found: Product, program: Program, target:
         extent = program.hint(product(loop.extents[var] for var in group))
         if extent < LEAST:
             return f"{what} of {extent}: a library's tile would be mostly empty"
-    if extent > MOST_DEPTH:
-        return f"sums of more than {MOST_DEPTH} terms are more exact as a loop"
-    if "blocks" not in target.abilities and points < LEAST_TERMS:
+    if extent > limits.most_terms:
+        return f"sums of more than {limits.most_terms} terms are more exact as a loop"
+    if "blocks" not in target.abilities and points < limits.least_cpu_terms:
         return "so few terms take no longer as a loop"
     return ""
 
@@ -391,7 +393,8 @@ def _times(
     if "blocks" in target.abilities:
         loaded = sum(node.dtype.itemsize for node in summed.loads if summed.levels[node])
         points = program.hint(summed.numel) * program.hint(summed.reduction_numel)
-        as_loop = max(as_loop, points * loaded / (target.usual_bandwidth * CACHES))
+        times = figures_of(target, CacheFigures).reloaded_times
+        as_loop = max(as_loop, points * loaded / (target.usual_bandwidth * times))
     return as_loop, us
 
 

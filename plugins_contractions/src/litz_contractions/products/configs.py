@@ -6,14 +6,14 @@ left out with the reason. The estimate only ranks: it decides which few are meas
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
 import torch
 
-from litz.target import rate_kind
+from litz.target import CacheFigures, Room, figures_of, rate_kind
 from litz_plugins import Estimate, Target
 
 
@@ -98,11 +98,19 @@ _TILES: Sequence[tuple[int, ...]] = (
 _LONG_K: Sequence[tuple[int, ...]] = ((16, 64, 4, 4), (32, 64, 3, 4), (16, 128, 3, 4), (64, 64, 3, 4))
 """Tiles with twice the depth, for products with few rows: fewer, longer steps hide the latency of memory."""
 
-LEAST_TMA_CAPABILITY = 90
-LEAST_TMA_TILE = 64
-"""Rows and columns from which a persistent kernel is offered: smaller tiles do not pay for its descriptors."""
-TMA_GAIN = 0.93
-"""A persistent kernel's time, of the same tile's without: it has no gaps between tiles. A guess for ranking."""
+
+@dataclass(frozen=True)
+class ConfigFigures(Room):
+    """Figures of products' tiles, which `target/figures/gpu/configs.toml` explains."""
+
+    table = "configs"
+    least_tma_rows: int
+    tma_share: float
+    address_registers: int
+    efficiency_shares: tuple[tuple[int, float], ...]
+    step_us: float
+    spread_times: float
+
 
 SPLITS = (2, 4, 8, 16, 32, 64, 128)
 """Parts that k is cut into where the result has too few tiles to keep the device busy."""
@@ -120,8 +128,6 @@ def all_configs(itemsize: int) -> list[Config]:
 
 THREAD_REGISTERS = 255
 """The registers that a thread may have (CUDA C++ Programming Guide, "Compute capabilities")."""
-ADDRESSES = 40
-"""Registers that a thread needs besides its accumulator and the operands on their way: a guess for ranking."""
 
 
 def shared_bytes(config: Config, in_bytes: int) -> int:
@@ -138,10 +144,11 @@ def accumulators(config: Config) -> int:
 
 def misfit(config: Config, shape: Shape, target: Target) -> str:
     """Returns why a device cannot run a configuration, or why it cannot be any good; "" if neither holds."""
+    limits = figures_of(target, ConfigFigures)
     needed, limit = shared_bytes(config, shape.in_bytes), target.shared_bytes
     if needed > limit:
         return f"needs {needed // 1024} KiB of shared memory of {limit // 1024}"
-    if accumulators(config) + ADDRESSES > THREAD_REGISTERS:
+    if accumulators(config) + limits.address_registers > THREAD_REGISTERS:
         return f"needs {accumulators(config)} registers a thread for its sums alone"
     if _wasteful(config.m, shape.m) or _wasteful(config.n, shape.n):
         return f"the tile is more than twice the result, {shape.m} x {shape.n}"
@@ -152,43 +159,26 @@ def _wasteful(tile: int, size: int) -> bool:
     return tile > 16 and tile >= 2 * max(16, size)
 
 
-# What part of the peak a tile reaches once it runs, by its area. Small tiles load more than they multiply.
-_EFFICIENCY: Mapping[int, float] = {
-    32768: 0.78,
-    16384: 0.7,
-    8192: 0.6,
-    4096: 0.45,
-    2048: 0.3,
-    1024: 0.2,
-    512: 0.12,
-    256: 0.07,
-}
-
-L2_FACTOR = 3.0
-"""The L2 gives data this much faster than memory. An H100's multiprocessors take 64 bytes a cycle each, 14 TB/s in all
-(4.3 times its memory); Chips and Cheese (2023) measured 5.5 to 7 TB/s where half of it comes from the far partition."""
-STEP_US = 0.6
-"""Latency of a trip to memory and back, in µs: what the first stage waits for."""
-SPREAD = 1.5
-"""The truth lies within this factor of the estimate."""
-
-
 def blocks_per_unit(config: Config, in_bytes: int, target: Target) -> int:
     """Returns how many tiles a multiprocessor works on at a time, by its memory, registers and threads: 1 or more."""
+    limits = figures_of(target, ConfigFigures)
     by_shared = target.shared_bytes // max(1, shared_bytes(config, in_bytes))
     threads = 32 * config.warps
-    by_registers = target.registers // (threads * min(THREAD_REGISTERS, accumulators(config) + ADDRESSES + 24))
+    by_registers = target.registers // (
+        threads * min(THREAD_REGISTERS, accumulators(config) + limits.address_registers + 24)
+    )
     return max(1, min(by_shared, by_registers, target.threads // threads))
 
 
 def estimate(config: Config, shape: Shape, target: Target) -> Estimate:
     """Returns the expected time of a configuration, in µs: for waves of tiles or for the bytes, whichever is longer."""
+    limits = figures_of(target, ConfigFigures)
     rows, columns = ceil(shape.m / config.m), ceil(shape.n / config.n)
     tiles = rows * columns * shape.batch * config.split
     depth = ceil(ceil(shape.k / config.split) / config.k) * config.k
     peak, _ = target.matrix_rate(rate_kind(shape.dtype))
     area = min(32768, max(256, config.m * config.n))
-    reached = _EFFICIENCY[1 << (area.bit_length() - 1)]
+    reached = dict(limits.efficiency_shares)[1 << (area.bit_length() - 1)]
     resident = blocks_per_unit(config, shape.in_bytes, target)
     resident = 1 if config.programs else resident
     waves = ceil(tiles / (target.units * resident))
@@ -198,7 +188,7 @@ def estimate(config: Config, shape: Shape, target: Target) -> Estimate:
     # What every tile reads, from the L2 where the group still has it; units without a tile draw nothing.
     busy = min(1.0, tiles / target.units)
     through_l2 = float(tiles) * (config.m + config.n) * depth * shape.in_bytes
-    through_l2 /= target.bandwidth * L2_FACTOR * busy
+    through_l2 /= target.bandwidth * figures_of(target, CacheFigures).second_level_usual_times * busy
     # What must come from memory at least once.
     operands = shape.batch * (shape.m + shape.n) * shape.k * shape.in_bytes
     result = shape.batch * shape.m * shape.n * shape.out_bytes + shape.extra_bytes
@@ -206,13 +196,13 @@ def estimate(config: Config, shape: Shape, target: Target) -> Estimate:
         result += 2 * shape.batch * shape.m * shape.n * 4 * config.split
     # Few tiles in flight do not fill the memory's pipes: each has stages - 1 tiles of operands on the way.
     flight = min(tiles, target.units * resident) * (config.stages - 1) * (config.m + config.n) * config.k
-    reachable = min(target.bandwidth * 0.9, max(1, flight) * shape.in_bytes / STEP_US)
+    reachable = min(target.bandwidth * 0.9, max(1, flight) * shape.in_bytes / limits.step_us)
     memory = (operands + result) / reachable
     launches = 2 if config.split > 1 else 1
-    compute *= TMA_GAIN if config.programs and waves > 1 else 1.0
-    us = max(compute, through_l2, memory) + STEP_US * 2 + launches * target.launch_us
+    compute *= limits.tma_share if config.programs and waves > 1 else 1.0
+    us = max(compute, through_l2, memory) + limits.step_us * 2 + launches * target.launch_us
     why = f"{tiles} tiles in {waves} wave{'s' if waves > 1 else ''}, {_bound(compute, through_l2, memory)}"
-    return Estimate(us, us / SPREAD, us * SPREAD, why)
+    return Estimate(us, us / limits.spread_times, us * limits.spread_times, why)
 
 
 def _bound(compute: float, through_l2: float, memory: float) -> str:
@@ -249,6 +239,7 @@ def rank(shape: Shape, target: Target, splits: bool = True) -> Ranked:
     """Returns the configurations that fit the device, the quickest by estimate first, and the others with what does not
     fit. splits: also those that cut the depth into parts."""
     fitting: list[tuple[Config, Estimate]] = []
+    limits = figures_of(target, ConfigFigures)
     rejected: list[tuple[str, str]] = []
     for config in all_configs(shape.in_bytes):
         why = misfit(config, shape, target)
@@ -256,7 +247,7 @@ def rank(shape: Shape, target: Target, splits: bool = True) -> Ranked:
             rejected.append((str(config), why))
             continue
         variants = [config, *(_splits(config, shape, target.units) if splits else ())]
-        if shape.tma and target.capability >= LEAST_TMA_CAPABILITY and min(config.m, config.n) >= LEAST_TMA_TILE:
+        if shape.tma and "tma" in target.abilities and min(config.m, config.n) >= limits.least_tma_rows:
             persistent = replace(config, programs=target.units)
             variants += [] if misfit(persistent, shape, target) else [persistent]
         for variant in variants:

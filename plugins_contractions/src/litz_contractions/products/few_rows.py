@@ -7,16 +7,22 @@ from dataclasses import dataclass
 
 import torch
 
-from litz.target import rate_kind
+from litz.target import Room, figures_of, rate_kind
 from litz_plugins import Estimate, Target
 
 MEASURED = (1, 2, 4, 8, 16)
 """Rows whose products were measured."""
 AT_A_TIME = 8
 """Rows in one walk along the weights."""
-WORST, BEST = 1.15, 0.95
-"""What the loop takes at worst, and the library at best, of what was measured: both ran on one machine, and a faster
-one makes both faster."""
+
+
+@dataclass(frozen=True)
+class MarginFigures(Room):
+    """Figures of two ways of products of few rows, which `target/figures/any/few_rows_margin.toml` explains."""
+
+    table = "few_rows_margin"
+    loop_times: float
+    library_share: float
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ def compare(problem: FewRowsProblem, on: Target) -> tuple[Estimate, Estimate] | 
     library = known.library.get(rate_kind(problem.dtype))
     if library is None:
         return None
+    limits = figures_of(on, MarginFigures)
     share = problem.weights * 1e-3 / on.units
     walks = -(-problem.rows // AT_A_TIME)
     own = share * (known.node * problem.nodes * walks + known.multiply_add * problem.rows)
@@ -49,8 +56,13 @@ def compare(problem: FewRowsProblem, on: Target) -> tuple[Estimate, Estimate] | 
     other = share * (product + written)
     why = f"{problem.rows} rows, {problem.nodes:.3g} operations a weight"
     return (
-        Estimate(own, own * BEST, own * WORST, why),
-        Estimate(other, other * BEST, other * WORST, "the library's product of weights that are written out"),
+        Estimate(own, own * limits.library_share, own * limits.loop_times, why),
+        Estimate(
+            other,
+            other * limits.library_share,
+            other * limits.loop_times,
+            "the library's product of weights that are written out",
+        ),
     )
 
 

@@ -18,7 +18,7 @@ import torch
 
 from litz.cost import count_work
 from litz.cost.contractions import argument_names
-from litz.cost.roofline import UNIT, estimate_work
+from litz.cost.roofline import estimate_work
 from litz.ir import Loop, Node, Operation, Program, Range, Store, Template, TensorRef
 from litz.ir.accesses import Access
 from litz.ir.build import call, cast, const, load
@@ -27,7 +27,7 @@ from litz.ir.dtypes import compute_dtype
 from litz.ir.index import ONE, ZERO, Expr, loop_var, product, to_expr
 from litz.ir.views import position_through
 from litz.schedule import CostModel
-from litz.target import LINE, WARP, warp_lines
+from litz.target import LINE, WARP, CacheFigures, Room, figures_of, warp_lines
 from litz_plugins import PassContext, Target
 
 from .gemm import OPERANDS, Unsuitable, broadcast
@@ -38,12 +38,17 @@ MOST_TERMS = 16
 """The most terms of a sum that is written out."""
 MOST_PRODUCTS = 64
 """The most multiplications for a row and all columns, or for a column and all rows. Each loads two values."""
-LEAST_PRODUCTS = 1 << 12
-"""The fewest multiplications of a product that is written out: a smaller product takes no longer than a launch."""
 
 
-EMPTY = 2.0
-"""How much longer than its estimate a library takes at least for tiles that are mostly empty."""
+@dataclass(frozen=True)
+class FewTermFigures(Room):
+    """Figures of products of few terms, which `target/figures/gpu/few_terms.toml` explains."""
+
+    table = "few_terms"
+    least_products: int
+    empty_times: float
+
+
 MOSTLY_EMPTY = "a library's tile would be mostly empty, and the loop fuses with the operations around it"
 
 
@@ -65,15 +70,16 @@ def _considered(template: Template, program: Program, costs: CostModel, context:
     if template.kind not in KINDS or "blocks" not in target.abilities:
         return None
     try:
-        loop = few_terms(template, program)
+        loop = few_terms(template, program, figures_of(target, FewTermFigures).least_products)
     except Unsuitable as reason:
         if message := str(reason):
             context.record(f"product {template.name}", "a product of matrices", message, about=template.name)
         return None
+    limits = figures_of(target, FewTermFigures)
     library = estimate_work(count_work(template, program), target).us
     as_loop = max(costs.cost(loop).us, _cache_us(loop, costs, target))
     ways = (("a loop", as_loop), ("a product of matrices", library))
-    pays, why = context.weigh(template.name, as_loop < EMPTY * library, *(us for _, us in ways))
+    pays, why = context.weigh(template.name, as_loop < limits.empty_times * library, *(us for _, us in ways))
     chosen = "a loop" if pays else "a product of matrices"
     because = why or (MOSTLY_EMPTY if pays else "the terms of neighbouring results lie in different lines of the cache")
     context.record(f"product {template.name}", chosen, because, ways, about=template.name)
@@ -90,7 +96,13 @@ def _cache_us(loop: Loop, costs: CostModel, target: Target) -> float:
             yield count, costs.stride(loop, access, r.var, count) * access.itemsize
 
     lines = sum(warp_lines(walk(access)) for access in loop.accesses if not access.is_store)
-    return costs.hint(loop.numel) / WARP * lines * LINE / (UNIT * target.bandwidth)
+    return (
+        costs.hint(loop.numel)
+        / WARP
+        * lines
+        * LINE
+        / (figures_of(target, CacheFigures).second_level_times * target.bandwidth)
+    )
 
 
 @dataclass(frozen=True)
@@ -101,11 +113,12 @@ class _Sizes:
     terms: int
 
 
-def few_terms(template: Template, program: Program) -> Loop:
-    """Returns the product as a loop. Errors: Unsuitable, without a message for a product of many terms."""
+def few_terms(template: Template, program: Program, least: int) -> Loop:
+    """Returns the product as a loop. least: the fewest multiplications of one that is written out. Errors: Unsuitable,
+    without a message for a product of many terms."""
     arguments = argument_names(template)
     left, right = (arguments[name] for name in OPERANDS[template.kind])
-    sizes = _sizes(left, right, program.hint)
+    sizes = _sizes(left, right, program.hint, least)
     out = program.buffers[str(template.outputs[0])]
     dtypes = {program.buffers[ref.buffer].dtype for ref in (left, right)} | {out.dtype}
     if len(dtypes) > 1 or out.dtype not in TYPES:
@@ -120,14 +133,14 @@ def few_terms(template: Template, program: Program) -> Loop:
     return loop
 
 
-def _sizes(left: TensorRef, right: TensorRef, hint: Callable[[Expr], int]) -> _Sizes:
+def _sizes(left: TensorRef, right: TensorRef, hint: Callable[[Expr], int], least: int) -> _Sizes:
     depth, size = left.layout.size[-1], (*left.layout.size[:-1], right.layout.size[-1])
     if not depth.is_Integer or not 1 <= int(depth) <= MOST_TERMS:
         raise Unsuitable
     few = [int(extent) for extent in size[-2:] if extent.is_Integer]
     if depth != ONE and (not few or min(few) * int(depth) > MOST_PRODUCTS):
         raise Unsuitable
-    if any(extent == 0 for extent in size) or hint(product(size) * depth) < LEAST_PRODUCTS:
+    if any(extent == 0 for extent in size) or hint(product(size) * depth) < least:
         raise Unsuitable
     return _Sizes(tuple(Range(loop_var(n), extent) for n, extent in enumerate(size)), int(depth))
 

@@ -20,6 +20,7 @@ from litz.ir import Buffer, Extern, Layout, Loop, Node, Program, Template, Tenso
 from litz.ir.index import ZERO, Expr, product
 from litz.ir.ops import OPS
 from litz.schedule.choices import Replacement, needed_outside
+from litz.target import Room, figures_of
 from litz_plugins import Choice, ChoiceContext, Estimate
 
 from ..epilogue import shared_users, stands
@@ -31,33 +32,40 @@ _HALF = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class Activation:
-    """meaning: of the call's last step. call, arguments: which call has it, and what that takes for it. us: what it
-    adds to a product, for a million elements, at most, by compute capability times ten. dtypes: for which it is as
-    exact as eager's; None for all. aligned: does it take that time only where rows begin at multiples of 16 bytes?"""
+    """meaning: of the call's last step. call, arguments: which call has it, and what that takes for it. us: which of
+    `EpilogueFigures` says what it adds to a product, for a million elements, at most. dtypes: for which it is as exact
+    as eager's; None for all. aligned: does it take that time only where rows begin at multiples of 16 bytes?"""
 
     name: str
     call: torch._ops.OpOverload
     meaning: Callable[[torch.Tensor], torch.Tensor]
     arguments: Mapping[str, bool]
-    us: Mapping[int, float]
+    us: str
     dtypes: tuple[torch.dtype, ...] | None = None
     aligned: bool = False
 
 
+@dataclass(frozen=True)
+class EpilogueFigures(Room):
+    """What the library's epilogues add to a product, of devices where that was measured: `target/figures/h100.toml`
+    explains. relu_us, gelu_us, bias_us: µs for a million elements, at most. first_us: for a product of few elements.
+    least_rows: fewer were not measured."""
+
+    table = "library_epilogue"
+    relu_us: float | None = None
+    gelu_us: float | None = None
+    bias_us: float | None = None
+    first_us: float = 0.0
+    least_rows: int = 0
+
+
 ACTIVATIONS = (
-    Activation("relu", _ACTIVATION, torch.relu, {}, {90: 0.1}),
+    Activation("relu", _ACTIVATION, torch.relu, {}, "relu_us"),
     Activation(
-        "gelu", _ACTIVATION, lambda x: F.gelu(x, approximate="tanh"), {"use_gelu": True}, {90: 0.45}, _HALF, True
+        "gelu", _ACTIVATION, lambda x: F.gelu(x, approximate="tanh"), {"use_gelu": True}, "gelu_us", _HALF, True
     ),
 )
-BIAS_ALONE = Activation("nothing", _ADDMM, lambda x: x, {}, {90: 0.1})
-"""The times are an H200's (`benchmarks.epilogues --plain`, 2026-11-22): a bias and a relu 0.05 to 0.1, the gelu 0.33 to
-0.44 for products of 4 to 25 million elements. The gelu's error was 0.7 of eager's, the relu's the same; NaN stays. With
-rows of 777 elements the product with a gelu took 86 µs, eager 38, the product with a relu 36 (2026-11-24)."""
-FIRST_US = 0.3
-"""The µs that a product of few elements (64 by 4096) takes longer."""
-LEAST_ROWS = 32
-"""Fewer rows were not measured; with one row ATen applies the activation in a second kernel."""
+BIAS_ALONE = Activation("nothing", _ADDMM, lambda x: x, {}, "bias_us")
 NAME = "the library's own epilogue"
 NEAR = 1e-6
 """How near values have to be: what rounding a formula's constants to float32 changes. The gelu by erf is 4e-4 away from
@@ -87,21 +95,22 @@ def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequen
     program: Program = context.program
     made = program.buffers[str(template.outputs[0])]
     rows, columns = map(program.hint, made.layout.size)
-    if rows < LEAST_ROWS or made.dtype not in _HALF:
-        context.verdict(NAME, f"the call is for {LEAST_ROWS} rows and more, of bfloat16 or float16")
+    limits = figures_of(context.target, EpilogueFigures)
+    if rows < limits.least_rows or made.dtype not in _HALF:
+        context.verdict(NAME, f"the call is for {limits.least_rows} rows and more, of bfloat16 or float16")
         return ()
     found, call = _find(template, program), context.estimate(template)
     if isinstance(found, str):
         context.verdict(NAME, found)
         return ()
-    adds = found.activation.us.get(context.target.capability)
+    adds = getattr(limits, found.activation.us)
     if adds is None or call is None:
         context.verdict(NAME, "the call was not measured on this device")
         return ()
     if found.activation.aligned and not _is_aligned(template, program):
         context.verdict(NAME, "the call is slow where rows do not begin at multiples of 16 bytes")
         return ()
-    adds = FIRST_US + adds * rows * columns / 1e6
+    adds = limits.first_us + adds * rows * columns / 1e6
     if shared_users(program, template, [found.loop.name]):  # a loop could have been fused with it
         adds += rows * columns * made.dtype.itemsize / context.target.bandwidth
     us = call.low_us + adds

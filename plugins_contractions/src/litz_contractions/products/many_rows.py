@@ -8,7 +8,7 @@ a kernel of their own; the choice stands where the first is below the second at 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -20,6 +20,7 @@ from litz.ir import Program, Template
 from litz.schedule.choices import absorbed_by
 from litz.schedule.fusion_size import most_operations
 from litz.schedule.instructions import instructions
+from litz.target import Room, figures_of
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..epilogue import Epilogue, fused
@@ -91,15 +92,6 @@ CANDIDATES = (
     Tile(64, 128, 6, 4, 1.2),
 )
 """What `benchmarks.epilogues` times on Hopper; the shares are guesses."""
-TILES: Mapping[int, Sequence[Tile]] = {
-    90: (
-        Tile(128, 256, 3, 8, 0.974, 0.5),
-        Tile(128, 128, 4, 8, 1.019, 0.25),
-    ),
-}
-"""The tiles by compute capability times ten, for devices that were measured; elsewhere the library stays, unless
-max-autotune measures. 90: one H200, torch 2.11, Triton 3.6, bfloat16, 45 rows of `benchmarks.epilogues --for-table`
-(2026-11-23), fitted by `benchmarks.epilogue_table`; the other candidates won no row."""
 UNALIGNED_CANDIDATES = (
     Tile(128, 256, 3, 8, 1.2, apart=True),
     Tile(128, 128, 4, 8, 1.2, apart=True),
@@ -109,24 +101,23 @@ UNALIGNED_CANDIDATES = (
 )
 """What `benchmarks.epilogues --unaligned` times: results whose rows begin anywhere; the shares are guesses, beside the
 library's product of padded operands."""
-UNALIGNED: Mapping[int, Sequence[Tile]] = {
-    90: (Tile(128, 256, 3, 8, 1.032, 0, apart=True), Tile(128, 256, 3, 8, 1.05, 0))
-}
-"""Tiles for such results, where they were measured. Elsewhere the library multiplies padded operands, and a kernel
-copies the result, unless max-autotune measures. 90: one H100, torch 2.11, Triton 3.6, bfloat16, 15 products
-(2026-11-25), fitted by `benchmarks.epilogue_table`; the other candidates won none."""
 NAME = "a kernel for the users too"
 STEP_BYTES = 128
 """The bytes of the depth in one step."""
 PLAIN = (torch.bfloat16, torch.float16)
 """Types of operands; float32 stays with the library."""
-LEAST_FILLED = 0.7
-"""The least part of the device's time that work on results takes: below 0.75 no measured product gained."""
-READS = 1.0
-"""The share of the memory's bandwidth at which an epilogue's operands arrive, besides a tile's own `us`."""
-COMPUTES = 0.15
-"""The share of the vector units' rate at which the epilogue's instructions are done at worst: nothing hides them, and a
-thread waits for each result. On an H200 (2026-11-23) a gelu by erf of 4 million results took 12.6 us."""
+
+
+@dataclass(frozen=True)
+class ManyRowsFigures(Room):
+    """Figures of products of many rows, which `target/figures/gpu/many_rows.toml` explains."""
+
+    table = "many_rows"
+    least_filled_share: float
+    reads_share: float
+    computes_share: float
+    tiles: tuple[tuple[int, int, int, int, float, float, bool], ...] | None = None
+    unaligned_tiles: tuple[tuple[int, int, int, int, float, float, bool], ...] | None = None
 
 
 def offer_many_rows(template: Template, context: ChoiceContext) -> Sequence[Choice]:
@@ -134,12 +125,14 @@ def offer_many_rows(template: Template, context: ChoiceContext) -> Sequence[Choi
     if context.target.type != "cuda":
         return ()
     try:
-        table = TILES if unpadded_product(template, context.program) is None else UNALIGNED
-        tiles = table.get(context.target.capability)
+        limits = figures_of(context.target, ManyRowsFigures)
+        aligned = unpadded_product(template, context.program) is None
+        tiles = limits.tiles if aligned else limits.unaligned_tiles
         if tiles is None:
-            what = "such kernels" if table is TILES else "kernels for rows that begin anywhere"
+            what = "such kernels" if aligned else "kernels for rows that begin anywhere"
             raise Unsuitable(f"{what} were not measured on this device; max-autotune measures them")
-        found = [way.choice for way in ways(template, context, tiles) if way.cost.filled >= LEAST_FILLED]
+        tried = [Tile(*tile) for tile in tiles]
+        found = [way.choice for way in ways(template, context, tried) if way.cost.filled >= limits.least_filled_share]
         if not found:
             raise Unsuitable("its tiles leave too much of the device idle")
         return found
@@ -224,8 +217,9 @@ def _cost(gemm: Gemm, config: Config, shape: Shape, library: Estimate, context: 
     waves = ceil(tiles / target.units)
     filled = tiles / (waves * target.units) * (shape.m * shape.n) / (tiles * config.m * config.n)
     extra = shape.extra_bytes + _lost_bytes(gemm.epilogue, program)
-    work = shape.m * shape.n * sum(instructions(node) for node in gemm.epilogue.loop.nodes if node.op != "load")
-    added = extra / (target.bandwidth * READS) + work / (target.vector["fp32"] * COMPUTES)
+    work = shape.m * shape.n * sum(instructions(node, target) for node in gemm.epilogue.loop.nodes if node.op != "load")
+    limits = figures_of(target, ManyRowsFigures)
+    added = extra / (target.bandwidth * limits.reads_share) + work / (target.vector["fp32"] * limits.computes_share)
     return Cost(library, filled, added, f"{tiles} tiles in {waves} waves, {extra / 1e6:.3g} MB more")
 
 

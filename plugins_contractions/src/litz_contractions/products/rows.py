@@ -9,7 +9,7 @@ epilogue saves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,6 +19,7 @@ from litz.ir import Program, Template, TensorRef
 from litz.ir.index import ZERO
 from litz.schedule.choices import replacement_of
 from litz.schedule.fusion_size import most_operations
+from litz.target import Room, figures_of
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..epilogue import fused, stands
@@ -36,9 +37,21 @@ MOST_ROWS = 16
 """Rows of the smallest tile that tensor cores multiply."""
 FEW = 8
 """Rows up to which a tile is half as wide: columns of the smallest tile, where the weights are its rows."""
-PER_WARP, STAGES = 16, 4
-"""Columns of a warp: with 32, kernels took up to 1.2 times as long. Loads of a program that are on their way at a time:
-with 6, kernels took 0.95 to 1.13 of the time."""
+
+
+@dataclass(frozen=True)
+class RowsFigures(Room):
+    """Figures of products of few rows, which `target/figures/gpu/rows.toml` explains."""
+
+    table = "rows"
+    warp_columns: int
+    stages_loads: int
+    stored_tiles: tuple[int, int, int, float]
+    converted_tiles: tuple[int, int, int, float]
+    least_steps: int
+    reached_shares: tuple[float, float, float]
+    large_bytes: int
+    as_stored: tuple[float, float, float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -52,18 +65,9 @@ class Tiles:
     per_unit: float
 
 
-STORED, CONVERTED = Tiles(32, 32, 256, 1.5), Tiles(64, 32, 128, 3)
-"""Where weights are multiplied as they are stored, and where they are converted. Of ten ways, with one row
-(`benchmarks.few_rows_tiles`, H100, 2026-11-25), the first was the fastest for each of four products in bfloat16: 166 us
-for all four, 173 with the second. The second was within 5 % of the fastest for weights of 8 and of 4 bits, but for 8
-bits of 4096 x 14336 (6 %)."""
 MOST_TOGETHER = 4
 """Products in one launch."""
-LEAST_STEPS = 4
-"""Steps along the depth that a program takes at least."""
 
-REACHED = (0.85, 0.75, 0.6)
-"""The shares of the memory's bandwidth that are reached: at best, usually, at worst."""
 INSTRUCTIONS = 1
 """Per node of the body that makes a weight."""
 
@@ -71,8 +75,8 @@ INSTRUCTIONS = 1
 @dataclass(frozen=True)
 class AsStored:
     """What the kernel takes of the library's time, at most, where weights are multiplied as they are stored: alone;
-    alone with weights of less than `LARGE`; with a result whose rows do not begin at multiples of 16 bytes; several
-    products in one launch."""
+    alone with weights of less than `large_bytes`; with a result whose rows do not begin at multiples of 16 bytes;
+    several products in one launch."""
 
     alone: float
     small: float
@@ -80,11 +84,8 @@ class AsStored:
     together: float
 
 
-ALIGNED, LARGE = 16, 8 << 20
-"""Bytes."""
-AS_STORED: Mapping[int, AsStored] = {90: AsStored(1.0, 1.12, 0.8, 0.92)}
-"""The figures by compute capability times ten (`benchmarks.few_rows`, H200). Other devices were not measured, and the
-library stays there."""
+ALIGNED = 16
+"""Bytes of the widest access of a thread."""
 PLAIN = (torch.bfloat16, torch.float16)
 """Types of such weights."""
 
@@ -99,7 +100,7 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
     if not _has_few_rows(template):
         context.verdict(NAME, f"it is for 1 to {MOST_ROWS} rows, a number that is known while compiling")
         return ()
-    plain = measured or context.target.capability in AS_STORED
+    plain = measured or figures_of(context.target, RowsFigures).as_stored is not None
     joint = _paired(template, context, plain) or _with_mates(template, context, plain)
     if joint is not None:
         return (joint,)
@@ -246,7 +247,8 @@ def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, paire
     """The tile, whose rows are the weights, and parts of the depth enough to keep every multiprocessor busy. beside:
     products in the launch. paired: are there two sums?"""
     product = gemm.products[0]
-    tiles = STORED if product.right.prologue is None else CONVERTED
+    limits = figures_of(target, RowsFigures)
+    tiles = Tiles(*(limits.stored_tiles if product.right.prologue is None else limits.converted_tiles))
     columns = tiles.paired if paired else tiles.columns
     stored = max(program.buffers[name].dtype.itemsize for name in product.right.reads[:1]) << product.right.words
     depth, inner = program.hint(product.k), program.hint(product.depth[-1].size)
@@ -255,10 +257,10 @@ def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, paire
         step = next((size for size in (128, 64, 32, 16) if size <= step and inner % size == 0), step)
     count = program.hint(gemm.count) * -(-program.hint(gemm.n) // columns)
     split = 1
-    while count * split * beside < tiles.per_unit * target.units and depth // (2 * split * step) >= LEAST_STEPS:
+    while count * split * beside < tiles.per_unit * target.units and depth // (2 * split * step) >= limits.least_steps:
         split *= 2
     few = FEW if program.hint(gemm.m) <= FEW else MOST_ROWS
-    return Config(columns, few, step, STAGES, max(1, columns // PER_WARP), split=split)
+    return Config(columns, few, step, limits.stages_loads, max(1, columns // limits.warp_columns), split=split)
 
 
 def _normed(gemm: Gemm, group: Sequence[Template], template: Template, config: Config, context: ChoiceContext) -> Gemm:
@@ -294,15 +296,17 @@ def _part(gemm: Gemm, template: Template, context: ChoiceContext, together: bool
     """What one product takes: a launch, what is read and written, once, and what it takes to convert weights;
     where nothing is converted, what was measured of the time that the library takes at its best."""
     program, target = context.program, context.target
+    limits = figures_of(target, RowsFigures)
     prologue = gemm.products[0].right.prologue
     if prologue is None:
-        measured, call = AS_STORED.get(target.capability), context.estimate(template)
-        if measured is None or call is None:
+        call = context.estimate(template)
+        if limits.as_stored is None or call is None:
             return None
+        measured = AsStored(*limits.as_stored)
         columns, depth = (program.hint(size) * gemm.dtype.itemsize for size in (gemm.n, gemm.products[0].k))
         if depth % ALIGNED:
             return None
-        share = measured.alone if program.hint(gemm.count * gemm.n) * depth >= LARGE else measured.small
+        share = measured.alone if program.hint(gemm.count * gemm.n) * depth >= limits.large_bytes else measured.small
         share = measured.together if together else measured.unaligned if columns % ALIGNED else share
         us = share * call.low_us
         return Estimate(us, us, us, f"{share} of the library at its best, as measured")
@@ -314,7 +318,7 @@ def _part(gemm: Gemm, template: Template, context: ChoiceContext, together: bool
     for buffer in (program.buffers[name] for name in gathered):
         moved += min(weights * buffer.dtype.itemsize, program.hint(buffer.nbytes))
     convert = weights * len(prologue.nodes) * INSTRUCTIONS / (target.vector["fp32"] / 2)
-    times = (max(moved / (target.bandwidth * share), convert) for share in REACHED)
+    times = (max(moved / (target.bandwidth * share), convert) for share in limits.reached_shares)
     best, usual, worst = (time + target.launch_us for time in times)
     return Estimate(usual, best, worst, f"{moved / 1e6:.3g} MB at {target.bandwidth / 1e3:.4g} GB/s")
 

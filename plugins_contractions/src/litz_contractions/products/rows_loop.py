@@ -24,6 +24,7 @@ from litz.ir.transform import rename_nodes, replace_loads
 from litz.ir.views import position_in
 from litz.schedule.choices import Replacement
 from litz.schedule.inline import Body, TooComplex
+from litz.target import Room, figures_of
 from litz_plugins import Choice, ChoiceContext
 
 from ..epilogue import ACCUMULATOR, stands
@@ -40,8 +41,16 @@ ROUNDING = 8
 """Operations that round a number to a half type."""
 GAP = 16
 """Elements: a line of the cache."""
-SEVERAL = 5
-"""Rows from which on walks along an activation as it is get in each other's way."""
+
+
+@dataclass(frozen=True)
+class RowsLoopFigures(Room):
+    """Figures of products of few rows as loops, which `target/figures/any/rows_loop.toml` explains."""
+
+    table = "rows_loop"
+    several_rows: int
+
+
 MOST_SUMS = 16
 """Sums that a walk keeps: of each row one for each of the weights in an element."""
 
@@ -64,7 +73,7 @@ def offer_rows_loop(template: Template, context: ChoiceContext) -> Sequence[Choi
     program: Program = context.program
     name = f"loop {template.kind}"
     try:
-        made = make_rows_loop(template, program)
+        made = make_rows_loop(template, program, figures_of(context.target, RowsLoopFigures).several_rows)
     except (Unsuitable, TooComplex) as why:
         context.record(template.target_name, f"{name}: {why}")
         return ()
@@ -79,8 +88,9 @@ def offer_rows_loop(template: Template, context: ChoiceContext) -> Sequence[Choi
     return (Choice(name, "template", payload, estimate, replaced),)
 
 
-def make_rows_loop(template: Template, program: Program) -> RowsLoop:
-    """Returns the product and what makes its weights as one loop. Raises Unsuitable where that cannot be."""
+def make_rows_loop(template: Template, program: Program, several: int) -> RowsLoop:
+    """Returns the product and what makes its weights as one loop. several: rows from which on walks along an activation
+    as it is get in each other's way. Raises Unsuitable where that cannot be."""
     arguments = argument_names(template)
     left, right = (arguments[name] for name in OPERANDS[template.kind])
     rows, depth = left.layout.size
@@ -115,7 +125,7 @@ def make_rows_loop(template: Template, program: Program) -> RowsLoop:
     position = position_in(left.layout, program.buffers[left.buffer].layout, (gemm.rows[0], product.depth[0]))
     if position is None:
         raise Unsuitable("its activation is a view of a part of a buffer")
-    if len(walked) > 1 or lanes > 1 or int(rows) >= SEVERAL or program.buffers[left.buffer].dtype != torch.float32:
+    if len(walked) > 1 or lanes > 1 or int(rows) >= several or program.buffers[left.buffer].dtype != torch.float32:
         wide = _wide(left, lanes, walked, split, template, program)
     ranges = tuple(Range(reduction_var(number), r.size) for number, r in enumerate(walked))
     renamed: dict[Symbol, Expr] = {old.var: new.var for old, new in zip(walked, ranges, strict=True)}

@@ -16,13 +16,15 @@ from litz.codegen.kernel_plan import KernelPlan, sizes_of
 from litz.errors import CodegenError
 from litz.ir import Loop
 from litz.ir.index import may_be_empty, to_expr
+from litz.target import figures_of
 from litz_plugins.errors import describe
-from litz_plugins.records import CodegenContext, KernelSource
+from litz_plugins.records import CodegenContext, KernelSource, Target
 
 from .body import Body, Lines
 from .column import write_column
 from .constructs import constructs_in, find_construct
 from .dialect import ELEMENTS
+from .figures import CppFigures
 from .jammed import write_jammed
 from .loops import Writer
 from .pointwise import write_pointwise
@@ -65,8 +67,10 @@ class CppCodegen:
 
 def generate(kernel: KernelPlan, context: CodegenContext) -> KernelSource:
     """Returns the C++ source of one kernel. Errors: CodegenError."""
-    tiling = tile_kernel(kernel)
-    parts = tuple(map(join_short, segments(tiling, kernel)))
+    target = context.target
+    limits = figures_of(target, CppFigures)
+    tiling = tile_kernel(kernel, limits)
+    parts = tuple(map(join_short, segments(tiling, kernel, limits)))
     tiling = parts[0] if len(parts) == 1 else tiling
     loop, sizes = tiling.loop, sizes_of((tiling.loop,))
     names = [name for name in kernel.buffers if name in loop.reads or name in loop.writes]
@@ -81,12 +85,12 @@ def generate(kernel: KernelPlan, context: CodegenContext) -> KernelSource:
         texts = {r.var: str(r.var) for r in loop.all_ranges} | size_texts
         return Body(loop, pointers, IndexText(texts, loop.extents), lines)
 
-    body, threads = body_of(loop), context.target.units
+    body = body_of(loop)
     if len(parts) == 1:
-        _write(tiling, body, threads)
+        _write(tiling, body, target)
     else:
-        writers = [Writer(part, body_of(part.loop), threads, team=True) for part in parts]
-        _write_segments(Writer(tiling, body, threads), writers)
+        writers = [Writer(part, body_of(part.loop), target, team=True) for part in parts]
+        _write_segments(Writer(tiling, body, target), writers)
     written = set(loop.writes)
     parameters = [
         f"{'' if name in written else 'const '}{ELEMENTS[kernel.buffers[name].dtype]}* {pointers[name]}"
@@ -128,7 +132,7 @@ def _safe_forms(kernel: str, text: str, context: CodegenContext) -> list[str]:
     return sorted(set(filter(None, forms.values())))
 
 
-def _write(tiling: Tiling, body: Body, threads: int) -> None:
+def _write(tiling: Tiling, body: Body, target: Target) -> None:
     loop, lines = tiling.loop, body.lines
     if any(r.size == 0 for r in loop.ranges):
         lines.add("return 0;  // no elements")
@@ -149,7 +153,7 @@ def _write(tiling: Tiling, body: Body, threads: int) -> None:
                 points = "".join(walked) if loop.levels[node] else ""
                 impossible[f"if ({body.index.text(node.attrs[0])} == 0{points}) return {number};"] = None
         lines.add(*impossible)
-    _writer(tiling)(Writer(tiling, body, threads))
+    _writer(tiling)(Writer(tiling, body, target))
     lines.add("return bad;" if checks else "return 0;")
 
 

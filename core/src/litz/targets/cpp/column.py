@@ -23,14 +23,6 @@ from .tiling import known
 
 LINE = 16
 """Elements of a lane's type in a cache line."""
-AHEAD, FAR, LARGE = 16, 2048, 1 << 20
-"""Rows that are fetched before they are needed, from bytes between rows on, and in arrays of so many bytes (moments of
-8000 x 1024 float32, EPYC, one thread, 2026-11-25: 28 ms without, 11 ms with; in a cache it costs a tenth)."""
-
-MOST_TILES = 8
-"""Tiles that columns are cut into for the sake of threads, at most: short rows of many arrays are slow to read (a
-gelu's gate of 4096 x 768 bfloat16 with its sums, EPYC, one thread, 2026-11-26: 14.7 ms in tiles of 96 lanes, 9.3 of
-192, 7.4 of 256 and more)."""
 
 
 def tile_size(w: Writer, vector: Range) -> int:
@@ -39,7 +31,7 @@ def tile_size(w: Writer, vector: Range) -> int:
     if not vector.size.is_Integer:
         return 128
     extent, others = int(vector.size), prod(known(r.size, 16) for r in w.loop.ranges if r != vector)
-    wanted = extent if not w.threaded or others >= 16 else -(-extent * others // min(w.threads, MOST_TILES))
+    wanted = extent if not w.threaded or others >= 16 else -(-extent * others // min(w.threads, w.limits.most_tiles))
     tile = max(16, min(256, -(-wanted // 16) * 16))
     return min(tile, extent)
 
@@ -172,12 +164,13 @@ class _ColumnStage(_Stage):
         """What fetches rows before they are needed, for arrays whose rows reach far beyond the tile: no processor
         guesses where the next one begins, and work for a row leaves few loads of others under way."""
         w, (inner, lane) = self.w, (self.w.loop.reduction_ranges[-1], self.column.vector)
-        names, found = {inner.var: f"((i64){w.index.names[inner.var]} + {AHEAD})", lane.var: "i"}, dict[str, None]()
+        names = {inner.var: f"((i64){w.index.names[inner.var]} + {w.limits.ahead_rows})", lane.var: "i"}
+        found: dict[str, None] = {}
         for node in nodes:
             if node.op == "load" and not node.args and stride_of(node.index[0], lane.var) == ONE:
                 stride = stride_of(node.index[0], inner.var)
                 step = 0 if stride is None else known(stride, 0) * node.dtype.itemsize
-                if step >= FAR and known(inner.size, FAR) * step >= LARGE:
+                if step >= w.limits.far_bytes and known(inner.size, w.limits.far_bytes) * step >= w.limits.large_bytes:
                     found[f"__builtin_prefetch(&{w.body.place(node.buffer, node.index, at=names)});"] = None
         return list(found)
 

@@ -25,10 +25,6 @@ FEW = 16
 """A range of at most so many is split evenly."""
 USUAL = 4
 """Outputs at a time along any longer range: enough for their additions not to wait for each other."""
-STAGED = 5
-"""From so many outputs at a time on, what they share is put into an array first: narrow types would make the walk's
-vectors so wide that the accumulators do not fit into registers (8 rows of 2048 x 2048 weights in int8: 1.4 ms without,
-1.0 ms with; 4 rows: 0.5 and 0.6 ms; EPYC 9005, 2026-11-22)."""
 CHUNK = 512
 """Elements of such an array: a few of them fit in the nearest cache."""
 
@@ -45,7 +41,7 @@ class Jam:
     flat: bool = False
 
 
-def find_jam(loop: Loop, stages: Stages) -> Jam | None:
+def find_jam(loop: Loop, stages: Stages, staged_outputs: int) -> Jam | None:
     """Returns which outputs of a reduction are computed at a time, because their walks load and compute the same
     values. None if outputs share no loads, or if the loop is not one that can be written so."""
     if len(stages.walks) != 1 or stages.walks[0].stores or any(store.mode != "set" for store in loop.stores):
@@ -75,7 +71,7 @@ def find_jam(loop: Loop, stages: Stages) -> Jam | None:
     shared = {node for node in walked if chosen.var not in loop.variables[node]}
     flat = _is_flat(loop, [node for node in walked if node not in shared])
     joined = flat and len(loop.reduction_ranges) > 1
-    staged = _frontier(loop, walked, shared, joined) if joined or count >= STAGED else ()
+    staged = _frontier(loop, walked, shared, joined) if joined or count >= staged_outputs else ()
     return Jam(chosen, count, staged, joined)
 
 

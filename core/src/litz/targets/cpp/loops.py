@@ -11,9 +11,12 @@ from dataclasses import dataclass, replace
 from litz.ir.index import Symbol
 from litz.ir.node import Node
 from litz.ir.operation import Range
+from litz.target import figures_of
+from litz_plugins import Target
 
 from .body import Body
-from .tiling import PARALLEL_WORK, Tiling, reads_conditionally
+from .figures import CppFigures
+from .tiling import Tiling, reads_conditionally
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,12 @@ class Level:
 
 
 class Writer:
-    """A tiling and the body that is being written for it. threads: that share the work. team: within a parallel region,
-    whose threads share its loops and need not wait for each other at their ends."""
+    """A tiling and the body that is being written for it. `threads`: that share the work. team: within a parallel
+    region, whose threads share its loops and need not wait for each other at their ends."""
 
-    def __init__(self, tiling: Tiling, body: Body, threads: int, team: bool = False) -> None:
+    def __init__(self, tiling: Tiling, body: Body, target: Target, team: bool = False) -> None:
         self.tiling, self.body, self.lines, self.index, self.team = tiling, body, body.lines, body.index, team
-        self.threads = threads
+        self.threads, self.limits = target.units, figures_of(target, CppFigures)
         self.loop = tiling.loop
         self.final = tiling.stages.final
         self.roots = [root for store in self.final for root in store.roots]
@@ -46,7 +49,7 @@ class Writer:
     def threaded(self) -> bool:
         """Returns whether threads may share the work. With symbolic sizes the kernel decides when it runs."""
         work = self.tiling.work
-        return bool(self.loop.ranges) and (not work.is_Integer or int(work) >= PARALLEL_WORK)
+        return bool(self.loop.ranges) and (not work.is_Integer or int(work) >= self.limits.parallel_values)
 
     def parallel(self, loops: int, simd: bool = False) -> tuple[str, ...]:
         """Returns the pragma for `loops` nested loops that the threads share. Where there is too little work for
@@ -66,7 +69,7 @@ class Writer:
         """Returns the clause of a parallel region that checks at run time whether there is enough work for threads; ""
         if the sizes are numbers."""
         work = self.tiling.work
-        return "" if work.is_Integer else f" if ({self.index.text(work)} >= {PARALLEL_WORK})"
+        return "" if work.is_Integer else f" if ({self.index.text(work)} >= {self.limits.parallel_values})"
 
     def simd(self, checks: bool | None = None, clauses: Sequence[str] = ()) -> tuple[str, ...]:
         """Returns the pragma of a vector loop, which asserts that iterations are independent, as those of a Loop are.

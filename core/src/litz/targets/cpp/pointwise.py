@@ -15,9 +15,6 @@ from .halves import BLOCK, Halves
 from .loops import Writer
 from .tiling import is_tiny
 
-CHUNK = 4096
-"""Elements of the vector loop that a thread takes at a time where the loops outside of it are few."""
-
 
 def write_pointwise(w: Writer) -> None:
     """Writes all nodes and stores of a tiling without reductions."""
@@ -61,8 +58,8 @@ def write_pointwise(w: Writer) -> None:
         w.nest([w.level(vector, w.parallel(1, simd=not w.atomic))], nodes, inside)
         return
     levels = [w.level(r) for r in outer]
-    if w.threaded and (not vector.size.is_Integer or int(vector.size) >= 2 * CHUNK):
-        levels += [w.chunks(vector, CHUNK, "c"), w.level(vector, simd, chunk="c")]
+    if w.threaded and (not vector.size.is_Integer or int(vector.size) >= 2 * w.limits.chunk_elements):
+        levels += [w.chunks(vector, w.limits.chunk_elements, "c"), w.level(vector, simd, chunk="c")]
     else:
         levels.append(w.level(vector, simd, () if simd else apart))
     w.nest(levels, nodes, inside, shared=len(levels) - 1)
@@ -117,10 +114,6 @@ def _write_owned(w: Writer, owned: Range) -> None:
     w.nest(levels, w.body.missing(w.roots), lambda: w.body.store(*w.final), shared=1)
 
 
-TILE_BYTES = 16 * 1024
-"""What the tiles of one kernel may take together: half of the nearest cache."""
-
-
 class _Tiles:
     """Tiles over two ranges, for memory that is contiguous along one and memory that is contiguous along the other.
 
@@ -133,7 +126,7 @@ class _Tiles:
         self.loads = [n for n in w.loop.loads if not n.args and self._across(n.index[0])]
         self.stores = [s for s in w.final if not s.indirect and s.mask is None and self._across(s.index[0])]
         staged = [n.dtype.itemsize for n in self.loads] + [s.value.dtype.itemsize for s in self.stores]
-        self.side = next((n for n in (64, 32) if n * n * sum(staged) <= TILE_BYTES), 16)
+        self.side = next((n for n in (64, 32) if n * n * sum(staged) <= w.limits.tile_bytes), 16)
 
     def _across(self, index: Expr) -> bool:
         step = stride_of(index, self.vector.var)

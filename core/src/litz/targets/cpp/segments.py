@@ -17,20 +17,14 @@ from litz.ir.index import ONE, stride_of
 from litz.ir.segments import cuts, segment
 from litz.ir.transform import collapse
 
+from .figures import CppFigures
 from .tiling import Tiling, canonical, tile_loop
 
 MAX_SEGMENTS = 16
 """The most segments of a loop: each is code to be compiled."""
-MIN_WORK = 4096
-"""Points of a loop, output times reduction ranges, below which choosing costs less than compiling more code does."""
-MIN_GAIN = 0.5
-"""Loads per point that a split has to save."""
-MIN_LENGTH = 4
-"""The least average length of segments of a range along which memory is written in order: shorter ones (a stack of two
-along the last dimension) would go through the same cache lines too often."""
 
 
-def segments(tiling: Tiling, kernel: KernelPlan) -> tuple[Tiling, ...]:
+def segments(tiling: Tiling, kernel: KernelPlan, limits: CppFigures) -> tuple[Tiling, ...]:
     """Returns the tilings of a loop's segments, in order; the tiling alone where a split gains too little.
 
     tiling: of the kernel's loop, by `tile_kernel`. Segments write different elements: they may run in any order or at
@@ -38,12 +32,12 @@ def segments(tiling: Tiling, kernel: KernelPlan) -> tuple[Tiling, ...]:
     """
     loop = tiling.loop
     points = loop.numel * loop.reduction_numel
-    if points.is_Integer and int(points) < MIN_WORK:
+    if points.is_Integer and int(points) < limits.segments_values:
         return (tiling,)
-    best: tuple[float, Sequence[Loop]] = (MIN_GAIN, ())
+    best: tuple[float, Sequence[Loop]] = (limits.segments_loads, ())
     for r, places in cuts(loop).items():
         inner = r == tiling.vector or any(stride_of(store.index[0], r.var) == ONE for store in loop.stores)
-        if len(places) - 1 > MAX_SEGMENTS or (inner and int(r.size) < MIN_LENGTH * (len(places) - 1)):
+        if len(places) - 1 > MAX_SEGMENTS or (inner and int(r.size) < limits.segments_elements * (len(places) - 1)):
             continue
         loops = [segment(loop, r, start, stop) for start, stop in pairwise(places)]
         lengths = (stop - start for start, stop in pairwise(places))
@@ -51,5 +45,5 @@ def segments(tiling: Tiling, kernel: KernelPlan) -> tuple[Tiling, ...]:
         gain = len(loop.loads) - read / int(r.size)
         if gain >= best[0]:
             best = gain, loops
-    tilings = (tile_loop(canonical(collapse(each)), kernel) for each in best[1] if each.stores)
+    tilings = (tile_loop(canonical(collapse(each)), kernel, limits) for each in best[1] if each.stores)
     return tuple(replace(each, work=tiling.work) for each in tilings) or (tiling,)

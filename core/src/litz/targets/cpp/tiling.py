@@ -45,6 +45,7 @@ from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import Stages, find_stages
 from litz.ir.transform import map_stores, rename_loop
 
+from .figures import CppFigures
 from .jam import Jam, find_jam
 
 Mode = Literal["pointwise", "row", "column", "small"]
@@ -55,14 +56,10 @@ TINY = 8
 """A range shorter than a vector is no vector loop."""
 TINY_SEVERAL = 16
 """Likewise where the states of lanes have several results, and have to be merged at the end of each row."""
-ROW_SCRATCH_BYTES = 64 * 1024
-"""The most that values kept from one stage for the next may take; more would leave the second-level cache."""
 EXPENSIVE = 8
 """A value that costs this many flops or more is kept for later stages rather than computed again."""
 USUAL = 64
 """The value that stands for an unknown size."""
-PARALLEL_WORK = 48 * 1024
-"""Element-operations below which waking other threads costs more than they save."""
 
 
 @dataclass(frozen=True)
@@ -84,13 +81,13 @@ class Tiling:
     jam: Jam | None = None
 
 
-def tile_kernel(kernel: KernelPlan) -> Tiling:
+def tile_kernel(kernel: KernelPlan, limits: CppFigures) -> Tiling:
     """Returns the C++ tiling of a kernel: which loops are threads, which are vectors, and in what order."""
     (loop,) = kernel.loops
-    return tile_loop(canonical(split_divisions(count_from(loop, kernel.starts))), kernel)
+    return tile_loop(canonical(split_divisions(count_from(loop, kernel.starts))), kernel, limits)
 
 
-def tile_loop(loop: Loop, kernel: KernelPlan) -> Tiling:
+def tile_loop(loop: Loop, kernel: KernelPlan, limits: CppFigures) -> Tiling:
     """Returns the tiling of a loop of a kernel. The loop is flat, and its variables are canonical."""
     cost = sum(OPS[node.op].flops if node.op in OPS else 1 for node in loop.nodes if node.op != "const")
     work = loop.numel * (loop.reduction_numel if loop.reduction_ranges else ONE) * max(1, cost // 2)
@@ -105,7 +102,11 @@ def tile_loop(loop: Loop, kernel: KernelPlan) -> Tiling:
     tiling = Tiling(loop, mode, vector, stages, work=work)
     if mode != "row":
         return tiling
-    return replace(tiling, scratch=_scratch(tiling), jam=None if kernel.inplace else find_jam(loop, stages))
+    return replace(
+        tiling,
+        scratch=_scratch(tiling, limits.row_bytes),
+        jam=None if kernel.inplace else find_jam(loop, stages, limits.staged_outputs),
+    )
 
 
 # ---------------------------------------------------------------------- ranges
@@ -337,7 +338,7 @@ def _vector_last(loop: Loop, vector: Range) -> Loop:
     return replace(loop, ranges=(*(r for r in loop.ranges if r != vector), vector))
 
 
-def _scratch(tiling: Tiling) -> frozenset[Node]:
+def _scratch(tiling: Tiling, most_bytes: int) -> frozenset[Node]:
     """Values at reduction level that cost something and are needed in a later stage than the first that computes them.
 
     Of a chain of such values, only those that something else needs. What is the same along the innermost range is
@@ -375,4 +376,4 @@ def _scratch(tiling: Tiling) -> frozenset[Node]:
             used |= direct & chosen & set().union(*needed[:later])
     kept = [node for node in loop.nodes if node in used]
     size = sum(max(node.dtype.itemsize, 4) for node in kept) * int(loop.reduction_numel)
-    return frozenset(kept) if size <= ROW_SCRATCH_BYTES else frozenset()
+    return frozenset(kept) if size <= most_bytes else frozenset()

@@ -38,7 +38,7 @@ class TritonCodegen:
 
     def generate(self, kernel: KernelPlan, context: CodegenContext) -> KernelSource:
         """Returns the Triton source of one kernel. Errors: CodegenError."""
-        return self.generate_tiled(kernel, choose_tilings(kernel, context.target.units))
+        return self.generate_tiled(kernel, choose_tilings(kernel, context.target))
 
     def generate_tiled(self, kernel: KernelPlan, tilings: Sequence[Tiling]) -> KernelSource:
         """Returns the source of one kernel. tilings: one for each of its loops."""
@@ -63,7 +63,7 @@ class TritonCodegen:
     def near(self, kernel: KernelPlan, context: CodegenContext) -> Sequence[Mapping[str, int]]:
         """Returns settings of a kernel one step from its present ones: the blocks of its tile ("x", "y", "r"), "warps",
         "held" (rows in registers, 1 or 0), "stages"."""
-        return list(near(choose_tilings(kernel, context.target.units)[0], kernel))
+        return list(near(choose_tilings(kernel, context.target)[0], kernel))
 
     def join(self, sources: Sequence[KernelSource], name: str) -> KernelSource:
         """Returns one kernel of several small ones, whose sizes are known. Errors: CodegenError where they cannot be

@@ -13,13 +13,16 @@ from collections.abc import Sequence
 from litz.codegen.kernel_plan import KernelPlan
 from litz.ir import Loop, Range
 from litz.ir.accesses import Access, mean_stride
-from litz.target import CACHE, LINE, WARP, warp_lines
+from litz.target import LINE, WARP, CacheFigures, figures_of, warp_lines
+from litz_plugins import Target
 
 from .frame import VECTOR, is_multiple
 from .traffic import Traffic
 
 
-def fewer_lanes(loop: Loop, ranges: Sequence[Range], plan: KernelPlan, traffic: Traffic, most: int) -> int:
+def fewer_lanes(
+    loop: Loop, ranges: Sequence[Range], plan: KernelPlan, traffic: Traffic, target: Target, most: int
+) -> int:
     """Returns the most elements of a thread, at most `most` and a power of two, for which the units' caches take no
     longer than the memory; if there is none, those for which the caches take the least time. ranges: of a pointwise
     loop, as its tile walks through them."""
@@ -30,7 +33,8 @@ def fewer_lanes(loop: Loop, ranges: Sequence[Range], plan: KernelPlan, traffic: 
         parts[key] = max(parts.get(key, 0), moved)
     memory = sum(parts.values()) / max(plan.hint(loop.numel), 1)
     tried = [most >> n for n in range(most.bit_length())]
-    cache = {lanes: sum(walk.lines(lanes) for walk in walks) * LINE / CACHE for lanes in tried}
+    times = figures_of(target, CacheFigures).first_level_times
+    cache = {lanes: sum(walk.lines(lanes) for walk in walks) * LINE / times for lanes in tried}
     return next((lanes for lanes in tried if cache[lanes] <= memory), min(tried, key=lambda lanes: cache[lanes]))
 
 

@@ -72,7 +72,7 @@ class Tiling:
         return next((axis for axis in self.axes if axis.name == name), None)
 
 
-SIXTEEN_WARPS = 32768
+SIXTEEN_WARPS = 16 * 32 * 64
 """The most elements of a program of 16 warps, 64 in each thread."""
 
 Blocks = tuple[int, int, int, bool]

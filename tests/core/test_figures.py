@@ -1,0 +1,234 @@
+"""Figures of devices are data: the code has no measured number, data files say where each is from, and every figure can
+be set."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import io
+import json
+import pickle
+import re
+import tokenize
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+
+import litz
+from core.numeric_constants import CONSTANTS
+from litz.schedule.estimate import EstimateFigures
+from litz.target import CalibrationError, FiguresError, Room, data, figures_of, target_named, target_of
+from litz.target.describe import cuda_target
+from litz.target.devices import all_specs, families
+from litz_plugins import Figures, Target
+
+CORE = Path(litz.__file__).parent
+ROOT = Path(__file__).parents[2]
+MODULES = [*CORE.rglob("*.py"), *ROOT.glob("plugins_contractions/src/**/*.py")]
+FILES = sorted(data.FOLDER.rglob("*.toml"))
+SAID = {"value", "source", "date", "command"}
+UNITS = re.compile(
+    "_(us|ns|bytes|gb_s|gflops|flops|share|shares|times|kernels|pieces|blocks|rows|columns|values|elements|registers|warps"
+    "|threads|programs|nodes|buffers|loads|loops|products|terms|steps|tiles|instructions|outputs|keys|stored|measured)(_|$)"
+)
+"""Words of a figure's name that say what it counts."""
+
+
+# ------------------------------------------------------------------------------------------------- no numbers in code
+
+
+def constants(file: Path) -> Iterator[str]:
+    """The names of a module's constants that are made of numbers."""
+    for statement in ast.parse(file.read_text()).body:
+        if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
+            continue
+        numbers = (each.value for each in ast.walk(statement.value) if isinstance(each, ast.Constant))
+        if any(isinstance(each, (int, float)) and not isinstance(each, bool) for each in numbers):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            yield from (each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name))
+
+
+def test_numeric_constants_are_no_measurements() -> None:
+    """A constant that is no figure of a device has a line in `numeric_constants.py`, under why it is none."""
+    found = {f"{file.stem}.{name}" for file in MODULES for name in constants(file)}
+    lines = (line.split() for text in CONSTANTS.values() for line in text.strip().splitlines())
+    allowed = {f"{module.removesuffix(':')}.{name}" for module, *names in lines for name in names}
+    assert found - allowed == set(), "say why these are no figures of a device, or move them to the data files"
+    assert allowed - found == set(), "these are gone"
+
+
+DEVICE = re.compile(r"\b(H100|H200|sm_90|Hopper)\b")
+CAPABILITY = re.compile(r"capability\b[^\n]*\b90\b|\b90\b[^\n]*capability\b")
+
+
+def code_of(file: Path) -> str:
+    """A file's text without its comments and docstrings."""
+    text = file.read_text()
+    skipped = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    lines: dict[int, list[str]] = {}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT and token.start[0] not in skipped:
+            lines.setdefault(token.start[0], []).append(token.string)
+    return "\n".join(" ".join(parts) for parts in lines.values())
+
+
+def test_no_code_names_a_gpu() -> None:
+    found = {
+        f"{file.relative_to(ROOT)}: {line.strip()}"
+        for file in MODULES
+        for line in code_of(file).splitlines()
+        if DEVICE.search(line) or CAPABILITY.search(line)
+    }
+    assert found == set()
+
+
+# ---------------------------------------------------------------------------------------------------- the data files
+
+
+def rooms() -> Mapping[str, type[Room]]:
+    """The records of all rooms, by their tables."""
+    found: dict[str, type[Room]] = {}
+    for file in MODULES:
+        if "(Room)" not in file.read_text():
+            continue
+        parts = file.with_suffix("").parts
+        module = importlib.import_module(".".join(parts[len(parts) - parts[::-1].index("src") :]))
+        for room in vars(module).values():
+            if (
+                isinstance(room, type)
+                and issubclass(room, Room)
+                and room is not Room
+                and room.__module__ == module.__name__
+            ):
+                assert room.table not in found, f"two rooms have the table {room.table}"
+                found[room.table] = room
+    return found
+
+
+ROOMS = rooms()
+
+
+def entries(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(name, entry) of a file's figures."""
+    for table, rows in tomllib.loads(file.read_text()).items():
+        if isinstance(rows, dict) and table not in (*data.SHEETS, "capability", "sources"):
+            yield from ((f"{table}.{name}", entry) for name, entry in rows.items())
+
+
+def said(entry: Mapping[str, Any]) -> bool:
+    """Does an entry say where, when and how it was found?"""
+    texts = all(isinstance(entry.get(key), str) and entry[key].strip() for key in ("source", "date", "command"))
+    return texts and bool(re.fullmatch(r"20\d\d(-\d\d-\d\d)?|unknown: .*", entry["date"]))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(data.FOLDER)))
+def test_a_file_says_where_its_figures_are_from(file: Path) -> None:
+    tables = tomllib.loads(file.read_text())
+    for name, entry in entries(file):
+        table, _, field = name.partition(".")
+        assert table in ROOMS and field in {each.name for each in dataclasses.fields(ROOMS[table])}, name
+        assert set(entry) == SAID and said(entry), name
+        assert UNITS.search(f"_{field}"), f"{name} does not say what it counts"
+    sheets = [tables[key] for key in ("datasheet", "few_rows", "sources") if key in tables]
+    assert all(map(said, sheets))
+    assert "like" not in tables or (data.FOLDER / f"{tables['like']}.toml").exists()
+    assert sheets or (
+        {name.partition(".")[0] for name, _ in entries(file)} == {file.stem} and file.parent != data.FOLDER
+    )
+
+
+@pytest.mark.parametrize("table", sorted(ROOMS))
+def test_a_room_has_all_its_figures(table: str) -> None:
+    """Of each kind of device that it is for, with the types that it says."""
+    room, made = ROOMS[table], []
+    for target in (target_named("A100"), target_named("H200"), Target("cpu"), Target("cuda", capability=80)):
+        kind = "gpu" if "blocks" in target.abilities else "cpu"
+        if any((data.FOLDER / folder / f"{table}.toml").exists() for folder in ("any", kind)) or not required(room):
+            made.append(figures_of(target, room))
+    assert made
+    for each in made:
+        for name, kind in get_type_hints(room).items():
+            assert name == "table" or fits(getattr(each, name), kind), f"{table}.{name} is no {kind}"
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Is a value what a field's annotation says?"""
+    parts = get_args(kind)
+    if get_origin(kind) is UnionType:
+        return any(fits(value, part) for part in parts)
+    if get_origin(kind) is not tuple:
+        return type(value) in ((int, float) if kind is float else (kind,))
+    if type(value) is not tuple or parts[-1] is Ellipsis:
+        return type(value) is tuple and all(fits(each, parts[0]) for each in value)
+    return len(value) == len(parts) and all(map(fits, value, parts))
+
+
+def required(room: type[Room]) -> list[str]:
+    return [field.name for field in dataclasses.fields(room) if field.default is dataclasses.MISSING]
+
+
+def test_datasheets_are_complete() -> None:
+    for spec in all_specs():
+        assert spec.capability in families() and {"fp64", "fp32", "fp16", "bf16"} <= set(spec.vector), spec.file
+    assert len(all_specs()) == len({spec.name for spec in all_specs()})
+
+
+# ---------------------------------------------------------------------------------------------- who has which figures
+
+
+def test_a_gpu_that_nobody_measured_has_no_tables_of_its_own() -> None:
+    """Another GPU of capability 9.0 is no H100."""
+    assert target_named("H200").figures == target_named("GH200").figures == target_named("H100").figures != Figures()
+    for target in (cuda_target("NVIDIA H20", {"capability": 90.0}), target_named("A100"), target_named("B200")):
+        assert target.figures == Figures()
+
+
+def test_abilities_follow_the_capability() -> None:
+    pascal, ampere, hopper = (target_named(name).abilities for name in ("P100", "A100", "H100"))
+    assert hopper - ampere == {"tma"} and ampere - pascal == {"attention", "float8"}
+
+
+def test_a_target_of_ones_own_sets_a_figure() -> None:
+    usual = target_of("cuda")
+    mine = replace(usual, figures=usual.figures | {"estimate.again_share": 0.5})
+    assert figures_of(mine, EstimateFigures) == replace(figures_of(usual, EstimateFigures), again_share=0.5)
+    again = pickle.loads(pickle.dumps(mine))
+    assert again == mine and hash(again.figures) == hash(mine.figures)
+    with pytest.raises(TypeError):
+        Figures({"estimate.again_share": [0.5]})
+
+
+def test_a_calibration_file_sets_a_figure(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.json"
+    entry: dict[str, Any] = {"type": "cuda", "figures": {"estimate.again_share": 0.5, "rows.as_stored": [1, 1, 1, 1.0]}}
+    path.write_text(json.dumps({"format": "litz-calibration", "version": 1, "devices": [entry]}))
+    target = target_of("cuda", {"calibration": path})
+    assert figures_of(target, EstimateFigures).again_share == 0.5
+    assert target.figures["rows.as_stored"] == (1, 1, 1, 1.0)
+    for wrong, why in (({"estimate.agian": 1}, "no data file"), ({"estimate.again_share": "much"}, "should be like")):
+        entry["figures"] = wrong
+        path.write_text(json.dumps({"format": "litz-calibration", "version": 1, "devices": [entry]}))
+        with pytest.raises(CalibrationError, match=why):
+            target_of("cuda", {"calibration": path})
+
+
+def test_a_figure_that_is_missing_is_named() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Needs(Room):
+        table = "nobody"
+        least_rows: int
+
+    with pytest.raises(FiguresError, match="least_rows"):
+        figures_of(Target("cpu"), Needs)
+    assert figures_of(Target("cpu", figures=Figures({"nobody.least_rows": 3})), Needs).least_rows == 3

@@ -1,0 +1,45 @@
+"""What random programs become is read back of its text."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from litz.ir import Program
+from litz.ir.parse import parse_program
+from litz.ir.printer import objects_in
+from litz.schedule import unscheduled
+from litz.schedule.schedule import Schedule
+from litz_testing.fuzz import execute
+from litz_testing.fuzz.generate import generate
+from litz_testing.fuzz.inputs import make_inputs
+
+PROGRAMS = 60
+
+
+def check(program: Program) -> None:
+    found = parse_program(str(program), objects_in(program))
+    assert found == program and str(found) == str(program), str(program)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_random_programs_are_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedules: list[Schedule] = []
+
+    def spy(schedule: Any) -> Program:
+        schedules.append(schedule)
+        return unscheduled(schedule)
+
+    monkeypatch.setattr(execute, "unscheduled", spy)
+    compiler = execute.FuzzCompiler(compiled=False)
+    for number in range(PROGRAMS):
+        program, _ = generate(f"texts:{number}", grad=False)
+        if not program.by_dynamo:  # which takes most of the time, and makes the same graphs
+            with suppress(Exception):  # torch refuses some; what litz gets wrong is for the fuzzer's own test
+                compiler.compile(program, make_inputs(program.inputs))
+    assert len(schedules) > 0.8 * PROGRAMS
+    for schedule in schedules:
+        check(schedule.program)
+        check(unscheduled(schedule))

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from litz.codegen.kernel_plan import plan_kernel
+from litz.codegen.parse import parse_kernel_plan
 from litz.ir import Program
 from litz.ir.parse import parse_program
 from litz.ir.printer import objects_in
 from litz.schedule import unscheduled
+from litz.schedule.parse import parse_schedule
 from litz.schedule.schedule import Schedule
 from litz_testing.fuzz import execute
 from litz_testing.fuzz.generate import generate
@@ -41,5 +44,8 @@ def test_random_programs_are_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
                 compiler.compile(program, make_inputs(program.inputs))
     assert len(schedules) > 0.8 * PROGRAMS
     for schedule in schedules:
-        check(schedule.program)
+        found = parse_schedule(f"{schedule.program}\n{schedule}", objects=objects_in(schedule.program))
+        assert found == schedule and str(found) == str(schedule), str(schedule)
         check(unscheduled(schedule))
+        for plan in (plan_kernel(part, schedule.program) for kernel in schedule.kernels for part in kernel.parts):
+            assert parse_kernel_plan(str(plan)) == plan, str(plan)

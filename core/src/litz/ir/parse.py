@@ -99,8 +99,8 @@ class Parser:
 
     # ---------------------------------------------------------------------------------------------------------- parts
 
-    def size(self, line: Cursor) -> None:
-        """Reads `size s0 (integer) about 8`, behind its first word."""
+    def size(self, line: Cursor) -> Symbol:
+        """Reads `s0 (integer) about 8`, the declaration of a size."""
         name = line.name("the name of a size")
         known = {"integer": True, "positive": True}
         if line.takes("("):
@@ -109,6 +109,7 @@ class Parser:
         self.symbols[name] = symbol
         if line.takes("about"):
             self.hints[symbol] = line.integer()
+        return symbol
 
     @staticmethod
     def _assumption(line: Cursor) -> tuple[str, bool]:
@@ -178,9 +179,9 @@ class Parser:
         line.take("[", "the loop's ranges, in brackets")
         ranges, inner = [], []
         if not line.sees("|") and not line.sees("]"):
-            ranges = line.listed(lambda: self._range(line))
+            ranges = line.listed(lambda: self.range(line))
         if line.takes("|"):
-            inner = line.listed(lambda: self._range(line))
+            inner = line.listed(lambda: self.range(line))
         line.take("]", "',', '|' or ']'")
         device = self.device(line)
         line.finish()
@@ -200,7 +201,8 @@ class Parser:
         self._values = {}
         return Loop(name, device, tuple(ranges), tuple(inner), tuple(stores), origins)
 
-    def _range(self, line: Cursor) -> Range:
+    def range(self, line: Cursor) -> Range:
+        """Reads a loop's variable and its extent: `i0<8`."""
         start = line.at
         name = line.find(WORD)
         symbol = None if name is None else self._symbol(name)

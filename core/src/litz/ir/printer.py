@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 WORD = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
 """A name that stands in a text as it is; others are quoted."""
+OVER = "in the memory of"
+"""What stands between a buffer and the buffer whose memory it takes over."""
 _VALUE = re.compile(r"\bv\d+\b")
 
 
@@ -267,7 +269,7 @@ def added_fields(extern: Extern) -> Iterator[tuple[str, Any]]:
 
 def program_lines(program: Program) -> list[str]:
     """Returns a whole program as text."""
-    lines = [f"program {word(program.name)}", *(f"  {size_text(s, program.hints)}" for s in _sizes(program))]
+    lines = [f"program {word(program.name)}", *(f"  size {size_text(s, program.hints)}" for s in sizes_of(program))]
     for number, item in enumerate(program.inputs):
         if isinstance(item, str):
             lines.append(f"  input {buffer_text(program.buffers[item])}{_flags(program, item)}")
@@ -303,10 +305,10 @@ def _output_text(item: Any, number: int) -> str:
 
 
 def size_text(symbol: Symbol, hints: Mapping[Symbol, int]) -> str:
-    """Returns the line that declares a symbol: `size s0 about 8`. What is known of one that is no positive integer, as
-    sizes are, stands in parentheses."""
+    """Returns the declaration of a symbol: `s0 about 8`. What is known of one that is no positive integer, as sizes
+    are, stands in parentheses."""
     known = "" if is_plain_size(symbol) else f" ({', '.join(assumptions(symbol))})"
-    return f"size {symbol.name}{known}{f' about {hints[symbol]}' if symbol in hints else ''}"
+    return f"{symbol.name}{known}{f' about {hints[symbol]}' if symbol in hints else ''}"
 
 
 def assumptions(symbol: Symbol) -> list[str]:
@@ -315,8 +317,8 @@ def assumptions(symbol: Symbol) -> list[str]:
     return [name if holds else f"not {name}" for name, holds in made.items() if name != "commutative"]
 
 
-def _sizes(program: Program) -> list[Symbol]:
-    """The symbols that a program names, other than the canonical variables of loops: those with hints first."""
+def sizes_of(program: Program) -> list[Symbol]:
+    """Returns the symbols that a program names, other than the canonical variables of loops: those with hints first."""
     found = dict.fromkeys(program.hints)
     others: set[Symbol] = set()
     for buffer in program.buffers.values():

@@ -42,6 +42,11 @@ LITZ: Mapping[str, tuple[str, ...]] = {
     "target_named": ("litz.target", "litz.targets"),
     "cpu_target": ("litz.target", "litz.targets"),
     "stay_wide": ("litz.capture.torch_api.narrow",),
+    "objects_in": ("litz.ir.printer",),
+    "parse_program": ("litz.ir.parse",),
+    "parse_schedule": ("litz.schedule.parse",),
+    "plan_kernel": ("litz.codegen.kernel_plan",),
+    "parse_kernel_plan": ("litz.codegen.parse",),
 }
 """All that is used of litz's core: each name, with the modules that have it in one commit or another."""
 
@@ -53,6 +58,8 @@ SEED = "same_texts"
 MODELS = ("bert", "gpt2", "llama", "t5", "resnet", "unet", "graph", "dlrm", "diffusion")
 WRITTEN_OUT = ("bert", "gpt2", "llama")
 """Models of `support.eager_models`, whose attention is written out and long enough to be one kernel."""
+NOT_READ = "not_read.txt"
+"""The file with the texts that are not read back as what was printed."""
 SHOWN = 12
 """How many differing lines of a file are shown."""
 
@@ -232,8 +239,8 @@ def _compiler(device: str, folder: str) -> Any:
     return compiler
 
 
-def texts_of(item: Item, folder: str) -> dict[str, str]:
-    """Returns the texts of all graphs of an item, by their paths. folder: for a disk cache."""
+def texts_of(item: Item, folder: str, parse: bool = False) -> dict[str, str]:
+    """Returns the texts of all graphs of an item, by their paths. folder: for a disk cache. parse: see `not_read`."""
     import torch
 
     from support.to_cuda import to_cuda, zeros_like_outputs
@@ -252,7 +259,7 @@ def texts_of(item: Item, folder: str) -> dict[str, str]:
         for device in GPUS if is_cuda else CPU if item.has_own_cuda else (*CPU, *GPUS):
             moved = replace(to_cuda(graph) if device in GPUS and not is_cuda else graph, name=name)
             texts.update(
-                (f"{name}/{device}/{path}", text) for path, text in graph_texts(moved, _compiler(device, folder))
+                (f"{name}/{device}/{path}", text) for path, text in graph_texts(moved, _compiler(device, folder), parse)
             )
 
         def run(args: list[Any]) -> Any:
@@ -273,8 +280,9 @@ def texts_of(item: Item, folder: str) -> dict[str, str]:
     return {path: cleaned(text) for path, text in texts.items()}
 
 
-def graph_texts(graph: Any, compiler: Any) -> Iterator[tuple[str, str]]:
-    """Yields the texts that the stages make of a graph, and the names of their files."""
+def graph_texts(graph: Any, compiler: Any, parse: bool = False) -> Iterator[tuple[str, str]]:
+    """Yields the texts that the stages make of a graph, and the names of their files. parse: also what of them is not
+    read back."""
     log = of_litz("Log")()
     try:
         lowered = of_litz("lower_graph")(graph, compiler, log)
@@ -282,6 +290,9 @@ def graph_texts(graph: Any, compiler: Any) -> Iterator[tuple[str, str]]:
         yield "program.txt", str(lowered.program)
         schedule = of_litz("schedule_lowered")(lowered, compiler, log)
         yield "schedule.txt", str(schedule)
+        wrong = "\n\n".join(not_read(lowered.program, schedule)) if parse else ""
+        if wrong:
+            yield NOT_READ, wrong
         plan = of_litz("plan_schedule")(schedule, compiler, log)
         yield "plan.txt", "\n".join(_plan_lines(plan))
         sources = of_litz("generate")(plan, compiler, log.note)
@@ -292,6 +303,28 @@ def graph_texts(graph: Any, compiler: Any) -> Iterator[tuple[str, str]]:
     except Exception as error:
         yield "raised.txt", f"{type(error).__name__}: {error}"
     yield "decisions.txt", "\n".join(_decision_lines(log))
+
+
+def not_read(program: Any, schedule: Any) -> Iterator[str]:
+    """Yields what is wrong with what is read of the texts of a program, of a schedule and its program, and of each
+    kernel's plan: it has to be what was printed."""
+
+    def check(printed: Any, read: Callable[[str], Any]) -> Iterator[str]:
+        text = str(printed)
+        try:
+            found = read(text)
+        except Exception as error:
+            yield f"{type(error).__name__}: {error}\n{text}"
+            return
+        if found != printed or str(found) != text:
+            yield f"read as\n{found}\nprinted as\n{text}"
+
+    for each in (program, schedule.program):
+        yield from check(each, partial(of_litz("parse_program"), objects=of_litz("objects_in")(each)))
+    for each in (schedule,) if schedule.cases is None else schedule.cases.distinct:
+        yield from check(replace(each, cases=None), partial(of_litz("parse_schedule"), program=each.program))
+    for part in (part for kernel in schedule.kernels for part in kernel.parts):
+        yield from check(of_litz("plan_kernel")(part, schedule.program), of_litz("parse_kernel_plan"))
 
 
 def _plan_lines(plan: Any) -> Iterator[str]:
@@ -342,9 +375,9 @@ def cleaned(text: str) -> str:
 # --------------------------------------------------------------------------------------------------- write and compare
 
 
-def _write_item(item: Item, folder: Path, cache_folder: str) -> tuple[str, int, float]:
+def _write_item(item: Item, folder: Path, cache_folder: str, parse: bool = False) -> tuple[str, int, float]:
     start = time.perf_counter()
-    found = texts_of(item, cache_folder)
+    found = texts_of(item, cache_folder, parse)
     for path, text in found.items():
         file = folder / item.name / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -364,13 +397,13 @@ def _prepare() -> None:
     torch.set_num_threads(1)
 
 
-def write(folder: Path, programs: int, jobs: int, only: str) -> int:
-    """Writes the texts of all items. Returns the number of files."""
+def write(folder: Path, programs: int, jobs: int, only: str, parse: bool = False) -> int:
+    """Writes the texts of all items. parse: and what is not read back. Returns the number of files."""
     shutil.rmtree(folder, ignore_errors=True)
     chosen = [item for item in items(programs) if re.search(only, item.name)]
     files = 0
     with tempfile.TemporaryDirectory() as cache_folder, contextlib.ExitStack() as stack:
-        work = partial(_write_item, folder=folder, cache_folder=cache_folder)
+        work = partial(_write_item, folder=folder, cache_folder=cache_folder, parse=parse)
         results: Any
         if jobs == 1:
             _prepare()
@@ -410,15 +443,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     writing.add_argument("--programs", type=int, default=200, help="of the fuzzer")
     writing.add_argument("--jobs", type=int, default=1, help="processes")
     writing.add_argument("--only", default="", help="a regular expression: of the items, those that it is found in")
+    writing.add_argument(
+        "--parse", action="store_true", help="also check that programs, schedules and plans are read back"
+    )
     comparing = commands.add_parser("compare", help="show which texts differ")
     comparing.add_argument("old", type=Path)
     comparing.add_argument("new", type=Path)
     args = parser.parse_args(argv)
     if args.command == "write":
         start = time.perf_counter()
-        files = write(args.folder, args.programs, args.jobs, args.only)
+        files = write(args.folder, args.programs, args.jobs, args.only, args.parse)
         print(f"{files} files in {time.perf_counter() - start:.0f} s")
-        return 0 if files else 2
+        wrong = sorted(args.folder.rglob(NOT_READ))
+        print("".join(f"not read back: {path}\n" for path in wrong), end="")
+        return 1 if wrong else 0 if files else 2
     differences = compare(args.old, args.new)
     count = sum(1 for path in args.new.rglob("*") if path.is_file())
     print("\n".join([*differences, f"{len(differences)} of {count} files differ"]))

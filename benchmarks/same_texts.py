@@ -269,6 +269,8 @@ def texts_of(item: Item, folder: str, parse: bool = False) -> dict[str, str]:
         return run
 
     run, computed = item.run(texts)
+    for device in ("cpu", *GPUS):
+        _compiler(device, folder)  # options or plugins that are refused end everything, not one item after the other
     stay_wide = f"{of_litz('stay_wide').__module__}.stay_wide"
     # A capture asks what the processor computes well, and this one is no part of what is compared.
     with mock.patch(stay_wide, lambda target: False), warnings.catch_warnings():
@@ -386,8 +388,9 @@ def _write_item(item: Item, folder: Path, cache_folder: str, parse: bool = False
 
 
 def _prepare() -> None:
-    """What a process needs before it compiles: one that a person's settings do not change."""
-    for name in [name for name in os.environ if name.startswith("LITZ_")]:
+    """What a process needs before it compiles: one that a person's settings do not change, but for the plugins that are
+    left out."""
+    for name in [name for name in os.environ if name.startswith("LITZ_") and name != "LITZ_DISABLE_PLUGINS"]:
         del os.environ[name]
     tests = str(Path(__file__).parents[1] / "tests")
     if tests not in sys.path:
@@ -414,6 +417,8 @@ def write(folder: Path, programs: int, jobs: int, only: str, parse: bool = False
         for name, count, seconds in results:
             files += count
             print(f"{name}: {count} files, {seconds:.1f} s", flush=True)
+    raised = sorted(folder.rglob("raised.txt"))
+    print("".join(f"raised: {path}: {path.read_text(encoding='utf-8').splitlines()[0]}\n" for path in raised), end="")
     return files
 
 

@@ -268,6 +268,10 @@ def texts_of(item: Item, folder: str, parse: bool = False) -> dict[str, str]:
 
         return run
 
+    # With a name of its own: torch's errors say which backend failed.
+    def backend(module: Any, inputs: Sequence[Any]) -> Any:
+        return of_litz("capture")(module, inputs, compile_graph=keep, compiler=_compiler("cpu", folder))
+
     run, computed = item.run(texts)
     for device in ("cpu", *GPUS):
         _compiler(device, folder)  # options or plugins that are refused end everything, not one item after the other
@@ -276,9 +280,9 @@ def texts_of(item: Item, folder: str, parse: bool = False) -> dict[str, str]:
     with mock.patch(stay_wide, lambda target: False), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            run(partial(of_litz("capture"), compile_graph=keep, compiler=_compiler("cpu", folder)))
-        except Exception as error:  # some programs are refused, by eager too
-            texts["raised.txt"] = f"{type(error).__name__}: {str(error).splitlines()[:1]}"
+            run(backend)
+        except Exception as error:  # some programs are refused, by eager or by torch's trace
+            texts["raised.txt"] = "\n".join([type(error).__name__, *str(error).splitlines()[:2]])
     return {path: cleaned(text) for path, text in texts.items()}
 
 
@@ -418,7 +422,7 @@ def write(folder: Path, programs: int, jobs: int, only: str, parse: bool = False
             files += count
             print(f"{name}: {count} files, {seconds:.1f} s", flush=True)
     raised = sorted(folder.rglob("raised.txt"))
-    print("".join(f"raised: {path}: {path.read_text(encoding='utf-8').splitlines()[0]}\n" for path in raised), end="")
+    print("".join(f"raised: {path}: {path.read_text(encoding='utf-8')}" for path in raised), end="")
     return files
 
 

@@ -7,7 +7,7 @@ import re
 from litz.ir import Loop, Range
 from litz.ir.cursor import Cursor, Lines
 from litz.ir.index import Expr, Symbol
-from litz.ir.parse import Parser
+from litz.ir.parse_loop import LoopParser
 from litz.ir.printer import OVER
 
 from .kernel_plan import KernelPlan
@@ -22,7 +22,7 @@ def parse_kernel_plan(text: str) -> KernelPlan:
     return _Parser().plan(Lines.of("\n".join(said)))
 
 
-class _Parser(Parser):
+class _Parser(LoopParser):
     def plan(self, lines: Lines) -> KernelPlan:
         """Reads a plan."""
         head = lines.take("kernel NAME on DEVICE")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,10 @@ ERRORS = [
     ("x: f32", "x: f33", 3, 12, "a type (f32"),
     ("[4, s0] cpu", "[4, s0] gpu!", 3, 24, "a device"),
     ("[4, s0] cpu", "[4, s1] cpu", 3, 20, "a loop's variable or a size that a line"),
+    ("[4, s0] cpu", "[4, 9**9**9] cpu", 3, 23, "an exponent of at most 64"),
+    ("[4, s0] cpu", "[4, s0 | 3] cpu", 3, 23, "',' or ']'"),
+    ("[4, s0] cpu", "[4, FloorDiv(s0, 0)] cpu", 3, 20, "an expression that sympy can make (ZeroDivisionError"),
+    ("[4, s0] cpu", "[4, __import__('os')] cpu", 3, 20, "a function of sizes"),
     ("i0<4 |", "i0 4 |", 4, 16, "'<'"),
     ("v0: f32 = load", "v0: f32 = laod", 5, 15, "a scalar op, load"),
     ("sum v0", "sum v7", 6, 26, "a value of an earlier line"),
@@ -310,3 +315,24 @@ def test_errors_name_the_place(old: str, new: str, line: int, column: int, expec
     error = caught.value
     assert (error.line, error.column) == (line, column) and error.expected.startswith(expected), str(error)
     assert str(error).startswith(f"line {line}, column {column}: expected {expected}")
+
+
+def test_whatever_is_wrong_with_a_text_is_a_parse_error() -> None:
+    """Texts with a character or a few too many or too few, or with a line at another place."""
+    rng = random.Random(0)
+    texts = [(GOLDEN / f"{name}.txt").read_text().partition("\n\n")[0] for name in EXAMPLES]
+    refused = 0
+    for _ in range(400):
+        text = rng.choice([*texts, TEXT])
+        at, end = rng.randrange(len(text)), rng.randrange(9)
+        text = text[:at] + rng.choice(["", *"()[]{},:=<+-*/|&~@# 0v", "\n"]) + text[at + end :]
+        if rng.random() < 0.2:
+            lines = text.split("\n")
+            lines.insert(rng.randrange(len(lines)), rng.choice(lines))
+            text = "\n".join(lines)
+        try:
+            str(parse_program(text))
+        except ParseError as error:
+            refused += 1
+            assert 1 <= error.line <= len(text.splitlines()) + 1, text
+    assert refused > 200

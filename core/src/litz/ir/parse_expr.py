@@ -13,10 +13,11 @@ from typing import Any
 import sympy
 from sympy.core.parameters import distribute
 
-from .cursor import NAME, Cursor
+from .cursor import NAME, Cursor, ParseError
 from .index import FUNCTIONS, FloorDiv, Symbol
 
 NUMBER = re.compile(r"\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|\d+|\.\d+(?:e[+-]?\d+)?")
+MOST_EXPONENT = 64
 _RELATIONS: Mapping[str, Any] = {"<=": sympy.Le, ">=": sympy.Ge, "<": sympy.Lt, ">": sympy.Gt}
 _NAMED: Mapping[str, Any] = {"Eq": sympy.Eq, "Ne": sympy.Ne, "Abs": sympy.Abs, "floor": sympy.floor, **FUNCTIONS}
 _VALUES: Mapping[str, Any] = {
@@ -25,7 +26,6 @@ _VALUES: Mapping[str, Any] = {
     "oo": sympy.oo,
     "inf": sympy.Float("inf"),
     "nan": sympy.nan,
-    "int_oo": None,
     "pi": sympy.pi,
     "E": sympy.E,
 }
@@ -39,6 +39,23 @@ class Expressions:
 
     def condition(self, line: Cursor) -> Any:
         """Returns the condition, or the expression, that comes next."""
+        return self._made(line, self._condition)
+
+    def sum(self, line: Cursor) -> Any:
+        """Returns the sum that comes next; a product or an atom is one of one term."""
+        return self._made(line, self._sum)
+
+    @staticmethod
+    def _made(line: Cursor, read: Callable[[Cursor], Any]) -> Any:
+        start = line.at
+        try:
+            return read(line)
+        except ParseError:
+            raise
+        except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError) as error:
+            line.fail(f"an expression that sympy can make ({type(error).__name__}: {error})", start)
+
+    def _condition(self, line: Cursor) -> Any:
         return self._joined(line, "|", sympy.Or, lambda: self._joined(line, "&", sympy.And, lambda: self._not(line)))
 
     def _joined(self, line: Cursor, mark: str, join: Any, part: Callable[[], Any]) -> Any:
@@ -51,14 +68,13 @@ class Expressions:
         return sympy.Not(self._not(line)) if line.takes("~") else self._relation(line)
 
     def _relation(self, line: Cursor) -> Any:
-        left = self.sum(line)
+        left = self._sum(line)
         for mark, relation in _RELATIONS.items():
             if line.takes(mark):
-                return relation(left, self.sum(line), evaluate=False)
+                return relation(left, self._sum(line), evaluate=False)
         return left
 
-    def sum(self, line: Cursor) -> Any:
-        """Returns the sum that comes next; a product or an atom is one of one term."""
+    def _sum(self, line: Cursor) -> Any:
         terms = [self._product(line)]
         while True:
             if line.takes("+"):
@@ -84,14 +100,19 @@ class Expressions:
 
     def _power(self, line: Cursor) -> Any:
         base = self._atom(line)
-        return sympy.Pow(base, self._exponent(line)) if line.takes("**") else base
+        if not line.takes("**"):
+            return base
+        start, exponent = line.at, self._exponent(line)
+        if exponent.is_number and not abs(exponent) <= MOST_EXPONENT:
+            line.fail(f"an exponent of at most {MOST_EXPONENT}", start)  # a text is not to take years and all memory
+        return sympy.Pow(base, exponent)
 
     def _exponent(self, line: Cursor) -> Any:
         return -self._exponent(line) if line.takes("-") else self._power(line)
 
     def _atom(self, line: Cursor) -> Any:
         if line.takes("("):
-            inner = self.condition(line)
+            inner = self._condition(line)
             line.take(")")
             return inner
         number = line.find(NUMBER)
@@ -105,7 +126,7 @@ class Expressions:
             function = _NAMED.get(name)
             if function is None:
                 line.fail("a function of sizes", start)
-            arguments = line.inside(")", lambda: self.condition(line))
+            arguments = line.inside(")", lambda: self._condition(line))
             return function(*arguments, evaluate=False) if name in ("Eq", "Ne") else function(*arguments)
         symbol = self._symbol(name)
         found = _VALUES.get(name) if symbol is None else symbol

@@ -20,7 +20,9 @@ from .parse_expr import Expressions
 
 _DTYPES: Mapping[str, torch.dtype] = {name: dtype for dtype, name in SHORT.items()}
 _DEVICE = re.compile(r"[a-z]\w*(?::\d+)?")
-_CONSTANT = re.compile(r"(-?(?:inf|nan|\d[\w.+-]*|\.\d+)|True|False|\([^()]*j\)):(\w+)")
+_CONSTANT = re.compile(
+    r"(-?(?:inf|nan|\d+(?:\.\d*)?(?:e[+-]?\d+)?j?)|True|False|\(-?[\w.]+(?:[+-]\w+)*[\w.+-]*j\)):(\w+)"
+)
 _VALUE = re.compile(r"v\d+")
 _MODES = tuple(mode for mode in get_args(StoreMode) if mode != "set")
 
@@ -205,8 +207,12 @@ class LoopParser:
         found = _CONSTANT.match(line.whole, line.at, line.end)
         dtype = None if found is None else _dtype_named(found[2])
         if found is not None and dtype is not None:
+            try:
+                value = constant(found[1])
+            except ValueError:
+                line.fail("a number as Python prints it")
             line.at = found.end()
-            return intern("const", dtype, (), (constant(found[1]),))
+            return intern("const", dtype, (), (value,))
         start = line.at
         name = line.find(_VALUE)
         if name is None or name not in self._values:

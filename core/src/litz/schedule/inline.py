@@ -41,6 +41,7 @@ from litz_plugins import VETOED, PassContext
 
 from .estimate import Cost, CostModel, deciding
 from .fusion_size import exceeds, most_operations, too_large
+from .simplify import with_operations
 
 CHEAP_FLOPS = 8
 """A body without loads and with so little arithmetic costs less than any load."""
@@ -93,7 +94,7 @@ class _Inliner:
                 changed |= self._consider(position, operation)
         if not changed:
             return self.program
-        return replace(self.program, operations=tuple(o for o in self.operations if o is not None))
+        return with_operations(self.program, tuple(o for o in self.operations if o is not None))
 
     # --------------------------------------------------------------------------------------------------- choosing
 

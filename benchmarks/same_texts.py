@@ -3,10 +3,10 @@
 python -m benchmarks.same_texts write /tmp/old --programs 200 --jobs 2     the texts of every stage, a folder a graph
 python -m benchmarks.same_texts compare /tmp/old /tmp/new                  which differ, and where; exit status 1 then
 
-litz is imported from PYTHONPATH, so that this file can write the texts of another commit. The tool needs no GPU and
-builds no C++. It compiles programs of the fuzzer, small models (inference and a training step) and contractions in the
-sizes that people use, each for the CPU and for two GPUs. A graph's folder has the program, the schedule, the plan, each
-kernel's source with its settings, the wrapper and the decisions, without paths, times and addresses.
+litz and its plugins are those of PYTHONPATH, so that this file can write the texts of another commit. The tool needs no
+GPU and builds no C++. It compiles programs of the fuzzer, small models (inference and a training step) and contractions
+in the sizes that people use, each for the CPU and for two GPUs. A graph's folder has the program, the schedule, the plan,
+each kernel's source with its settings, the wrapper and the decisions, without paths, times and addresses.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import difflib
 import importlib
+import importlib.metadata
 import multiprocessing
 import os
 import re
@@ -32,6 +33,8 @@ from unittest import mock
 
 LITZ: Mapping[str, tuple[str, ...]] = {
     "make_compiler": ("litz.compiler", "litz.driver.compiler"),
+    "builtin_plugins": ("litz.builtin", "litz.driver.builtin"),
+    "make_plugins": ("litz_plugins.manager",),
     "Log": ("litz.report.log",),
     "capture": ("litz.stages", "litz.driver.stages", "litz.pipeline"),
     "lower_graph": ("litz.stages", "litz.driver.stages", "litz.pipeline"),
@@ -229,10 +232,22 @@ def _contraction(name: str, texts: dict[str, str]) -> tuple[Run, bool]:
 
 
 @cache
+def _plugins() -> Any:
+    """The plugins of the tree in PYTHONPATH, where dists lie there; else those that are installed. A virtual
+    environment may have dists of another commit."""
+    folders = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    dists = list(importlib.metadata.distributions(path=folders)) if folders else []
+    if not any(dist.name == "litz" for dist in dists):
+        return None
+    points = [point for dist in dists for point in dist.entry_points if point.group == "litz"]
+    return of_litz("make_plugins")(of_litz("builtin_plugins")(), entry_points=points)
+
+
+@cache
 def _compiler(device: str, folder: str) -> Any:
     import torch
 
-    compiler = of_litz("make_compiler")(None, {"cache_dir": folder})
+    compiler = of_litz("make_compiler")(None, {"cache_dir": folder}, _plugins())
     compiler.targets[torch.device("cpu")] = of_litz("cpu_target")(CPU_THREADS)
     if device in GPUS:
         compiler.targets[torch.device("cuda", 0)] = of_litz("target_named")(GPUS[device])
@@ -392,9 +407,8 @@ def _write_item(item: Item, folder: Path, cache_folder: str, parse: bool = False
 
 
 def _prepare() -> None:
-    """What a process needs before it compiles: one that a person's settings do not change, but for the plugins that are
-    left out."""
-    for name in [name for name in os.environ if name.startswith("LITZ_") and name != "LITZ_DISABLE_PLUGINS"]:
+    """What a process needs before it compiles: one that a person's settings do not change."""
+    for name in [name for name in os.environ if name.startswith("LITZ_")]:
         del os.environ[name]
     tests = str(Path(__file__).parents[1] / "tests")
     if tests not in sys.path:

@@ -5,8 +5,8 @@ python -m benchmarks.same_texts compare /tmp/old /tmp/new                  which
 
 litz and its plugins are those of PYTHONPATH, so that this file can write the texts of another commit. The tool needs no
 GPU and builds no C++. It compiles programs of the fuzzer, small models (inference and a training step) and contractions
-in the sizes that people use, each for the CPU and for two GPUs. A graph's folder has the program, the schedule, the plan,
-each kernel's source with its settings, the wrapper and the decisions, without paths, times and addresses.
+in the sizes that people use, each for the CPU and for two GPUs. A graph's folder has the program, the schedule, the
+plan, each kernel's source with its settings, the wrapper and the decisions, without paths, times and addresses.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LITZ: Mapping[str, tuple[str, ...]] = {
     "lower_graph": ("litz.stages", "litz.driver.stages", "litz.pipeline"),
     "schedule_lowered": ("litz.stages", "litz.driver.stages", "litz.pipeline"),
     "plan_schedule": ("litz.stages", "litz.driver.stages", "litz.pipeline"),
-    "generate": ("litz.building", "litz.driver.building", "litz.pipeline"),
+    "generate": ("litz.building", "litz.driver.code", "litz.pipeline"),
     "generate_wrapper": ("litz.codegen.wrapper",),
     "target_named": ("litz.target", "litz.targets"),
     "cpu_target": ("litz.target", "litz.targets"),

@@ -37,8 +37,10 @@ LITZ: Mapping[str, tuple[str, ...]] = {
     "make_plugins": ("litz_plugins.manager",),
     "Log": ("litz.report.log",),
     "capture": ("litz.stages", "litz.driver.stages", "litz.pipeline"),
+    "prepare_graph": ("litz.stages", "litz.driver.stages", "litz.pipeline"),
     "lower_graph": ("litz.stages", "litz.driver.stages", "litz.pipeline"),
-    "schedule_lowered": ("litz.stages", "litz.driver.stages", "litz.pipeline"),
+    "schedule_program": ("litz.driver.stages", "litz.pipeline"),
+    "schedule_lowered": ("litz.stages",),
     "plan_schedule": ("litz.stages", "litz.driver.stages", "litz.pipeline"),
     "generate": ("litz.building", "litz.driver.code", "litz.pipeline"),
     "generate_wrapper": ("litz.codegen.wrapper",),
@@ -306,12 +308,11 @@ def graph_texts(graph: Any, compiler: Any, parse: bool = False) -> Iterator[tupl
     read back."""
     log = of_litz("Log")()
     try:
-        lowered = of_litz("lower_graph")(graph, compiler, log)
-        yield "graph.txt", str(lowered.graph)
-        yield "program.txt", str(lowered.program)
-        schedule = of_litz("schedule_lowered")(lowered, compiler, log)
+        prepared, program, schedule = _scheduled(graph, compiler, log)
+        yield "graph.txt", str(prepared)
+        yield "program.txt", str(program)
         yield "schedule.txt", str(schedule)
-        wrong = "\n\n".join(not_read(lowered.program, schedule)) if parse else ""
+        wrong = "\n\n".join(not_read(program, schedule)) if parse else ""
         if wrong:
             yield NOT_READ, wrong
         plan = of_litz("plan_schedule")(schedule, compiler, log)
@@ -324,6 +325,18 @@ def graph_texts(graph: Any, compiler: Any, parse: bool = False) -> Iterator[tupl
     except Exception as error:
         yield "raised.txt", f"{type(error).__name__}: {error}"
     yield "decisions.txt", "\n".join(_decision_lines(log))
+
+
+def _scheduled(graph: Any, compiler: Any, log: Any) -> tuple[Any, Any, Any]:
+    """A graph after the graph passes, its program and its schedule."""
+    try:
+        schedule_program = of_litz("schedule_program")
+    except ImportError:  # until November 2026 one function prepared and lowered
+        lowered = of_litz("lower_graph")(graph, compiler, log)
+        return lowered.graph, lowered.program, of_litz("schedule_lowered")(lowered, compiler, log)
+    prepared = of_litz("prepare_graph")(graph, compiler, log)
+    program = of_litz("lower_graph")(prepared, compiler, log)
+    return prepared, program, schedule_program(prepared, program, compiler, log)
 
 
 def not_read(program: Any, schedule: Any) -> Iterator[str]:
@@ -387,10 +400,13 @@ def _canonical(value: Any) -> str:
 ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b|(?<= at )0x[0-9a-f]+")
 PATH = re.compile(r"/[\w.+-]+(?:/[\w.+-]+)+\.(?:py|so|cpp)(?::\d+)?")
 
+MODULE = re.compile(r"(?<=from )litz[\w.]*(?= import )")
+"""The module of litz's that a generated text imports from: modules move, and what they have stays."""
+
 
 def cleaned(text: str) -> str:
-    """Returns a text without the addresses of objects and the paths of files."""
-    return PATH.sub("PATH", ADDRESS.sub("ADDRESS", text))
+    """Returns a text without the addresses of objects, the paths of files and the places of litz's modules."""
+    return MODULE.sub("litz", PATH.sub("PATH", ADDRESS.sub("ADDRESS", text)))
 
 
 # --------------------------------------------------------------------------------------------------- write and compare

@@ -37,10 +37,12 @@ def test_a_difference_is_found_and_nothing_else(tmp_path: Path, capsys: pytest.C
 def test_paths_and_addresses_are_left_out() -> None:
     text = "<object at 0x7f12ab34cd56> of /tmp/some/where.py:12, 0xff and a / b"
     assert same_texts.cleaned(text) == "<object at ADDRESS> of PATH, 0xff and a / b"
+    assert same_texts.cleaned("from litz.runtime.helpers import f, g") == "from litz import f, g"
 
 
 def test_names_that_moved_are_found_or_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert all(same_texts.of_litz(name) is not None for name in same_texts.LITZ)
+    here = same_texts.LITZ.keys() - {"schedule_program", "schedule_lowered"}  # a tree has one of the two
+    assert all(same_texts.of_litz(name) is not None for name in here)
     monkeypatch.setattr(same_texts, "LITZ", {"make_compiler": ("litz.nowhere", "litz.compiler"), "lost": ("litz.ir",)})
     assert same_texts.of_litz("make_compiler") is not None
     with pytest.raises(ImportError, match=r"no lost in litz\.ir"):

@@ -400,8 +400,8 @@ def _canonical(value: Any) -> str:
 ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b|(?<= at )0x[0-9a-f]+")
 PATH = re.compile(r"/[\w.+-]+(?:/[\w.+-]+)+\.(?:py|so|cpp)(?::\d+)?")
 
-MODULE = re.compile(r"(?<=from )litz[\w.]*(?= import )")
-"""The module of litz's that a generated text imports from: modules move, and what they have stays."""
+MODULE = re.compile(r"(?<=from )litz[\w.]*(?= import )|(?<=python -m )litz[\w.]*")
+"""A module of litz's that a text imports from, or says how to run: modules move, and what they have stays."""
 
 
 def cleaned(text: str) -> str:

@@ -19,17 +19,17 @@ from typing import Any
 import torch
 
 from benchmarks.attention_tiles import CASES, DTYPES, Case, timed
+from litz.cache.disk import Cache
 from litz.capture.graph import Graph
 from litz.contractions.attention.backward import write_key_gradients, write_query_gradient
 from litz.contractions.attention.backward_offer import plan_for
 from litz.contractions.attention.backward_tiles import BackwardTile, BackwardTiles
+from litz.driver.stages import capture
 from litz.ir import AttentionBackward, Program
 from litz.lower import lower
 from litz.pipeline import make_compiler
-from litz.runtime.cache import Cache
-from litz.runtime.triton_build import load as load_kernel
-from litz.stages import capture
 from litz.target import target_of
+from litz.targets.triton.build import load as load_kernel
 from litz_plugins import CodegenContext
 
 KERNELS = (("dq", write_query_gradient, 3), ("dkdv", write_key_gradients, 4))

@@ -20,19 +20,19 @@ from typing import Any
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+from litz.cache.disk import Cache
 from litz.capture.graph import Graph
-from litz.codegen.triton.tile_shape import power_of_two
 from litz.contractions.attention.forward import write_attention
 from litz.contractions.attention.offer import written
 from litz.contractions.attention.plan import Unsuitable, make_plan
 from litz.contractions.attention.tiles import Tiles, shared_bytes
+from litz.driver.stages import capture, prepare_graph, schedule_prepared
 from litz.ir import Attention, Program
 from litz.pipeline import make_compiler
 from litz.report.log import Log
-from litz.runtime.cache import Cache
-from litz.runtime.triton_build import load as load_kernel
-from litz.stages import capture, prepare_graph, schedule_prepared
 from litz.target import target_of
+from litz.targets.triton.build import load as load_kernel
+from litz.targets.triton.tile_shape import power_of_two
 from litz_plugins import CodegenContext
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "f32": torch.float32}

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import torch
 
-from litz.codegen.cpp import CppCodegen
+from litz.cache.disk import Cache
 from litz.codegen.kernel_plan import plan_kernel
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, build
 from litz.ir.index import loop_var, placeholder, reduction_var, to_expr
 from litz.options import Options
-from litz.runtime.cache import Cache
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
+from litz.targets.cpp.codegen import CppCodegen
 from litz_plugins.records import CodegenContext
 
 CPU = torch.device("cpu")

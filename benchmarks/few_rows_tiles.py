@@ -32,18 +32,19 @@ from torch import Tensor
 from benchmarks.decode import GROUP
 from benchmarks.device_time import copy_speed, describe
 from benchmarks.few_rows import COLD, _kernel
+from litz.cache.disk import Cache
 from litz.capture.graph import Graph
 from litz.contractions.products import rows
+from litz.driver.stages import capture, prepare_graph, schedule_prepared
 from litz.ir import KernelCall, Program
 from litz.pipeline import make_compiler
 from litz.report.log import Log
-from litz.runtime import triton_build
-from litz.runtime.cache import Cache
-from litz.runtime.triton_compile import compile_job
-from litz.runtime.workers import Workers, processors
+from litz.runtime.builders import processors
 from litz.schedule import choices
-from litz.stages import capture, prepare_graph, schedule_prepared
 from litz.target import target_of
+from litz.targets.triton import build as triton_build
+from litz.targets.triton.compile import compile_job
+from litz.targets.triton.workers import Workers
 from litz_plugins import COUNTERS, CodegenContext
 
 Function = Callable[..., Any]

@@ -25,15 +25,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from litz.cache.disk import Cache
 from litz.codegen.kernel_plan import plan_kernel
-from litz.codegen.triton import TritonCodegen
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store
 from litz.ir.build import bounded, call, cast, const, load, reduce
 from litz.ir.index import loop_var, placeholder, reduction_var, to_expr
-from litz.runtime.cache import Cache
-from litz.runtime.triton_build import load as load_kernel
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
+from litz.targets.triton.build import load as load_kernel
+from litz.targets.triton.codegen import TritonCodegen
 from litz_plugins import CodegenContext
 
 from .device_time import CYCLES_PER_S, SPIN_MAX_S

@@ -25,18 +25,18 @@ from typing import Any
 
 import torch
 
+from litz.cache.disk import Cache
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
-from litz.codegen.triton import TritonCodegen
-from litz.codegen.triton.finish import tilings_after
-from litz.codegen.triton.tile_shape import Tiling, power_of_two
-from litz.codegen.triton.tiling import choose_tiling
 from litz.ir import Program
 from litz.pipeline import schedule_only
-from litz.runtime.cache import Cache
-from litz.runtime.triton_build import build, expected_variant
-from litz.runtime.triton_build import load as load_kernel
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
+from litz.targets.triton.build import build, expected_variant
+from litz.targets.triton.build import load as load_kernel
+from litz.targets.triton.codegen import TritonCodegen
+from litz.targets.triton.finish import tilings_after
+from litz.targets.triton.tile_shape import Tiling, power_of_two
+from litz.targets.triton.tiling import choose_tiling
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 
 from .gpu_kernels import CASES, DTYPES, Timer, chosen_cases, copy_bandwidth

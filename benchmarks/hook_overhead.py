@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from litz import report as reports
-from litz.builtin import builtin_plugins
+from litz.driver.builtin import builtin_plugins
 from litz.pipeline import compile_backend
 from litz_plugins import Pass, Plugins, hookimpl, make_plugins
 from litz_plugins.validate import HOOKS

@@ -28,10 +28,10 @@ from benchmarks.zoo_step import Subject, cast, make_step, subject_patches, why_n
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
+from litz.driver.stages import capture, prepare_graph, schedule_prepared
 from litz.execution import ExecutionPlan
 from litz.pipeline import make_compiler, plan_schedule
 from litz.report.log import Log
-from litz.stages import capture, prepare_graph, schedule_prepared
 from support.retarget import captured_for_cuda, to_cuda
 
 MIB = 2**20

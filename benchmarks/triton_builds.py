@@ -29,11 +29,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from litz.runtime import triton_build
-from litz.runtime.cache import Cache
-from litz.runtime.triton_compile import Variant, compile_job
-from litz.runtime.worker import WARM
-from litz.runtime.workers import Workers, processors
+from litz.cache.disk import Cache
+from litz.runtime.builders import processors
+from litz.targets.triton import build as triton_build
+from litz.targets.triton.compile import Variant, compile_job
+from litz.targets.triton.worker import WARM
+from litz.targets.triton.workers import Workers
 from litz_plugins import KernelSource
 
 

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from litz import pipeline, stages
-from litz.builtin import builtin_plugins
+from litz import pipeline
 from litz.capture.graph import Graph
 from litz.codegen.wrapper import generate_wrapper
+from litz.driver import stages
+from litz.driver.builtin import builtin_plugins
 from litz.report.log import Log
 from litz_plugins import make_plugins
 

@@ -28,7 +28,7 @@ def test_the_template_of_the_page_is_measured_and_can_win(tmp_path: Path, monkey
     exec(compile(source, "docs/autotune.md", "exec"), vars(module))
     monkeypatch.setitem(sys.modules, "litz_halves", module)
     compile_ = Tuned(tmp_path, FakeTimer((("library", 100), ("in two halves", 50))))
-    from litz.builtin import builtin_plugins
+    from litz.driver.builtin import builtin_plugins
 
     extra = [("autotune", compile_.autotune), ("halves", module)]
     compile_.plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())

@@ -9,9 +9,10 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from litz import pipeline, stages
+from litz import pipeline
 from litz import report as reports
-from litz.builtin import builtin_plugins
+from litz.driver import stages
+from litz.driver.builtin import builtin_plugins
 from litz.runtime.background import Replaceable, wait
 from litz.schedule.difference import whole
 from litz_autotune import Autotune, kept

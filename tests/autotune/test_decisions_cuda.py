@@ -6,11 +6,12 @@ import pickle
 import pytest
 import torch
 
-from litz import pipeline, stages
+from litz import pipeline
 from litz.contractions.subprogram import on_device
+from litz.driver import stages
+from litz.driver.variants import Tuning
 from litz.ir.interpret import interpret
 from litz.report.log import Log
-from litz.tuning import Tuning
 from litz_autotune.pool import dumps
 from litz_autotune.race import make_inputs, mismatch
 from litz_autotune.search import Search

@@ -7,7 +7,7 @@ import torch
 
 from litz import graph_cache, pipeline
 from litz import report as reports
-from litz.builtin import builtin_plugins
+from litz.driver.builtin import builtin_plugins
 from litz.runtime.background import wait
 from litz_autotune import Autotune
 from litz_plugins.manager import make_plugins

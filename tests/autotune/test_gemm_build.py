@@ -12,6 +12,7 @@ import torch
 
 pytest.importorskip("triton")
 
+from litz.cache.disk import Cache
 from litz.contractions.products.configs import Config, all_configs, rank, shared_bytes
 from litz.contractions.products.descriptors import can_use_descriptors
 from litz.contractions.products.gemm import make_gemm
@@ -19,11 +20,10 @@ from litz.contractions.products.kernel import write_gemm
 from litz.contractions.products.offer import shape_of
 from litz.errors import KernelBuildError
 from litz.ir import KernelCall, Program, Template
-from litz.runtime.cache import Cache
-from litz.runtime.triton_build import Binary, build
-from litz.runtime.triton_compile import Variant, compile_kernel, make_target
 from litz.target import target_named, target_of
 from litz.target.devices import FAMILIES
+from litz.targets.triton.build import Binary, build
+from litz.targets.triton.compile import Variant, compile_kernel, make_target
 from support.gemm_cases import CASES, Case, case_params, randn
 from support.triton_compiled import variants_of
 

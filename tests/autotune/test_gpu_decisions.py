@@ -8,7 +8,7 @@ import torch
 
 from litz import pipeline
 from litz import report as reports
-from litz.builtin import builtin_plugins
+from litz.driver.builtin import builtin_plugins
 from litz.runtime.background import wait
 from litz_plugins.manager import make_plugins
 from support.compare import NO_GPU

@@ -17,8 +17,8 @@ from support.compare import NO_GPU, ROUNDING, close
 pytest.importorskip("litz_autotune")
 pytestmark = [pytest.mark.gpu, NO_GPU]
 
-from litz.codegen.triton import finish  # noqa: E402
-from litz.codegen.triton.tile_shape import Tiling  # noqa: E402
+from litz.targets.triton import finish  # noqa: E402
+from litz.targets.triton.tile_shape import Tiling  # noqa: E402
 from litz_autotune.kernels import ATTACHMENT  # noqa: E402
 from litz_autotune.plugin import plugin  # noqa: E402
 from litz_autotune.timing import CudaTimer, summarize  # noqa: E402

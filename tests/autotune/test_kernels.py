@@ -15,9 +15,9 @@ import torch
 
 from litz import pipeline
 from litz import report as reports
-from litz.builtin import builtin_plugins
-from litz.codegen.cpp import CppCodegen
-from litz.runtime.cache import Cache
+from litz.cache.disk import Cache
+from litz.driver.builtin import builtin_plugins
+from litz.targets.cpp.codegen import CppCodegen
 from litz_autotune import Autotune
 from litz_autotune.hill import Hill, name_of, settings_in, winner
 from litz_autotune.kernels import ATTACHMENT

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from litz.cache.disk import Cache
 from litz.cli.main import main
-from litz.runtime.cache import Cache
 from litz_autotune.problem import Operand, Problem
 from litz_autotune.results import FILE, KIND, Counters, LocalStore, Record
 from litz_autotune.timing import Measurement, failed

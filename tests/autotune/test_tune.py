@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from litz.builtin import builtin_plugins
+from litz.driver.builtin import builtin_plugins
 from litz_autotune import Autotune
 from litz_autotune.race import mismatch
 from litz_plugins import Choice, hookimpl

@@ -18,11 +18,14 @@ import torch
 import litz
 from litz import report as reports
 from litz.aot import aot_compile
-from litz.builtin import builtin_plugins
+from litz.cache.disk import Cache
+from litz.driver.builtin import builtin_plugins
 from litz.errors import MissingMemoryError, PackageError, PackageInputError
-from litz.qualify import verdict
-from litz.runtime import native_launch, package, triton_build, triton_package
-from litz.runtime.cache import Cache
+from litz.runtime import package
+from litz.targets.cpp.qualify import verdict
+from litz.targets.triton import build as triton_build
+from litz.targets.triton import native_launch
+from litz.targets.triton import package as triton_package
 from litz_plugins import KernelSource
 from litz_plugins.manager import make_plugins
 from support.compare import NO_GPU
@@ -216,7 +219,7 @@ BROKEN: dict[str, Callable[[dict[str, Any]], Any]] = {
     },
     "kernels of no kind": lambda data: {**data, "kernels": {"kernel0": 3}},
     "another packing": lambda data: {
-        **data, "kernels": {k: {**v, "packing": "litz.units"} for k, v in data["kernels"].items()}
+        **data, "kernels": {k: {**v, "packing": "litz.logs.units"} for k, v in data["kernels"].items()}
     },
     "a symbol that is not there": lambda data: {
         **data, "kernels": {k: {**v, "symbol": "nobody"} for k, v in data["kernels"].items()}
@@ -265,7 +268,7 @@ def test_a_package_takes_no_tensor_without_memory(tmp_path: Path) -> None:
 def test_a_gpus_package_is_refused_without_a_gpu(tmp_path: Path) -> None:
     device = {"type": "cuda", "name": "NVIDIA H100", "made_for": "sm_90"}
     data = {"format": package.FORMAT, "version": package.VERSION, "torch": torch.__version__, "device": device}
-    data |= {"packing": "litz.runtime.triton_package", "needs": []}
+    data |= {"packing": "litz.targets.triton.package", "needs": []}
     (tmp_path / package.MANIFEST).write_text(json.dumps(data))
     with pytest.raises(PackageError, match="made for a NVIDIA H100, and there is no CUDA device here"):
         litz.aot_load(tmp_path)
@@ -332,7 +335,7 @@ import ctypes
 from pathlib import Path
 from types import SimpleNamespace
 
-from litz.codegen.cpp import CppCodegen
+from litz.targets.cpp.codegen import CppCodegen
 from litz.runtime import cpp_package
 from litz.target import describe_cpu
 from litz_plugins import TargetSpec, hookimpl

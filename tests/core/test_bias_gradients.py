@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 
 from litz.capture.graph import Graph
+from litz.driver.stages import capture, schedule_graph
 from litz.ir import Extern, Loop
 from litz.pipeline import make_compiler
 from litz.schedule import Kernel, Schedule
-from litz.stages import capture, schedule_graph
 from litz.target import describe
 from support.retarget import cuda_schedules
 

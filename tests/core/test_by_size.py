@@ -15,9 +15,9 @@ import litz
 from litz import pipeline
 from litz import report as reports
 from litz.aot import aot_compile
-from litz.builtin import builtin_plugins
-from litz.by_size import MOST_CASES, schedule_by_size
 from litz.capture.graph import Graph
+from litz.driver.builtin import builtin_plugins
+from litz.driver.size_cases import MOST_CASES, schedule_by_size
 from litz.ir import Collective, Extern, Program, Template
 from litz.report.log import Log
 from litz.schedule.schedule import Schedule

@@ -23,13 +23,13 @@ import pytest
 from click.testing import CliRunner
 from filelock import FileLock
 
+from litz.cache import disk as cache_module
+from litz.cache.disk import Cache, digest
+from litz.cache.manifest import FILE, LARGEST
 from litz.cli.main import main
 from litz.errors import CacheError
 from litz.options import Options
-from litz.runtime import cache as cache_module
-from litz.runtime import cpp_build
-from litz.runtime.cache import Cache, digest
-from litz.runtime.manifest import FILE, LARGEST
+from litz.targets.cpp import build as cpp_build
 
 KEY, NEEDS = digest("entry"), ("kernel.so", "part/data.bin")
 CONTENT = {"kernel.so": b"code" * 100, "part/data.bin": b"data", "kernel.cpp": b"text"}
@@ -266,7 +266,7 @@ def test_who_comes_second_uses_what_is_there(tmp_path: Path) -> None:
 
 def test_a_process_that_is_killed_while_it_writes_leaves_no_entry(tmp_path: Path) -> None:
     code = (
-        "import os, sys, pathlib; from litz.runtime.cache import Cache\n"
+        "import os, sys, pathlib; from litz.cache.disk import Cache\n"
         f"Cache(pathlib.Path({str(tmp_path)!r})).build('cpp', {KEY!r}, lambda f: os.kill(os.getpid(), 9))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
@@ -480,7 +480,7 @@ MASKS = """
 import os, sys, warnings
 from pathlib import Path
 from support.plain_user import become_plain
-from litz.runtime.cache import Cache, digest
+from litz.cache.disk import Cache, digest
 become_plain()
 os.umask(int(sys.argv[2], 8))
 warnings.simplefilter("error")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from litz.cache import manifest
+from litz.cache.disk import Cache, digest
+from litz.cache.limit import SIZES, Limit, bytes_of, entries, make_room
 from litz.options import make_options
-from litz.runtime import manifest
-from litz.runtime.cache import Cache, digest
-from litz.runtime.cache_limit import SIZES, Limit, bytes_of, entries, make_room
 
 MANY = 1000
 """Bytes of an entry's file."""
@@ -101,7 +101,7 @@ def test_what_killed_processes_have_left_goes(tmp_path: Path) -> None:
 
 
 def test_many_lines_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("litz.runtime.cache_limit.MOST_LINES", 3)
+    monkeypatch.setattr("litz.cache.limit.MOST_LINES", 3)
     cache = Cache(tmp_path, limit=1 << 20)
     for number in range(8):
         put(cache, str(number))
@@ -156,7 +156,7 @@ def test_a_damaged_entry_of_a_shared_cache_is_built_here(tmp_path: Path) -> None
 
 
 def test_the_options_reach_the_cache(tmp_path: Path) -> None:
-    from litz.compiler import make_compiler
+    from litz.driver.compiler import make_compiler
 
     put(Cache(tmp_path / "team"), "a")
     given = {"cache_dir": tmp_path / "own", "cache_shared": [str(tmp_path / "team")], "cache_limit": 7}

@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 from litz.capture.graph import Graph
 from litz.capture.torch_api.copies import remove_copies
 from litz.capture.torch_api.operators import memory_owner
+from litz.driver.stages import capture
 from litz.pipeline import compile_graph, make_compiler
-from litz.stages import capture
 
 Fn = Callable[..., Any]
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from litz.builtin import builtin_plugins
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
 from litz.capture.layout import apply_layout, changed_strides, pinned_nodes, traced_order
 from litz.capture.layout_needs import LayoutNeeds, core_layout_needs
+from litz.driver.builtin import builtin_plugins
 from litz.lower import core_lowerings
 from litz.pipeline import make_compiler
 from litz_plugins import Conversion, Decision, LayoutPlan, hookimpl

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from litz.capture.graph import Graph
+from litz.driver.stages import capture
 from litz.pipeline import compile_graph, make_compiler
-from litz.stages import capture
 from support.retarget import cuda_schedules
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
+from litz.driver.stages import capture, prepare_graph
 from litz.pipeline import make_compiler
 from litz.report.log import Log
-from litz.stages import capture, prepare_graph
 from support.compare import NO_GPU
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from litz import report as reports
 from litz.capture.graph import Graph
 from litz.capture.written_attention import is_half_on_cuda
+from litz.driver.stages import capture
 from litz.pipeline import make_compiler
-from litz.stages import capture
 from litz_plugins.vetoes import Vetoes
 from support.compare import NO_GPU
 

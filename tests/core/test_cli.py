@@ -193,7 +193,7 @@ def test_a_bad_variable_is_a_message(litz, monkeypatch):
 
 def test_cache_info_and_clear(litz, tmp_path):
     assert "empty" in litz("cache", "info").output
-    from litz.runtime.cache import Cache
+    from litz.cache.disk import Cache
 
     Cache(tmp_path / "cache").build("cpp", "0123", lambda folder: (folder / "kernel.cpp").write_text("x" * 2048))
     found = json.loads(litz("cache", "info", "--json").output)
@@ -207,7 +207,7 @@ def test_cache_info_and_clear(litz, tmp_path):
 
 
 def test_cache_clear_as_json(litz, tmp_path):
-    from litz.runtime.cache import Cache
+    from litz.cache.disk import Cache
 
     Cache(tmp_path / "cache").build("cpp", "0123", lambda folder: (folder / "kernel.cpp").write_text("x"))
     result = litz("cache", "clear", "--json", input="y\n")

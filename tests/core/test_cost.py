@@ -29,6 +29,7 @@ from litz.ir import (
 )
 from litz.ir.build import call, const, load, reduce
 from litz.ir.index import Expr, loop_var, placeholder, reduction_var, to_expr
+from litz.logs.units import UNKNOWN_SIZE
 from litz.options import make_options
 from litz.target import (
     CalibrationError,
@@ -42,7 +43,6 @@ from litz.target import (
     target_of,
 )
 from litz.target.devices import DEFAULT_GPU, DEVICES, FAMILIES, find_spec
-from litz.units import UNKNOWN_SIZE
 from litz_plugins import make_plugins
 
 CUDA = torch.device("cuda")

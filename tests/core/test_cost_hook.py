@@ -12,7 +12,7 @@ from core.schedule.harness import GPU, OPTIONS
 from core.schedule.programs import Writer, call
 from litz import pipeline
 from litz import report as reports
-from litz.builtin import builtin_plugins
+from litz.driver.builtin import builtin_plugins
 from litz.ir import Loop
 from litz.ir.structure import structure_of
 from litz.pipeline import schedule_only

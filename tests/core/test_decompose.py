@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from litz import pipeline, stages
-from litz.builtin import builtin_plugins
+from litz import pipeline
+from litz.driver import stages
+from litz.driver.builtin import builtin_plugins
 from litz.ir import Extern
 from litz_plugins import Pass, hookimpl
 from litz_plugins.manager import make_plugins

@@ -12,11 +12,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from litz.builtin import builtin_plugins
 from litz.cli import main as main_module
 from litz.cli import plugin_checks
 from litz.cli.main import main
 from litz.cli.plugin_checks import check_compiling, check_loading, check_missing, check_registering
+from litz.driver.builtin import builtin_plugins
 from litz_plugins import OptionSpec, Pass, Plugins, deprecations, hookimpl, make_plugins
 from litz_plugins.deprecations import Deprecation
 from litz_plugins.versions import API_VERSION

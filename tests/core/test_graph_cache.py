@@ -14,14 +14,15 @@ import pytest
 import sympy
 import torch
 
-from litz import graph_cache, pipeline, stages
+from litz import graph_cache, pipeline
 from litz import report as reports
+from litz.cache import manifest
 from litz.capture import torch_api
+from litz.driver import stages
 from litz.errors import StaleEntryError
 from litz.graph_cache import explain
 from litz.ir.index import Mod
 from litz.report.step import NOWHERE
-from litz.runtime import manifest
 from litz.target import DeviceCalibration, save_calibration
 from litz_plugins import Pass, Plugins, Uncacheable, hookimpl, make_plugins
 from litz_plugins.loading import Source
@@ -232,7 +233,7 @@ class Guarding:
 
 
 def with_plugin(plugin: object) -> Any:
-    from litz.builtin import builtin_plugins
+    from litz.driver.builtin import builtin_plugins
 
     return make_plugins(builtin_plugins(), extra=[("guarding", plugin)], entry_points=())
 
@@ -321,8 +322,8 @@ def test_options_that_change_no_code_hit(runs: Runs, tmp_path: Path) -> None:
     ("path", "value"),
     [
         ("torch.__version__", "9.9"),
-        ("litz.runtime.cpp_build.cpu_flags", lambda: "fpu vme"),
-        ("litz.runtime.cpp_build.FLAGS", ("-O0", "-shared", "-fPIC", "-w")),
+        ("litz.targets.cpp.build.cpu_flags", lambda: "fpu vme"),
+        ("litz.targets.cpp.build.FLAGS", ("-O0", "-shared", "-fPIC", "-w")),
         ("litz.graph_cache.fingerprints.version_of", lambda dist: "9.9"),
         ("litz.graph_cache.fingerprints.sources_digest", lambda folder: "edited"),
         ("litz.graph_cache.fingerprints.FORMAT", 99),
@@ -331,7 +332,7 @@ def test_options_that_change_no_code_hit(runs: Runs, tmp_path: Path) -> None:
 )
 def test_another_machine_or_version_misses(runs: Runs, monkeypatch: pytest.MonkeyPatch, path: str, value: Any) -> None:
     from litz.graph_cache import fingerprints
-    from litz.runtime import cpp_build
+    from litz.targets.cpp import build as cpp_build
 
     runs.run(of_product(), product)
     monkeypatch.setattr(path, value)

@@ -10,15 +10,16 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from litz import graph_cache, pipeline, stages
+from litz import graph_cache, pipeline
 from litz import report as reports
-from litz.builtin import Device, builtin_plugins
 from litz.capture import torch_api
 from litz.capture.eager import run_eagerly
 from litz.capture.graph import Graph
-from litz.codegen.triton import TritonCodegen
-from litz.runtime.triton_build import expected_variant
+from litz.driver import stages
+from litz.driver.builtin import Device, builtin_plugins
 from litz.target import describe_cuda, target_named
+from litz.targets.triton.build import expected_variant
+from litz.targets.triton.codegen import TritonCodegen
 from litz_plugins import CodegenContext, KernelSource, TargetSpec
 from litz_plugins.manager import make_plugins
 

@@ -22,12 +22,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from litz.capture import torch_api
 from litz.capture.decompositions import decompositions
 from litz.capture.graph import Graph, make_graph
-from litz.collecting import NEVER, young_objects_only
+from litz.driver.garbage import NEVER, young_objects_only
+from litz.driver.stages import capture
 from litz.ir import build
 from litz.ir.node import Node, walk
 from litz.pipeline import generate, make_compiler, plan_schedule, schedule_graph
 from litz.schedule import inline
-from litz.stages import capture
 
 FOUR_TIMES = 5.0
 """A program of four times the length may take so many times the calls: n log n, and some for chance."""

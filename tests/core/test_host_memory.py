@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from litz.cache.disk import Cache
 from litz.errors import KernelBuildError
 from litz.runtime import host_memory
-from litz.runtime.cache import Cache
 from litz.runtime.pool import SMALLEST, Pool
 from support.warm import run_warm
 

@@ -7,8 +7,8 @@ import warnings
 import pytest
 import torch
 
-from litz import idle
 from litz.backend import litz
+from litz.driver import unused_options as idle
 from litz.options import make_options
 from litz.report import collect
 from litz.report.groups import considered_text

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 from litz import report as reports
 from litz.cli.main import main
-from litz.codegen.triton.codegen import TritonCodegen
+from litz.driver.kernel_bench import kernel_data, kernel_files, time_kernel
 from litz.errors import KernelFileError
-from litz.kernel_bench import kernel_data, kernel_files, time_kernel
 from litz.options import make_options
 from litz.pipeline import generate, make_compiler, plan_schedule
+from litz.targets.triton.codegen import TritonCodegen
 from litz_plugins import COUNTERS
 from support.retarget import cuda_schedules
 

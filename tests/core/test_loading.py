@@ -13,16 +13,17 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from litz import graph_cache, pipeline, stages
-from litz.builtin import Device, builtin_plugins
+from litz import graph_cache, pipeline
+from litz.cache.disk import Cache
 from litz.capture.eager import run_eagerly
 from litz.capture.graph import Graph
-from litz.codegen.triton import TritonCodegen
+from litz.driver import stages
+from litz.driver.builtin import Device, builtin_plugins
+from litz.driver.kernel_loading import Loads, load_kernels
 from litz.errors import CodegenError, KernelBuildError
-from litz.loading import Loads, load_kernels
-from litz.runtime.cache import Cache
 from litz.runtime.graph_entry import StoredKernel
 from litz.target import describe_cuda
+from litz.targets.triton.codegen import TritonCodegen
 from litz_plugins import CodegenContext, KernelSource, TargetSpec
 from litz_plugins.manager import make_plugins
 
@@ -195,7 +196,7 @@ def test_a_text_that_the_compiler_gets_wrong_is_begun_again(
         seen.append("verdict")
         return SimpleNamespace(safe_forms={} if right else dict.fromkeys(constructs, "unoptimized"), decisions=list)
 
-    monkeypatch.setattr("litz.building.qualify", qualify)
+    monkeypatch.setattr("litz.driver.code.qualify", qualify)
     compiler = pipeline.make_compiler(None, {"cache_dir": tmp_path})
     (schedule,) = pipeline.schedule_only(lambda x: torch.softmax(x, -1) @ x, [torch.rand(40, 40)])
     plan = pipeline.plan_schedule(schedule, compiler)

@@ -20,11 +20,12 @@ from typing import Any
 import pytest
 import torch
 
-from litz.runtime import cuda_driver, native_build, native_launch
-from litz.runtime.cache import Cache
-from litz.runtime.cuda_driver import Function, make_fixed_launch, make_launch
-from litz.runtime.triton_build import Binary, Launcher
-from litz.runtime.triton_compile import Variant
+from litz.cache.disk import Cache
+from litz.runtime import native_build
+from litz.targets.triton import cuda_driver, native_launch
+from litz.targets.triton.build import Binary, Launcher
+from litz.targets.triton.compile import Variant
+from litz.targets.triton.cuda_driver import Function, make_fixed_launch, make_launch
 from litz_plugins import KernelSource
 
 STREAM = 2**63 + 64
@@ -400,7 +401,7 @@ def test_scratch_memory_is_the_last_argument(
         asked.append(nbytes)
         return empty(nbytes, dtype=dtype)
 
-    monkeypatch.setattr("litz.runtime.triton_build.torch.empty", recorded)
+    monkeypatch.setattr("litz.targets.triton.build.torch.empty", recorded)
     _launcher(module, 12, scratch=128)(16, 32)
     values = machine.launches[-1][5]
     assert asked == [12 * 128] and values[:2] == [16, 32] and values[2] > 0 and values[3] == 0

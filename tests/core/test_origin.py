@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from litz.capture import torch_api
-from litz.origin import Origin, Provenance, modules_text, origin_text
+from litz.origins.operations import Origin, Provenance, modules_text, origin_text
 from litz.report.groups import origin_in_short
 from litz.report.step import Step
 

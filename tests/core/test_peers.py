@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from litz.runtime.cache import Cache
-from litz.runtime.manifest import FILE
-from litz.runtime.peers import NOTHING, PREFIX, Peers, pack, unpack
+from litz.cache.disk import Cache
+from litz.cache.manifest import FILE
+from litz.cache.peers import NOTHING, PREFIX, Peers, pack, unpack
 
 
 def folder_of(path: Path, **files: bytes) -> Path:
@@ -112,7 +112,7 @@ def test_packed_files_come_back(tmp_path: Path) -> None:
 
 
 def test_too_much_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("litz.runtime.peers.MOST_BYTES", 100)
+    monkeypatch.setattr("litz.cache.peers.MOST_BYTES", 100)
     assert pack(folder_of(tmp_path / "a", x=b"1" * 10)) == NOTHING
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from litz.ir import Extern, Layout, TensorRef
-from litz.plugin_call import Owner, PluginCall
+from litz.origins.plugin_call import Owner, PluginCall
 from litz.runtime.stored import function_at, place_of
 from litz.schedule.owned import owned
 from litz_plugins.errors import PluginHookError

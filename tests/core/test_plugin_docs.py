@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from litz.backend import backend_with
-from litz.builtin import builtin_plugins
 from litz.cost import estimate
+from litz.driver.builtin import builtin_plugins
 from litz.report import CompileReport, collect
 from litz.target import target_named
 from litz_plugins import STAGES, hookimpl, make_plugins

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from litz import progress
+from litz.logs import progress
+from litz.logs.progress import Board, Job, can_be_seen, line
 from litz.options import distributed_rank
-from litz.progress import Board, Job, can_be_seen, line
 from support.warm import run_warm
 
 

@@ -12,19 +12,19 @@ import pytest
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
 
+from litz.cache.disk import Cache
 from litz.cli.doctor import check_compiler, check_kernels
-from litz.codegen.cpp import loops, tiling
-from litz.codegen.cpp.codegen import SYMBOL
-from litz.codegen.cpp.constructs import CONSTRUCTS, constructs_in
-from litz.codegen.cpp.prelude import PIECES
 from litz.options import Options, make_options
-from litz.qualify import qualify, verdict
-from litz.qualify.known import KNOWN
-from litz.qualify.probes import Probe, make_probes
 from litz.report import collect
-from litz.runtime import cpp_build
-from litz.runtime.cache import Cache
 from litz.runtime.cpp_compiler import FORMS, find_compiler
+from litz.targets.cpp import build as cpp_build
+from litz.targets.cpp import loops, tiling
+from litz.targets.cpp.codegen import SYMBOL
+from litz.targets.cpp.constructs import CONSTRUCTS, constructs_in
+from litz.targets.cpp.prelude import PIECES
+from litz.targets.cpp.qualify import qualify, verdict
+from litz.targets.cpp.qualify.known import KNOWN
+from litz.targets.cpp.qualify.probes import Probe, make_probes
 
 PROBES = make_probes()
 GXX_12 = re.search(r"^g\+\+.* 12\.", find_compiler().version) is not None

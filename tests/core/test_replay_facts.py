@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from litz import building
+from litz.driver import code as building
 
 Facts = list[tuple[Any, dict[str, Any]]]
 

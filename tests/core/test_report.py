@@ -23,14 +23,14 @@ from litz.execution import ExecutionPlan, MemoryPlan
 from litz.ir import Buffer, Layout, Loop, Program, Range, Store, Template, TensorRef
 from litz.ir.build import call, load
 from litz.ir.index import loop_var, to_expr
-from litz.origin import Frame, break_in_words
+from litz.logs.units import count_text, size_text, time_text
+from litz.origins.operations import Frame, break_in_words
 from litz.report.groups import group_decisions
 from litz.report.page import render_html, render_index, summary_of
 from litz.report.text import MANY, render
 from litz.report.trace import make_trace
 from litz.schedule.implementations import ContractionRecord, Implementation
 from litz.schedule.schedule import Kernel
-from litz.units import count_text, size_text, time_text
 from litz_plugins import Decision, Estimate
 
 CPU = torch.device("cpu")

@@ -43,7 +43,9 @@ def test_paths_and_addresses_are_left_out() -> None:
 def test_names_that_moved_are_found_or_named(monkeypatch: pytest.MonkeyPatch) -> None:
     here = same_texts.LITZ.keys() - {"schedule_program", "schedule_lowered"}  # a tree has one of the two
     assert all(same_texts.of_litz(name) is not None for name in here)
-    monkeypatch.setattr(same_texts, "LITZ", {"make_compiler": ("litz.nowhere", "litz.compiler"), "lost": ("litz.ir",)})
+    monkeypatch.setattr(
+        same_texts, "LITZ", {"make_compiler": ("litz.nowhere", "litz.driver.compiler"), "lost": ("litz.ir",)}
+    )
     assert same_texts.of_litz("make_compiler") is not None
     with pytest.raises(ImportError, match=r"no lost in litz\.ir"):
         same_texts.of_litz("lost")

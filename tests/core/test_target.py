@@ -15,14 +15,14 @@ import torch
 
 from core.schedule.harness import OPTIONS
 from core.schedule.programs import Writer, call
-from litz.builtin import builtin_plugins
 from litz.codegen.kernel_plan import plan_kernel
-from litz.codegen.triton.codegen import TritonCodegen
+from litz.driver.builtin import builtin_plugins
 from litz.errors import CodegenError
 from litz.ir import Program
 from litz.pipeline import generate, make_compiler, plan_schedule
 from litz.schedule import core_program_passes, make_schedule
 from litz.target import target_named
+from litz.targets.triton.codegen import TritonCodegen
 from litz_plugins import CodegenContext, PassContext, Target
 from litz_plugins.manager import make_plugins
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from litz import report
-from litz.compiler import MAKERS
+from litz.driver.compiler import MAKERS
+from litz.driver.stages import capture, prepare_graph, schedule_prepared
 from litz.errors import InvalidOptionError
 from litz.pipeline import make_compiler
 from litz.report.log import Log
-from litz.stages import capture, prepare_graph, schedule_prepared
 from litz_plugins import VETOED, Gate, Pass, PassContext, Preferences, Vetoes, hookimpl
 from litz_plugins.manager import make_plugins
 from litz_plugins.vetoes import key_of, parts_of, read_preferences, read_vetoes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from litz.builtin import builtin_plugins
 from litz.cli.main import main
+from litz.driver.builtin import builtin_plugins
 from litz.lower import core_lowerings
 from litz.options import core_options, make_options
 from litz_autotune.offers import KINDS

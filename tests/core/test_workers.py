@@ -25,15 +25,15 @@ import pytest
 import torch
 
 from litz import graph_cache
-from litz.codegen.triton import TritonCodegen
+from litz.cache.disk import Cache
 from litz.errors import KernelBuildError
 from litz.options import Options, local_ranks, without_gpus
-from litz.runtime import workers
-from litz.runtime.cache import Cache
-from litz.runtime.triton_build import build
-from litz.runtime.triton_compile import Job, Variant, compile_job
-from litz.runtime.worker import WARM
-from litz.runtime.workers import Workers, worker_count
+from litz.targets.triton import workers
+from litz.targets.triton.build import build
+from litz.targets.triton.codegen import TritonCodegen
+from litz.targets.triton.compile import Job, Variant, compile_job
+from litz.targets.triton.worker import WARM
+from litz.targets.triton.workers import Workers, worker_count
 from support.triton_cases import CASES
 
 STAND_IN = """
@@ -257,8 +257,8 @@ def test_workers_end_when_nobody_asks(stand_ins: Callable[..., Workers], tmp_pat
 PARENT = """
 import os, signal, sys
 from pathlib import Path
-from litz.runtime.workers import _shared
-from litz.runtime.worker import WARM
+from litz.targets.triton.workers import _shared
+from litz.targets.triton.worker import WARM
 _shared.start(2)
 held = [os.dup(worker._line.fileno()) for worker in _shared._free]
 child = os.fork()

@@ -11,8 +11,8 @@ import pytest
 import torch
 from rich.console import Console
 
+from litz.driver.wrapper_bench import FILE, Times, parts, time_wrapper
 from litz.errors import WrapperFileError
-from litz.wrapper_bench import FILE, Times, parts, time_wrapper
 from support.warm import run_warm
 
 

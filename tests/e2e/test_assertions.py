@@ -17,7 +17,7 @@ from torch import ones, tensor
 import litz
 from litz.capture.aot import compile_with_aot
 from litz.codegen.facts import replay_facts
-from litz.idle import recording_notes
+from litz.driver.unused_options import recording_notes
 from litz.ir import Check
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify

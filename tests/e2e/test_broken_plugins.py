@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from litz import pipeline
-from litz.builtin import builtin_plugins
+from litz.driver.builtin import builtin_plugins
 from litz_plugins import PluginHookError, PluginWarning, make_plugins
 from support.broken_plugins import GOOD, MUTATIONS, SECONDS, Good, broken, inputs, program, unsafe
 

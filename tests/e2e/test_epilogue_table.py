@@ -16,7 +16,7 @@ from torch._subclasses import FakeTensorMode
 
 from litz.contractions.products import many_rows
 from litz.contractions.products.many_rows import Tile
-from litz.dry_run import schedule_only
+from litz.driver.dry_run import schedule_only
 from litz.ir import KernelCall
 from litz.schedule import choices
 from support.no_gpu import gpu_hidden

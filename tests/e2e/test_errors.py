@@ -40,10 +40,10 @@ def broken(*args: Any, **kwargs: Any) -> Any:
 BREAKS: dict[str, tuple[str, list[str]]] = {
     "lower": ("litz.lower.context.LoweringContext.pointwise", ["stage lower", "aten.add.Tensor", "node add"]),
     "program pass": ("litz.schedule.inline.inline_pointwise", ["pass 'inline_pointwise' (program stage)"]),
-    "schedule": ("litz.stages.make_schedule", ["stage schedule", "graph0_inference"]),
+    "schedule": ("litz.driver.stages.make_schedule", ["stage schedule", "graph0_inference"]),
     "schedule pass": ("litz.schedule.order.frugal_order", ["pass 'order_steps' (schedule stage)", "stage schedule"]),
     "plan": ("litz.execution.memory._reuse", ["stage plan", "graph0_inference"]),
-    "generate": ("litz.codegen.cpp.codegen._write", ["stage generate", "kernel kernel", "device cpu", "add"]),
+    "generate": ("litz.targets.cpp.codegen._write", ["stage generate", "kernel kernel", "device cpu", "add"]),
     "wrapper": ("litz.pipeline.generate_wrapper", ["stage generate", "graph0_inference"]),
     "build": ("litz.pipeline.load_kernels", ["stage build", "graph0_inference"]),
 }
@@ -96,7 +96,7 @@ def test_going_on_in_eager_mode(stage: str, monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_training_goes_on_in_eager_mode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("litz.stages.make_schedule", broken)
+    monkeypatch.setattr("litz.driver.stages.make_schedule", broken)
     x, w = (t.requires_grad_() for t in inputs())
     model(x, w).square().sum().backward()
     expected, x.grad, w.grad = [x.grad, w.grad], None, None
@@ -119,7 +119,7 @@ SCRIPTS: dict[str, Callable[..., Any]] = {
 def test_the_script_repeats_the_failure(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Here it runs without the failure, in this process: that it is whole is what counts."""
     with monkeypatch.context() as patch:
-        patch.setattr("litz.stages.make_schedule", broken)
+        patch.setattr("litz.driver.stages.make_schedule", broken)
         fail(SCRIPTS[kind], *inputs(), dynamic=kind == "plain", options={"cache_dir": str(tmp_path), "debug": True})
     (script,) = (tmp_path / "failed").glob("*.py")
     text = script.read_text()
@@ -175,14 +175,14 @@ def test_a_mistake_of_the_caller_gets_no_script(tmp_path: Path) -> None:
 
 
 def test_a_script_that_cannot_be_written_hides_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("litz.stages.make_schedule", broken)
-    monkeypatch.setattr("litz.failures.graph_script", broken)
+    monkeypatch.setattr("litz.driver.stages.make_schedule", broken)
+    monkeypatch.setattr("litz.driver.failures.graph_script", broken)
     error = fail(model, *inputs(), options={"cache_dir": str(tmp_path)})
     assert "stage schedule" in str(error) and "reproduce" not in str(error)
 
 
 def test_a_failing_backward_is_raised_where_backward_is_called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from litz import stages
+    from litz.driver import stages
 
     make = stages.make_schedule
 

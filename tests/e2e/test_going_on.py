@@ -16,13 +16,14 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import flex_attention
 
-from litz import aot_compile, aot_load, pipeline, plugin_call
+from litz import aot_compile, aot_load, pipeline
 from litz import report as reports
 from litz.backend import backend_with
-from litz.builtin import builtin_plugins
 from litz.cli.owned import owned
+from litz.driver.builtin import builtin_plugins
 from litz.errors import PackageError
 from litz.ir import Extern
+from litz.origins import plugin_call
 from litz_plugins import Choice, Pass, PluginHookError, PluginWarning, TemplateSpec, hookimpl, make_plugins
 from litz_plugins.loading import Source
 from support.third_party import write_dist

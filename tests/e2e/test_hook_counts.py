@@ -13,8 +13,8 @@ import torch
 from click.testing import CliRunner
 
 from litz import report as reports
-from litz.builtin import builtin_plugins
 from litz.cli import main as main_module
+from litz.driver.builtin import builtin_plugins
 from litz.options import Options
 from litz.pipeline import compile_backend
 from litz_plugins import hookimpl, make_plugins

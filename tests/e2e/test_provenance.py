@@ -14,9 +14,10 @@ from rich.console import Console
 from torch._subclasses import FakeTensorMode
 
 import litz
-from litz import pipeline, report, stages
+from litz import pipeline, report
 from litz.codegen.wrapper import annotated, generate_wrapper, words_of
 from litz.codegen.wrapper.words import ranged
+from litz.driver import stages
 from litz.errors import FrozenWeightsError, IndexRangeError, KernelBuildError, LoweringError
 from litz.report import CompileReport
 from litz.report.page import render_html
@@ -167,7 +168,7 @@ def test_a_kernel_that_does_not_build_names_the_module(monkeypatch: pytest.Monke
     def broken(source: Any, options: Any, cache: Any, read: Any) -> Any:
         raise KernelBuildError(source.name, "g++", "on purpose")
 
-    monkeypatch.setattr("litz.runtime.cpp_build._use", broken)
+    monkeypatch.setattr("litz.targets.cpp.build._use", broken)
     with pytest.raises(Exception, match=rf"from: (emb|layers)[^\n]*{LINE}\d+"):
         compiled(Model(), **{"cpp.qualify": False})
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from litz.builtin import builtin_plugins
+from litz.driver.builtin import builtin_plugins
 from litz.pipeline import make_compiler
 from litz_plugins.manager import make_plugins
 from support.compare import device_param

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from litz import building
+from litz.driver import code as building
 from litz.runtime.graph_code import load_code
 from litz_testing.fuzz import nesting
 from litz_testing.fuzz.check import Checker, Failure

@@ -13,7 +13,7 @@ import pytest
 
 import litz_collectives.plugin
 import litz_layout
-from litz.builtin import builtin_plugins
+from litz.driver.builtin import builtin_plugins
 from litz_autotune.plugin import plugin as autotune
 from litz_plugins.testing import check_conformance
 from litz_testing.plugin_kit.op_samples import VARIANTS

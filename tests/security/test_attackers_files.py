@@ -18,10 +18,10 @@ import pytest
 import torch
 
 import litz
+from litz.cache import artifacts, manifest, peers
+from litz.cache.disk import digest
+from litz.cache.peers import unpack
 from litz.errors import PackageError
-from litz.runtime import artifacts, manifest, peers
-from litz.runtime.cache import digest
-from litz.runtime.peers import unpack
 
 KEY = digest("key")
 

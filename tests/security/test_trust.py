@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from litz.cache import manifest
+from litz.cache.disk import Cache, digest, folder_for_texts, temporary_folder
 from litz.errors import CacheError, InvalidOptionError, PackageError
-from litz.runtime import manifest
-from litz.runtime.cache import Cache, digest, folder_for_texts, temporary_folder
+from litz.origins.trust import OWN, Trust, make_trust, warn_once
 from litz.runtime.package import load_package
-from litz.trust import OWN, Trust, make_trust, warn_once
 from support.warm import run_warm
 
 STRANGER = 54321
@@ -155,7 +155,7 @@ def test_what_is_looked_at_is_what_was_opened(tmp_path: Path) -> None:
 def test_a_container_in_which_root_appears_as_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "home" / "own").mkdir(parents=True)
     give_away(tmp_path / "home")
-    monkeypatch.setattr("litz.trust._unmapped", lambda: STRANGER)
+    monkeypatch.setattr("litz.origins.trust._unmapped", lambda: STRANGER)
     assert not OWN.problem_of(tmp_path / "home" / "own")
     assert f"home belongs to {STRANGER}" in OWN.problem_of(tmp_path / "home")
 
@@ -285,7 +285,7 @@ def test_a_temporary_folder_that_others_may_rename_in(tmp_path: Path, monkeypatc
         folder = temporary_folder()
     assert loose not in folder.parents and stat.S_IMODE(folder.stat().st_mode) == 0o700
     folder.rmdir()
-    monkeypatch.setattr("litz.runtime.cache._PLACES", (str(loose),))
+    monkeypatch.setattr("litz.cache.disk._PLACES", (str(loose),))
     warn_once.cache_clear()
     with warned("builds in another place"), pytest.raises(CacheError, match="everybody may write"):
         temporary_folder()
@@ -305,7 +305,7 @@ def test_texts_of_failures_follow_no_link(tmp_path: Path) -> None:
 
 def test_tritons_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     knobs = pytest.importorskip("triton.knobs", exc_type=ImportError)
-    from litz.runtime.triton_compile import keep_tritons_cache_own
+    from litz.targets.triton.compile import keep_tritons_cache_own
 
     with knobs.cache.scope():
         knobs.cache.dir = str(tmp_path)

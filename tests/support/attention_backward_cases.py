@@ -22,13 +22,13 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from litz.contractions.attention.backward_offer import plan_for, replacement
 from litz.contractions.attention.backward_tiles import BackwardTile, BackwardTiles
 from litz.contractions.subprogram import on_device
+from litz.driver.stages import capture
 from litz.ir import AttentionBackward, KernelCall, Loop, Program, TensorRef
 from litz.ir import interpret as ir_interpret
 from litz.ir.interpret import evaluate
 from litz.lower import lower
 from litz.pipeline import make_compiler
 from litz.schedule.choices import substituted
-from litz.stages import capture
 from support.interpreted import print_share
 from support.retarget import to_cuda
 
@@ -202,7 +202,7 @@ def cpu(program: Program) -> Program:
 
 def run(program: Program, given: Sequence[Any]) -> list[torch.Tensor | None]:
     """The program on CPU tensors: kernels in Triton's interpreter, everything else in the IR's."""
-    from litz.runtime.triton_interpret import interpret_source
+    from litz.targets.triton.interpret import interpret_source
 
     memory: dict[str, torch.Tensor] = dict(program.constants)
     sizes: dict[Any, int] = {}

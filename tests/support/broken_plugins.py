@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 from litz.capture.passes.rewrite import Call, Changes, rewrite
-from litz.codegen.cpp import CppCodegen
 from litz.errors import LitzError
 from litz.ir import Extern, KernelCall, Loop, Range, Store, build
 from litz.ir.build import call
 from litz.ir.index import loop_var, reduction_var
 from litz.lower.elementwise import elementwise
 from litz.target import describe_cpu
+from litz.targets.cpp.codegen import CppCodegen
 from litz_plugins import (
     Choice,
     Estimate,

@@ -13,16 +13,16 @@ from typing import Any
 
 import torch
 
-from litz.codegen.cpp import CppCodegen
+from litz.cache.disk import Cache
 from litz.codegen.kernel_plan import plan_kernel
 from litz.codegen.plan_rules import verify_plan
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, TensorRef, build
 from litz.ir.index import Expr, Symbol, loop_var, reduction_var, to_expr
 from litz.ir.interpret import evaluate, interpret
 from litz.options import make_options
-from litz.runtime.cache import Cache
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
+from litz.targets.cpp.codegen import CppCodegen
 from litz_plugins.records import CodegenContext, KernelSource
 
 CPU = torch.device("cpu")

@@ -13,18 +13,18 @@ from typing import Any
 
 import torch
 
-from litz.builtin import builtin_plugins
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
 from litz.codegen.wrapper import generate_wrapper
 from litz.contractions.subprogram import on_device
+from litz.driver.builtin import builtin_plugins
+from litz.driver.variants import Tuning, Variant
 from litz.ir.interpret import interpret
 from litz.pipeline import Compiler, _make_variant, generate, make_compiler, plan_schedule
 from litz.report.log import Log
 from litz.schedule import Schedule
 from litz.schedule.schedule_program import unscheduled
 from litz.target import target_of
-from litz.tuning import Tuning, Variant
 from litz_autotune import Autotune
 from litz_autotune.pool import dumps
 from litz_autotune.race import Race

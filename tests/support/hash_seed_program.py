@@ -16,9 +16,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from litz.building import generate
 from litz.codegen.wrapper import generate_wrapper
-from litz.compiler import make_compiler
+from litz.driver.code import generate
+from litz.driver.compiler import make_compiler
 from litz.pipeline import plan_schedule
 from support.retarget import cuda_schedules
 

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
+from litz.driver.stages import capture, prepare_graph, schedule_prepared
 from litz.ir import Extern, Program
 from litz.ir.arguments import rebuild
 from litz.ir.buffer import Layout, TensorRef
 from litz.pipeline import generate, make_compiler, plan_schedule
 from litz.report.log import Log
-from litz.stages import capture, prepare_graph, schedule_prepared
 from support.interpreted import print_share
 from support.retarget import captured_for_cuda, to_cuda
 
@@ -33,7 +33,7 @@ def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
     compiler = make_compiler()
 
     def compile_graph(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
-        from litz.runtime.triton_interpret import interpret_source
+        from litz.targets.triton.interpret import interpret_source
 
         moved, log = to_cuda(graph), Log()
         prepared = prepare_graph(moved, compiler, log)

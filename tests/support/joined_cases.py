@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from litz.codegen.triton.join import join_sources
+from litz.targets.triton.join import join_sources
 from litz_plugins import COUNTERS, KernelSource
 from support.interpreted import print_share
 from support.triton_cases import CASES
@@ -43,7 +43,7 @@ class Joined:
             CASES[name]().check(memory)
 
     def check(self) -> str:
-        from litz.runtime.triton_interpret import interpret_source
+        from litz.targets.triton.interpret import interpret_source
 
         memories = self.memories()
         interpret_source(self.source, self.arguments(memories))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from litz.origin import Frame
+from litz.origins.operations import Frame
 from litz.report import CompileReport, Step
 from litz.report.changes import Change
 from litz.schedule.implementations import ContractionRecord, Implementation

@@ -16,11 +16,11 @@ import torch
 
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
+from litz.driver.stages import capture, prepare_graph, schedule_prepared
 from litz.pipeline import Compiler, make_compiler
 from litz.report.log import Log
 from litz.schedule import Schedule
 from litz.schedule.implementations import ContractionRecord
-from litz.stages import capture, prepare_graph, schedule_prepared
 from litz_plugins import Decision
 from support.to_cuda import CUDA, to_cuda, zeros_like_outputs
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from litz.codegen.triton import TritonCodegen
+from litz.targets.triton.codegen import TritonCodegen
 from support.interpreted import print_share
 from support.triton_cases import CASES, Case, interpreted_names
 
@@ -46,7 +46,7 @@ class Interpreted:
     most: int = 5
 
     def check(self) -> str:
-        from litz.runtime.triton_interpret import interpret_source
+        from litz.targets.triton.interpret import interpret_source
 
         problems = []
         others = list(far(CASES[self.name](), self.steps))

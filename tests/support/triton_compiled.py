@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from litz.runtime.triton_compile import Variant, compile_kernel, make_target
+from litz.targets.triton.compile import Variant, compile_kernel, make_target
 from litz_plugins import KernelSource
 
 

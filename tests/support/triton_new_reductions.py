@@ -18,13 +18,13 @@ import torch
 from core.schedule.harness import plan_of
 from core.schedule.test_split import EAGER_GPU, reduced
 from litz.codegen.kernel_plan import plan_kernel
-from litz.codegen.triton import TritonCodegen
-from litz.codegen.triton.reductions import MADE_BY_HAND
 from litz.ir import Store, build
 from litz.ir.interpret import interpret
 from litz.ir.reductions import REDUCTIONS, ROWS
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
+from litz.targets.triton.codegen import TritonCodegen
+from litz.targets.triton.reductions import MADE_BY_HAND
 from litz_plugins import CodegenContext, KernelSource
 
 from .new_reductions import registered
@@ -75,7 +75,7 @@ def source_of(name: str, case: Case) -> KernelSource:
 
 
 def run_case(name: str, build_case: Callable[[], Case]) -> None:
-    from litz.runtime.triton_interpret import interpret_source
+    from litz.targets.triton.interpret import interpret_source
 
     case = build_case()
     memory = case.tensors()
@@ -85,7 +85,7 @@ def run_case(name: str, build_case: Callable[[], Case]) -> None:
 
 def run_split(kind: str, rows: int) -> None:
     """A split reduction: both of its kernels."""
-    from litz.runtime.triton_interpret import interpret_source
+    from litz.targets.triton.interpret import interpret_source
 
     writer = reduced(kind, rows, 3, over_rows=True)
     program, (x,) = writer.program("y"), writer.args()

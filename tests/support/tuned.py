@@ -10,7 +10,7 @@ import torch
 
 from litz import pipeline
 from litz import report as reports
-from litz.builtin import builtin_plugins
+from litz.driver.builtin import builtin_plugins
 from litz_autotune import Autotune
 from litz_plugins.manager import make_plugins
 from support.rivals import Rivals

@@ -28,8 +28,8 @@ def register() -> None:
 
     A second call does nothing. Errors: ImportError without torch.
     """
+    from litz.cache import artifacts
     from litz.capture.torch_api.registry import register_backend
-    from litz.runtime import artifacts
 
     register_backend("litz", "litz.backend:litz")
     artifacts.register()
@@ -70,8 +70,8 @@ def aot_load(path: str | os.PathLike[str]) -> Callable[..., Any]:
     from pathlib import Path
 
     from litz.options import make_options
+    from litz.origins.trust import make_trust
     from litz.runtime.package import load_package
-    from litz.trust import make_trust
 
     return load_package(Path(path), make_trust(make_options().trust))
 
@@ -85,7 +85,7 @@ def load_cache_artifacts(artifacts: bytes) -> Any:
     """
     import torch
 
-    from litz.runtime.artifacts import register
+    from litz.cache.artifacts import register
 
     register()
     return torch.compiler.load_cache_artifacts(artifacts)

@@ -22,10 +22,10 @@ from litz import pipeline
 from litz.capture import torch_api
 from litz.capture.graph import Graph, make_graph
 from litz.codegen.sizes import python_text
+from litz.driver.retry import starting_over
 from litz.errors import PackageError
-from litz.origin import Provenance
+from litz.origins.operations import Provenance
 from litz.runtime import package
-from litz.starting_over import starting_over
 from litz_plugins import CodegenContext, KernelSource, Target, TargetSpec
 from litz_plugins.manager import Plugins
 

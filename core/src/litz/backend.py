@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from litz.collecting import young_objects_only
+from litz.driver.garbage import young_objects_only
 
 
 def litz(
@@ -54,7 +54,7 @@ def backend_with(**plugins: object) -> Callable[..., Any]:
     plugins: a module or an object with hooks, by the plugin's name. The options `disable_plugins`,
     `on_plugin_error` and `plugin_seconds` count as for installed plugins. Errors: those of `litz_plugins.make_plugins`.
     """
-    from litz.builtin import builtin_plugins
+    from litz.driver.builtin import builtin_plugins
     from litz.options import PluginSettings, make_plugin_settings
     from litz.pipeline import compile_backend
     from litz_plugins import Plugins, make_plugins

@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 
-from litz_plugins.errors import (  # noqa: F401  # users find plugins' errors here too
+from litz_plugins.errors import (  # users find plugins' errors here too
     DuplicatePluginError,
     DuplicateRegistrationError,
     HookSignatureError,

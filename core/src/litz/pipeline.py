@@ -4,7 +4,7 @@
                                               --generate--> KernelSources, WrapperSource --build--> CompiledGraph
 
 Each stage is a function of its input, the options and the plugins; what it decided is in what it returns or in the
-report. `litz.stages` has the stages up to the plan, `litz.building` those behind it. `compile_backend` is what
+report. `litz.driver.stages` has the stages up to the plan, `litz.driver.code` those behind it. `compile_backend` is what
 `litz.backend` calls.
 """
 
@@ -18,31 +18,38 @@ from typing import Any
 
 import torch
 
-from litz import graph_cache, logs, progress
+from litz import graph_cache, logs
 from litz import report as reports
-from litz.building import (
-    build,
-    describe_code,
-    generate,
-    graph_of,
-    other_files,
-    programs_of,
-)
-from litz.by_size import merge_equal
 from litz.capture import torch_api
 from litz.capture.eager import run_eagerly
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
 from litz.capture.provenance import by_position, mark_positions, positions_of
 from litz.codegen.wrapper import WrapperSource, annotated, generate_wrapper, named_of, words_of
-from litz.collecting import young_objects_only
-from litz.compiler import Compiler, make_compiler
-from litz.dry_run import schedule_only
+from litz.driver.code import build, describe_code, generate, graph_of, other_files, programs_of
+from litz.driver.compiler import Compiler, make_compiler
+from litz.driver.dry_run import schedule_only
+from litz.driver.eager_fallback import with_way_out
+from litz.driver.failures import eager_warning, explain_failure
+from litz.driver.garbage import young_objects_only
+from litz.driver.graph_store import Kept, from_cache, graph_store, keep, kernel_texts, publish
+from litz.driver.kernel_loading import Loads, load_kernels, prepare
+from litz.driver.retry import starting_over
+from litz.driver.size_cases import merge_equal
+from litz.driver.stages import (
+    allowed,
+    capture,
+    decompositions,
+    lower_graph,
+    plan_schedule,
+    schedule_graph,
+    schedule_lowered,
+)
+from litz.driver.unused_options import recording_notes
+from litz.driver.variants import Lowered, Tuning, Variant
+from litz.driver.wrapper_bench import wrapper_data
 from litz.execution import ExecutionPlan
-from litz.failures import eager_warning, explain_failure
-from litz.idle import recording_notes
-from litz.keeping import Kept, from_cache, graph_store, keep, kernel_texts, publish
-from litz.loading import Loads, load_kernels, prepare
+from litz.logs import progress
 from litz.options import distributed_rank
 from litz.report.changes import Changes
 from litz.report.effects import Effects
@@ -52,19 +59,6 @@ from litz.report.write import kernel_place
 from litz.runtime.background import Replaceable
 from litz.runtime.compiled_graph import CompiledGraph, Entry
 from litz.runtime.frozen import refusing
-from litz.stages import (
-    allowed,
-    capture,
-    decompositions,
-    lower_graph,
-    plan_schedule,
-    schedule_graph,
-    schedule_lowered,
-)
-from litz.starting_over import starting_over
-from litz.tuning import Lowered, Tuning, Variant
-from litz.way_out import with_way_out
-from litz.wrapper_bench import wrapper_data
 from litz_plugins import KernelSource
 from litz_plugins.manager import Plugins
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
+from litz.cache.disk import Cache
 from litz.codegen.kernel_plan import plan_kernel
 from litz.codegen.plan_rules import verify_plan
 from litz.ir import Buffer, Layout, Loop, Program, Range, TensorRef, build
 from litz.ir.index import loop_var, reduction_var, to_expr
 from litz.ir.interpret import evaluate, interpret
 from litz.options import make_options
-from litz.runtime.cache import Cache
 from litz.schedule.schedule import Kernel
 from litz.target import cpu_target
 from litz_numpy.codegen import NumpyCodegen

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import litz_numpy
 from litz import report as reports
-from litz.builtin import builtin_plugins
+from litz.driver.builtin import builtin_plugins
 from litz.pipeline import compile_backend
 from litz_plugins.manager import make_plugins
 

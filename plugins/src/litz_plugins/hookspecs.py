@@ -226,7 +226,7 @@ def litz_tune(tuning: Any) -> Any:
     Called: once a graph, when its first schedule is made.
     Combined: the first result that is not None.
 
-    tuning: a `litz.tuning.Tuning`. ``tuning.first`` is the variant that the estimates make, ``tuning.first.weighed``
+    tuning: a `litz.driver.variants.Tuning`. ``tuning.first`` is the variant that the estimates make, ``tuning.first.weighed``
     its decisions with what each way of them is expected to take, ``tuning.make(ways)`` a variant with some of them
     taken otherwise, ``tuning.difference(a, b)`` the parts of the two that are not the same, to be built and run.
     Nothing may be measured where ``tuning.why_not`` says why. ``tuning.later(job)`` has a job run once the graph was

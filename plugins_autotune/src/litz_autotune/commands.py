@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from litz.cli.common import current_options, print_json
-from litz.units import count_text
+from litz.logs.units import count_text
 
 if TYPE_CHECKING:
     from .results import LocalStore, Record
@@ -22,8 +22,8 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead
 
 
 def _store(folder: Path | None) -> LocalStore:
-    from litz.runtime.cache import Cache
-    from litz.trust import make_trust
+    from litz.cache.disk import Cache
+    from litz.origins.trust import make_trust
 
     from .results import Counters, LocalStore  # this loads torch, which `litz tune --help` need not
 

@@ -18,12 +18,12 @@ from pathlib import Path
 import torch
 
 from litz import codegen, contractions, ir, schedule
+from litz.cache.disk import digest
 from litz.contractions.epilogue import others, shared_users
 from litz.contractions.subprogram import cut
 from litz.ir import Program, Template
-from litz.runtime.cache import digest
-from litz.runtime.cuda_driver import driver_version
 from litz.schedule.choices import Recipe, absorbed_by, needed_outside, replacement_of, substituted
+from litz.targets.triton.cuda_driver import driver_version
 from litz_plugins import Choice, ChoiceContext
 
 from .decide import Rival

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from litz.idle import warn_once
-from litz.runtime.cache import digest
-from litz.tuning import Tuning, Variant
+from litz.cache.disk import digest
+from litz.driver.unused_options import warn_once
+from litz.driver.variants import Tuning, Variant
 from litz_plugins import Decision
 
 from . import kept

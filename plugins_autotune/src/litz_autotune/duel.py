@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
+from litz.cache.disk import Cache
 from litz.contractions.subprogram import on_device
 from litz.ir import Program
 from litz.options import Options
-from litz.runtime.cache import Cache
+from litz.origins.trust import make_trust
 from litz.schedule.schedule import Kernel, Schedule, Step
-from litz.trust import make_trust
 
 from .race import executable_schedule, make_inputs, mismatch
 from .timing import Timer

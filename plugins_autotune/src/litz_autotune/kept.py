@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from litz.runtime.cache import Cache, digest
-from litz.units import count_text
+from litz.cache.disk import Cache, digest
+from litz.logs.units import count_text
 
 KIND = "autotune-decisions"
 """The cache's kind of these entries, as `litz cache info` lists it."""

@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from litz.cache.disk import digest
 from litz.codegen.kernel_plan import plan_kernel
+from litz.driver.variants import MEASURED, SETTINGS, Tuning, Variant
 from litz.execution import plan_execution
+from litz.logs.units import count_text
 from litz.pipeline import Compiler, generate
-from litz.runtime.cache import digest
 from litz.schedule.difference import Inseparable, alone
 from litz.schedule.schedule import Schedule
-from litz.tuning import MEASURED, SETTINGS, Tuning, Variant
-from litz.units import count_text
 from litz_plugins import CodegenContext, Decision, KernelSource, TunableCodegen
 from litz_plugins.vetoes import key_of
 

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import torch
 
 from litz.options import visible_cuda_devices
-from litz.runtime.workers import last_words
+from litz.targets.triton.workers import last_words
 
 from .library_settings import snapshot
 

@@ -1,6 +1,6 @@
 """Compiling candidates ahead of their measurement. In: kernel sources. Out: for each "" or why it does not compile.
 
-On threads, never on the caller's, each of which waits for a worker (`litz.runtime.workers`): what is built goes to the
+On threads, never on the caller's, each of which waits for a worker (`litz.targets.triton.workers`): what is built goes to the
 disk cache, where the measuring process finds it. Each text is compiled once.
 """
 
@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
+from litz.cache.disk import Cache
 from litz.ir import KernelCall, Program
-from litz.runtime import workers
-from litz.runtime.cache import Cache
 from litz.schedule.choices import replacement_of
+from litz.targets.triton import workers
 from litz_plugins import Choice, KernelSource, OptionsView, Target
 from litz_plugins.errors import describe
 
@@ -96,7 +96,7 @@ def triton_build(target: Target, program: Program, cache: Cache, options: Option
     def build(source: KernelSource) -> None:
         if source.language != "triton":
             return
-        from litz.runtime import triton_build as triton
+        from litz.targets.triton import build as triton
 
         triton.build(source, capability, cache, triton.expected_variant(source, program.hint), compile_)
 

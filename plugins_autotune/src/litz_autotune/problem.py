@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from litz.cache.disk import digest
 from litz.contractions.subprogram import canonical
 from litz.ir import Program
 from litz.ir.dtypes import short
 from litz.ir.operation import Operation, Template
 from litz.ir.printer import operation_lines
-from litz.runtime.cache import digest
 from litz_plugins import Target
 
 

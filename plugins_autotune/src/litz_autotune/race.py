@@ -16,18 +16,18 @@ from typing import Any
 import torch
 
 from litz import report as reports
-from litz.builtin import builtin_plugins
+from litz.cache.disk import Cache
 from litz.codegen.wrapper import generate_wrapper
 from litz.contractions.subprogram import on_device
+from litz.driver.builtin import builtin_plugins
 from litz.execution import plan_execution
 from litz.ir import Buffer, Program
 from litz.ir.node import walk
 from litz.options import Options
+from litz.origins.trust import make_trust
 from litz.pipeline import Compiler, build, generate
-from litz.runtime.cache import Cache
 from litz.schedule import make_schedule
 from litz.schedule.schedule import Schedule
-from litz.trust import make_trust
 from litz_plugins.errors import describe
 from litz_plugins.manager import Plugins, make_plugins
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from litz.runtime.cache import Cache, digest
+from litz.cache.disk import Cache, digest
 
 from .problem import Problem
 from .timing import Measurement

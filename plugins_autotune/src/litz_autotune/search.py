@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
+from litz.driver.variants import MEASURED, Tuning, Variant
 from litz.schedule.difference import Difference, Inseparable
-from litz.tuning import MEASURED, Tuning, Variant
 from litz_plugins import Decision
 from litz_plugins.errors import describe
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from litz.cache.disk import Cache
 from litz.options import Options
-from litz.runtime.cache import Cache
 from litz.schedule.schedule import Schedule
 from litz_plugins.errors import describe
 

@@ -15,7 +15,7 @@ def main(line: int) -> None:
     connection = Connection(line)
     import torch
 
-    from . import race  # noqa: F401  (so that no request's time has to include the imports)
+    from . import race
 
     if torch.cuda.is_available():
         torch.cuda.init()

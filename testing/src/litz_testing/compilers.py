@@ -2,7 +2,7 @@
 
 In: a checkout of litz, whose tests of the C++ generator are run. Out: a table with a row for each pair of compiler and
 processor; exit status 1 if some row failed. Each pair is a few processes with LITZ_CXX and LITZ_CPP_MARCH set: the
-verdict on the compiler (`litz.qualify`), the tests, and a slice of the fuzzer.
+verdict on the compiler (`litz.targets.cpp.qualify`), the tests, and a slice of the fuzzer.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 
 import click
 
-from litz.runtime.cpp_build import cpu_flags
 from litz.runtime.cpp_compiler import find_compiler
+from litz.targets.cpp.build import cpu_flags
 
 TESTS = ("test_cpp_loops.py", "test_cpp_masked.py", "test_cpp_ops.py", "test_cpp_segments.py")
 """The files of tests/core/codegen that build kernels and compare their results."""
@@ -117,8 +117,8 @@ def check(compiler: str, march: str, programs: int, tests: Path) -> Row:
 _QUALIFY = """\
 import json
 from litz.options import make_options
-from litz.qualify import qualify
-from litz.runtime.cache import Cache
+from litz.targets.cpp.qualify import qualify
+from litz.cache.disk import Cache
 options = make_options()
 print(json.dumps(list(qualify(options, Cache(options.cache_dir)).safe_forms)))
 """

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from litz.cache.disk import Cache
 from litz.options import Options
-from litz.runtime import builders, cpp_build, cpp_compiler
-from litz.runtime.cache import Cache
+from litz.runtime import builders, cpp_compiler
 from litz.target.processors import has_blas
+from litz.targets.cpp import build as cpp_build
 from litz_plugins import KernelSource
 
 pytestmark = pytest.mark.skipif(not has_blas(), reason="torch's library has no BLAS to call")

@@ -9,11 +9,11 @@ import platform
 import pytest
 import torch
 
-from litz.codegen.cpp.dialect import CPP
-from litz.codegen.cpp.prelude import VECTOR_BINARY, VECTOR_UNARY
 from litz.ir import Node, Store, build
 from litz.ir.index import placeholder
 from litz.ir.ops import OPS
+from litz.targets.cpp.dialect import CPP
+from litz.targets.cpp.prelude import VECTOR_BINARY, VECTOR_UNARY
 from support import cpp_kernels
 from support.cpp_kernels import Case, I, R, load
 

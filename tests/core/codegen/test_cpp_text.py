@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from litz.codegen.cpp.prelude import PIECES, prelude
+from litz.cache.disk import Cache
 from litz.errors import CompilerNotFoundError, KernelBuildError
 from litz.ir import Store, build
 from litz.options import Options
-from litz.runtime import cpp_build
-from litz.runtime.cache import Cache
 from litz.target import target_of
+from litz.targets.cpp import build as cpp_build
+from litz.targets.cpp.prelude import PIECES, prelude
 from litz_plugins.records import CodegenContext, KernelSource
 from support.cpp_kernels import CACHE, CODEGEN, Case, I, R, load
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from litz.codegen.cpp.dialect import CPP
 from litz.codegen.dialect import Dialect
-from litz.codegen.triton.dialect import TRITON
 from litz.ir.dtypes import STORED
 from litz.ir.ops import OPS, Op
+from litz.targets.cpp.dialect import CPP
+from litz.targets.triton.dialect import TRITON
 
 DIALECTS = pytest.mark.parametrize("dialect", [CPP, TRITON], ids=lambda dialect: dialect.name)
 NEVER_MADE = {("isnan", torch.int64), ("isnan", torch.bool), ("isinf", torch.int64), ("isinf", torch.bool)}

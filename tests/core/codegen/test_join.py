@@ -13,9 +13,9 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton")
 
-from litz.codegen.triton.join import join_sources
 from litz.pipeline import generate, make_compiler, plan_schedule
-from litz.runtime.triton_compile import compile_kernel, make_target
+from litz.targets.triton.compile import compile_kernel, make_target
+from litz.targets.triton.join import join_sources
 from support.interpreted import interpreted
 from support.joined_cases import JOINED
 from support.retarget import cuda_schedules

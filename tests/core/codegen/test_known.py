@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from litz import building
-from litz.codegen.cpp import CppCodegen
+from litz.driver import code as building
 from litz.pipeline import make_compiler, plan_schedule, schedule_only
+from litz.targets.cpp.codegen import CppCodegen
 from litz_plugins import KernelSource
 from support.retarget import cuda_schedules
 

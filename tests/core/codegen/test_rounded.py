@@ -22,7 +22,7 @@ CODE = """
 import math, sys
 import torch, triton
 import triton.language as tl
-from litz.runtime.triton_helpers import _erf_plus_one, _exp_near, _sigmoid_near, _tanh_plus_one, _tanh_slope, _exp_below
+from litz.targets.triton.helpers import _erf_plus_one, _exp_near, _sigmoid_near, _tanh_plus_one, _tanh_slope, _exp_below
 
 @triton.jit
 def run(p, erf, exp, sig, tanh, below, slope, N: tl.constexpr):

@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("triton")
 
-from litz.codegen.triton import TritonCodegen
-from litz.codegen.triton.finish import choose_tilings
-from litz.codegen.triton.settings import near, settings_of, with_settings
-from litz.codegen.triton.tile_shape import Tiling
+from litz.targets.triton.codegen import TritonCodegen
+from litz.targets.triton.finish import choose_tilings
+from litz.targets.triton.settings import near, settings_of, with_settings
+from litz.targets.triton.tile_shape import Tiling
 from litz_plugins import TunableCodegen
 from support.interpreted import asked_for, interpreted, mostly
 from support.settings_cases import far, text_of

@@ -9,15 +9,15 @@ import sympy
 import torch
 from torch.utils._sympy import functions
 
-from litz.codegen.cpp import text as cpp_text
 from litz.codegen.named_sizes import name_sizes
 from litz.codegen.sizes import python_text
-from litz.codegen.triton.text import IndexText, size_text
 from litz.ir import Buffer, Layout, Loop, Range, Store, build
 from litz.ir.index import FloorDiv, Mod, loop_var
 from litz.ir.interpret import evaluate
 from litz.lower.promotion import is_whole, scalar_dtype
 from litz.runtime.wrapper_support import is_dense
+from litz.targets.cpp import text as cpp_text
+from litz.targets.triton.text import IndexText, size_text
 
 s0, s1 = sympy.symbols("s0 s1", integer=True, positive=True)
 VALUES = {s0: 37, s1: 3}

@@ -12,11 +12,11 @@ import torch
 
 pytest.importorskip("triton")
 
-from litz.codegen.triton.finish import choose_tilings
-from litz.codegen.triton.tile_shape import Tiling
 from litz.ir import Store
 from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import loop_var
+from litz.targets.triton.finish import choose_tilings
+from litz.targets.triton.tile_shape import Tiling
 from support.triton_cases import make, output
 from support.triton_cases.case import Case, bf16, f32, i0, i1, i2, r0
 

@@ -15,14 +15,14 @@ import torch
 pytest.importorskip("triton")
 
 from litz.codegen.kernel_plan import plan_kernel
-from litz.codegen.triton import TritonCodegen
-from litz.codegen.triton.finish import choose_tilings
 from litz.ir import Buffer, Layout, Node, Program, Store
 from litz.ir.build import bounded, call, cast, const, load, reduce
 from litz.ir.index import PythonMod, loop_var, placeholder, reduction_var, to_expr
-from litz.runtime.triton_compile import Variant
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
+from litz.targets.triton.codegen import TritonCodegen
+from litz.targets.triton.compile import Variant
+from litz.targets.triton.finish import choose_tilings
 from litz_plugins import CodegenContext, KernelSource
 from support.triton_cases import CASES, Case, make, output
 from support.triton_cases.case import CUDA
@@ -411,7 +411,7 @@ GOLDEN_SOFTMAX = """\
 #   p1: bf16, written
 import triton
 import triton.language as tl
-from litz.runtime.triton_helpers import _exp_near, _maximum, _reciprocal_near
+from litz.targets.triton.helpers import _exp_near, _maximum, _reciprocal_near
 
 
 @triton.jit

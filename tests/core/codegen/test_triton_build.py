@@ -15,12 +15,12 @@ import torch
 
 pytest.importorskip("triton")
 
+from litz.cache.disk import Cache
 from litz.errors import KernelBuildError
-from litz.runtime import cuda_driver, native_launch
-from litz.runtime.cache import Cache
-from litz.runtime.triton_build import build, load
-from litz.runtime.triton_compile import Job, Variant, compile_job, retried
 from litz.target import target_of
+from litz.targets.triton import cuda_driver, native_launch
+from litz.targets.triton.build import build, load
+from litz.targets.triton.compile import Job, Variant, compile_job, retried
 from litz_plugins import CodegenContext
 from support.triton_cases import CASES, Case
 
@@ -103,9 +103,9 @@ def test_what_is_built_is_found_again(launches: list[Any], tmp_path: Path) -> No
     code = f"""
 import sys
 from pathlib import Path
-from litz.runtime.cache import Cache
-from litz.runtime.triton_build import build
-from litz.runtime.triton_compile import Variant
+from litz.cache.disk import Cache
+from litz.targets.triton.build import build
+from litz.targets.triton.compile import Variant
 from litz_plugins import KernelSource
 source = {case.source!r}
 binary = build(source, (9, 0), Cache(Path({str(tmp_path)!r})), Variant())
@@ -152,7 +152,7 @@ def test_a_kernel_that_wants_memory_of_its_own_is_given_it(
         asked.append(nbytes)
         return torch.zeros(nbytes, dtype=dtype)
 
-    monkeypatch.setattr("litz.runtime.triton_build.torch.empty", empty)
+    monkeypatch.setattr("litz.targets.triton.build.torch.empty", empty)
     load(source, _context(case, tmp_path))(16, 32, 48)
     _, grid, values = launches[-1]
     assert len(asked) == 1 and asked[0] >= 128 * grid and asked[0] % grid == 0
@@ -182,7 +182,7 @@ def test_kernels_are_compiled_where_the_options_say(
 
         return compile_
 
-    monkeypatch.setattr("litz.runtime.workers.compiling", compiling)
+    monkeypatch.setattr("litz.targets.triton.workers.compiling", compiling)
     case = CASES["scatter-rows"]()
     options: Any = SimpleNamespace(name="given")
     context = replace(_context(case, tmp_path), options=options)

@@ -12,7 +12,8 @@ pytest.importorskip("triton")
 import torch
 
 from litz.ir.dtypes import FLOAT8, STORAGE, survives
-from litz.runtime import triton_bytes, triton_float8
+from litz.targets.triton import bytes as triton_bytes
+from litz.targets.triton import float8 as triton_float8
 from support.float8 import every_byte
 
 BYTES = torch.arange(256)

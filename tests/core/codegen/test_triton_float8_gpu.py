@@ -12,14 +12,14 @@ pytest.importorskip("triton")
 import torch
 
 from litz.ir.dtypes import FLOAT8, STORAGE, survives
-from litz.runtime.triton_compile import load_module
+from litz.targets.triton.compile import load_module
 from support.compare import NO_GPU
 from support.float8 import every_byte
 
 TEXT = """
 import triton
 import triton.language as tl
-from litz.runtime.triton_helpers import {names}
+from litz.targets.triton.helpers import {names}
 
 
 @triton.jit

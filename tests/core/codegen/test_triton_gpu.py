@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from litz import report as reports
-from litz.runtime import native_launch
-from litz.runtime.cache import Cache
-from litz.runtime.triton_build import load
+from litz.cache.disk import Cache
 from litz.target import target_of
+from litz.targets.triton import native_launch
+from litz.targets.triton.build import load
 from litz_plugins import CodegenContext
 from support.joined_cases import JOINED
 from support.triton_cases import CASES, Case

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from litz import pipeline, stages
+from litz import pipeline
 from litz import report as reports
-from litz.builtin import builtin_plugins
 from litz.codegen.wrapper import generate_wrapper
+from litz.driver import stages
+from litz.driver.builtin import builtin_plugins
 from litz.execution import ExecutionPlan, plan_execution
 from litz.pipeline import generate, make_compiler
 from litz.schedule import Schedule

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from litz import pipeline
-from litz.builtin import builtin_plugins
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
-from litz.codegen.cpp import CppCodegen
+from litz.driver.builtin import builtin_plugins
 from litz.target import describe_cpu
+from litz.targets.cpp.codegen import CppCodegen
 from litz_plugins import OptionsView, Target, TargetSpec, hookimpl
 from litz_plugins.manager import make_plugins
 from support.compare import NO_GPU

@@ -18,9 +18,9 @@ from litz.contractions.attention.backward_tiles import fitting
 from litz.ir import AttentionBackward, Extern, KernelCall, Program
 from litz.ir.interpret import interpret
 from litz.pipeline import make_compiler, plan_schedule
-from litz.runtime.triton_compile import compile_kernel, make_target
 from litz.schedule import Schedule
 from litz.target import target_named
+from litz.targets.triton.compile import compile_kernel, make_target
 from litz_plugins import Decision
 from support import attention_backward_cases as cases
 from support.attention_backward_cases import BASE, CASES, Case, alibi, attention_of, backward_allowed, causal, cpu

@@ -23,8 +23,8 @@ from litz.ir import Attention, KernelCall, Program
 from litz.ir.interpret import interpret
 from litz.options import make_options
 from litz.pipeline import make_compiler
-from litz.runtime.triton_compile import compile_kernel, make_target
 from litz.target import target_named, target_of
+from litz.targets.triton.compile import compile_kernel, make_target
 from litz_plugins import ChoiceContext, Decision
 from support.attention_cases import CASES, Case, causal, operands, soft_cap, window
 from support.gemm_cases import cpu

@@ -18,9 +18,9 @@ from litz.contractions.attention.written_out import NotAttention, find_written_o
 from litz.ir import KernelCall, Template
 from litz.ir.interpret import interpret
 from litz.pipeline import make_compiler
-from litz.runtime.triton_compile import compile_kernel, make_target
 from litz.schedule.choices import Replacement, substituted
 from litz.schedule.schedule import Schedule
+from litz.targets.triton.compile import compile_kernel, make_target
 from litz_plugins import Decision
 from support.eager_models import MODELS, eager_model
 from support.gemm_cases import cpu

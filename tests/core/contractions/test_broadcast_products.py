@@ -11,10 +11,10 @@ import torch
 
 from litz.capture.graph import Graph
 from litz.contractions.products import broadcast
+from litz.driver.stages import capture, schedule_graph
 from litz.ir import Loop, Template
 from litz.pipeline import make_compiler
 from litz.report.log import Log
-from litz.stages import capture, schedule_graph
 from litz_plugins import Decision
 from support.retarget import cuda_schedules
 

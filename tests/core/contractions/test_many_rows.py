@@ -16,8 +16,8 @@ from litz.contractions.products.many_rows import Tile, offer_many_rows
 from litz.ir import KernelCall, Template
 from litz.ir.verify import verify
 from litz.pipeline import make_compiler
-from litz.runtime.triton_compile import compile_kernel, make_target
 from litz.schedule.implementations import ContractionRecord
+from litz.targets.triton.compile import compile_kernel, make_target
 from litz_plugins import Estimate
 from support.compare import NO_GPU
 from support.interpreted import interpreted

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from litz.ir import KernelCall
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify
-from litz.runtime.triton_compile import compile_kernel, make_target
+from litz.targets.triton.compile import compile_kernel, make_target
 from support.gemm_cases import cpu
 from support.interpreted import interpreted
 from support.retarget import cuda_schedules

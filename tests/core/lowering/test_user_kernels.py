@@ -23,9 +23,9 @@ pytest.importorskip("triton")
 import triton
 import triton.language as tl
 
+from litz.cache.disk import Cache
 from litz.capture import torch_api
 from litz.capture.graph import Graph, make_graph
-from litz.codegen.triton.codegen import TritonCodegen
 from litz.errors import KernelBuildError, PackageError
 from litz.execution import check_plan
 from litz.ir import Extern, KernelCall, Loop, Program
@@ -41,11 +41,13 @@ from litz.pipeline import (
     plan_schedule,
     schedule_graph,
 )
-from litz.runtime import stored, triton_package, user_kernels
-from litz.runtime.cache import Cache
+from litz.runtime import stored
 from litz.schedule.schedule import Schedule
 from litz.schedule.schedule_program import unscheduled
 from litz.target import target_named
+from litz.targets.triton import package as triton_package
+from litz.targets.triton import user_kernels
+from litz.targets.triton.codegen import TritonCodegen
 from litz_plugins import CodegenContext, Decision, KernelSource
 from support.gemm_cases import cpu
 from support.retarget import cuda_schedules, to_cuda

@@ -11,9 +11,8 @@ import torch
 
 from litz import pipeline
 from litz import report as reports
-from litz.builtin import builtin_plugins
-from litz.codegen.cpp import CppCodegen
 from litz.codegen.kernel_plan import plan_kernel
+from litz.driver.builtin import builtin_plugins
 from litz.ir import Buffer, Extern, KernelCall, Layout, Loop, Program, Range, Store, Template, TensorRef
 from litz.ir.build import call, load, reduce
 from litz.ir.index import loop_var, reduction_var
@@ -22,6 +21,7 @@ from litz.ir.verify import verify
 from litz.schedule.choices import Replacement, by_estimate, choose_templates, needed_outside, substituted
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
+from litz.targets.cpp.codegen import CppCodegen
 from litz_plugins import (
     VETOED,
     Choice,

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
+from litz.driver.stages import capture, prepare_graph, schedule_prepared
 from litz.ir.interpret import interpret
 from litz.pipeline import make_compiler
 from litz.report.log import Log
 from litz.schedule.dependences import dependences
 from litz.schedule.difference import Inseparable, difference, same_steps, whole
 from litz.schedule.order import far_bytes, nearest_order
-from litz.stages import capture, prepare_graph, schedule_prepared
 
 
 def schedules(fn, *args, dynamic=False, **options):

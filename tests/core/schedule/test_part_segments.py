@@ -62,7 +62,7 @@ def test_each_segment_computes_its_own(widths: tuple[int, ...]) -> None:
 
 
 def test_a_processor_has_loops_of_its_own_for_them() -> None:
-    """`litz.codegen.cpp.segments` makes them."""
+    """`litz.targets.cpp.segments` makes them."""
     (kernel,) = check(sides(rows=40).program("y"), sides(rows=40).args(), CPU).kernels
     assert not kernel.beside
 

@@ -51,7 +51,7 @@ class Case:
 
     @property
     def source(self) -> KernelSource:
-        from litz.codegen.triton import TritonCodegen
+        from litz.targets.triton.codegen import TritonCodegen
 
         return TritonCodegen().generate(self.plan, self.context)
 

@@ -7,13 +7,13 @@ from functools import cache
 
 import torch
 
-from litz.codegen.cpp.dialect import CPP
-from litz.codegen.triton.dialect import TRITON
 from litz.ir import Node, Store
 from litz.ir.build import bitcast as bitcast_node
 from litz.ir.build import call, cast, const, load
 from litz.ir.dtypes import FLOAT, HALF, INTEGER
 from litz.ir.ops import OPS
+from litz.targets.cpp.dialect import CPP
+from litz.targets.triton.dialect import TRITON
 
 from .case import (
     CASES,

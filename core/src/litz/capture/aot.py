@@ -27,7 +27,7 @@ from litz.capture.graph import Graph, Kind, make_graph
 from litz.capture.kept import Facts, GraphStore
 from litz.capture.provenance import named_inputs, origins
 from litz.capture.written_attention import fuse_written_attention, is_half_on_cuda, written_attention
-from litz.origin import Origin
+from litz.origins.operations import Origin
 from litz.target import target_of
 from litz_plugins import TargetOf
 

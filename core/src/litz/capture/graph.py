@@ -20,8 +20,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from litz.capture import torch_api
 from litz.capture.graph_text import describe
 from litz.capture.snapshot import GraphSnapshot
-from litz.origin import Provenance
-from litz.units import likely_value
+from litz.logs.units import likely_value
+from litz.origins.operations import Provenance
 
 Kind = Literal["inference", "forward", "backward"]
 

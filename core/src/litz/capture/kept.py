@@ -13,7 +13,7 @@ from typing import Any
 
 from litz.capture.backward_inputs import BackwardInputs
 from litz.capture.graph import Kind
-from litz.trust import OWN, Trust
+from litz.origins.trust import OWN, Trust
 
 VERSION = 1
 """The version of the text's format; a text of another version is a miss."""

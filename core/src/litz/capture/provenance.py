@@ -13,7 +13,7 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.origin import ByPosition, Origin, Provenance
+from litz.origins.operations import ByPosition, Origin, Provenance
 
 POSITION = "litz_position"
 """The key, in a node's metadata, of its position in the graph as captured. Graph passes hand it on with all other

@@ -21,7 +21,7 @@ def bench_kernels(paths: tuple[Path, ...], seconds: float, as_json: bool) -> Non
     A path is a graph's folder in the cache or in a report, or one kernel's file in it, written by a compile with the
     option benchmark_kernels; `litz explain -v` shows where. A kernel's source may be changed and timed again.
     """
-    from litz.kernel_bench import kernel_files, time_kernel  # this loads torch
+    from litz.driver.kernel_bench import kernel_files, time_kernel  # this loads torch
 
     times = [time_kernel(file, seconds) for path in paths for file in kernel_files(path)]
     if as_json:

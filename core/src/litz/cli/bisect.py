@@ -14,7 +14,7 @@ from rich.text import Text
 
 from litz.cli.common import load_plugins, make_console, make_table, no_plugin_warnings, print_json
 from litz.cli.script import check_script
-from litz.units import count_text, time_text
+from litz.logs.units import count_text, time_text
 
 if TYPE_CHECKING:
     from litz.bisect import Bisection, Finding
@@ -74,8 +74,8 @@ def bisect(
     from litz.bisect import Bisection, side_of
     from litz.bisect import bisect as run_it  # these load torch
     from litz.bisect.run import Script, Settings
-    from litz.builtin import builtin_plugins
-    from litz.compiler import MAKERS
+    from litz.driver.builtin import builtin_plugins
+    from litz.driver.compiler import MAKERS
     from litz.options import make_options
 
     with no_plugin_warnings():

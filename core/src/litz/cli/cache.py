@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from litz.cli.common import current_options, make_console, make_table, print_json
 from litz.cli.script import check_script, print_failure, run_script
-from litz.units import size_text
+from litz.logs.units import size_text
 
 if TYPE_CHECKING:
     from litz.graph_cache.explain import Miss
@@ -32,7 +32,7 @@ def cache() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def info(folder: Path | None, as_json: bool) -> None:
     """Show where the cache lies and what it holds."""
-    from litz.runtime.cache import Cache
+    from litz.cache.disk import Cache
 
     found = Cache(folder or current_options().cache_dir).info()
     if as_json:
@@ -56,7 +56,7 @@ def info(folder: Path | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; the question goes to standard error.")
 def clear(folder: Path | None, yes: bool, as_json: bool) -> None:
     """Remove every entry. Programs that run now keep what they have loaded."""
-    from litz.runtime.cache import Cache
+    from litz.cache.disk import Cache
 
     path = folder or current_options().cache_dir
     if not yes:

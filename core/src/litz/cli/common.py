@@ -71,7 +71,7 @@ def load_plugins() -> tuple[Plugins, str]:
     builtins: tuple[tuple[str, object], ...] = ()
     problem = ""
     try:
-        from litz.builtin import builtin_plugins
+        from litz.driver.builtin import builtin_plugins
 
         builtins = builtin_plugins()
     except Exception as cause:

@@ -17,15 +17,15 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
+from litz.cache.disk import Cache
 from litz.cli.checks import Check, Status
 from litz.cli.common import current_options, make_console, make_table, print_json
 from litz.cli.plugin_checks import check_compiling, check_loading, check_missing, check_registering
 from litz.errors import KernelBuildError, LitzError, compiler_install_hint
+from litz.logs.units import size_text
 from litz.options import Options, default_cache_dir
-from litz.runtime.cache import Cache
+from litz.origins.trust import OWN, Trust, make_trust
 from litz.runtime.cpp_compiler import COMPILERS, compile_library, find_command
-from litz.trust import OWN, Trust, make_trust
-from litz.units import size_text
 
 _MARKS: dict[Status, str] = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
 _OLDEST_TORCH = (2, 11)
@@ -146,8 +146,8 @@ def check_compiler(compiler: str | None, march: str, candidates: Sequence[str] =
 
 def check_kernels(options: Options) -> list[Check]:
     """Returns a row on which constructs of litz's kernels the C++ compiler builds right: the verdict that compiles
-    share (`litz.qualify`)."""
-    from litz.qualify import qualify
+    share (`litz.targets.cpp.qualify`)."""
+    from litz.targets.cpp.qualify import qualify
 
     verdict = qualify(options, Cache(options.cache_dir, options.cache, trust=make_trust(options.trust)))
     name = f"{verdict.compiler}, -march={verdict.march}"
@@ -220,7 +220,7 @@ def _check_launch(options: Options) -> list[Check]:
 
 def check_launch(options: Options) -> list[Check]:
     """Returns a row on what launches CUDA kernels: the native module, or ctypes where the module cannot be had."""
-    from litz.runtime import native_launch
+    from litz.targets.triton import native_launch
 
     try:
         path = native_launch.build(

@@ -1,6 +1,6 @@
 """Dialect: what a language writes for the scalar ops, types and casts of the IR, as tables.
 
-Each target has one: `codegen/cpp/dialect.py`, `codegen/triton/dialect.py`, or a plugin's own. Code generators and their
+Each target has one: `targets/cpp/dialect.py`, `targets/triton/dialect.py`, or a plugin's own. Code generators and their
 tests read it; the IR knows of no language.
 """
 

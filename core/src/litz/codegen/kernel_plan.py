@@ -18,7 +18,7 @@ from litz.ir.index import Expr, Symbol, is_canonical, is_placeholder
 from litz.ir.printer import OVER, buffer_text, loop_lines, node_names, size_text, symbols_of, word
 from litz.ir.stages import Stages, find_stages, one_walk_sums
 from litz.ir.transform import collapse, flatten
-from litz.units import likely_value
+from litz.logs.units import likely_value
 
 from .named_sizes import name_sizes
 

@@ -12,7 +12,7 @@ import torch
 from litz.ir import Extern, KernelCall, Opaque, TensorRef
 from litz.ir.arguments import fold
 from litz.ir.operation import Unbacked
-from litz.plugin_call import PluginCall
+from litz.origins.plugin_call import PluginCall
 from litz_plugins import KernelSource
 
 from .plan import ExecutionPlan

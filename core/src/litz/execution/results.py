@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from litz.ir import Collective, Extern, KernelCall, Program, Template, Wait
-from litz.plugin_call import PluginCall
+from litz.origins.plugin_call import PluginCall
 from litz.schedule.schedule import Step
 from litz_plugins import Target
 

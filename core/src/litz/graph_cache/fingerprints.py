@@ -20,11 +20,11 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.compiler import Compiler
+from litz.driver.compiler import Compiler
 from litz.errors import CompilerNotFoundError
 from litz.options import Options, core_options
-from litz.runtime import cpp_build
 from litz.runtime.graph_entry import FORMAT, NotCacheable
+from litz.targets.cpp import build as cpp_build
 from litz_plugins import Target, Uncacheable
 from litz_plugins.loading import Source
 from litz_plugins.strict import variable

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from litz.runtime.cache import digest
+from litz.cache.disk import digest
 
 
 @dataclass(frozen=True)

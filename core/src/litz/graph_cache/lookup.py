@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
+from litz.cache import artifacts
+from litz.cache.disk import Cache
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.codegen.sizes import python_text
-from litz.compiler import Compiler
-from litz.runtime import artifacts
-from litz.runtime.cache import Cache
+from litz.driver.compiler import Compiler
 from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, NotCacheable, Strides, read_entry
 from litz_plugins.errors import LitzError, describe

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from litz.cache import artifacts
+from litz.cache.disk import digest
 from litz.capture import torch_api
-from litz.compiler import Compiler
-from litz.runtime import artifacts
-from litz.runtime.cache import digest
+from litz.driver.compiler import Compiler
 from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import GraphEntry, NotCacheable, read_entry
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from litz.origin import Provenance
-from litz.units import likely_value
+from litz.logs.units import likely_value
+from litz.origins.operations import Provenance
 
 from .buffer import Buffer, TensorRef
 from .index import Expr, Symbol

@@ -19,7 +19,7 @@ from litz.capture.promised import same_size
 from litz.ir import Extern, Operation, Program
 from litz.ir.operation import written_arguments
 from litz.ir.verify import LOCAL, IllegalProgram, verify
-from litz.plugin_call import Owner, PluginCall, is_foreign
+from litz.origins.plugin_call import Owner, PluginCall, is_foreign
 from litz_plugins.blame import Blamed
 
 from .context import LoweringContext

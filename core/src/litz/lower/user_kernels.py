@@ -228,7 +228,7 @@ def _tuned(kernel: torch_api.UserKernel) -> frozenset[str]:
 
 
 def _source(ctx: LoweringContext, asked: Asked, named: Mapping[str, Any]) -> KernelSource:
-    """What `litz.runtime.user_kernels` needs, and describes: arguments are the tensors' buffers and the sizes, which
+    """What `litz.targets.triton.user_kernels` needs, and describes: arguments are the tensors' buffers and the sizes, which
     its texts name a0, a1, ... by their places."""
     kernel = asked.kernel
     arguments: list[Any] = []

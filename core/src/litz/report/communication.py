@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from litz.units import count_text, time_text
+from litz.logs.units import count_text, time_text
 
 from .step import Step
 from .streams import COMMUNICATION, COMPUTE, Realised, Span, Timeline

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from litz.units import time_text
+from litz.logs.units import time_text
 from litz_plugins import Decision
 
 from .report import CompileReport

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from litz.units import size_text, time_text
+from litz.logs.units import size_text, time_text
 from litz_plugins.ledger import Entry
 from litz_plugins.vetoes import parts_of
 

@@ -20,7 +20,7 @@ from litz.ir import Collective, KernelCall, Loop, Program, Template, Wait
 from litz.ir.communication import flights
 from litz.ir.dtypes import short
 from litz.ir.operation import storage_roots
-from litz.origin import Frame
+from litz.origins.operations import Frame
 from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Decision, Estimate, Gate, Target, Weighed
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from litz.capture.torch_api import TorchSeconds
-from litz.units import count_text
+from litz.logs.units import count_text
 
 from .report import CompileReport
 

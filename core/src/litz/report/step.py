@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from litz.origin import Origin, origin_text
+from litz.origins.operations import Origin, origin_text
 from litz_plugins import Estimate
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from litz.origin import Origin
+from litz.origins.operations import Origin
 from litz.schedule.implementations import ContractionRecord, Implementation
 from litz_plugins import Decision, Estimate, Weighed
 

@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from litz.origin import break_in_words
-from litz.units import count_text, size_text, time_text
+from litz.logs.units import count_text, size_text, time_text
+from litz.origins.operations import break_in_words
 
 from . import ledger
 from .communication import MEASURED, rows_of, summary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from litz.units import count_text, size_text, time_text
+from litz.logs.units import count_text, size_text, time_text
 
 from .groups import considered_text, group_decisions, group_steps, origin_in_short
 from .report import CompileReport

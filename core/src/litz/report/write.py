@@ -18,7 +18,7 @@ from .trace import make_trace
 RUNS_ALONE = """
 
 if __name__ == "__main__":  # makes inputs, runs, and times each step: needs wrapper.json and kernels/ beside it
-    from litz.wrapper_bench import main
+    from litz.driver.wrapper_bench import main
 
     raise SystemExit(main(__file__))
 """

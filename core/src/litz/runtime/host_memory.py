@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from .cache import Cache, digest
+from litz.cache.disk import Cache, digest
+
 from .libraries import problem_of
 from .native_build import build_native, unless_it_fails
 

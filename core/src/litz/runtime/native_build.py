@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from litz.cache.disk import Cache, digest
 from litz.errors import CacheError, CompilerNotFoundError, KernelBuildError
 
-from .cache import Cache, digest
 from .cpp_compiler import compile_library, find_compiler
 
 

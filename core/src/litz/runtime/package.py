@@ -19,11 +19,12 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from litz.cache import manifest
 from litz.errors import PackageError, PackageInputError
-from litz.trust import OWN, Trust
+from litz.origins.trust import OWN, Trust
 from litz_plugins import KernelSource, Target
 
-from . import host_memory, manifest
+from . import host_memory
 from .compiled_graph import Entry, load_wrapper, refuse_tracing
 from .pool import Pool
 from .stored import function_at, place_of, read_tensors, write_tensors

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
+from litz.cache.disk import Cache
+
 from . import host_memory
-from .cache import Cache
 from .torch_runtime import storage_of_allocator
 
 SMALLEST = 1 << 17

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from litz.errors import PackageError
-from litz.plugin_call import Owner, PluginCall, source_digest
+from litz.origins.plugin_call import Owner, PluginCall, source_digest
 
 ALIGNMENT = 64
 """Bytes at whose multiples a tensor starts in the file."""

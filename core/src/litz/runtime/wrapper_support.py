@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from litz.errors import ForeignResultError, LitzError, MissingMemoryError
-from litz.plugin_call import PluginCall
+from litz.origins.plugin_call import PluginCall
 
 from .pool import Pool
 from .torch_runtime import empty_cpu, empty_cuda, view

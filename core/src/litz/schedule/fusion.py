@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from litz.ir import Extern, Loop, Program, Wait
-from litz.units import size_text
+from litz.logs.units import size_text
 from litz_plugins import Decision, Gate
 from litz_plugins.vetoes import key_of
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from litz.ir import Collective, Program, Wait
 from litz.ir.operation import storage_roots
-from litz.units import size_text
+from litz.logs.units import size_text
 from litz_plugins import PassContext
 
 from .dependences import dependences, topological

@@ -11,7 +11,7 @@ from typing import Any
 
 from litz.ir import Extern, KernelCall, Operation, Program
 from litz.ir.operation import written_arguments
-from litz.plugin_call import Owner, PluginCall, is_foreign
+from litz.origins.plugin_call import Owner, PluginCall, is_foreign
 from litz_plugins import Choice, KernelSource
 
 from .choices import Recipe, Replacement

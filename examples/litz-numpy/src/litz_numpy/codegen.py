@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from litz.cache.disk import digest
 from litz.codegen.kernel_plan import KernelPlan
 from litz.errors import CodegenError, out_of_bounds
-from litz.runtime.cache import digest
 from litz_plugins import CodegenContext, KernelSource
 
 from . import support

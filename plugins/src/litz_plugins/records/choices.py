@@ -50,7 +50,7 @@ class ChoiceContext:
     """Where a choice is made: for which operation, on which target, under which options.
 
     program: the litz.ir.Program that the operation is part of, as it is by then. cache: the on-disk cache
-    (litz.runtime.cache.Cache). note: takes a Decision (use `record`). attach: takes a file name and a text for the
+    (litz.cache.disk.Cache). note: takes a Decision (use `record`). attach: takes a file name and a text for the
     graph's report, in place of what had that name; a ".txt" is shown by `litz explain` too, an ".svg" as a picture.
     estimate: what all cost models say of an operation of the program, None where none knows. verdict: takes the name
     of a way to run the contraction and why it is not offered, not chosen, or chosen: reports show both. unsettled:

@@ -23,7 +23,7 @@ class CodegenContext:
     """Where a kernel is generated and built: under which options, for which target.
 
     program: the litz.ir.Program of the kernel, for its buffers' layouts and its hints. cache: the on-disk cache
-    (litz.runtime.cache.Cache) for what `Codegen.load` builds. safe_forms: for C++, takes the constructs of a kernel;
+    (litz.cache.disk.Cache) for what `Codegen.load` builds. safe_forms: for C++, takes the constructs of a kernel;
     returns those of them that the machine's compiler gets wrong, each with the form that it is built in instead (None:
     no form is right). A kernel may be generated twice: once to learn the constructs of all kernels, which are tested
     together, and again where the compiler gets one of them wrong.

@@ -34,7 +34,7 @@ from .check import Outcome, check
 
 JOBS_PER_WORKER = 30
 """A worker is replaced after so many, for what torch.compile keeps in memory."""
-_PRELOADED = ("litz.pipeline", "litz.backend", "litz.builtin", "torch._dynamo", "torch._functorch.aot_autograd")
+_PRELOADED = ("litz.pipeline", "litz.backend", "litz.driver.builtin", "torch._dynamo", "torch._functorch.aot_autograd")
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _context(devices: set[str]) -> Any:
 
 def _preload() -> None:
     """Import the compiler once, for all the processes forked from this one."""
-    for room in ("capture", "codegen.cpp", "cost", "ir", "lower", "report", "runtime", "schedule"):
+    for room in ("capture", "targets.cpp", "cost", "ir", "lower", "report", "runtime", "schedule"):
         package = importlib.import_module(f"litz.{room}")
         for module in pkgutil.walk_packages(package.__path__, f"litz.{room}."):
             with contextlib.suppress(ImportError):  # what needs triton

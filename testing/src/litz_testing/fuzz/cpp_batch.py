@@ -1,6 +1,6 @@
 """The C++ kernels of many programs in one source file, built by one run of the compiler.
 
-`CppBatch.load` stands in for `litz.runtime.cpp_build.load_kernel`: what it returns can be called once `build` has run.
+`CppBatch.load` stands in for `litz.targets.cpp.build.load_kernel`: what it returns can be called once `build` has run.
 Kernels include nothing and share nothing, so each goes into a namespace of its own.
 """
 
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from litz.codegen.cpp.codegen import SYMBOL
 from litz.options import make_options
-from litz.runtime import cpp_build
+from litz.targets.cpp import build as cpp_build
+from litz.targets.cpp.codegen import SYMBOL
 
 
 class CppBatch:

@@ -14,20 +14,20 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-from litz.builtin import Core, EstimatedChoice
 from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
-from litz.codegen.cpp import CppCodegen
 from litz.codegen.wrapper import generate_wrapper
 from litz.cost import Roofline
+from litz.driver.builtin import Core, EstimatedChoice
+from litz.driver.stages import prepare_graph, schedule_prepared
 from litz.ir.interpret import interpret
 from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, plan_schedule
 from litz.report.log import Log
 from litz.schedule import unscheduled
-from litz.stages import prepare_graph, schedule_prepared
 from litz.target import describe_cpu
+from litz.targets.cpp.codegen import CppCodegen
 from litz_plugins import TargetSpec, hookimpl
 from litz_plugins.manager import make_plugins
 from litz_testing.tensors import overlaps

@@ -211,7 +211,7 @@ def _broadcasts(a: Sequence[int], b: Sequence[int]) -> bool:
 
 def load_table() -> list[Row]:
     """Returns the table, with all makers in it."""
-    from . import (  # noqa: F401  (they register themselves)
+    from . import (
         contracting,
         data,
         edges,

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from litz.options import make_options
-from litz.runtime.cpp_build import find_compiler
+from litz.targets.cpp.build import find_compiler
 
 from .generate import generate
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from litz.builtin import builtin_plugins
+from litz.driver.builtin import builtin_plugins
 from litz.options import core_options, make_options
 from litz_plugins import Plugins, make_plugins
 from litz_plugins.testing import check_plugin, name_of

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
-from litz import pipeline, stages
+from litz import pipeline
 from litz import report as reports
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
+from litz.driver import stages
 from litz.errors import in_short
 from litz.ir import KernelCall
 from litz.ir.interpret import interpret

@@ -4,8 +4,6 @@ Small named functions over dynamo, AOTAutograd, ShapeEnv, fake tensors and the d
 2.13; where they differ, the function says so. Nothing here imports `torch._inductor` (some of torch's own modules do).
 """
 
-# ruff: noqa: F401 (what is imported here is what the folder has to offer)
-
 from .aot import (
     aot_compile,
     counts_from_storage,

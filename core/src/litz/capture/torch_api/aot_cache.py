@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from litz.trust import Trust, warn_once
+from litz.origins.trust import Trust, warn_once
 
 from .aot_cache_key import check_torchs, is_spelled_out, own_key
 from .export import guards_since

@@ -8,7 +8,7 @@ from typing import Any
 from torch._dynamo import utils
 from torch._guards import CompileContext
 
-from litz.origin import Frame
+from litz.origins.operations import Frame
 
 _OF_DYNAMO = os.path.join("torch", "_dynamo", "external_utils.py")
 """Dynamo's wrapper of a module that is not the user's own, such as nn.Sequential."""

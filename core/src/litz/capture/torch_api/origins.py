@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from litz.origin import Origin
+from litz.origins.operations import Origin
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
 _FRAME = re.compile(r'^ *File "(.*)", line (\d+)', re.MULTILINE)

@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from litz.execution import ExecutionPlan
-from litz.origin import ByPosition, Origin, origin_text
+from litz.origins.operations import ByPosition, Origin, origin_text
 
 from .module import WrapperSource
 from .places import Place, Words

@@ -10,7 +10,7 @@ from litz.execution.plan import Result
 from litz.execution.results import is_torchs
 from litz.ir import Extern
 from litz.ir.operation import Unbacked
-from litz.plugin_call import PluginCall
+from litz.origins.plugin_call import PluginCall
 
 from ..bindings import FRESH
 from ..sizes import python_text, tuple_text

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import torch
 
-from litz.codegen.triton.dialect import ELEMENTS
 from litz.ir import Blocks, Node, Program, Range, TensorRef
 from litz.ir.attention import GRADIENT, SCORE
 from litz.ir.attention_backward import AttentionBackward
 from litz.ir.dtypes import short
 from litz.ir.index import ONE, Expr
+from litz.targets.triton.dialect import ELEMENTS
 from litz_plugins import KernelSource
 
 from .arithmetic import position_texts

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from litz.codegen.triton.dialect import POINTER_TYPES
 from litz.cost import estimate_work
 from litz.cost.work import Work
 from litz.ir import AttentionBackward, Buffer, Extern, KernelCall, Layout, Program, TensorRef
 from litz.ir.ops import OPS
 from litz.schedule.choices import Recipe, Replacement, needed_outside
+from litz.targets.triton.dialect import POINTER_TYPES
 from litz_plugins import Choice, ChoiceContext, Estimate, KernelSource, Target
 
 from ..subprogram import Meaning, cut

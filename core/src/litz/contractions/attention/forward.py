@@ -2,7 +2,7 @@
 
 A program has a tile of queries of one head and walks over tiles of keys, with the softmax's maximum and sum so far of
 each row: what was added up before is scaled down when a greater score comes (Milakov and Gimelshein, 2018; Dao et al.,
-2022). No score is ever in memory. What becomes of a score is core's own text (`litz.codegen.triton.values`), on a tile
+2022). No score is ever in memory. What becomes of a score is core's own text (`litz.targets.triton.values`), on a tile
 whose axis y are the queries and whose axis x are the keys; what does not vary along the keys is computed before.
 
 With `Blocks` the walk goes over the listed blocks of keys: with the mask over those that are partly masked, without it
@@ -18,15 +18,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 
-from litz.codegen.triton.dialect import ELEMENTS
-from litz.codegen.triton.indices import write_axis
-from litz.codegen.triton.text import IndexText
-from litz.codegen.triton.tile_shape import Axis
-from litz.codegen.triton.values import Value
 from litz.ir import Blocks, Layout, Node, Range, TensorRef
 from litz.ir.attention import SCORE
 from litz.ir.index import ZERO, Expr, floordiv
 from litz.ir.node import walk
+from litz.targets.triton.dialect import ELEMENTS
+from litz.targets.triton.indices import write_axis
+from litz.targets.triton.text import IndexText
+from litz.targets.triton.tile_shape import Axis
+from litz.targets.triton.values import Value
 from litz_plugins import KernelSource
 
 from .bounds import Bounds, find_bounds
@@ -159,7 +159,7 @@ class Forward:
         helpers = sorted(set(re.findall(r"(?<![\w.])_[a-z]\w*", body)))
         helpers += ["libdevice"] if "libdevice." in body else []
         if helpers:
-            lines.append(f"from litz.runtime.triton_helpers import {', '.join(helpers)}")
+            lines.append(f"from litz.targets.triton.helpers import {', '.join(helpers)}")
         lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
         arguments = (*plan.names.buffers, *plan.names.sizes)
         settings = plan.settings(body, limits, self.grid(), self.tiles.warps, self.tiles.stages)

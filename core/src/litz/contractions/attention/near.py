@@ -1,7 +1,7 @@
 """Which values of an attention's bodies may be less exact than elsewhere, because the operands are less exact still.
 
 In: the nodes that the bodies of score and gradient store, and the operands' type. Out: for some nodes the text that
-computes them (`litz.codegen.triton.values.Tile.texts`).
+computes them (`litz.targets.triton.values.Tile.texts`).
 
 A `tanh` (a soft cap) of float32 takes about 25 instructions and a branch, and may be half of all work. Written as
 1 - 2 / (1 + e^2x) with the hardware's power of two and reciprocal it takes five. With their documented errors (PTX ISA:

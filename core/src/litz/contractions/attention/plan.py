@@ -9,12 +9,6 @@ from typing import Any
 
 import torch
 
-from litz.codegen.triton.dialect import POINTER_TYPES
-from litz.codegen.triton.indices import LIMIT, index_type_of
-from litz.codegen.triton.names import Names
-from litz.codegen.triton.text import IndexText, size_text
-from litz.codegen.triton.tile_shape import Axis, Tiling
-from litz.codegen.triton.values import Tile
 from litz.ir import Attention, Blocks, Buffer, Layout, Loop, Node, Program, Range, TensorRef
 from litz.ir.attention import SCORE
 from litz.ir.dtypes import short
@@ -22,6 +16,12 @@ from litz.ir.index import Expr, Symbol, is_placeholder, loop_var
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
 from litz.ir.transform import flatten, map_stores
+from litz.targets.triton.dialect import POINTER_TYPES
+from litz.targets.triton.indices import LIMIT, index_type_of
+from litz.targets.triton.names import Names
+from litz.targets.triton.text import IndexText, size_text
+from litz.targets.triton.tile_shape import Axis, Tiling
+from litz.targets.triton.values import Tile
 
 from .arithmetic import Exponent, lighter, peeled, position_texts
 from .least import keeps_least
@@ -40,7 +40,7 @@ class Unsuitable(Exception):
 class AttentionPlan:
     """attention: what is computed. body: score and mask as one flat loop over (b, h, q, k). exponent: what the body of
     the score gives. mask: the value of the other, None where there is none. outputs: the buffers that are written.
-    index_type, limits: as core's kernels have them (`litz.codegen.triton.indices`). tf32: may float32 lose bits?"""
+    index_type, limits: as core's kernels have them (`litz.targets.triton.indices`). tf32: may float32 lose bits?"""
 
     attention: Attention
     program: Program
@@ -117,7 +117,7 @@ class AttentionPlan:
         return tile
 
     def settings(self, lines: str, limits: Sequence[str], grid: str, warps: int, stages: int) -> dict[str, Any]:
-        """Returns a source's settings, with keys that `litz.codegen.triton.codegen.make_settings` describes. lines: the
+        """Returns a source's settings, with keys that `litz.targets.triton.codegen.make_settings` describes. lines: the
         kernel's text. limits: texts over the sizes, by which indices are int32 or int64. grid: Python text over the
         sizes."""
         buffers = [self.buffers[name] for name in self.names.buffers]

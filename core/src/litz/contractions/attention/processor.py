@@ -14,17 +14,17 @@ from math import log
 
 import torch
 
-from litz.codegen.cpp.body import Body, Lines
-from litz.codegen.cpp.codegen import SYMBOL
-from litz.codegen.cpp.dialect import ELEMENTS, read, written
-from litz.codegen.cpp.prelude import prelude
-from litz.codegen.cpp.text import IndexText
-from litz.codegen.cpp.tiling import PARALLEL_WORK
 from litz.ir import Attention, Blocks, KernelCall, Layout, Node, TensorRef
 from litz.ir.attention import SCORE
 from litz.ir.index import ONE, ZERO, Expr, Symbol, floordiv, to_expr
 from litz.ir.node import walk
 from litz.schedule.choices import Replacement
+from litz.targets.cpp.body import Body, Lines
+from litz.targets.cpp.codegen import SYMBOL
+from litz.targets.cpp.dialect import ELEMENTS, read, written
+from litz.targets.cpp.prelude import prelude
+from litz.targets.cpp.text import IndexText
+from litz.targets.cpp.tiling import PARALLEL_WORK
 from litz_plugins import Choice, ChoiceContext, Estimate, KernelSource
 
 from ..subprogram import Meaning, cut

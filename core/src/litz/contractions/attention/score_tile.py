@@ -16,18 +16,18 @@ from typing import Any
 import sympy
 import torch
 
-from litz.codegen.triton.dialect import POINTER_TYPES
-from litz.codegen.triton.indices import LIMIT, index_type_of, write_axis
-from litz.codegen.triton.names import Names
-from litz.codegen.triton.text import IndexText, size_text
-from litz.codegen.triton.tile_shape import Axis, Tiling
-from litz.codegen.triton.values import Tile, Value
 from litz.ir import Blocks, Buffer, Layout, Loop, Node, Program, Range, Store, TensorRef
 from litz.ir.attention import GRADIENT, SCORE
 from litz.ir.dtypes import short
 from litz.ir.index import Expr, Min, Symbol, floordiv, loop_var
 from litz.ir.node import rewrite
 from litz.ir.transform import flatten, map_stores, rename
+from litz.targets.triton.dialect import POINTER_TYPES
+from litz.targets.triton.indices import LIMIT, index_type_of, write_axis
+from litz.targets.triton.names import Names
+from litz.targets.triton.text import IndexText, size_text
+from litz.targets.triton.tile_shape import Axis, Tiling
+from litz.targets.triton.values import Tile, Value
 from litz_plugins import KernelSource
 
 from .arithmetic import lighter, peeled
@@ -391,7 +391,7 @@ class ScoreTile:
         helpers = sorted(set(re.findall(r"(?<![\w.])_[a-z]\w*", body)))
         helpers += ["libdevice"] if "libdevice." in body else []
         if helpers:
-            lines.append(f"from litz.runtime.triton_helpers import {', '.join(helpers)}")
+            lines.append(f"from litz.targets.triton.helpers import {', '.join(helpers)}")
         lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
         programs = " * ".join(f"({size_text(size, names.sizes)})" for size in grid)
         static = all(size.is_Integer for size in grid)

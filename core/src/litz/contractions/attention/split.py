@@ -17,18 +17,18 @@ from typing import Any
 import sympy
 import torch
 
-from litz.codegen.triton.dialect import ELEMENTS, POINTER_TYPES, read
-from litz.codegen.triton.indices import LIMIT, index_type_of
-from litz.codegen.triton.names import Names
-from litz.codegen.triton.text import IndexText, size_text
-from litz.codegen.triton.tile_shape import Axis, Tiling
-from litz.codegen.triton.values import Tile, Value
 from litz.ir import Attention, Buffer, Layout, Loop, Node, Program, Range, TensorRef
 from litz.ir.attention import SCORE
 from litz.ir.dtypes import FLOAT8, short
 from litz.ir.index import Expr, Symbol
 from litz.ir.node import walk
 from litz.ir.transform import flatten
+from litz.targets.triton.dialect import ELEMENTS, POINTER_TYPES, read
+from litz.targets.triton.indices import LIMIT, index_type_of
+from litz.targets.triton.names import Names
+from litz.targets.triton.text import IndexText, size_text
+from litz.targets.triton.tile_shape import Axis, Tiling
+from litz.targets.triton.values import Tile, Value
 from litz_plugins import COUNTERS, KernelSource
 
 from .in_place import operand_buffers
@@ -157,7 +157,7 @@ class _Writer:
             use = "written" if name in {buffer.name for buffer in self.stored.buffers} else "read"
             lines.append(f"#   {text}: {short(self.buffers[name].dtype)}, {use}")
         lines += ["import triton", "import triton.language as tl"]
-        lines += [f"from litz.runtime.triton_helpers import {', '.join(helpers)}"] if helpers else []
+        lines += [f"from litz.targets.triton.helpers import {', '.join(helpers)}"] if helpers else []
         symbol = f"litz_attention_split_{short(self.dtype)}_{self.split.rows}x{self.split.keys}"
         lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
         arguments = (*names.buffers, *[COUNTERS] * counters, *names.sizes)
@@ -407,7 +407,7 @@ class _Writer:
     # For the launcher.
 
     def _settings(self, limits: Sequence[str], body: str) -> dict[str, Any]:
-        """See `litz.codegen.triton.codegen.make_settings`."""
+        """See `litz.targets.triton.codegen.make_settings`."""
         program = self.program
         outer = (self.batch, self.attention.key.layout.size[1])
         grid = " * ".join([*(size_text(size, self.names.sizes) for size in outer), str(self.split.parts)])

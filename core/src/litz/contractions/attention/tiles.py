@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from litz.codegen.triton.tile_shape import power_of_two
+from litz.targets.triton.tile_shape import power_of_two
 
 LEAST = 16
 """Elements along each side of a tile that tensor cores multiply."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from math import gcd
 
-from litz.codegen.triton.values import Tile, Value
 from litz.ir import Loop, Program
 from litz.ir.index import ONE, stride_of
+from litz.targets.triton.values import Tile, Value
 
 from ..epilogue import SUMS
 from .configs import Config

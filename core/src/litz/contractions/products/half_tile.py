@@ -16,12 +16,12 @@ from functools import cached_property
 import sympy
 import torch
 
-from litz.codegen.triton.dialect import ELEMENTS, TRITON, literal, read
-from litz.codegen.triton.values import Tile, Value, op_text
 from litz.ir import Loop, Node
 from litz.ir.dtypes import FLOAT8, HALF, INTEGER, STORAGE, short
 from litz.ir.index import Expr, Symbol, stride_of
 from litz.ir.intervals import Intervals
+from litz.targets.triton.dialect import ELEMENTS, TRITON, literal, read
+from litz.targets.triton.values import Tile, Value, op_text
 
 NATIVE: Mapping[str, str] = {"add": "+", "sub": "-", "mul": "*"}
 _BYTES = frozenset({torch.int8, torch.uint8})

@@ -1,7 +1,7 @@
 """A matrix product's kernel: in, a `Gemm` and a `Config`; out, a `KernelSource` of Triton text.
 
 A program makes one tile of the result: it walks along k with operands coming through shared memory, and then runs the
-epilogue on its accumulator. The epilogue's text is core's own code generator's (`litz.codegen.triton`): the tile's
+epilogue on its accumulator. The epilogue's text is core's own code generator's (`litz.targets.triton`): the tile's
 rows are its axis y, the columns its axis x, and the batch is a scalar. Where the epilogue reduces rows, a tile has
 whole rows: they are the axis x then, and the columns the axis r.
 """
@@ -17,18 +17,18 @@ from typing import Any
 import torch
 from sympy import ceiling
 
-from litz.codegen.triton.dialect import ELEMENTS, FLOAT8_TYPES, POINTER_TYPES
-from litz.codegen.triton.indices import LIMIT, write_axis
-from litz.codegen.triton.passes import write_body
-from litz.codegen.triton.text import IndexText, size_text
-from litz.codegen.triton.tile_shape import Axis, Tiling
-from litz.codegen.triton.values import Tile, Value
 from litz.ir import Buffer, Loop, Node, Program, Range
 from litz.ir.dtypes import short
 from litz.ir.index import ONE, Expr, Symbol, stride_of
 from litz.ir.index import product as product_of
 from litz.ir.node import walk
 from litz.ir.ops import OPS
+from litz.targets.triton.dialect import ELEMENTS, FLOAT8_TYPES, POINTER_TYPES
+from litz.targets.triton.indices import LIMIT, write_axis
+from litz.targets.triton.passes import write_body
+from litz.targets.triton.text import IndexText, size_text
+from litz.targets.triton.tile_shape import Axis, Tiling
+from litz.targets.triton.values import Tile, Value
 from litz_plugins import COUNTERS, KernelSource
 
 from ..epilogue import ROW_SUM, SUMS
@@ -138,7 +138,7 @@ class _Writer:
         helpers = sorted(set(re.findall(r"(?<![\w.])_[a-z]\w*", body)))
         helpers += ["libdevice"] if "libdevice." in body else []
         if helpers:
-            lines.append(f"from litz.runtime.triton_helpers import {', '.join(helpers)}")
+            lines.append(f"from litz.targets.triton.helpers import {', '.join(helpers)}")
         lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
         arguments = (*names.buffers, *counters, *names.sizes)
         settings = self._settings(limits, body)
@@ -562,7 +562,7 @@ class _Writer:
     # For the launcher.
 
     def _settings(self, limits: Sequence[str], body: str) -> dict[str, Any]:
-        """See `litz.codegen.triton.codegen.make_settings`."""
+        """See `litz.targets.triton.codegen.make_settings`."""
         buffers = [self.program.buffers[name] for name in self.names.buffers]
         grid = " * ".join(
             [f"(-(-{size_text(size, self.names.sizes)} // {block}))" for size, block in self._grid()]

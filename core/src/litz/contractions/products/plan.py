@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from litz.codegen.triton.indices import index_type_of
-from litz.codegen.triton.names import Names
 from litz.ir import Loop, Program, Store
 from litz.ir.index import Expr, Symbol
+from litz.targets.triton.indices import index_type_of
+from litz.targets.triton.names import Names
 
 from ..epilogue import ACCUMULATOR, STAND_INS
 from .gemm import Gemm

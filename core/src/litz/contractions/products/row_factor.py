@@ -14,15 +14,15 @@ from dataclasses import replace
 
 import torch
 
-from litz.codegen.triton.indices import write_axis
-from litz.codegen.triton.tile_shape import Axis, Tiling, power_of_two
-from litz.codegen.triton.values import Tile
 from litz.ir import Buffer, Layout, Loop, Node, Program, Store, Template
 from litz.ir.build import call, cast, load
 from litz.ir.index import ONE, ZERO, Symbol, symbols_in
 from litz.ir.node import rewrite, walk, with_args
 from litz.ir.operation import expressions
 from litz.ir.transform import flatten, rename_nodes, replace_loads
+from litz.targets.triton.indices import write_axis
+from litz.targets.triton.tile_shape import Axis, Tiling, power_of_two
+from litz.targets.triton.values import Tile
 
 from ..epilogue import ROW_SUM, SUMS
 from .gemm import Gemm, Product

@@ -1,7 +1,7 @@
 """Products with few rows on a processor. In: a contraction and where it stands. Out: at most one choice.
 
 The product becomes what it means: a loop that reduces over the depth, with whatever makes the weights in it, for core's
-code generator to write (several rows in one walk along the weights: `litz.codegen.cpp.jam`). So weights of 8 or 4 bits
+code generator to write (several rows in one walk along the weights: `litz.targets.cpp.jam`). So weights of 8 or 4 bits
 are never written out. The few rows of the activation are converted once, by a loop before; where weights are packed
 several to an element, value j of each is multiplied with activations that lie together.
 """

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from litz.codegen.triton.join import join_sources
 from litz.ir import KernelCall
 from litz.schedule.choices import Replacement
+from litz.targets.triton.join import join_sources
 
 
 def together(replacements: Sequence[Replacement], names: Sequence[str]) -> Replacement | None:

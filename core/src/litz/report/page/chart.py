@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from litz.units import size_text, time_text
+from litz.logs.units import size_text, time_text
 
 from ..groups import group_steps, in_short, origin_in_short
 from ..report import CompileReport

@@ -12,8 +12,8 @@ from functools import cache
 from html import escape
 from importlib import resources
 
-from litz.origin import break_in_words
-from litz.units import count_text, size_text, time_text
+from litz.logs.units import count_text, size_text, time_text
+from litz.origins.operations import break_in_words
 
 from .. import ledger
 from ..communication import MEASURED, rows_of, summary, timeline_svg

@@ -12,8 +12,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from litz.origin import break_in_words
-from litz.units import count_text, size_text, time_text
+from litz.logs.units import count_text, size_text, time_text
+from litz.origins.operations import break_in_words
 
 from ..report import CompileReport
 from .html import document, section, table

@@ -13,7 +13,7 @@ def litz_register_lowerings():
     # Here, since `litz plugins` and the like load the plugin and need no torch.
     import torch
 
-    from . import lowerings, ops  # noqa: F401  (the import of ops makes the operators known to torch)
+    from . import lowerings, ops
 
     return {
         torch.ops.my_lowering.squareplus.default: lowerings.squareplus,

@@ -49,6 +49,6 @@ class TimedCodegen:
 
 def core():
     """Returns core's generator of C++."""
-    from litz.codegen.cpp import CppCodegen  # here, as `litz plugins` and the like need no compiler
+    from litz.targets.cpp.codegen import CppCodegen  # here, as `litz plugins` and the like need no compiler
 
     return CppCodegen()

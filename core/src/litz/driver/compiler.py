@@ -1,0 +1,185 @@
+"""What all stages of one torch.compile call share: its options, plugins, cache, and who wants its reports."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from litz import report as reports
+from litz.cache.disk import Cache
+from litz.cache.peers import Peers
+from litz.capture import torch_api
+from litz.driver.builtin import builtin_plugins
+from litz.errors import InvalidOptionError
+from litz.ir import Program
+from litz.ir.promised import check_promises
+from litz.options import Options, make_options, make_plugin_settings
+from litz.origins.operations import Frame
+from litz.origins.plugin_call import Owner
+from litz.origins.trust import make_trust
+from litz.report.tracing import trace
+from litz.schedule.asked import Asked
+from litz.schedule.owned import owned_program
+from litz.target import make_target
+from litz_plugins import Ask, Preferences, Target, TargetSpec, Vetoes, unknown_target
+from litz_plugins.blame import LeftOut
+from litz_plugins.errors import nearest
+from litz_plugins.manager import Plugins, make_plugins
+from litz_plugins.vetoes import read_preferences, read_vetoes
+
+MAKERS = (
+    "fuse_written_attention",
+    "lower",
+    "layout",
+    "choose",
+    "fuse",
+    "kernel_settings",
+    "plan_memory",
+    "cuda_graphs",
+)
+"""The makers of decisions, beside passes, that the option `veto` can name."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """What all stages of one torch.compile call share."""
+
+    options: Options
+    plugins: Plugins
+    cache: Cache
+    collectors: reports.Collectors
+    """The lists that collect reports where torch.compile was called; autograd may compile a backward in a thread of its
+    own."""
+    targets: dict[torch.device, Target] = field(default_factory=dict)
+    """The targets made so far, one per device."""
+    vetoes: Vetoes = field(default_factory=Vetoes)
+    """The decisions that no graph of this compile may take."""
+    preferences: Preferences = field(default_factory=Preferences)
+    """The ways of decisions that are given, whatever they are estimated to take."""
+    frame: Frame = field(default_factory=Frame)
+    """The code that dynamo traced, for the report."""
+    start_seconds: list[float] = field(default_factory=list)
+    """How long it took to make this, until the first graph's report has taken it."""
+    failures: int = 0
+    """`plugins.failures` when this was made: with more, what it makes is not whole."""
+
+    @property
+    def is_watched(self) -> bool:
+        """Returns whether anybody reads the reports."""
+        return bool(self.collectors) or self.options.report_dir is not None
+
+    def owner(self, plugin: str) -> Owner:
+        """Returns a plugin as files name it: its name, its dist and the dist's version."""
+        source = self.plugins.source_of(plugin)
+        return Owner(plugin, source.dist, source.version)
+
+    def accept_program(self, plugin: str, before: Program, after: Program) -> Program:
+        """Returns what a plugin's pass made of a program, its calls and kernels marked as that plugin's. ValueError
+        where it does otherwise for who calls it."""
+        check_promises(before, after)
+        return owned_program(before, after, self.owner(plugin))
+
+    def check_whole(self) -> None:
+        """Raises LeftOut if a plugin was left out since this compiler was made, as its work must not go on."""
+        if self.plugins.failures != self.failures:
+            raise LeftOut(self.plugins.errors()[-1])
+
+    def fresh(self) -> Compiler:
+        """Returns a compiler without the plugins that were left out since this one was made; this one if none was."""
+        self.plugins.leave_out_failed()
+        if self.plugins.failures == self.failures:
+            return self
+        return replace(self, targets={}, failures=self.plugins.failures)
+
+    def target_of(self, device: torch.device) -> Target:
+        """Returns the target of a device, as it was when this compile first met the device. Errors:
+        CalibrationError."""
+        if device not in self.targets:
+            spec = self.specs.get(device.type)
+            known = None if spec is None else make_target(spec.describe, device, self.options)
+            self.targets[device] = known or unknown_target(device)
+        return self.targets[device]
+
+    @cached_property
+    def specs(self) -> Mapping[str, TargetSpec]:
+        """Returns the target, core's or a plugin's, of each type of device."""
+        return self.plugins.targets(self.options)
+
+    @cached_property
+    def ask(self) -> Ask | None:
+        """Returns what plugins say of the time of an operation (`PassContext.ask`)."""
+        found = self.plugins.asker(self.options)
+        return None if found is None else Asked(found)
+
+
+def make_compiler(
+    mode: str | None = None, options: Mapping[str, Any] | None = None, plugins: Plugins | None = None
+) -> Compiler:
+    """Returns a compiler for torch.compile's `mode=` and `options=`. plugins: for tests, in place of the installed."""
+    start = time.perf_counter()
+    settings = make_plugin_settings(options)
+    if plugins is None:
+        known: dict[str, Any] = {"on_plugin_error": settings.on_error, "seconds": settings.seconds}
+        plugins = make_plugins(builtin_plugins(), disable=settings.disable, **known)
+    plugins.leave_out_failed()
+    trace(plugins)
+    opts = make_options(mode, options, plugins.option_specs(), missing=plugins.missing())
+    peers = Peers(torch_api.default_store) if opts.share_builds else None
+    shared = tuple(Path(os.path.expanduser(path)) for path in opts.cache_shared)
+    cache = Cache(
+        opts.cache_dir, opts.cache, peers, limit=opts.cache_limit << 20, shared=shared, trust=make_trust(opts.trust)
+    )
+    vetoes, preferences = _read_vetoes(opts, plugins), _read_preferences(opts, plugins)
+    seconds = [time.perf_counter() - start]
+    return Compiler(
+        opts,
+        plugins,
+        cache,
+        reports.collectors(),
+        vetoes=vetoes,
+        preferences=preferences,
+        start_seconds=seconds,
+        failures=plugins.failures,
+    )
+
+
+def _read_vetoes(options: Options, plugins: Plugins) -> Vetoes:
+    """The option `veto`, its files read. Errors: InvalidOptionError."""
+    if not options.veto:
+        return Vetoes()
+    try:
+        vetoes = read_vetoes(options.veto)
+    except OSError as error:
+        raise InvalidOptionError("veto", options.veto, f"files that can be read: {error}") from error
+    _check_makers("veto", options.veto, vetoes.makers, options, plugins)
+    return vetoes
+
+
+def _read_preferences(options: Options, plugins: Plugins) -> Preferences:
+    """The option `prefer`. Errors: InvalidOptionError."""
+    try:
+        preferences = read_preferences(options.prefer)
+    except ValueError as error:
+        accepted = f"KEY=WAY, as `litz explain` prints them: {error}"
+        raise InvalidOptionError("prefer", options.prefer, accepted) from error
+    _check_makers("prefer", options.prefer, preferences.makers, options, plugins)
+    return preferences
+
+
+def _check_makers(
+    option: str, given: tuple[str, ...], makers: frozenset[str], options: Options, plugins: Plugins
+) -> None:
+    """Raises InvalidOptionError if a veto or a preference names a maker of decisions that does not exist."""
+    known = {*MAKERS, *(item.name for item in plugins.passes(options))} if makers else makers
+    for maker in sorted(makers - known):
+        near = nearest(maker, known)
+        meant = f" (did you mean {near!r}?)" if near else ""
+        accepted = f"keys of {', '.join(sorted(known))}; nobody who decides is called {maker!r}{meant}"
+        raise InvalidOptionError(option, given, accepted)

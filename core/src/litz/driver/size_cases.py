@@ -1,0 +1,149 @@
+"""Code for several sizes. In: a program with dynamic sizes, and the option `sizes`. Out: a schedule that has a case for
+each; the wrapper chooses one when it is called.
+
+What is decided by likely sizes (kernels measured, loops fused, tiles) is decided anew for each point of a grid: the
+sizes first seen and those of the option. Points whose code comes out equal share it. Every code is right for all sizes,
+so the choice is one of speed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import sympy
+
+from litz.capture import torch_api
+from litz.capture.graph import Graph, symbol_ranges
+from litz.codegen.dispatch import size_source
+from litz.execution import ExecutionPlan
+from litz.execution.equal import code_key
+from litz.ir import Collective, Program
+from litz.ir.index import Symbol
+from litz.logs.units import count_text, time_text
+from litz.report.log import Log
+from litz.schedule.schedule import Cases, Schedule
+from litz.schedule.sizes import SizeGrid
+from litz_plugins import Decision, KernelSource
+
+MOST_CASES = 16
+"""Points of a grid; one with more is not used."""
+
+Make = Callable[[Program, Log], Schedule]
+"""Makes the schedule of a program, for the program's hints."""
+
+
+def schedule_by_size(graph: Graph, program: Program, sizes: tuple[int, ...], make: Make, log: Log) -> Schedule:
+    """Returns the schedule for the program's hints, with schedules for other sizes as its `cases` if they differ."""
+    if not sizes or not program.hints:
+        return make(program, log)
+    holds = _guards(graph)
+    grid = make_grid(graph, program, sizes)
+    problem = _problem(grid, sizes)
+    if problem:
+        log.note(Decision("schedule", program.name, "one code for all sizes", problem))
+        return make(program, log)
+    first = make(program, log)
+    home = grid.number(program.hints)
+    schedules = []
+    for number, point in enumerate(grid.points):
+        hints = {**program.hints, **point}
+        if number == home or not holds(hints):
+            schedules.append(first)
+            continue
+        other = _make_case(replace(program, hints=hints), grid.at(number), make, log)
+        if _communication(other) != _communication(first):
+            # Ranks may have different sizes at a time, and all have to communicate in one order.
+            reason = "its communication would come in another order"
+            log.note(Decision("schedule", program.name, f"no code of its own for {grid.at(number)}", reason))
+            other = first
+        schedules.append(other)
+    cases = Cases(grid, tuple(schedules))
+    return replace(first, cases=cases) if len(cases.distinct) > 1 else first
+
+
+def _problem(grid: SizeGrid, sizes: tuple[int, ...]) -> str:
+    """Why a grid is not used; "" if it is."""
+    if not grid.axes:
+        return f"no dynamic size of the inputs may be {' or '.join(map(str, sizes))}, by its range and guards"
+    if grid.count > MOST_CASES:
+        symbols = ", ".join(str(symbol) for symbol, _ in grid.axes)
+        cases = f"{symbols} make {grid.count} cases, more than {MOST_CASES}"
+        return f"the dynamic sizes {cases}: name fewer in the option sizes, or mark fewer as dynamic"
+    return ""
+
+
+def make_grid(graph: Graph, program: Program, sizes: tuple[int, ...]) -> SizeGrid:
+    """Returns the dynamic sizes of the inputs, each with the values to compile for: the one first seen, and those of
+    `sizes` that it may have by its range and its guards. A size without such is left out."""
+    ranges, holds = symbol_ranges(graph), _guards(graph)
+    axes = []
+    for symbol in sorted(program.hints, key=str):
+        if size_source(program, symbol) is None:
+            continue
+        low, high = ranges.get(symbol, (1, sympy.oo))
+        possible = {size for size in sizes if low <= size <= high and holds({**program.hints, symbol: size})}
+        values = tuple(sorted(possible | {program.hints[symbol]}))
+        axes += [(symbol, values)] if len(values) > 1 else []
+    return SizeGrid(tuple(axes))
+
+
+def _guards(graph: Graph) -> Callable[[Mapping[Symbol, int]], bool]:
+    """May the graph be called with these sizes, as far as its guards say?"""
+    guards = torch_api.guards_since(graph.shape_env, 0)
+    return lambda sizes: not any(guard.xreplace(dict(sizes)) == sympy.false for guard in guards)
+
+
+def _make_case(program: Program, at: str, make: Make, log: Log) -> Schedule:
+    """The schedule for the sizes `at`; what is decided on the way goes on record with them."""
+    own = replace(log, decisions=[], contractions=[])
+    try:
+        return make(program, own)
+    finally:
+        log.running = own.running
+        log.decisions += [replace(decision, subject=f"{decision.subject} at {at}") for decision in own.decisions]
+        log.contractions += [replace(record, at=at) for record in own.contractions]
+
+
+def _communication(schedule: Schedule) -> list[tuple[Any, ...]]:
+    calls = [call for call in schedule.externs if isinstance(call, Collective) or torch_api.is_collective(call.target)]
+    return [(call.name, call.target, call.reads) for call in calls]
+
+
+# Once there is code.
+
+
+def merge_equal(
+    plan: ExecutionPlan, sources: Mapping[str, KernelSource], note: Callable[[Decision], None]
+) -> tuple[ExecutionPlan, Mapping[str, KernelSource]]:
+    """Returns the plan and its sources with cases of equal code made one; the first schedule's case is preferred."""
+    if plan.cases is None:
+        return plan, sources
+    made: dict[Any, ExecutionPlan] = {}
+    kept: dict[int, ExecutionPlan] = {}
+    for variant in sorted(plan.cases.distinct, key=lambda variant: variant.steps is not plan.steps):
+        kept[id(variant)] = made.setdefault(code_key(variant, sources), variant)
+    merged = Cases(plan.cases.grid, tuple(kept[id(variant)] for variant in plan.cases.each))
+    _note_cases(merged, plan.program.name, note)
+    used = {kernel.name for variant in made.values() for kernel in variant.launched}
+    plan = replace(plan, cases=merged if len(made) > 1 else None)
+    return plan, {name: source for name, source in sources.items() if name in used}
+
+
+def _note_cases(cases: Cases[ExecutionPlan], name: str, note: Callable[[Decision], None]) -> None:
+    grid = cases.grid
+    if len(cases.distinct) == 1:
+        made_for = "; ".join(map(grid.at, range(grid.count)))
+        note(Decision("schedule", name, "one code for all sizes", f"the best code is the same for {made_for}"))
+        return
+    for number, plan in enumerate(cases.distinct):
+        points = [point for point, own in enumerate(cases.numbers) if own == number]
+        kernels, calls = len(plan.launched), len(plan.steps) - len(plan.launched)
+        us = sum(found.us for found in plan.estimates.values())
+        expected = f", {time_text(us)} expected there" if us and len(points) == 1 else ""
+        reason = (
+            f"runs where {grid.where(points)}: {count_text(kernels, 'kernel')} and {count_text(calls, 'call')}, "
+            f"made for {' and '.join(map(grid.at, points))}{expected}"
+        )
+        note(Decision("schedule", name, f"code {number + 1} of {len(cases.distinct)} by size", reason))

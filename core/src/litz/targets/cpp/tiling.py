@@ -1,0 +1,378 @@
+"""How a loop runs: which loops the threads share, which one is vectorized, how often the reduction ranges are walked.
+
+In: a `KernelPlan`. Out: a `Tiling`.
+
+Four ways:
+
+- `pointwise`: no reduction. The vector loop is the output range along which most accesses are contiguous. Where some
+  are contiguous along another one (a transpose), both are tiled.
+- `row`: the innermost reduction range is contiguous; it is the vector loop, once per stage and output point.
+- `column`: the reduction's loads are contiguous along an output range; a tile of that range is the vector loop, inside
+  of the reduction loops, with an accumulator per element of the tile.
+- `small`: a reduction of a few elements that are no row; output points are the lanes and the reduction is unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+import torch
+
+from litz.codegen.kernel_plan import KernelPlan
+from litz.ir import Loop, Node, Range
+from litz.ir.accesses import Access
+from litz.ir.index import (
+    ONE,
+    ZERO,
+    Expr,
+    FloorDiv,
+    Mod,
+    PythonMod,
+    Symbol,
+    floordiv,
+    loop_var,
+    mod,
+    reduction_var,
+    stride_of,
+)
+from litz.ir.node import intern, walk, with_args
+from litz.ir.operation import expressions
+from litz.ir.ops import OPS
+from litz.ir.reductions import REDUCTIONS
+from litz.ir.stages import Stages, find_stages
+from litz.ir.transform import map_stores, rename_loop
+
+from .jam import Jam, find_jam
+
+Mode = Literal["pointwise", "row", "column", "small"]
+
+SMALL_REDUCTION = 32
+"""A reduction of at most so many elements is unrolled inside of a loop over outputs."""
+TINY = 8
+"""A range shorter than a vector is no vector loop."""
+TINY_SEVERAL = 16
+"""Likewise where the states of lanes have several results, and have to be merged at the end of each row."""
+ROW_SCRATCH_BYTES = 64 * 1024
+"""The most that values kept from one stage for the next may take; more would leave the second-level cache."""
+EXPENSIVE = 8
+"""A value that costs this many flops or more is kept for later stages rather than computed again."""
+USUAL = 64
+"""The value that stands for an unknown size."""
+PARALLEL_WORK = 48 * 1024
+"""Element-operations below which waking other threads costs more than they save."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """`loop` is flat; its ranges are in order, outermost first. `vector` is the vectorized range.
+
+    `scratch` are values at reduction level that are kept for later
+    stages. `swap` is the other range of a transpose, None if there is none. `work` is a number of element-operations,
+    symbolic where sizes are. `jam` are outputs of a row's reduction that are made at a time.
+    """
+
+    loop: Loop
+    mode: Mode
+    vector: Range | None
+    stages: Stages
+    scratch: frozenset[Node] = frozenset()
+    swap: Range | None = None
+    work: Expr = ZERO
+    jam: Jam | None = None
+
+
+def tile_kernel(kernel: KernelPlan) -> Tiling:
+    """Returns the C++ tiling of a kernel: which loops are threads, which are vectors, and in what order."""
+    (loop,) = kernel.loops
+    return tile_loop(canonical(split_divisions(count_from(loop, kernel.starts))), kernel)
+
+
+def tile_loop(loop: Loop, kernel: KernelPlan) -> Tiling:
+    """Returns the tiling of a loop of a kernel. The loop is flat, and its variables are canonical."""
+    cost = sum(OPS[node.op].flops if node.op in OPS else 1 for node in loop.nodes if node.op != "const")
+    work = loop.numel * (loop.reduction_numel if loop.reduction_ranges else ONE) * max(1, cost // 2)
+    has_reduction = any(node.op in ("reduce", "scan") for node in loop.nodes)
+    if not has_reduction:
+        # Stores at reduction level without a reduction: just more points. Those at output level would be repeated.
+        if all(loop.at_reduction_level(store) for store in loop.stores) or not loop.reduction_ranges:
+            loop = replace(loop, ranges=loop.all_ranges, reduction_ranges=())
+            return _pointwise(loop, work)
+    stages = kernel.stages(loop)
+    mode, loop, vector = _reduction_mode(loop)
+    tiling = Tiling(loop, mode, vector, stages, work=work)
+    if mode != "row":
+        return tiling
+    return replace(tiling, scratch=_scratch(tiling), jam=None if kernel.inplace else find_jam(loop, stages))
+
+
+# ---------------------------------------------------------------------- ranges
+
+
+def count_from(loop: Loop, starts: Mapping[str, int]) -> Loop:
+    """Returns the loop with the positions in some buffers counted from the given starts.
+
+    The steps of a loop in Python, and the pieces of a concatenation, then have one text: it is compiled once.
+    """
+    if not starts:
+        return loop
+
+    def counted(name: str, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return (index[0] - starts[name],) if name in starts else index
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        if node.op == "load":
+            return intern("load", node.dtype, args, (node.buffer, counted(node.buffer, node.index), node.attrs[2]))
+        return with_args(node, args)
+
+    stores = map_stores(loop.stores, change, lambda store: counted(store.buffer, store.index))
+    return replace(loop, stores=stores)
+
+
+def split_divisions(loop: Loop) -> Loop:
+    """Returns the loop with ranges split so that `i // c` and `i % c`, where c divides the extent, become variables of
+    their own.
+
+    A division in the innermost loop costs more than all else there, and keeps it from being vectorized.
+    """
+    for _ in range(8):  # a chain of reshapes needs a split each; this bounds what a pathological one may cost
+        found = _division(loop)
+        if found is None:
+            return loop
+        r, divisor = found
+        outer, inner = (
+            Range(Symbol(f"{r.var.name}_{part}", integer=True, nonnegative=True), size)
+            for part, size in (("h", floordiv(r.size, divisor)), ("l", divisor))
+        )
+        mapping = {r.var: outer.var * divisor + inner.var}
+
+        def swap(ranges: tuple[Range, ...], r: Range = r, new: tuple[Range, ...] = (outer, inner)) -> tuple[Range, ...]:
+            return tuple(each for old in ranges for each in (new if old == r else (old,)))
+
+        loop = rename_loop(loop, mapping, swap(loop.ranges), swap(loop.reduction_ranges))
+    return loop
+
+
+def _division(loop: Loop) -> tuple[Range, Expr] | None:
+    """A range and the divisor to split it by, if some index divides it."""
+    scanned = loop.has_scan
+    candidates = {r.var: r for r in (loop.ranges if scanned else loop.all_ranges)}
+    for expr in loop.expressions:
+        # A set's order differs from process to process, and equal kernels must have equal texts.
+        for part in sorted(expr.atoms(FloorDiv, Mod, PythonMod), key=str):
+            base, divisor = part.args
+            for var in sorted(base.free_symbols & candidates.keys(), key=str):
+                size = candidates[var].size
+                step = stride_of(base, var)
+                # var * step // divisor splits where step divides divisor, and that the extent.
+                if step is None or not step.is_positive or mod(divisor, step) != ZERO:
+                    continue
+                inner = floordiv(divisor, step)
+                if inner.is_Integer and int(inner) < TINY:
+                    continue  # a loop that short costs more than a division by a constant, which vectorizes
+                if inner != ONE and inner != size and mod(size, inner) == ZERO:
+                    return candidates[var], inner
+    return None
+
+
+def canonical(loop: Loop) -> Loop:
+    """Returns the loop with the variables i0, i1, ... and r0, r1, ... by position, so that equal kernels give equal
+    text."""
+    ranges = tuple(Range(loop_var(n), r.size) for n, r in enumerate(loop.ranges))
+    inner = tuple(Range(reduction_var(n), r.size) for n, r in enumerate(loop.reduction_ranges))
+    mapping = {old.var: new.var for old, new in zip(loop.all_ranges, (*ranges, *inner), strict=True)}
+    if all(old == new for old, new in mapping.items()):
+        return loop
+    return rename_loop(loop, mapping, ranges, inner)
+
+
+Traffic = Mapping[Access, float]
+"""Bytes per iteration of some accesses."""
+
+
+def traffic(loop: Loop, inner_only: bool = False) -> Traffic:
+    """Returns how many elements each access touches; `inner_only`: for accesses at reduction level alone."""
+    return {access: access.itemsize for access in loop.accesses if access.inner or not inner_only}
+
+
+def contiguity(found: Traffic, var: Symbol) -> float:
+    """Returns the bytes per iteration that are accessed with stride 1 along `var`; a store counts twice."""
+    along = (access for access in found if access.stride(var) == 1)
+    return sum(2 * found[access] if access.is_store else found[access] for access in along)
+
+
+def _skipped(found: Traffic, var: Symbol) -> float:
+    """Returns the bytes per iteration that are accessed with a known stride other than 0, 1 and -1 along `var`."""
+    steps = ((size, access.stride(var)) for access, size in found.items() if not access.is_indirect)
+    return sum(size for size, step in steps if step is not None and step not in (-1, 0, 1))
+
+
+# ---------------------------------------------------------------------- pointwise
+
+
+def _from_memory(loop: Loop) -> Traffic:
+    """What each access moves to or from memory. What a loop reads again (the weights of channels) comes from cache: its
+    bytes are divided by how often it is read."""
+    found: dict[Access, float] = {}
+    for access in loop.accesses:
+        again = prod(known(r.size, USUAL) for r in loop.ranges if r.var not in access.symbols)
+        found[access] = access.itemsize / max(again, 1)
+    return found
+
+
+def _pointwise(loop: Loop, work: Expr) -> Tiling:
+    if not loop.ranges:
+        return Tiling(loop, "pointwise", None, find_stages(loop), work=work)
+    found = _from_memory(loop)
+    scores = {r: contiguity(found, r.var) for r in loop.ranges}
+    # The last of equals: the ranges come with the largest strides first.
+    vector = max(reversed(loop.ranges), key=lambda r: scores[r])
+    crossing = {access: size for access, size in found.items() if vector.var in access.symbols}
+    across = {r: contiguity(crossing, r.var) for r in loop.ranges if r != vector and not is_tiny(r)}
+    swap = max(across, key=lambda r: across[r], default=None)
+    if swap is not None and (across[swap] == 0 or is_tiny(vector)):
+        swap = None
+    rest = tuple(r for r in loop.ranges if r not in (vector, swap))
+    ranges = (*rest, *(() if swap is None else (swap,)), vector)
+    return Tiling(replace(loop, ranges=ranges), "pointwise", vector, find_stages(loop), swap=swap, work=work)
+
+
+def join_short(tiling: Tiling) -> Tiling:
+    """Returns the tiling with its short vector range and the range around that as one, where memory lies so and loads
+    are under masks that unrolling the short one would not decide; the tiling itself elsewhere.
+
+    Positions within the masks are divided for it, which costs less than vectors of a few lanes do, save for bfloat16:
+    no compiler of today makes vectors of its masked loads. For tilings whose segments have been found: those look for
+    masks without divisions.
+    """
+    loop, short = tiling.loop, tiling.vector
+    if tiling.mode != "pointwise" or tiling.swap or short is None or not is_tiny(short) or len(loop.ranges) < 2:
+        return tiling
+    around = loop.ranges[-2]
+    if not reads_conditionally(loop.nodes, [short]) or any(store.mode != "set" for store in loop.stores):
+        return tiling
+    if any(access.dtype == torch.bfloat16 for access in (*loop.loads, *(store.value for store in loop.stores))):
+        return tiling
+    strides = [(access.stride(around.var), access.stride(short.var)) for access in loop.accesses]
+    if any(each != (short.size, ONE) and each != (ZERO, ZERO) for each in strides):
+        return tiling
+    mapping = {around.var: floordiv(short.var, short.size), short.var: mod(short.var, short.size)}
+    whole = Range(short.var, around.size * short.size)
+    joined = rename_loop(loop, mapping, (*loop.ranges[:-2], whole), ())
+    return replace(tiling, loop=joined, vector=whole, stages=find_stages(joined))
+
+
+def known(size: Expr, default: int) -> int:
+    """Returns a size as an int, or the default if the size is symbolic."""
+    return int(size) if size.is_Integer else default
+
+
+def is_tiny(r: Range) -> bool:
+    """Is the range's size a constant below `TINY`?"""
+    return r.size.is_Integer and int(r.size) < TINY
+
+
+def reads_conditionally(nodes: Iterable[Node], unrolled: Iterable[Range]) -> bool:
+    """Returns whether some load among the nodes reads under a mask that differs between copies of a loop whose body is
+    the unrolled ranges: one that does not follow from their variables alone.
+
+    g++ 12 makes masked vector loads of such loads, where the copies' elements lie side by side, and gives each vector
+    the mask of the first; it also forgets the order of elements that are read backwards (docs/compilers.md). So a loop
+    with such loads is not unrolled within a vector loop.
+    """
+    variables = {r.var for r in unrolled}
+    return any(node.op == "load" and node.mask is not None and not _follows(node.mask, variables) for node in nodes)
+
+
+def _follows(value: Node, variables: set[Symbol]) -> bool:
+    """Whether a value is known once the variables are."""
+    nodes = list(walk(value))
+    exprs = (expr for node in nodes for expr in expressions(node))
+    return all(node.op != "load" for node in nodes) and all(expr.free_symbols <= variables for expr in exprs)
+
+
+# ---------------------------------------------------------------------- reductions
+
+
+def _reduction_mode(loop: Loop) -> tuple[Mode, Loop, Range | None]:
+    found = traffic(loop, inner_only=True)
+    points = loop.reduction_numel
+    many = not loop.numel.is_Integer or int(loop.numel) >= 64
+    if points.is_Integer and int(points) <= SMALL_REDUCTION and many and loop.ranges:
+        vector = max(reversed(loop.ranges), key=lambda r: contiguity(traffic(loop), r.var))
+        stores = any(loop.at_reduction_level(store) for store in loop.stores)
+        apart = stores and reads_conditionally(loop.nodes, loop.reduction_ranges)
+        if not is_tiny(vector) and not apart and not _are_rows(loop, vector):
+            return "small", _vector_last(loop, vector), vector
+    long = [r for r in loop.reduction_ranges if not is_tiny(r)] or loop.reduction_ranges
+    by_row = {r: contiguity(found, r.var) for r in long}
+    by_column = {r: contiguity(found, r.var) for r in loop.ranges if not is_tiny(r)}
+    inner = max(reversed(long), key=lambda r: by_row[r])
+    column = max(reversed(loop.ranges), key=lambda r: by_column.get(r, -1)) if by_column else None
+    if column is not None and by_column[column] > 0:
+        # A load that skips elements costs more than a contiguous one gains; one that stays in its place costs nothing.
+        skipped_by_row, skipped_by_column = (_skipped(found, r.var) for r in (inner, column))
+        if (skipped_by_column, by_row[inner]) < (skipped_by_row, by_column[column]):
+            return "column", _vector_last(loop, column), column
+    if not loop.ordered:
+        order = (*(r for r in loop.reduction_ranges if r != inner), inner)
+        loop = replace(loop, reduction_ranges=order)
+    return "row", loop, loop.reduction_ranges[-1]
+
+
+def _are_rows(loop: Loop, vector: Range) -> bool:
+    """Whether a reduction of a few elements is better walked along than unrolled across outputs, where loads gather
+    what lies side by side: softmax over 31 took 4.5 times as long, and a kernel that normalizes looked-up rows of 32
+    8 times, and eight seconds in the compiler."""
+    several = any(node.op == "reduce" and REDUCTIONS[node.attrs[0]].several for node in loop.nodes)
+    if int(loop.reduction_numel) <= (TINY_SEVERAL if several else TINY):
+        return False
+    found = traffic(loop, inner_only=True)
+    return max(contiguity(found, r.var) for r in loop.reduction_ranges) > contiguity(found, vector.var)
+
+
+def _vector_last(loop: Loop, vector: Range) -> Loop:
+    return replace(loop, ranges=(*(r for r in loop.ranges if r != vector), vector))
+
+
+def _scratch(tiling: Tiling) -> frozenset[Node]:
+    """Values at reduction level that cost something and are needed in a later stage than the first that computes them.
+
+    Of a chain of such values, only those that something else needs. What is the same along the innermost range is
+    computed again, once per walk along that range: an array of the row has an element for each of its positions.
+    """
+    loop = tiling.loop
+    if not loop.reduction_numel.is_Integer or len(tiling.stages.walks) < 2:
+        return frozenset()
+    # What each walk computes at reduction level.
+    needed = [
+        set(walk(*stage.roots, into=lambda node: loop.levels[node] and node.op != "reduce"))
+        for stage in tiling.stages.walks
+    ]
+    again = {node for later, nodes in enumerate(needed) for node in nodes if any(node in e for e in needed[:later])}
+    costly: dict[Node, bool] = {}
+    inner = loop.reduction_ranges[-1].var
+    for node in loop.nodes:
+        flops = OPS[node.op].flops if node.op in OPS else 1
+        gathers = node.op == "load" and bool(node.indirect)
+        inside = any(costly[arg] for arg in node.args if loop.levels[arg])
+        costly[node] = (
+            inner in loop.variables[node]
+            and node.op != "reduce"
+            and (flops >= EXPENSIVE or gathers or node.op == "scan" or inside)
+        )
+    chosen = {node for node in again if costly[node]}
+    # A value that only other kept values need, need not be kept itself.
+    used: set[Node] = set()
+    for later, nodes in enumerate(needed):
+        direct = set(tiling.stages.walks[later].roots)
+        for node in nodes:
+            if node not in chosen or not any(node in e for e in needed[:later]):
+                direct.update(node.args)
+        if later:
+            used |= direct & chosen & set().union(*needed[:later])
+    kept = [node for node in loop.nodes if node in used]
+    size = sum(max(node.dtype.itemsize, 4) for node in kept) * int(loop.reduction_numel)
+    return frozenset(kept) if size <= ROW_SCRATCH_BYTES else frozenset()

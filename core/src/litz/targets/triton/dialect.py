@@ -1,0 +1,145 @@
+"""The dialect of Triton: the text of each scalar op, the types, the constants, the casts.
+
+`libdevice` and the helpers whose names start with `_` come from `litz.targets.triton.helpers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import product
+
+import torch
+
+from litz.codegen.dialect import ANY, BOOL, COMPARISONS, NARROW, Casts, Dialect, Text, calls
+from litz.ir.dtypes import FLOAT, FLOAT8, HALF, ROUNDED, SHORT, STORAGE, SUPPORTED, survives
+
+ELEMENTS: Mapping[torch.dtype, str] = {
+    **{dtype: f"tl.{str(dtype).removeprefix('torch.')}" for dtype in SUPPORTED},
+    torch.bool: "tl.int1",
+    # Not every device has a type for them.
+    **dict.fromkeys(FLOAT8, "tl.uint8"),
+}
+VALUES: Mapping[torch.dtype, str] = {**ELEMENTS, **dict.fromkeys(ROUNDED, "tl.float32")}
+"""The type that values of a dtype are held in while they are computed."""
+
+POINTER_TYPES: Mapping[torch.dtype, str] = {
+    **{dtype: f"*{name.replace('f', 'fp')}" for dtype, name in SHORT.items()},
+    torch.bfloat16: "*bf16",
+    torch.bool: "*i1",
+    **dict.fromkeys(FLOAT8, "*u8"),
+}
+
+FLOAT8_TYPES: Mapping[torch.dtype, str] = {torch.float8_e4m3fn: "fp8e4nv", torch.float8_e5m2: "fp8e5"}
+"""Triton's own types, for what tensor cores multiply. Kernels take float8 as bytes elsewhere."""
+
+_libdevice = partial(calls, prefix="libdevice.")
+
+_OPS: Mapping[str, Text] = {
+    "neg": "_neg({0})",
+    "abs": "tl.abs({0})",
+    "add": {"float": "{0} + {1}", "int": "{0} + {1}", "bool": "{0} | {1}"},
+    "sub": "{0} - {1}",
+    "mul": {"float": "{0} * {1}", "int": "{0} * {1}", "bool": "{0} & {1}"},
+    # Triton's `/` on float32 does not round as IEEE 754 asks.
+    "div": "_div({0}, {1})",
+    "truncdiv": {"int": "_truncdiv_int({0}, {1})", "float": "libdevice.trunc(_div({0}, {1}))"},
+    "floordiv": {"int": "_floordiv_int({0}, {1})", "float": "_floordiv_float({0}, {1})"},
+    "remainder": {"int": "_remainder_int({0}, {1})", "float": "_remainder_float({0}, {1})"},
+    "fmod": {"int": "_fmod_int({0}, {1})", "float": "libdevice.fmod({0}, {1})"},
+    "pow": {"int": "_pow_int({0}, {1})", "float": "libdevice.pow({0}, {1})"},
+    "fma": "tl.fma({0}, {1}, {2})",
+    "maximum": {"float": "_maximum({0}, {1})", "int": "tl.maximum({0}, {1})", "bool": "{0} | {1}"},
+    "minimum": {"float": "_minimum({0}, {1})", "int": "tl.minimum({0}, {1})", "bool": "{0} & {1}"},
+    "fmax": "tl.maximum({0}, {1})",
+    "fmin": "tl.minimum({0}, {1})",
+    **COMPARISONS,
+    "where": "tl.where({0}, {1}, {2})",
+    "isnan": {"float": "{0} != {0}"},
+    "isinf": {"float": 'tl.abs({0}) == float("inf")'},
+    "signbit": {"float": "libdevice.signbit({0}) != 0", "int": "{0} < 0"},
+    "sign": {"float": "_sign({0})", "int": "_sign({0})", "bool": "{0}"},
+    "bitwise_not": {"int": "~{0}", "bool": "{0} == 0"},
+    "bitwise_and": "{0} & {1}",
+    "bitwise_or": "{0} | {1}",
+    "bitwise_xor": "{0} ^ {1}",
+    "shift_left": "_shift_left({0}, {1})",
+    "shift_right": "_shift_right({0}, {1})",
+    "floor": "tl.floor({0})",
+    "ceil": "tl.ceil({0})",
+    "round": "libdevice.nearbyint({0})",
+    "sqrt": "_sqrt({0})",
+    "reciprocal": "_reciprocal({0})",
+    "erf": "tl.erf({0})",
+    "sigmoid": "_sigmoid({0})",
+    **_libdevice(1, "trunc", "rsqrt", "exp", "log", "sin", "cos", "exp2", "expm1", "log2", "log10", "log1p", "tan"),
+    **_libdevice(1, "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erfc", "erfinv"),
+    **_libdevice(1, "lgamma"),
+    **_libdevice(2, "atan2", "hypot", "copysign", "nextafter"),
+    # tl.rand and tl.randn draw what `litz.ir.philox` does.
+    **{f"random_{name}": f"_random_{name}({{0}}, {{1}})" for name in ("uniform", "normal", "bits")},
+}
+
+
+def read(dtype: torch.dtype, bits: str, wanted: torch.dtype = torch.float32) -> str:
+    """Returns the text that reads a float8's value from its bits. wanted: float32 or a half type."""
+    name = STORAGE[dtype].name
+    return f"_half_{name}({bits}, {ELEMENTS[wanted]})" if wanted in HALF else f"_from_{name}({bits})"
+
+
+def written(dtype: torch.dtype, value: str) -> str:
+    """Returns the text that makes a float8's bits of a float32."""
+    row = STORAGE[dtype]
+    return f"_to_{row.name}({value}, {row.overflow})"
+
+
+_SINGLE = frozenset({torch.float32})
+_BYTES = frozenset({torch.int8, torch.uint8})
+_CASTS: Casts = (
+    (ANY, BOOL, "{0} != 0"),
+    *((ANY, frozenset({dtype}), read(dtype, written(dtype, "{0}.to(tl.float32)"))) for dtype in FLOAT8),
+    *((frozenset(f for f in FLOAT8 if survives(f, half)), frozenset({half}), "{0}") for half in HALF),
+    (ROUNDED | _SINGLE, HALF, "{0}.to({M}).to(tl.float32)"),
+    (_BYTES, HALF, "{0}.to(tl.float32)"),  # exact in either
+    (ANY, HALF, "{0}.to(tl.float32).to({M}).to(tl.float32)"),
+    (FLOAT | FLOAT8, NARROW, "{0}.to(tl.int32).to({T})"),
+    (ROUNDED, _SINGLE, "{0}"),
+    (ANY, ANY, "{0}.to({T})"),
+)
+_BITCASTS: Casts = (
+    *((frozenset({dtype}), ANY - FLOAT8, f"{written(dtype, '{0}')}.to({{M}}, bitcast=True)") for dtype in FLOAT8),
+    *((ANY - FLOAT8, frozenset({dtype}), read(dtype, "{0}.to(tl.uint8, bitcast=True)")) for dtype in FLOAT8),
+    *((frozenset({a}), frozenset({b}), read(b, written(a, "{0}"))) for a, b in product(FLOAT8, FLOAT8)),
+    (HALF, HALF, "{0}.to({S}).to({M}, bitcast=True).to(tl.float32)"),
+    (HALF, ANY, "{0}.to({S}).to({M}, bitcast=True)"),
+    (ANY, HALF, "{0}.to({M}, bitcast=True).to(tl.float32)"),
+    (ANY, ANY, "{0}.to({M}, bitcast=True)"),
+)
+
+
+TRITON = Dialect("triton", _OPS, ELEMENTS, VALUES, _CASTS, _BITCASTS)
+
+
+def literal(value: bool | int | float) -> str:
+    """Returns a Python scalar as a literal of Triton's language, in parentheses if it has a sign."""
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, float):
+        if value != value:
+            return 'float("nan")'
+        if value in (float("inf"), float("-inf")):
+            return 'float("inf")' if value > 0 else '(-float("inf"))'
+    return f"({value!r})" if value < 0 else repr(value)
+
+
+def is_negative_zero(value: object) -> bool:
+    """Is the value the float -0.0, which compares equal to 0.0?"""
+    return isinstance(value, float) and value == 0 and str(value).startswith("-")
+
+
+def typed(value: bool | int | float, dtype: torch.dtype) -> str:
+    """Returns Triton text for a constant with a type of its own."""
+    if is_negative_zero(value):
+        # Triton makes every constant equal to zero a positive one.
+        return f"(tl.full([], 0.0, {ELEMENTS[dtype]}) * (-1.0))"
+    return f"tl.full([], {literal(value)}, {ELEMENTS[dtype]})"

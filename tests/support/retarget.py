@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 from unittest import mock
 
 import torch
-from torch.utils._pytree import tree_map
 
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
@@ -25,50 +23,14 @@ from litz.report.log import Log
 from litz.schedule import Schedule
 from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Decision
+from support.to_cuda import CUDA, to_cuda, zeros_like_outputs
 
-CUDA = torch.device("cuda", 0)
+__all__ = ["CUDA", "captured_for_cuda", "cuda_schedules", "to_cuda"]
 
 
 def captured_for_cuda() -> contextlib.AbstractContextManager[Any]:
     """What a capture decides by its device is decided as for a GPU."""
     return mock.patch("litz.capture.torch_api.narrow.stay_wide", lambda target: False)
-
-
-def to_cuda(graph: Graph) -> Graph:
-    """The graph with every device in it CUDA's first."""
-
-    def swap(value: Any) -> Any:
-        if isinstance(value, torch.device):
-            return CUDA
-        if isinstance(value, torch._subclasses.FakeTensor):
-            with value.fake_mode:
-                elements = value.untyped_storage().nbytes() // value.itemsize
-                storage = torch.empty((elements,), dtype=value.dtype, device=CUDA)
-                return storage.as_strided(value.shape, value.stride(), value.storage_offset())
-        return value
-
-    copied = torch.fx.Graph()
-    mapping: dict[torch.fx.Node, torch.fx.Node] = {}
-    for node in graph.nodes:
-        fresh = copied.node_copy(node, lambda n: mapping[n])
-        fresh.args, fresh.kwargs = tree_map(swap, fresh.args), tree_map(swap, fresh.kwargs)
-        fresh.meta = {**node.meta, "val": tree_map(swap, node.meta.get("val"))}
-        mapping[node] = fresh
-    return replace(graph, module=torch.fx.GraphModule(graph.module, copied))  # with the constants that it names
-
-
-def _zeros(graph: Graph) -> list[torch.Tensor | None] | None:
-    """Zeros like what a graph returns; None where its sizes are symbols, or where it returns something else."""
-    found: list[torch.Tensor | None] = []
-    for each in graph.module.graph.output_node().args[0]:
-        value = getattr(each, "meta", {}).get("val")
-        if each is None:
-            found.append(None)
-        elif isinstance(value, torch.Tensor) and not value._has_symbolic_sizes_strides:
-            found.append(torch.empty_strided(value.shape, value.stride(), dtype=value.dtype).zero_())
-        else:
-            return None
-    return found
 
 
 def cuda_schedules(
@@ -99,7 +61,7 @@ def cuda_schedules(
         def run(args: list[Any]) -> Sequence[Any]:
             if called is not None:
                 called.append(list(args))
-            elif (found := _zeros(graph)) is not None:
+            elif (found := zeros_like_outputs(graph)) is not None:
                 return found
             return torch.fx.Interpreter(graph.module).run(*args)
 

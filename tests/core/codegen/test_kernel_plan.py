@@ -16,6 +16,8 @@ from litz.ir.build import call, load
 from litz.ir.index import FloorDiv, Symbol, loop_var, to_expr
 from litz.ir.operation import StoreMode
 from litz.schedule.schedule import Kernel
+from litz_testing.parse.cursor import ParseError
+from litz_testing.parse.kernel_plans import parse_kernel_plan
 from support.triton_cases import CASES
 
 CPU = torch.device("cpu")
@@ -23,7 +25,8 @@ i0 = loop_var(0)
 
 SOFTMAX = """
 kernel kernel on cuda:0
-  buffer a: bf16 [4, 50] cuda:0
+  symbol s77 (integer, nonnegative) about 16
+  input a: bf16 [4, 50] cuda:0
   buffer o: bf16 [4, 50] cuda:0
   loop loop [i0<4 | r0<50] cuda:0
     v0: bf16 = load a[50*i0 + r0]
@@ -42,10 +45,10 @@ kernel kernel on cuda:0
 """
 SYMBOLIC_LENGTH = """
 kernel kernel on cuda:0
-  buffer a: f32 [8, s77, 40] cuda:0
+  size s77 (integer, nonnegative) about 64
+  input a: f32 [8, s77, 40] cuda:0
   buffer loop_part0: f32 [8, 40] cuda:0
   buffer o: f32 [40] cuda:0
-  size s77 about 64
   pieces i0<8
   loop loop_parts [i0<8, i1<40 | r0<s77] cuda:0
     v0: f32 = load a[40*i0*s77 + i1 + 40*r0]
@@ -62,10 +65,10 @@ kernel kernel on cuda:0
 """
 LATE_STORE = """
 kernel kernel on cuda:0
-  buffer a: f32 [3, s77] cuda:0
+  size s77 (integer, nonnegative) about 16
+  input a: f32 [3, s77] cuda:0
   buffer o: f32 [3, s77] cuda:0, in the memory of a
   buffer total: f32 [3] cuda:0
-  size s77 about 16
   loop loop [i0<3 | r0<s77] cuda:0
     v0: f32 = load a[i0*s77 + r0]
     v1: f32 = add v0, 1.0:f32
@@ -87,6 +90,28 @@ def test_golden(name: str, text: str) -> None:
     assert str(CASES[name]().plan) == text.strip()
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if hasattr(CASES[name](), "plan")])
+def test_plans_are_read_back(name: str) -> None:
+    plan = CASES[name]().plan
+    assert parse_kernel_plan(str(plan)) == plan, str(plan)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "expected"),
+    [
+        ("on cuda:0\n", "at cuda:0\n", 2, "'on'"),
+        ("size s77", "sizes s77", 3, "symbol, size, buffer"),
+        ("in the memory of a", "over a", 5, "'in the memory of', 'from element' or 'unaligned'"),
+        ("i0<3 | r0<s77", "i0<3 | r0<s78", 7, "a loop's variable or a size"),
+    ],
+)
+def test_errors_name_the_place(old: str, new: str, line: int, expected: str) -> None:
+    assert str(parse_kernel_plan(LATE_STORE)) == LATE_STORE.strip()
+    with pytest.raises(ParseError, match=f"line {line}, column") as caught:
+        parse_kernel_plan(LATE_STORE.replace(old, new, 1))
+    assert caught.value.expected.startswith(expected), str(caught.value)
+
+
 def plan_of(*stores: Store, size: Any = 10, length: Any = 100, hints: dict[Symbol, int] | None = None) -> KernelPlan:
     layout = Layout.contiguous((to_expr(length),))
     buffers = {name: Buffer(name, torch.float32, CPU, layout) for name in ("x", "y", "z")}
@@ -102,7 +127,7 @@ def copy(to: str, offset: int = 0, start: int = 0, mode: StoreMode = "set") -> S
 def test_the_least_element_that_is_touched_is_known() -> None:
     plan = plan_of(copy("y", 20), copy("z", 30, 5))
     assert plan.starts == {"x": 20, "z": 5} and not list(verify_plan(plan))
-    assert "  buffer x: f32 [100] cpu, from element 20" in str(plan).splitlines()
+    assert "  input x: f32 [100] cpu, from element 20" in str(plan).splitlines()
 
 
 def test_arguments_are_in_order_of_first_use() -> None:
@@ -115,7 +140,8 @@ def test_what_a_kernel_has_no_text_for_the_host_computes() -> None:
     plan = plan_of(copy("y"), size=size, length=size, hints={s0: 24, s1: 3})
     (told,) = plan.sizes
     assert plan.values(plan.sizes) == (size,) and plan.host == {told: size} and not list(verify_plan(plan))
-    assert f"size {told} about 8192 = {size}" in str(plan)
+    assert f"  size {told} (integer, nonnegative) = {size}\n" in str(plan) and plan.hint(told) == 8192
+    assert parse_kernel_plan(str(plan)) == plan
 
 
 def test_inputs_that_are_written_may_lie_anywhere() -> None:

@@ -223,7 +223,7 @@ def test_a_check_prints_verifies_and_runs() -> None:
     x = Buffer("x", torch.float32, torch.device("cpu"), Layout.contiguous((n,)), "input")
     check = Check("op0", x.device, require, (sympy.Le(n, 4),), effect=True, message="too long", shown=(n,))
     program = Program("checked", ("x",), {"x": x}, (check,), ())
-    assert "  check op0 s0 <= 4\n" in str(program)
+    assert '  check op0 s0 <= 4 "too long" shows s0 effect\n' in str(program)
     verify(program)
     assert interpret(program, [torch.ones(4)]) == []
     with pytest.raises(RuntimeError, match=r"^too long: s0 = 5$"):

@@ -21,13 +21,16 @@ from litz.ir.verify import verify
 from litz.schedule import (
     Kernel,
     check_schedule,
+    core_program_passes,
     core_schedule_passes,
     make_schedule,
     prepare,
     unscheduled,
 )
 from litz.target import cpu_target, target_named
-from litz_plugins import Decision, Target
+from litz_plugins import Decision, PassContext, Target
+from litz_testing.parse.programs import parse_program
+from litz_testing.parse.schedules import parse_schedule
 
 OPTIONS = SimpleNamespace(fusion=True, memory_planning=True)
 CPU = cpu_target(4)
@@ -43,6 +46,25 @@ def plan_of(
     prepared = prepare(program, options, lambda device: target)
     verify(prepared)
     return plan_prepared(prepared, target, options, decisions)
+
+
+def passed(name: str, text: str, target: Target = CPU, decisions: list[Decision] | None = None) -> str:
+    """What one of core's passes makes of a text: of a program, or of a program and its schedule (docs/ir.md); of those,
+    the schedule. decisions: a list to append to. What goes in and what comes out is legal."""
+    (own,) = (each for each in (*core_program_passes(), *core_schedule_passes()) if each.name == name)
+    note = ([] if decisions is None else decisions).append
+    context = PassContext(OPTIONS, own.stage, name, note=note, target_of=lambda device: target)
+    if own.stage == "program":
+        program = parse_program(text)
+        verify(program)
+        made = own.run(program, context)
+        verify(made)
+        return f"{made}\n"
+    schedule = parse_schedule(text)
+    check_schedule(schedule)
+    made = own.run(schedule, context)
+    check_schedule(made)
+    return f"{made}\n"
 
 
 def plan_prepared(
@@ -233,4 +255,4 @@ def kernel_texts(plan: ExecutionPlan) -> list[str]:
     return [" ".join(s.fused) if isinstance(s, Kernel) else f"call {s.name}" for s in plan.steps]
 
 
-__all__ = ["CPU", "GPU", "Extern", "check", "kernel_texts", "plan_of"]
+__all__ = ["CPU", "GPU", "Extern", "check", "kernel_texts", "passed", "plan_of"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from core.schedule.harness import CPU, GPU, OPTIONS, check, plan_of
+from core.schedule.harness import CPU, GPU, OPTIONS, check, passed, plan_of
 from core.schedule.programs import Writer, call
 from litz.execution import ExecutionPlan
 from litz.ir import build
@@ -33,16 +33,57 @@ def launches(plan: ExecutionPlan) -> list[int]:
     return [len(kernel.parts) for kernel in plan.kernels]
 
 
+APART = """\
+program apart
+  input x0: f32 [16, 8] cpu
+  input x1: f32 [24, 8] cpu
+  loop op0 [i0<16 | r0<8] cpu
+    v0: f32 = load x0[i0, r0]
+    v1: f32 = reduce sum v0
+    store y0[i0] = v1  # f32 [16]
+  loop op1 [i0<24 | r0<8] cpu
+    v0: f32 = load x1[i0, r0]
+    v1: f32 = reduce sum v0
+    store y1[i0] = v1  # f32 [24]
+  return y0[16], y1[24]
+schedule apart
+  kernel op0 = op0
+    loop op0 [i0<16 | r0<8] cpu
+      v0: f32 = load x0[i0, r0]
+      v1: f32 = reduce sum v0
+      store y0[i0] = v1
+  kernel op1 = op1
+    loop op1 [i0<24 | r0<8] cpu
+      v0: f32 = load x1[i0, r0]
+      v1: f32 = reduce sum v0
+      store y1[i0] = v1
+"""
+BESIDE = """\
+schedule apart: 2 loops in 1 kernels
+  kernel op0 = op0 + op1
+    loop op0 [i0<16 | r0<8] cpu
+      v0: f32 = load x0[i0, r0]
+      v1: f32 = reduce sum v0
+      store y0[i0] = v1  # f32 [16]
+    beside it, by other programs:
+      kernel op1 = op1
+        loop op1 [i0<24 | r0<8] cpu
+          v0: f32 = load x1[i0, r0]
+          v1: f32 = reduce sum v0
+          store y1[i0] = v1  # f32 [24]
+"""
+
+
 def test_small_kernels_run_in_one_launch():
-    w, decisions = apart(16, 24, 40), list[Decision]()
-    program = w.program("y0", "y1", "y2")
-    plan = check(program, w.args(), GPU)
+    decisions = list[Decision]()
+    assert passed("run_beside", APART, GPU, decisions) == BESIDE
+    assert [each.chosen for each in decisions] == ["one launch"] and beside.REASON in decisions[0].reason
+    assert passed("run_beside", APART, CPU).count("  kernel ") == 2
+    w = apart(16, 24, 40)
+    plan = check(w.program("y0", "y1", "y2"), w.args(), GPU)
     assert launches(plan) == [3]
     (kernel,) = plan.kernels
     assert set(kernel.reads) == {"x0", "x1", "x2"} and set(kernel.writes) == {"y0", "y1", "y2"}
-    assert str(plan).count("beside it, by other programs:") == 2
-    plan_of(program, GPU, decisions=decisions)
-    assert any(each.chosen == "one launch" and beside.REASON in each.reason for each in decisions)
 
 
 def test_what_needs_another_waits_for_it():

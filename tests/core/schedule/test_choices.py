@@ -244,7 +244,7 @@ def test_a_vetoed_choice_is_the_library_call() -> None:
 def test_kernel_calls_print_and_interpret() -> None:
     kernel = KernelCall("m", CPU, torch.mm, (ref("a"), ref("b")), outputs=("c",))
     program = program_of(kernel, outputs="c")
-    assert "kernel m c = mm(" in str(program)
+    assert "kernel m c = @mm(" in str(program)
     a, b = torch.randn(4, 4), torch.randn(4, 4)
     torch.testing.assert_close(interpret(program, [a, b])[0], a @ b)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from core.schedule.harness import CPU, GPU, check, plan_of
+from core.schedule.harness import CPU, GPU, check, passed, plan_of
 from core.schedule.programs import Writer, call
 from litz.ir.reductions import REDUCTIONS
+from litz_testing.parse.programs import parse_program
 
 KINDS = [kind for kind, row in REDUCTIONS.items() if len(row.parts) == 1 and not row.takes_states and row.arity == 1]
 
@@ -35,11 +36,38 @@ def test_half_types_are_added_up_in_float32() -> None:
     assert {str(node.dtype) for node in kernel.loop.nodes if node.op == "add"} == {"torch.float32"}
 
 
+TWO_RANGES = """\
+program few
+  input x: f32 [2, 3, 64] cpu
+  loop op0 [i0<64 | r0<2, r1<3] cpu
+    v0: f32 = load x[r0, r1, i0]
+    v1: f32 = reduce sum v0
+    store y[i0] = v1  # f32 [64]
+  return y[64]
+"""
+WRITTEN_OUT = """\
+program few
+  input x: f32 [2, 3, 64] cpu
+  loop op0 [i0<64] cpu
+    v0: f32 = load x[0, 0, i0]
+    v1: f32 = load x[0, 1, i0]
+    v2: f32 = add v0, v1
+    v3: f32 = load x[0, 2, i0]
+    v4: f32 = load x[1, 0, i0]
+    v5: f32 = add v3, v4
+    v6: f32 = add v2, v5
+    v7: f32 = load x[1, 1, i0]
+    v8: f32 = load x[1, 2, i0]
+    v9: f32 = add v7, v8
+    v10: f32 = add v6, v9
+    store y[i0] = v10  # f32 [64]
+  return y[64]
+"""
+
+
 def test_two_reduction_ranges() -> None:
-    w = Writer()
-    w.input("x", 2, 3, 64)
-    w.reduce("y", "sum", (64,), (2, 3), lambda j, a, b: w.load("x", a, b, j))
-    (kernel,) = check(w.program("y"), w.args(), GPU).kernels
+    assert passed("write_out_few_values", TWO_RANGES, GPU) == WRITTEN_OUT
+    (kernel,) = check(parse_program(TWO_RANGES), [torch.randn(2, 3, 64)], GPU).kernels
     assert not kernel.loop.reduction_ranges
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from core.schedule.harness import CPU, GPU, check, plan_of
+from core.schedule.harness import CPU, GPU, check, passed, plan_of
 from core.schedule.programs import Writer, call
 from litz.ir import Node, build
 from litz.ir.index import Expr, reduction_var
+from litz_testing.parse.programs import parse_program
 
 F32 = torch.float32
 
@@ -33,10 +34,44 @@ def args() -> list[torch.Tensor]:
     return [torch.tensor([0, 39, 5, 7, -1, 40, -100, 3, 3, 12, 2**40, 38]), torch.randn(12)]
 
 
+ONE_HOT = """\
+program one_hot
+  input t: i64 [12] cpu
+  input g: f32 [12] cpu
+  loop op0 [i0<12 | r0<40] cpu
+    v0: i64 = index r0
+    v1: i64 = load t[i0]
+    v2: bool = eq v0, v1
+    v3: f32 = where v2, -1.0:f32, 0.0:f32
+    v4: f32 = load g[i0]
+    v5: f32 = mul v3, v4
+    v6: f32 = reduce sum v5
+    store y[i0] = v6  # f32 [12]
+  return y[12]
+"""
+PICKED = """\
+program one_hot
+  input t: i64 [12] cpu
+  input g: f32 [12] cpu
+  loop op0 [i0<12] cpu
+    v0: i64 = load t[i0]
+    v1: bool = ge v0, 0:i64
+    v2: bool = lt v0, 40:i64
+    v3: bool = bitwise_and v1, v2
+    v4: f32 = load g[i0]
+    v5: f32 = mul -1.0:f32, v4
+    v6: f32 = mul 0.0:f32, v4
+    v7: f32 = where v3, v5, v6
+    v8: f32 = add v7, v6
+    store y[i0] = v8  # f32 [12]
+  return y[12]
+"""
+
+
 @pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
 def test_the_value_stands_for_the_sum(target) -> None:
-    writer = one_hot_sum(lambda w, i, chosen: call("mul", chosen, w.load("g", i)))
-    schedule = check(writer.program("y"), args(), target)
+    assert passed("pick_elements", ONE_HOT, target) == PICKED
+    schedule = check(parse_program(ONE_HOT), args(), target)
     assert not any(kernel.loop.reduction_ranges for kernel in schedule.kernels)
 
 

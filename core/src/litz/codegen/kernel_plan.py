@@ -14,8 +14,8 @@ import torch
 
 from litz.ir import Buffer, Loop, Program, Range
 from litz.ir.accesses import Access
-from litz.ir.index import Expr, Symbol, is_placeholder
-from litz.ir.printer import loop_lines, node_names
+from litz.ir.index import Expr, Symbol, is_canonical, is_placeholder
+from litz.ir.printer import OVER, buffer_text, loop_lines, node_names, size_text, symbols_of, word
 from litz.ir.stages import Stages, find_stages, one_walk_sums
 from litz.ir.transform import collapse, flatten
 from litz.logs.units import likely_value
@@ -78,20 +78,30 @@ class KernelPlan:
         return tuple(self.host.get(size, size) for size in sizes)
 
     def __str__(self) -> str:
-        lines = [f"kernel {self.name} on {self.device}"]
+        settings = "".join(f", {word(name)}={value}" for name, value in self.settings.items())
+        lines = [f"kernel {word(self.name)} on {self.device}{settings}"]
+        lines += [f"  symbol {size_text(symbol, self.hints)}" for symbol in self._other_symbols()]
+        for size in self.sizes:
+            value = f" = {self.host[size]}" if size in self.host else ""
+            lines.append(f"  size {size_text(size, self.hints)}{value}")
         for name, buffer in self.buffers.items():
-            notes = [f"in the memory of {self.inplace[name]}"] if name in self.inplace else []
+            notes = [f"{OVER} {word(self.inplace[name])}"] if name in self.inplace else []
             notes += [f"from element {self.starts[name]}"] if name in self.starts else []
             notes += ["unaligned"] if name in self.unaligned else []
-            lines.append(f"  buffer {buffer}{''.join(f', {note}' for note in notes)}")
-        for size, value in zip(self.sizes, self.values(self.sizes), strict=True):
-            lines.append(f"  size {size} about {self.hint(size)}" + (f" = {value}" if size in self.host else ""))
+            kind = "buffer" if buffer.kind == "temporary" else buffer.kind
+            lines.append(f"  {kind} {buffer_text(buffer)}{''.join(f', {note}' for note in notes)}")
         if self.pieces:
             lines.append(f"  pieces {', '.join(map(str, self.pieces))}")
         for loop in self.loops:
             lines += ["  " + line for line in loop_lines(loop)]
             lines += ["    " + line for line in self._stage_lines(loop)]
         return "\n".join(lines)
+
+    def _other_symbols(self) -> list[Symbol]:
+        """The symbols that the text names beside `sizes`, sorted: of hints, of layouts, of what the host computes."""
+        found = {symbol for buffer in self.buffers.values() for symbol in buffer.layout.free_symbols}
+        found |= set(self.hints) | symbols_of([*self.host.values(), *self.loops]) | {r.var for r in self.pieces}
+        return sorted((s for s in found - {*self.sizes} if not is_canonical(s)), key=lambda symbol: str(symbol.name))
 
     def _stage_lines(self, loop: Loop) -> list[str]:
         names, stages = node_names(loop), self.stages(loop)

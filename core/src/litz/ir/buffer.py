@@ -74,7 +74,7 @@ class Layout:
     def __str__(self) -> str:
         size = ", ".join(map(str, self.size))
         text = f"[{size}]"
-        if not self.is_contiguous():
+        if self.stride != Layout.contiguous(self.size).stride:
             text += f" stride ({', '.join(map(str, self.stride))})"
         return text if self.offset == 0 else f"{text} offset {self.offset}"
 

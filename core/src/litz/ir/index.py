@@ -12,18 +12,26 @@ built from these functions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from math import gcd
 from typing import Literal, TypeAlias
 
 import sympy
+from torch.utils._sympy import functions as torch_functions
 from torch.utils._sympy.functions import FloorDiv as FloorDiv
 from torch.utils._sympy.functions import Max as Max
 from torch.utils._sympy.functions import Min as Min
 from torch.utils._sympy.functions import Mod as Mod
 from torch.utils._sympy.functions import PythonMod as PythonMod
 from torch.utils._sympy.functions import ToFloat as ToFloat
+
+FUNCTIONS: Mapping[str, type] = {
+    name: each
+    for name, each in vars(torch_functions).items()
+    if isinstance(each, type) and issubclass(each, sympy.Basic) and each.__module__ == torch_functions.__name__
+}
+"""The functions of torch's that an expression may have, by the names that they print."""
 
 Expr: TypeAlias = sympy.Expr
 Symbol: TypeAlias = sympy.Symbol
@@ -64,6 +72,7 @@ def placeholder(position: int) -> Symbol:
 SymbolKind = Literal["output", "reduction", "placeholder", "size"]
 _NUMBERED = re.compile(r"(arg|i|r)(\d+)")
 _KINDS: Mapping[str, SymbolKind] = {"i": "output", "r": "reduction", "arg": "placeholder"}
+_MAKERS: Mapping[str, Callable[[int], Symbol]] = {"i": loop_var, "r": reduction_var, "arg": placeholder}
 
 
 def kind_of(symbol: Symbol) -> SymbolKind:
@@ -72,6 +81,28 @@ def kind_of(symbol: Symbol) -> SymbolKind:
     (`Loop.extents` has them all)."""
     named = _NUMBERED.fullmatch(symbol.name)
     return _KINDS[named[1]] if named else "size"
+
+
+def is_canonical(symbol: Symbol) -> bool:
+    """Is the symbol one that its name alone says: of `loop_var`, `reduction_var` or `placeholder`?"""
+    return canonical(symbol.name) == symbol
+
+
+def canonical(name: str) -> Symbol | None:
+    """Returns the symbol of `loop_var`, `reduction_var` or `placeholder` that has a name; None for another name."""
+    named = _NUMBERED.fullmatch(name)
+    return _MAKERS[named[1]](int(named[2])) if named else None
+
+
+@cache
+def size_var(name: str) -> Symbol:
+    """Returns the symbol of a size as torch makes most: a positive integer."""
+    return sympy.Symbol(name, integer=True, positive=True)
+
+
+def is_plain_size(symbol: Symbol) -> bool:
+    """Is nothing known of a symbol but that it is a positive integer?"""
+    return size_var(symbol.name) == symbol
 
 
 def is_placeholder(symbol: Symbol) -> bool:

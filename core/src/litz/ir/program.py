@@ -15,7 +15,7 @@ from litz.origins.operations import Provenance
 from .buffer import Buffer, TensorRef
 from .index import Expr, Symbol
 from .operation import Extern, Loop, Operation, storage_roots
-from .printer import operation_lines
+from .printer import program_lines
 
 
 @dataclass(frozen=True)
@@ -122,14 +122,4 @@ class Program:
         return tuple(operation for operation in self.operations if isinstance(operation, Extern))
 
     def __str__(self) -> str:
-        lines = [f"program {self.name}"]
-        for item in self.inputs:
-            if isinstance(item, str):
-                lines.append(f"  input {self.buffers[item]}{' static' if item in self.static_inputs else ''}")
-            else:
-                lines.append(f"  input {item.name if isinstance(item, Opaque) else f'size {item}'}")
-        lines += [f"  constant {buffer}" for buffer in self.buffers.values() if buffer.kind == "constant"]
-        for operation in self.operations:
-            lines += ["  " + line for line in operation_lines(operation, self.buffers)]
-        outputs = ", ".join(str(item.value) if isinstance(item, Opaque) else str(item) for item in self.outputs)
-        return "\n".join([*lines, f"  return {outputs}"])
+        return "\n".join(program_lines(self))

@@ -17,6 +17,7 @@ from litz_plugins.vetoes import key_of
 
 from .dependences import dependences
 from .fusion_size import exceeds
+from .simplify import with_operations
 
 MAKER = "choose"
 """What the keys of choices begin with (`litz_plugins.vetoes`)."""
@@ -141,7 +142,7 @@ def substituted(program: Program, template: Template, replacement: Replacement) 
         *program.operations[end:],
     )
     buffers = {**program.buffers, **{buffer.name: buffer for buffer in replacement.buffers}}
-    return replace(program, operations=operations, buffers=buffers)
+    return with_operations(replace(program, buffers=buffers), operations)
 
 
 def needed_outside(program: Program, inside: Collection[str]) -> frozenset[str]:

@@ -45,6 +45,7 @@ from litz_plugins import VETOED, PassContext
 
 from .estimate import Cost, CostModel, deciding
 from .fusion_size import exceeds, most_operations, too_large
+from .simplify import with_operations
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class _Inliner:
                 changed |= self._consider(position, operation)
         if not changed:
             return self.program
-        return replace(self.program, operations=tuple(o for o in self.operations if o is not None))
+        return with_operations(self.program, tuple(o for o in self.operations if o is not None))
 
     # --------------------------------------------------------------------------------------------------- choosing
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import torch
 
 from litz.ir import Buffer, Extern, KernelCall, Loop, Program
-from litz.ir.printer import extern_line, loop_lines
+from litz.ir.printer import OVER, extern_lines, loop_lines, word
 
 from .sizes import SizeGrid
 
@@ -114,7 +114,8 @@ class Schedule(Steps):
     """The program's operations as steps in order of execution.
 
     Buffers of the program that no step writes were fused away and are never allocated. `cases` are schedules of the
-    same program for several sizes, where there are any; this one, for the sizes first seen, is one of them.
+    same program for several sizes, where there are any; this one, for the sizes first seen, is one of them, and the one
+    that is printed.
     """
 
     program: Program
@@ -127,19 +128,23 @@ class Schedule(Steps):
         return "\n".join(lines)
 
 
+FINISH = "then, by the last of the programs that have a piece of its outputs:"
+BESIDE = "beside it, by other programs:"
+
+
 def step_lines(step: Step, buffers: Mapping[str, Buffer]) -> list[str]:
     """Returns the lines that print a step."""
     if isinstance(step, Extern):
-        return [extern_line(step, buffers)]
-    settings = "".join(f", {name}={value}" for name, value in step.settings.items())
-    lines = [f"kernel {step.name} = {' + '.join(step.fused)}{settings}"]
+        return extern_lines(step, buffers)
+    fused = f" = {' + '.join(map(word, step.fused))}" if step.fused else ""
+    said = [f"{word(new)} {OVER} {word(old)}" for new, old in step.inplace.items()]
+    said += [f"{word(name)}={value}" for name, value in step.settings.items()]
+    lines = [f"kernel {word(step.name)}{fused}{''.join(f', {each}' for each in said)}"]
     lines += ["  " + line for line in loop_lines(step.loop, buffers)]
     for loop in step.finish:
-        lines.append("  then, by the last of the programs that have a piece of its outputs:")
-        lines += ["  " + line for line in loop_lines(loop, buffers)]
+        lines += [f"  {FINISH}", *(f"  {line}" for line in loop_lines(loop, buffers))]
     for kernel in step.beside:
-        lines.append("  beside it, by other programs:")
-        lines += ["  " + line for line in loop_lines(kernel.loop, buffers)]
+        lines += [f"  {BESIDE}", *(f"    {line}" for line in step_lines(kernel, buffers))]
     return lines
 
 

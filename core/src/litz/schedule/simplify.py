@@ -31,11 +31,14 @@ def remove_dead_operations(program: Program, context: PassContext) -> Program:
         kept.append(operation)
     if len(kept) == len(program.operations) and all(a is b for a, b in zip(kept, reversed(program.operations))):
         return program
-    operations = tuple(reversed(kept))
-    used = {name for operation in operations for name in (*operation.reads, *operation.writes)}
-    used |= program.output_buffers | set(program.input_buffers) | set(program.constants)
-    buffers = {name: buffer for name, buffer in program.buffers.items() if name in used}
-    return replace(program, operations=operations, buffers=buffers)
+    return with_operations(program, tuple(reversed(kept)))
+
+
+def with_operations(program: Program, operations: tuple[Operation, ...]) -> Program:
+    """Returns the program with other operations, and without the temporaries that none of them reads or writes."""
+    used = {name for operation in operations for name in (*operation.reads, *operation.writes)} | program.output_buffers
+    kept = {name: buffer for name, buffer in program.buffers.items() if name in used or buffer.kind != "temporary"}
+    return replace(program, operations=operations, buffers=kept)
 
 
 def _is_live(name: str, live: set[str], roots: Mapping[str, str], program: Program) -> bool:

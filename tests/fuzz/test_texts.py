@@ -1,0 +1,51 @@
+"""What random programs become is read back of its text."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from litz.codegen.kernel_plan import plan_kernel
+from litz.ir import Program
+from litz.ir.printer import objects_in
+from litz.schedule import unscheduled
+from litz.schedule.schedule import Schedule
+from litz_testing.fuzz import execute
+from litz_testing.fuzz.generate import generate
+from litz_testing.fuzz.inputs import make_inputs
+from litz_testing.parse.kernel_plans import parse_kernel_plan
+from litz_testing.parse.programs import parse_program
+from litz_testing.parse.schedules import parse_schedule
+
+PROGRAMS = 60
+
+
+def check(program: Program) -> None:
+    found = parse_program(str(program), objects_in(program))
+    assert found == program and str(found) == str(program), str(program)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_random_programs_are_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedules: list[Schedule] = []
+
+    def spy(schedule: Any) -> Program:
+        schedules.append(schedule)
+        return unscheduled(schedule)
+
+    monkeypatch.setattr(execute, "unscheduled", spy)
+    compiler = execute.FuzzCompiler(compiled=False)
+    for number in range(PROGRAMS):
+        program, _ = generate(f"texts:{number}", grad=False)
+        if not program.by_dynamo:  # which takes most of the time, and makes the same graphs
+            with suppress(Exception):  # torch refuses some; what litz gets wrong is for the fuzzer's own test
+                compiler.compile(program, make_inputs(program.inputs))
+    assert len(schedules) > 0.8 * PROGRAMS
+    for schedule in schedules:
+        found = parse_schedule(f"{schedule.program}\n{schedule}", objects=objects_in(schedule.program))
+        assert found == schedule and str(found) == str(schedule), str(schedule)
+        check(unscheduled(schedule))
+        for plan in (plan_kernel(part, schedule.program) for kernel in schedule.kernels for part in kernel.parts):
+            assert parse_kernel_plan(str(plan)) == plan, str(plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from litz.capture import torch_api
-from litz.capture.fused_attention import fused_attention, keep_strides
+from litz.capture.joint import TracedGraph
 from litz.capture.torch_api.attention import is_in_pieces
+from litz.capture.traced.fused_attention import fuse_attention, keep_strides
+from litz_plugins import PassContext
 from support.compare import NO_GPU
 
 Q, K, V = torch.randn(2, 8, 3, 16), torch.randn(2, 2, 10, 16), torch.randn(2, 2, 10, 16)
@@ -31,6 +34,10 @@ def captured(fn: Any, *args: Any) -> torch.fx.GraphModule:
     torch.compile(fn, backend=backend)(*args)
     (gm,) = found
     return gm
+
+
+def fused_attention(gm: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
+    return fuse_attention(TracedGraph("graph0_traced", gm), PassContext({}), *args, **kwargs).module
 
 
 def only_repeated(*args: Any, **kwargs: Any) -> bool:
@@ -52,7 +59,7 @@ def calls(gm: torch.fx.GraphModule) -> list[str]:
 )
 def test_keys_and_values_are_repeated(fn: Any) -> None:
     gm = captured(fn, Q, K, V, MASK)
-    fused_attention(gm, only_repeated)
+    gm = fused_attention(gm, only_repeated)
     assert calls(gm)[:2] == ["repeat_interleave"] * 2 and len(calls(gm)) == 3
     (attention,) = gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention)
     assert attention.kwargs["enable_gqa"] is False
@@ -72,7 +79,7 @@ def test_keys_and_values_are_repeated(fn: Any) -> None:
 def test_what_it_would_not_help_stays(fn: Any, key: torch.Tensor, unfused: Any) -> None:
     gm = captured(fn, Q, key, key)
     before = str(gm.graph)
-    fused_attention(gm, unfused)
+    gm = fused_attention(gm, unfused)
     assert str(gm.graph) == before
 
 
@@ -83,7 +90,7 @@ def test_an_expanded_mask_is_copied(fused: bool) -> None:
 
     mask = torch.tensor([True, False, True])[:, None]
     gm = captured(fn, Q, K, V, mask)
-    fused_attention(gm, only_repeated if fused else lambda *a, **k: False, lambda query: True)
+    gm = fused_attention(gm, only_repeated if fused else lambda *a, **k: False, lambda query: True)
     repeats = ["repeat_interleave"] * (2 if fused else 0)
     assert sorted(calls(gm)[:-1]) == ["contiguous", "expand", *repeats]
     torch.testing.assert_close(gm(mask, Q, K, V)[0], fn(Q, K, V, mask))
@@ -92,12 +99,12 @@ def test_an_expanded_mask_is_copied(fused: bool) -> None:
 def test_a_dense_mask_is_not_copied_and_on_a_cpu_none() -> None:
     gm = captured(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), Q, Q, Q, torch.ones(3, 3).bool())
     before = str(gm.graph)
-    fused_attention(gm, wants_dense_masks=lambda query: True)
+    gm = fused_attention(gm, wants_dense_masks=lambda query: True)
     assert str(gm.graph) == before
     expanded = torch.ones(3, 1).bool().expand(3, 3)
     gm = captured(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), Q, Q, Q, expanded)
     before = str(gm.graph)
-    fused_attention(gm)
+    gm = fused_attention(gm)
     assert str(gm.graph) == before
 
 
@@ -123,7 +130,7 @@ def test_torch_is_asked_by_the_call_itself(device: str, train: bool) -> None:
 
 
 def test_gradients_of_what_was_repeated_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("litz.capture.aot.fused_attention", lambda gm: fused_attention(gm, only_repeated))
+    monkeypatch.setattr("litz.capture.traced.fuse_attention", partial(fuse_attention, unfused=only_repeated))
 
     def fn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=MASK, enable_gqa=True).square().sum()
@@ -178,10 +185,9 @@ def test_a_graph_computes_as_captured_after_the_change() -> None:
     """litz leaves some graphs to torch (inputs that overlap): torch then shares the heads by its own rules. With
     repeated heads torch may pick a kernel that takes fewer addresses, and raise an error."""
     gm = captured(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m, enable_gqa=True), Q, K, V, MASK)
-    before = torch_api.forward_of(gm)
-    fused_attention(gm, only_repeated)
-    assert len(calls(gm)) == 3
-    for node in gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention):
+    changed = fused_attention(gm, only_repeated)
+    assert len(calls(changed)) == 3 and len(calls(gm)) == 1
+    for node in changed.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention):
         assert node.kwargs["enable_gqa"] is False
-    torch.testing.assert_close(before(Q, K, V, MASK)[0], gm(Q, K, V, MASK)[0])
-    assert "repeat_interleave" not in before.__func__.__code__.co_names and "repeat_interleave" in gm.code
+    torch.testing.assert_close(gm(Q, K, V, MASK)[0], changed(Q, K, V, MASK)[0])
+    assert "repeat_interleave" not in gm.code and "repeat_interleave" in changed.code

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from litz import report as reports
 from litz.capture.graph import Graph
-from litz.capture.written_attention import is_half_on_cuda
+from litz.capture.traced.written_attention import is_half_on_cuda
 from litz.driver.stages import capture
 from litz.pipeline import make_compiler
 from litz_plugins.vetoes import Vetoes
@@ -44,7 +44,7 @@ def narrow_rows(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Graph]]:
     """What is for CUDA devices is done on the CPU."""
-    monkeypatch.setattr("litz.capture.aot.is_half_on_cuda", lambda result: result.dtype == HALF)
+    monkeypatch.setattr("litz.capture.traced.written_attention.is_half_on_cuda", lambda result: result.dtype == HALF)
     yield []
 
 
@@ -75,6 +75,12 @@ def captured(fn: Callable[..., Any], values: list[Tensor], veto: frozenset[str] 
     return found
 
 
+def decided(graph: Graph) -> dict[str, str]:
+    """The reasons for one call, by the softmax."""
+    found = graph.earlier.decisions
+    return {each.subject: each.reason for each in found if each.chosen.startswith("one call")}
+
+
 def is_one_call(graph: Graph) -> bool:
     return any("scaled_dot_product" in str(node.target) for node in graph.nodes)
 
@@ -102,7 +108,7 @@ def test_the_weights_are_not_saved() -> None:
 
 def test_rows_that_are_not_aligned_are_one_call() -> None:
     (graph,) = captured(divided, inputs(keys=49, queries=49, width=64))
-    assert is_one_call(graph) and "rows of 49 weights" in graph.attentions["softmax"]
+    assert is_one_call(graph) and "rows of 49 weights" in decided(graph)["softmax"]
     (graph,) = captured(divided, inputs(keys=56, queries=49, width=64))
     assert not is_one_call(graph)
 
@@ -141,7 +147,7 @@ STAY: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 def test_what_it_is_not_for_stays(name: str) -> None:
     fn, settings = STAY[name]
     graphs = captured(fn, inputs(**settings))
-    assert graphs[0].kind == "forward" and not is_one_call(graphs[0]) and not graphs[0].attentions
+    assert graphs[0].kind == "forward" and not is_one_call(graphs[0]) and not decided(graphs[0])
 
 
 def test_inference_stays() -> None:
@@ -170,7 +176,8 @@ def test_torch_adds_in_one_order_where_the_user_asks_for_that() -> None:
 @pytest.mark.parametrize("key", ["fuse_written_attention", "graph0_forward:fuse_written_attention/softmax", "*"])
 def test_a_veto_leaves_it_as_it_is(key: str) -> None:
     (graph,) = captured(divided, inputs(), frozenset({key}))
-    assert graph.name == "graph0_forward" and not is_one_call(graph) and list(graph.attentions) == ["softmax"]
+    assert graph.name == "graph0_forward" and not is_one_call(graph) and not decided(graph)
+    assert any("fuse_written_attention" in left_out for left_out in graph.earlier.gate.left_out)
 
 
 def test_on_a_cpu_nothing_is_wanted() -> None:

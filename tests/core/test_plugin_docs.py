@@ -44,7 +44,7 @@ def test_every_kind_has_a_tutorial() -> None:
 
 
 def test_no_hook_is_named_that_is_not() -> None:
-    words = "register|estimate|select|cache|compile|pass|tune"
+    words = "register|estimate|select|cache|compile|pass|tune|partition"
     for name, text in TUTORIALS.items():
         assert set(re.findall(rf"\blitz_(?:{words})\w+", text)) <= {*HOOKS}, name
     assert all(f"`{hook}`" in TUTORIALS["index.md"] or hook in "".join(TUTORIALS.values()) for hook in HOOKS)
@@ -78,7 +78,7 @@ def named(name: str) -> str:
     return code
 
 
-RUN = ("hook", "option", "check", "testing", "examples", "estimate", "rotate", "scaled", "row")
+RUN = ("hook", "option", "check", "testing", "examples", "estimate", "rotate", "scaled", "row", "traced", "partition")
 """The examples that tests below run."""
 
 
@@ -163,6 +163,22 @@ def test_a_lowering_and_a_template_of_the_pages_work() -> None:
         found = torch.compile(f, backend=backend, options={"debug": True})(x, weight, bias)
     torch.testing.assert_close(found, f(x, weight, bias))
     assert not reports[0].externs
+
+
+def test_what_runs_before_there_is_a_graph() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin((torch.tanh(x) * 2) ** 2).sum()
+
+    torch._dynamo.reset()
+    x = torch.randn(20, requires_grad=True)
+    backend = backend_with(squares=plugin_of("squares", "traced"), saving=plugin_of("saving", "partition"))
+    with collect() as reports:
+        torch.compile(f, backend=backend)(x).backward()
+    (expected,) = torch.autograd.grad(f(x), x)
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, expected)
+    decided = {(decision.plugin, decision.chosen) for decision in reports[0].decisions}
+    assert {("squares", "a product"), ("saving", "the partitioner of saving")} <= decided
 
 
 @pytest.fixture(scope="module")

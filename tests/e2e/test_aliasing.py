@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from litz.capture.aliasing import meet, respecting
-from litz.capture.fused_attention import fused_attention
+from litz.capture.traced.fused_attention import fuse_attention
 
 Make = Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
 
@@ -268,8 +268,8 @@ def test_only_what_can_be_wrong_is_left_to_torch() -> None:
 def test_attention_that_is_left_to_torch_is_as_it_was_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in the form that litz would give it: torch may pick another kernel then, which takes fewer addresses."""
     left: list[Callable[..., Any]] = []
-    changes = partial(fused_attention, unfused=lambda *args, **named: bool(named.get("enable_gqa")))
-    monkeypatch.setattr("litz.capture.aot.fused_attention", changes)
+    changes = partial(fuse_attention, unfused=lambda *args, **named: bool(named.get("enable_gqa")))
+    monkeypatch.setattr("litz.capture.traced.fuse_attention", changes)
     monkeypatch.setattr("litz.capture.aot.left_to_torch", lambda original: left.append(original) or original)
 
     def function(a: torch.Tensor, b: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -284,7 +284,7 @@ def test_attention_that_is_left_to_torch_is_as_it_was_captured(monkeypatch: pyte
         base = torch.arange(12.0)
         results.append(run(base[:8], base[4:], q, k))
     (original,) = left
-    assert "repeat_interleave" not in original.__code__.co_names
+    assert "repeat_interleave" not in original.code
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs)
 

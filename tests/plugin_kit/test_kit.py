@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from functorch.compile import default_partition
 
 from litz.ir import Extern, Loop
 from litz.ir.build import call, const
@@ -17,6 +18,7 @@ from litz.ir.transform import map_stores
 from litz_plugins import Choice, Estimate, Pass, TemplateSpec, hookimpl
 from litz_plugins.testing import check_conformance
 from litz_testing.plugin_kit import Conformance, ConformanceError
+from litz_testing.plugin_kit.examples import Example
 from litz_testing.plugin_kit.op_samples import VARIANTS, samples_of
 
 pytest_plugins = ["pytester"]
@@ -102,6 +104,30 @@ def test_a_wrong_pass_is_named_among_others() -> None:
     assert "pass negate, unary (interpreted)" in str(error)
     assert set(found.missing) == {"pass idle"} and "pass idle was not tried" in str(error)
     assert "may_be_untried=('idle',)" in error.todo
+
+
+def test_passes_before_a_graph_and_a_partitioner_are_tried() -> None:
+    def sums(noun: Any, context: Any) -> Any:
+        if not any(node.target in (aten.tanh.default, torch.tanh, "tanh") for node in noun.nodes):
+            return noun
+        noun = noun.copy()
+        for node in noun.nodes:
+            if node.target == aten.tanh.default:
+                node.target = aten.sin.default  # an operator of the same type and sizes, and other values
+        return noun
+
+    def partition(joint: Any) -> Any:
+        more = {"num_fwd_outputs": joint.forward_outputs, **joint.more}
+        return default_partition(joint.module, list(joint.inputs), **more)
+
+    copied, wrong = Pass("mine_copied", "traced", sums), Pass("mine_wrong", "joint", sums)
+    training = Example("training", lambda x: (x.tanh() * 2).exp().sum(), ((4, 5),), train=True)
+    good = plugin(litz_register_passes=lambda: [copied], litz_partition=partition)
+    found = check_conformance(good, name="mine", examples=[training])
+    assert {trial.what for trial in found.trials} == {"pass mine_copied", "its other hooks"}
+    bad = plugin(litz_register_passes=lambda: [copied, wrong], litz_partition=partition)
+    error, _ = faults(bad, examples=[training])
+    assert "pass mine_wrong" in str(error) and "pass mine_copied" not in str(error)
 
 
 def test_a_choice_is_taken_and_its_result_compared() -> None:

@@ -56,6 +56,7 @@ def test_the_hooks_are_those_of_the_design():
         "litz_select_choice",
         "litz_select_layout",
         "litz_tune",
+        "litz_partition",
         "litz_cache_fingerprint",
         *OBSERVERS,
     }

@@ -58,6 +58,7 @@ CALLS: Mapping[str, Calls] = {
     "litz_select_choice": Calls("contraction", "first"),
     "litz_select_layout": Calls("graph", "first"),
     "litz_tune": Calls("graph", "first"),
+    "litz_partition": Calls("compile", "first", least=0),
     "litz_cache_fingerprint": Calls("look-up", "by plugin"),
     "litz_compile_started": Calls("graph", "told"),
     "litz_pass_finished": Calls("pass", "told"),

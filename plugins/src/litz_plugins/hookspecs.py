@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import pluggy
 
-from litz_plugins.nouns import Graph, Noun, Operation, OpOverload, OptionsView, Program, Report
+from litz_plugins.nouns import Graph, JointGraph, Noun, Operation, OpOverload, OptionsView, Program, Report
 from litz_plugins.records import (
     Choice,
     ChoiceContext,
@@ -101,7 +101,7 @@ def litz_register_lowerings() -> Mapping[OpOverload, Callable[..., Any]] | None:
 
 @hookspec
 def litz_register_passes(options: OptionsView) -> Sequence[Pass] | None:
-    """Passes over the Graph, the Program or the Schedule. Since 0.1.
+    """Passes over the graphs of capture, the Program or the Schedule. Since 0.1.
 
     Called: at most once a compile, before it is traced; also by `litz plugins`, which lists them.
     Combined: concatenated, then sorted by ``after`` and ``before`` of each stage; what these leave open is decided by
@@ -217,6 +217,24 @@ def litz_select_layout(graph: Graph, options: OptionsView, needs: Any, target_of
     target_of: called with a torch.device, gives its `Target`.
     Returns: a plan; nodes that it does not name keep their layout. None: no opinion; all layouts stay
     if nobody has one.
+    """
+
+
+@hookspec_first
+def litz_partition(joint: JointGraph, options: OptionsView) -> tuple[Any, Any] | None:
+    """What a training step's forward saves for its backward, and what the backward computes again. Since 0.1.
+
+    Called: at most once a compile, after the passes of stage "joint" and before those of stage "partitioned"; not for
+    inference, nor for what AOTAutograd's cache has.
+    Combined: the first result that is not None. Core answers last, with torch's min-cut partitioner.
+
+    joint: the `JointGraph`, a copy: a partitioner of torch's may change ``joint.module``. Return None before you change
+    it. options: this compile's options.
+    Returns: two GraphModules, the forward and the backward, by the convention of torch's partitioners: the forward
+    returns its ``joint.forward_outputs`` results and then what it saves; the backward takes what is saved, under the
+    names that it has in the forward, and the gradients. ``functorch.compile.default_partition(joint.module,
+    joint.inputs, num_fwd_outputs=joint.forward_outputs, **joint.more)`` saves everything. None: no opinion, ask the
+    next.
     """
 
 

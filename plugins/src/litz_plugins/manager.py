@@ -23,7 +23,7 @@ from litz_plugins.errors import (
     describe,
 )
 from litz_plugins.loading import Source, Status, installed_entry_points, load_entry_points
-from litz_plugins.nouns import Graph, Noun, Operation, OpOverload, OptionsView, Program, Report
+from litz_plugins.nouns import Graph, JointGraph, Noun, Operation, OpOverload, OptionsView, Program, Report
 from litz_plugins.passes import sort_passes
 from litz_plugins.records import (
     STAGES,
@@ -70,6 +70,7 @@ DECIDING = (
     "litz_select_choice",
     "litz_select_layout",
     "litz_tune",
+    "litz_partition",
 )
 """Hooks that may change what a graph becomes."""
 
@@ -312,8 +313,7 @@ class Plugins(Roster):
             return self._first("litz_estimate_runtime", arguments, check, builtin=False)
 
         check = of_type(Estimate)
-        impls = self._implementations("litz_estimate_runtime")
-        return None if all(impl.builtin for impl in impls) else ask
+        return ask if self.asks("litz_estimate_runtime") else None
 
     def select_choice(self, choices: Sequence[Choice], context: ChoiceContext) -> tuple[str, Choice] | None:
         """Returns (plugin, choice) of the first plugin with an opinion; None if no plugin has one."""
@@ -337,6 +337,17 @@ class Plugins(Roster):
         hook documents."""
         arguments = {"graph": graph, "options": options, "needs": needs, "target_of": target_of}
         return self._first("litz_select_layout", arguments, of_type(LayoutPlan))
+
+    def partition(
+        self, joint: JointGraph, options: OptionsView, check: Callable[[Any], T] = anything
+    ) -> tuple[str, T] | None:
+        """Returns (plugin, forward and backward) of the first plugin that partitions a joint graph; None if nobody
+        does. check: raises for what is no partition of it."""
+        return self._first("litz_partition", {"joint": joint, "options": options}, check)
+
+    def asks(self, hook: str) -> bool:
+        """Whether a plugin that is not built in implements the hook of this name."""
+        return not all(impl.builtin for impl in self._implementations(hook))
 
     def has(self, hook: str) -> bool:
         """Whether any loaded plugin implements the hook of this name."""

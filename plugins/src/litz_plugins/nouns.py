@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias
 
+TracedGraph: TypeAlias = Any  # litz.capture.joint.TracedGraph: what dynamo traced, before AOTAutograd
+JointGraph: TypeAlias = Any  # litz.capture.joint.JointGraph: forward and backward in one, before it is partitioned
+Halves: TypeAlias = Any  # litz.capture.joint.Halves: a forward and a backward
 Graph: TypeAlias = Any  # litz.capture.Graph: a functional ATen FX graph with fake-tensor metadata
 Program: TypeAlias = Any  # litz.ir.Program: buffers and operations in data-flow order
 Schedule: TypeAlias = Any  # litz.schedule.Schedule: ordered kernels and calls
@@ -15,7 +18,7 @@ Operation: TypeAlias = Any  # litz.ir Loop, Extern, Template, Collective or Wait
 KernelPlan: TypeAlias = Any  # litz.codegen.kernel_plan.KernelPlan: a kernel of a Schedule, before it is tiled
 Report: TypeAlias = Any  # litz.report.CompileReport
 OpOverload: TypeAlias = Any  # torch._ops.OpOverload, e.g. torch.ops.aten.add.Tensor
-Noun: TypeAlias = Any  # one of Graph, Program, Schedule
+Noun: TypeAlias = Any  # one of TracedGraph, JointGraph, Halves, Graph, Program, Schedule
 
 
 class OptionsView(Protocol):

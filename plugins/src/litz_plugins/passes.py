@@ -18,7 +18,7 @@ OPTIONAL = "?"
 
 
 def sort_passes(passes: Sequence[Pass]) -> tuple[Pass, ...]:
-    """Returns all passes in the order they run: by stage (graph, program, schedule), then topologically within each.
+    """Returns all passes in the order they run: by stage (`STAGES`), then topologically within each.
 
     Names in ``after`` and ``before`` that belong to no pass are passed over here; whether they may be absent is
     `litz_plugins.strict`'s to say, which marks such a name by a "?" at its end. Errors:

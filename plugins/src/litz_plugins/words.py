@@ -35,6 +35,14 @@ OWN_COMMANDS = {
 """The commands of these plugins, each with its plugin."""
 
 CORE_PASSES = {
+    "fuse_attention": "traced",
+    "fuse_written_attention": "traced",
+    "read_sizes_alone": "joint",
+    "remove_redundant_copies": "joint",
+    "rebuild_cpu_values": "partitioned",
+    "narrow_positions": "partitioned",
+    "save_what_is_read": "partitioned",
+    "read_saved_tensors": "partitioned",
     "fold_constants": "graph",
     "place_constants": "graph",
     "remove_no_ops": "graph",

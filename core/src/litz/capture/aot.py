@@ -16,17 +16,15 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch._ops import OpOverload
 
 from litz.capture import torch_api
 from litz.capture.aliasing import beginning_as_traced, left_to_torch, respecting, storages_shared
 from litz.capture.backward_inputs import SavedTensorHooks, as_traced, traced_inputs
-from litz.capture.fused_attention import fused_attention
+from litz.capture.earlier import EarlierStages, core_stages
 from litz.capture.graph import Graph, Kind, make_graph
 from litz.capture.kept import Facts, GraphStore
 from litz.capture.provenance import named_inputs, origins
-from litz.capture.written_attention import fuse_written_attention, is_half_on_cuda, written_attention
 from litz.origins.operations import Origin
 from litz.target import target_of
 from litz_plugins import TargetOf
@@ -45,8 +43,8 @@ def compile_with_aot(
     freezing: bool = False,
     eager_random: bool = False,
     store: GraphStore | None = None,
-    forbids: Callable[[str, str], bool] = lambda graph, softmax: False,
     target_of: TargetOf = target_of,
+    earlier: Callable[[str], EarlierStages] | None = None,
     seen_by_modes: bool = False,
 ) -> Callable[..., Any]:
     """Compile what dynamo captured.
@@ -62,9 +60,9 @@ def compile_with_aot(
         (`decompositions.drawn_in_eager`).
     store: where compiled graphs are kept for other processes; None for nowhere. With it AOTAutograd's cache is asked
         first, and neither traces nor calls `compile_graph` for what it and the store have.
-    forbids: whether, in the graph of a name, the attention around a softmax has to stay as it is written
-        (`litz.capture.written_attention`).
     target_of: the target of a device.
+    earlier: called with the label of what dynamo captured ("graph0"), gives the stages in front of the graphs; core's
+        own passes without it.
     seen_by_modes: run what dynamo captured, by torch's own operations, where the user calls it with fake tensors or
         under a dispatch mode (`torch_api.seen_by_modes`); nothing is compiled for fake tensors.
 
@@ -82,8 +80,8 @@ def compile_with_aot(
         freezing=freezing,
         eager_random=eager_random,
         store=store,
-        forbids=forbids,
         target_of=target_of,
+        earlier=earlier,
         seen_by_modes=seen_by_modes,
     )
     if any(isinstance(value, (list, tuple, dict)) for value in example_inputs):
@@ -96,17 +94,10 @@ def compile_with_aot(
     job = _Job(torch_api.compile_label(), compile_graph, graph_passes, count=len(example_inputs))
     job.user_names = torch_api.placeholder_names(gm)
     job.program = "" if store is None else store.program
-    original: Callable[..., Any] = gm
+    stages = core_stages(target_of) if earlier is None else earlier(job.label)
+    job.earlier = stages.log
     if isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper
         torch_api.inline_regions(gm)
-        # Torch runs a graph that litz leaves to torch, and has to run the graph before litz changes its attention.
-        if gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention):
-            original = torch_api.forward_of(gm)
-        fused_attention(gm)
-        job.attentions = written_attention(gm, is_half_on_cuda)
-        if job.attentions and original is gm:
-            original = torch_api.forward_of(gm)
-        fuse_written_attention(gm, [name for name in job.attentions if not forbids(f"{job.label}_forward", name)])
         job.messages = tuple(torch_api.assertion_messages(gm))
         job.unclaimed = tuple(torch_api.unclaimed(gm))
         if freezing:
@@ -115,18 +106,22 @@ def compile_with_aot(
     # Dynamo itself keeps out of the callable returned here, and of all it calls. The backward is called by the
     # autograd engine, possibly in a frame that dynamo traces, and is compiled there too: both have to be guarded.
     backward = torch_api.disable_dynamo(job.backward, "litz compiles the backward graph")
-    found: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     reason = "nowhere to look" if store is None or freezing else torch_api.why_not_kept(gm)
     if reason:
         _log.info("%s is traced, because: %s", job.label, reason)
-    elif store is not None:
-        job.shared = storages_shared(example_inputs)
-        job.kept = True
-        env = torch_api.current_shape_env()
-        job.left_out = partial(torch_api.guards_left_out, env, torch_api.guard_count(env), example_inputs)
-        setting = f"{store.setting} {eager_random} {job.shared}"
-        found = torch_api.found_by(gm, setting, partial(job.load, store), store.trust)
-    with found:
+    with contextlib.ExitStack() as stack:
+        pass_traced: Callable[[], None] = _nothing
+        if isinstance(gm, torch.fx.GraphModule):
+            pass_traced = partial(_pass_traced, gm, job, stages, stack.enter_context(torch_api.traced_instead(gm)))
+        if store is None or reason:
+            pass_traced()
+        else:
+            job.shared = storages_shared(example_inputs)
+            job.kept = True
+            env = torch_api.current_shape_env()
+            job.left_out = partial(torch_api.guards_left_out, env, torch_api.guard_count(env), example_inputs)
+            setting = f"{store.setting} {eager_random} {job.shared}"
+            stack.enter_context(torch_api.found_by(gm, setting, partial(job.load, store), store.trust, pass_traced))
         compiled = torch_api.aot_compile(
             gm,
             example_inputs,
@@ -134,20 +129,34 @@ def compile_with_aot(
             backward=backward,
             inference=job.inference,
             decompositions=decompositions,
-            target_of=target_of,
+            partition=partial(stages.halves, job.label),
             eager_random=eager_random,
             kept=job.kept,
         )
     if job.bits:
         compiled = torch_api.with_lazy_bits(compiled, job.bits)
     if job.written is None and job.rebuilt:
-        return left_to_torch(original)
+        return left_to_torch(gm)
     fakes = torch_api.as_captured(gm, example_inputs)
     if job.counts_from_storage and job.written is not None:
-        compiled = beginning_as_traced(compiled, original, example_inputs, job.written, _names(gm), fakes)
+        compiled = beginning_as_traced(compiled, gm, example_inputs, job.written, _names(gm), fakes)
     if job.written is None or job.written:
-        compiled = respecting(compiled, original, example_inputs, job.written, _names(gm), fakes)
-    return torch_api.seen_by_modes(compiled, original) if seen_by_modes else compiled
+        compiled = respecting(compiled, gm, example_inputs, job.written, _names(gm), fakes)
+    return torch_api.seen_by_modes(compiled, gm) if seen_by_modes else compiled
+
+
+def _nothing() -> None:
+    """What compiled autograd hands over is no graph, and has no traced passes."""
+
+
+def _pass_traced(
+    gm: torch.fx.GraphModule,
+    job: _Job,
+    stages: EarlierStages,
+    trace_instead: Callable[[torch.fx.GraphModule], None],
+) -> None:
+    """Has AOTAutograd trace what the traced passes make of a graph."""
+    trace_instead(stages.traced(f"{job.label}_traced", gm))
 
 
 @dataclass
@@ -167,8 +176,8 @@ class _Job:
     """The origins of the forward's nodes, by name. The backward's inputs have the names of what the forward saved."""
     messages: tuple[tuple[Any, str], ...] = ()
     unclaimed: tuple[Any, ...] = ()
-    attentions: Mapping[str, str] = field(default_factory=dict)
-    """Attention that is written out, and why one call is to take its place: by the softmax's name."""
+    earlier: Any = None
+    """What the stages in front of the graphs noted down."""
     count: int = 0
     written: frozenset[int] | None = frozenset()
     """Positions of dynamo's inputs that are written, None where nobody knows which."""
@@ -303,7 +312,7 @@ class _Job:
                     example_inputs=example_inputs,
                     messages=self.messages,
                     unclaimed=self.unclaimed,
-                    attentions=self.attentions if kind == "forward" else {},
+                    earlier=None if kind == "backward" else self.earlier,
                     provenance=replace(named_inputs(module, self.user_names, saved), program=self.program),
                 )
                 if kind == "inference":

@@ -19,7 +19,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from litz.capture import torch_api
 from litz.capture.graph_text import describe
-from litz.capture.snapshot import GraphSnapshot
+from litz.capture.snapshot import FXSnapshot
 from litz.logs.units import likely_value
 from litz.origins.operations import Provenance
 
@@ -54,8 +54,8 @@ class Graph:
     messages: what the user wants to be told where a condition on sizes does not hold: (condition, message). The
         conditions themselves are on record with the shape_env.
     unclaimed: conditions on record with the shape_env that torch asserts and the program does not.
-    attentions: attention that the program writes out and whose place one call is to take, in a forward: the reason, by
-        the name of the softmax; also where a veto left it as it was. For the record only.
+    earlier: what the stages before this graph noted down (a `litz.report.log.Log`), None in a backward: the traced and
+        the joint graph are on the forward's record.
     provenance: what the user calls the inputs, and a backward's outputs, and where what the forward saved was made; for
         messages and comments only.
     shape_env: decides symbolic questions and records the guards; None where every shape is static.
@@ -77,7 +77,7 @@ class Graph:
     input_names: tuple[str, ...] = ()
     messages: tuple[tuple[Any, str], ...] = ()
     unclaimed: tuple[Any, ...] = ()
-    attentions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    earlier: Any = None
     provenance: Provenance = field(default_factory=Provenance)
 
     def hint(self, size: Any) -> int:
@@ -105,9 +105,9 @@ class Graph:
         returned = self.output_node.args[0]
         return tuple(returned) if isinstance(returned, (list, tuple)) else (returned,)
 
-    def snapshot(self) -> GraphSnapshot:
+    def snapshot(self) -> FXSnapshot:
         """Returns what the graph is now, to find later what a plugin changed in place (`litz_plugins.unchanged`)."""
-        return GraphSnapshot(self)
+        return FXSnapshot(self)
 
     def __str__(self) -> str:
         return describe(self)

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
+from litz.capture.joint.size_readers import lay_out
 from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz_plugins import Conversion, Decision, LayoutPlan
 
@@ -235,7 +236,7 @@ def _rebuilt(graph: Graph, values: Mapping[torch.fx.Node, Any], conversions: Seq
         mapping[node] = copied.node_copy(node, ChainMap(swapped, mapping).__getitem__)
         if node in results:
             mapping[node].meta["val"] = results[node]
-            torch_api.lay_out(mapping[node], results[node])
+            lay_out(mapping[node], results[node])
     module = torch_api.make_graph_module(graph.module, copied, type(graph.module).__name__)
     return replace(graph, module=module)
 

@@ -1,9 +1,9 @@
-"""What a Graph was before a plugin was handed it: an FX graph can be edited in place, and must not be."""
+"""What a graph was before a plugin was handed it: an FX graph can be edited in place, and must not be."""
 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch.fx.node import map_arg
@@ -11,42 +11,51 @@ from torch.fx.node import map_arg
 from litz.capture.torch_api import metas_of, parts_of, values_of
 from litz_plugins.unchanged import FieldsSnapshot
 
-if TYPE_CHECKING:
-    from litz.capture.graph import Graph
+
+class HasModule(Protocol):
+    """A noun around an FX graph."""
+
+    @property
+    def name(self) -> str:
+        """The graph's name, for messages."""
+
+    @property
+    def module(self) -> torch.fx.GraphModule:
+        """The module that holds the graph."""
 
 
-class GraphSnapshot:
-    """The nodes of a graph in order, with all that is in each, by reference. Of `meta` the values alone count ("val"):
-    what else lies there changes no result."""
+class FXSnapshot:
+    """The nodes of a graph in order, with all that is in each, by reference. Of `meta` the values alone count (the key
+    `value`): what else lies there changes no result."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph, self._fields = graph, FieldsSnapshot(graph)
+    def __init__(self, graph: HasModule, value: str = "val") -> None:
+        self._graph, self._fields, self._value = graph, FieldsSnapshot(graph), value
         self._take()
 
     def _take(self) -> None:
         self._fx = self._graph.module.graph
         self._nodes = list(self._fx.nodes)
-        self._parts, self._values = list(parts_of(self._nodes)), list(values_of(self._nodes))
+        self._parts, self._values = list(parts_of(self._nodes)), list(values_of(self._nodes, self._value))
         self._metas = list(map(dict.copy, metas_of(self._nodes)))
 
     def change(self) -> str:
         """Returns what was changed since the snapshot, in words; '' for nothing."""
         if found := self._fields.change():
             return found
-        name = f"Graph {self._graph.name}"
+        name = f"{type(self._graph).__name__} {self._graph.name}"
         if self._graph.module.graph is not self._fx:
             return f"the module of {name}"
         nodes = list(self._fx.nodes)
         if len(nodes) != len(self._nodes):
             return f"the nodes of {name}"
         # In C, and without a list of what is there now: hundreds of tuples are not kept until the last is compared.
-        same = nodes == self._nodes and all(map(operator.is_, values_of(nodes), self._values))
+        same = nodes == self._nodes and all(map(operator.is_, values_of(nodes, self._value), self._values))
         if same and all(map(operator.eq, parts_of(nodes), self._parts)):
             return ""
         known = zip(self._nodes, self._parts, self._values, strict=True)
         for node, its, (was, parts, value) in zip(nodes, parts_of(nodes), known, strict=True):
             same = node is was and all(a is b or a == b for a, b in zip(its, parts, strict=True))
-            if not same or node.meta.get("val") is not value:
+            if not same or node.meta.get(self._value) is not value:
                 return f"the node {was.name} of {name}"
         return ""
 

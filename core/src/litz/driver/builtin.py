@@ -16,7 +16,7 @@ from litz_plugins.nouns import OptionsView
 
 
 class Core:
-    """Core's plugin of decompositions, lowerings, and the passes of all three stages."""
+    """Core's plugin of decompositions, lowerings, and the passes of all stages."""
 
     @hookimpl
     def litz_register_decompositions(self) -> Mapping[OpOverload, Callable[..., Any]]:
@@ -41,15 +41,26 @@ class Core:
 
     @hookimpl
     def litz_register_passes(self, options: OptionsView) -> Sequence[Pass]:
-        """Returns core's passes of all three stages; the folding of weights only with the option `freezing`."""
+        """Returns core's passes of all stages; the folding of weights only with the option `freezing`."""
+        from litz.capture.joint import default_joint_passes
         from litz.capture.passes import default_graph_passes
+        from litz.capture.traced import default_traced_passes
         from litz.schedule import core_program_passes, core_schedule_passes
 
         return (
+            *default_traced_passes(),
+            *default_joint_passes(),
             *default_graph_passes(bool(options.get("freezing", False))),
             *core_program_passes(),
             *core_schedule_passes(),
         )
+
+    @hookimpl
+    def litz_partition(self, joint: Any) -> tuple[Any, Any]:
+        """Returns the halves by torch's min-cut partitioner."""
+        from litz.capture.torch_api import min_cut
+
+        return min_cut(joint)
 
 
 class EstimatedChoice:

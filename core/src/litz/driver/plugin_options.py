@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from litz_plugins.manager import Plugins
 
 MAKERS = (
-    "fuse_written_attention",
     "lower",
     "layout",
     "choose",

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from litz import logs
-from litz.capture import torch_api, written_attention
+from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.decompositions import drawn_in_eager
+from litz.capture.earlier import EarlierStages
 from litz.capture.graph import Graph
+from litz.capture.joint import JointGraph
+from litz.capture.joint.check import check_joint, check_modules
 from litz.capture.kept import GraphStore
 from litz.capture.layout import apply_layout
 from litz.capture.layout_needs import LayoutNeeds
@@ -36,13 +40,15 @@ from litz.ir.verify import RULES, IllegalProgram, Rule, positions_inside, verify
 from litz.lower import lower
 from litz.lower.promised import blame as blame_lowering
 from litz.lower.promised import owners as owners_of
+from litz.report.changes import Changes
+from litz.report.effects import Effects
 from litz.report.log import Log
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.check import check_steps
 from litz.schedule.schedule import Schedule, Step
 from litz_plugins import Decision, Estimate, Gate, LayoutPlan
 from litz_plugins.blame import Blamed
-from litz_plugins.vetoes import key_of
+from litz_plugins.records import Stage
 
 
 def capture(
@@ -64,10 +70,37 @@ def capture(
         freezing=freezing,
         eager_random=compiler.options.fallback_random,
         store=store,
-        forbids=lambda graph, softmax: compiler.vetoes.forbid(graph, written_attention.MAKER, softmax),
         target_of=compiler.target_of,
+        earlier=partial(earlier_stages, compiler),
         seen_by_modes=seen_by_modes,
     )
+
+
+def earlier_stages(compiler: Compiler, label: str) -> EarlierStages:
+    """Returns the stages in front of the graphs of what dynamo captured, as `label` names it. What they decide is on
+    the record of the forward or inference graph, and has the forward's name in its keys."""
+    log = Log(changes=Changes(compiler.options.report_dir is not None), effects=Effects(compiler.is_watched))
+    log.gate = Gate(f"{label}_forward", compiler.vetoes, preferences=compiler.preferences)
+    plugins, options = compiler.plugins, compiler.options
+
+    def run(stage: Stage, noun: Any) -> Any:
+        plugins.settle(options)  # who is left out for what it registers must have had no part in the trace
+        with compiler.stage("partition" if stage == "partitioned" else f"{stage} passes", log):
+            known: dict[str, Any] = {"accept": check_joint, "watch": log.pass_ran}
+            return plugins.run_passes(stage, noun, **_passed_on(compiler, log), **known)
+
+    def partition(joint: JointGraph) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+        with compiler.stage("partition", log):
+            asked = plugins.asks("litz_partition")  # a plugin's partitioner may change the graph that it is handed
+            found = plugins.partition(joint.copy() if asked else joint, options, partial(check_modules, joint))
+        if found is None:
+            return torch_api.min_cut(joint)
+        plugin, halves = found
+        if not plugins.is_builtin(plugin):
+            log.note(Decision("partitioned", joint.name, f"the partitioner of {plugin}", "it answered", plugin=plugin))
+        return halves
+
+    return EarlierStages(run, partition, log)
 
 
 def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
@@ -91,10 +124,7 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
     log.gate = Gate(
         graph.name, compiler.vetoes, log.gate.taken, log.gate.left_out, compiler.preferences, log.gate.weighed
     )
-    for softmax, why in graph.attentions.items():
-        if log.gate.take(written_attention.MAKER, softmax):
-            key = key_of(graph.name, written_attention.MAKER, softmax)
-            log.note(Decision("graph", softmax, "one call of scaled_dot_product_attention", why, key=key))
+    log.include(graph.earlier)
     with compiler.stage("graph passes", log):
         if options.freezing:
             graph = freeze(graph)

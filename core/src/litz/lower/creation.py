@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from litz.capture import torch_api
+from litz.capture.joint.size_readers import is_read_for_sizes
 from litz.ir import Node, build
 from litz.ir.build import cast, const
 from litz.ir.dtypes import ROUNDED
@@ -59,7 +59,7 @@ def full(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
 def zeros(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     """Lowers ops for uninitialised tensors to zeros, which take no memory until something must be in memory. Errors:
     NotImplementedError for one that is read for its sizes alone: a library call takes it without values."""
-    if torch_api.is_read_for_sizes(ctx.node):
+    if is_read_for_sizes(ctx.node):
         raise NotImplementedError("sizes without values")
     return like_meta(ctx, 0)
 

@@ -63,6 +63,20 @@ class Log:
         self.changes.watch(pass_, before, after, seconds)
         self.effects.watch(pass_, before, after)
 
+    def include(self, earlier: Log | None) -> None:
+        """Adds what the stages before this log began have noted down."""
+        if earlier is None:
+            return
+        self.decisions += earlier.decisions
+        for name, seconds in earlier.seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        self.gate.taken.update(earlier.gate.taken)
+        self.gate.left_out.update(earlier.gate.left_out)
+        self.gate.weighed.update(earlier.gate.weighed)
+        self.changes.found += earlier.changes.found
+        if earlier.effects.found:
+            self.effects.found = {**earlier.effects.found, **(self.effects.found or {})}
+
     def note(self, decision: Decision) -> None:
         """Puts a decision on the graph's record."""
         self.decisions.append(decision)

@@ -11,10 +11,10 @@ from litz_plugins.records.decisions import Ask, Decision, Estimate, no_attachmen
 from litz_plugins.records.targets import Target, TargetOf, unknown_target
 from litz_plugins.vetoes import Gate, key_of
 
-Stage = Literal["graph", "program", "schedule"]
+Stage = Literal["traced", "joint", "partitioned", "graph", "program", "schedule"]
 
 
-STAGES: tuple[Stage, ...] = ("graph", "program", "schedule")
+STAGES: tuple[Stage, ...] = ("traced", "joint", "partitioned", "graph", "program", "schedule")
 
 
 def _no_estimate(operation: Operation, target: Target, program: Program) -> Estimate | None:
@@ -91,7 +91,8 @@ class PassContext:
 class Pass:
     """A pure function from noun to noun, with a place in the order.
 
-    name: unique among all plugins' passes. stage: which noun ``run`` takes and returns. run: called as
+    name: unique among all plugins' passes. stage: which noun ``run`` takes and returns: "traced" a TracedGraph, "joint"
+    a JointGraph, "partitioned" Halves, "graph" a Graph, "program" a Program, "schedule" a Schedule. run: called as
     ``run(noun, context)``; must return a noun of the same kind (the same object if nothing changed) and change nothing
     in place. after, before: names of passes of the same stage, of any plugin; a name that nobody registers is an error,
     unless it ends in "?": that pass need not be there, as its plugin may be absent. plugin: filled in by the manager.

@@ -26,6 +26,11 @@ class Module:
 MODULES: Sequence[Module] = (
     Module("litz.backend", "to compile with a plugin that is not installed", "backend_with"),
     Module("litz.report", "what a compile made of a graph", "collect CompileReport Step"),
+    Module(
+        "litz.capture.joint",
+        "what there is before a Graph, for passes and partitioners",
+        "TracedGraph JointGraph Halves",
+    ),
     Module("litz.capture.graph", "the Graph, for graph passes", "Graph constant_of symbol_ranges"),
     Module(
         "litz.capture.passes.rewrite",

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from litz.capture import torch_api
 from litz.capture.graph import Graph
+from litz.capture.joint.size_readers import CONVOLUTION_RESULTS
 from litz.capture.passes.rewrite import Call, Changes, rewrite, tensor_of
 from litz_plugins.records import PassContext
 
-aten, MASK = torch.ops.aten, torch_api.CONVOLUTION_RESULTS
+aten, MASK = torch.ops.aten, CONVOLUTION_RESULTS
 GRADIENT, BIAS = 0, 2
 """Places: the incoming gradient among `convolution_backward`'s arguments, and the bias's gradient among the results."""
 

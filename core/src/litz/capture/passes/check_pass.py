@@ -116,8 +116,8 @@ def _shared(graph: Graph) -> Mapping[int, str]:
     return found
 
 
-def _new_nodes(before: Graph, after: Graph) -> Iterator[str]:
-    """Is the fake result of each new node what its op gives?"""
+def new_nodes(before: Any, after: Any) -> Iterator[str]:
+    """Says of which new nodes the fake result is not what the op gives. before, after: nouns with FX nodes."""
     known = {node.name: node for node in before.nodes}
     targets = {node.target for node in before.nodes}
     for node in after.nodes:
@@ -169,5 +169,5 @@ def _recomputed(node: torch.fx.Node, op: OpOverload) -> Iterator[str]:
         yield f"meta['val'] of {node.name} is {problem}"
 
 
-RULES: tuple[Rule, ...] = (_fields, _inputs, _writes, _outputs, _memory, _new_nodes)
+RULES: tuple[Rule, ...] = (_fields, _inputs, _writes, _outputs, _memory, new_nodes)
 assert set(_SAME) <= {field.name for field in dataclasses.fields(Graph)}

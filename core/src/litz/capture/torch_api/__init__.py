@@ -12,7 +12,6 @@ from .aot import (
     donate_nothing,
     flatten_inputs,
     flatten_outputs,
-    forward_of,
     is_tangent,
     is_wrapper,
     lazy_bits,
@@ -24,6 +23,7 @@ from .aot import (
     saved_tensor_hooks_active,
     static_positions,
     synthetic_base,
+    traced_instead,
     unwatched,
     user_output_count,
     with_lazy_bits,
@@ -50,7 +50,7 @@ from .attention import FUSED_ATTENTION, is_unfused
 from .custom_ops import defining_module, is_custom
 from .dynamo import as_captured, compile_label, disable_dynamo, is_restart
 from .export import Exported, decomposed, export, guard_count, guards_since, is_exported, misfit
-from .fake import fake_mode_around, fake_mode_of, hint_of, is_fake, make_fake, missing_value, real_mode
+from .fake import add_call, fake_mode_around, fake_mode_of, hint_of, is_fake, make_fake, missing_value, real_mode
 from .frames import frame_of
 from .later import Later
 from .modes import is_users_trace, seen_by_modes
@@ -58,6 +58,7 @@ from .node_parts import metas_of, parts_of, values_of
 from .operators import (
     aliased_argument,
     alone_in_memory,
+    copied,
     core_decompositions,
     decomposition_registry,
     default_store,
@@ -69,6 +70,7 @@ from .operators import (
     is_composite,
     is_higher_order,
     is_pure,
+    is_torchs,
     make_graph_module,
     memory_of,
     memory_owner,
@@ -86,6 +88,7 @@ from .origins import (
     tangent_position,
     user_name,
 )
+from .partition import min_cut, with_kept_values
 from .random import is_random, is_random_draw
 from .regions import inline_regions
 from .rules import NEAREST, RESAMPLING
@@ -106,6 +109,5 @@ from .shapes import (
     value_ranges,
     without_guards,
 )
-from .sizes_alone import CONVOLUTION_RESULTS, is_read_for_sizes, lay_out
 from .timing import TorchSeconds, torch_seconds
 from .user_kernels import UserKernel, is_uninitialized, kernel_writes, launch_user_kernel, user_kernel

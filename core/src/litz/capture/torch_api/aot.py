@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,22 +13,14 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
-from litz_plugins import TargetOf
-
 from .aot_cache import cache_settings
 from .asserts import drop_settled, keeps_asserted_calls
-from .copies import partition_without_copies
 from .later import Later
-from .lean import partition_with_lean_saves
-from .narrow import partition_with_narrow_positions
 from .operators import whole_where_undecided
-from .partition import partition_with_kept_values
 from .random import partition_with_draws, random_as_in_eager
-from .rebuilt import partition_with_rebuilt_values
 from .rules import rules_of_resampling, traced_by
 from .scalars import numbers_kept_where_torch_has_no_tensor_op
 from .settings import functorch_settings
-from .sizes_alone import partition_of_values_that_are_read
 
 # (graph module, fake inputs) -> boxed callable. AOTAutograd's own type for it has moved between versions.
 Compiler = Callable[..., Any]
@@ -42,29 +34,23 @@ def aot_compile(
     backward: Compiler,
     inference: Compiler,
     decompositions: Mapping[OpOverload, Callable[..., Any]],
-    target_of: TargetOf,
+    partition: Callable[..., Any],
     eager_random: bool = False,
     kept: bool = False,
 ) -> Callable[..., Any]:
-    """Trace `gm` to functional ATen, split forward from backward by min-cut, and hand each graph to its compiler.
+    """Trace `gm` to functional ATen, split forward from backward, and hand each graph to its compiler.
 
     The compilers get an FX graph and its fake inputs, and return a boxed callable (one list in, a sequence out).
-    target_of: the target of a device.
+    partition: splits a joint graph, as AOTAutograd calls a partitioner.
     eager_random: keep the random ops that eager calls, each once, where eager calls it (`random_as_in_eager`).
     kept: ask AOTAutograd's disk cache first, and keep there what is compiled (`aot_cache.found_by`).
     Returns a callable with dynamo's convention: positional inputs in, a sequence of outputs out. Whatever the
     compilers raise comes through unchanged.
     """
     from torch._functorch.aot_autograd import aot_module_simplified
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     # DDP's graph splitter looks at this count to know that the first call returns the fake outputs it asked for.
     counters["aot_autograd"]["total"] += 1
-    drop_settled(gm)
-    partition = partition_with_rebuilt_values(min_cut_rematerialization_partition)
-    partition = partition_with_narrow_positions(partition_with_kept_values(partition), target_of)
-    partition = partition_with_lean_saves(partition)
-    partition = partition_of_values_that_are_read(partition_without_copies(partition))
     finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False
     drawn = random_as_in_eager() if eager_random else contextlib.nullcontext()
     numbers = numbers_kept_where_torch_has_no_tensor_op()
@@ -82,6 +68,36 @@ def aot_compile(
             # Mutations of inputs arrive as trailing aten.copy_ nodes, so that litz can fuse the write.
             keep_inference_input_mutations=True,
         )
+
+
+@contextlib.contextmanager
+def traced_instead(gm: torch.fx.GraphModule) -> Iterator[Callable[[torch.fx.GraphModule], None]]:
+    """While this is entered, torch traces the module that the callable is handed in place of `gm`, whose code stays
+    what it is. `gm` is as it was afterwards. To be called before the trace, and after AOTAutograd's cache was asked:
+    the cache goes by `gm`."""
+    drop_settled(gm)
+    before, added = gm._graph, list[str]()
+
+    def instead(module: torch.fx.GraphModule) -> None:
+        if module is gm:
+            return
+        for node in module.graph.find_nodes(op="get_attr"):
+            name = str(node.target).partition(".")[0]
+            if not hasattr(gm, name):
+                setattr(gm, name, getattr(module, name))
+                added.append(name)
+        inputs = zip(before.find_nodes(op="placeholder"), module.graph.find_nodes(op="placeholder"), strict=True)
+        for captured, node in inputs:  # dynamo says there where an input comes from
+            for name in vars(captured).keys() - vars(node).keys():
+                setattr(node, name, getattr(captured, name))
+        gm._graph = module.graph  # not `gm.graph`, which makes code
+
+    try:
+        yield instead
+    finally:
+        gm._graph = before
+        for name in added:
+            delattr(gm, name)
 
 
 def _aot_config(finds_out: bool, kept: bool) -> contextlib.AbstractContextManager[Any]:
@@ -107,15 +123,6 @@ def flatten_inputs(
     from torch._dynamo.utils import flatten_graph_inputs
 
     return flatten_graph_inputs(gm, example_inputs, compile_flat)
-
-
-def forward_of(gm: torch.fx.GraphModule) -> Callable[..., Any]:
-    """Returns what a graph computes now, however the graph is changed later."""
-    recompile = getattr(gm, "real_recompile", None)  # torch writes the code of dynamo's graphs when first called
-    if recompile is not None:
-        recompile()
-    forward: Callable[..., Any] = gm.forward
-    return forward
 
 
 def returns_flat_tuple(gm: torch.fx.GraphModule) -> bool:

@@ -67,6 +67,7 @@ def _missing() -> str:
         (autograd_cache, "FXGraphCacheMiss"),
         (autograd_cache, "should_bundle_autograd_cache"),
         (graph_compile, "_should_save_cache"),
+        (autograd_cache.AOTAutogradCache, "try_load"),
     )
     return next((name for module, name in wanted if not hasattr(module, name)), "")
 
@@ -100,13 +101,15 @@ def guards_left_out(shape_env: ShapeEnv | None, count: int, example_inputs: Sequ
 
 
 @contextlib.contextmanager
-def found_by(gm: torch.fx.GraphModule, setting: str, load: Load, trust: Trust) -> Iterator[None]:
+def found_by(
+    gm: torch.fx.GraphModule, setting: str, load: Load, trust: Trust, missed: Callable[[], None]
+) -> Iterator[None]:
     """While this is entered, AOTAutograd takes what it has kept for `gm` under the same `setting`, from folders that
     `trust` has nothing against, as torch unpickles what lies there, and asks `load` for the compiled graphs. Where
-    `load` returns None or raises, it traces."""
+    `load` returns None or raises, it calls `missed` and traces."""
     from torch._functorch._aot_autograd import aot_autograd_result, autograd_cache
 
-    torchs_key = autograd_cache.autograd_cache_key
+    torchs_key, torchs_load = autograd_cache.autograd_cache_key, autograd_cache.AOTAutogradCache.try_load
 
     def key_of(module: Any, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
         make = own_key if is_spelled_out(module) else torchs_key
@@ -124,10 +127,17 @@ def found_by(gm: torch.fx.GraphModule, setting: str, load: Load, trust: Trust) -
         compiled.post_compile = _nothing_left  # type: ignore[attr-defined]
         return compiled
 
+    def try_load(*args: Any, **kwargs: Any) -> Any:
+        found = torchs_load(*args, **kwargs)
+        if found[0] is None:
+            missed()
+        return found
+
     setattr(gm, MARK, setting)
+    asks = mock.patch.object(autograd_cache.AOTAutogradCache, "try_load", staticmethod(try_load))
     loads = mock.patch.object(aot_autograd_result.FxGraphCacheLoadable, "load", load_graph)
     try:
-        with loads, mock.patch.object(autograd_cache, "autograd_cache_key", key_of):
+        with loads, asks, mock.patch.object(autograd_cache, "autograd_cache_key", key_of):
             yield
     finally:
         delattr(gm, MARK)

@@ -24,6 +24,6 @@ def metas_of(nodes: Iterable[torch.fx.Node]) -> Iterator[dict[str, Any]]:
     return map(_META, nodes)
 
 
-def values_of(nodes: Iterable[torch.fx.Node]) -> Iterator[Any]:
-    """Returns an iterator over the fake result of each node (`meta["val"]`), None for a node without one."""
-    return map(dict.get, map(_META, nodes), repeat("val"))
+def values_of(nodes: Iterable[torch.fx.Node], key: str = "val") -> Iterator[Any]:
+    """Returns an iterator over the fake result of each node (`meta[key]`), None for a node without one."""
+    return map(dict.get, map(_META, nodes), repeat(key))

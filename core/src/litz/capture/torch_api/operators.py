@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
 from .fake import fake_mode_around, is_fake
@@ -267,6 +268,22 @@ def is_pure(node: torch.fx.Node) -> bool:
     if isinstance(target, OpOverload) and _is_mutable(target):
         return False
     return not node.is_impure()
+
+
+def copied(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Returns a module with nodes of its own, of the same names, that computes what `module` does. A node that is added
+    later gets the name that it would get there."""
+    graph, made = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
+    for node in module.graph.nodes:
+        args, kwargs = map_arg((node.args, dict(node.kwargs)), made.__getitem__)  # type: ignore[arg-type]
+        made[node] = graph.create_node(node.op, node.target, args, kwargs, node.name, node.type)
+        made[node].meta = dict(node.meta)
+    names, known = graph._graph_namespace, module.graph._graph_namespace
+    names._used_names |= known._used_names
+    names._base_count.update(known._base_count)
+    twin = make_graph_module(module, graph, type(module).__name__)
+    twin.meta = dict(module.meta)
+    return twin
 
 
 def make_graph_module(root: torch.nn.Module | dict[str, Any], graph: torch.fx.Graph, name: str) -> torch.fx.GraphModule:

@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 
 from litz.capture import torch_api
-from litz.capture.fused_attention import Unfused, keep_strides
+from litz.capture.joint.nouns import TracedGraph
+from litz.capture.traced.fused_attention import Unfused, keep_strides
+from litz_plugins.records import PassContext
 
-MAKER = "fuse_written_attention"
-"""Who decides, in the keys of the decisions."""
 LEAST = 128
 """Queries and keys from which a call takes the place of the operations: torch's kernels take so many at a time."""
 LEAST_RATIO = 2
@@ -54,13 +54,19 @@ def written_attention(
     return {name: why for name, why in found.items() if why}
 
 
-def fuse_written_attention(gm: torch.fx.GraphModule, names: Sequence[str]) -> None:
-    """Changes the attentions whose softmax has one of the names, in place."""
-    for node in list(gm.graph.nodes):
+def fuse_written_attention(traced: TracedGraph, context: PassContext) -> TracedGraph:
+    """Returns the graph with one call in place of each attention that is written out, where that is better."""
+    found = written_attention(traced.module, is_half_on_cuda)
+    names = [name for name in found if context.allows(name)]
+    if not names:
+        return traced
+    for name in names:
+        context.record(name, "one call of scaled_dot_product_attention", found[name], about=name)
+    traced = traced.copy()
+    for node in traced.nodes:
         if node.name in names:
             _fuse(node)
-    if names:
-        gm.recompile()
+    return traced
 
 
 def is_half_on_cuda(result: torch.Tensor) -> bool:
@@ -227,4 +233,4 @@ def _fuse(softmax: torch.fx.Node) -> None:
         graph.erase_node(node)
 
 
-__all__ = ["MAKER", "fuse_written_attention", "is_half_on_cuda", "written_attention"]
+__all__ = ["fuse_written_attention", "is_half_on_cuda", "written_attention"]

@@ -1,6 +1,6 @@
 """Positions that a forward saves for its backward, in as few bytes as they need.
 
-In: a function that splits a joint graph into forward and backward. Out: one that has the forward save positions within
+In: the halves of a joint graph. Out: halves whose forward saves positions within
 a row or a plane (max pooling, sorting, `max` along a dimension) as integers of 8, 16 or 32 bits and the backward widen
 them where it reads them: torch's are of 64 bits, and often as large as what was pooled. What a pool found in a large
 plane is saved as its distance from the first element of the pool's window.
@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 
+from litz.capture.joint.nouns import Halves
+from litz.capture.joint.window_starts import POOLS, Starts, start_of_each, windows
+from litz.capture.torch_api import add_call, fake_mode_around
 from litz_plugins import Target, TargetOf
-
-from .fake import add_call, fake_mode_around
-from .window_starts import POOLS, Starts, start_of_each, windows
+from litz_plugins.records import PassContext
 
 aten = torch.ops.aten
 
@@ -66,30 +67,33 @@ SAME = frozenset(
 """Ops whose result has the values of their first argument."""
 
 
-def partition_with_narrow_positions(partition: Any, target_of: TargetOf) -> Any:
-    """Returns a partitioner like `partition` whose forward saves positions in the narrowest type that holds them.
-    target_of: the target of a device."""
+def narrow_positions(halves: Halves, context: PassContext) -> Halves:
+    """Returns halves whose forward saves positions in the narrowest type that holds them."""
+    if not _found(halves, context.target_of):
+        return halves
+    halves = halves.copy()
+    placeholders = {node.name: node for node in halves.backward.graph.find_nodes(op="placeholder")}
+    made = {}
+    for node, narrow in _found(halves, context.target_of).items():
+        made[node] = _narrowed(halves.forward.graph, node, narrow)
+        _widened(halves.backward.graph, placeholders[node.name], made[node], narrow.starts)
+    outputs, visible = halves.results, halves.forward_outputs
+    saved = (made.get(item, item) for item in outputs[visible:])
+    halves.forward.graph.output_node().args = ((*outputs[:visible], *saved),)
+    return halves
 
-    def split(joint: torch.fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any) -> tuple[Any, Any]:
-        forward, backward = partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
-        output = forward.graph.output_node()
-        outputs: Any = output.args[0]
-        visible = set(outputs[:num_fwd_outputs])
-        placeholders = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
-        found = {}
-        for node in dict.fromkeys(outputs[num_fwd_outputs:]):
-            narrow = narrowest(node, target_of) if isinstance(node, torch.fx.Node) and node not in visible else None
-            if narrow is not None and node.name in placeholders:
-                found[node] = _narrowed(forward.graph, node, narrow)
-                _widened(backward.graph, placeholders[node.name], found[node], narrow.starts)
-        if found:
-            saved = (found.get(item, item) for item in outputs[num_fwd_outputs:])
-            output.args = ((*outputs[:num_fwd_outputs], *saved),)
-            forward.recompile()
-            backward.recompile()
-        return forward, backward
 
-    return split
+def _found(halves: Halves, target_of: TargetOf) -> dict[torch.fx.Node, Narrow]:
+    """Returns the nodes of the forward that are saved alone and can be narrower, and how."""
+    outputs, visible = halves.results, halves.forward_outputs
+    names = {node.name for node in halves.backward.graph.find_nodes(op="placeholder")}
+    found = {}
+    for node in dict.fromkeys(outputs[visible:]):
+        if isinstance(node, torch.fx.Node) and node not in outputs[:visible] and node.name in names:
+            narrow = narrowest(node, target_of)
+            if narrow is not None:
+                found[node] = narrow
+    return found
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What a forward saves for its backward, without memory that the backward does not read.
 
-In: a function that splits a joint graph into forward and backward. Out: one whose halves differ in two points:
+In: the halves of a joint graph. Out: halves that differ in two points:
 
 - Where a part of a larger tensor is saved and nobody needs the rest (a slice of a relu, for the gradient of a
   convolution's weights), the forward saves a dense copy of the part. The forward's convolutions read the copy too, as
@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 
-from .fake import fake_mode_around
-from .operators import aliased_argument, memory_owner, written_arguments
+from litz.capture.joint.nouns import Halves
+from litz.capture.torch_api import aliased_argument, fake_mode_around, memory_owner, written_arguments
+from litz_plugins.records import PassContext
 
 aten = torch.ops.aten
 
@@ -37,34 +38,36 @@ DENSE_READERS = frozenset({aten.convolution.default})
 """Ops of a forward that read a copy of a part in place of the part: their libraries want their operands dense."""
 
 
-def partition_with_lean_saves(partition: Any) -> Any:
-    """Returns a partitioner like `partition` whose forward saves no more memory than the backward reads."""
+def save_what_is_read(halves: Halves, context: PassContext) -> Halves:
+    """Returns halves whose forward saves no more memory than the backward reads."""
+    if not any(_parts(*_saved(halves))):
+        return halves
+    halves = halves.copy()
+    forward, backward = halves.forward.graph, halves.backward.graph
+    outputs, visible, placeholders = _saved(halves)
+    parts, wholes = _parts(outputs, visible, placeholders)
+    instead = {node: _copied(forward, node, placeholders[node]) for node in parts}
+    gone = set[torch.fx.Node]()
+    for owner, made in wholes.items():
+        _made_of_whole(backward, owner, {node: placeholders[node] for node in made})
+        instead[made[0]] = owner
+        gone.update(made[1:])
+    forward.output_node().args = (tuple(instead.get(item, item) for item in outputs if item not in gone),)
+    return halves
 
-    def split(joint: torch.fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any) -> tuple[Any, Any]:
-        forward, backward = partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
-        outputs: Any = forward.graph.output_node().args[0]
-        placeholders = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
-        saved = [
-            item
-            for item in dict.fromkeys(outputs[num_fwd_outputs:])
-            if isinstance(item, torch.fx.Node) and item.name in placeholders and item not in outputs[:num_fwd_outputs]
-        ]
-        kept = {node: placeholders[node.name] for node in saved}
-        parts, wholes = _parts(outputs, num_fwd_outputs, kept)
-        instead = {node: _copied(forward.graph, node, placeholders[node.name]) for node in parts}
-        gone = set[torch.fx.Node]()
-        for owner, made in wholes.items():
-            _made_of_whole(backward.graph, owner, {node: placeholders[node.name] for node in made})
-            instead[made[0]] = owner
-            gone.update(made[1:])
-        if instead or gone:
-            now = tuple(instead.get(item, item) for item in outputs if item not in gone)
-            forward.graph.output_node().args = (now,)
-            forward.recompile()
-            backward.recompile()
-        return forward, backward
 
-    return split
+def _saved(halves: Halves) -> tuple[Sequence[Any], int, dict[torch.fx.Node, torch.fx.Node]]:
+    """Returns what the forward returns, how much of it the user sees, and the backward's input of each node that is
+    saved alone."""
+    outputs, visible = halves.results, halves.forward_outputs
+    placeholders = {node.name: node for node in halves.backward.graph.find_nodes(op="placeholder")}
+    saved = (item for item in dict.fromkeys(outputs[visible:]) if isinstance(item, torch.fx.Node))
+    seen = outputs[:visible]
+    return (
+        outputs,
+        visible,
+        {item: placeholders[item.name] for item in saved if item.name in placeholders and item not in seen},
+    )
 
 
 def _parts(
@@ -180,4 +183,4 @@ def _copied(graph: torch.fx.Graph, node: torch.fx.Node, placeholder: torch.fx.No
     return copy
 
 
-__all__ = ["partition_with_lean_saves"]
+__all__ = ["save_what_is_read"]

@@ -1,20 +1,28 @@
 """Copies within a joint graph that would have the forward save one value twice.
 
-In: a function that splits a joint graph into forward and backward. Out: one that first makes each copy and its original
-one tensor, where they lie in memory alike and nobody outside sees either. Dropout with p = 0 copies the attention's
+In: a joint graph. Out: one in which each copy and its original are one tensor, where they lie in memory alike and
+nobody outside sees either. Dropout with p = 0 copies the attention's
 probabilities, a pad by nothing copies what it pads: the original is saved for one gradient and the copy for another.
 Once the graph is split both are outputs of the forward, and no pass on one half can tell that the other half needs one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
 
-from .operators import is_higher_order, is_torchs, memory_owners, written_arguments
-from .shapes import same_layout, same_statically
+from litz.capture.joint.nouns import JointGraph
+from litz.capture.torch_api import (
+    is_higher_order,
+    is_torchs,
+    memory_owners,
+    same_layout,
+    same_statically,
+    written_arguments,
+)
+from litz_plugins.records import PassContext
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -29,25 +37,25 @@ COPIES = frozenset(
 """Ops that return a copy of their first argument, if the type and the sizes are the same."""
 
 
-def partition_without_copies(partition: Any) -> Any:
-    """Returns a partitioner like `partition` for the joint graph without copies of tensors that stay inside it."""
-
-    def split(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        if remove_copies(joint.graph):
-            joint.recompile()
-        halves: tuple[Any, Any] = partition(joint, *args, **kwargs)
-        return halves
-
-    return split
-
-
-def remove_copies(graph: torch.fx.Graph) -> int:
-    """Removes the copies of a joint graph whose original serves as well, in place. Returns how many there were.
+def remove_redundant_copies(joint: JointGraph, context: PassContext) -> JointGraph:
+    """Returns the joint graph without the copies whose original serves as well.
 
     A copy stays where the copy or its original shares memory with an input, a result or something written: the user may
     write those, and may tell them apart. A copy stays too where the original is a part of a larger tensor, as all of
     that would be kept, and where the user decides what is computed again (`torch.utils.checkpoint`).
     """
+    if next(_redundant(joint.module.graph), None) is None:
+        return joint
+    joint = joint.copy()
+    graph = joint.module.graph
+    for node, source in _redundant(graph):
+        node.replace_all_uses_with(source)
+        graph.erase_node(node)
+    return joint
+
+
+def _redundant(graph: torch.fx.Graph) -> Iterator[tuple[torch.fx.Node, torch.fx.Node]]:
+    """Yields copies and what stands in for each; whoever goes on has put that in the copy's place."""
     owners = memory_owners(graph.nodes)
     seen = {owners[item] for node in graph.nodes for item in (*_returned(node), *written_arguments(node))}
     found: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -57,12 +65,9 @@ def remove_copies(graph: torch.fx.Graph) -> int:
         if source is None:
             continue
         owner = found.get(owners[source], owners[source])
-        if not _serves_as_well(node, source, owner, seen):
-            continue
-        found[node] = owner
-        node.replace_all_uses_with(source)
-        graph.erase_node(node)
-    return len(found)
+        if _serves_as_well(node, source, owner, seen):
+            found[node] = owner
+            yield node, source
 
 
 def _returned(node: torch.fx.Node) -> list[torch.fx.Node]:
@@ -109,4 +114,4 @@ def _nbytes(tensor: torch.Tensor) -> Any:
     return tensor.numel() * tensor.itemsize
 
 
-__all__ = ["partition_without_copies", "remove_copies"]
+__all__ = ["remove_redundant_copies"]

@@ -17,7 +17,9 @@ import torch
 import torch.nn.functional as F
 
 from litz.capture import torch_api
+from litz.capture.joint.nouns import TracedGraph
 from litz.capture.promised import differs
+from litz_plugins.records import PassContext
 
 Unfused = Callable[..., bool]
 """Takes the arguments of scaled_dot_product_attention; says whether torch has no fused kernel for them."""
@@ -27,39 +29,61 @@ NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 """The names of the positional arguments, in order."""
 
 
-def fused_attention(
-    gm: torch.fx.GraphModule,
+def is_on_cuda(query: torch.Tensor) -> bool:
+    """Returns whether masks are copied to be dense, by the query."""
+    return query.device.type == "cuda"
+
+
+def fuse_attention(
+    traced: TracedGraph,
+    context: PassContext,
     unfused: Unfused = torch_api.is_unfused,
-    wants_dense_masks: Callable[[torch.Tensor], bool] = lambda query: query.device.type == "cuda",
-) -> None:
-    """Changes calls of scaled_dot_product_attention in the graph, in place, to forms that torch has a fused kernel for.
-    unfused: whether torch has no fused kernel for some arguments. wants_dense_masks: whether masks are copied to be
-    dense, by the query."""
-    changed = False
-    for node in gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention):
-        changed |= _fuse(node, unfused, wants_dense_masks)
-    if changed:
-        gm.recompile()
+    wants_dense_masks: Callable[[torch.Tensor], bool] = is_on_cuda,
+) -> TracedGraph:
+    """Returns the graph with calls of scaled_dot_product_attention in forms that torch has a fused kernel for. unfused:
+    whether torch has no fused kernel for some arguments. wants_dense_masks: whether masks are copied to be dense, by
+    the query."""
+    found = {
+        node.name: changes
+        for node in traced.module.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention)
+        if (changes := _changes(node, unfused, wants_dense_masks)) and context.allows(node.name)
+    }
+    if not found:
+        return traced
+    traced = traced.copy()
+    for node in traced.module.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention):
+        if node.name in found:
+            named = _named(node)
+            for calls in found[node.name]:
+                named = _apply(node, named, calls)
+            with torch_api.fake_mode_around(named.values()):
+                keep_strides(node, F.scaled_dot_product_attention(**named))
+    return traced
 
 
-def _fuse(node: torch.fx.Node, unfused: Unfused, wants_dense_masks: Callable[[torch.Tensor], bool]) -> bool:
+def _named(node: torch.fx.Node) -> dict[str, Any]:
+    """The fake arguments of a call, by name."""
     values: Any = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda each: each.meta.get("example_value"))
     args, kwargs = values
-    named = {**dict(zip(NAMES, args, strict=False)), **kwargs}
+    return {**dict(zip(NAMES, args, strict=False)), **kwargs}
+
+
+def _changes(
+    node: torch.fx.Node, unfused: Unfused, wants_dense_masks: Callable[[torch.Tensor], bool]
+) -> list[dict[str, Method]]:
+    """What the arguments of a call are changed by, one after the other."""
+    named = _named(node)
     tensors: list[Any] = [named.get(name) for name in NAMES[:3]]
     if not all(isinstance(each, torch.Tensor) and each.ndim == 4 for each in tensors):
-        return False
+        return []
     # Copying a mask costs little beside the attention, even where torch still computes that in pieces.
     copied = _mask_copied(named) if wants_dense_masks(tensors[0]) else {}
     if copied:
-        named = _apply(node, named, copied)
+        named = _changed(named, copied)
     repeated = _heads_repeated(named)
-    if repeated and unfused(**named) and not unfused(**_changed(named, repeated)):
-        named, copied = _apply(node, named, repeated), repeated
-    if copied:
-        with torch_api.fake_mode_around(named.values()):
-            keep_strides(node, F.scaled_dot_product_attention(**named))
-    return bool(copied)
+    if not (repeated and unfused(**named) and not unfused(**_changed(named, repeated))):
+        repeated = {}
+    return [calls for calls in (copied, repeated) if calls]
 
 
 VIEWS = frozenset(

@@ -1,20 +1,22 @@
 """Tensors of which a gradient reads the sizes alone, out of the partitioner's way.
 
-In: a function that splits a joint graph into forward and backward. Out: one that first puts memory without values in
-the place of such a tensor. What the gradient of a pool reads of the pool's input is how large the input was, and so
-does the gradient of a convolution by a fixed weight; the partitioner would save the input for that, or refuse to
-compute it again.
+In: a joint graph. Out: one with memory without values in the place of such a tensor; and, once it is partitioned, with
+a saved tensor in the place of such memory. What the gradient of a pool reads of the pool's input is how large the input
+was, and so does the gradient of a convolution by a fixed weight; the partitioner would save the input for that, or
+refuse to compute it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from .fake import add_call
+from litz.capture.joint.nouns import Halves, JointGraph
+from litz.capture.torch_api import add_call
+from litz_plugins.records import PassContext
 
 aten = torch.ops.aten
 
@@ -49,57 +51,60 @@ CONVOLUTION_RESULTS = 10
 """Which argument of `convolution_backward` says which gradients are wanted: the input's, the weight's, the bias's."""
 
 
-def partition_of_values_that_are_read(partition: Any) -> Any:
-    """Returns a partitioner like `partition` for the joint graph without tensors that are there for their sizes."""
-
-    def split(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        sources = stand_in_for_sizes(joint.graph)
-        if not sources:
-            halves: tuple[Any, Any] = partition(joint, *args, **kwargs)
-            return halves
-        joint.recompile()
-        forward, backward = partition(joint, *args, **kwargs)
-        if take_what_is_saved(backward.graph, sources):
-            backward.recompile()
-        return forward, backward
-
-    return split
+SOURCE = "litz_sizes_of"
+"""The key, in the meta of memory without values, of the name of the tensor whose place the memory takes."""
 
 
-def stand_in_for_sizes(graph: torch.fx.Graph) -> dict[str, str]:
-    """Puts memory without values in the place of each tensor of which a call reads the sizes alone. Returns the names
-    of the tensors by those of what stands for them. A tensor whose sizes are symbols stays."""
-    sources: dict[str, str] = {}
+def read_sizes_alone(joint: JointGraph, context: PassContext) -> JointGraph:
+    """Returns the joint graph with memory without values in the place of each tensor of which a call reads the sizes
+    alone. A tensor whose sizes are symbols stays."""
+    if not any(_readers(joint.module.graph)):
+        return joint
+    joint = joint.copy()
+    graph = joint.module.graph
+    for node, place, source in _readers(graph):
+        value = source.meta["val"]
+        options = {"dtype": value.dtype, "device": value.device}
+        with graph.inserting_before(node):
+            made = add_call(
+                graph, value, aten.empty_strided.default, list(value.shape), list(value.stride()), **options
+            )
+        made.meta[SOURCE] = source.name
+        node.update_arg(place, made)
+    return joint
+
+
+def _readers(graph: torch.fx.Graph) -> Iterator[tuple[torch.fx.Node, int, torch.fx.Node]]:
+    """Yields the calls that read the sizes of a tensor alone, with the argument's position and the tensor."""
     for target in _READERS:
         for node in graph.find_nodes(op="call_function", target=target):
             place = _place(node)
-            if place is None:
-                continue
-            source = node.args[place]
-            value = source.meta.get("val")
-            if not isinstance(value, torch.Tensor) or value._has_symbolic_sizes_strides:
-                continue
-            size, stride = list(value.shape), list(value.stride())
-            options = {"dtype": value.dtype, "device": value.device}
-            with graph.inserting_before(node):
-                made = add_call(graph, value, aten.empty_strided.default, size, stride, **options)
-            node.update_arg(place, made)
-            sources[made.name] = source.name
-    return sources
+            source: Any = None if place is None else node.args[place]
+            value = None if source is None else source.meta.get("val")
+            if place is not None and isinstance(value, torch.Tensor) and not value._has_symbolic_sizes_strides:
+                yield node, place, source
 
 
-def take_what_is_saved(backward: torch.fx.Graph, sources: Mapping[str, str]) -> bool:
-    """Lets calls of the backward read a tensor that is saved for another reader, in place of memory without values,
-    which would take memory beside the tensor. Returns whether a call does. sources: as `stand_in_for_sizes` returns."""
+def read_saved_tensors(halves: Halves, context: PassContext) -> Halves:
+    """Returns halves whose backward reads a tensor that is saved for another reader in place of memory without values,
+    which would take memory beside the tensor."""
+    if not any(_saved(halves.backward.graph)):
+        return halves
+    halves = halves.copy()
+    graph = halves.backward.graph
+    for node, source in list(_saved(graph)):
+        node.replace_all_uses_with(source)
+        graph.erase_node(node)
+    return halves
+
+
+def _saved(backward: torch.fx.Graph) -> Iterator[tuple[torch.fx.Node, torch.fx.Node]]:
+    """Yields memory without values, and the saved tensor whose place it took."""
     saved = {node.name: node for node in backward.find_nodes(op="placeholder")}
-    found = False
     for node in backward.find_nodes(op="call_function", target=aten.empty_strided.default):
-        source = saved.get(sources.get(node.name, ""))
+        source = saved.get(node.meta.get(SOURCE, ""))
         if source is not None and _lie_alike(source.meta.get("val"), node.meta["val"]):
-            node.replace_all_uses_with(source)
-            backward.erase_node(node)
-            found = True
-    return found
+            yield node, source
 
 
 def _lie_alike(saved: Any, value: torch.Tensor) -> bool:
@@ -131,4 +136,4 @@ def _place(node: torch.fx.Node) -> int | None:
     return reader.argument
 
 
-__all__ = ["CONVOLUTION_RESULTS", "is_read_for_sizes", "lay_out", "partition_of_values_that_are_read"]
+__all__ = ["CONVOLUTION_RESULTS", "is_read_for_sizes", "lay_out", "read_saved_tensors", "read_sizes_alone"]

@@ -1,6 +1,6 @@
 """Values on the CPU that a backward makes again, as nothing but the program's text decides them.
 
-In: a function that splits a joint graph into forward and backward. Out: one whose forward saves no value on the CPU
+In: the halves of a joint graph. Out: halves whose forward saves no value on the CPU
 that depends on no input. A model that counts positions on the CPU (`torch.arange(n)` and what is computed of it) and
 moves them to a device computes with constants: each half finds that out (`passes/place_constants.py`) unless one half
 gets part of the computation from the other. A graph with inputs or outputs on the CPU also has no CUDA graph.
@@ -12,30 +12,33 @@ from typing import Any
 
 import torch
 
-from .operators import is_pure
-from .user_kernels import is_uninitialized
+from litz.capture.joint.nouns import Halves
+from litz.capture.torch_api import is_pure, is_uninitialized
+from litz_plugins.records import PassContext
 
 
-def partition_with_rebuilt_values(partition: Any) -> Any:
-    """Returns a partitioner like `partition` where the backward computes what it needs of such values."""
+def rebuild_cpu_values(halves: Halves, context: PassContext) -> Halves:
+    """Returns halves whose backward computes what it needs of such values."""
+    if not _rebuildable(halves):
+        return halves
+    halves = halves.copy()
+    rebuilt = _rebuildable(halves)
+    _rebuild(halves.backward, {placeholder: node for node, placeholder in rebuilt.items()}, halves.forward)
+    kept = (item for at, item in enumerate(halves.results) if at < halves.forward_outputs or item not in rebuilt)
+    halves.forward.graph.output_node().args = (tuple(kept),)
+    return halves
 
-    def split(joint: torch.fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any) -> tuple[Any, Any]:
-        forward, backward = partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
-        output = forward.graph.output_node()
-        outputs: Any = output.args[0]
-        saved = [item for item in outputs[num_fwd_outputs:] if isinstance(item, torch.fx.Node)]
-        placeholders = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
-        rebuilt = {item for item in saved if item.name in placeholders and _device(item) == "cpu" and _sources(item)}
-        if not rebuilt or not any(_device(item) not in ("", "cpu") for item in forward.graph.nodes):
-            return forward, backward
-        _rebuild(backward, {placeholders[node.name]: node for node in rebuilt}, forward)
-        kept = (*outputs[:num_fwd_outputs], *(item for item in outputs[num_fwd_outputs:] if item not in rebuilt))
-        output.args = (kept,)
-        forward.recompile()
-        backward.recompile()
-        return forward, backward
 
-    return split
+def _rebuildable(halves: Halves) -> dict[torch.fx.Node, torch.fx.Node]:
+    """Returns the nodes that are saved and need not be, with the backward's inputs; none where all is on the CPU."""
+    saved = [item for item in halves.results[halves.forward_outputs :] if isinstance(item, torch.fx.Node)]
+    placeholders = {node.name: node for node in halves.backward.graph.find_nodes(op="placeholder")}
+    found = {
+        item: placeholders[item.name]
+        for item in saved
+        if item.name in placeholders and _device(item) == "cpu" and _sources(item)
+    }
+    return found if any(_device(item) not in ("", "cpu") for item in halves.forward.graph.nodes) else {}
 
 
 def _device(node: torch.fx.Node) -> str:
@@ -87,4 +90,4 @@ def _attribute(module: torch.fx.GraphModule, value: Any) -> str:
     return name
 
 
-__all__ = ["partition_with_rebuilt_values"]
+__all__ = ["rebuild_cpu_values"]

@@ -1,0 +1,63 @@
+"""The stages in front of a Graph: from what dynamo traced to the halves of a joint graph.
+
+    TracedGraph --traced--> TracedGraph --AOTAutograd--> JointGraph --joint--> JointGraph
+                --partition--> Halves --partitioned--> Halves
+
+In: how passes of a stage are run. Out: `EarlierStages`, which capture calls while it captures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from litz.capture import torch_api
+from litz.capture.joint import Halves, JointGraph, TracedGraph, default_joint_passes
+from litz.capture.traced import default_traced_passes
+from litz_plugins import PassContext, TargetOf
+from litz_plugins.records import Stage
+
+Modules = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
+
+
+@dataclass(frozen=True)
+class EarlierStages:
+    """run: runs the passes of a stage ("traced", "joint" or "partitioned") over its noun. partition: returns the
+    forward and the backward of a joint graph. log: what both noted down, for `Graph.earlier`."""
+
+    run: Callable[[Stage, Any], Any]
+    partition: Callable[[JointGraph], Modules] = torch_api.min_cut
+    log: Any = None
+
+    def traced(self, name: str, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        """Returns what AOTAutograd is to trace in place of what dynamo traced: that itself where nothing changed."""
+        passed: TracedGraph = self.run("traced", TracedGraph(name, module))
+        return passed.module
+
+    def halves(
+        self, name: str, module: torch.fx.GraphModule, inputs: Any = (), *, num_fwd_outputs: int, **more: Any
+    ) -> Modules:
+        """Splits a joint graph: a partitioner as AOTAutograd calls one."""
+        joint = JointGraph(f"{name}_joint", module, num_fwd_outputs, tuple(inputs), more)
+        forward, backward = torch_api.with_kept_values(*self.partition(self.run("joint", joint)), num_fwd_outputs)
+        halves: Halves = self.run("partitioned", Halves(f"{name}_halves", forward, backward, num_fwd_outputs))
+        return halves.forward, halves.backward
+
+
+def core_stages(target_of: TargetOf) -> EarlierStages:
+    """Returns the stages with core's passes alone, for captures without plugins. target_of: the target of a device."""
+    passes = (*default_traced_passes(), *default_joint_passes())
+
+    def run(stage: Stage, noun: Any) -> Any:
+        for pass_ in passes:
+            if pass_.stage == stage:
+                noun = pass_.run(noun, PassContext({}, stage, pass_.name, target_of=target_of))
+        return noun
+
+    return EarlierStages(run)
+
+
+__all__ = ["EarlierStages", "core_stages"]

@@ -31,7 +31,7 @@ CUDA = torch.device("cuda", 0)
 
 def captured_for_cuda() -> contextlib.AbstractContextManager[Any]:
     """What a capture decides by its device is decided as for a GPU."""
-    return mock.patch("litz.capture.joint.narrow_positions.stay_wide", lambda target: False)
+    return mock.patch("litz.capture.joint.saved_positions.stay_wide", lambda target: False)
 
 
 def to_cuda(graph: Graph) -> Graph:

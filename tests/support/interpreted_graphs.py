@@ -105,7 +105,7 @@ class Case:
         torch._dynamo.reset()
         x = torch.randn(self.size, generator=torch.Generator().manual_seed(0))
         x = x.contiguous(memory_format=torch.channels_last) if self.last else x
-        with mock.patch("litz.capture.joint.narrow_positions.LEAST_BYTES", 0):
+        with mock.patch("litz.capture.joint.saved_positions.LEAST_BYTES", 0):
             ours = self.results(torch.compile(self.function, backend=backend, dynamic=False), x)
         for name, got, want in zip(("result", "gradient"), ours, self.results(self.function, x.double()), strict=True):
             off = float((got.double() - want).abs().max() / want.abs().max())

@@ -29,7 +29,7 @@ MODULES: Sequence[Module] = (
     Module(
         "litz.capture.joint",
         "what there is before a Graph, for passes and partitioners",
-        "TracedGraph JointGraph Halves",
+        "FXNoun TracedGraph JointGraph Halves",
     ),
     Module("litz.capture.graph", "the Graph, for graph passes", "Graph constant_of symbol_ranges"),
     Module(

@@ -7,10 +7,10 @@ stage "partitioned" the forward and the backward after that. None may change a v
 from __future__ import annotations
 
 from litz.capture.joint.cpu_values import rebuild_cpu_values
-from litz.capture.joint.narrow_positions import narrow_positions
-from litz.capture.joint.nouns import Halves, JointGraph, TracedGraph
+from litz.capture.joint.nouns import FXNoun, Halves, JointGraph, TracedGraph
 from litz.capture.joint.redundant_copies import remove_redundant_copies
 from litz.capture.joint.saved_memory import save_what_is_read
+from litz.capture.joint.saved_positions import narrow_positions
 from litz.capture.joint.size_readers import read_saved_tensors, read_sizes_alone
 from litz_plugins.records import Pass
 
@@ -27,4 +27,4 @@ def default_joint_passes() -> tuple[Pass, ...]:
     )
 
 
-__all__ = ["Halves", "JointGraph", "TracedGraph", "default_joint_passes"]
+__all__ = ["FXNoun", "Halves", "JointGraph", "TracedGraph", "default_joint_passes"]

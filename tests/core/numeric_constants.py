@@ -59,7 +59,7 @@ CONSTANTS: Mapping[str, str] = {
         kept: VERSION
         kernel_plan: PIECES
         layout_needs: _STRICTNESS
-        narrow: TYPES BELOW
+        saved_positions: TYPES BELOW
         ops: _ROWS
         package: FORMAT VERSION
         plugin_checks: TOLERANCE
@@ -73,7 +73,7 @@ CONSTANTS: Mapping[str, str] = {
         sampling: BICUBIC ZEROS REFLECTION
         scales: _ALL _ROW
         sizes: INT32
-        sizes_alone: _POOL _READERS CONVOLUTION_RESULTS
+        size_readers: _POOL _READERS CONVOLUTION_RESULTS
         spelling: SMALL
         stored: ALIGNMENT
         bytes: _OF_NIBBLES_BF16 _OF_NIBBLES_F16 _OF_SIGNED_BF16 _OF_UNSIGNED_BF16 _OF_SIGNED_F16 _OF_UNSIGNED_F16
@@ -174,11 +174,11 @@ CONSTANTS: Mapping[str, str] = {
         garbage: NEVER _within
         graph_entry: LARGEST_OBJECTS
         in_place: LEAST_BYTES
-        lean: LEAST_BYTES MOST_SHARE
+        saved_memory: LEAST_BYTES MOST_SHARE
         limit: MOST_LINES FREE
         manifest: LARGEST
         memory: SLACK LARGEST_SHARE
-        narrow: LEAST_BYTES
+        saved_positions: LEAST_BYTES
         order: SMALL
         package: LARGEST_MANIFEST MOST_ARGUMENTS
         peers: MOST_BYTES LARGEST

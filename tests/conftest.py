@@ -3,6 +3,7 @@ each worker, which do not spin while they wait, and a GPU only for tests that ar
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import logging
@@ -21,6 +22,7 @@ from hypothesis import HealthCheck, settings
 from support.each_value import leave_combinations_out
 from support.eager_attention import untraced
 from support.no_gpu import gpu_hidden
+from support.processor_times import note, seconds_so_far
 from support.ranks import Ranks
 from support.warm import MODULES
 from support.warm_children import warm_python
@@ -34,6 +36,7 @@ WHOLE_RUN = 2000
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="other random numbers for every test (default: 0)")
+    parser.addoption("--processor-times", metavar="FILE", help="append each test's processor seconds to this file")
     parser.addoption("--gpus", type=int, help="this many GPUs are here: each process of -n sees one of them, in turn")
 
 
@@ -93,8 +96,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # other processes of the run share the GPU
         return found
-    with gpu_hidden():
+    with gpu_hidden(), timed(item):
         return (yield)
+
+
+@contextlib.contextmanager
+def timed(item: pytest.Item) -> Iterator[None]:
+    """A test with its fixtures writes what it takes of the processor, where `--processor-times` asks for that."""
+    path = item.config.getoption("--processor-times")
+    before = seconds_so_far() if path else 0.0
+    yield
+    if path:
+        note(path, item.nodeid, seconds_so_far() - before)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)  # when pytest's own wrapper has begun to listen

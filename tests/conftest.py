@@ -49,6 +49,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # torch's own, which is for all runs by default, finds graphs of an earlier run without a trace.
     if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="litz-test-torch-cache-")
+    # Triton's, in which ptxas runs once for each distinct text of all workers, is for all runs by default, too.
+    if "TRITON_CACHE_DIR" not in os.environ:
+        os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="litz-test-triton-cache-")
     # Tests look at what a compile decides, and change by hand what no key knows of. Those of the cache turn it on.
     os.environ.setdefault("LITZ_GRAPH_CACHE", "0")
     # A process that compiles kernels takes half a second to start, and tests run beside each other already.

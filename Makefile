@@ -16,7 +16,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv browser demo dist test test-gpu test-all test-compilers bench conformance fuzz mutants stress lint docs links figures picture format clean
+.PHONY: help .venv browser demo dist test test-changed test-nightly test-gpu test-all test-compilers bench conformance fuzz mutants stress lint docs links figures picture format clean
 
 help: ## list the targets
 	@grep -hE '^[a-zA-Z_.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -47,8 +47,18 @@ dist: $(STAMP) ## wheels and sdists of all dists in dist/, tried in a fresh envi
 # Threads that wait for work do not spin: other tests need the processors.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --durations=20
 
-test: $(STAMP) ## the tests that need no GPU, in parallel, but for more settings of the same (make test-all)
-	$(PYTEST) -m "not gpu and not gpu2 and not thorough" $(ARGS) tests
+IN_CI := not gpu and not gpu2 and not thorough and not nightly
+SINCE ?= main
+
+test: $(STAMP) ## the tests that need no GPU, in parallel, but for more of the same (make test-nightly, make test-all)
+	$(PYTEST) -m "$(IN_CI)" $(ARGS) tests
+
+test-changed: $(STAMP) ## of these tests, those that a change reaches, the nearest first (SINCE=main WITHIN=2 for near ones)
+	files=$$($(BIN)/python -m tests.changed $(SINCE) $(if $(WITHIN),--within $(WITHIN))) && \
+	    { test -z "$$files" || $(PYTEST) -m "$(IN_CI)" $(ARGS) $$files; }
+
+test-nightly: $(STAMP) ## what CI leaves out for its time: tests of benchmarks, pages and releases, and long forms
+	$(PYTEST) -m "nightly and not gpu and not gpu2" $(ARGS) tests
 
 stress: $(STAMP) ## 16 threads and 4 processes at once for ten minutes: calls, and how many were wrong (ARGS="--seconds 60 --device cuda")
 	PYTHONPATH=tests OMP_WAIT_POLICY=passive $(BIN)/python -m stress.program $(ARGS)

@@ -3,6 +3,7 @@ each worker, which do not spin while they wait, and a GPU only for tests that ar
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import logging
@@ -21,6 +22,7 @@ from hypothesis import HealthCheck, settings
 from support.each_value import leave_combinations_out
 from support.eager_attention import untraced
 from support.no_gpu import gpu_hidden
+from support.processor_times import note, seconds_so_far
 from support.ranks import Ranks
 from support.warm import MODULES
 from support.warm_children import warm_python
@@ -34,6 +36,7 @@ WHOLE_RUN = 2000
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="other random numbers for every test (default: 0)")
+    parser.addoption("--processor-times", metavar="FILE", help="append each test's processor seconds to this file")
     parser.addoption("--gpus", type=int, help="this many GPUs are here: each process of -n sees one of them, in turn")
 
 
@@ -46,6 +49,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # torch's own, which is for all runs by default, finds graphs of an earlier run without a trace.
     if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="litz-test-torch-cache-")
+    # Triton's, in which ptxas runs once for each distinct text of all workers, is for all runs by default, too.
+    if "TRITON_CACHE_DIR" not in os.environ:
+        os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="litz-test-triton-cache-")
     # Tests look at what a compile decides, and change by hand what no key knows of. Those of the cache turn it on.
     os.environ.setdefault("LITZ_GRAPH_CACHE", "0")
     # A process that compiles kernels takes half a second to start, and tests run beside each other already.
@@ -93,8 +99,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # other processes of the run share the GPU
         return found
-    with gpu_hidden():
+    with gpu_hidden(), timed(item):
         return (yield)
+
+
+@contextlib.contextmanager
+def timed(item: pytest.Item) -> Iterator[None]:
+    """A test with its fixtures writes what it takes of the processor, where `--processor-times` asks for that."""
+    path = item.config.getoption("--processor-times")
+    before = seconds_so_far() if path else 0.0
+    yield
+    if path:
+        note(path, item.nodeid, seconds_so_far() - before)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)  # when pytest's own wrapper has begun to listen

@@ -43,6 +43,7 @@ def test_addresses_of_pages(tmp_path: Path) -> None:
     assert found == {"https://a.org/x": ["page.md", "other.md"], "https://b.org/y": ["page.md"]}
 
 
+@pytest.mark.nightly
 def test_dead_links_are_named(server: str) -> None:
     found = {f"{server}/{code}": ["page.md"] for code in (200, 404, 429, 500)}
     lines = external_links.dead(found)
@@ -50,11 +51,13 @@ def test_dead_links_are_named(server: str) -> None:
     assert "404 Not Found (page.md)" in lines[0]
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_not_there(server: str) -> None:
     assert external_links.problem("http://127.0.0.1:9/").startswith("no answer")
     assert external_links.problem("http://[").startswith("no answer")
 
 
+@pytest.mark.nightly
 def test_the_pages_of_the_checkout_are_read() -> None:
     pages = external_links.tracked_pages()
     assert {"README.md", "design.md", "first_steps.ipynb"} <= {page.name for page in pages}

@@ -78,7 +78,7 @@ def test_a_step_of_a_chain_is_not_worked_through_again(monkeypatch: pytest.Monke
     assert substituted
 
 
-@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("train", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_more_layers_are_no_more_kernels_to_build(train: bool) -> None:
     pytest.importorskip("transformers")
     few, many = (kernels_of_layers(n, train) for n in (2, 3))

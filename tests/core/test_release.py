@@ -21,6 +21,7 @@ def test_all_dists_are_of_one_version() -> None:
     assert cited is not None and cited[1] == dists[0].version
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("file", "old", "new", "says"),
     [
@@ -43,6 +44,7 @@ def test_what_differs_is_found(tmp_path: Path, file: str, old: str, new: str, sa
     assert any(problem.startswith(says) for problem in problems_of(all_dists(tmp_path)))
 
 
+@pytest.mark.nightly
 def test_a_wheel_has_every_file_of_its_package(tmp_path: Path) -> None:
     """`build` raises for a file that git knows and the wheel lacks; the plugin API has templates beside its modules."""
     sdist, wheel = build(all_dists()[0], tmp_path)
@@ -53,6 +55,7 @@ def test_a_wheel_has_every_file_of_its_package(tmp_path: Path) -> None:
     assert any(name.endswith("LICENSE") for name in names)
 
 
+@pytest.mark.nightly
 def test_the_example_of_the_readme_is_found() -> None:
     assert 'backend="litz"' in readme_example()
     with pytest.raises(ValueError, match="no example"):

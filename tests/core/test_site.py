@@ -20,6 +20,7 @@ def test_the_worked_example_is_what_litz_prints(monkeypatch: pytest.MonkeyPatch)
     assert worked_example.filled(page, texts) == page, "`python -m website.worked_example` writes the page anew"
 
 
+@pytest.mark.nightly
 def test_the_notebook_prints_what_it_shows() -> None:
     path = DOCS / "first_steps.ipynb"
     shown = [
@@ -32,12 +33,14 @@ def test_the_notebook_prints_what_it_shows() -> None:
     assert "```python\nimport torch" in notebook.as_markdown(path)
 
 
+@pytest.mark.nightly
 def test_the_page_of_commands_has_all_commands() -> None:
     page = command_line.page()
     for name in ("litz doctor", "litz cache clear", "litz plugins new", "litz estimate-collective"):
         assert f"\n## {name}\n" in page
 
 
+@pytest.mark.nightly
 def test_the_page_of_errors_has_all_errors_and_says_what_each_is() -> None:
     page = errors.page()
     for exception in errors.exceptions():
@@ -45,6 +48,7 @@ def test_the_page_of_errors_has_all_errors_and_says_what_each_is() -> None:
         assert inspect.getdoc(exception), exception
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("make", [reference.litz_page, reference.litz_plugins_page])
 def test_the_pages_of_names_are_whole(make: object) -> None:
     page = make()  # type: ignore[operator]
@@ -57,6 +61,7 @@ def test_public_names_say_what_they_are() -> None:
         assert len(documented) > 20 and not documented.startswith(f"{thing.__name__}("), f"{name} has no docstring"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("page", "target", "found"),
     [
@@ -84,12 +89,14 @@ def test_figures_of_the_readme_are_in_the_benchmarks() -> None:
     assert figures.complaints() == []
 
 
+@pytest.mark.nightly
 def test_a_figure_that_is_not_in_the_benchmarks_is_found() -> None:
     rows = figures.rows()
     wrong = {**rows[0], "litz": "0.001"}
     assert "0.001" in "".join(figures.complaints([wrong]))
 
 
+@pytest.mark.nightly
 def test_the_notebook_is_a_notebook() -> None:
     text = json.loads((DOCS / "first_steps.ipynb").read_text(encoding="utf-8"))
     assert (text["nbformat"], text["nbformat_minor"]) == (4, 5)

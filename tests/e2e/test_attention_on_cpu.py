@@ -117,32 +117,35 @@ def test_sizes(dtype: torch.dtype, rows: int, keys: int) -> None:
         check(tensors(dtype, rows, keys), block_mask=block_mask("causal", rows, keys))
 
 
+@pytest.mark.each_value
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("score", SCORES)
-def test_scores(score: str) -> None:
-    for dtype in (torch.float32, torch.bfloat16)[: 2 if score in ("soft cap", "bias") else 1]:
-        check(tensors(dtype, 260, 260), score_mod=SCORES[score])
-    check(tensors(torch.float32, 260, 260), score_mod=SCORES[score], block_mask=block_mask("causal", 260, 260))
+def test_scores(score: str, dtype: torch.dtype, masked: bool) -> None:
+    how = {"block_mask": block_mask("causal", 260, 260)} if masked else {}
+    check(tensors(dtype, 260, 260), score_mod=SCORES[score], **how)
 
 
-@pytest.mark.parametrize("mask", MASKS)
-def test_masks(mask: str) -> None:
-    args = tensors(torch.float32, 410, 410)
-    if mask != "of heads":  # lists that are made for one head are no hint for another
-        for size in ((48, 300),) if mask != "causal" else (128, 64, (192, 48), (48, 300)):
-            check(args, block_mask=block_mask(mask, 410, 410, BLOCK_SIZE=size))
-    check(args, block_mask=block_mask(mask, 410, 410, B=2, H=4))
+FOR_HEADS = "lists for each head"
+BLOCKS: list[Any] = [128, 64, (192, 48), (48, 300), FOR_HEADS]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("mask", [mask for mask in MASKS if mask not in ("of heads", "causal")])
-def test_masks_in_square_blocks(mask: str) -> None:
-    check(tensors(torch.float32, 410, 410), block_mask=block_mask(mask, 410, 410, BLOCK_SIZE=128))
+@pytest.mark.each_value
+@pytest.mark.parametrize(
+    ("mask", "blocks"),
+    # Lists that are made for one head are no hint for another.
+    [(mask, blocks) for mask in MASKS for blocks in BLOCKS if mask != "of heads" or blocks == FOR_HEADS],
+)
+def test_masks(mask: str, blocks: Any) -> None:
+    how = {"B": 2, "H": 4} if blocks == FOR_HEADS else {"BLOCK_SIZE": blocks}
+    check(tensors(torch.float32, 410, 410), block_mask=block_mask(mask, 410, 410, **how))
 
 
+@pytest.mark.each_value
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("group", [2, 4])
-def test_heads_that_share(group: int) -> None:
-    for dtype in (torch.float32, torch.bfloat16):
-        check(tensors(dtype, 130, 260, group=group), score_mod=SCORES["distance"])
+def test_heads_that_share(group: int, dtype: torch.dtype) -> None:
+    check(tensors(dtype, 130, 260, group=group), score_mod=SCORES["distance"])
 
 
 def test_views_and_scale() -> None:

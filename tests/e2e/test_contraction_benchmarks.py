@@ -19,6 +19,7 @@ with gpu_hidden():
 CPU = torch.device("cpu")
 
 
+@pytest.mark.nightly
 def test_decode_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.json"
     small = ["--layers", "1", "--width", "256", "--length", "64", "--device", "cpu", "--seconds", "0", "--batch", "2"]
@@ -33,6 +34,7 @@ def test_decode_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
+@pytest.mark.nightly
 def test_a_model_of_eight_layers_reads_what_the_table_says() -> None:
     with torch.device("meta"):
         model = decode.Decoder(decode.Sizes(), "bf16", torch.device("meta"))
@@ -42,6 +44,7 @@ def test_a_model_of_eight_layers_reads_what_the_table_says() -> None:
     assert sum(tensor.dtype == torch.bfloat16 for tensor in model.buffers()) == 8 * 11 + 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("weights", "bound"), [("int8", 0.005), ("int4", 0.08), ("float8", 0.02)])
 def test_quantised_weights_are_close_to_the_full_ones(weights: str, bound: float) -> None:
     torch.manual_seed(0)
@@ -51,6 +54,7 @@ def test_quantised_weights_are_close_to_the_full_ones(weights: str, bound: float
     assert float((got - exact).norm() / exact.norm()) < 2 * bound
 
 
+@pytest.mark.nightly
 def test_the_mask_hides_the_last_position() -> None:
     """Its key and value are large: a step without the mask would be far off."""
     torch.manual_seed(0)
@@ -61,6 +65,7 @@ def test_the_mask_hides_the_last_position() -> None:
     assert float((model(x, position) - masked).abs().max()) > 0.1 * float(masked.abs().max())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", attention.VARIANTS)
 def test_the_float64_reference_is_flex_attention(name: str) -> None:
     """Eager's flex_attention, forward, and its gradients by the reference's own arithmetic against SDPA's."""
@@ -72,6 +77,7 @@ def test_the_float64_reference_is_flex_attention(name: str) -> None:
         assert attention.distance(both.step(both.sdpa)(), attention.reference(both, rows=64)) < 4e-2
 
 
+@pytest.mark.nightly
 def test_flops_are_those_of_unmasked_blocks() -> None:
     full, causal = (
         attention.make_case(attention.VARIANTS[name], 16, 512, False, 512, 64, CPU) for name in ("full", "causal")
@@ -80,6 +86,7 @@ def test_flops_are_those_of_unmasked_blocks() -> None:
     assert causal.flops == full.flops * 10 / 16  # 4 of 16 blocks on the diagonal, 6 below it
 
 
+@pytest.mark.nightly
 def test_attention_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.json"
     small = ["--dims", "32", "--lengths", "128", "--tokens", "128", "--width", "64", "--device", "cpu"]
@@ -107,6 +114,7 @@ def test_concatenations_in_small(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert [gradient.shape for gradient in step()] == [x.shape, bias.shape]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["3 s2 p1", "stem 3 s2 p1 last"])
 def test_pools_in_small(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     case = pools.CASES[name]

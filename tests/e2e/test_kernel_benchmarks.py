@@ -30,6 +30,7 @@ def test_a_sum_that_is_nearer_than_eagers_passes() -> None:
     gpu_kernels.check(case, [exact])
 
 
+@pytest.mark.nightly
 def test_a_wrong_result_does_not() -> None:
     case, exact = gate_gradient()
     with pytest.raises(AssertionError):

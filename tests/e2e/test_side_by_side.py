@@ -41,6 +41,7 @@ def test_the_zoo_has_every_family() -> None:
     assert {model.family for model in ZOO.values()} == FAMILIES
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ZOO)
 def test_a_model_can_be_made_in_both_sizes(name: str) -> None:
     """In full on no device at all; in small it runs, and what it is trained by has a gradient."""
@@ -61,6 +62,7 @@ def test_a_model_can_be_made_in_both_sizes(name: str) -> None:
             assert len(found) > 1 and any(bool(gradient.any()) for gradient in found[1:])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["bert", "mixtral", "gru", "efficientnet_b0", "shallow_water"])
 def test_float64_judges_a_model(name: str) -> None:
     if missing(ZOO[name]):
@@ -76,6 +78,7 @@ def test_float64_judges_a_model(name: str) -> None:
         zoo_step.error(found[:-1], expected)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("salt", "heat", "pressure", "density"),
     [(0, 5, 0, 999.96675), (35, 5, 0, 1027.67547), (35, 25, 1000, 1062.53817), (35, 5, 1000, 1069.48914)],
@@ -93,6 +96,7 @@ def run(*arguments: str) -> None:
     side_by_side.main([*arguments, "--device", "cpu", "--seconds", "0"])
 
 
+@pytest.mark.nightly
 def test_a_row_has_everyones_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.json"
     run("--only", *QUICK, "--peers", "eager", "litz", "--out", str(out))
@@ -131,6 +135,7 @@ def test_what_fails_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch, tm
     assert "inductor: RuntimeError: no compiler today" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_a_model_without_its_library_is_not_passed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
 ) -> None:
@@ -141,6 +146,7 @@ def test_a_model_without_its_library_is_not_passed(
     assert "timm not installed" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["transformers:roberta", "transformers:phi3", "transformers:mbart"])
 def test_any_model_of_transformers(name: str, tmp_path: Path, capsys: Any) -> None:
     """An encoder, a decoder, and text to text, by their types alone; small ones learn."""
@@ -152,12 +158,14 @@ def test_any_model_of_transformers(name: str, tmp_path: Path, capsys: Any) -> No
     assert name.partition(":")[2] in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["transformers:gpt_neo", "transformers:funnel"])
 def test_a_model_that_refuses_another_number_of_layers_has_its_own(name: str) -> None:
     pytest.importorskip("transformers")
     assert find(name).make(True).config.num_hidden_layers > 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["nobody", "transformers:nobody", "timm:", "keras:resnet"])
 def test_a_model_that_is_not_there(name: str, capsys: Any) -> None:
     with pytest.raises(SystemExit):
@@ -165,12 +173,14 @@ def test_a_model_that_is_not_there(name: str, capsys: Any) -> None:
     assert "no model" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_what_a_backend_says_is_in_the_line() -> None:
     """dynamo's own line only says that a backend raised something."""
     problem = RuntimeError("backend='litz' raised:\nCodegenError: no code for add\n  where: here")
     assert side_by_side._one_line(problem) == "RuntimeError: CodegenError: no code for add"
 
 
+@pytest.mark.nightly
 def test_only_what_the_file_lacks_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     done = Row("sea_water", "inference", "default", peers={"eager": Figures()})
@@ -191,6 +201,7 @@ def test_only_what_the_file_lacks_is_measured(monkeypatch: pytest.MonkeyPatch, t
     assert [name for name, _, _ in measured] == ["shallow_water"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_processes_that_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_by_side.sys, "executable", warm_python())
@@ -200,12 +211,14 @@ def test_processes_that_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert set(rows) == set(QUICK) and all(row.peers["litz"].wall_ms > 0 for row in rows.values())
 
 
+@pytest.mark.nightly
 def test_a_process_that_ends_early_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_by_side.sys, "executable", "false")
     run("--only", "sea_water", "dlrm", "--tasks", "inference", "--jobs", "2", "--out", str(tmp_path / "out.json"))
     assert {row.problem for row in read_rows(tmp_path / "out.json")} == {"exit status 1: "}
 
 
+@pytest.mark.nightly
 def test_a_file_gives_back_the_rows(tmp_path: Path) -> None:
     kernels = [DeviceKernel("a", 1, 2.5), DeviceKernel("b", 1, 1.25), DeviceKernel("a", 1, 3.0)]
     figures = Figures(1.0, 2.0, 3, trace=kernels, own=[Own("a", "add + mul", 12.0)], peak_mib=1, first_s=2, error=0.1)
@@ -215,6 +228,7 @@ def test_a_file_gives_back_the_rows(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "rows.json").read_text())["rows"][0]["peers"]["litz"]["trace"]["names"] == ["a", "b"]
 
 
+@pytest.mark.nightly
 def test_the_summary_has_geometric_means_and_the_worst() -> None:
     def row(model: str, inductor: float, litz: float) -> Row:
         return Row(
@@ -230,6 +244,7 @@ def test_the_summary_has_geometric_means_and_the_worst() -> None:
 # --------------------------------------------------------------------------------------------------------------- beside
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -266,6 +281,7 @@ def test_the_kind_of_a_kernel(name: str, kind: str) -> None:
     assert 0 < len(short(name, 30)) <= 30
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -300,6 +316,7 @@ OURS = (
 )
 
 
+@pytest.mark.nightly
 def test_places_of_equal_layers_are_one_and_the_loss_comes_first() -> None:
     theirs, ours = launches(*3 * LAYER), launches(*3 * OURS)
     places = beside.by_place(theirs, ours)
@@ -313,6 +330,7 @@ def test_places_of_equal_layers_are_one_and_the_loss_comes_first() -> None:
     assert "gained in all other places: 6.0 us" in text and max(map(len, text)) <= 100
 
 
+@pytest.mark.nightly
 def test_contractions_that_one_backend_has_not_are_a_place_of_their_own() -> None:
     """Three products in one launch there, and attention written out here: everything else stays aligned."""
     theirs = launches(("nvjet_qkv", 9.0), ("flash_fwd_kernel", 8.0), ("triton_poi_x_0", 1.0), ("nvjet_out", 4.0))
@@ -328,6 +346,7 @@ def test_contractions_that_one_backend_has_not_are_a_place_of_their_own() -> Non
     assert sum(place.lost_us for place in places) == 3
 
 
+@pytest.mark.nightly
 def test_kinds_in_order_of_what_is_lost() -> None:
     kinds = beside.by_kind(launches(*LAYER), launches(*OURS))
     assert [(kind.name, kind.ours_us - kind.theirs_us, kind.ours_count) for kind in kinds] == [
@@ -335,6 +354,7 @@ def test_kinds_in_order_of_what_is_lost() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_litzs_kernels_meet_what_they_do_by_name_and_order() -> None:
     own = [Own("litz_a", "add", 1e3), Own("litz_b", "mul", 2e3), Own("litz_a", "sub", 3e3), Own("litz_c", "exp", 1e3)]
     run = launches(("litz_a", 1.0), ("gemm", 9.0), ("litz_b", 2.0), ("litz_a", 4.0), ("litz_c", 1.0), ("litz_c", 1.0))
@@ -345,6 +365,7 @@ def test_litzs_kernels_meet_what_they_do_by_name_and_order() -> None:
     assert [(us, share, what.what) for us, share, _, what in lost] == [(1.0, 0.75, "sub")]
 
 
+@pytest.mark.nightly
 def test_own_kernels_are_those_of_the_reports() -> None:
     class Step:
         name, kind, what, origins, fused, bytes = "kernel0", "kernel", "[8] f32", ("add_1", "mul_2"), (), 96.0
@@ -356,6 +377,7 @@ def test_own_kernels_are_those_of_the_reports() -> None:
     assert own_kernels([Report()]) == [Own("litz_reduce_sum", "add + mul", 96.0)]  # type: ignore[list-item]
 
 
+@pytest.mark.nightly
 def test_a_trace_is_in_order() -> None:
     x = torch.randn(64, 64)
     found = [kernel.name for kernel in trace(lambda: torch.sin(x @ x), CPU) if kernel.name in ("aten::mm", "aten::sin")]

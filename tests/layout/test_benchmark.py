@@ -31,6 +31,7 @@ def test_networks_have_the_parameters_of_their_names(name: str) -> None:
     assert round(sum(p.numel() for p in model.parameters()) / 1e6, 2) == SIZES[name]
 
 
+@pytest.mark.nightly
 def test_a_row_has_everyones_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -49,6 +50,7 @@ def test_a_row_has_everyones_time(
     assert "tiny" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", convolutions.KINDS)
 def test_each_kind_of_convolution_has_a_gradient(name: str) -> None:
     """The sizes of a backward are those of its forward."""
@@ -60,6 +62,7 @@ def test_each_kind_of_convolution_has_a_gradient(name: str) -> None:
     assert backward.sizes == (tuple(result.shape), *forward.sizes)
 
 
+@pytest.mark.nightly
 def test_the_benchmark_of_convolutions(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,6 +73,7 @@ def test_the_benchmark_of_convolutions(
     assert "tiny" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_nobody_measures_while_somebody_compiles(tmp_path: Path) -> None:
     done: list[str] = []
     compiled = threading.Event()
@@ -98,6 +102,7 @@ def test_nobody_measures_while_somebody_compiles(tmp_path: Path) -> None:
     assert done == ["compiled", "measured", "compiled later"]
 
 
+@pytest.mark.nightly
 def test_who_has_no_patience_measures_beside_those_who_compile(tmp_path: Path) -> None:
     with Turns(tmp_path, 1).compiling(), Turns(tmp_path, 1, patience=0.1).measuring():
         assert (tmp_path / "slot0").exists()

@@ -1,4 +1,4 @@
-"""Triton's compilations of a kernel, with no GPU and no cache."""
+"""Triton's compilations of a kernel, with no GPU. Triton's cache is the run's: each text is compiled once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from litz_plugins import KernelSource
 
 
 def compile_only(source: KernelSource, target: Any = None, variant: Variant | None = None) -> Mapping[str, Any]:
-    """The stages of a compilation by name ("ttir", "ttgir", "llir", "ptx", "cubin"), with no GPU and no cache.
+    """The stages of a compilation by name ("ttir", "ttgir", "llir", "ptx", "cubin"), with no GPU.
 
     target: a GPUTarget, sm_90 by default.
     """

@@ -55,6 +55,17 @@ def test_compiles_for_hopper(name: str, compiled: Mapping[str, Any]) -> None:
     assert compiled[name]["cubin"]
 
 
+def test_a_text_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a run, however many tests and processes ask for it; its module has another name each time."""
+    from triton import knobs
+
+    found: list[bool] = []
+    monkeypatch.setattr(knobs.compilation, "listener", lambda cache_hit, **_: found.append(cache_hit))
+    first, second = (compile_only(CASES["bias"]().source) for _ in range(2))
+    assert found[-1] and first["cubin"] == second["cubin"]
+    assert "litz-test-triton-cache-" in knobs.cache.dir or os.environ["TRITON_CACHE_DIR"] == knobs.cache.dir
+
+
 def _accesses(ptx: str) -> set[str]:
     return set(re.findall(r"(?:ld|st)\.global\S*", ptx))
 

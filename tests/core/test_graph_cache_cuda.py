@@ -101,8 +101,8 @@ def test_what_is_loaded_is_what_was_compiled(tmp_path: Path, args: Any, dynamic:
         assert kept.settings == source.settings and (here, expected) == (target, variant)
         assert len(kept.arguments) == len(source.arguments)
     for before, after in zip(made, found, strict=True):
-        assert after.text == before.text and after.code.entry.replay == before.code.entry.replay
-        assert (after.code.entry.replay is not None) == cuda_graphs
+        assert after.text == before.text and after.code.entry.facts == before.code.entry.facts
+        assert after.code.entry.facts.devices == ("cpu", "cuda:0") and "on cpu" in after.code.entry.facts.obstacle
         assert after.code.entry.overwritten == before.code.entry.overwritten
         assert str(after.output_strides) == str(before.output_strides)
 

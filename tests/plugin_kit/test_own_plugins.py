@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import litz_collectives.plugin
+import litz_cudagraphs.plugin
 import litz_layout
 import litz_tools.plugin
 from litz.driver.builtin import builtin_plugins
@@ -24,6 +25,7 @@ EVERY = 200
 CASES: dict[str, dict[str, Any]] = {
     "autotune": {"options": {"max_autotune": True}, "examples": ["products"], "choices": 2},
     "collectives": {"examples": ["pointwise"], "builds": True},
+    "cudagraphs": {"options": {"cuda_graphs": True}, "examples": ["pointwise"], "builds": True},
     "layout": {"examples": ["convolution"]},
     "tools": {"examples": ["pointwise"], "builds": True},
     "contractions": {"examples": ["one row"], "choices": 2},
@@ -33,6 +35,7 @@ CASES: dict[str, dict[str, Any]] = {
 TRIED = {
     "autotune": {"estimates"},
     "collectives": {"estimates", "pass overlap"},
+    "cudagraphs": {"litz_wrap_entry"},
     "layout": {"pass pad_contractions"},
     "core": {"pass inline_pointwise", "pass split_reductions", "pass fold_constants"},
 }
@@ -44,6 +47,7 @@ def test_it_conforms(name: str) -> None:
     dists = {
         "autotune": autotune,
         "collectives": litz_collectives.plugin,
+        "cudagraphs": litz_cudagraphs.plugin,
         "layout": litz_layout,
         "tools": litz_tools.plugin,
     }

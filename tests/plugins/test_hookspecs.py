@@ -57,6 +57,7 @@ def test_the_hooks_are_those_of_the_design():
         "litz_select_layout",
         "litz_tune",
         "litz_cache_fingerprint",
+        "litz_wrap_entry",
         *OBSERVERS,
     }
 

@@ -14,6 +14,7 @@ CORE_PLUGINS = ("core", "contractions", "estimate", "cpp", "triton", "meta", "ro
 OWN_DISTS = {
     "autotune": ("litz-autotune", 'measures what mode="max-autotune" chooses from'),
     "collectives": ("litz-collectives", "says what communication costs, and when it runs"),
+    "cudagraphs": ("litz-cudagraphs", "records CUDA graphs, and replays them"),
     "layout": ("litz-layout", "chooses memory layouts, channels last where that pays"),
     "tools": ("litz-tools", "has the pages of reports, `litz bisect`, and kernels timed alone"),
 }

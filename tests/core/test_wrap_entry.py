@@ -13,10 +13,12 @@ from torch import Tensor
 
 from litz import graph_cache
 from litz.driver.builtin import builtin_plugins
+from litz.errors import StaleEntryError
 from litz.pipeline import compile_backend
 from litz.report import collect
 from litz.runtime.compiled_graph import CompiledGraph
-from litz_plugins import Entry, EntryFacts, PluginWarning, hookimpl, make_plugins
+from litz.runtime.graph_entry import GraphEntry, check_same
+from litz_plugins import VETOED, Entry, EntryFacts, PluginWarning, hookimpl, make_plugins
 
 
 class Wraps:
@@ -48,11 +50,11 @@ def fresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def backend_of(folder: Path, *plugins: object) -> Callable[..., Any]:
+def backend_of(folder: Path, *plugins: object, **options: Any) -> Callable[..., Any]:
     made = make_plugins(
         builtin_plugins(), extra=[(f"p{n}", plugin) for n, plugin in enumerate(plugins)], entry_points=()
     )
-    return partial(compile_backend, options={"cache_dir": str(folder), "graph_cache": True}, plugins=made)
+    return partial(compile_backend, options={"cache_dir": str(folder), "graph_cache": True, **options}, plugins=made)
 
 
 def layer(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,6 +108,26 @@ def test_the_graph_cache_hands_the_same_facts_over(tmp_path: Path) -> None:
     trained(backend_of(tmp_path / "other", made))
     for found in seen:
         assert found == made.facts
+
+
+def test_recordings_can_be_vetoed(tmp_path: Path) -> None:
+    """In a compile, and of a graph from the cache, whose key has the vetoes."""
+    for found in ("miss", "hit"):
+        torch._dynamo.reset()
+        one = Wraps([])
+        backend = backend_of(tmp_path, one, cuda_graphs=True, veto=["cuda_graphs"])
+        with collect() as reports:
+            torch.compile(torch.sin, backend=backend)(torch.ones(4))
+        assert reports[0].graph_cache.startswith(found) and one.facts[0].obstacle == VETOED
+
+
+def test_equal_graphs_may_name_their_obstacle_otherwise() -> None:
+    def entry(obstacle: str) -> GraphEntry:
+        return GraphEntry("", facts=EntryFacts(obstacle=obstacle))
+
+    check_same(entry("on cpu (arg0_1)"), entry("on cpu (arg1_1)"), "graph0")
+    with pytest.raises(StaleEntryError, match="its facts would be"):
+        check_same(entry("on cpu (arg0_1)"), entry(""), "graph0")
 
 
 def test_wrappers_nest_and_the_first_is_the_innermost(tmp_path: Path) -> None:

@@ -129,7 +129,10 @@ class _Recording:
 
 def replayed(entry: Entry, facts: EntryFacts) -> Entry:
     """Returns `entry` behind recordings, or `entry` itself where `facts` names an obstacle to recording."""
-    return entry if facts.obstacle else _Replayer(entry, facts)
+    if facts.obstacle:
+        return entry
+    reset_with_dynamo(RESET)  # mostly within a compile, when no other thread can be resetting
+    return _Replayer(entry, facts)
 
 
 class _Replayer:
@@ -291,7 +294,7 @@ class _Replayer:
             graph, pool.place(outputs, ceded), copies, places, outputs, returned
         )
         _with_recordings.add(self)
-        reset_with_dynamo(RESET)
+        reset_with_dynamo(RESET)  # again, after a reset
         return recording
 
     def _to_copy(self, key: Any, number: int) -> set[int]:

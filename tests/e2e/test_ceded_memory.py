@@ -1,5 +1,5 @@
 """Training under CUDA graphs on a GPU, where a backward takes the memory of what its forward saved for it: what that
-saves, and what nobody may notice. `tests/core/test_ceding.py` has more of it, without a GPU."""
+saves, and what nobody may notice. `tests/cudagraphs/test_ceding.py` has more of it, without a GPU."""
 
 from __future__ import annotations
 

@@ -52,11 +52,15 @@ def recording_notes(graph: str, options: OptionsView, facts: EntryFacts) -> list
     return [Decision("execution", graph, "no CUDA graph", facts.obstacle)]
 
 
+def is_recorded(options: OptionsView, plugins: Plugins) -> bool:
+    """Returns whether graphs are to be recorded, by a plugin that is there."""
+    return bool(options["cuda_graphs"]) and "cudagraphs" in plugins.names()
+
+
 def recorder_notes(graph: str, options: OptionsView, facts: EntryFacts, plugins: Plugins) -> list[Decision]:
     """Returns a decision for a graph that could be recorded, where the plugin that records is missing, and warns. This
     is asked of graphs from the graph cache as well: a report that is kept there must not say what is installed."""
-    there = "cudagraphs" in plugins.names()
-    if not options["cuda_graphs"] or there or facts.obstacle or not _on_gpu(facts):
+    if not options["cuda_graphs"] or is_recorded(options, plugins) or facts.obstacle or not _on_gpu(facts):
         return []
     missing = plugins.missing().get("cudagraphs") or how_to_install("cudagraphs")
     reason = f"cuda_graphs records nothing here: {missing}"

@@ -158,9 +158,9 @@ def _own_us(event: Any, on_gpu: bool) -> float:
 def graphs_made(backend: str) -> int:
     """CUDA graphs that a backend of torch.compile has recorded so far by itself; 0 for eager."""
     if backend.startswith("litz"):
-        from litz.runtime import cuda_graphs
+        from litz_cudagraphs import recordings
 
-        return cuda_graphs.recordings()
+        return recordings.count()
     if backend.startswith("inductor") and torch.cuda.is_available():
         from torch._inductor.cudagraph_trees import get_manager
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from litz.capture.eager import run_eagerly
 from litz.capture.graph import Graph
 from litz.driver import stages
 from litz.driver.builtin import Device, builtin_plugins
+from litz.driver.unused_options import warn_once
 from litz.target import describe_cuda, target_named
 from litz.targets.triton.build import expected_variant
 from litz.targets.triton.codegen import TritonCodegen
+from litz_cudagraphs import plugin
 from litz_plugins import CodegenContext, KernelSource, TargetSpec
 from litz_plugins.manager import make_plugins
 
@@ -37,12 +40,14 @@ class Loading(TritonCodegen):
         return lambda *arguments: None
 
 
-def compile_fake(fn: Any, args: Any, folder: Path, dynamic: bool, describe: Any = describe_cuda, **options: Any) -> Any:
-    """(what was loaded, compiled graphs, reports)."""
+def compile_fake(
+    fn: Any, args: Any, folder: Path, dynamic: bool, describe: Any = describe_cuda, extra: Any = (), **options: Any
+) -> Any:
+    """(what was loaded, compiled graphs, reports). extra: further plugins."""
     loaded: Loaded = []
     spec = TargetSpec("cuda", describe, Loading(loaded))
     builtins = [(name, Device(spec) if name == "triton" else plugin) for name, plugin in builtin_plugins()]
-    plugins = make_plugins(builtins, entry_points=())
+    plugins = make_plugins(builtins, extra=extra, entry_points=())
     given = {"cache_dir": folder, "graph_cache": True, **options}
     graphs: list[Any] = []
     with reports.collect() as found:
@@ -101,10 +106,29 @@ def test_what_is_loaded_is_what_was_compiled(tmp_path: Path, args: Any, dynamic:
         assert kept.settings == source.settings and (here, expected) == (target, variant)
         assert len(kept.arguments) == len(source.arguments)
     for before, after in zip(made, found, strict=True):
-        assert after.text == before.text and after.code.entry.replay == before.code.entry.replay
-        assert (after.code.entry.replay is not None) == cuda_graphs
+        assert after.text == before.text and after.code.entry.facts == before.code.entry.facts
+        assert after.code.entry.facts.devices == ("cpu", "cuda:0") and "on cpu" in after.code.entry.facts.obstacle
         assert after.code.entry.overwritten == before.code.entry.overwritten
         assert str(after.output_strides) == str(before.output_strides)
+
+
+def test_graphs_are_recorded_by_who_is_there(tmp_path: Path, args: Any) -> None:
+    """Whoever had compiled them: fresh graphs, and those of the cache."""
+    warn_once.cache_clear()
+    with pytest.warns(UserWarning, match="cuda_graphs records nothing here: .* pip install litz-cudagraphs"):
+        _, (plain,), (said,) = compile_fake(torch.sin, args[:1], tmp_path, False, cuda_graphs=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # once in a process
+        _, (again,), (then,) = compile_fake(torch.sin, args[:1], tmp_path, False, cuda_graphs=True)
+    assert plain.entry is plain.code.call and again.entry is again.code.call
+    for report in (said, then):
+        assert "no CUDA graph" in {decision.chosen for decision in report.decisions}
+    recorder = [("cudagraphs", plugin)]
+    _, (recorded,), (found,) = compile_fake(torch.sin, args[:1], tmp_path, False, extra=recorder, cuda_graphs=True)
+    assert found.graph_cache.startswith("hit") and "no CUDA graph" not in {each.chosen for each in found.decisions}
+    assert recorded.entry.entry is recorded.code.call and recorded.ranged is None
+    _, (fresh,), _ = compile_fake(torch.sin, args[:1], tmp_path / "new", False, extra=recorder, cuda_graphs=True)
+    assert type(fresh.entry) is type(recorded.entry)
 
 
 def test_another_gpu_misses(tmp_path: Path, args: Any) -> None:

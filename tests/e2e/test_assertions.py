@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,11 +17,12 @@ from torch import ones, tensor
 
 import litz
 from litz.capture.aot import compile_with_aot
-from litz.codegen.facts import replay_facts
+from litz.codegen.facts import entry_facts
 from litz.driver.unused_options import recording_notes
 from litz.ir import Check
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify
+from litz.options import make_options
 from litz.pipeline import decompositions, make_compiler, plan_schedule, schedule_graph, schedule_only
 from litz.schedule import check_schedule
 from litz.schedule.schedule_program import unscheduled
@@ -387,17 +389,18 @@ def test_no_cuda_graph_is_recorded_which_could_not_check():
     (schedule,) = cuda_schedules(lambda backend: torch.compile(is_four, backend=backend)(ones(4)))
     kinds = [type(step).__name__ for step in schedule.steps]
     assert kinds.index("Check") < kinds.index("Kernel")
-    facts = replay_facts(plan_schedule(schedule, make_compiler()))
-    assert facts["obstacle"].startswith("only a run tells the sizes that ")
-    (note,) = recording_notes("graph0", facts, [torch.device("cuda", 0)])
-    assert note.chosen == "no CUDA graph" and note.reason == facts["obstacle"]
-    assert not recording_notes("graph0", facts, [torch.device("cpu")])
-    assert not recording_notes("graph0", {**facts, "obstacle": ""}, [torch.device("cuda", 0)])
+    facts, asked = entry_facts(plan_schedule(schedule, make_compiler())), make_options("reduce-overhead")
+    assert facts.obstacle.startswith("only a run tells the sizes that ") and "cuda:0" in facts.devices
+    (note,) = recording_notes("graph0", asked, facts)
+    assert note.chosen == "no CUDA graph" and note.reason == facts.obstacle
+    assert not recording_notes("graph0", make_options(), facts)
+    assert not recording_notes("graph0", asked, replace(facts, devices=("cpu",)))
+    assert not recording_notes("graph0", asked, replace(facts, obstacle=""))
 
 
 def test_a_recording_cannot_hold_memory_of_the_host():
     (schedule,) = schedule_only(lambda x: x + 1, [ones(4)])
-    reason = replay_facts(plan_schedule(schedule, make_compiler()))["obstacle"]
+    reason = entry_facts(plan_schedule(schedule, make_compiler())).obstacle
     assert reason.startswith("a recording cannot hold memory on cpu (")
 
 

@@ -1,5 +1,5 @@
 """Training under CUDA graphs on a GPU, where a backward takes the memory of what its forward saved for it: what that
-saves, and what nobody may notice. `tests/core/test_ceding.py` has more of it, without a GPU."""
+saves, and what nobody may notice. `tests/cudagraphs/test_ceding.py` has more of it, without a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from litz.runtime import cuda_graphs, torch_runtime
+from litz_cudagraphs import recordings, torch_memory
 from support.compare import NO_GPU
 
 pytestmark = [pytest.mark.gpu, NO_GPU]
@@ -32,7 +32,7 @@ def recorded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def ceded() -> int:
     """How many pieces of memory recordings were ceded."""
-    return sum(len(recording.memory.ceded) for _, _, recording in cuda_graphs._all_recordings())
+    return sum(len(recording.memory.ceded) for _, _, recording in recordings._all_recordings())
 
 
 class Net(nn.Module):
@@ -257,7 +257,7 @@ def test_blocks_of_many_sizes_share_a_segment(monkeypatch: pytest.MonkeyPatch) -
     sizes = random.Random(0)
     net, x = linears(*[16 * sizes.randint(8, 40) for _ in range(33)])
     _, together = taken(net, x, "reduce-overhead")
-    monkeypatch.setattr(cuda_graphs, "take_segment", lambda nbytes: None)
+    monkeypatch.setattr(recordings, "take_segment", lambda nbytes: None)
     _, apart = taken(net, x, "reduce-overhead")
     assert together < 0.99 * apart
 
@@ -266,12 +266,12 @@ def test_blocks_of_many_sizes_share_a_segment(monkeypatch: pytest.MonkeyPatch) -
 def test_memory_in_one_piece_is_the_recordings(nbytes: int) -> None:
     """More than the GPU has is not taken, and does not end the recording."""
     pool, x = torch.cuda.graph_pool_handle(), torch.ones(1 << 20, device=CUDA)
-    assert torch_runtime.unused_bytes(pool) == 0, "a pool that nothing has used"
+    assert torch_memory.unused_bytes(pool) == 0, "a pool that nothing has used"
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool, capture_error_mode="thread_local"):
-        torch_runtime.take_segment(nbytes)
+        torch_memory.take_segment(nbytes)
         y = x + 1
-    had = torch_runtime.unused_bytes(pool)
+    had = torch_memory.unused_bytes(pool)
     assert (nbytes - y.nbytes <= had < nbytes) if nbytes == 1 << 30 else had < 32 << 20
     graph.replay()
     assert y.sum().item() == 2 << 20

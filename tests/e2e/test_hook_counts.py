@@ -89,6 +89,7 @@ def test_counts_of_a_training_step(step: Any) -> None:
 def test_counts_of_what_the_graph_cache_has(step: Any) -> None:
     first, second, _, _ = step
     assert second["litz_compile_finished"] == first["litz_compile_finished"] == 2
+    assert second["litz_wrap_entry"] == first["litz_wrap_entry"] == 2
     assert second["litz_register_options"] == 1
     assert second["litz_cache_fingerprint"] >= 1
     for hook in ("litz_compile_started", "litz_pass_finished", "litz_register_lowerings", "litz_register_passes"):

@@ -15,7 +15,7 @@ import torch
 from benchmarks.device_time import trace
 from torch import Tensor, nn
 
-from litz.runtime import cuda_graphs
+from litz_cudagraphs import recordings
 from support.compare import NO_GPU
 
 pytestmark = [pytest.mark.gpu, NO_GPU]
@@ -59,7 +59,7 @@ def test_dropped_outputs_and_inputs_that_stay_cost_no_copy() -> None:
     x, y = rows(2)
     for _ in range(4):
         run(x, y)
-    assert cuda_graphs.recordings() == 1
+    assert recordings.count() == 1
     assert len(trace(lambda: run(x, y), CUDA)) <= 2
 
 
@@ -145,7 +145,7 @@ def test_a_backward_reads_what_the_forward_saved() -> None:
 
     for _ in range(6):
         step()
-    assert cuda_graphs.recordings() >= 2
+    assert recordings.count() >= 2
     copies = [kernel for kernel in trace(step, CUDA) if "Memcpy DtoD" in kernel.name and kernel.us > 5]
     assert not copies
 
@@ -247,7 +247,7 @@ def test_a_thread_that_reads_what_was_lent_while_others_replay() -> None:
     thread.start()
     for round_ in range(20):
         if round_ % 4 == 0:
-            cuda_graphs.release()  # recordings lend anew
+            recordings.release()  # recordings lend anew
         for number, x in enumerate(inputs):
             handed.put((number, run(x)[0]))
     handed.put(None)

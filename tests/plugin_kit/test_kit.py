@@ -15,7 +15,7 @@ from litz.ir import Extern, Loop
 from litz.ir.build import call, const
 from litz.ir.node import with_args
 from litz.ir.transform import map_stores
-from litz_plugins import Choice, Estimate, Pass, TemplateSpec, hookimpl
+from litz_plugins import Choice, Entry, EntryFacts, Estimate, Pass, TemplateSpec, hookimpl
 from litz_plugins.testing import check_conformance
 from litz_testing.plugin_kit import Conformance, ConformanceError
 from litz_testing.plugin_kit.examples import Example
@@ -39,6 +39,47 @@ def faults(what: object, **how: Any) -> tuple[ConformanceError, Conformance]:
     with pytest.raises(ConformanceError) as caught:
         check_conformance(what, name="mine", **how)
     return caught.value, caught.value.conformance
+
+
+def test_what_runs_in_place_of_entries_is_called_again() -> None:
+    """With results that are held, and with other sizes; the first call alone tells nothing."""
+    ran: list[str] = []
+
+    def counted(entry: Entry, facts: EntryFacts) -> Entry:
+        def run(args: list[Any]) -> tuple[Any, ...]:
+            ran.append(facts.graph)
+            return entry(args)
+
+        return run
+
+    def same_memory(entry: Entry) -> Entry:
+        memory: dict[Any, tuple[Any, ...]] = {}
+
+        def run(args: list[Any]) -> tuple[Any, ...]:
+            outputs = entry(args)
+            kept = memory.setdefault(tuple(out.shape for out in outputs), outputs)
+            for mine, out in zip(kept, outputs, strict=True):
+                mine.copy_(out)
+            return kept
+
+        return run
+
+    def stale(entry: Entry) -> Entry:
+        first: list[tuple[Any, ...]] = []
+
+        def run(args: list[Any]) -> tuple[Any, ...]:
+            outputs = entry(args)
+            first.append(outputs)
+            return outputs if len(first) < 3 else tuple(out.clone() for out in first[1])
+
+        return run
+
+    check_conformance(plugin(litz_wrap_entry=counted), name="mine", examples=["pointwise"])
+    assert len(ran) >= 8
+    _, found = faults(plugin(litz_wrap_entry=same_memory), examples=["pointwise"])
+    assert any(trial.what == "litz_wrap_entry" and "were held" in trial.problem for trial in found.problems)
+    _, found = faults(plugin(litz_wrap_entry=stale), examples=["pointwise"])
+    assert any(trial.what == "litz_wrap_entry" and "call 4" in trial.problem for trial in found.problems)
 
 
 def test_samples_are_of_many_shapes_and_types() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import litz_collectives.plugin
 import litz_contractions.plugin
+import litz_cudagraphs.plugin
 import litz_layout
 import litz_tools.plugin
 from litz.driver.builtin import builtin_plugins
@@ -25,6 +26,7 @@ EVERY = 200
 CASES: dict[str, dict[str, Any]] = {
     "autotune": {"options": {"max_autotune": True}, "examples": ["products"], "choices": 2},
     "collectives": {"examples": ["pointwise"], "builds": True},
+    "cudagraphs": {"options": {"cuda_graphs": True}, "examples": ["pointwise"], "builds": True},
     "layout": {"examples": ["convolution"]},
     "tools": {"examples": ["pointwise"], "builds": True},
     "contractions": {"examples": ["one row"], "choices": 2},
@@ -34,6 +36,7 @@ CASES: dict[str, dict[str, Any]] = {
 TRIED = {
     "autotune": {"estimates"},
     "collectives": {"estimates", "pass overlap"},
+    "cudagraphs": {"litz_wrap_entry"},
     "layout": {"pass pad_contractions"},
     "core": {"pass inline_pointwise", "pass split_reductions", "pass fold_constants"},
 }
@@ -46,6 +49,7 @@ def test_it_conforms(name: str) -> None:
         "autotune": autotune,
         "collectives": litz_collectives.plugin,
         "contractions": litz_contractions.plugin,
+        "cudagraphs": litz_cudagraphs.plugin,
         "layout": litz_layout,
         "tools": litz_tools.plugin,
     }

@@ -18,6 +18,7 @@ COMBINED = {
     "sorted": "concatenated, then sorted",
     "first": "the first result that is not None",
     "by plugin": "by plugin",
+    "nested": "one around the other",
     "told": "every plugin is told",
 }
 

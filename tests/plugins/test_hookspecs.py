@@ -58,6 +58,7 @@ def test_the_hooks_are_those_of_the_design():
         "litz_tune",
         "litz_partition",
         "litz_cache_fingerprint",
+        "litz_wrap_entry",
         *OBSERVERS,
     }
 

@@ -12,6 +12,7 @@ from litz_plugins import (
     Codegen,
     DuplicatePluginError,
     DuplicateRegistrationError,
+    EntryFacts,
     Estimate,
     HookSignatureError,
     LayoutPlan,
@@ -390,6 +391,7 @@ CALLS = {
     "select_choice": lambda p: p.select_choice([], None),
     "register_layout_needs": lambda p: p.layout_needs(),
     "select_layout": lambda p: p.select_layout(None, {}),
+    "wrap_entry": lambda p: p.wrap_entry(list, EntryFacts(), {}),
     "compile_started": lambda p: p.compile_started(None, {}),
     "pass_finished": lambda p: p.pass_finished(None, 1, 2, 0.1),
     "compile_finished": lambda p: p.compile_finished(None, {}),
@@ -417,7 +419,9 @@ def test_a_raising_hook_can_be_gone_without(hook):
     assert plugins.listing()[0].status == "failed"
 
 
-@pytest.mark.parametrize("hook", ["register_options", "register_lowerings", "register_passes", "estimate_runtime"])
+@pytest.mark.parametrize(
+    "hook", ["register_options", "register_lowerings", "register_passes", "estimate_runtime", "wrap_entry"]
+)
 def test_a_result_of_the_wrong_type_is_the_plugins_fault(hook):
     with pytest.raises(PluginHookError, match=r"returned|not iterable"):
         CALLS[hook](load(plugin(**{hook: lambda: 3})))

@@ -23,7 +23,7 @@ import torch.distributed._functional_collectives as _functional_collectives
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz.pipeline import compile_backend
-from litz.runtime import cuda_graphs
+from litz_cudagraphs import recordings
 from support import seed_collectives
 from support.executed import executed, kinds, steps
 from support.ranks import Ranks, device
@@ -127,10 +127,10 @@ def _cudagraphs(rank: int, place: str) -> None:
         for what in ("compiled, warmed up", "recorded, replayed", "replayed"):
             torch.testing.assert_close(compiled(x), golden)
             reached(f"{nelem} {what}")
-    assert cuda_graphs.recordings() == 3, "one of each size"
+    assert recordings.count() == 3, "one of each size"
     # NCCL does not end a communicator while a CUDA graph has its collectives, and `compiled` still has them.
     torch._dynamo.reset()
-    assert cuda_graphs.recordings() == 0
+    assert recordings.count() == 0
     reached("reset")
     dist.destroy_process_group()
     reached("out of the group")

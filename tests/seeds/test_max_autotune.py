@@ -29,11 +29,10 @@ pytest.importorskip("triton")
 
 import litz
 from litz import report as reports
-from litz.codegen.facts import replay_facts
+from litz.codegen.facts import entry_facts
 from litz.ir import Program
 from litz.options import make_options
 from litz.pipeline import make_compiler, plan_schedule, schedule_only
-from litz.runtime import cuda_graphs
 from litz_autotune import Autotune, measuring
 from litz_autotune.plugin import plugin as installed
 from litz_autotune.pool import Failure, InProcess, Request, WorkerPool
@@ -41,6 +40,7 @@ from litz_autotune.race import Entrant, Race
 from litz_autotune.remote import RemoteStore
 from litz_autotune.timing import failed, timer_for
 from litz_contractions.subprogram import cut, on_device
+from litz_cudagraphs import recordings
 from litz_plugins import KernelSource
 from litz_plugins.manager import make_plugins
 from support import rivals
@@ -700,13 +700,13 @@ class TestMaxAutotune:
             if call in (0, 3):  # the others warm up and record
                 every_element(actual, eager, exact)
         if HAS_GPU:
-            assert cuda_graphs.recordings() > 0
-            cuda_graphs.release()
+            assert recordings.count() > 0
+            recordings.release()
         else:
             assert compiled.fake is not None and compiled.fake.compiler.options.cuda_graphs
             (schedule,) = compiled.fake.schedules
             plan = plan_schedule(schedule, compiled.fake.compiler)
-            assert not replay_facts(plan)["obstacle"]
+            assert not entry_facts(plan).obstacle
             assert "Kernel" in compiled.steps[0], "not the library: a kernel's meaning was run"
             _check_text(compiled, fn, arguments(), tmp_path, 1e-2)
 

@@ -19,8 +19,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from litz.runtime import ceding, cuda_graphs, lent, shared_memory
-from litz.runtime.torch_runtime import storage_at, storage_of
+from litz_cudagraphs import ceding, lent, recordings, shared_memory
+from litz_cudagraphs.torch_memory import storage_at, storage_of
 
 CPU = torch.device("cpu")
 ARENA = 1 << 18
@@ -158,13 +158,13 @@ def machine(patch: pytest.MonkeyPatch) -> Machine:
     patch.setattr(torch.cuda, "CUDAGraph", Graph)
     patch.setattr(torch.cuda, "graph", made.record)
     patch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(numbers)))
-    patch.setattr(cuda_graphs, "_stream", lambda: (0, 0))
-    patch.setattr(cuda_graphs, "_capturing", lambda: False)
-    patch.setattr(cuda_graphs, "drop_library_workspaces", lambda: None)
-    patch.setattr(cuda_graphs, "take_segment", lambda nbytes: None)
+    patch.setattr(recordings, "_stream", lambda: (0, 0))
+    patch.setattr(recordings, "_capturing", lambda: False)
+    patch.setattr(recordings, "drop_library_workspaces", lambda: None)
+    patch.setattr(recordings, "take_segment", lambda nbytes: None)
     patch.setattr(shared_memory, "unused_bytes", lambda pool: 0)
     patch.setattr(lent, "_move", made.move)
-    patch.setattr(cuda_graphs, "room_for", lambda tensor: made.empty(*tensor.shape))
+    patch.setattr(recordings, "room_for", lambda tensor: made.empty(*tensor.shape))
     patch.setattr(lent, "can_move", made.owns_memory)
     patch.setattr(ceding, "storage_that_tells", made.storage_that_tells)
     patch.setattr(ceding, "may_be_freed", made.owns_memory)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from litz.runtime.cuda_graphs import replayed
+from litz_cudagraphs.recordings import replayed
+from litz_plugins import EntryFacts
 from support.fake_recordings import Machine
 
 SIZE = 8
-FACTS = {
-    **{"obstacle": "", "static": frozenset(), "mutated": frozenset(), "varying": frozenset(), "made": frozenset()},
-    **{"peak": 0, "growth": 0},
-}
+FACTS = EntryFacts()
 
 
 class Layers:
@@ -25,8 +24,8 @@ class Layers:
         self.machine, self.depth = machine, depth
         saved = frozenset(range(1, 2 * depth + 2)) if cedes else frozenset()
         self.ran = 0
-        forward = {**FACTS, "returned_inputs": (None,) * (2 * depth + 2)}
-        backward = {**FACTS, "made": saved, "returned_inputs": (None,) * 2}
+        forward = replace(FACTS, returned_inputs=(None,) * (2 * depth + 2))
+        backward = replace(FACTS, made=saved, returned_inputs=(None,) * 2)
         self.forward, self.backward = replayed(self._forward, forward), replayed(self._backward, backward)
         self.function = _autograd(self)
 

@@ -85,11 +85,8 @@ def backend_with(**plugins: object) -> Callable[..., Any]:
 
 
 def _reset() -> None:
-    """Ends CUDA graphs when `torch._dynamo.reset()` is called: NCCL's communicators cannot end before they do. Forgets
-    what was found out about expressions of the graphs that are gone."""
-    cuda_graphs = sys.modules.get("litz.runtime.cuda_graphs")  # not loaded: nothing was recorded
-    if cuda_graphs is not None:
-        cuda_graphs.release()
+    """Forgets, when `torch._dynamo.reset()` is called, what was found out about expressions of the graphs that are
+    gone."""
     for module in [module for name, module in list(sys.modules.items()) if name.startswith("litz.")]:
         for memo in list(vars(module).values()):
             if isinstance(memo, _lru_cache_wrapper) and (memo.cache_parameters()["maxsize"] or 0) >= LARGE_MEMO:

@@ -59,7 +59,7 @@ from litz.report.unmet import unmet
 from litz.runtime.background import Replaceable
 from litz.runtime.compiled_graph import CompiledGraph, Entry
 from litz.runtime.frozen import refusing
-from litz_plugins import KernelSource
+from litz_plugins import VETOED, KernelSource
 from litz_plugins.manager import Plugins
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
@@ -208,7 +208,9 @@ def _make_code(
         logs.show("kernel_code", graph.name, lambda: kernel_texts(sources))
         named = named_of(plan, wrapper, positions_of(prepared), by_position(graph))
         entry = describe_code(plan, sources, wrapper, able, named)
-        log.decisions += recording_notes(graph.name, entry.replay, plan.targets)
+        if able is not compiler:
+            entry = replace(entry, facts=replace(entry.facts, obstacle=VETOED))
+        log.decisions += recording_notes(graph.name, able.options, entry.facts)
         with compiler.stage("build", log):  # whole, before anything is kept under a key that names all plugins
             loaded = load_kernels(loads, entry, programs, words, built)
 
@@ -229,7 +231,7 @@ def _make_code(
     strides, others = changed_strides(graph, prepared), other_files(plan)
     with log.stage("keep"):
         code, found = keep(entry, Kept(graph, known, strides, report, others, programs), loaded, able, found, log)
-    compiled = graph_of(code, graph.name, words, strides, "" if found.key is None else found.key.digest)
+    compiled = graph_of(code, graph.name, words, able, strides, "" if found.key is None else found.key.digest)
     if graph.frozen_values:
         names = graph.input_names
         frozen = [(at, names[at], value) for at, value in graph.frozen_values.items()]

@@ -20,9 +20,9 @@ Per = Literal["compile", "graph", "look-up", "pass", "contraction", "step", "com
 trace where that may be saved, and for each graph. "pass": each run of one over one noun.
 "contraction": each of a kind that a template is registered for. "step": each of a finished schedule."""
 
-Combined = Literal["concatenated", "merged", "sorted", "first", "by plugin", "told"]
+Combined = Literal["concatenated", "merged", "sorted", "first", "by plugin", "nested", "told"]
 """How the results of several plugins become one. "merged": by key, where a plugin's replaces core's. "first": the first
-that is not None. "told": results are ignored."""
+that is not None. "nested": each plugin is handed what the one before it returned. "told": results are ignored."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ CALLS: Mapping[str, Calls] = {
     "litz_tune": Calls("graph", "first"),
     "litz_partition": Calls("compile", "first", least=0),
     "litz_cache_fingerprint": Calls("look-up", "by plugin"),
+    "litz_wrap_entry": Calls("graph", "nested", most=None),
     "litz_compile_started": Calls("graph", "told"),
     "litz_pass_finished": Calls("pass", "told"),
     "litz_compile_finished": Calls("graph", "told"),

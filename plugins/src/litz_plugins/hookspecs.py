@@ -29,6 +29,8 @@ from litz_plugins.nouns import Graph, JointGraph, Noun, Operation, OpOverload, O
 from litz_plugins.records import (
     Choice,
     ChoiceContext,
+    Entry,
+    EntryFacts,
     Estimate,
     LayoutNeed,
     LayoutPlan,
@@ -271,6 +273,28 @@ def litz_cache_fingerprint(options: OptionsView) -> str | Uncacheable | None:
     options: this compile's options.
     Returns: a text; `Uncacheable` with a reason where graphs must not be kept. None or empty: nothing beyond (a plugin
     that is an object and was passed in by the caller has to say so, as nobody else knows what it holds).
+    """
+
+
+# ---------------------------------------------------------------------------------------------------------- what runs
+
+
+@hookspec
+def litz_wrap_entry(entry: Entry, facts: EntryFacts, options: OptionsView) -> Entry | None:
+    """What runs in place of a compiled graph's entry: a recording that is replayed, a measurement. Since 0.1.
+
+    Called: at least once a graph, those from the graph cache included: each time that code is made ready to run, and so
+    again for what a search in the background finds. Import little: a graph from the cache is ready in milliseconds.
+    Combined: one around the other. The first plugin is handed the graph's own entry, the next what that returned.
+
+    entry: runs the graph; called with the list of the inputs (tensors, and numbers where sizes are symbolic).
+    facts: which inputs stay where they are, which outputs may be lent, on which devices it runs, and why it cannot be
+    recorded if it cannot. options: this compile's options.
+    Returns: a callable that does what ``entry`` does: it empties the list that it is given, and returns the outputs as
+    a tuple, with the same sizes, strides and values, in memory that the graph does not touch again while somebody holds
+    it. Any thread may call it. litz calls it as it is, in each call of the graph, so nobody is between it and the user:
+    what it raises is raised. It must not hold what has to end before the process does, unless
+    ``litz.capture.torch_api.reset_with_dynamo`` knows what ends it. None: the entry stays.
     """
 
 

@@ -31,6 +31,8 @@ from litz_plugins.records import (
     Choice,
     ChoiceContext,
     Decision,
+    Entry,
+    EntryFacts,
     Estimate,
     LayoutNeed,
     LayoutPlan,
@@ -372,6 +374,16 @@ class Plugins(Roster):
         found: dict[str, str | Uncacheable] = dict.fromkeys(sorted(self.answering("litz_cache_fingerprint")), "")
         return found | dict(self._each("litz_cache_fingerprint", {"options": options}, _fingerprint))
 
+    # ------------------------------------------------------------------------------------------------ hooks: what runs
+
+    def wrap_entry(self, entry: Entry, facts: EntryFacts, options: OptionsView) -> Entry:
+        """Returns what runs in place of a graph's entry: the entry itself where no plugin wraps it."""
+        hook = "litz_wrap_entry"
+        for impl in self._implementations(hook):
+            found = self._ask(impl, hook, {"entry": entry, "facts": facts, "options": options}, _callable, {(): ()})
+            entry = entry if found is None else found[1]
+        return entry
+
     # ------------------------------------------------------------------------------------------------ hooks: observers
 
     def compile_started(self, graph: Graph, options: OptionsView) -> None:
@@ -534,6 +546,13 @@ def _fingerprint(result: Any) -> str | Uncacheable:
     if not isinstance(result, (str, Uncacheable)):
         raise TypeError(f"returned {type(result).__name__}; a text, Uncacheable or None is expected")
     return result
+
+
+def _callable(result: Any) -> Entry:
+    if not callable(result):
+        raise TypeError(f"returned {_article(result)}; a callable that runs the graph, or None, is expected")
+    entry: Entry = result
+    return entry
 
 
 def _target(result: Any) -> Target | None:

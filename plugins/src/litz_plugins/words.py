@@ -18,6 +18,7 @@ OWN_DISTS = {
         "litz-contractions",
         "has kernels for products, convolutions and attention, which the library runs without it",
     ),
+    "cudagraphs": ("litz-cudagraphs", "records CUDA graphs, and replays them"),
     "layout": ("litz-layout", "chooses memory layouts, channels last where that pays"),
     "tools": ("litz-tools", "has the pages of reports, `litz bisect`, and kernels timed alone"),
 }

@@ -168,8 +168,7 @@ class Search:
     def _handicap(self, found: Difference) -> float:
         """µs of the host for the launches that the second has more: a device's clock does not see them. None where CUDA
         graphs launch all."""
-        options: Any = self.tuning.options
-        if options.cuda_graphs or not self.tuning.target.asynchronous:
+        if self.tuning.is_recorded or not self.tuning.target.asynchronous:
             return 0.0
         more = len(found.second.steps) - len(found.first.steps)
         return max(0, more) * self.tuning.target.launch_us

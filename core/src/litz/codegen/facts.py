@@ -1,47 +1,42 @@
-"""What recording a CUDA graph must know of a plan, as plain data: the runtime knows nothing of plans."""
+"""What plugins that wrap a graph's entry are told of its plan, as plain data: the runtime knows nothing of plans."""
 
 from __future__ import annotations
 
 from types import FunctionType
-from typing import Any
 
 import torch
 
 from litz.execution import ExecutionPlan
 from litz.execution.memory import shared_bytes
 from litz.ir import Extern, KernelCall, TensorRef
+from litz_plugins import EntryFacts
 
 
-def replay_facts(plan: ExecutionPlan) -> dict[str, Any]:
-    """Returns the facts that `litz.runtime.cuda_graphs.replayed` needs.
-
-    static, mutated: positions of inputs that do not move, and that the graph writes. varying: of numbers, and of
-    tensors whose sizes or strides may be others in another call. made: of those that a backward's forward made, and
-    whose memory is free after their last use on the stream that calls the backward. obstacle: why no recording can be
-    made, '' where one can. returned_inputs: per output, the position of the input that it is. peak, growth: bytes, as
-    `shared_bytes` gives them.
-    """
+def entry_facts(plan: ExecutionPlan) -> EntryFacts:
+    """Returns what is known of a graph's entry. The name of the graph is left out, as equal graphs share the facts.
+    Bytes are those of `shared_bytes`."""
     program = plan.program
     peak, growth = shared_bytes(program, plan.steps, plan.memory)
     inputs = [item if isinstance(item, str) else None for item in program.inputs]
     written = {name for step in plan.steps for name in step.writes}
     # What is no op of torch's own (a collective, a user's) may work on another stream, which only an allocation knows.
     elsewhere = {name for step in plan.externs if not _is_torchs(step) for name in step.reads}
-    return {
-        "static": frozenset(n for n, item in enumerate(inputs) if item in program.static_inputs),
-        "mutated": frozenset(n for n, item in enumerate(inputs) if item in written),
-        "varying": frozenset(
+    return EntryFacts(
+        devices=tuple(sorted(map(str, plan.targets))),
+        obstacle=_obstacle(plan),
+        static=frozenset(n for n, item in enumerate(inputs) if item in program.static_inputs),
+        mutated=frozenset(n for n, item in enumerate(inputs) if item in written),
+        varying=frozenset(
             n for n, item in enumerate(inputs) if item is None or program.buffers[item].layout.free_symbols
         ),
-        "made": frozenset(n for n, item in enumerate(inputs) if item in program.made_inputs - elsewhere),
-        "obstacle": _obstacle(plan),
-        "returned_inputs": tuple(
+        made=frozenset(n for n, item in enumerate(inputs) if item in program.made_inputs - elsewhere),
+        returned_inputs=tuple(
             inputs.index(out.buffer) if isinstance(out, TensorRef) and out.buffer in inputs else None
             for out in program.outputs
         ),
-        "peak": peak,
-        "growth": growth,
-    }
+        peak=peak,
+        growth=growth,
+    )
 
 
 def _is_torchs(step: Extern) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from torch.autograd.profiler import record_function
 
 from litz.cache.disk import digest
-from litz.codegen.facts import replay_facts
+from litz.codegen.facts import entry_facts
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.known import Known
 from litz.codegen.plan_rules import verify_plan
@@ -149,7 +149,7 @@ def describe_code(
         wrapper=wrapper.text,
         objects=wrapper.objects,
         kernels=kernels,
-        replay=replay_facts(plan) if compiler.options.cuda_graphs else None,
+        facts=entry_facts(plan),
         overwritten=inputs_written_over(plan),
         named=(named or named_of(plan, wrapper, {})).to_data(),
     )
@@ -208,11 +208,14 @@ def build(
     with Loads(compiler) as loads:
         loaded = load_kernels(loads, entry, programs_of(plan))
     folder = write_code(entry, other_files(plan), compiler)
-    return graph_of(join_code(entry, folder, loaded, compiler), plan.program.name, wrapper.words)
+    return graph_of(join_code(entry, folder, loaded, compiler), plan.program.name, wrapper.words, compiler)
 
 
-def graph_of(code: GraphCode, name: str, words: Words, output_strides: Any = None, key: str = "") -> CompiledGraph:
-    """Returns one graph of a code, with words of its own. See `GraphCode.graph` for the other arguments."""
+def graph_of(
+    code: GraphCode, name: str, words: Words, compiler: Compiler, output_strides: Any = None, key: str = ""
+) -> CompiledGraph:
+    """Returns one graph of a code, with words of its own, its entry in what plugins wrap around it. See
+    `GraphCode.graph` for the other arguments."""
     entry, path = code.entry, code.folder / WRAPPER
     plain = WrapperSource(entry.wrapper, entry.objects, Named.from_data(entry.named).places, words)
     texts = {str(path): plain}  # what is run has no comments: equal graphs share it
@@ -226,7 +229,10 @@ def graph_of(code: GraphCode, name: str, words: Words, output_strides: Any = Non
         return _sites(texts[path]) if path in texts else ()
 
     said = Said(annotated(plain, words).text, Lazily(load_ranged), sites, words.known_as)
-    return code.graph(name, output_strides, key, said)
+    graph = code.graph(name, output_strides, key, said)
+    around = compiler.plugins.wrap_entry(graph.entry, replace(entry.facts, graph=name), compiler.options)
+    # What plugins run has no steps to put into a profile.
+    return graph if around is graph.entry else replace(graph, entry=around, ranged=None)
 
 
 def _sites(wrapper: WrapperSource) -> tuple[Site, ...]:

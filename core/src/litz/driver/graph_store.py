@@ -23,6 +23,7 @@ from litz.codegen.wrapper import Named
 from litz.driver.code import graph_of, join_code, likely_values, load_entry, write_code
 from litz.driver.compiler import Compiler
 from litz.driver.eager_fallback import needs_way_out
+from litz.driver.unused_options import recorder_notes
 from litz.ir import Program
 from litz.origins.trust import make_trust
 from litz.report.log import Log
@@ -51,7 +52,7 @@ def graph_store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | No
             return None
         named = Named.from_data(code.entry.named)
         known = named.known_to(program)  # the graph that was compiled may be another layer's
-        compiled = graph_of(code, name, named.words(known), key=key)
+        compiled = graph_of(code, name, named.words(known), compiler, key=key)
         plain = reports.from_data(name, code.entry.report, named.origins(known), plugins=compiler.plugins.names())
         publish(plain, compiled, graph_cache.OFF, compiler, log, said=f"hit {key[:12]} without a trace")
         return compiled
@@ -70,7 +71,7 @@ def from_cache(
         return None
     entry, known = code.entry, by_position(graph)
     named, strides = Named.from_data(entry.named), graph_cache.strides_of(graph, entry.output_strides)
-    compiled = graph_of(code, graph.name, named.words(known), strides, found.key.digest)
+    compiled = graph_of(code, graph.name, named.words(known), compiler, strides, found.key.digest)
     plain = reports.from_data(graph.name, entry.report, named.origins(known), plugins=compiler.plugins.names())
     publish(plain, compiled, found, compiler, log)
     return compiled
@@ -132,9 +133,10 @@ def publish(
     if sources is None:
         sources = {name: kernel.source for name, kernel in compiled.code.entry.kernels.items()}
     left_out = (Decision("start", f"plugin {e.plugin}", "left out", e.what) for e in compiler.plugins.errors())
+    unrecorded = recorder_notes(report.name, compiler.options, compiled.code.entry.facts, compiler.plugins)
     report = replace(
         report,
-        decisions=(*left_out, *report.decisions),
+        decisions=(*left_out, *unrecorded, *report.decisions),
         ledger=reports.ledger_of(compiler.plugins.ledger.take(), log.effects, report),
         stage_seconds=dict(log.seconds),
         wrapper_path=compiled.path,

@@ -7,13 +7,10 @@ An option that does nothing looks like an option that does not help. The notes a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import cache
-from typing import Any
 
-import torch
-
-from litz_plugins import Decision, OptionsView, Plugins
+from litz_plugins import Decision, EntryFacts, OptionsView, Plugins
 from litz_plugins.missing import how_to_install
 
 NO_TUNER = (
@@ -48,9 +45,28 @@ def idle_notes(graph: str, options: OptionsView, devices: Collection[str], plugi
     return found
 
 
-def recording_notes(graph: str, facts: Mapping[str, Any] | None, devices: Collection[torch.device]) -> list[Decision]:
-    """Returns a decision for a graph that runs on a GPU and cannot be recorded. facts: as `replay_facts` gives them;
-    None where no recording was asked for. devices: of the graph's memory."""
-    if facts is None or not facts["obstacle"] or all(device.type != "cuda" for device in devices):
+def recording_notes(graph: str, options: OptionsView, facts: EntryFacts) -> list[Decision]:
+    """Returns a decision for a graph that runs on a GPU, is to be recorded and cannot be."""
+    if not options["cuda_graphs"] or not facts.obstacle or not _on_gpu(facts):
         return []
-    return [Decision("execution", graph, "no CUDA graph", facts["obstacle"])]
+    return [Decision("execution", graph, "no CUDA graph", facts.obstacle)]
+
+
+def is_recorded(options: OptionsView, plugins: Plugins) -> bool:
+    """Returns whether graphs are to be recorded, by a plugin that is there."""
+    return bool(options["cuda_graphs"]) and "cudagraphs" in plugins.names()
+
+
+def recorder_notes(graph: str, options: OptionsView, facts: EntryFacts, plugins: Plugins) -> list[Decision]:
+    """Returns a decision for a graph that could be recorded, where the plugin that records is missing, and warns. This
+    is asked of graphs from the graph cache as well: a report that is kept there must not say what is installed."""
+    if not options["cuda_graphs"] or is_recorded(options, plugins) or facts.obstacle or not _on_gpu(facts):
+        return []
+    missing = plugins.missing().get("cudagraphs") or how_to_install("cudagraphs")
+    reason = f"cuda_graphs records nothing here: {missing}"
+    warn_once(reason)
+    return [Decision("execution", graph, "no CUDA graph", reason)]
+
+
+def _on_gpu(facts: EntryFacts) -> bool:
+    return any(device.startswith("cuda") for device in facts.devices)

@@ -18,7 +18,7 @@ from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.driver import stages
 from litz.driver.compiler import Compiler
-from litz.driver.unused_options import idle_notes
+from litz.driver.unused_options import idle_notes, is_recorded
 from litz.execution.make import devices_of
 from litz.ir import Collective, Program, Wait
 from litz.report.log import Log
@@ -94,6 +94,11 @@ class Tuning:
     def options(self) -> OptionsView:
         """Returns the options of the compile."""
         return self._compiler.options
+
+    @property
+    def is_recorded(self) -> bool:
+        """Returns whether one CUDA graph is to launch all kernels of a graph."""
+        return is_recorded(self.options, self._compiler.plugins)
 
     @property
     def cache(self) -> object:

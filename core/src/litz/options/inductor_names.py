@@ -78,7 +78,11 @@ EQUIVALENTS = (
     Equivalent(("keep_output_stride",), "`layout.keep_output_strides`"),
     Equivalent(("shape_padding", "force_shape_pad"), '`layout.pad`: "auto" or "never", "always"'),
     Equivalent(("fallback_random",), "`fallback_random`"),
-    Equivalent(("triton.cudagraphs", "triton.cudagraph_trees"), '`cuda_graphs`, or `mode="reduce-overhead"`'),
+    Equivalent(
+        ("triton.cudagraphs", "triton.cudagraph_trees"),
+        '`cuda_graphs`, or `mode="reduce-overhead"`',
+        "with litz-cudagraphs",
+    ),
     Equivalent(("fx_graph_cache",), "`graph_cache`", "on by default"),
     Equivalent(
         ("fx_graph_remote_cache",), "`cache_shared`", "folders that machines share; litz has no server for graphs"

@@ -144,7 +144,7 @@ class Options:
     calibration: Path | None = _option(None, "file of measured speeds for the cost model; unset: built-in numbers")
 
     cuda_graphs: bool = _option(
-        False, "record and replay CUDA graphs; set by the reduce-overhead and max-autotune modes"
+        False, "record and replay CUDA graphs, by litz-cudagraphs; set by the reduce-overhead and max-autotune modes"
     )
     max_autotune: bool = _option(False, "measure candidates instead of estimating; the max-autotune modes do")
     max_autotune_gemm: bool = _option(False, "the same for matrix products only, not for convolutions")

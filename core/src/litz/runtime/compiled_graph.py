@@ -12,10 +12,10 @@ from typing import Any
 from torch.autograd import profiler
 
 from litz.errors import MissingMemoryError, TracedCallError
+from litz_plugins import Entry
 
 from .torch_runtime import mode_count, tracing_mode
 
-Entry = Callable[[list[Any]], tuple[Any, ...]]
 Site = tuple[int, int, str]
 """Lines of a wrapper, from the first to the last, and the step that they are of, as a message names it."""
 RANGE = "litz "

@@ -1,7 +1,7 @@
 """GraphCode: a graph's wrapper and kernels, loaded. In: a `GraphEntry` and its kernels' launchers. Out: CompiledGraphs.
 
-Graphs that are equal share one code in a process. What belongs to each of them alone (recorded CUDA graphs, which know
-their inputs' addresses) is made for each.
+Graphs that are equal share one code in a process. What belongs to each of them alone (its name, what plugins wrap
+around its entry) is made for each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from .compiled_graph import CompiledGraph, Entry, Site, load_wrapper
-from .cuda_graphs import replayed
 from .graph_entry import WRAPPER, GraphEntry
 from .pool import Pool
 from .retained import retaining
@@ -41,20 +40,19 @@ class GraphCode:
         """Returns one graph that runs this code. output_strides: as CompiledGraph has them. key: of the graph cache, or
         ''. said: the words for its steps, if any."""
         said = said or Said(self.entry.wrapper)
-        replay, overwritten = self.entry.replay, self.entry.overwritten
+        overwritten = self.entry.overwritten
         around = partial(retaining, overwritten=overwritten) if overwritten else lambda entry: entry
-        call = around(self.call)
         return CompiledGraph(
             name,
             said.text,
             self.folder / WRAPPER,
-            call if replay is None else replayed(call, replay),
+            around(self.call),
             {name: str(self.folder / self.entry.file_of(name)) for name in self.entry.kernels},
             output_strides,
             self.cache_hits,
             key,
             self,
-            ranged=around(said.ranged) if said.ranged and replay is None else None,  # what is replayed has no steps
+            ranged=around(said.ranged) if said.ranged else None,
             sites=said.sites,
             inputs=said.inputs,
         )

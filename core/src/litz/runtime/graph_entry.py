@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from litz.errors import PackageError, StaleEntryError
-from litz_plugins import KernelSource
+from litz_plugins import EntryFacts, KernelSource
 
 from .stored import function_at, place_of, read_tensors, write_tensors
 
-FORMAT = 3
+FORMAT = 4
 """Part of every key: to be raised when what an entry holds, or how it is read, changes."""
 ENTRY, OBJECTS, WRAPPER, KEY = "graph.json", "objects.bin", "wrapper.py", "key.json"
 LARGEST_OBJECTS = 64 << 20
@@ -46,9 +46,9 @@ class StoredKernel:
 class GraphEntry:
     """What a graph became, as data.
 
-    wrapper: the module's text. objects: what it names besides kernels and ops, by name. kernels: by name. replay: what
-    recording CUDA graphs must know (`litz.codegen.facts`), None where nothing is recorded. overwritten: positions of
-    inputs whose memory kernels take over. output_strides: as `CompiledGraph.output_strides` has them, symbolic ones as
+    wrapper: the module's text. objects: what it names besides kernels and ops, by name. kernels: by name. facts: what
+    plugins that wrap the entry are told (`litz.codegen.facts`). overwritten: positions of inputs whose memory kernels
+    take over. output_strides: as `CompiledGraph.output_strides` has them, symbolic ones as
     Python text over the symbols. guards: conditions on sizes that compiling has decided, as such text. report: the
     compile's report (`litz.report.stored`). named: what of the wrapper can be called as the user calls it
     (`litz.codegen.wrapper.named`).
@@ -57,7 +57,7 @@ class GraphEntry:
     wrapper: str
     objects: Mapping[str, Any] = field(default_factory=dict)
     kernels: Mapping[str, StoredKernel] = field(default_factory=dict)
-    replay: Mapping[str, Any] | None = None
+    facts: EntryFacts = field(default_factory=EntryFacts)
     overwritten: tuple[int, ...] = ()
     output_strides: Strides | None = None
     guards: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ def write_entry(entry: GraphEntry, folder: Path) -> None:
         "tensors": places,
         "functions": {name: place_of(value) for name, value in entry.objects.items() if name not in tensors},
         "kernels": {name: _kernel_data(kernel) for name, kernel in entry.kernels.items()},
-        "replay": None if entry.replay is None else _replay_data(entry.replay),
+        "facts": _facts_data(entry.facts),
         "overwritten": entry.overwritten,
         "output_strides": entry.output_strides,
         "guards": entry.guards,
@@ -111,7 +111,7 @@ def read_entry(folder: Path) -> GraphEntry:
         wrapper=(folder / WRAPPER).read_text(encoding="utf-8"),
         objects={**read_tensors(data["tensors"], folder / OBJECTS), **functions},
         kernels=bare,
-        replay=None if data["replay"] is None else _read_replay(data["replay"]),
+        facts=_read_facts(data["facts"]),
         overwritten=tuple(data["overwritten"]),
         output_strides=None if strides is None else tuple(None if s is None else tuple(s) for s in strides),
         guards=tuple(data["guards"]),
@@ -151,14 +151,19 @@ def check_storable(entry: GraphEntry) -> None:
 def check_same(kept: GraphEntry, made: GraphEntry, graph: str) -> None:
     """Checks, in debug mode, that what a key led to is what was made now. Names of values may differ, which are in no
     kernel's text. Errors: StaleEntryError."""
-    for what in ("guards", "output_strides", "overwritten", "replay"):
-        before, now = getattr(kept, what), getattr(made, what)
+    for what in ("guards", "output_strides", "overwritten", "facts"):
+        before, now = (_unnamed(getattr(entry, what)) for entry in (kept, made))
         if before != now:
             raise StaleEntryError(graph, f"its {what.replace('_', ' ')} would be {now}, and are {before}")
     before, now = (sorted({k.source.text for k in entry.kernels.values()}) for entry in (kept, made))
     if before != now:
         differ = len(set(before) ^ set(now))
         raise StaleEntryError(graph, f"{differ} of the texts of its kernels differ from those that were made now")
+
+
+def _unnamed(value: Any) -> Any:
+    """Returns facts without their obstacle's words, which name values of one of the equal graphs."""
+    return replace(value, obstacle=str(bool(value.obstacle))) if isinstance(value, EntryFacts) else value
 
 
 def _stored_bytes(name: str, tensor: torch.Tensor) -> int:
@@ -194,11 +199,10 @@ def _read_kernel(name: str, data: Mapping[str, Any]) -> StoredKernel:
     return StoredKernel(KernelSource(name, text="", arguments=tuple(data["arguments"]), **known), data["device"])
 
 
-def _replay_data(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in facts.items()}
+def _facts_data(facts: EntryFacts) -> dict[str, Any]:
+    return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in vars(facts).items()}
 
 
-def _read_replay(data: Mapping[str, Any]) -> dict[str, Any]:
-    sets = dict.fromkeys(("static", "mutated", "varying", "made"), frozenset)
-    kinds = {**sets, "returned_inputs": tuple}
-    return {name: kinds.get(name, lambda same: same)(value) for name, value in data.items()}
+def _read_facts(data: Mapping[str, Any]) -> EntryFacts:
+    kinds = {name: type(value) for name, value in vars(EntryFacts()).items()}
+    return EntryFacts(**{name: kinds[name](value) for name, value in data.items()})

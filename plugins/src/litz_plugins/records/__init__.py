@@ -17,6 +17,7 @@ from litz_plugins.records.codegen import (
     TunableCodegen,
 )
 from litz_plugins.records.decisions import Ask, Decision, Estimate
+from litz_plugins.records.entries import Entry, EntryFacts
 from litz_plugins.records.layouts import Conversion, LayoutNeed, LayoutPlan
 from litz_plugins.records.options import OptionSpec
 from litz_plugins.records.passes import STAGES, Pass, PassContext, Stage
@@ -34,6 +35,8 @@ __all__ = [
     "CodegenContext",
     "Conversion",
     "Decision",
+    "Entry",
+    "EntryFacts",
     "Estimate",
     "FewRows",
     "Figures",

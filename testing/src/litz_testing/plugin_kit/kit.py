@@ -22,6 +22,7 @@ from .pass_trials import pass_trials
 from .records import Conformance, ConformanceError, Trial
 from .watching import NAME, Watching
 from .ways import Under
+from .wrap_trials import wrap_trials
 
 
 def check_conformance(
@@ -91,6 +92,8 @@ def check_conformance(
             )
         if "litz_estimate_runtime" in hooks:
             trials += estimate_trials(programs, under, own)
+        if "litz_wrap_entry" in hooks and builds:
+            trials += wrap_trials(programs, under)
     torch.compiler.reset()
     found = Conformance(name, tuple(trials), untried, may_be_untried)
     if found.problems or found.missing:

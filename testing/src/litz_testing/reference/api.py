@@ -69,6 +69,7 @@ MODULES: Sequence[Module] = (
     Module("litz.schedule.schedule", "the Schedule", "Schedule Kernel"),
     Module("litz.cost", "what operations cost"),
     Module("litz.target", "devices"),
+    Module("litz.capture.torch_api", "what ends with `torch._dynamo.reset()`", "reset_with_dynamo"),
     Module("litz.pipeline", "to look at the stages of a compile", "make_compiler schedule_only plan_schedule"),
 )
 """These names stay, or are deprecated for two minor versions. Anything else of litz's may change."""

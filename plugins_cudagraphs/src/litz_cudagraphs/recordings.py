@@ -11,7 +11,7 @@ such calls have recordings of their own.
 
 NCCL does not end a communicator while a recording with one of its collectives lives, and dynamo may keep compiled code
 for as long as the process lives. So recordings do not live as long as that code: `release` ends all of them, which
-`torch._dynamo.reset()` calls by way of the backend.
+`torch._dynamo.reset()` calls (`RESET`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,21 @@ import contextlib
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from litz.capture.torch_api import reset_with_dynamo
+from litz.runtime.torch_runtime import graph_is_kept
+from litz_plugins import Entry, EntryFacts
+
 from .ceding import Handover, to_cede
-from .compiled_graph import Entry
 from .lent import Loan, Outputs, copied, room_for, unowned
 from .shared_memory import Place, Pools
-from .torch_runtime import drop_library_workspaces, graph_is_kept, storage_of, take_segment
+from .torch_memory import drop_library_workspaces, storage_of, take_segment
 
 MOST_RECORDINGS = 16
 """Shapes recorded per graph; calls with further shapes run without a recording."""
@@ -58,7 +62,7 @@ _lock = threading.RLock()
 share memory: otherwise two replays could find the same outputs free, and the second would write over the first's."""
 
 
-def recordings() -> int:
+def count() -> int:
     """Returns the number of recordings in this process."""
     return sum(len(replayer.recordings) for replayer in list(_with_recordings))
 
@@ -72,6 +76,10 @@ def release() -> None:
         for replayer in list(_with_recordings):
             replayer.release()
         _with_recordings.clear()
+
+
+RESET = SimpleNamespace(reset=release)
+"""What `torch._dynamo.reset()` is told to call, by whoever records."""
 
 
 def _drop(recordings: list[_Recording]) -> None:
@@ -119,24 +127,27 @@ class _Recording:
         self.outputs.move(self.outputs.held_of_ceded())
 
 
-def replayed(entry: Entry, facts: Mapping[str, Any]) -> Entry:
+def replayed(entry: Entry, facts: EntryFacts) -> Entry:
     """Returns `entry` behind recordings, or `entry` itself where `facts` names an obstacle to recording."""
-    return entry if facts["obstacle"] else _Replayer(entry, facts)
+    if facts.obstacle:
+        return entry
+    reset_with_dynamo(RESET)  # mostly within a compile, when no other thread can be resetting
+    return _Replayer(entry, facts)
 
 
 class _Replayer:
     """Warm-up on the first call of each set of shapes, a recording on the second, replays from then on."""
 
-    def __init__(self, entry: Entry, facts: Mapping[str, Any]) -> None:
+    def __init__(self, entry: Entry, facts: EntryFacts) -> None:
         self.entry = entry
-        self.static: frozenset[int] = facts["static"]
-        self.mutated: frozenset[int] = facts["mutated"]
-        self.made: frozenset[int] = facts["made"]
+        self.static = facts.static
+        self.mutated = facts.mutated
+        self.made = facts.made
         self.fixed: list[int] = sorted(self.static)
-        self.varying: list[int] = sorted(facts["varying"] - self.static)
-        self.returned: tuple[int | None, ...] = facts["returned_inputs"]
-        self.peak: int = facts["peak"]
-        self.growth: int = facts["growth"]
+        self.varying: list[int] = sorted(facts.varying - self.static)
+        self.returned = facts.returned_inputs
+        self.peak = facts.peak
+        self.growth = facts.growth
         self.seen: dict[Any, dict[int, int]] = {}
         self.attempts: dict[Any, int] = {}
         self.held: dict[Any, list[set[int]]] = {}
@@ -283,6 +294,7 @@ class _Replayer:
             graph, pool.place(outputs, ceded), copies, places, outputs, returned
         )
         _with_recordings.add(self)
+        reset_with_dynamo(RESET)  # again, after a reset
         return recording
 
     def _to_copy(self, key: Any, number: int) -> set[int]:

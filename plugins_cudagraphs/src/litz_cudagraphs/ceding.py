@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from .lent import Loan, Outputs, within
-from .torch_runtime import free_under, may_be_freed, storage_of, storage_that_tells
+from .torch_memory import free_under, may_be_freed, storage_of, storage_that_tells
 
 
 class _Deed:

@@ -9,24 +9,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from litz.runtime import cuda_graphs, shared_memory
-from litz.runtime.cuda_graphs import replayed
+from litz_cudagraphs import recordings, shared_memory
+from litz_cudagraphs.recordings import replayed
+from litz_plugins import EntryFacts
 
-FACTS = {
-    "obstacle": "",
-    "static": frozenset(),
-    "mutated": frozenset(),
-    "varying": frozenset({0}),
-    "made": frozenset(),
-    "returned_inputs": (None,),
-    "peak": 0,
-    "growth": 0,
-}
+FACTS = EntryFacts(varying=frozenset({0}), returned_inputs=(None,))
 
 
 class FakeGraph:
@@ -70,16 +63,16 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
     monkeypatch.setattr(torch.cuda, "graph", begin)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(NUMBERS)))
-    monkeypatch.setattr(cuda_graphs, "_stream", lambda: (0, STREAM[0]))
+    monkeypatch.setattr(recordings, "_stream", lambda: (0, STREAM[0]))
     POOLS.clear()
-    monkeypatch.setattr(cuda_graphs, "_capturing", lambda: False)
-    monkeypatch.setattr(cuda_graphs, "drop_library_workspaces", lambda: None)
-    monkeypatch.setattr(cuda_graphs, "room_for", kept_room)
-    monkeypatch.setattr(cuda_graphs, "take_segment", lambda nbytes: None)
+    monkeypatch.setattr(recordings, "_capturing", lambda: False)
+    monkeypatch.setattr(recordings, "drop_library_workspaces", lambda: None)
+    monkeypatch.setattr(recordings, "room_for", kept_room)
+    monkeypatch.setattr(recordings, "take_segment", lambda nbytes: None)
     monkeypatch.setattr(shared_memory, "unused_bytes", lambda pool: 0)
     ROOMS.clear()
     yield
-    cuda_graphs.release()
+    recordings.release()
 
 
 def counted() -> tuple[Any, list[int]]:
@@ -102,16 +95,16 @@ def test_the_second_call_of_a_size_records_and_later_ones_replay() -> None:
             (found,) = double([x])
             assert torch.equal(found, torch.full((size,), 2.0))
             del found
-    assert ran == [4, 4, 8, 8] and alive() == cuda_graphs.recordings() == 2
+    assert ran == [4, 4, 8, 8] and alive() == recordings.count() == 2
 
 
 def test_sizes_that_come_once_are_forgotten() -> None:
     double, _ = counted()
     for size in range(1, 600):
         double([torch.ones(size)])
-    assert len(double.seen) <= cuda_graphs.MOST_SEEN
+    assert len(double.seen) <= recordings.MOST_SEEN
     double([torch.ones(599)])
-    assert cuda_graphs.recordings() == 1, "the last ones are known"
+    assert recordings.count() == 1, "the last ones are known"
 
 
 def test_released_recordings_end_though_the_graph_lives() -> None:
@@ -119,7 +112,7 @@ def test_released_recordings_end_though_the_graph_lives() -> None:
     for _ in range(3):
         double([torch.ones(4)])
     assert alive() == 1
-    cuda_graphs.release()
+    recordings.release()
     assert alive() == 0
     for _ in range(3):
         double([torch.ones(4)])
@@ -141,7 +134,7 @@ def test_dynamos_reset_ends_them() -> None:
 
 def test_what_cannot_be_recorded_is_left_alone() -> None:
     entry = lambda args: tuple(args)
-    assert replayed(entry, {**FACTS, "obstacle": "it is on a CPU"}) is entry
+    assert replayed(entry, replace(FACTS, obstacle="it is on a CPU")) is entry
 
 
 def test_outputs_that_nobody_holds_are_lent() -> None:
@@ -177,18 +170,18 @@ def test_outputs_that_are_held_in_turn_do_not_record_for_ever() -> None:
         ran.append(1)
         return tuple(args[0] + n for n in range(12))
 
-    run, x = replayed(entry, {**FACTS, "returned_inputs": (None,) * 12}), torch.ones(4)
+    run, x = replayed(entry, replace(FACTS, returned_inputs=(None,) * 12)), torch.ones(4)
     run([x])
     held: list[torch.Tensor] = []
     for number in range(12):
         held.append(run([x])[number])
-    assert len(ran) == 2 + cuda_graphs.MOST_ATTEMPTS
+    assert len(ran) == 2 + recordings.MOST_ATTEMPTS
     assert [tensor[0].item() for tensor in held] == [1.0 + number for number in range(12)]
 
 
 def test_what_the_graph_keeps_is_never_lent() -> None:
     constant = torch.arange(3.0)
-    entry = replayed(lambda args: (constant, args[0] + 1), {**FACTS, "returned_inputs": (None, None)})
+    entry = replayed(lambda args: (constant, args[0] + 1), replace(FACTS, returned_inputs=(None, None)))
     x = torch.ones(2)
     places = [entry([x])[0].data_ptr() for _ in range(4)]
     assert constant.data_ptr() not in places[1:]
@@ -199,7 +192,7 @@ def test_outputs_of_one_memory_stay_together() -> None:
         whole = args[0] + 1
         return whole, whole[1:]
 
-    run = replayed(entry, {**FACTS, "returned_inputs": (None, None)})
+    run = replayed(entry, replace(FACTS, returned_inputs=(None, None)))
     x = torch.arange(4.0)
     for _ in range(2):
         whole, part = run([x])
@@ -216,7 +209,7 @@ def written(entry: Any, **facts: Any) -> tuple[Any, list[int]]:
         ran.extend(value.data_ptr() for value in args)
         return entry(args)
 
-    return replayed(listening, {**FACTS, **facts}), ran
+    return replayed(listening, replace(FACTS, **facts)), ran
 
 
 def test_an_input_that_stays_is_read_where_it_is() -> None:
@@ -257,7 +250,7 @@ def test_inputs_that_move_in_turn_do_not_record_for_ever() -> None:
         args[n] = second[n]
     for _ in range(2):
         run(list(args))
-    assert len(ran) == 6 * (1 + cuda_graphs.MOST_ATTEMPTS), "a call, and the recordings"
+    assert len(ran) == 6 * (1 + recordings.MOST_ATTEMPTS), "a call, and the recordings"
 
 
 def test_a_backward_reads_what_its_forward_lent() -> None:
@@ -278,7 +271,7 @@ def test_an_input_that_stays_is_written_where_it_is() -> None:
         args[0].add_(1)
         return (args[0] * 1,)
 
-    run = replayed(entry, {**FACTS, "mutated": frozenset({0})})
+    run = replayed(entry, replace(FACTS, mutated=frozenset({0})))
     x = torch.zeros(2)
     for _ in range(2):  # a call, and a recording, which on a GPU does not compute
         run([x])

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from litz.runtime import cuda_graphs
-from litz.runtime.cuda_graphs import replayed
-from litz.runtime.torch_runtime import storage_at
+from litz_cudagraphs import recordings
+from litz_cudagraphs.recordings import replayed
+from litz_cudagraphs.torch_memory import storage_at
 from support.fake_recordings import CPU, Machine, machine
 from support.recorded_layers import FACTS, SIZE, kernel
 
@@ -22,13 +23,13 @@ Recorded = Callable[[list[Any]], tuple[Any, ...]]
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    cuda_graphs.release()
+    recordings.release()
     yield machine(monkeypatch)
-    cuda_graphs.release()
+    recordings.release()
 
 
 def producer(made: Machine) -> Recorded:
-    run = replayed(lambda args: (kernel(made, torch.sin, args.pop()),), {**FACTS, "returned_inputs": (None,)})
+    run = replayed(lambda args: (kernel(made, torch.sin, args.pop()),), replace(FACTS, returned_inputs=(None,)))
     for _ in range(3):
         run([torch.rand(SIZE)])
     return run
@@ -55,7 +56,7 @@ def test_a_thread_that_has_read_an_address(made: Machine, consumer: str) -> None
         found.append(kernel_to_run())
         return ()
 
-    facts = {**FACTS, "returned_inputs": (), "obstacle": "" if consumer == "with recordings" else "it is eager"}
+    facts = replace(FACTS, returned_inputs=(), obstacle="" if consumer == "with recordings" else "it is eager")
     second = replayed(consume, facts)
     (lent,) = run([x])
     thread = threading.Thread(target=lambda: second([lent]))

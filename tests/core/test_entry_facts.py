@@ -1,4 +1,4 @@
-"""What a recording knows of a plan: which of a backward's inputs it may take the memory of."""
+"""What is known of a graph's entry: which of a backward's inputs a recording may take the memory of."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ import torch
 from torch import Tensor
 
 from litz.driver import code as building
+from litz_plugins import EntryFacts
 
-Facts = list[tuple[Any, dict[str, Any]]]
+Facts = list[tuple[Any, EntryFacts]]
 
 
 @pytest.fixture
 def facts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Facts]:
-    """The programs that are compiled, and what recordings of them know."""
+    """The programs that are compiled, and what is known of their entries."""
     found: Facts = []
-    real = building.replay_facts
+    real = building.entry_facts
 
-    def noting(plan: Any) -> dict[str, Any]:
+    def noting(plan: Any) -> EntryFacts:
         found.append((plan.program, real(plan)))
         return found[-1][1]
 
-    monkeypatch.setattr(building, "replay_facts", noting)
+    monkeypatch.setattr(building, "entry_facts", noting)
     torch._dynamo.reset()
     with torch.library._scoped_library("litz_facts", "FRAGMENT") as library:
         library.define("halved(Tensor x) -> Tensor")
@@ -44,7 +45,7 @@ def facts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Facts]:
 
 
 def compiled(function: Any, x: Tensor, w: Tensor) -> None:
-    options = {"cuda_graphs": True, "graph_cache": False}
+    options = {"graph_cache": False}
     out = torch.compile(function, backend="litz", options=options)(x, w)
     (out[0] if isinstance(out, tuple) else out).sum().backward()
 
@@ -53,7 +54,7 @@ def made_in_backward(facts: Facts) -> tuple[list[str], list[str]]:
     """The names of the inputs whose memory the backward may take, and of the others."""
     program, known = facts[-1]
     names = [item if isinstance(item, str) else "" for item in program.inputs]
-    taken = [name for at, name in enumerate(names) if at in known["made"]]
+    taken = [name for at, name in enumerate(names) if at in known.made]
     return taken, [name for name in names if name and name not in taken]
 
 
@@ -67,7 +68,7 @@ def test_what_the_forward_made_is_the_backwards(facts: Facts) -> None:
     compiled(function, torch.randn(64, 64), torch.randn(64, 64, requires_grad=True))
     taken, others = made_in_backward(facts)
     assert "mm" in taken and all(name.startswith(("primals", "permute", "tangents")) for name in others)
-    assert len(facts) == 2 and not facts[0][1]["made"], "a forward has none"
+    assert len(facts) == 2 and not facts[0][1].made, "a forward has none"
 
 
 def test_what_an_op_from_outside_reads_is_not(facts: Facts) -> None:
@@ -83,13 +84,13 @@ def test_what_an_op_from_outside_reads_is_not(facts: Facts) -> None:
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_recordings_look_at_the_sizes_that_may_vary(facts: Facts, dynamic: bool) -> None:
-    options = {"cuda_graphs": True, "graph_cache": False}
+def test_the_sizes_that_may_vary_are_known(facts: Facts, dynamic: bool) -> None:
+    options = {"graph_cache": False}
     scaled = torch.compile(lambda x, w: x * w, backend="litz", dynamic=dynamic, options=options)
     scaled(torch.randn(4, 6), torch.nn.Parameter(torch.randn(()))).sum().backward()
     for program, known in facts:
         symbols = [item for item in program.inputs if not isinstance(item, str)]
         sized = [item for item in program.inputs if isinstance(item, str) and program.buffers[item].layout.free_symbols]
         assert bool(symbols) == bool(sized) == dynamic
-        assert len(known["varying"]) == len(symbols) + len(sized)
-        assert not known["varying"] & known["static"]
+        assert len(known.varying) == len(symbols) + len(sized)
+        assert not known.varying & known.static

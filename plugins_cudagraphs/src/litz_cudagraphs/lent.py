@@ -17,7 +17,9 @@ from typing import Any
 
 import torch
 
-from .torch_runtime import empty_cuda, storage_at, storage_of, storage_use_count, use_count
+from litz.runtime.torch_runtime import empty_cuda
+
+from .torch_memory import storage_at, storage_of, storage_use_count, use_count
 
 
 @dataclass(eq=False)

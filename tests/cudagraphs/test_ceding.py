@@ -5,16 +5,17 @@ from __future__ import annotations
 import gc
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from litz.runtime import cuda_graphs, shared_memory
-from litz.runtime.ceding import to_cede
-from litz.runtime.cuda_graphs import replayed
-from litz.runtime.lent import Outputs
+from litz_cudagraphs import recordings, shared_memory
+from litz_cudagraphs.ceding import to_cede
+from litz_cudagraphs.lent import Outputs
+from litz_cudagraphs.recordings import replayed
 from support.fake_recordings import Graph, Machine, machine
 from support.recorded_layers import FACTS, SIZE, Layers, ceded, eagerly, kernel, pools, step, trained, weight
 
@@ -29,9 +30,9 @@ def nothing_older() -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    cuda_graphs.release()
+    recordings.release()
     yield machine(monkeypatch)
-    cuda_graphs.release()
+    recordings.release()
 
 
 def test_a_step_needs_less_memory(made: Machine) -> None:
@@ -58,7 +59,7 @@ def test_a_recording_takes_what_the_pool_lacks_in_one_piece(
     """A backward that is ceded memory needs what it takes at a time beside that."""
     found: list[int] = []
     monkeypatch.setattr(shared_memory, "unused_bytes", lambda pool: unused)
-    monkeypatch.setattr(cuda_graphs, "take_segment", found.append)
+    monkeypatch.setattr(recordings, "take_segment", found.append)
     w, x = weight(), torch.rand(SIZE)
     layers = Layers(made, depth=2)
     layers.forward.peak, layers.backward.peak, layers.backward.growth = 1000, 5000, 300
@@ -158,7 +159,7 @@ def test_any_order(made: Machine, seed: int) -> None:
                 held.clear()
                 open_losses.clear()
             case "again" if choose.random() < 0.1:
-                cuda_graphs.release()
+                recordings.release()
         for mine, theirs in held:
             torch.testing.assert_close(mine.detach(), theirs.detach(), msg=lambda text, n=number: f"step {n}: {text}")
 
@@ -170,15 +171,15 @@ def test_what_is_saved_outlives_the_recordings(made: Machine, end: str) -> None:
     trained(layers, w)
     out = layers(x, w)
     if end == "release":
-        cuda_graphs.release()
+        recordings.release()
     else:
         layers.forward = lambda args: ()
         layers.backward.recordings.clear()
         gc.collect()
     (found,) = torch.autograd.grad(out.sum(), [w])
     torch.testing.assert_close(found, torch.autograd.grad(eagerly(3, x, w).sum(), [w])[0])
-    cuda_graphs.release()
-    assert not cuda_graphs._needed
+    recordings.release()
+    assert not recordings._needed
 
 
 def test_an_input_that_moves_starts_over_and_cedes_again(made: Machine) -> None:
@@ -245,14 +246,14 @@ def test_what_somebody_else_holds_of_the_memory_keeps_its_values(made: Machine, 
 
 def test_a_result_in_the_memory_of_a_saved_tensor(made: Machine) -> None:
     """It is the caller's, and the memory stays the forward's."""
-    forward = replayed(lambda args: (kernel(made, torch.sin, args.pop()),), {**FACTS, "returned_inputs": (None,)})
+    forward = replayed(lambda args: (kernel(made, torch.sin, args.pop()),), replace(FACTS, returned_inputs=(None,)))
 
     def backward(args: list[Any]) -> tuple[Any, ...]:
         saved = args.pop()
         made.launch(lambda to: to.mul_(2), saved)
         return (saved.view(2, -1),)
 
-    back = replayed(backward, {**FACTS, "made": frozenset({0}), "returned_inputs": (None,)})
+    back = replayed(backward, replace(FACTS, made=frozenset({0}), returned_inputs=(None,)))
     held: list[tuple[Tensor, Tensor]] = []
     leaf = torch.zeros(1, requires_grad=True)
     for number in range(6):
@@ -333,7 +334,7 @@ def test_functions_that_take_each_others_results(made: Machine) -> None:
                 x = kernel(made, function, x)
             return (x,)
 
-        return replayed(entry, {**FACTS, "returned_inputs": (None,)})
+        return replayed(entry, replace(FACTS, returned_inputs=(None,)))
 
     functions = (torch.sin, torch.cos)
     first, second = (counting(n, function) for n, function in enumerate(functions))
@@ -349,4 +350,4 @@ def test_functions_that_take_each_others_results(made: Machine) -> None:
                 held.append((found, expected))
         for mine, theirs in held:
             torch.testing.assert_close(mine, theirs)
-    assert max(ran) <= 4 + cuda_graphs.MOST_ATTEMPTS, "a call, and recordings, one of them once results are held"
+    assert max(ran) <= 4 + recordings.MOST_ATTEMPTS, "a call, and recordings, one of them once results are held"

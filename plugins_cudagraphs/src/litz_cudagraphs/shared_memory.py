@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from .lent import Loan, Outputs
-from .torch_runtime import unused_bytes
+from .torch_memory import unused_bytes
 
 
 class Pool:

@@ -1,0 +1,5 @@
+"""Tests of litz-cudagraphs."""
+
+import pytest
+
+pytest.importorskip("litz_cudagraphs")

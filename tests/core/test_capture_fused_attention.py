@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from litz.capture import torch_api
-from litz.capture.fused_attention import fused_attention, keep_strides
+from litz.capture.fused_attention import fused_attention, has_fused_attention, keep_strides
 from litz.capture.torch_api.attention import is_in_pieces
+from litz.target import target_of
 from support.compare import NO_GPU
 
 Q, K, V = torch.randn(2, 8, 3, 16), torch.randn(2, 2, 10, 16), torch.randn(2, 2, 10, 16)
@@ -31,6 +33,10 @@ def captured(fn: Any, *args: Any) -> torch.fx.GraphModule:
     torch.compile(fn, backend=backend)(*args)
     (gm,) = found
     return gm
+
+
+def on_any(query: torch.Tensor) -> bool:
+    return True
 
 
 def only_repeated(*args: Any, **kwargs: Any) -> bool:
@@ -52,7 +58,7 @@ def calls(gm: torch.fx.GraphModule) -> list[str]:
 )
 def test_keys_and_values_are_repeated(fn: Any) -> None:
     gm = captured(fn, Q, K, V, MASK)
-    fused_attention(gm, only_repeated)
+    fused_attention(gm, on_any, only_repeated)
     assert calls(gm)[:2] == ["repeat_interleave"] * 2 and len(calls(gm)) == 3
     (attention,) = gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention)
     assert attention.kwargs["enable_gqa"] is False
@@ -72,7 +78,7 @@ def test_keys_and_values_are_repeated(fn: Any) -> None:
 def test_what_it_would_not_help_stays(fn: Any, key: torch.Tensor, unfused: Any) -> None:
     gm = captured(fn, Q, key, key)
     before = str(gm.graph)
-    fused_attention(gm, unfused)
+    fused_attention(gm, on_any, unfused)
     assert str(gm.graph) == before
 
 
@@ -83,7 +89,7 @@ def test_an_expanded_mask_is_copied(fused: bool) -> None:
 
     mask = torch.tensor([True, False, True])[:, None]
     gm = captured(fn, Q, K, V, mask)
-    fused_attention(gm, only_repeated if fused else lambda *a, **k: False, lambda query: True)
+    fused_attention(gm, on_any, only_repeated if fused else lambda *a, **k: False)
     repeats = ["repeat_interleave"] * (2 if fused else 0)
     assert sorted(calls(gm)[:-1]) == ["contiguous", "expand", *repeats]
     torch.testing.assert_close(gm(mask, Q, K, V)[0], fn(Q, K, V, mask))
@@ -92,17 +98,17 @@ def test_an_expanded_mask_is_copied(fused: bool) -> None:
 def test_a_dense_mask_is_not_copied_and_on_a_cpu_none() -> None:
     gm = captured(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), Q, Q, Q, torch.ones(3, 3).bool())
     before = str(gm.graph)
-    fused_attention(gm, wants_dense_masks=lambda query: True)
+    fused_attention(gm, on_any)
     assert str(gm.graph) == before
     expanded = torch.ones(3, 1).bool().expand(3, 3)
     gm = captured(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), Q, Q, Q, expanded)
     before = str(gm.graph)
-    fused_attention(gm)
+    fused_attention(gm, partial(has_fused_attention, target_of))
     assert str(gm.graph) == before
 
 
 def test_nobody_knows_what_torch_would_pick_elsewhere() -> None:
-    assert not torch_api.is_unfused(Q, K, V, enable_gqa=True)
+    assert not has_fused_attention(target_of, Q)
     with torch._subclasses.FakeTensorMode():
         fakes = [torch.empty(each.shape, device="cuda") for each in (Q, K, V)]
         if not torch.cuda.is_available():
@@ -123,7 +129,9 @@ def test_torch_is_asked_by_the_call_itself(device: str, train: bool) -> None:
 
 
 def test_gradients_of_what_was_repeated_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("litz.capture.aot.fused_attention", lambda gm: fused_attention(gm, only_repeated))
+    monkeypatch.setattr(
+        "litz.capture.aot.fused_attention", lambda gm, has_fused: fused_attention(gm, on_any, only_repeated)
+    )
 
     def fn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=MASK, enable_gqa=True).square().sum()
@@ -179,7 +187,7 @@ def test_a_graph_computes_as_captured_after_the_change() -> None:
     repeated heads torch may pick a kernel that takes fewer addresses, and raise an error."""
     gm = captured(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m, enable_gqa=True), Q, K, V, MASK)
     before = torch_api.forward_of(gm)
-    fused_attention(gm, only_repeated)
+    fused_attention(gm, on_any, only_repeated)
     assert len(calls(gm)) == 3
     for node in gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention):
         assert node.kwargs["enable_gqa"] is False

@@ -22,11 +22,11 @@ from torch._ops import OpOverload
 from litz.capture import torch_api
 from litz.capture.aliasing import beginning_as_traced, left_to_torch, respecting, storages_shared
 from litz.capture.backward_inputs import SavedTensorHooks, as_traced, traced_inputs
-from litz.capture.fused_attention import fused_attention
+from litz.capture.fused_attention import fused_attention, has_fused_attention
 from litz.capture.graph import Graph, Kind, make_graph
 from litz.capture.kept import Facts, GraphStore
 from litz.capture.provenance import named_inputs, origins
-from litz.capture.written_attention import fuse_written_attention, is_half_on_cuda, written_attention
+from litz.capture.written_attention import fuse_written_attention, is_fused_half, written_attention
 from litz.origins.operations import Origin
 from litz.target import target_of
 from litz_plugins import TargetOf
@@ -102,8 +102,8 @@ def compile_with_aot(
         # Torch runs a graph that litz leaves to torch, and has to run the graph before litz changes its attention.
         if gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention):
             original = torch_api.forward_of(gm)
-        fused_attention(gm)
-        job.attentions = written_attention(gm, is_half_on_cuda)
+        fused_attention(gm, partial(has_fused_attention, target_of))
+        job.attentions = written_attention(gm, partial(is_fused_half, target_of))
         if job.attentions and original is gm:
             original = torch_api.forward_of(gm)
         fuse_written_attention(gm, [name for name in job.attentions if not forbids(f"{job.label}_forward", name)])

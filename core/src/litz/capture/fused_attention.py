@@ -18,6 +18,7 @@ import torch.nn.functional as F
 
 from litz.capture import torch_api
 from litz.capture.promised import differs
+from litz_plugins import TargetOf
 
 Unfused = Callable[..., bool]
 """Takes the arguments of scaled_dot_product_attention; says whether torch has no fused kernel for them."""
@@ -27,30 +28,35 @@ NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 """The names of the positional arguments, in order."""
 
 
+def has_fused_attention(target_of: TargetOf, query: torch.Tensor) -> bool:
+    """Returns whether torch has fused kernels of attention for a tensor's device, as its target says."""
+    return "fused_attention" in target_of(query.device).abilities
+
+
 def fused_attention(
     gm: torch.fx.GraphModule,
+    has_fused: Callable[[torch.Tensor], bool],
     unfused: Unfused = torch_api.is_unfused,
-    wants_dense_masks: Callable[[torch.Tensor], bool] = lambda query: query.device.type == "cuda",
 ) -> None:
     """Changes calls of scaled_dot_product_attention in the graph, in place, to forms that torch has a fused kernel for.
-    unfused: whether torch has no fused kernel for some arguments. wants_dense_masks: whether masks are copied to be
-    dense, by the query."""
+    has_fused: whether torch has fused kernels for the device of a query. unfused: whether torch has none for some
+    arguments."""
     changed = False
     for node in gm.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention):
-        changed |= _fuse(node, unfused, wants_dense_masks)
+        changed |= _fuse(node, unfused, has_fused)
     if changed:
         gm.recompile()
 
 
-def _fuse(node: torch.fx.Node, unfused: Unfused, wants_dense_masks: Callable[[torch.Tensor], bool]) -> bool:
+def _fuse(node: torch.fx.Node, unfused: Unfused, has_fused: Callable[[torch.Tensor], bool]) -> bool:
     values: Any = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda each: each.meta.get("example_value"))
     args, kwargs = values
     named = {**dict(zip(NAMES, args, strict=False)), **kwargs}
     tensors: list[Any] = [named.get(name) for name in NAMES[:3]]
-    if not all(isinstance(each, torch.Tensor) and each.ndim == 4 for each in tensors):
+    if not all(isinstance(each, torch.Tensor) and each.ndim == 4 for each in tensors) or not has_fused(tensors[0]):
         return False
     # Copying a mask costs little beside the attention, even where torch still computes that in pieces.
-    copied = _mask_copied(named) if wants_dense_masks(tensors[0]) else {}
+    copied = _mask_copied(named)
     if copied:
         named = _apply(node, named, copied)
     repeated = _heads_repeated(named)

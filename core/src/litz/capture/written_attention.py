@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 
 from litz.capture import torch_api
-from litz.capture.fused_attention import Unfused, keep_strides
+from litz.capture.fused_attention import Unfused, has_fused_attention, keep_strides
+from litz_plugins import TargetOf
 
 MAKER = "fuse_written_attention"
 """Who decides, in the keys of the decisions."""
@@ -63,9 +64,9 @@ def fuse_written_attention(gm: torch.fx.GraphModule, names: Sequence[str]) -> No
         gm.recompile()
 
 
-def is_half_on_cuda(result: torch.Tensor) -> bool:
-    """Returns whether a tensor is on a CUDA device and of a type that torch has its best kernels for."""
-    return result.device.type == "cuda" and result.dtype in (torch.bfloat16, torch.float16)
+def is_fused_half(target_of: TargetOf, result: torch.Tensor) -> bool:
+    """Returns whether torch has its best fused kernels for a tensor: by the abilities of its device, and its type."""
+    return result.dtype in (torch.bfloat16, torch.float16) and has_fused_attention(target_of, result)
 
 
 def _reason(softmax: torch.fx.Node, is_wanted: Callable[[torch.Tensor], bool], unfused: Unfused) -> str:
@@ -227,4 +228,4 @@ def _fuse(softmax: torch.fx.Node) -> None:
         graph.erase_node(node)
 
 
-__all__ = ["MAKER", "fuse_written_attention", "is_half_on_cuda", "written_attention"]
+__all__ = ["MAKER", "fuse_written_attention", "is_fused_half", "written_attention"]

@@ -18,13 +18,12 @@ from .describe import (
     target_of,
 )
 from .devices import LINE, SECTOR
-from .warp_lines import CACHE, WARP, warp_lines
+from .warp_lines import CACHE, warp_lines
 
 __all__ = [
     "CACHE",
     "LINE",
     "SECTOR",
-    "WARP",
     "CalibrationError",
     "DeviceCalibration",
     "UnknownDeviceError",

@@ -39,7 +39,21 @@ _KINDS = {
 Describe = Callable[[torch.device, OptionsView | None], Target]
 
 GPU_ABILITIES = frozenset(
-    {"blocks", "finish", "arena", "recording", "separate_bias", "attention", "beside", "float8", "one_walk"}
+    {
+        "arena",
+        "attention",
+        "beside",
+        "blocks",
+        "finish",
+        "float8",
+        "fused_attention",
+        "library_epilogue",
+        "one_walk",
+        "products",
+        "recording",
+        "separate_bias",
+        "user_kernels",
+    }
 )
 
 

@@ -26,7 +26,7 @@ from litz.ir.complexity import excess
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import ONE, ZERO, Expr, loop_var, product, to_expr
 from litz.schedule import CostModel
-from litz.target import LINE, WARP, warp_lines
+from litz.target import LINE, warp_lines
 from litz_plugins import PassContext, Target
 
 from ..views import position_through
@@ -89,8 +89,8 @@ def _cache_us(loop: Loop, costs: CostModel, target: Target) -> float:
             count = costs.hint(r.size)
             yield count, costs.stride(loop, access, r.var, count) * access.itemsize
 
-    lines = sum(warp_lines(walk(access)) for access in loop.accesses if not access.is_store)
-    return costs.hint(loop.numel) / WARP * lines * LINE / (UNIT * target.bandwidth)
+    lines = sum(warp_lines(walk(access), target.warp) for access in loop.accesses if not access.is_store)
+    return costs.hint(loop.numel) / target.warp * lines * LINE / (UNIT * target.bandwidth)
 
 
 @dataclass(frozen=True)

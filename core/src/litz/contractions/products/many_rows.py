@@ -131,7 +131,7 @@ thread waits for each result. On an H200 (2026-11-23) a gelu by erf of 4 million
 
 def offer_many_rows(template: Template, context: ChoiceContext) -> Sequence[Choice]:
     """Returns the kernels, as choices, for a product of more than `MOST_ROWS` rows that do its users too."""
-    if context.target.type != "cuda":
+    if "products" not in context.target.abilities:
         return ()
     try:
         table = TILES if unpadded_product(template, context.program) is None else UNALIGNED

@@ -15,12 +15,13 @@ from .columns import combining_tiling
 from .settings import with_settings
 from .tile_shape import Axis, Tiling, power_of_two
 from .tiling import choose_tiling
+from .warps import THREADS
 
 
-def choose_tilings(plan: KernelPlan, units: int) -> tuple[Tiling, ...]:
-    """Returns a tiling for each loop of the plan, by its settings. units: the number of multiprocessors. Errors:
-    ValueError for settings that the kernel cannot have."""
-    tiling = choose_tiling(plan.loops[0], plan, units)
+def choose_tilings(plan: KernelPlan, units: int, warp: int = THREADS) -> tuple[Tiling, ...]:
+    """Returns a tiling for each loop of the plan, by its settings. units: the number of multiprocessors. warp:
+    threads that load together. Errors: ValueError for settings that the kernel cannot have."""
+    tiling = choose_tiling(plan.loops[0], plan, units, warp)
     return tilings_after(with_settings(tiling, plan.settings) if plan.settings else tiling, plan)
 
 

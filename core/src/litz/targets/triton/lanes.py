@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from litz.codegen.kernel_plan import KernelPlan
 from litz.ir import Loop, Range
 from litz.ir.accesses import Access, mean_stride
-from litz.target import CACHE, LINE, WARP, warp_lines
+from litz.target import CACHE, LINE, warp_lines
 
 from .frame import VECTOR, is_multiple
 from .traffic import Traffic
 
 
-def fewer_lanes(loop: Loop, ranges: Sequence[Range], plan: KernelPlan, traffic: Traffic, most: int) -> int:
+def fewer_lanes(loop: Loop, ranges: Sequence[Range], plan: KernelPlan, traffic: Traffic, most: int, warp: int) -> int:
     """Returns the most elements of a thread, at most `most` and a power of two, for which the units' caches take no
     longer than the memory; if there is none, those for which the caches take the least time. ranges: of a pointwise
-    loop, as its tile walks through them."""
+    loop, as its tile walks through them. warp: threads that load together."""
     walks = [_Walk(loop, ranges, plan, access) for access in traffic if not access.is_indirect]
     parts: dict[tuple[str, bool], int] = {}
     for access, moved in traffic.items():
@@ -30,7 +30,7 @@ def fewer_lanes(loop: Loop, ranges: Sequence[Range], plan: KernelPlan, traffic: 
         parts[key] = max(parts.get(key, 0), moved)
     memory = sum(parts.values()) / max(plan.hint(loop.numel), 1)
     tried = [most >> n for n in range(most.bit_length())]
-    cache = {lanes: sum(walk.lines(lanes) for walk in walks) * LINE / CACHE for lanes in tried}
+    cache = {lanes: sum(walk.lines(lanes, warp) for walk in walks) * LINE / CACHE for lanes in tried}
     return next((lanes for lanes in tried if cache[lanes] <= memory), min(tried, key=lambda lanes: cache[lanes]))
 
 
@@ -46,9 +46,9 @@ class _Walk:
             self.steps.append((size, abs(step) * access.itemsize))
         self.vector = _vector(ranges, plan, access)
 
-    def lines(self, lanes: int) -> float:
+    def lines(self, lanes: int, warp: int) -> float:
         """Returns the lines for each element, with so many elements a thread."""
-        return warp_lines(self.steps, lanes) / (WARP * min(self.vector, lanes))
+        return warp_lines(self.steps, warp, lanes) / (warp * min(self.vector, lanes))
 
 
 def _vector(ranges: Sequence[Range], plan: KernelPlan, access: Access) -> int:

@@ -21,6 +21,7 @@ from .frame import VECTOR, Frame, find_frame, is_multiple
 from .lanes import fewer_lanes
 from .tile_shape import SIXTEEN_WARPS, Axis, Blocks, Tiling, clamp, power_of_two, warps_for
 from .traffic import Traffic, bytes_along, find_traffic, innermost_last, live_values, writes_rows
+from .warps import THREADS
 
 PERSISTENT = 8192
 """The longest row that is held in registers: 16 elements a thread with 16 warps."""
@@ -52,14 +53,15 @@ Measured on an H200: a softmax of 512 columns over biases gathered along and acr
 with 4, 125 with 8."""
 
 
-def choose_tiling(loop: Loop, plan: KernelPlan, units: int) -> Tiling:
-    """Returns the tiling of a flat, collapsed loop. units: of the device, which work independently."""
+def choose_tiling(loop: Loop, plan: KernelPlan, units: int, warp: int = THREADS) -> Tiling:
+    """Returns the tiling of a flat, collapsed loop. units: of the device, which work independently. warp: its threads
+    that load together."""
     traffic = find_traffic(loop, plan)
     if loop.reduction_ranges:
         return _reduction(loop, plan, traffic, units)
     across = _second_axis(loop, plan, traffic)
     if across is None:
-        return _rows(loop, plan, traffic) or _pointwise(loop, plan, traffic, units)
+        return _rows(loop, plan, traffic) or _pointwise(loop, plan, traffic, units, warp)
     return _two_axes(loop, plan, *across, units)
 
 
@@ -94,19 +96,19 @@ def _has_ragged_rows(loop: Loop, traffic: Traffic) -> bool:
     return any(access.stride(last.var) == 1 and access.symbols <= {last.var} for access in traffic)
 
 
-def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Tiling:
+def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int, warp: int) -> Tiling:
     total = plan.hint(loop.numel)
     # Before a thread takes more than one element, each unit has warps enough to hide what they wait for.
     ranges = innermost_last(loop.ranges, traffic)
-    most = fewer_lanes(loop, ranges, plan, traffic, _elements_per_thread(loop, traffic))
+    most = fewer_lanes(loop, ranges, plan, traffic, _elements_per_thread(loop, traffic), warp)
     lanes = clamp(power_of_two(total // (BUSY * units)), 1, most)
     block = 128 * lanes
-    while block > max(64, 32 * lanes) and total < block * 2 * units:
+    while block > max(64, THREADS * lanes) and total < block * 2 * units:
         block //= 2
     while block > 64 and total < block * units:
         block //= 2
     block = min(block, power_of_two(total))
-    warps = clamp(block // (32 * lanes), 1, 8)
+    warps = clamp(block // (THREADS * lanes), 1, 8)
     axis = Axis("x", ranges, block)
     return Tiling((axis,), warps, whole=total >= block * units and _is_cut_by_mask(loop, traffic, axis))
 
@@ -140,7 +142,7 @@ def _rows(loop: Loop, plan: KernelPlan, traffic: Traffic) -> Tiling | None:
         if any(step is None or not is_multiple(step, VECTOR // access.itemsize) for step in steps):
             return None
     block = 128 * _elements_per_thread(loop, traffic)
-    return Tiling((Axis("y", others, 1), Axis("x", (last,), block)), block // (32 * 8))
+    return Tiling((Axis("y", others, 1), Axis("x", (last,), block)), block // (THREADS * 8))
 
 
 Chain = tuple[Range, ...]
@@ -202,7 +204,7 @@ def _two_axes(loop: Loop, plan: KernelPlan, slow: Chain, fast: Chain, units: int
             y_block //= 2
         else:
             x_block //= 2
-    warps = clamp(x_block * y_block // (32 * 16), 1, 8)
+    warps = clamp(x_block * y_block // (THREADS * 16), 1, 8)
     return Tiling((Axis("y", (*others, *slow), y_block), Axis("x", fast, x_block)), warps)
 
 
@@ -246,7 +248,7 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, units: int) -> Ti
         and x_block == 1
         and (frame is not None or _is_aligned(relevant, r_ranges))
     ):
-        together = max(1, min(VECTOR // width, r_block // (32 * warps)))
+        together = max(1, min(VECTOR // width, r_block // (THREADS * warps)))
     return Tiling(axes, warps, persistent, together=together, frame=frame)
 
 
@@ -278,7 +280,7 @@ def _rows_alike(loop: Loop, plan: KernelPlan, frame: Frame | None, r_block: int,
     if live_values(loop) > 4 or len(loop.nodes) > FEW_NODES:
         return None
     warps = max(2, r_block // (256 if r_block <= 1024 else 512))
-    rows = ALIKE * 32 * warps // r_block
+    rows = ALIKE * THREADS * warps // r_block
     return (rows, warps) if plan.hint(loop.numel) >= rows * frame.period * units else None
 
 
@@ -344,7 +346,7 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
     elif warps is None or x_block > 1:
         warps = warps_for(x_block * r_block)
         if persistent and width == 2 and 256 <= r_block <= 1024 and live_values(loop) <= 4:
-            warps = max(1, x_block * r_block // (32 * TWO_LOADS))
+            warps = max(1, x_block * r_block // (THREADS * TWO_LOADS))
         if persistent and mixed:  # the tile meets itself, turned, in shared memory
             warps = clamp(x_block * r_block // 1024, 1, 16)
         elif persistent and rows <= x_block * units:

@@ -97,8 +97,8 @@ class Target:
     "cuda" (torch's CUDA allocator, of the current device) or "package.module:function", a function that is called with
     size, stride and dtype and returns a tensor on the current device; guard, a context manager around a call that makes
     the device the current one, as Python text, '' for none; addressed, its tensors have memory, whose addresses kernels
-    take; aligned, kernels assume that inputs which they only read start at multiples of 16 bytes; asynchronous, the host goes
-    on while a kernel runs.
+    take; aligned, kernels assume that inputs which they only read start at multiples of 16 bytes; asynchronous, the
+    host goes on while a kernel runs.
     """
 
     type: str

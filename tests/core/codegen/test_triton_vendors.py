@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import torch
 
+from litz.ir import KernelCall
+from litz.pipeline import make_compiler
 from litz.target import target_named, warp_lines
 from litz.targets.triton.compile import Job, compile_kernel, make_target
 from litz.targets.triton.warps import warps_of
 from litz_plugins import Target
+from support.retarget import CUDA, cuda_schedules
 
 TEXT = """import triton
 import triton.language as tl
@@ -79,3 +84,21 @@ def test_an_allocator_is_a_word_or_a_function(name: str) -> None:
     with pytest.raises(ValueError, match="'pool', 'cuda' or 'package"):
         Target("fake", allocator=name)
     assert replace(Target("fake"), allocator="package.module:function").allocator
+
+
+def runs(fn: Callable[..., torch.Tensor], *sizes: tuple[int, ...], without: str = "") -> list[type]:
+    """What a GPU without an ability does of a function of tensors in bfloat16."""
+    torch._dynamo.reset()
+    compiler, target = make_compiler(), target_named("H100 SXM")
+    compiler.targets[CUDA] = replace(target, abilities=target.abilities - {without})
+    given = [torch.randn(size, dtype=torch.bfloat16) for size in sizes]
+    (schedule,) = cuda_schedules(lambda backend: torch.compile(fn, backend=backend)(*given), compiler)
+    return [type(operation) for operation in schedule.program.operations]
+
+
+def test_products_go_by_the_ability_and_not_by_the_name_of_the_device() -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x @ w.to(torch.float8_e5m2).to(torch.bfloat16)
+
+    assert KernelCall in runs(fn, (4, 4096), (4096, 4096))
+    assert KernelCall not in runs(fn, (4, 4096), (4096, 4096), without="products")

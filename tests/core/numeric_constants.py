@@ -34,7 +34,7 @@ CONSTANTS: Mapping[str, str] = {
         settings: MOST_WARPS
         tile_shape: SIXTEEN_WARPS
         tiles: LEAST
-        warp_lines: WARP
+        warps: THREADS
         written_offer: LEAST_QUERIES
     """,
     "of a format or an interface: versions, types, argument positions, torch's numbers": """
@@ -159,14 +159,12 @@ CONSTANTS: Mapping[str, str] = {
     """,
     "memory and files that litz may hold: a promise that no device changes": """
         backend: LARGE_MEMO
-        cuda_graphs: MOST_SEEN
         aliasing: REMEMBERED LARGEST_MAP
         aot_cache: LARGEST
         arena: LARGEST MOST FEWEST
         artifacts: MOST_BYTES
         beside: NEAR SLACK LEAST
         canonical: LARGEST_CONSTANTS
-        cuda_graphs: MOST_RECORDINGS MOST_ATTEMPTS
         doctor: _LITTLE_SPACE
         fingerprints: LARGEST_SOURCES
         freezing: GROWTH SMALL

@@ -14,8 +14,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from litz.capture import torch_api
 from litz.capture.joint import TracedGraph
 from litz.capture.torch_api.attention import is_in_pieces
-from litz.capture.traced.fused_attention import fuse_attention, keep_strides
-from litz_plugins import PassContext
+from litz.capture.traced.fused_attention import fuse_attention, has_fused_attention, keep_strides
+from litz.target import target_of
+from litz_plugins import PassContext, Target, TargetOf
 from support.compare import NO_GPU
 
 Q, K, V = torch.randn(2, 8, 3, 16), torch.randn(2, 2, 10, 16), torch.randn(2, 2, 10, 16)
@@ -36,8 +37,16 @@ def captured(fn: Any, *args: Any) -> torch.fx.GraphModule:
     return gm
 
 
-def fused_attention(gm: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> torch.fx.GraphModule:
-    return fuse_attention(TracedGraph("graph0_traced", gm), PassContext({}), *args, **kwargs).module
+def on_any(device: torch.device) -> Target:
+    return Target(device.type, abilities=frozenset({"fused_attention"}))
+
+
+def fused_attention(
+    gm: torch.fx.GraphModule, *args: Any, target_of: TargetOf = on_any, **kwargs: Any
+) -> torch.fx.GraphModule:
+    return fuse_attention(
+        TracedGraph("graph0_traced", gm), PassContext({}, target_of=target_of), *args, **kwargs
+    ).module
 
 
 def only_repeated(*args: Any, **kwargs: Any) -> bool:
@@ -90,7 +99,7 @@ def test_an_expanded_mask_is_copied(fused: bool) -> None:
 
     mask = torch.tensor([True, False, True])[:, None]
     gm = captured(fn, Q, K, V, mask)
-    gm = fused_attention(gm, only_repeated if fused else lambda *a, **k: False, lambda query: True)
+    gm = fused_attention(gm, only_repeated if fused else lambda *a, **k: False)
     repeats = ["repeat_interleave"] * (2 if fused else 0)
     assert sorted(calls(gm)[:-1]) == ["contiguous", "expand", *repeats]
     torch.testing.assert_close(gm(mask, Q, K, V)[0], fn(Q, K, V, mask))
@@ -99,17 +108,17 @@ def test_an_expanded_mask_is_copied(fused: bool) -> None:
 def test_a_dense_mask_is_not_copied_and_on_a_cpu_none() -> None:
     gm = captured(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), Q, Q, Q, torch.ones(3, 3).bool())
     before = str(gm.graph)
-    gm = fused_attention(gm, wants_dense_masks=lambda query: True)
+    gm = fused_attention(gm)
     assert str(gm.graph) == before
     expanded = torch.ones(3, 1).bool().expand(3, 3)
     gm = captured(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), Q, Q, Q, expanded)
     before = str(gm.graph)
-    gm = fused_attention(gm)
+    gm = fused_attention(gm, target_of=target_of)
     assert str(gm.graph) == before
 
 
 def test_nobody_knows_what_torch_would_pick_elsewhere() -> None:
-    assert not torch_api.is_unfused(Q, K, V, enable_gqa=True)
+    assert not has_fused_attention(target_of, Q)
     with torch._subclasses.FakeTensorMode():
         fakes = [torch.empty(each.shape, device="cuda") for each in (Q, K, V)]
         if not torch.cuda.is_available():
@@ -130,6 +139,7 @@ def test_torch_is_asked_by_the_call_itself(device: str, train: bool) -> None:
 
 
 def test_gradients_of_what_was_repeated_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("litz.capture.traced.fused_attention.has_fused_attention", lambda target_of, query: True)
     monkeypatch.setattr("litz.capture.traced.fuse_attention", partial(fuse_attention, unfused=only_repeated))
 
     def fn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

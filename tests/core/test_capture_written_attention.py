@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from torch import Tensor
 
 from litz import report as reports
 from litz.capture.graph import Graph
-from litz.capture.traced.written_attention import is_half_on_cuda
+from litz.capture.traced.written_attention import is_fused_half
 from litz.driver.stages import capture
 from litz.pipeline import make_compiler
+from litz.target import target_of
 from litz_plugins.vetoes import Vetoes
 from support.compare import NO_GPU
 
@@ -44,7 +46,9 @@ def narrow_rows(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Graph]]:
     """What is for CUDA devices is done on the CPU."""
-    monkeypatch.setattr("litz.capture.traced.written_attention.is_half_on_cuda", lambda result: result.dtype == HALF)
+    monkeypatch.setattr(
+        "litz.capture.traced.written_attention.is_fused_half", lambda target_of, result: result.dtype == HALF
+    )
     yield []
 
 
@@ -181,7 +185,9 @@ def test_a_veto_leaves_it_as_it_is(key: str) -> None:
 
 
 def test_on_a_cpu_nothing_is_wanted() -> None:
-    assert not any(is_half_on_cuda(value) for value in inputs())
+    assert not any(is_fused_half(target_of, value) for value in inputs())
+    able = replace(target_of("cpu"), abilities=frozenset({"fused_attention"}))
+    assert all(is_fused_half(lambda device: able, value) for value in inputs())
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""examples/litz-numpy, a target out of tree: installed it takes the CPU's place, and its own tests pass."""
+"""Targets out of tree: installed, examples/litz-numpy takes the CPU's place, and the examples' own tests pass."""
 
 from __future__ import annotations
 
@@ -51,4 +51,13 @@ def test_installed_it_writes_the_cpus_kernels(tmp_path: Path) -> None:
 def test_its_tests_pass(name: str, tmp_path: Path) -> None:
     tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(PROJECT), str(PROJECT / "tests" / name))
     done = run_python(*tests, LITZ_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_vendor_that_runs_triton(tmp_path: Path) -> None:
+    project = PROJECT.with_name("litz-faketriton")
+    files = [*project.rglob("*.py"), project / "pyproject.toml"]
+    assert sum(len(path.read_text().splitlines()) for path in files) < 300
+    tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(project), str(project / "tests"))
+    done = run_python(*tests, LITZ_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="1")
     assert done.returncode == 0, done.stdout + done.stderr

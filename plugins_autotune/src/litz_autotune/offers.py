@@ -16,7 +16,7 @@ from .switches import LIBRARY_BACKEND, SEARCH, TEMPLATE_BACKEND, most_in_one_ker
 
 def offered(operation: Any, context: ChoiceContext) -> Sequence[Choice]:
     """Returns the template's choices for a contraction: kernels and variants of the library call that fit."""
-    if operation.device.type != "cuda" or TEMPLATE_BACKEND not in context.options["autotune.backends"]:
+    if "products" not in context.target.abilities or TEMPLATE_BACKEND not in context.options["autotune.backends"]:
         return ()
     kernels = _kernels(operation, context)
     for name, why in kernels.rejected:
@@ -36,7 +36,7 @@ def _kernels(operation: Any, context: ChoiceContext) -> Offer:
 
 def rejections(context: ChoiceContext) -> Sequence[tuple[str, str]]:
     """Returns what the template left out of its offer, each with the reason."""
-    if context.operation.kind in KINDS and context.operation.device.type == "cuda":
+    if context.operation.kind in KINDS and "products" in context.target.abilities:
         return _kernels(context.operation, context).rejected
     return ((f"triton {context.operation.kind}", f"no template for it on a {context.target.type} device"),)
 

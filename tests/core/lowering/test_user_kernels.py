@@ -147,6 +147,18 @@ def test_what_is_needed_is_copied() -> None:
     assert call.mutates and call.mutates != product.outputs
 
 
+def test_a_target_without_the_ability_leaves_the_launch_to_triton() -> None:
+    def run(x: torch.Tensor) -> torch.Tensor:
+        double_kernel[blocks(x.numel())](x, x.numel(), BLOCK=32)
+        return x + 1
+
+    compiler, target = make_compiler(), target_named("H100 SXM")
+    compiler.targets[torch.device("cuda", 0)] = replace(target, abilities=target.abilities - {"user_kernels"})
+    compile_run = lambda backend: torch.compile(run, backend=backend, fullgraph=True)(torch.randn(35))
+    (schedule,) = cuda_schedules(compile_run, compiler, called=[])
+    assert not calls(schedule) and any(isinstance(step, Extern) for step in schedule.steps)
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_inputs_are_written_where_they_lie(dynamic: bool) -> None:
     def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

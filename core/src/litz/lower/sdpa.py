@@ -34,12 +34,12 @@ KIND = "attention"
 )
 def attention(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     """Lowers torch's fused attention kernels. All align the diagonal of a causal mask with the first query and the
-    first key. Errors: NotImplementedError outside of CUDA and four dimensions, with dropout, and for dtypes that no
-    loop supports."""
+    first key. Errors: NotImplementedError on a target without the ability "attention", outside of four dimensions,
+    with dropout, and for dtypes that no loop supports."""
     named = {**dict(zip(_names(ctx), args, strict=False)), **kwargs}
     query, bias = named["query"], named.get("attn_bias")
-    if query.device.type != "cuda" or query.ndim != 4:
-        raise NotImplementedError("attention of four dimensions on CUDA")
+    if "attention" not in ctx.target_of(query.device).abilities or query.ndim != 4:
+        raise NotImplementedError("attention of four dimensions, on a device with kernels of it")
     if named.get("dropout_p", 0.0) != 0:
         raise NotImplementedError("attention that drops out weights")
     if query.dtype not in SUPPORTED or (bias is not None and bias.dtype not in SUPPORTED):

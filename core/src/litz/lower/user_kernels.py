@@ -91,7 +91,7 @@ def functional(
     """Lowers a launch of a user's Triton kernel. Returns the tensors that the kernel writes, as they are afterwards, by
     the name of the parameter. Errors: NotImplementedError for what stays a call of Triton's."""
     kernel = torch_api.user_kernel(kernel_idx, constant_args_idx)
-    device = _device(kwargs)
+    device = _device(ctx, kwargs)
     given, fresh, results = dict(kwargs), {}, {}
     for name in tensors_to_clone:
         source: Any = ctx.node.kwargs["kwargs"][name]  # type: ignore[index, call-overload]
@@ -123,7 +123,7 @@ def in_place(
     """Lowers a user's kernel that writes its arguments in place. Errors: NotImplementedError for an argument that is no
     strided part of memory."""
     kernel = torch_api.user_kernel(kernel_idx, constant_args_idx)
-    device = _device(kwargs)
+    device = _device(ctx, kwargs)
     fake = {name: _meta(ctx, name) for name in kwargs}
     written = torch_api.kernel_writes(kernel_idx, constant_args_idx, fake, tma_descriptor_metadata)
     for name in written:
@@ -134,13 +134,14 @@ def in_place(
     _add(ctx, Asked(kernel, tuple(map(tuple, grid)), arguments, {}, buffers, tma_descriptor_metadata), device)
 
 
-def _device(given: Mapping[str, Any]) -> torch.device:
-    """Returns the device that the kernel runs on. Errors: NotImplementedError unless all its tensors are on one CUDA
-    device."""
+def _device(ctx: LoweringContext, given: Mapping[str, Any]) -> torch.device:
+    """Returns the device that the kernel runs on. Errors: NotImplementedError unless all its tensors are on one device,
+    whose target has the ability "user_kernels"."""
     devices = {value.device for value in given.values() if isinstance(value, Tensor)}
-    if len(devices) != 1 or next(iter(devices)).type != "cuda":
-        raise NotImplementedError("a kernel whose tensors are not all on one CUDA device")
-    return next(iter(devices))
+    device = next(iter(devices), None)
+    if device is None or len(devices) != 1 or "user_kernels" not in ctx.target_of(device).abilities:
+        raise NotImplementedError("a kernel whose tensors are not all on one device that runs users' kernels")
+    return device
 
 
 def _whole(view: View, layout: Layout) -> TensorRef:

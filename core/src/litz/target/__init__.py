@@ -20,12 +20,11 @@ from .describe import (
     target_of,
 )
 from .devices import LINE, SECTOR
-from .warp_lines import WARP, warp_lines
+from .warp_lines import warp_lines
 
 __all__ = [
     "LINE",
     "SECTOR",
-    "WARP",
     "CacheFigures",
     "CalibrationError",
     "DeviceCalibration",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,10 @@ SHARES: Mapping[str, Share] = {
     "other": Share(1.0, 0.5, 0.05),
 }
 """The shares of a `Target` that does not say: those of a GPU."""
+
+
+ALLOCATORS = ("torch", "pool", "cuda")
+"""The allocators that a `Target` names by a word; others are functions, by their paths."""
 
 
 @dataclass(frozen=True)
@@ -105,27 +109,32 @@ class Target:
 
     Room: cache_bytes, of the last cache; row_bytes, how much of a reduction's row stays close enough for a second pass
     to be free; shared_bytes, of the memory that a block of threads shares; registers (32-bit) and threads of a unit;
-    most_buffers, that one kernel may take. few_rows: what products of few rows take, of a processor where that was
-    measured. figures: the device's own for rooms of the compiler (`litz.target.data`), such as thresholds and tables of
-    tiles; a figure that is not there is that of all devices of the kind.
+    warp, how many threads run in step and load together; most_buffers, that one kernel may take. few_rows: what
+    products of few rows take, of a processor where that was measured. figures: the device's own for rooms of the
+    compiler (`litz.target.data`), such as thresholds and tables of tiles; a figure that is not there is that of all
+    devices of the kind.
 
     abilities: words. "blocks": kernels run as blocks of threads, of which a unit takes a few at a time, and memory
     is read in lines that neighbouring threads share. "finish": the last block of a kernel can combine what all have
     stored (`Kernel.finish`). "arena": small buffers are worth having fixed places in one allocation. "recording":
     CUDA graphs can record a call. "separate_bias": the library adds a convolution's bias by a kernel of its own (unless
     it is depthwise and channels first), so that a Loop does as well and may fuse. "attention": core has kernels of it;
-    "attention_blocks": one that calls BLAS on blocks.
+    "attention_blocks": one that calls BLAS on blocks. "products": the code generator loads litz's own kernels of
+    products, which are Triton texts. "library_epilogue": the library's product does a bias and an activation in one
+    call (`torch._addmm_activation`). "fused_attention": torch has fused kernels of scaled_dot_product_attention in half
+    types. "user_kernels": the code generator launches users' own Triton kernels.
     "beside": the code generator's `join` puts the sources of several kernels in one launch (`Kernel.beside`).
     "float8": kernels load and store float8, and convert it. "one_walk": over a row that is too long to keep, a kernel
     finds the maximum and the sum of exponentials that depends on it in one walk. "library_windows": the library's
     gradients of max pools and resampling are quicker than kernels in which each element searches for the windows that
     read it. "tma": a unit of its own brings tiles of tensors to shared memory (`tl.make_tensor_descriptor`).
 
-    What the wrapper does for it: allocator, "torch" (`torch.empty_strided`), "pool" (litz's pool of host memory) or
-    "cuda" (torch's CUDA allocator, of the current device); guard, a context manager around a call that makes the device
-    the current one, as Python text, '' for none; addressed, its tensors have memory, whose addresses kernels take;
-    aligned, kernels assume that inputs which they only read start at multiples of 16 bytes; asynchronous, the host goes
-    on while a kernel runs.
+    What the wrapper does for it: allocator, "torch" (`torch.empty_strided`), "pool" (litz's pool of host memory),
+    "cuda" (torch's CUDA allocator, of the current device) or "package.module:function", a function that is called with
+    size, stride and dtype and returns a tensor on the current device; guard, a context manager around a call that makes
+    the device the current one, as Python text, '' for none; addressed, its tensors have memory, whose addresses kernels
+    take; aligned, kernels assume that inputs which they only read start at multiples of 16 bytes; asynchronous, the
+    host goes on while a kernel runs.
     """
 
     type: str
@@ -148,15 +157,23 @@ class Target:
     shared_bytes: int = 0
     registers: int = 0
     threads: int = 1
+    warp: int = 32
     most_buffers: int = 48
     few_rows: FewRows | None = None
     figures: Figures = field(default_factory=Figures, repr=False)
     abilities: frozenset[str] = frozenset()
-    allocator: Literal["torch", "pool", "cuda"] = "torch"
+    allocator: str = "torch"
     guard: str = ""
     addressed: bool = True
     aligned: bool = False
     asynchronous: bool = False
+
+    def __post_init__(self) -> None:
+        if self.allocator not in ALLOCATORS and not all(self.allocator.partition(":")):
+            known = ", ".join(map(repr, ALLOCATORS))
+            raise ValueError(
+                f"target {self.type!r}: allocator is {known} or 'package.module:function', not {self.allocator!r}"
+            )
 
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"

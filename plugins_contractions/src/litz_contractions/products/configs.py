@@ -14,6 +14,7 @@ from math import ceil
 import torch
 
 from litz.target import CacheFigures, Room, figures_of, rate_kind
+from litz.targets.triton.warps import THREADS
 from litz_plugins import Estimate, Target
 
 
@@ -139,7 +140,7 @@ def shared_bytes(config: Config, in_bytes: int) -> int:
 
 def accumulators(config: Config) -> int:
     """Returns how many registers (32-bit) of a thread hold sums."""
-    return config.m * config.n // (32 * config.warps)
+    return config.m * config.n // (THREADS * config.warps)
 
 
 def misfit(config: Config, shape: Shape, target: Target) -> str:
@@ -163,7 +164,7 @@ def blocks_per_unit(config: Config, in_bytes: int, target: Target) -> int:
     """Returns how many tiles a multiprocessor works on at a time, by its memory, registers and threads: 1 or more."""
     limits = figures_of(target, ConfigFigures)
     by_shared = target.shared_bytes // max(1, shared_bytes(config, in_bytes))
-    threads = 32 * config.warps
+    threads = THREADS * config.warps
     by_registers = target.registers // (
         threads * min(THREAD_REGISTERS, accumulators(config) + limits.address_registers + 24)
     )

@@ -27,7 +27,7 @@ from litz.ir.dtypes import compute_dtype
 from litz.ir.index import ONE, ZERO, Expr, loop_var, product, to_expr
 from litz.ir.views import position_through
 from litz.schedule import CostModel
-from litz.target import LINE, WARP, CacheFigures, Room, figures_of, warp_lines
+from litz.target import LINE, CacheFigures, Room, figures_of, warp_lines
 from litz_plugins import PassContext, Target
 
 from .gemm import OPERANDS, Unsuitable, broadcast
@@ -95,10 +95,10 @@ def _cache_us(loop: Loop, costs: CostModel, target: Target) -> float:
             count = costs.hint(r.size)
             yield count, costs.stride(loop, access, r.var, count) * access.itemsize
 
-    lines = sum(warp_lines(walk(access)) for access in loop.accesses if not access.is_store)
+    lines = sum(warp_lines(walk(access), target.warp) for access in loop.accesses if not access.is_store)
     return (
         costs.hint(loop.numel)
-        / WARP
+        / target.warp
         * lines
         * LINE
         / (figures_of(target, CacheFigures).second_level_times * target.bandwidth)

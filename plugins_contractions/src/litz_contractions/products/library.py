@@ -90,7 +90,7 @@ def offer_library(template: Template, program: Program) -> list[Choice]:
 def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequence[Choice]:
     """Offers the same call without measuring, where an earlier measurement says how much longer it takes than the
     product."""
-    if context.target.type != "cuda":
+    if "library_epilogue" not in context.target.abilities:
         return ()
     program: Program = context.program
     made = program.buffers[str(template.outputs[0])]

@@ -122,7 +122,7 @@ class ManyRowsFigures(Room):
 
 def offer_many_rows(template: Template, context: ChoiceContext) -> Sequence[Choice]:
     """Returns the kernels, as choices, for a product of more than `MOST_ROWS` rows that do its users too."""
-    if context.target.type != "cuda":
+    if "products" not in context.target.abilities:
         return ()
     try:
         limits = figures_of(context.target, ManyRowsFigures)

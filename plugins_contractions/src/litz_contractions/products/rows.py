@@ -20,6 +20,7 @@ from litz.ir.index import ZERO
 from litz.schedule.choices import replacement_of
 from litz.schedule.fusion_size import most_operations
 from litz.target import Room, figures_of
+from litz.targets.triton.warps import THREADS
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..epilogue import fused, stands
@@ -95,7 +96,7 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
     activation that may run beside it. measured: is what is offered measured? Then weights need not be converted for
     products to run side by side, and alone they have other kernels."""
     program: Program = context.program
-    if context.target.type != "cuda" or template.kind not in OPERANDS:
+    if "products" not in context.target.abilities or template.kind not in OPERANDS:
         return ()
     if not _has_few_rows(template):
         context.verdict(NAME, f"it is for 1 to {MOST_ROWS} rows, a number that is known while compiling")
@@ -266,7 +267,7 @@ def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, paire
 def _normed(gemm: Gemm, group: Sequence[Template], template: Template, config: Config, context: ChoiceContext) -> Gemm:
     """The product with the norm that makes the activation of all products of the launch, if there is one."""
     program: Program = context.program
-    made = with_row_factor(gemm, group, program, 32 * config.warps)
+    made = with_row_factor(gemm, group, program, THREADS * config.warps)
     others = [each.name for each in group if each is not template]
     if made is None or not stands(program, template, _absorbed([made], others)):
         return gemm

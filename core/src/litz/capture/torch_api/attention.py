@@ -21,13 +21,13 @@ FUSED_ATTENTION = (
 
 
 def is_unfused(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> bool:
-    """Would torch do without a fused kernel, on a CUDA device? The arguments are scaled_dot_product_attention's, with
-    fake tensors. False where nobody knows: on another device, or where this machine has no CUDA.
+    """Would torch do without a fused kernel, on a device whose target has the ability "fused_attention"? The arguments
+    are scaled_dot_product_attention's, with fake tensors. False where nobody knows: this machine has no such device.
 
     torch is asked by the call itself. `torch._fused_sdp_choice` has a kernel of its own for fake tensors, which
     answers that there is no fused one, whatever the device (torch 2.11 to 2.13).
     """
-    if query.device.type != "cuda" or not torch.cuda.is_available():
+    if not torch.get_device_module(query.device).is_available():
         return False
     return is_in_pieces(query, key, value, *args, **kwargs)
 

@@ -11,6 +11,7 @@ stays one call then; litz reads keys and masks from before the copies where it h
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ import torch.nn.functional as F
 from litz.capture import torch_api
 from litz.capture.joint.nouns import TracedGraph
 from litz.capture.promised import differs
+from litz_plugins import TargetOf
 from litz_plugins.records import PassContext
 
 Unfused = Callable[..., bool]
@@ -29,24 +31,19 @@ NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 """The names of the positional arguments, in order."""
 
 
-def is_on_cuda(query: torch.Tensor) -> bool:
-    """Returns whether masks are copied to be dense, by the query."""
-    return query.device.type == "cuda"
+def has_fused_attention(target_of: TargetOf, query: torch.Tensor) -> bool:
+    """Returns whether torch has fused kernels of attention for a tensor's device, as its target says."""
+    return "fused_attention" in target_of(query.device).abilities
 
 
-def fuse_attention(
-    traced: TracedGraph,
-    context: PassContext,
-    unfused: Unfused = torch_api.is_unfused,
-    wants_dense_masks: Callable[[torch.Tensor], bool] = is_on_cuda,
-) -> TracedGraph:
-    """Returns the graph with calls of scaled_dot_product_attention in forms that torch has a fused kernel for. unfused:
-    whether torch has no fused kernel for some arguments. wants_dense_masks: whether masks are copied to be dense, by
-    the query."""
+def fuse_attention(traced: TracedGraph, context: PassContext, unfused: Unfused = torch_api.is_unfused) -> TracedGraph:
+    """Returns the graph with calls of scaled_dot_product_attention in forms that torch has a fused kernel for, on
+    devices that torch has such kernels for. unfused: whether torch has no fused kernel for some arguments."""
+    has_fused = partial(has_fused_attention, context.target_of)
     found = {
         node.name: changes
         for node in traced.module.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention)
-        if (changes := _changes(node, unfused, wants_dense_masks)) and context.allows(node.name)
+        if (changes := _changes(node, unfused, has_fused)) and context.allows(node.name)
     }
     if not found:
         return traced
@@ -69,15 +66,15 @@ def _named(node: torch.fx.Node) -> dict[str, Any]:
 
 
 def _changes(
-    node: torch.fx.Node, unfused: Unfused, wants_dense_masks: Callable[[torch.Tensor], bool]
+    node: torch.fx.Node, unfused: Unfused, has_fused: Callable[[torch.Tensor], bool]
 ) -> list[dict[str, Method]]:
     """What the arguments of a call are changed by, one after the other."""
     named = _named(node)
     tensors: list[Any] = [named.get(name) for name in NAMES[:3]]
-    if not all(isinstance(each, torch.Tensor) and each.ndim == 4 for each in tensors):
+    if not all(isinstance(each, torch.Tensor) and each.ndim == 4 for each in tensors) or not has_fused(tensors[0]):
         return []
     # Copying a mask costs little beside the attention, even where torch still computes that in pieces.
-    copied = _mask_copied(named) if wants_dense_masks(tensors[0]) else {}
+    copied = _mask_copied(named)
     if copied:
         named = _changed(named, copied)
     repeated = _heads_repeated(named)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf, prod
 from typing import Any
 
@@ -17,7 +18,8 @@ import torch.nn.functional as F
 
 from litz.capture import torch_api
 from litz.capture.joint.nouns import TracedGraph
-from litz.capture.traced.fused_attention import Unfused, keep_strides
+from litz.capture.traced.fused_attention import Unfused, has_fused_attention, keep_strides
+from litz_plugins import TargetOf
 from litz_plugins.records import PassContext
 
 LEAST = 128
@@ -56,7 +58,7 @@ def written_attention(
 
 def fuse_written_attention(traced: TracedGraph, context: PassContext) -> TracedGraph:
     """Returns the graph with one call in place of each attention that is written out, where that is better."""
-    found = written_attention(traced.module, is_half_on_cuda)
+    found = written_attention(traced.module, partial(is_fused_half, context.target_of))
     names = [name for name in found if context.allows(name)]
     if not names:
         return traced
@@ -69,9 +71,9 @@ def fuse_written_attention(traced: TracedGraph, context: PassContext) -> TracedG
     return traced
 
 
-def is_half_on_cuda(result: torch.Tensor) -> bool:
-    """Returns whether a tensor is on a CUDA device and of a type that torch has its best kernels for."""
-    return result.device.type == "cuda" and result.dtype in (torch.bfloat16, torch.float16)
+def is_fused_half(target_of: TargetOf, result: torch.Tensor) -> bool:
+    """Returns whether torch has its best fused kernels for a tensor: by the abilities of its device, and its type."""
+    return result.dtype in (torch.bfloat16, torch.float16) and has_fused_attention(target_of, result)
 
 
 def _reason(softmax: torch.fx.Node, is_wanted: Callable[[torch.Tensor], bool], unfused: Unfused) -> str:
@@ -233,4 +235,4 @@ def _fuse(softmax: torch.fx.Node) -> None:
         graph.erase_node(node)
 
 
-__all__ = ["fuse_written_attention", "is_half_on_cuda", "written_attention"]
+__all__ = ["fuse_written_attention", "is_fused_half", "written_attention"]

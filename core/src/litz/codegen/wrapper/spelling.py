@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 import sympy
@@ -42,8 +43,8 @@ class Spelling:
 
     def fresh(self, buffer: Buffer) -> str:
         """Returns the call that allocates a buffer. A device with a pool takes large buffers, and those of symbolic
-        size, from the pool. Small ones of such a device, and those of the CUDA device that is current in the wrapper,
-        are allocated without torch's argument parsing."""
+        size, from the pool. Small ones of such a device, and those of the device that is current in the wrapper where
+        its target names a function for them, are allocated without torch's argument parsing."""
         place = f"{tuple_text(buffer.layout.size)}, {tuple_text(buffer.layout.stride)}, {buffer.dtype}"
         target = self.plan.targets[buffer.device]
         if target.allocator == "pool":
@@ -51,6 +52,8 @@ class Spelling:
             return f"_empty_cpu({place})" if small else f"_pool.empty({place}, {python_text(buffer.nbytes)})"
         if target.allocator == "cuda" and target.guard == self.guard:
             return f"_empty_cuda({place})"
+        if ":" in target.allocator and target.guard == self.guard:
+            return f"{self.names.target(resolve_name(target.allocator))}({place})"
         return f"_empty({place}, {device_name(buffer.device)})"
 
     def call(self, extern: Extern, target: Any = None, out: str | None = None) -> str:

@@ -65,9 +65,8 @@ def _compiled(text: str) -> CodeType:
 @cache
 def _toolchain() -> str:
     """What besides the source decides how a kernel comes out: Triton's version and the helpers' text."""
-    helpers = "".join(
-        Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8") for name in ("helpers", "bytes", "float8")
-    )
+    names = ("helpers", "bytes", "float8", "backend")
+    helpers = "".join(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8") for name in names)
     return digest(FORMAT, importlib.metadata.version("triton"), helpers)
 
 

@@ -4,13 +4,15 @@ The bits of 2**n are those of a half type whose last bit counts 1 (0x4300 is 128
 float16), so `2**n | v` are the bits of 2**n + v. `prmt` spreads two bytes over a register and `lop3` masks and marks
 both: one instruction for a value, where Triton's own conversion takes five. Bytes that come two at a time, as words of
 16 bits, lie where the values belong: nothing has to be spread, and matrices of words come from shared memory by the
-instruction that brings matrices of half types. Under TRITON_INTERPRET=1, which knows no assembly, the functions say the
-same in Triton.
+instruction that brings matrices of half types. On devices without PTX, and under TRITON_INTERPRET=1, which knows no
+assembly, the functions say the same in Triton.
 """
 
 # The functions below are Triton's language, not Python: a type hint would mean something else there.
 import triton
 import triton.language as tl
+
+from litz.targets.triton.backend import without_ptx
 
 
 def _code(constants, *registers):
@@ -92,14 +94,24 @@ _UNSIGNED_F16, _WORD_UNSIGNED_F16 = _code(*_OF_UNSIGNED_F16), _word_code(*_OF_UN
 @triton.jit
 def _nibbles_bf16(packed):
     """128 + the low and 128 + the high 4 bits of each byte."""
-    return tl.inline_asm_elementwise(_NIBBLES_BF16, "=r,=r,=r,=r,r", [packed], (tl.bfloat16, tl.bfloat16), True, 4)
+    if without_ptx():
+        low, high = (packed & 15).to(tl.uint16) | 0x4300, (packed >> 4).to(tl.uint16) | 0x4300
+        return low.to(tl.bfloat16, bitcast=True), high.to(tl.bfloat16, bitcast=True)
+    else:
+        return tl.inline_asm_elementwise(_NIBBLES_BF16, "=r,=r,=r,=r,r", [packed], (tl.bfloat16, tl.bfloat16), True, 4)
 
 
 @triton.jit
 def _word_nibbles_bf16(words):
     """128 + each of the four times 4 bits of a word, from the lowest on."""
-    types: tl.constexpr = (tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16)
-    return tl.inline_asm_elementwise(_WORD_NIBBLES_BF16, "=r,=r,=r,=r,r", [words], types, True, 2)
+    if without_ptx():
+        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+        first, second = _nibbles_bf16(low)
+        third, fourth = _nibbles_bf16(high)
+        return first, second, third, fourth
+    else:
+        types: tl.constexpr = (tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16)
+        return tl.inline_asm_elementwise(_WORD_NIBBLES_BF16, "=r,=r,=r,=r,r", [words], types, True, 2)
 
 
 if triton.knobs.runtime.interpret:  # which has no arithmetic of bfloat16 either: it stays in float32
@@ -149,45 +161,88 @@ else:
 
     @triton.jit
     def _signed_bf16(value):
-        return tl.inline_asm_elementwise(_SIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
+        if without_ptx():
+            return value.to(tl.bfloat16)
+        else:
+            return tl.inline_asm_elementwise(_SIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
 
     @triton.jit
     def _unsigned_bf16(value):
-        return tl.inline_asm_elementwise(_UNSIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
+        if without_ptx():
+            return value.to(tl.bfloat16)
+        else:
+            return tl.inline_asm_elementwise(_UNSIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
 
     @triton.jit
     def _nibbles_f16(packed):
         """1024 + the low and 1024 + the high 4 bits of each byte."""
-        return tl.inline_asm_elementwise(_NIBBLES_F16, "=r,=r,=r,=r,r", [packed], (tl.float16, tl.float16), True, 4)
+        if without_ptx():
+            low, high = (packed & 15).to(tl.uint16) | 0x6400, (packed >> 4).to(tl.uint16) | 0x6400
+            return low.to(tl.float16, bitcast=True), high.to(tl.float16, bitcast=True)
+        else:
+            return tl.inline_asm_elementwise(_NIBBLES_F16, "=r,=r,=r,=r,r", [packed], (tl.float16, tl.float16), True, 4)
 
     @triton.jit
     def _signed_f16(value):
-        return tl.inline_asm_elementwise(_SIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
+        if without_ptx():
+            return value.to(tl.float16)
+        else:
+            return tl.inline_asm_elementwise(_SIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
 
     @triton.jit
     def _unsigned_f16(value):
-        return tl.inline_asm_elementwise(_UNSIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
+        if without_ptx():
+            return value.to(tl.float16)
+        else:
+            return tl.inline_asm_elementwise(_UNSIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
 
     @triton.jit
     def _word_nibbles_f16(words):
         """1024 + each of the four times 4 bits of a word, from the lowest on."""
-        types: tl.constexpr = (tl.float16, tl.float16, tl.float16, tl.float16)
-        return tl.inline_asm_elementwise(_WORD_NIBBLES_F16, "=r,=r,=r,=r,r", [words], types, True, 2)
+        if without_ptx():
+            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+            first, second = _nibbles_f16(low)
+            third, fourth = _nibbles_f16(high)
+            return first, second, third, fourth
+        else:
+            types: tl.constexpr = (tl.float16, tl.float16, tl.float16, tl.float16)
+            return tl.inline_asm_elementwise(_WORD_NIBBLES_F16, "=r,=r,=r,=r,r", [words], types, True, 2)
 
     # Of the low and of the high byte of a word.
 
     @triton.jit
     def _word_signed_bf16(words):
-        return tl.inline_asm_elementwise(_WORD_SIGNED_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
+        if without_ptx():
+            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+            return low.to(tl.int8, bitcast=True).to(tl.bfloat16), high.to(tl.int8, bitcast=True).to(tl.bfloat16)
+        else:
+            types: tl.constexpr = (tl.bfloat16, tl.bfloat16)
+            return tl.inline_asm_elementwise(_WORD_SIGNED_BF16, "=r,=r,r", [words], types, True, 2)
 
     @triton.jit
     def _word_unsigned_bf16(words):
-        return tl.inline_asm_elementwise(_WORD_UNSIGNED_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
+        if without_ptx():
+            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+            return low.to(tl.bfloat16), high.to(tl.bfloat16)
+        else:
+            return tl.inline_asm_elementwise(
+                _WORD_UNSIGNED_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2
+            )
 
     @triton.jit
     def _word_signed_f16(words):
-        return tl.inline_asm_elementwise(_WORD_SIGNED_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
+        if without_ptx():
+            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+            return low.to(tl.int8, bitcast=True).to(tl.float16), high.to(tl.int8, bitcast=True).to(tl.float16)
+        else:
+            types: tl.constexpr = (tl.float16, tl.float16)
+            return tl.inline_asm_elementwise(_WORD_SIGNED_F16, "=r,=r,r", [words], types, True, 2)
 
     @triton.jit
     def _word_unsigned_f16(words):
-        return tl.inline_asm_elementwise(_WORD_UNSIGNED_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
+        if without_ptx():
+            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+            return low.to(tl.float16), high.to(tl.float16)
+        else:
+            types: tl.constexpr = (tl.float16, tl.float16)
+            return tl.inline_asm_elementwise(_WORD_UNSIGNED_F16, "=r,=r,r", [words], types, True, 2)

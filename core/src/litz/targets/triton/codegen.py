@@ -1,4 +1,4 @@
-"""The code generator for CUDA: a kernel becomes a module with one Triton kernel.
+"""The code generator in Triton, for CUDA and for other vendors: a kernel becomes a module with one Triton kernel.
 
 In: a `KernelPlan`, whose loops may have reductions of several levels, scans, scatters. Out: a `KernelSource`, with
 
@@ -30,7 +30,8 @@ from .tile_shape import Tiling
 
 
 class TritonCodegen:
-    """Implements `litz_plugins.Codegen` for device type "cuda"."""
+    """Implements `litz_plugins.Codegen` in Triton. `load` builds and launches for CUDA: another vendor's generator
+    has a `load` of its own, and the rest from here (docs/targets.md)."""
 
     language = "triton"
     loads_from_source = True
@@ -95,7 +96,7 @@ def make_settings(written: KernelText, plan: KernelPlan, tiling: Tiling, names: 
     - `pointers`: Triton's type of each buffer argument; `sizes`: how many size arguments follow (int32 or int64);
     - `counters`: how many int32 zeros there are where `COUNTERS` is among the arguments;
     - `unaligned`: positions of buffers that may not start at a multiple of 16 bytes;
-    - `num_warps`; `grid`: how many programs, a number or Python text over s0, s1, ...;
+    - `num_warps`, of 32 threads each on any device; `grid`: how many programs, a number or Python text over s0, ...;
     - `limits`: texts over the sizes; where one exceeds `limit`, the kernel's INDEX argument must be int64;
     - `asserts`: the kernel asserts that indices are in range;
     - `host_scalars`: positions of buffers that lie in host memory (CPU scalars); the caller passes a device copy.

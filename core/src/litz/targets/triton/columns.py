@@ -18,6 +18,7 @@ from litz_plugins import Target
 from .frame import VECTOR
 from .tile_shape import Axis, Blocks, Tiling, clamp, power_of_two, warps_for
 from .traffic import Traffic, find_traffic, innermost_last, live_values, writes_rows
+from .warps import THREADS
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def combining_tiling(loop: Loop, plan: KernelPlan, columns: Axis, num_warps: int
     # Each further block waits for the one before it: 448 partial results of a batch norm took 10.8 us in blocks of 128
     # and 7.0 of 512 on an H200 (2026-11-27). But the first loop has the same registers, and needs those that it has.
     lanes = min(_lanes(loop, loads, figures_of(target, ColumnFigures)), 16) if writes_rows(plan.loops[0]) else 16
-    block = min(whole, max(1, lanes * 32 * num_warps // columns.block))
+    block = min(whole, max(1, lanes * THREADS * num_warps // columns.block))
     persistent = bool(length.is_Integer) and block == whole
     return Tiling((columns, Axis("r", ranges, block)), num_warps, persistent)
 
@@ -118,7 +119,7 @@ def column_blocks(
             return few
     if not persistent and lanes < 8:
         # As many threads as the registers are for; half of them waited for gathers, at 2.8 µs a block of 16 rows.
-        warps = clamp(x_block * r_block // (32 * max(lanes, VECTOR // width)), 1, warps)
+        warps = clamp(x_block * r_block // (THREADS * max(lanes, VECTOR // width)), 1, warps)
     elif writes and not persistent and (found := _warps_at_work(limits, lanes, columns, x_block * units)):
         warps = clamp(x_block * r_block // 256, 1, found)
     else:

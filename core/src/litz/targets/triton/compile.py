@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 from litz.cache.disk import temporary_folder
 from litz.origins.trust import OWN, warn_once
 
+from .warps import warps_of
+
 if TYPE_CHECKING:
     from litz_plugins import KernelSource
 
@@ -94,7 +96,7 @@ def compile_job(job: Job, folder: Path) -> str:
         return _problem(error)
     info = {
         "name": compiled.metadata.name,
-        "threads": compiled.metadata.num_warps * 32,
+        "threads": compiled.metadata.num_warps * compiled.metadata.target.warp_size,
         "shared": compiled.metadata.shared,
         "parameters": count_parameters(compiled.asm["ptx"]),
         "scratch": getattr(compiled.metadata, "global_scratch_size", 0) or 0,
@@ -143,7 +145,7 @@ def compile_kernel(
         divisible += range(len(pointers), len(types))
     attributes = {(n,): [["tt.divisibility", 16]] for n in divisible}
     options = {
-        "num_warps": settings["num_warps"],
+        "num_warps": warps_of(settings["num_warps"], target.warp_size),
         "num_stages": settings.get("num_stages", 1),
         # Assertions are compiled in debug mode only; the checks of integer overflow that come with it are not wanted.
         "debug": settings["asserts"],

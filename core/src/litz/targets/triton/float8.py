@@ -8,7 +8,8 @@ Bytes are read four at a time, by assembly for two numbers of a half type at onc
 places are the number times a power of two, subnormal numbers included, and a multiplication takes that away. That is
 three instructions for a number, where float32's arithmetic for each takes ten. Every number of these types but
 float8_e8m0fnu's is one of both half types. Bytes that come two at a time, as words of 16 bits, give the low bytes and
-the high bytes of the words. Under TRITON_INTERPRET=1, which knows no assembly, the functions say the same in Triton.
+the high bytes of the words. On devices without PTX, and under TRITON_INTERPRET=1, which knows no assembly, the
+functions say the same in Triton.
 
 torch makes infinity, NaN or the greatest number of what is too large, by type and version, so `overflow` is the byte to
 be made of it.
@@ -17,6 +18,8 @@ be made of it.
 # The functions below are Triton's language, not Python: a type hint would mean something else there.
 import triton
 import triton.language as tl
+
+from litz.targets.triton.backend import one_by_one, without_ptx
 
 # The assembly.
 
@@ -140,8 +143,12 @@ if triton.knobs.runtime.interpret:
 else:
 
     @triton.jit
+    def _bytes_of(words):
+        return (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+
+    @triton.jit
     def _half_f8e4m3fn(byte, dtype: tl.constexpr):
-        if byte.numel % 4 != 0:
+        if one_by_one(byte):
             return _one_f8e4m3fn(byte).to(dtype)
         elif dtype == tl.bfloat16:
             return tl.inline_asm_elementwise(_E4M3FN_BF16, "=r,=r,r", [byte], tl.bfloat16, True, 4)
@@ -150,18 +157,21 @@ else:
 
     @triton.jit
     def _word_f8e4m3fn(words, dtype: tl.constexpr):
-        if dtype == tl.bfloat16:
+        if without_ptx():
+            low, high = _bytes_of(words)
+            return _half_f8e4m3fn(low, dtype), _half_f8e4m3fn(high, dtype)
+        elif dtype == tl.bfloat16:
             return tl.inline_asm_elementwise(_WORD_E4M3FN_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
         else:
             return tl.inline_asm_elementwise(_WORD_E4M3FN_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
 
     @triton.jit
     def _from_f8e4m3fn(byte):
-        return _one_f8e4m3fn(byte) if byte.numel % 4 != 0 else _half_f8e4m3fn(byte, tl.float16).to(tl.float32)
+        return _one_f8e4m3fn(byte) if one_by_one(byte) else _half_f8e4m3fn(byte, tl.float16).to(tl.float32)
 
     @triton.jit
     def _half_f8e5m2(byte, dtype: tl.constexpr):
-        if byte.numel % 4 != 0:
+        if one_by_one(byte):
             return _one_f8e5m2(byte).to(dtype)
         elif dtype == tl.bfloat16:
             return tl.inline_asm_elementwise(_E5M2_BF16, "=r,=r,r", [byte], tl.bfloat16, True, 4)
@@ -170,18 +180,21 @@ else:
 
     @triton.jit
     def _word_f8e5m2(words, dtype: tl.constexpr):
-        if dtype == tl.bfloat16:
+        if without_ptx():
+            low, high = _bytes_of(words)
+            return _half_f8e5m2(low, dtype), _half_f8e5m2(high, dtype)
+        elif dtype == tl.bfloat16:
             return tl.inline_asm_elementwise(_WORD_E5M2_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
         else:
             return tl.inline_asm_elementwise(_WORD_E5M2_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
 
     @triton.jit
     def _from_f8e5m2(byte):
-        return _one_f8e5m2(byte) if byte.numel % 4 != 0 else _half_f8e5m2(byte, tl.float16).to(tl.float32)
+        return _one_f8e5m2(byte) if one_by_one(byte) else _half_f8e5m2(byte, tl.float16).to(tl.float32)
 
     @triton.jit
     def _half_f8e4m3fnuz(byte, dtype: tl.constexpr):
-        if byte.numel % 4 != 0:
+        if one_by_one(byte):
             return _one_f8e4m3fnuz(byte).to(dtype)
         elif dtype == tl.bfloat16:
             return tl.inline_asm_elementwise(_E4M3FNUZ_BF16, "=r,=r,r", [byte], tl.bfloat16, True, 4)
@@ -190,7 +203,10 @@ else:
 
     @triton.jit
     def _word_f8e4m3fnuz(words, dtype: tl.constexpr):
-        if dtype == tl.bfloat16:
+        if without_ptx():
+            low, high = _bytes_of(words)
+            return _half_f8e4m3fnuz(low, dtype), _half_f8e4m3fnuz(high, dtype)
+        elif dtype == tl.bfloat16:
             return tl.inline_asm_elementwise(
                 _WORD_E4M3FNUZ_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2
             )
@@ -199,28 +215,35 @@ else:
 
     @triton.jit
     def _from_f8e4m3fnuz(byte):
-        return _one_f8e4m3fnuz(byte) if byte.numel % 4 != 0 else _half_f8e4m3fnuz(byte, tl.float16).to(tl.float32)
+        return _one_f8e4m3fnuz(byte) if one_by_one(byte) else _half_f8e4m3fnuz(byte, tl.float16).to(tl.float32)
 
     @triton.jit
     def _half_f8e5m2fnuz(byte, dtype: tl.constexpr):
-        if byte.numel % 4 != 0:
+        if one_by_one(byte):
             return _one_f8e5m2fnuz(byte).to(dtype)
         else:
             found = tl.inline_asm_elementwise(_E5M2FNUZ_BF16, "=r,=r,r", [byte], tl.bfloat16, True, 4)
             return found if dtype == tl.bfloat16 else found.to(tl.float32).to(dtype)
 
     @triton.jit
-    def _word_f8e5m2fnuz(words, dtype: tl.constexpr):
+    def _ptx_f8e5m2fnuz(words):
         types: tl.constexpr = (tl.bfloat16, tl.bfloat16)
-        low, high = tl.inline_asm_elementwise(_WORD_E5M2FNUZ_BF16, "=r,=r,r", [words], types, True, 2)
-        if dtype == tl.bfloat16:
-            return low, high
+        return tl.inline_asm_elementwise(_WORD_E5M2FNUZ_BF16, "=r,=r,r", [words], types, True, 2)
+
+    @triton.jit
+    def _word_f8e5m2fnuz(words, dtype: tl.constexpr):
+        if without_ptx():
+            low, high = _bytes_of(words)
+            return _half_f8e5m2fnuz(low, dtype), _half_f8e5m2fnuz(high, dtype)
+        elif dtype == tl.bfloat16:
+            return _ptx_f8e5m2fnuz(words)
         else:
+            low, high = _ptx_f8e5m2fnuz(words)
             return low.to(tl.float32).to(dtype), high.to(tl.float32).to(dtype)
 
     @triton.jit
     def _from_f8e5m2fnuz(byte):
-        return _one_f8e5m2fnuz(byte) if byte.numel % 4 != 0 else _half_f8e5m2fnuz(byte, tl.bfloat16).to(tl.float32)
+        return _one_f8e5m2fnuz(byte) if one_by_one(byte) else _half_f8e5m2fnuz(byte, tl.bfloat16).to(tl.float32)
 
     @triton.jit
     def _half_f8e8m0fnu(byte, dtype: tl.constexpr):

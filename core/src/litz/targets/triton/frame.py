@@ -107,7 +107,7 @@ def _fits(access: Access, var: Symbol, plan: KernelPlan) -> bool:
         and access.mode in (None, "set")
         and access.itemsize <= VECTOR // 2
         and plan.inplace.get(access.buffer, access.buffer) not in plan.unaligned
-        and plan.buffers[access.buffer].device.type == "cuda"
+        and plan.buffers[access.buffer].device.type == plan.device.type
         and bool(plan.buffers[access.buffer].layout.span.is_Integer)
         and access.stride(var) == 1
     )

@@ -4,7 +4,7 @@ In: the tiling that was worked out, and settings. Out: a tiling with these; or t
 somebody may measure the fastest (`TunableCodegen`). Which ranges lie along which axis is not a setting.
 
     x, y, r    elements of a block along an axis
-    warps      of a program
+    warps      of a program, of 32 threads each
     held       1: a row is in registers, 0: it is walked block by block
     stages     blocks along a row that are on their way at a time
 """
@@ -17,6 +17,7 @@ from dataclasses import replace
 from litz.codegen.kernel_plan import KernelPlan
 
 from .tile_shape import Axis, Tiling, clamp, power_of_two
+from .warps import THREADS
 
 MOST_ELEMENTS = 64
 """Of a thread, beyond which nothing is tried."""
@@ -57,7 +58,7 @@ def with_settings(tiling: Tiling, settings: Mapping[str, int]) -> Tiling:
         raise ValueError("rows of this kernel are held as they are, or not at all")
     if r is not None and held and r.block < _row_block(tiling):
         raise ValueError("a row that is held is in one block")
-    together = 1 if r is None or held else max(1, min(tiling.together, r.block // (32 * warps)))
+    together = 1 if r is None or held else max(1, min(tiling.together, r.block // (THREADS * warps)))
     return replace(tiling, axes=axes, num_warps=warps, persistent=held, stages=stages, together=together)
 
 
@@ -83,10 +84,10 @@ def near(tiling: Tiling, plan: KernelPlan) -> Iterator[dict[str, int]]:
     x = now.get("x", 1)
     if held:
         block = max(1, r.block // WALKED)
-        warps = clamp(x * block // (32 * EACH), 1, now["warps"])
+        warps = clamp(x * block // (THREADS * EACH), 1, now["warps"])
         yield from _fitting(now | {"warps": warps, "held": 0, "stages": 1, "r": block}, tiling, plan)
     elif (block := _row_block(tiling)) <= LONGEST:
-        warps = clamp(x * block // (32 * EACH), 1, MOST_WARPS)
+        warps = clamp(x * block // (THREADS * EACH), 1, MOST_WARPS)
         rest = {name: value for name, value in now.items() if name != "stages"}
         yield from _fitting(rest | {"warps": warps, "held": 1, "r": block}, tiling, plan)
 
@@ -103,7 +104,7 @@ def _fitting(settings: dict[str, int], tiling: Tiling, plan: KernelPlan) -> Iter
         wide = _row_block(tiling) if axis.name == "r" and other.persistent else power_of_two(plan.hint(axis.size))
         if axis.block > max(wide, _block(tiling, axis)):
             return  # of no use: the axis is shorter
-    if 32 * other.num_warps <= elements <= 32 * other.num_warps * MOST_ELEMENTS:
+    if THREADS * other.num_warps <= elements <= THREADS * other.num_warps * MOST_ELEMENTS:
         yield settings
 
 

@@ -8,6 +8,7 @@ from litz.ir import Range
 from litz.ir.index import Expr, product
 
 from .frame import Frame
+from .warps import THREADS
 
 
 @dataclass(frozen=True)
@@ -91,4 +92,4 @@ def clamp(value: int, low: int, high: int) -> int:
 
 def warps_for(elements: int) -> int:
     """Returns the warps of a program of so many elements: 8 in each thread, 16 where there are many."""
-    return clamp(elements // (32 * (8 if elements <= 2048 else 16)), 1, 16 if elements <= SIXTEEN_WARPS else 32)
+    return clamp(elements // (THREADS * (8 if elements <= 2048 else 16)), 1, 16 if elements <= SIXTEEN_WARPS else 32)

@@ -24,6 +24,7 @@ from .frame import VECTOR, Frame, find_frame, is_multiple
 from .lanes import fewer_lanes
 from .tile_shape import Axis, Blocks, Tiling, clamp, power_of_two, warps_for
 from .traffic import Traffic, bytes_along, find_traffic, innermost_last, live_values, writes_rows
+from .warps import THREADS
 
 
 @dataclass(frozen=True)
@@ -107,12 +108,12 @@ def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic, target: Target) -
     most = fewer_lanes(loop, ranges, plan, traffic, target, _elements_per_thread(loop, traffic, limits))
     lanes = clamp(power_of_two(total // (limits.busy_threads * units)), 1, most)
     block = 128 * lanes
-    while block > max(64, 32 * lanes) and total < block * 2 * units:
+    while block > max(64, THREADS * lanes) and total < block * 2 * units:
         block //= 2
     while block > 64 and total < block * units:
         block //= 2
     block = min(block, power_of_two(total))
-    warps = clamp(block // (32 * lanes), 1, 8)
+    warps = clamp(block // (THREADS * lanes), 1, 8)
     axis = Axis("x", ranges, block)
     return Tiling((axis,), warps, whole=total >= block * units and _is_cut_by_mask(loop, traffic, axis, limits))
 
@@ -146,7 +147,7 @@ def _rows(loop: Loop, plan: KernelPlan, traffic: Traffic, limits: TilingFigures)
         if any(step is None or not is_multiple(step, VECTOR // access.itemsize) for step in steps):
             return None
     block = 128 * _elements_per_thread(loop, traffic, limits)
-    return Tiling((Axis("y", others, 1), Axis("x", (last,), block)), block // (32 * 8))
+    return Tiling((Axis("y", others, 1), Axis("x", (last,), block)), block // (THREADS * 8))
 
 
 Chain = tuple[Range, ...]
@@ -203,7 +204,7 @@ def _two_axes(loop: Loop, plan: KernelPlan, slow: Chain, fast: Chain, units: int
             y_block //= 2
         else:
             x_block //= 2
-    warps = clamp(x_block * y_block // (32 * 16), 1, 8)
+    warps = clamp(x_block * y_block // (THREADS * 16), 1, 8)
     return Tiling((Axis("y", (*others, *slow), y_block), Axis("x", fast, x_block)), warps)
 
 
@@ -248,7 +249,7 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, target: Target) -
         and x_block == 1
         and (frame is not None or _is_aligned(relevant, r_ranges))
     ):
-        together = max(1, min(VECTOR // width, r_block // (32 * warps)))
+        together = max(1, min(VECTOR // width, r_block // (THREADS * warps)))
     return Tiling(axes, warps, persistent, together=together, frame=frame)
 
 
@@ -269,7 +270,7 @@ def _rows_alike(
     if live_values(loop) > 4 or len(loop.nodes) > limits.few_nodes:
         return None
     warps = max(2, r_block // (256 if r_block <= 1024 else 512))
-    rows = limits.alike_elements * 32 * warps // r_block
+    rows = limits.alike_elements * THREADS * warps // r_block
     return (rows, warps) if plan.hint(loop.numel) >= rows * frame.period * target.units else None
 
 
@@ -346,7 +347,7 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
     elif warps is None or x_block > 1:
         warps = warps_for(x_block * r_block)
         if persistent and width == 2 and 256 <= r_block <= 1024 and live_values(loop) <= 4:
-            warps = max(1, x_block * r_block // (32 * limits.two_loads_elements))
+            warps = max(1, x_block * r_block // (THREADS * limits.two_loads_elements))
         if persistent and mixed:  # the tile meets itself, turned, in shared memory
             warps = clamp(x_block * r_block // 1024, 1, 16)
         elif persistent and rows <= x_block * units:

@@ -151,7 +151,7 @@ def _binary(compiled: Any) -> Binary:
     return Binary(
         compiled.asm["cubin"],
         metadata.name,
-        metadata.num_warps * 32,
+        metadata.num_warps * compiled.metadata.target.warp_size,
         metadata.shared,
         count_parameters(compiled.asm["ptx"]),
         getattr(metadata, "global_scratch_size", 0) or 0,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import litz
+import litz_tools
 from litz.errors import CompilerNotFoundError
 from litz.runtime import cpp_compiler
 from litz.runtime.builders import Builders, run_program
@@ -206,5 +207,5 @@ def test_what_a_compiler_leaves(text: str, said: str, tmp_path: Path, monkeypatc
 def test_subprocess_is_used_where_a_limit_is_set() -> None:
     """Whatever the packages start has a limit or somebody who ends it: `run_program`, a worker, a measuring process."""
     known = {"builders.py", "workers.py", "sides.py", "run.py"}
-    files = Path(litz.__file__).parent.rglob("*.py")
+    files = [path for module in (litz, litz_tools) for path in Path(module.__file__ or "").parent.rglob("*.py")]
     assert {path.name for path in files if "import subprocess" in path.read_text()} == known

@@ -331,7 +331,7 @@ NAMES = {
     "after": (a_pass(after=("split_reduction",)), "did you mean 'split_reductions'?"),
     "nothing near": (a_pass(after=("zzz",)), "write 'zzz?'"),
     "a pass of another stage": (a_pass(after=("fold_constants",)), "a pass of the graph stage"),
-    "a stage": (a_pass("programme"), "stage is one of graph, program, schedule"),
+    "a stage": (a_pass("programme"), "stage is one of traced, joint, partitioned, graph, program, schedule"),
     "a layout word": (plugin(register_layout_needs=lambda: {RELU: "contigous"}), "did you mean 'contiguous'?"),
     "a layout row": (plugin(register_layout_needs=lambda: {RELU: {"weigth": "any"}}), "did you mean 'weight'?"),
     "a command of core's": (plugin(register_commands=lambda: {"doctor": print}), "'doctor' is core's"),

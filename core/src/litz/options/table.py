@@ -86,7 +86,7 @@ class Options:
     cache_shared: tuple[str, ...] = _option(
         (),
         "folders of further disk caches, which are looked into and never written to",
-        check=lambda paths: [_as_path(path) for path in paths],
+        check=lambda paths: [_as_path(path) for path in paths if not path.startswith("~")],  # a home may be missing
         accepts='paths (a list, or commas), as "~/team/litz"',
         affects_code=False,
     )

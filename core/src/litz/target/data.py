@@ -19,12 +19,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from importlib.resources import files
 from typing import Any, ClassVar, TypeVar, cast
 
 from litz_plugins import Figures, LitzError, Target
 
-FOLDER = Path(__file__).parent / "figures"
+FOLDER = files("litz.target") / "figures"
+"""The folder of the data files, which may lie in a zip."""
 SHEETS = ("datasheet", "few_rows", "capabilities")
 """Tables of a device's file, and files, that are no room's figures."""
 
@@ -84,16 +85,22 @@ def _shared(kind: str, table: str) -> Mapping[str, Any]:
     """The values of a room's entries in the files that all devices of a kind share."""
     found: dict[str, Any] = {}
     for folder in ("any", kind):
-        file = FOLDER / folder / f"{table}.toml"
-        if file.exists():
-            found |= {name: plain(entry["value"]) for name, entry in read(file)[table].items()}
+        if table in _tables(folder):
+            found |= {name: plain(entry["value"]) for name, entry in read(f"{folder}/{table}")[table].items()}
     return found
 
 
 @lru_cache(maxsize=128)
-def read(file: Path) -> Mapping[str, Any]:
-    """Returns a data file's tables."""
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+def read(name: str) -> Mapping[str, Any]:
+    """Returns the tables of a data file. name: its path below the folder, without the suffix ("gpu/tilings")."""
+    return tomllib.loads(FOLDER.joinpath(*f"{name}.toml".split("/")).read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=8)
+def _tables(folder: str) -> tuple[str, ...]:
+    """The names of the files of a folder, in order; of the devices' files for ""."""
+    found = FOLDER.joinpath(folder) if folder else FOLDER
+    return tuple(sorted(file.name[: -len(".toml")] for file in found.iterdir() if file.name.endswith(".toml")))
 
 
 def plain(value: Any) -> Any:
@@ -105,7 +112,7 @@ def plain(value: Any) -> Any:
 def device_file(name: str) -> Mapping[str, Any]:
     """Returns the tables of a device's file, with what the device that it is like has in place of what it leaves
     out. name: the file's."""
-    own = read(FOLDER / f"{name}.toml")
+    own = read(name)
     if "like" not in own:
         return own
     base = device_file(own["like"])
@@ -123,12 +130,13 @@ def device_figures(name: str) -> Figures:
 
 def device_names() -> Iterator[str]:
     """Yields the names of the devices' files, in order."""
-    yield from sorted(file.stem for file in FOLDER.glob("*.toml"))
+    yield from _tables("")
 
 
 def known_figures() -> Mapping[str, Any]:
     """Returns all figures that any data file has, each with one of its values."""
-    shared = (read(file) for file in FOLDER.glob("*/*.toml") if file.stem not in SHEETS)
+    names = [(folder, name) for folder in ("any", "cpu", "gpu") for name in _tables(folder)]
+    shared = (read(f"{folder}/{name}") for folder, name in names if name not in SHEETS)
     found = {
         f"{key}.{row}": plain(entry["value"])
         for tables in shared

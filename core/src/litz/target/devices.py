@@ -19,7 +19,7 @@ from typing import Any
 
 from litz_plugins import Figures
 
-from .data import FOLDER, device_figures, device_file, device_names, read
+from .data import device_figures, device_file, device_names, read
 
 LINE = 128
 """Bytes of a line of a GPU's caches, by the ISA."""
@@ -99,13 +99,13 @@ def find_spec(name: str) -> DeviceSpec | None:
 def default_gpu() -> str:
     """Returns what a CUDA device is taken for where there is none (fake tensors on a machine without a GPU): the name
     that a driver gives."""
-    return str(read(FOLDER / "gpu" / "capabilities.toml")["default_gpu"])
+    return str(read("gpu/capabilities")["default_gpu"])
 
 
 @lru_cache(maxsize=1)
 def families() -> Mapping[int, Family]:
     """Returns what each known compute capability says, by the capability times ten."""
-    rows = read(FOLDER / "gpu" / "capabilities.toml")["capability"]
+    rows = read("gpu/capabilities")["capability"]
     return {int(capability): _family(row) for capability, row in rows.items()}
 
 

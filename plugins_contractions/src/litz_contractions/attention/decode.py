@@ -61,6 +61,8 @@ def offer_split(attention: Attention, context: ChoiceContext) -> Sequence[Choice
     """Returns the kernel for few queries as a choice; nothing, and records the reason, where it does not suit."""
     program: Program = context.program
     try:
+        if "blocks" not in context.target.abilities:
+            raise Unsuitable("the kernel is for devices that run blocks of programs")
         if attention.kind == "attention" and not figures_of(context.target, SplitAttentionFigures).is_measured:
             raise Unsuitable("the kernel was not measured on this device beside the library's")
         found = read_in_place(attention, program)

@@ -141,6 +141,8 @@ def _capsule(value: torch.Tensor) -> Reader:
 
 
 def _saved_for_backward(value: torch.Tensor) -> Reader:
+    if value.is_complex():
+        raise TypeError("the gradient is made of the conjugate, whose zeros have other signs")
     factor = torch.ones_like(value.detach(), requires_grad=True)
     product = value.detach() * factor
     return lambda: torch.autograd.grad(product, factor, torch.ones_like(product), retain_graph=True)[0]

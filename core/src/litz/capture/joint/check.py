@@ -101,9 +101,10 @@ def _halves(joint: JointGraph | Halves, halves: Halves) -> Iterator[str]:
     saved = {item.name for item in forward.outputs[count:] if isinstance(item, torch.fx.Node)}
     taken = {node.name for node in backward.placeholders if not torch_api.is_tangent(node)}
     given = names if isinstance(joint, JointGraph) else {node.name for node in joint.parts[1].placeholders}
-    for name in sorted(taken - saved - (given - {node.name for node in forward.placeholders})):
+    states = {name for name in taken - saved if "rng_state" in name}  # of generators, which torch names anew
+    for name in sorted(taken - saved - states - (given - {node.name for node in forward.placeholders})):
         yield f"the backward takes {name}, which the forward does not save"
-    for name in sorted(saved - taken):
+    for name in sorted(saved - taken)[len(states) :]:
         yield f"the forward saves {name}, which the backward does not take"
 
 

@@ -87,7 +87,7 @@ def backend_with(**plugins: object) -> Callable[..., Any]:
 def _reset() -> None:
     """Forgets, when `torch._dynamo.reset()` is called, what was found out about expressions of the graphs that are
     gone."""
-    for module in [module for name, module in list(sys.modules.items()) if name.startswith("litz.")]:
+    for module in [module for name, module in list(sys.modules.items()) if name.startswith("litz")]:
         for memo in list(vars(module).values()):
             if isinstance(memo, _lru_cache_wrapper) and (memo.cache_parameters()["maxsize"] or 0) >= LARGE_MEMO:
                 memo.cache_clear()

@@ -18,8 +18,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from litz.capture import torch_api
+from litz.capture.fx_noun import FXNoun
 from litz.capture.graph_text import describe
-from litz.capture.snapshot import FXSnapshot
 from litz.logs.units import likely_value
 from litz.origins.operations import Provenance
 
@@ -27,7 +27,7 @@ Kind = Literal["inference", "forward", "backward"]
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(FXNoun):
     """One graph to compile.
 
     name: "graph3_forward"; unique enough for messages, not an identity.
@@ -61,8 +61,6 @@ class Graph:
     shape_env: decides symbolic questions and records the guards; None where every shape is static.
     """
 
-    name: str
-    module: torch.fx.GraphModule
     kind: Kind
     static_inputs: frozenset[int] = frozenset()
     dying_inputs: frozenset[int] = frozenset()
@@ -83,31 +81,6 @@ class Graph:
     def hint(self, size: Any) -> int:
         """Returns a likely value of a size: for costs and orders, never for what must hold."""
         return likely_value(torch_api.sympy_of(size), self.hints)
-
-    @property
-    def nodes(self) -> tuple[torch.fx.Node, ...]:
-        """Returns all nodes in order: placeholders first, the output node last."""
-        return tuple(self.module.graph.nodes)
-
-    @property
-    def placeholders(self) -> tuple[torch.fx.Node, ...]:
-        """Returns the placeholder nodes, in calling order."""
-        return tuple(self.module.graph.find_nodes(op="placeholder"))
-
-    @property
-    def output_node(self) -> torch.fx.Node:
-        """Returns FX's output node, whose first argument is `outputs`."""
-        return self.module.graph.output_node()
-
-    @property
-    def outputs(self) -> tuple[Any, ...]:
-        """Returns what the graph returns, in order: nodes, and plain values (None, int) that are constant."""
-        returned = self.output_node.args[0]
-        return tuple(returned) if isinstance(returned, (list, tuple)) else (returned,)
-
-    def snapshot(self) -> FXSnapshot:
-        """Returns what the graph is now, to find later what a plugin changed in place (`litz_plugins.unchanged`)."""
-        return FXSnapshot(self)
 
     def __str__(self) -> str:
         return describe(self)

@@ -12,7 +12,6 @@ over the full ones. Without, the bounds that a mask's comparisons say (`bounds.p
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from litz.ir.attention import SCORE
 from litz.ir.index import ZERO, Expr, floordiv
 from litz.ir.node import walk
 from litz.targets.triton.dialect import ELEMENTS
+from litz.targets.triton.imports import import_lines
 from litz.targets.triton.indices import write_axis
 from litz.targets.triton.text import IndexText
 from litz.targets.triton.tile_shape import Axis
@@ -155,11 +155,7 @@ class Forward:
         elif plan.index_type == "INDEX":
             tile.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
         symbol, body = plan.symbol("attention"), "\n".join(tile.lines)
-        lines = [*plan.header(f"attention: {self.tiles}"), "import triton", "import triton.language as tl"]
-        helpers = sorted(set(re.findall(r"(?<![\w.])_[a-z]\w*", body)))
-        helpers += ["libdevice"] if "libdevice." in body else []
-        if helpers:
-            lines.append(f"from litz.targets.triton.helpers import {', '.join(helpers)}")
+        lines = [*plan.header(f"attention: {self.tiles}"), *import_lines(body)]
         lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
         arguments = (*plan.names.buffers, *plan.names.sizes)
         settings = plan.settings(body, limits, self.grid(), self.tiles.warps, self.tiles.stages)

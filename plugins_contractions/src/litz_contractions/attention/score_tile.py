@@ -7,7 +7,6 @@ axis y), the walk along the other axis (x), pointers into strided operands, and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from litz.ir.index import Expr, Min, Symbol, floordiv, loop_var
 from litz.ir.node import rewrite
 from litz.ir.transform import flatten, map_stores, rename
 from litz.targets.triton.dialect import POINTER_TYPES
+from litz.targets.triton.imports import import_lines
 from litz.targets.triton.indices import LIMIT, index_type_of, write_axis
 from litz.targets.triton.names import Names
 from litz.targets.triton.text import IndexText, size_text
@@ -387,11 +387,7 @@ class ScoreTile:
         for buffer, short_name in zip(buffers, names.buffers.values(), strict=True):
             use = "written" if buffer.name in self.written else "read"
             lines.append(f"#   {short_name}: {short(buffer.dtype)}, {use}")
-        lines += ["import triton", "import triton.language as tl"]
-        helpers = sorted(set(re.findall(r"(?<![\w.])_[a-z]\w*", body)))
-        helpers += ["libdevice"] if "libdevice." in body else []
-        if helpers:
-            lines.append(f"from litz.targets.triton.helpers import {', '.join(helpers)}")
+        lines += [*import_lines(body)]
         lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
         programs = " * ".join(f"({size_text(size, names.sizes)})" for size in grid)
         static = all(size.is_Integer for size in grid)

@@ -9,7 +9,6 @@ which the parts are put together (Dao et al., "Flash-Decoding for long-context i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +23,7 @@ from litz.ir.index import Expr, Symbol
 from litz.ir.node import walk
 from litz.ir.transform import flatten
 from litz.targets.triton.dialect import ELEMENTS, POINTER_TYPES, read
+from litz.targets.triton.imports import import_lines
 from litz.targets.triton.indices import LIMIT, index_type_of
 from litz.targets.triton.names import Names
 from litz.targets.triton.text import IndexText, size_text
@@ -150,14 +150,11 @@ class _Writer:
         elif self.index_type == "INDEX":
             self.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
         body = "\n".join(self.lines)
-        helpers = sorted(set(re.findall(r"(?<![\w.])_[a-z]\w*", body)))
-        helpers += ["libdevice"] if "libdevice." in body else []
         lines = [f"# attention of few queries: {self.split}"]
         for name, text in names.buffers.items():
             use = "written" if name in {buffer.name for buffer in self.stored.buffers} else "read"
             lines.append(f"#   {text}: {short(self.buffers[name].dtype)}, {use}")
-        lines += ["import triton", "import triton.language as tl"]
-        lines += [f"from litz.targets.triton.helpers import {', '.join(helpers)}"] if helpers else []
+        lines += [*import_lines(body)]
         symbol = f"litz_attention_split_{short(self.dtype)}_{self.split.rows}x{self.split.keys}"
         lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
         arguments = (*names.buffers, *[COUNTERS] * counters, *names.sizes)

@@ -8,7 +8,6 @@ whole rows: they are the axis x then, and the columns the axis r.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +23,7 @@ from litz.ir.index import product as product_of
 from litz.ir.node import walk
 from litz.ir.ops import OPS
 from litz.targets.triton.dialect import ELEMENTS, FLOAT8_TYPES, POINTER_TYPES
+from litz.targets.triton.imports import import_lines
 from litz.targets.triton.indices import LIMIT, write_axis
 from litz.targets.triton.passes import write_body
 from litz.targets.triton.text import IndexText, size_text
@@ -134,11 +134,7 @@ class _Writer:
             tile.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
         symbol = self._symbol()
         body = "\n".join(tile.lines)
-        lines = [*self._header(), "import triton", "import triton.language as tl"]
-        helpers = sorted(set(re.findall(r"(?<![\w.])_[a-z]\w*", body)))
-        helpers += ["libdevice"] if "libdevice." in body else []
-        if helpers:
-            lines.append(f"from litz.targets.triton.helpers import {', '.join(helpers)}")
+        lines = [*self._header(), *import_lines(body)]
         lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
         arguments = (*names.buffers, *counters, *names.sizes)
         settings = self._settings(limits, body)

@@ -13,45 +13,7 @@ from typing import Any, Self
 import torch
 
 from litz.capture import torch_api
-from litz.capture.snapshot import FXSnapshot
-
-
-@dataclass(frozen=True, eq=False)
-class FXNoun:
-    """A graph before it is a `Graph`. name: "graph0_traced", "graph0_joint"."""
-
-    name: str
-    module: torch.fx.GraphModule
-
-    VALUE = "val"
-    """The key of a node's fake result in `node.meta`."""
-
-    @property
-    def nodes(self) -> tuple[torch.fx.Node, ...]:
-        """Returns all nodes in order: placeholders first, the output node last."""
-        return tuple(self.module.graph.nodes)
-
-    @property
-    def placeholders(self) -> tuple[torch.fx.Node, ...]:
-        """Returns the placeholder nodes, in calling order."""
-        return tuple(self.module.graph.find_nodes(op="placeholder"))
-
-    @property
-    def outputs(self) -> tuple[Any, ...]:
-        """Returns what the graph returns, in order: nodes, and plain values."""
-        returned = self.module.graph.output_node().args[0]
-        return tuple(returned) if isinstance(returned, (list, tuple)) else (returned,)
-
-    def copy(self) -> Self:
-        """Returns an equal graph with nodes of its own, of the same names, to be edited."""
-        return replace(self, module=torch_api.copied(self.module))
-
-    def snapshot(self) -> FXSnapshot:
-        """Returns what the graph is now, to find later what a plugin changed in place (`litz_plugins.unchanged`)."""
-        return FXSnapshot(self, self.VALUE)
-
-    def __str__(self) -> str:
-        return f"{type(self).__name__} {self.name}\n{self.module.graph}"
+from litz.capture.fx_noun import FXNoun
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,9 @@ from typing import Any
 
 from litz_plugins import COUNTERS, KernelSource
 
+from .imports import imported_helpers, lines_for
+
 _DEFINITION = re.compile(r"^@triton\.jit\ndef (\w+)\(([^)]*)\):\n", re.M)
-_HELPERS = re.compile(r"from litz\.targets\.triton\.helpers import ([^\n]*)\n")
 _NUMBER = "tl.program_id(0)"
 
 
@@ -29,8 +30,7 @@ def join_sources(sources: Sequence[KernelSource], name: str) -> KernelSource | N
     calls: list[str] = []
     first = counted = 0
     for source, own in zip(sources, settings, strict=True):
-        imported = _HELPERS.search(source.text)
-        helpers |= set(imported[1].split(", ")) if imported else set()
+        helpers |= imported_helpers(source.text)
         function = _add(source, functions)
         passed = []
         for argument in source.arguments:
@@ -45,8 +45,7 @@ def join_sources(sources: Sequence[KernelSource], name: str) -> KernelSource | N
     symbol = f"{sources[0].symbol}_of_{len(sources)}"
     names = [f"p{number}" for number in range(len(arguments))] + (["counters"] if counted else [])
     lines = [source.text[: source.text.index("import triton")].rstrip() for source in sources]
-    lines += ["import triton", "import triton.language as tl"]
-    lines += [f"from litz.targets.triton.helpers import {', '.join(sorted(helpers))}"] if helpers else []
+    lines += lines_for(sorted(helpers))
     lines += [f"\n\n@triton.jit\ndef {function}{text}" for text, function in functions.items()]
     lines += ["\n", "@triton.jit", f"def {symbol}({', '.join(names)}):", f"    number = {_NUMBER}", *calls, ""]
     return replace(

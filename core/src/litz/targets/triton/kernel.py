@@ -5,7 +5,6 @@ In: a plan, its tilings and names. Out: `KernelText`: the Triton module and what
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import Stages
 
+from .imports import import_lines
 from .indices import write_indices
 from .names import Names
 from .passes import write_body
@@ -83,13 +83,7 @@ def write_kernel(plan: KernelPlan, index: tuple[str, list[Expr]], first: Part, *
         symbol, [*names.buffers.values(), *counters, *names.sizes.values(), *index_argument], tiles[0]
     )
     body = "\n".join(functions)
-    lines = [*_header(first, finish, plan), "import triton", "import triton.language as tl"]
-    helpers = sorted(set(re.findall(r"(?<![\w.])_[a-z]\w*", body)))
-    if "libdevice." in body:
-        helpers.append("libdevice")
-    if helpers:
-        lines.append(f"from litz.targets.triton.helpers import {', '.join(helpers)}")
-    text = "\n".join([*lines, "", "", body, ""])
+    text = "\n".join([*_header(first, finish, plan), *import_lines(body), "", "", body, ""])
     blocks = int(_blocks(tiling, names)) if finish else 0
     return KernelText(text, symbol, _grid(tiling, names), limit_texts, "device_assert" in body, blocks)
 

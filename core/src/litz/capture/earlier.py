@@ -33,7 +33,7 @@ class EarlierStages:
     log: Any = None
 
     def traced(self, name: str, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-        """Returns what AOTAutograd is to trace in place of what dynamo traced: that itself where nothing changed."""
+        """Returns the module that AOTAutograd traces: `module` itself where no pass changed the graph."""
         passed: TracedGraph = self.run("traced", TracedGraph(name, module))
         return passed.module
 

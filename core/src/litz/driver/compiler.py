@@ -82,8 +82,8 @@ class Compiler:
 
     @contextmanager
     def stage(self, name: str, log: Log) -> Iterator[None]:
-        """Runs a stage in a `with`: the log has its name and its time. Raises LeftOut at its end if a plugin was left
-        out meanwhile: what the stage made is not whole."""
+        """Runs a stage in a `with`: the log has the stage's name and time. Raises LeftOut at the end if a plugin was
+        left out meanwhile: what the stage made is not whole."""
         with log.stage(name):
             yield
         self.check_whole()

@@ -1,4 +1,5 @@
-"""The nouns in front of a Graph: what dynamo traced, AOTAutograd's joint graph, and the two halves of that.
+"""The nouns in front of a Graph: what dynamo traced, AOTAutograd's joint graph, and the two halves of a joint
+graph.
 
 Each is an FX graph with a name. Passes derive new ones and change none in place; `copy` gives one to work on.
 """

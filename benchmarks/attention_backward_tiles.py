@@ -22,13 +22,14 @@ from benchmarks.attention_tiles import CASES, DTYPES, Case, timed
 from litz.cache.disk import Cache
 from litz.capture.graph import Graph
 from litz.driver.stages import capture
-from litz.ir import AttentionBackward, Program
+from litz.ir import Program
 from litz.lower import lower
 from litz.pipeline import make_compiler
 from litz.target import target_of
 from litz.targets.triton.build import load as load_kernel
 from litz_contractions.attention.backward import write_key_gradients, write_query_gradient
 from litz_contractions.attention.backward_offer import plan_for
+from litz_contractions.attention.backward_operation import AttentionBackward
 from litz_contractions.attention.backward_tiles import BackwardTile, BackwardTiles
 from litz_plugins import CodegenContext
 

@@ -21,7 +21,7 @@ import torch
 from benchmarks.attention_tiles import CASES, DTYPES, Case, timed
 from litz.cache.disk import Cache
 from litz.capture.graph import Graph
-from litz.driver.stages import capture
+from litz.driver.stages import capture, lowerings
 from litz.ir import Program
 from litz.lower import lower
 from litz.pipeline import make_compiler
@@ -43,7 +43,7 @@ def captured(function: Callable[..., Any], given: Sequence[torch.Tensor]) -> tup
     found: list[tuple[Program, list[Any]]] = []
 
     def keep(graph: Graph) -> Callable[[list[Any]], Any]:
-        program = lower(graph) if graph.kind == "backward" else None
+        program = lower(graph, lowerings(compiler)) if graph.kind == "backward" else None
 
         def run(args: list[Any]) -> Any:
             if program is None:

@@ -40,7 +40,7 @@ MOST_WIDTH = 512
 
 @dataclass(frozen=True)
 class SplitAttentionFigures(Room):
-    """Figures of attention of few queries, which `target/figures/gpu/split_attention.toml` explains."""
+    """Figures of attention of few queries, which `figures/gpu/split_attention.toml` explains."""
 
     table = "split_attention"
     tile_bytes: int

@@ -58,7 +58,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class MaskedFigures(Room):
-    """Figures of attention with a mask, which `target/figures/gpu/masked_attention.toml` explains."""
+    """Figures of attention with a mask, which `figures/gpu/masked_attention.toml` explains."""
 
     table = "masked_attention"
     reading_times: float

@@ -23,7 +23,7 @@ LEAST_SECOND = 64
 bring. Of heads of 96 as 64 and 32, where one tile has all keys, ptxas reads two uniform registers that nothing wrote.
 They are the descriptor of keys for the second 16 elements of the second part: scores were wrong on an H200
 (2026-11-22). Gradients of heads of 80 (64 and 16, 40 keys) were wrong there, too. 192 as 128 and 64 is right, and so is
-the same PTX by ptxas 12.9.86 or with -O0. A test fails once ptxas makes right kernels (`test_attention_second_part`)."""
+the same PTX by ptxas 12.9.86 or with -O0. A test fails once ptxas is right (`test_attention_second_part`)."""
 
 
 @dataclass(frozen=True)

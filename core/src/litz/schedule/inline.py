@@ -38,6 +38,7 @@ from litz.ir.intervals import Contents
 from litz.ir.node import rewrite, walk, with_args
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
+from litz.ir.pattern import STORED, fits, match_loop
 from litz.ir.transform import replace_loads
 from litz.ir.verify import loose_positions
 from litz.target import Room, figures_of
@@ -110,7 +111,7 @@ class _Inliner:
         if body is None:
             return False
         name = body.store.buffer
-        if self.program.buffers[name].kind != "temporary" or name in self.roots or len(self.writers[name]) != 1:
+        if not fits("temporary unshared", name, self.program) or len(self.writers[name]) != 1:
             return False
         if any(self._is_written_after(read, position) for read in loop.reads):
             return False
@@ -287,14 +288,11 @@ class Body:
     def of(loop: Loop) -> Body | None:
         """Returns the Body of a pointwise loop with one plain store, at the loop's variables themselves in some order;
         None for any other loop."""
-        if loop.is_reduction or len(loop.stores) != 1:
-            return None
-        store = loop.stores[0]
-        if not store.is_plain:
+        if isinstance(found := match_loop(STORED, loop), str):
             return None
         dims: dict[Symbol, int | None] = {r.var: None for r in loop.ranges if r.size == ONE}
         wanted = {r.var for r in loop.ranges if r.size != ONE}
-        for dim, expr in enumerate(store.index):
+        for dim, expr in enumerate(found.store.index):
             if expr in wanted and expr not in dims:
                 dims[expr] = dim
             elif not (expr.is_Integer or (expr.is_Symbol and dims.get(expr, 0) is None)):

@@ -37,7 +37,7 @@ from litz.ir.index import (
 from litz.ir.intervals import Contents
 from litz.ir.node import rewrite, walk, with_args
 from litz.ir.operation import expressions
-from litz.ir.ops import OPS
+from litz.ir.ops import flops_of
 from litz.ir.pattern import STORED, fits, match_loop
 from litz.ir.transform import replace_loads
 from litz.ir.verify import loose_positions
@@ -118,7 +118,7 @@ class _Inliner:
         users = {n: self.operations[n] for n in sorted(self.readers.get(name, ()))}
         readers = {n: user for n, user in users.items() if isinstance(user, Loop) and user.device == loop.device}
         stays = name in self.program.output_buffers or len(readers) < len(users)
-        free = not loop.loads and _flops(loop) <= self._limits(loop).cheap_flops
+        free = not loop.loads and sum(map(flops_of, loop.nodes)) <= self._limits(loop).cheap_flops
         if not readers or (stays and not free):
             return False
         changes: dict[int, Change] = {}
@@ -253,10 +253,6 @@ def _reads_all(position: Expr, extent: Expr, extents: Mapping[Symbol, Expr]) -> 
     if low is None or high is None:
         return known_nonnegative(points - extent)
     return all(map(known_nonnegative, (-low, high - extent + 1, points - extent)))
-
-
-def _flops(loop: Loop) -> int:
-    return sum(OPS[node.op].flops for node in loop.nodes if node.op in OPS)
 
 
 # ---------------------------------------------------------------------------------------------------- substituting

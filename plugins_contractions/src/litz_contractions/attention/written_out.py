@@ -23,7 +23,7 @@ from litz.ir import Attention, Layout, Loop, Node, Operation, Program, Range, St
 from litz.ir.attention import SCORE
 from litz.ir.build import call, load
 from litz.ir.index import ONE, ZERO, Expr, Symbol, flat_index, loop_var, stride_of
-from litz.ir.node import is_number, rewrite, uncast, walk, with_args
+from litz.ir.node import is_number, replaced, rewrite, uncast, walk, with_args
 from litz.ir.pattern import STORED, Value, bind, fits, match_loop
 from litz.ir.transform import rename_nodes
 from litz.schedule.inline import Body
@@ -313,14 +313,10 @@ def _bodies(score: Node, axes: Axes, first: Template, program: Program) -> tuple
         raise NotAttention("the operations on a score are too many")
     # Held as float32, whatever the type is called: nothing rounds it.
     stand_in = load(SCORE, AT, own[0].dtype)
-    (score,) = _replaced((score,), own[0], stand_in)
+    (score,) = replaced((score,), own[0], stand_in)
     mask, score = _masked(score)
     scale, score = _scaled(score, mask, stand_in)
     return (None if uncast(score) is stand_in else score), mask, scale
-
-
-def _replaced(roots: tuple[Node, ...], old: Node, new: Node) -> tuple[Node, ...]:
-    return rewrite(roots, lambda node, args: new if node is old else with_args(node, args))
 
 
 def _masked(score: Node) -> tuple[Node | None, Node]:
@@ -350,7 +346,7 @@ def _scaled(score: Node, mask: Node | None, stand_in: Node) -> tuple[float, Node
     number = float(other.attrs[0])
     if not 1e-30 < abs(number) < 1e30:
         return 1.0, score
-    (score,) = _replaced((score,), user, stand_in)
+    (score,) = replaced((score,), user, stand_in)
     return (number if user.op == "mul" else 1 / number), score
 
 

@@ -17,7 +17,7 @@ import torch
 from litz.ir import Buffer, Layout, Loop, Node, Program, Store, Template
 from litz.ir.build import call, cast, load
 from litz.ir.index import ONE, ZERO, Symbol, symbols_in
-from litz.ir.node import rewrite, walk, with_args
+from litz.ir.node import replaced, walk
 from litz.ir.operation import expressions
 from litz.ir.pattern import Pattern, find
 from litz.ir.transform import flatten, rename_nodes, replace_loads
@@ -119,13 +119,9 @@ def _row_of(factor: Node, maker: Loop, program: Program) -> tuple[Loop, Loop, No
         return None
     terms = Loop(ROW_SUM, reduction.device, flat.reduction_ranges, (), (Store(ROW_SUM, (ZERO,), total.args[0]),))
     row = load(ROW_SUM, (ZERO,), torch.float32)
-    (mean,) = _replaced((store.value,), total, row)
-    (scale,) = _replaced((factor,), own, mean)
+    (mean,) = replaced((store.value,), total, row)
+    (scale,) = replaced((factor,), own, mean)
     return reduction, terms, scale
-
-
-def _replaced(roots: tuple[Node, ...], old: Node, new: Node) -> tuple[Node, ...]:
-    return rewrite(roots, lambda node, args: new if node is old else with_args(node, args))
 
 
 def _made(product: Product, value: Node, place: Symbol, gemm: Gemm) -> Product:

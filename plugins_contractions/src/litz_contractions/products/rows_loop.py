@@ -19,7 +19,7 @@ from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, Template,
 from litz.ir.build import call, cast, load, reduce
 from litz.ir.dtypes import HALF
 from litz.ir.index import ONE, ZERO, Expr, Symbol, reduction_var, stride_of, substitute
-from litz.ir.ops import OPS
+from litz.ir.ops import flops_of
 from litz.ir.pattern import fits
 from litz.ir.transform import rename_nodes, replace_loads
 from litz.ir.views import position_in
@@ -183,7 +183,7 @@ def _operations(node: Node) -> int:
     """What a node of the body that makes a weight takes, in operations of a vector."""
     if node.op == "cast" and node.dtype in HALF and node.args[0].dtype.itemsize > 1:
         return ROUNDING
-    return OPS[node.op].flops if node.op in OPS else int(node.op not in ("const", "index"))
+    return flops_of(node, otherwise=int(node.op not in ("const", "index")))
 
 
 def _along_depth(gemm: Gemm, program: Program) -> list[Node]:

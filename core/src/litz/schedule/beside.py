@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from litz.ir import Collective, Loop, Program, Wait
-from litz.ir.accesses import bytes_moved
 from litz.target import Room, figures_of
 from litz_plugins import PassContext, Target
 
@@ -149,8 +148,12 @@ def _us(kernel: Kernel, program: Program, target: Target) -> float:
 
 def _moved(loop: Loop, program: Program) -> int:
     """Bytes to and from memory."""
-    sizes = {access.buffer: program.hint(program.buffers[access.buffer].nbytes) for access in loop.accesses}
-    return sum(bytes_moved(loop, access, program.hint, sizes[access.buffer]) for access in loop.accesses)
+    outer, inner = (program.hint(size) for size in (loop.numel, loop.numel * loop.reduction_numel))
+    moved = 0
+    for access in loop.accesses:
+        touched = (inner if access.inner else outer) * access.itemsize
+        moved += min(touched, program.hint(program.buffers[access.buffer].nbytes))
+    return moved
 
 
 __all__ = ["is_small", "run_beside"]

@@ -24,10 +24,9 @@ from litz.ir.index import (
     symbols_in,
     to_expr,
 )
+from litz.schedule.estimate import CostModel, deciding
 from litz.target import Room, figures_of
 from litz_plugins import PassContext
-
-from .estimate import CostModel, deciding
 
 
 @dataclass(frozen=True)

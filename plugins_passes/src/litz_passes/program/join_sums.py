@@ -17,11 +17,10 @@ from functools import reduce
 
 from litz.ir import Buffer, Layout, Loop, Node, Operation, Program, Store, build
 from litz.ir.dtypes import compute_dtype
+from litz.schedule.estimate import Cost, CostModel, deciding
+from litz.schedule.merge import merge
 from litz.target import Room, figures_of
 from litz_plugins import PassContext
-
-from .estimate import Cost, CostModel, deciding
-from .merge import merge
 
 
 @dataclass(frozen=True)

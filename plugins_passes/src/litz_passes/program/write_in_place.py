@@ -16,7 +16,7 @@ from typing import Any
 
 from litz.ir import Blocks, Extern, KernelCall, Loop, Node, Operation, Program, TensorRef
 from litz.ir.arguments import rebuild
-from litz.ir.index import ONE
+from litz.ir.coverage import copy_source
 from litz.ir.node import intern, with_args
 from litz.ir.transform import map_stores
 from litz_plugins import KernelSource, PassContext
@@ -55,7 +55,7 @@ def _made_in_place(copy: str, program: Program, context: PassContext) -> Program
     """The program without the loop that copies a temporary to `copy`, where nobody reads the temporary after that."""
     roots, at = {*program.roots, *program.roots.values()}, program.positions
     first, *others = program.writers[copy]
-    old = _source(first, copy, program) if isinstance(first, Loop) else None
+    old = copy_source(first, copy, program)
     if old is None or not others or {old, copy} & roots or old in program.output_buffers:
         return program
     mine, own = program.buffers[copy], program.buffers[old]
@@ -82,14 +82,14 @@ def _copy_of(name: str, program: Program) -> str | None:
     if len(writers) != 1 or not isinstance(writers[0], Loop) or name in roots:
         return None
     last = writers[0]
-    copy = _source(last, name, program)
+    copy = copy_source(last, name, program)
     if copy is None or copy in roots or copy in program.output_buffers:
         return None
     mine, own = program.buffers[copy], program.buffers[name]
     if mine.kind != "temporary" or mine.layout != own.layout or mine.dtype != own.dtype or mine.device != own.device:
         return None
     first, *others = program.writers[copy]
-    if not isinstance(first, Loop) or _source(first, copy, program) != name:
+    if copy_source(first, copy, program) != name:
         return None
     if any(isinstance(op, Extern) and copy in op.outputs for op in others):
         return None  # the call makes a tensor of its own
@@ -107,25 +107,6 @@ def _may_fail(copy: str, program: Program, context: PassContext) -> bool:
     writers = [op for op in program.writers[copy] if isinstance(op, Loop)]
     checks = any(node.op == "bounded" for op in writers for node in op.nodes)
     return checks and not context.target_of(program.buffers[copy].device).asynchronous
-
-
-def _source(loop: Loop, target: str, program: Program) -> str | None:
-    """The buffer that a loop copies, element for element, all of `target` from; None if it does anything else."""
-    if loop.is_reduction or len(loop.stores) != 1:
-        return None
-    (store,) = loop.stores
-    value = store.value
-    if store.buffer != target or not store.is_plain or value.op != "load" or value.indirect or value.mask is not None:
-        return None
-    if value.index != store.index or program.buffers[value.buffer].layout.size != program.buffers[target].layout.size:
-        return None
-    walked = [
-        index for index, size in zip(store.index, program.buffers[target].layout.size, strict=True) if size != ONE
-    ]
-    extents = [size for size in program.buffers[target].layout.size if size != ONE]
-    if len(set(walked)) != len(walked) or [loop.extents.get(index) for index in walked] != extents:
-        return None
-    return value.buffer
 
 
 def renamed(value: Any, old: str, new: str) -> Any:

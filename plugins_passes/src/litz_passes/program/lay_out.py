@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from litz.ir import Buffer, Layout, Loop, Program
 from litz.ir.index import ONE, Symbol
 from litz.ir.strides import dense_order
+from litz.schedule.estimate import CostModel
 from litz.target import Room, figures_of
 from litz_plugins import VETOED, PassContext
-
-from .estimate import CostModel
 
 
 @dataclass(frozen=True)

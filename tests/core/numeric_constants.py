@@ -73,7 +73,7 @@ CONSTANTS: Mapping[str, str] = {
         sampling: BICUBIC ZEROS REFLECTION
         scales: _ALL _ROW
         sizes: INT32
-        size_readers: _POOL _READERS CONVOLUTION_RESULTS
+        size_readers: _POOL CONVOLUTION_RESULTS READERS
         spelling: SMALL
         stored: ALIGNMENT
         bytes: _OF_NIBBLES_BF16 _OF_NIBBLES_F16 _OF_SIGNED_BF16 _OF_UNSIGNED_BF16 _OF_SIGNED_F16 _OF_UNSIGNED_F16

@@ -30,7 +30,11 @@ from litz_plugins import Figures, Target
 
 CORE = Path(litz.__file__).parent
 ROOT = Path(__file__).parents[2]
-MODULES = [*CORE.rglob("*.py"), *ROOT.glob("plugins_contractions/src/**/*.py")]
+MODULES = [
+    *CORE.rglob("*.py"),
+    *ROOT.glob("plugins_contractions/src/**/*.py"),
+    *ROOT.glob("plugins_passes/src/**/*.py"),
+]
 FILES = sorted(data.FOLDER.rglob("*.toml"))
 SAID = {"value", "source", "date", "command"}
 UNITS = re.compile(

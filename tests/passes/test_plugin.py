@@ -18,7 +18,7 @@ from litz.pipeline import make_compiler
 from litz.schedule.owned import owned_program
 from litz_passes.program.write_in_place import write_in_place
 from litz_plugins import KernelSource, PassContext, make_plugins
-from litz_plugins.manager import installed_entry_points
+from litz_plugins.loading import installed_entry_points
 from litz_testing.parse.programs import parse_program
 from support.own_plugins import with_passes
 

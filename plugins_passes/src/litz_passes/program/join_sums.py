@@ -151,7 +151,7 @@ class _Joining:
         """Returns the loop that alone reads a buffer and does nothing but add; None for any other readers."""
         readers = self.program.readers.get(name, ())
         alone = len(readers) == 1 and self._is_own(name) and isinstance(readers[0], Loop)
-        return readers[0] if alone and _added(readers[0]) is not None else None  # type: ignore[return-value,arg-type]
+        return readers[0] if alone and _added(readers[0]) is not None else None  # type: ignore[return-value]
 
     def _term(self, loop: Loop) -> _Term | None:
         """Returns a loop as a sum of rows that are in memory in any case; None for any other loop."""

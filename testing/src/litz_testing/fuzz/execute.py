@@ -31,7 +31,8 @@ from litz.schedule import unscheduled
 from litz.target import describe_cpu
 from litz.targets.cpp.codegen import CppCodegen
 from litz_plugins import TargetSpec, hookimpl
-from litz_plugins.manager import installed_entry_points, make_plugins
+from litz_plugins.loading import installed_entry_points
+from litz_plugins.manager import make_plugins
 from litz_testing.tensors import overlaps
 from litz_testing.torch_compile import torch_compiled
 

@@ -32,7 +32,11 @@ from litz_plugins import Figures, Target
 
 CORE = Path(litz.__file__).parent
 ROOT = Path(__file__).parents[2]
-MODULES = [*CORE.rglob("*.py"), *ROOT.glob("plugins_contractions/src/**/*.py")]
+MODULES = [
+    *CORE.rglob("*.py"),
+    *ROOT.glob("plugins_contractions/src/**/*.py"),
+    *ROOT.glob("plugins_passes/src/**/*.py"),
+]
 FOLDERS = [CORE / "target/figures", *ROOT.glob("plugins_*/src/*/figures")]
 FILES = sorted(file for folder in FOLDERS for file in folder.rglob("*.toml"))
 SAID = {"value", "source", "date", "command"}

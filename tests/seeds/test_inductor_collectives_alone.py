@@ -27,7 +27,8 @@ from litz.codegen.wrapper import generate_wrapper
 from litz.ir import Collective
 from litz.pipeline import compile_backend, generate, make_compiler, plan_schedule, schedule_only
 from litz.report import collect
-from litz.schedule import Schedule, check_schedule, reduce_in_place
+from litz.schedule import Schedule, check_schedule
+from litz_passes.schedule import reduce_in_place
 from support import seed_collectives
 from support.executed import executed, steps
 from support.retarget import cuda_schedules

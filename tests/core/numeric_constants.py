@@ -61,7 +61,6 @@ CONSTANTS: Mapping[str, str] = {
         layout_needs: _STRICTNESS
         saved_positions: TYPES BELOW
         ops: _ROWS
-        package: FORMAT VERSION
         plugin_checks: TOLERANCE
         pointwise: _SAME_UNARY
         pool: SMALLEST
@@ -178,7 +177,6 @@ CONSTANTS: Mapping[str, str] = {
         memory: SLACK LARGEST_SHARE
         saved_positions: LEAST_BYTES
         order: SMALL
-        package: LARGEST_MANIFEST MOST_ARGUMENTS
         peers: MOST_BYTES LARGEST
         place_constants: MOST_BYTES
     """,

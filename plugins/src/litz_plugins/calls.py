@@ -15,10 +15,11 @@ from typing import Literal
 
 from litz_plugins import hookspecs
 
-Per = Literal["compile", "graph", "look-up", "pass", "contraction", "step", "command line"]
+Per = Literal["compile", "graph", "look-up", "pass", "contraction", "step", "package", "command line"]
 """What a hook is called once for. "graph": for each that is compiled. "look-up": one into the graph cache, before the
 trace where that may be saved, and for each graph. "pass": each run of one over one noun.
-"contraction": each of a kind that a template is registered for. "step": each of a finished schedule."""
+"contraction": each of a kind that a template is registered for. "step": each of a finished schedule.
+"package": each that litz-aot writes."""
 
 Combined = Literal["concatenated", "merged", "sorted", "first", "by plugin", "nested", "told"]
 """How the results of several plugins become one. "merged": by key, where a plugin's replaces core's. "first": the first
@@ -61,6 +62,7 @@ CALLS: Mapping[str, Calls] = {
     "litz_partition": Calls("compile", "first", least=0),
     "litz_cache_fingerprint": Calls("look-up", "by plugin"),
     "litz_wrap_entry": Calls("graph", "nested", most=None),
+    "litz_select_exporter": Calls("package", "first", most=None),
     "litz_compile_started": Calls("graph", "told"),
     "litz_pass_finished": Calls("pass", "told"),
     "litz_compile_finished": Calls("graph", "told"),

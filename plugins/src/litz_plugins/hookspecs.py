@@ -32,6 +32,8 @@ from litz_plugins.records import (
     Entry,
     EntryFacts,
     Estimate,
+    Exporter,
+    KernelSource,
     LayoutNeed,
     LayoutPlan,
     OptionSpec,
@@ -295,6 +297,20 @@ def litz_wrap_entry(entry: Entry, facts: EntryFacts, options: OptionsView) -> En
     it. Any thread may call it. litz calls it as it is, in each call of the graph, so nobody is between it and the user:
     what it raises is raised. It must not hold what has to end before the process does, unless
     ``litz.capture.torch_api.reset_with_dynamo`` knows what ends it. None: the entry stays.
+    """
+
+
+@hookspec_first
+def litz_select_exporter(target: TargetSpec, source: KernelSource | None, options: OptionsView) -> Exporter | None:
+    """What puts kernels into a package, for a process that compiles nothing, and launches them there. Since 0.1.
+
+    Called: at least once a package that `litz_aot.compile` writes: for the package itself, and once for each kernel.
+    Combined: the first result that is not None. litz-aot answers last, for kernels that core's code generators write
+    for CPUs and CUDA.
+
+    target: of the device; ``target.plugin`` has it. source: a kernel, in ``source.language``; None for the package,
+    whose exporter says what the package is made for and whether this machine is that. options: this compile's options.
+    Returns: an `Exporter`. None: no opinion, ask the next. What nobody exports is an error, and no package is written.
     """
 
 

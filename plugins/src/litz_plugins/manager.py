@@ -34,6 +34,8 @@ from litz_plugins.records import (
     Entry,
     EntryFacts,
     Estimate,
+    Exporter,
+    KernelSource,
     LayoutNeed,
     LayoutPlan,
     OptionSpec,
@@ -383,6 +385,12 @@ class Plugins(Roster):
             found = self._ask(impl, hook, {"entry": entry, "facts": facts, "options": options}, _callable, {(): ()})
             entry = entry if found is None else found[1]
         return entry
+
+    def select_exporter(self, target: TargetSpec, source: KernelSource | None, options: OptionsView) -> Exporter | None:
+        """Returns what exports a kernel, or for None a package for a target, with its plugin; None if nobody does."""
+        arguments = {"target": target, "source": source, "options": options}
+        found = self._first("litz_select_exporter", arguments, of_type(Exporter))
+        return None if found is None else replace(found[1], plugin=found[0])
 
     # ------------------------------------------------------------------------------------------------ hooks: observers
 

@@ -94,8 +94,8 @@ def builtin_plugins() -> tuple[tuple[str, object], ...]:
     from litz.targets.meta.codegen import MetaCodegen
     from litz.targets.triton.codegen import TritonCodegen
 
-    cpp = TargetSpec("cpu", describe_cpu, CppCodegen(), packing="litz.targets.cpp.package")
-    triton = TargetSpec("cuda", describe_cuda, TritonCodegen(), packing="litz.targets.triton.package")
+    cpp = TargetSpec("cpu", describe_cpu, CppCodegen())
+    triton = TargetSpec("cuda", describe_cuda, TritonCodegen())
     return (
         ("core", Core()),
         ("estimate", EstimatedChoice()),

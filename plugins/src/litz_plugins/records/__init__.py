@@ -18,6 +18,7 @@ from litz_plugins.records.codegen import (
 )
 from litz_plugins.records.decisions import Ask, Decision, Estimate
 from litz_plugins.records.entries import Entry, EntryFacts
+from litz_plugins.records.exporters import Exporter
 from litz_plugins.records.layouts import Conversion, LayoutNeed, LayoutPlan
 from litz_plugins.records.options import OptionSpec
 from litz_plugins.records.passes import STAGES, Pass, PassContext, Stage
@@ -38,6 +39,7 @@ __all__ = [
     "Entry",
     "EntryFacts",
     "Estimate",
+    "Exporter",
     "FewRows",
     "Figures",
     "JoiningCodegen",

@@ -124,21 +124,11 @@ class TargetSpec:
     type: torch's ("cpu", "cuda", "xpu", ...). describe: called as ``describe(device, options)`` with a torch.device,
     once a compile for each device; returns its `Target` as its maker or driver says, to which core adds what a
     calibration file measured. codegen: writes, builds and loads its kernels. plugin: filled in by the manager.
-
-    packing: the name of a module that puts its kernels into packages (`litz.aot_compile`), '' if there is none. A
-    process that loads a package imports that module and no compiler. It has four functions:
-
-    - ``here()``: the `Target` of this process's device, `assumed` if there is none.
-    - ``made_for(target)``: what the binaries depend on, as text: a package is loaded where that is the same.
-    - ``pack(source, context, folder, common)``: puts the files that a `KernelSource` needs into its own folder, and
-      what all kernels need into another; returns what `unpack` is to know, as JSON-able data.
-    - ``unpack(source, files, data)``: what `Codegen.load` would return, from the files by name. The source has no text.
     """
 
     type: str
     describe: Callable[[Any, OptionsView | None], Target]
     codegen: Codegen
-    packing: str = ""
     plugin: str = ""
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from litz_plugins.testing import check_plugin, name_of
 from .choice_trials import choice_trials, offered_without
 from .estimate_trials import estimate_trials
 from .examples import CONTRACTIONS, EXAMPLES, Example, chosen
+from .export_trials import export_trials
 from .op_samples import VARIANTS, Given, Variant
 from .op_trials import op_trials
 from .pass_trials import pass_trials
@@ -94,6 +95,8 @@ def check_conformance(
             trials += estimate_trials(programs, under, own)
         if "litz_wrap_entry" in hooks and builds:
             trials += wrap_trials(programs, under)
+        if "litz_select_exporter" in hooks and builds:
+            add(export_trials(programs, under, name))
     torch.compiler.reset()
     found = Conformance(name, tuple(trials), untried, may_be_untried)
     if found.problems or found.missing:

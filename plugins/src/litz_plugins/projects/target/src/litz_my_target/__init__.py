@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from litz_plugins import TargetSpec, hookimpl
+from litz_plugins import Exporter, TargetSpec, hookimpl
 
 from .codegen import TimedCodegen
 
@@ -19,6 +19,12 @@ CODEGEN = TimedCodegen()
 def litz_register_targets(options):
     """Registers a target that takes the place of core's target for the CPU."""
     return [TargetSpec("cpu", describe, CODEGEN)]
+
+
+@hookimpl
+def litz_select_exporter(target):
+    """Has litz-aot put these kernels into packages: their text is core's. What a package launches is not counted."""
+    return Exporter("litz_aot.cpp_kernels") if target.plugin == "my_target" else None
 
 
 def describe(device, options):

@@ -161,7 +161,6 @@ CONSTANTS: Mapping[str, str] = {
         aliasing: REMEMBERED LARGEST_MAP
         aot_cache: LARGEST
         arena: LARGEST MOST FEWEST
-        artifacts: MOST_BYTES
         beside: NEAR SLACK LEAST
         canonical: LARGEST_CONSTANTS
         doctor: _LITTLE_SPACE
@@ -177,7 +176,7 @@ CONSTANTS: Mapping[str, str] = {
         memory: SLACK LARGEST_SHARE
         saved_positions: LEAST_BYTES
         order: SMALL
-        peers: MOST_BYTES LARGEST
+        stores: LARGEST
         place_constants: MOST_BYTES
     """,
     "seconds and tries of waiting for other processes and files": """
@@ -185,7 +184,6 @@ CONSTANTS: Mapping[str, str] = {
         builders: PROGRAM_SECONDS LOOK_SECONDS END_SECONDS
         disk: PATIENCE TRIES
         limit: LEFT_SECONDS
-        peers: SECONDS POLL_S
         progress: PATIENCE PAUSE
         compile: PARSES
         worker: WATCH_SECONDS

@@ -120,6 +120,39 @@ def test_exporters(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, w
     assert any(problem in trial.problem for trial in found.problems), str(found.problems)
 
 
+def test_stores_of_graphs() -> None:
+    kept: dict[tuple[str, str], bytes] = {}
+
+    def keep(kind: str, key: str, content: bytes | None) -> None:
+        if content is not None:
+            kept[kind, key] = content
+
+    def fails(kind: str) -> bytes:
+        raise ConnectionError(kind)
+
+    finds = {
+        "good": (lambda kind, key: kept.get((kind, key)), ""),
+        "half": (
+            lambda kind, key: kept[kind, key][:9] if (kind, key) in kept else None,
+            "bytes that it kept, 9 others",
+        ),
+        "anything": (lambda kind, key: b"{}", "it has what was never kept"),
+        "fails": (fails, "ConnectionError"),
+    }
+    how: dict[str, Any] = {"name": "mine", "builds": False, "examples": ["pointwise"]}
+    for find, problem in finds.values():
+        kept.clear()
+        mine = plugin(litz_find_graph=find, litz_keep_graph=keep)
+        if not problem:
+            found = check_conformance(mine, **how)
+            assert len([trial for trial in found.trials if trial.what == "litz_find_graph"]) == 12
+            continue
+        _, found = faults(mine, builds=False, examples=["pointwise"])
+        assert any(problem in trial.problem for trial in found.problems), str(found.problems)
+    forgets = plugin(litz_find_graph=lambda: None, litz_keep_graph=keep)
+    assert "litz_find_graph" in check_conformance(forgets, **how).untried
+
+
 def test_samples_are_of_many_shapes_and_types() -> None:
     found = samples_of(aten.add.Tensor)
     shapes = {tuple(sample.call.tensors[0].shape) for sample in found}

@@ -19,9 +19,9 @@ import torch
 
 import litz
 import litz_aot
-from litz.cache import artifacts, manifest, peers
+from litz.cache import artifacts, manifest, stores
 from litz.cache.disk import digest
-from litz.cache.peers import unpack
+from litz.cache.stores import unpack
 from litz_aot.errors import PackageError
 
 KEY = digest("key")
@@ -75,7 +75,7 @@ ENTRIES: dict[str, Any] = {
 @pytest.mark.parametrize("attack", ENTRIES)
 def test_an_exported_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attack: str) -> None:
     text = json.dumps(ENTRIES[attack]).encode()
-    monkeypatch.setattr(peers, "LARGEST", 1 << 20)
+    monkeypatch.setattr(stores, "LARGEST", 1 << 20)
     tracemalloc.start()
     try:
         assert unpack(text) is None

@@ -37,6 +37,8 @@ class Calls:
 
     def __str__(self) -> str:
         """Returns "once a compile", "at most once a compile", "at least once a step"."""
+        if self.most is None and not self.least:
+            return f"any number of times a {self.per}"
         if self.most is None:
             return f"at least {_times(self.least)} a {self.per}"
         return f"{'' if self.least == self.most else 'at most '}{_times(self.most)} a {self.per}"
@@ -61,6 +63,8 @@ CALLS: Mapping[str, Calls] = {
     "litz_tune": Calls("graph", "first"),
     "litz_partition": Calls("compile", "first", least=0),
     "litz_cache_fingerprint": Calls("look-up", "by plugin"),
+    "litz_find_graph": Calls("graph", "first", least=0, most=None),
+    "litz_keep_graph": Calls("graph", "told", least=0, most=None),
     "litz_wrap_entry": Calls("graph", "nested", most=None),
     "litz_select_exporter": Calls("package", "first", most=None),
     "litz_compile_started": Calls("graph", "told"),

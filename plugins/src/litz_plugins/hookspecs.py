@@ -278,6 +278,40 @@ def litz_cache_fingerprint(options: OptionsView) -> str | Uncacheable | None:
     """
 
 
+@hookspec_first
+def litz_find_graph(kind: str, key: str, options: OptionsView) -> bytes | None:
+    """A part of a compiled graph that is kept elsewhere than on this disk: on a server, by another machine. Since 0.1.
+
+    Called: any number of times a graph: for the graph itself, and for each kernel that is built, where the disk cache
+    has none. Not where the cache is off. In a thread of its own, several at a time.
+    Combined: the first result that is not None. What is damaged, or no entry at all, is as None. Core's disk cache is
+    asked before, since libraries are loaded from its folder; what is found is put there.
+
+    A plugin that raises, takes longer than 90 s (or the option plugin_seconds, if that is less) or returns anything
+    but bytes costs the compile nothing else: one warning says so, and its two hooks are not called again in the
+    process.
+
+    kind: "graph" for the graph itself; else of a kernel's binary ("cpp", "triton") or of litz's own library ("native").
+    key: 40 hexadecimal digits; equal keys mean equal content, whoever made it. options: this compile's options.
+    Returns: the bytes that `litz_keep_graph` was given for this kind and key, on whatever machine. They hold code that
+    will run: return what comes from those whom the user trusts. None: not kept here, ask the next. The compile makes it
+    then, and calls `litz_keep_graph`.
+    """
+
+
+@hookspec
+def litz_keep_graph(kind: str, key: str, content: bytes | None, options: OptionsView) -> None:
+    """Keeps a part of a compiled graph that was made here, for `litz_find_graph`. Since 0.1.
+
+    Called: any number of times a graph: for each part that `litz_find_graph` had nowhere, when it is made.
+    Combined: every plugin is told; what it returns is ignored. A failure is as one of `litz_find_graph`.
+
+    kind, key: as in `litz_find_graph`. content: at most 256 MiB, with sums of its own; nothing in it is for others to
+    read. None where it could not be made: who waits for it need not wait any longer. options: this compile's options.
+    Returns: None.
+    """
+
+
 # ---------------------------------------------------------------------------------------------------------- what runs
 
 

@@ -175,9 +175,10 @@ def join_code(entry: GraphEntry, folder: Path, loaded: tuple[Launchers, int], co
 def write_code(entry: GraphEntry, others: Mapping[str, str], compiler: Compiler, key: Key | None = None) -> Path:
     """Returns the folder in the disk cache with what a graph became: to be read by people, and with a key by other
     processes too. others: more texts by file name. Errors: NotCacheable, only with a key."""
-    files = {**entry.texts(), **others}
+    files, made = {**entry.texts(), **others}, list[Path]()
 
     def write(folder: Path) -> None:
+        made.append(folder)
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
         if key is not None:
@@ -185,8 +186,11 @@ def write_code(entry: GraphEntry, others: Mapping[str, str], compiler: Compiler,
             write_entry(entry, folder)
 
     if key is None:
-        return compiler.cache.build("graph", digest(*files.values()), write, needs=tuple(files))
-    return compiler.cache.build("graph", key.digest, write, needs=(*files, KEY, ENTRY))
+        return compiler.cache.build("graph", digest(*files.values()), write, needs=tuple(files), asks=False)
+    folder = compiler.cache.build("graph", key.digest, write, needs=(*files, KEY, ENTRY), asks=False)
+    if made:
+        compiler.cache.offer("graph", key.digest, folder)
+    return folder
 
 
 def likely_values(entry: GraphEntry, programs: Mapping[str, Program]) -> GraphEntry:

@@ -85,7 +85,7 @@ EQUIVALENTS = (
     ),
     Equivalent(("fx_graph_cache",), "`graph_cache`", "on by default"),
     Equivalent(
-        ("fx_graph_remote_cache",), "`cache_shared`", "folders that machines share; litz has no server for graphs"
+        ("fx_graph_remote_cache",), "`cache_shared`", "folders that machines share; a plugin can keep graphs on a server"
     ),
     Equivalent(("force_disable_caches",), "`cache` set to False"),
     Equivalent(("trace.enabled",), "`report_dir`", "names a folder; each graph's report goes there"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import subprocess
 import sys
 import tempfile
@@ -30,7 +29,12 @@ from .ways import Under
 
 WHAT = "litz_select_exporter"
 WAY = "packed and loaded"
-ALONE = "import sys, importlib; importlib.import_module(sys.argv[1]); sys.exit('litz.pipeline' in sys.modules)"
+ALONE = """
+import importlib, sys
+_, module, *sys.path = sys.argv
+importlib.import_module(module)
+sys.exit("litz.pipeline" in sys.modules)
+"""
 """What a process that loads a package does first."""
 
 
@@ -66,9 +70,8 @@ def _problem_of_module(exporter: Exporter) -> str:
             inspect.signature(function).bind(*parameters)
         except TypeError:
             return f"{exporter.module}.{name} must be callable as {name}({', '.join(parameters)})"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, "-c", ALONE, exporter.module]
-    alone = subprocess.run(command, env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-c", ALONE, exporter.module, *sys.path]
+    alone = subprocess.run(command, capture_output=True, text=True)
     if alone.returncode:
         last = (alone.stderr.strip().splitlines() or ["it imports the compiler, litz.pipeline"])[-1]
         return f"a process that loads a package cannot import {exporter.module}: {last}"

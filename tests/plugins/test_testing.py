@@ -63,7 +63,9 @@ def test_check_plugin_finds_faults():
     bad = SimpleNamespace(
         litz_register_passes=hookimpl(lambda: [Pass("p", "graph", lambda noun: noun)]),
         litz_register_templates=hookimpl(lambda: [TemplateSpec("t", ("mm",), lambda: [])]),
-        litz_register_targets=hookimpl(lambda: [TargetSpec("cpu", lambda device, options: None, object())]),
+        litz_register_targets=hookimpl(
+            lambda: [TargetSpec("cpu", lambda device, options: None, object(), qualify=lambda constructs: None)]
+        ),
         litz_register_lowerings=hookimpl(lambda: {"aten.add": 3}),
         litz_select_exporter=hookimpl(lambda: Exporter("no_such_dist.packed")),
     )

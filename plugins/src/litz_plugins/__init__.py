@@ -71,6 +71,7 @@ from litz_plugins.records import (
     TemplateSpec,
     TunableCodegen,
     Uncacheable,
+    Verdict,
     unknown_target,
 )
 from litz_plugins.versions import API_VERSION, VERSION
@@ -132,6 +133,7 @@ __all__ = [
     "Uncacheable",
     "UnknownHookError",
     "UnknownPluginError",
+    "Verdict",
     "Vetoes",
     "Weighed",
     "__version__",

@@ -167,6 +167,8 @@ def check_plugin(plugin: object, *, name: str = "", options: Mapping[str, Any] |
     devices = dict(asked(lambda: plugins.targets(harness.options).items()))
     for device, spec in devices.items():
         problems += _check_callable(f"target {device!r}", spec.describe, ("device", "options"), "describe")
+        if spec.qualify is not None:
+            problems += _check_callable(f"target {device!r}", spec.qualify, ("constructs", "context"), "qualify")
         for attribute in ("language", "generate", "load"):
             if not hasattr(spec.codegen, attribute):
                 problems.append(f"its code generator for {device!r} lacks {attribute!r}")

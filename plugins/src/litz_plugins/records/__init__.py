@@ -15,6 +15,7 @@ from litz_plugins.records.codegen import (
     SafeForms,
     TargetSpec,
     TunableCodegen,
+    Verdict,
 )
 from litz_plugins.records.decisions import Ask, Decision, Estimate
 from litz_plugins.records.entries import Entry, EntryFacts
@@ -60,5 +61,6 @@ __all__ = [
     "TemplateSpec",
     "TunableCodegen",
     "Uncacheable",
+    "Verdict",
     "unknown_target",
 ]

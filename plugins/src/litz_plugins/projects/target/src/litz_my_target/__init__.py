@@ -18,7 +18,7 @@ CODEGEN = TimedCodegen()
 @hookimpl
 def litz_register_targets(options):
     """Registers a target that takes the place of core's target for the CPU."""
-    return [TargetSpec("cpu", describe, CODEGEN)]
+    return [TargetSpec("cpu", describe, CODEGEN, qualify=qualify)]
 
 
 @hookimpl
@@ -33,3 +33,10 @@ def describe(device, options):
 
     core = describe_cpu(device, options)
     return replace(core, launch_us=core.launch_us + 1.0, source=f"{core.source}, launches timed")
+
+
+def qualify(constructs, context):
+    """Tries the C++ compiler as core does, before its kernels are trusted: the text is core's."""
+    from litz.targets.cpp.qualify import qualify_target
+
+    return qualify_target(constructs, context)

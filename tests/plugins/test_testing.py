@@ -77,6 +77,7 @@ def test_check_plugin_finds_faults():
         "make_choices",
         "lacks 'language'",
         "no_such_dist.packed, which is not",
+        "qualify(constructs, context)",
         "key 'aten.add' is no op",
     ):
         assert part in text

@@ -159,3 +159,13 @@ def suggested_format(tensor: torch.Tensor) -> torch.memory_format:
     """Returns the memory format that eager's kernels for images give the result for this input: channels last or
     contiguous."""
     return suggest_memory_format(tensor)
+
+
+def guard_count(shape_env: ShapeEnv | None) -> int:
+    """Returns how many guards are on record by now; 0 where every shape is static."""
+    return 0 if shape_env is None else len(shape_env.guards)
+
+
+def guards_since(shape_env: ShapeEnv | None, count: int) -> list[Any]:
+    """Returns the guards that were added after the first `count`, as sympy booleans."""
+    return [] if shape_env is None else [guard.expr for guard in shape_env.guards[count:]]

@@ -327,4 +327,5 @@ def _as_planned(value: torch.Tensor, layout: Layout, sizes: Sizes) -> torch.Tens
     pairs = [(own, planned) for n, own, planned in zip(value.shape, value.stride(), stride, strict=True) if n != 1]
     if all(own == planned for own, planned in pairs) or any(planned == 0 for _, planned in pairs):
         return value
-    return torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device).copy_(value)
+    fresh = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device)
+    return (fresh.conj() if value.is_conj() else fresh).copy_(value)

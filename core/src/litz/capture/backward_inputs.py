@@ -1,9 +1,9 @@
 """What a backward graph is called with: dynamo guards the inputs of a forward graph, and nobody those of a backward.
 
 In: a compiled backward and the fake inputs that it was compiled for. Out: a callable that also takes gradients that are
-lazily negated or conjugated, as a hook may return them, or that are not where the traced ones were, and, from the first forward under saved-tensor hooks on, whatever those hooks
-unpack: the backward gets copies with the traced dtype, device and strides. (`torch.autograd.graph.save_on_cpu` unpacks
-contiguous tensors, say.)
+lazily negated, as a hook may return them, or lazily conjugated where the traced one is not, or the other way round.
+From the first forward under saved-tensor hooks on it takes whatever those hooks unpack: the backward gets copies with
+the traced dtype, device and strides. (`torch.autograd.graph.save_on_cpu` unpacks contiguous tensors, say.)
 """
 
 from __future__ import annotations

@@ -337,8 +337,8 @@ class LoweringContext:
         return target
 
     def _copy_extern(self, value: Tensor, layout: Layout) -> View:
-        """Returns a copy, made by a library call, of what Loops cannot read: of what lies in memory, which is read as
-        the conjugate where the original is. Some ops (`view_as_real`) take no tensor that is read so, others undo it."""
+        """Returns a copy, made by a library call, of what Loops cannot read. The copy is lazily conjugated where the
+        original is: an op may undo that, and some (`view_as_real`) take no such tensor."""
         if not isinstance(value, View):
             raise NotImplementedError(f"a computed tensor of {value.dtype}")
         ref = value.ref()

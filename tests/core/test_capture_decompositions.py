@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -11,6 +13,7 @@ from torch.nn import functional as F
 
 from litz.capture.aot import compile_with_aot
 from litz.capture.decompositions import decompositions
+from litz.pipeline import schedule_only
 
 COMPOSITES = (
     *("native_layer_norm", "batch_norm", "native_group_norm", "_softmax", "_log_softmax", "nll_loss", "gelu", "silu"),
@@ -247,3 +250,15 @@ def test_results_lie_as_in_eager(name, layout):
     assert [step for n, step in zip(eager.shape, lies.stride()) if n > 1 and eager.numel()] == [
         step for n, step in zip(eager.shape, eager.stride()) if n > 1 and eager.numel()
     ]
+
+
+@pytest.mark.parametrize("op", [torch.copysign, torch.floor_divide, torch.clamp_min, torch.remainder, torch.atan2])
+def test_a_number_on_the_cpu_beside_a_tensor_of_another_device(op: Any) -> None:
+    """Eager takes it for a number, on either side. torch's rule of copysign refused it."""
+    with FakeTensorMode():
+        x, number = torch.empty(4, 5, device="cuda"), torch.empty((), device="cpu")
+    for args in ((x, number), (number, x)):
+        torch._dynamo.reset()
+        (schedule,) = schedule_only(op, args)
+        (kernel,) = schedule.kernels
+        assert kernel.device.type == "cuda"

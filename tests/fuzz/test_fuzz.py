@@ -183,6 +183,18 @@ def test_what_torch_raises_as_well_is_no_failure(monkeypatch: pytest.MonkeyPatch
     assert checker.torch_failures == {"IndexError before litz": 1}
 
 
+def test_an_op_that_eager_has_no_kernel_for_is_no_failure() -> None:
+    """The reference is the CPU's; eager on the device may lack a kernel, and refuses the same program."""
+    program = FuzzProgram(
+        (InputSpec((4,), F32, 1),), (Statement("v0", "x0.to(torch.float8_e4m3fn).sort()[0]"),), ("x0",)
+    )
+    with pytest.raises(NotImplementedError) as theirs:
+        program.function()(*make_inputs(program.inputs))
+    checker = Checker(compiled=False)
+    assert checker._torch_raises(program, program.inputs, NotImplementedError(str(theirs.value)))
+    assert not checker._torch_raises(program, program.inputs, NotImplementedError("a symbol at i0"))
+
+
 def test_an_assertion_that_dynamo_made_while_it_captured_is_no_failure() -> None:
     """Of two rows `squeeze` makes a matrix, of one it makes a vector of two, for which the check holds as well."""
     texts = ("x0.nonzero()", "v0.squeeze()", "torch._check(v1.size(0) == 2)")

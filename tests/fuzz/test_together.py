@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,6 +90,15 @@ def test_memory_that_is_held_without_its_tensor_is_found(failure_with: Callable[
     found = failure_with(Careless(locked=True))
     assert found is not None and found.kind == "together: wrong"
     assert any(f"held by {how}" in found.message for how in ("shared by", "another process", "untyped_storage()"))
+
+
+@pytest.mark.parametrize("label", ["t:5", "t:9"])  # which hold by DLPack and by a memoryview what another way moves
+def test_results_in_one_storage_are_not_moved(label: str) -> None:
+    """torch moves a storage that it shares with a process; who has an address in it then reads freed memory."""
+    program = replace(DOUBLED, outputs=("v0", "v0"), label=label)
+    checker = Checker()
+    assert checker.check(program) is None and checker.runs["together"] == 1
+    assert not any(checker.runs[f"held by {how}"] for how in ("another process", "shared by file"))
 
 
 def test_inputs_are_large() -> None:

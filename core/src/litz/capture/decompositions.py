@@ -197,6 +197,7 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.std_mean.correction: _std_mean,
         aten.copy.default: _copy,
         aten.addcmul.default: _addcmul,
+        aten.copysign.Tensor: functools.partial(_on_one_device, aten.copysign.Tensor),
         aten.split_with_sizes.default: _split_with_sizes,
         aten.repeat.default: _repeat,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
@@ -219,6 +220,20 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.div.Scalar: aten.div.Tensor,
         aten.div.Scalar_mode: aten.div.Tensor_mode,
     }
+
+
+def _on_one_device(op: OpOverload, *args: Any) -> Any:
+    """Applies torch's rule, which refuses a number's tensor on the CPU beside a tensor of another device. To eager's
+    kernels that is a number; a product with it lies on the device."""
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    device = next((tensor.device for tensor in tensors if tensor.device.type != "cpu"), None)
+
+    def beside(arg: Any) -> Any:
+        if device is None or not isinstance(arg, torch.Tensor) or arg.dim() or arg.device.type != "cpu":
+            return arg
+        return torch.ones((), dtype=arg.dtype, device=device) * arg
+
+    return torch_api.decomposition_registry()[op](*map(beside, args))
 
 
 def _assert_async(x: torch.Tensor) -> None:

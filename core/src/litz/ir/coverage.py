@@ -96,7 +96,7 @@ def _points(ranges: Values) -> dict[Symbol, torch.Tensor]:
         return {}
     most = max(2, int(MOST_POINTS ** (1 / len(ranges)) + 1e-9))
     axes = [
-        torch.tensor(sorted({at * (extent - 1) // max(1, count - 1) for at in range(count)}))
+        torch.tensor(sorted({at * (extent - 1) // max(1, count - 1) for at in range(count)}), device="cpu")
         for extent in ranges.values()
         for count in [min(extent, most)]
     ]

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ import litz
 
 from .execute import Executable, trained
 from .gradients import gradients
-from .holders import CHANGES, HOLDERS, REFUSES, Keeper, Reader, bits
+from .holders import CHANGES, HOLDERS, REFUSES, STAY, Holder, Keeper, Reader, bits
 from .inputs import InputSpec, is_inexact, make_inputs
 from .program import NAMES, FuzzProgram
 from .reference import REFUSALS
@@ -143,7 +143,10 @@ class Together:
                         CHANGES[how](value.untyped_storage())
                         self.runs[how] += 1
                 else:
-                    held += [self._hold(rng, value) for value in results]
+                    shared = Counter(value.untyped_storage().data_ptr() for value in results)
+                    for value in results:
+                        ways = HOLDERS if shared[value.untyped_storage().data_ptr()] == 1 else STAY
+                        held.append(self._hold(rng, value, ways))
                 values = results = alone = value = None  # type: ignore[assignment]
             for one in held:
                 if not torch.equal(bits(one.read()), one.expected):
@@ -154,8 +157,8 @@ class Together:
                 self._keeper.forget()
         return ""
 
-    def _hold(self, rng: random.Random, value: torch.Tensor) -> _Held:
-        how = rng.choice([*HOLDERS, "another process"])
+    def _hold(self, rng: random.Random, value: torch.Tensor, ways: Mapping[str, Holder]) -> _Held:
+        how = rng.choice([*ways, *(["another process"] if ways is HOLDERS else [])])
         expected = bits(value)
         if self._keeper is None and how == "another process":
             self._keeper = Keeper()

@@ -25,7 +25,7 @@ import litz
 
 from .execute import Executable, trained
 from .gradients import gradients
-from .holders import CHANGES, HOLDERS, REFUSES, Keeper, Reader, bits
+from .holders import CHANGES, HOLDERS, REFUSES, SENT, Keeper, Reader, bits
 from .inputs import InputSpec, is_inexact, make_inputs
 from .program import NAMES, FuzzProgram
 from .reference import REFUSALS
@@ -143,7 +143,9 @@ class Together:
                         CHANGES[how](value.untyped_storage())
                         self.runs[how] += 1
                 else:
-                    held += [self._hold(rng, value) for value in results]
+                    # A tensor that is sent takes its memory elsewhere, in eager too: an array of the old memory ends.
+                    shared = Counter(value.untyped_storage().data_ptr() for value in results)
+                    held += [self._hold(rng, v, shared[v.untyped_storage().data_ptr()] == 1) for v in results]
                 values = results = alone = value = None  # type: ignore[assignment]
             for one in held:
                 if not torch.equal(bits(one.read()), one.expected):
@@ -154,8 +156,9 @@ class Together:
                 self._keeper.forget()
         return ""
 
-    def _hold(self, rng: random.Random, value: torch.Tensor) -> _Held:
-        how = rng.choice([*HOLDERS, "another process"])
+    def _hold(self, rng: random.Random, value: torch.Tensor, alone: bool) -> _Held:
+        """alone: nobody else holds the value's memory."""
+        how = rng.choice([how for how in (*HOLDERS, "another process") if alone or how not in SENT])
         expected = bits(value)
         if self._keeper is None and how == "another process":
             self._keeper = Keeper()

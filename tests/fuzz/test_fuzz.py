@@ -142,6 +142,18 @@ def test_a_deep_statement_counts_the_roundings_of_its_ops() -> None:
     assert all(8 * deep + roundings < 1e-9 and deep > 10 * flat for deep, flat in zip(*drifts, strict=True))
 
 
+def test_a_gradient_of_the_result_counts_how_that_is_rounded() -> None:
+    """Of 1 - tanh ** 2 next to 1 a rounding of the tanh is all (s41avx2:1295)."""
+    statement = Statement("v0", "torch.tanh(x0 + 10)", rough=True, deep=True)
+    program = FuzzProgram((InputSpec((1,), torch.float64, 319219),), (statement,), ("v0",), grad=True)
+    (row,) = expected_gradients(program, reference_of(program))
+    named = replace(row, name="v0")
+    weighted = float(row.eager)
+    assert 0 <= abs(weighted) < 1e-10
+    kernels = torch.tensor([weighted + 2 * torch.finfo(torch.float64).eps], dtype=torch.float64)
+    assert not complaints([kernels], [named]) and complaints([kernels + 1e-13], [named])
+
+
 def test_complex_halves_are_rejected() -> None:
     program = FuzzProgram((InputSpec((4,), torch.float16, 1),), (Statement("v0", "torch.complex(x0, x0)"),), ("v0",))
     with pytest.raises(Rejected, match="complex32"):

@@ -17,8 +17,8 @@ EXACT = frozenset(
 
 
 class Rounding(TorchDispatchMode):
-    """Each op's result is off by a random part of at most `eps` in each number, as if rounded: 0 stays 0. Nothing is
-    done to results that lie in an operand's memory."""
+    """Each number of each op's result is off by `eps` of it, up or down, as if rounded badly: 0 stays 0. Results
+    that lie in an operand's memory stay as they are."""
 
     def __init__(self, eps: float, rng: torch.Generator) -> None:
         super().__init__()
@@ -37,4 +37,5 @@ class Rounding(TorchDispatchMode):
             return torch.view_as_complex(self._rounded(torch.view_as_real(value.resolve_conj())))
         if not value.dtype.is_floating_point:
             return value
-        return value * (1 + self.eps * (torch.rand(value.shape, generator=self.rng, dtype=value.dtype) * 2 - 1))
+        signs = torch.randint(0, 2, value.shape, generator=self.rng) * 2 - 1
+        return value * (1 + self.eps * signs.to(value.dtype))

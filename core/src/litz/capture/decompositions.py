@@ -18,6 +18,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
 from litz.capture import distances, torch_api
+from litz.capture.eager_layouts import laid_as_in_eager, whole_ops
 from litz.capture.eager_types import unless_left_to_eager
 from litz.capture.foreach import foreach_decompositions
 from litz.capture.resampling import blocks
@@ -159,6 +160,7 @@ def _core_table() -> Mapping[OpOverload, Decomposition]:
             table.pop(op, None)
     table.update(foreach_decompositions())
     table.update(_own_rules())
+    table.update({op: laid_as_in_eager(op, table.get(op)) for op in {*table, *whole_ops()}})
     return MappingProxyType({op: unless_left_to_eager(op, rule) for op, rule in table.items()})
 
 
@@ -188,6 +190,7 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.std_mean.correction: _std_mean,
         aten.copy.default: _copy,
         aten.addcmul.default: _addcmul,
+        aten.ldexp.Tensor: lambda x, y: aten.mul.Tensor(x, aten.pow.Scalar(2.0, y)),  # as eager has it
         aten.split_with_sizes.default: _split_with_sizes,
         aten.repeat.default: _repeat,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,

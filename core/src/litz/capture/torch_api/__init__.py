@@ -95,6 +95,7 @@ from .rules import NEAREST, RESAMPLING
 from .shapes import (
     backed_values,
     decide_again,
+    elementwise_order,
     evaluate_statically,
     evaluate_with_guard,
     facts_of,

@@ -191,6 +191,7 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.copy.default: _copy,
         aten.addcmul.default: _addcmul,
         aten.ldexp.Tensor: lambda x, y: aten.mul.Tensor(x, aten.pow.Scalar(2.0, y)),  # as eager has it
+        aten.logspace.default: _logspace,
         aten.split_with_sizes.default: _split_with_sizes,
         aten.repeat.default: _repeat,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
@@ -344,6 +345,14 @@ def _addcmul(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Any = 
     if isinstance(value, (float, torch.SymFloat)) and not (x.is_floating_point() or x.is_complex()):
         return NotImplemented
     return torch_api.decomposition_registry()[aten.addcmul.default](x, a, b, value=value)
+
+
+def _logspace(start: Any, end: Any, steps: Any, base: float = 10.0, **kwargs: Any) -> Any:
+    """Applies torch's rule, which makes integers of the ends where the result has integers; eager's does not where the
+    result has one element, so that the op stays."""
+    if steps == 1:
+        return NotImplemented
+    return torch_api.decomposition_registry()[aten.logspace.default](start, end, steps, base, **kwargs)
 
 
 def _of_contiguous(op: OpOverload, given: Any, *args: Any, **kwargs: Any) -> Any:

@@ -218,6 +218,26 @@ def test_what_torch_raises_as_well_is_no_failure(monkeypatch: pytest.MonkeyPatch
     assert checker.torch_failures == {"IndexError before litz": 1}
 
 
+@pytest.mark.parametrize(("device", "excused"), [("cpu", False), ("cuda", True)])
+def test_what_another_device_s_kernels_refuse_is_no_failure(
+    device: str, excused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """done40g:459: a bound on the CPU beside tensors on a GPU. AOTAutograd drops the call, as no result hangs on it;
+    where inputs share memory litz leaves the program to torch, which runs the call and refuses it."""
+    checker = Checker(compiled=False)
+    program = generate("same:7")[0]
+
+    def run_peer(program: FuzzProgram, specs: Any, peer: Any, grads: bool) -> Any:
+        if peer is None:
+            raise RuntimeError("Expected all tensors to be on the same device")
+        return [], [], []
+
+    monkeypatch.setattr(checker, "device", device)
+    monkeypatch.setattr(checker, "_run_peer", run_peer)
+    assert checker._torch_raises(program, program.inputs, RuntimeError("refused")) == excused
+    assert not checker._torch_raises(program, program.inputs, TypeError("another"))
+
+
 def test_an_assertion_that_dynamo_made_while_it_captured_is_no_failure() -> None:
     """Of two rows `squeeze` makes a matrix, of one it makes a vector of two, for which the check holds as well."""
     texts = ("x0.nonzero()", "v0.squeeze()", "torch._check(v1.size(0) == 2)")

@@ -75,6 +75,7 @@ from .operators import (
     memory_of,
     memory_owner,
     memory_owners,
+    norm_of_dims_from_the_front,
     share_memory,
     trace,
     whole_where_undecided,

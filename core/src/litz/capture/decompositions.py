@@ -18,6 +18,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
 from litz.capture import distances, torch_api
+from litz.capture.eager_layouts import laid_as_in_eager, whole_ops
 from litz.capture.eager_types import unless_left_to_eager
 from litz.capture.foreach import foreach_decompositions
 from litz.capture.resampling import blocks
@@ -168,6 +169,7 @@ def _core_table() -> Mapping[OpOverload, Decomposition]:
             table.pop(op, None)
     table.update(foreach_decompositions())
     table.update(_own_rules())
+    table.update({op: laid_as_in_eager(op, table.get(op)) for op in {*table, *whole_ops()}})
     return MappingProxyType({op: unless_left_to_eager(op, rule) for op, rule in table.items()})
 
 
@@ -198,6 +200,8 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.copy.default: _copy,
         aten.addcmul.default: _addcmul,
         aten.copysign.Tensor: functools.partial(_on_one_device, aten.copysign.Tensor),
+        aten.ldexp.Tensor: lambda x, y: aten.mul.Tensor(x, aten.pow.Scalar(2.0, y)),  # as eager has it
+        aten.logspace.default: _logspace,
         aten.split_with_sizes.default: _split_with_sizes,
         aten.repeat.default: _repeat,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
@@ -365,6 +369,14 @@ def _addcmul(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Any = 
     if isinstance(value, (float, torch.SymFloat)) and not (x.is_floating_point() or x.is_complex()):
         return NotImplemented
     return torch_api.decomposition_registry()[aten.addcmul.default](x, a, b, value=value)
+
+
+def _logspace(start: Any, end: Any, steps: Any, base: float = 10.0, **kwargs: Any) -> Any:
+    """Applies torch's rule, which makes integers of the ends where the result has integers; eager's does not where the
+    result has one element, so that the op stays."""
+    if steps == 1:
+        return NotImplemented
+    return torch_api.decomposition_registry()[aten.logspace.default](start, end, steps, base, **kwargs)
 
 
 def _of_contiguous(op: OpOverload, given: Any, *args: Any, **kwargs: Any) -> Any:

@@ -173,9 +173,8 @@ HOLDERS: Mapping[str, Holder] = {
     "shared by descriptor": _shared_by_descriptor,
     "shared by file": _shared_by_file,
 }
-STAY: Mapping[str, Holder] = {how: hold for how, hold in HOLDERS.items() if not how.startswith("shared by")}
-"""The holders that leave elements where they are. torch moves a storage that it shares with a process to other memory,
-and an address that NumPy, DLPack or a buffer has of another tensor in that storage is then one of freed memory."""
+SENT = ("shared by descriptor", "shared by file", "another process")
+"""Of the holders, `Keeper.hold` among them, those that move a storage into memory that processes share."""
 CHANGES: Mapping[str, Change] = {
     "emptied": lambda storage: storage.resize_(0),
     "grown": lambda storage: storage.resize_(2 * storage.nbytes() + 64),

@@ -73,6 +73,7 @@ from .operators import (
     memory_of,
     memory_owner,
     memory_owners,
+    norm_of_dims_from_the_front,
     share_memory,
     trace,
     whole_where_undecided,
@@ -93,6 +94,7 @@ from .rules import NEAREST, RESAMPLING
 from .shapes import (
     backed_values,
     decide_again,
+    elementwise_order,
     evaluate_statically,
     evaluate_with_guard,
     facts_of,

@@ -37,8 +37,6 @@ OWN_COMMANDS = {
 """The commands of these plugins, each with its plugin."""
 
 CORE_PASSES = {
-    "fuse_attention": "traced",
-    "fuse_written_attention": "traced",
     "fold_constants": "graph",
     "remove_no_ops": "graph",
     "eliminate_common_subexpressions": "graph",
@@ -71,7 +69,7 @@ TEMPLATE_KINDS = (
     "flex_attention",
     "flex_attention_backward",
 )
-"""Kinds of the contractions that lowering makes (`litz.ir.Template.kind`)."""
+"""Kinds of the contractions that core's lowerings and those of litz-contractions make (`litz.ir.Template.kind`)."""
 
 LAYOUT_NEEDS = get_args(LayoutNeed)
 

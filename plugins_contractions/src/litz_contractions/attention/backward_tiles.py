@@ -42,7 +42,7 @@ class BackwardTile:
         tiles, area = ceil(queries / self.queries) * ceil(keys / self.keys), self.queries * self.keys
         filled = queries * keys / (tiles * area)
         reached = limits.narrow_shares if width <= 64 else limits.wide_shares
-        return 1 / (filled * next((part for least, part in reached if area >= least), 0.25))
+        return 1 / (filled * next((part for least, part in reached if area >= least), limits.least_share))
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,13 @@ Table = tuple[tuple[int, tuple[tuple[Quadruple, Quadruple], ...]], ...]
 @dataclass(frozen=True)
 class BackwardFigures(Room):
     """Pairs of tiles, and what part of a large tile's speed a smaller one has, by its scores:
-    `target/figures/gpu/attention_backward.toml` explains. narrow: of heads of up to 64 elements."""
+    `figures/gpu/attention_backward.toml` explains. narrow: of heads of up to 64 elements."""
 
     table = "attention_backward"
     half_tiles: Table
     tf32_tiles: Table
     single_tiles: Table
+    least_share: float
     wide_shares: tuple[tuple[int, float], ...]
     narrow_shares: tuple[tuple[int, float], ...]
 

@@ -31,7 +31,7 @@ from litz_plugins import VETOED, PassContext
 
 @dataclass(frozen=True)
 class FewValueFigures(Room):
-    """Figures of reductions of few values, which `target/figures/any/few_values.toml` explains."""
+    """Figures of reductions of few values, which `figures/any/few_values.toml` explains."""
 
     table = "few_values"
     few_values: int

@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from litz.ir import Blocks, Extern, KernelCall, Loop, Node, Operation, Program, TensorRef
+from litz.ir import Extern, KernelCall, Loop, Node, Operation, Part, Program, TensorRef
 from litz.ir.arguments import rebuild
-from litz.ir.coverage import copy_source
 from litz.ir.node import intern, with_args
+from litz.ir.pattern import copy_source, fits
 from litz.ir.transform import map_stores
 from litz_plugins import KernelSource, PassContext
 
@@ -53,13 +53,10 @@ def _written_into(operation: Operation) -> tuple[str, ...]:
 
 def _made_in_place(copy: str, program: Program, context: PassContext) -> Program:
     """The program without the loop that copies a temporary to `copy`, where nobody reads the temporary after that."""
-    roots, at = {*program.roots, *program.roots.values()}, program.positions
+    at = program.positions
     first, *others = program.writers[copy]
     old = copy_source(first, copy, program)
-    if old is None or not others or {old, copy} & roots or old in program.output_buffers:
-        return program
-    mine, own = program.buffers[copy], program.buffers[old]
-    if own.kind != "temporary" or mine.layout != own.layout or mine.dtype != own.dtype or mine.device != own.device:
+    if old is None or not others or not fits("unshared", copy, program) or not _lies_as(old, copy, program):
         return program
     begin = min(at[op.name] for op in others)
     if any(at[op.name] >= begin for op in program.readers[old]) or any(
@@ -77,16 +74,9 @@ def _made_in_place(copy: str, program: Program, context: PassContext) -> Program
 def _copy_of(name: str, program: Program) -> str | None:
     """The temporary that all of an input is copied to, and that is copied back to it at the end; None if there is none,
     or the two are needed at the same time."""
-    roots = {*program.roots, *program.roots.values()}
-    writers = program.writers[name]
-    if len(writers) != 1 or not isinstance(writers[0], Loop) or name in roots:
-        return None
-    last = writers[0]
-    copy = copy_source(last, name, program)
-    if copy is None or copy in roots or copy in program.output_buffers:
-        return None
-    mine, own = program.buffers[copy], program.buffers[name]
-    if mine.kind != "temporary" or mine.layout != own.layout or mine.dtype != own.dtype or mine.device != own.device:
+    last = program.maker(name)
+    copy = None if last is None else copy_source(last, name, program)
+    if last is None or copy is None or not fits("unshared", name, program) or not _lies_as(copy, name, program):
         return None
     first, *others = program.writers[copy]
     if copy_source(first, copy, program) != name:
@@ -109,6 +99,13 @@ def _may_fail(copy: str, program: Program, context: PassContext) -> bool:
     return checks and not context.target_of(program.buffers[copy].device).asynchronous
 
 
+def _lies_as(name: str, other: str, program: Program) -> bool:
+    """Is a buffer a temporary of its own that lies in memory as another buffer does?"""
+    mine, own = program.buffers[name], program.buffers[other]
+    alike = mine.layout == own.layout and mine.dtype == own.dtype and mine.device == own.device
+    return alike and fits("temporary unshared unreturned", name, program)
+
+
 def renamed(value: Any, old: str, new: str) -> Any:
     """Returns an operation, or a part of one, with a buffer's name replaced."""
     if isinstance(value, TensorRef):
@@ -123,7 +120,7 @@ def renamed(value: Any, old: str, new: str) -> Any:
         return replace(found, **own)
     if isinstance(value, (tuple, list, dict)):
         return rebuild(value, lambda leaf: renamed(leaf, old, new))
-    return _renamed_fields(value, old, new) if isinstance(value, Blocks) else value
+    return _renamed_fields(value, old, new) if isinstance(value, Part) else value
 
 
 def _renamed_fields(value: Any, old: str, new: str) -> Any:

@@ -24,7 +24,7 @@ ABILITY = "beside"
 
 @dataclass(frozen=True)
 class BesideFigures(Room):
-    """Figures of a launch of several kernels, which `target/figures/any/beside.toml` explains."""
+    """Figures of a launch of several kernels, which `figures/any/beside.toml` explains."""
 
     table = "beside"
     part_share: float

@@ -27,7 +27,7 @@ from litz_plugins import PassContext, TargetOf
 
 @dataclass(frozen=True)
 class FinishFigures(Room):
-    """Figures of a finish, which `target/figures/any/finish.toml` explains."""
+    """Figures of a finish, which `figures/any/finish.toml` explains."""
 
     table = "finish"
     least_kernels: int

@@ -82,7 +82,7 @@ CONSTANTS: Mapping[str, str] = {
         interpret: libdevice
         trust: _LINKS
         umask: OWNER _within _before
-        user_kernels: _STAND_INS
+        launch: _STAND_INS
         window_starts: POOLS
         worker: WARM
     """,
@@ -158,6 +158,7 @@ CONSTANTS: Mapping[str, str] = {
         reduction: ROW_CHUNK BLOCK_CHUNK COLUMN_CHUNK PART_CHUNK
     """,
     "memory and files that litz may hold: a promise that no device changes": """
+        recordings: MOST_RECORDINGS MOST_SEEN MOST_ATTEMPTS
         backend: LARGE_MEMO
         aliasing: REMEMBERED LARGEST_MAP
         aot_cache: LARGEST
@@ -206,7 +207,7 @@ CONSTANTS: Mapping[str, str] = {
     """,
     "how litz measures: repetitions, margins of noise": """
         probes: ROWS LONG SHARED
-        user_kernels: WARM_UP RUNS
+        launch: WARM_UP RUNS
     """,
     "how torch's own kernels and libraries work: tiles, launches, where their bugs are": """
         contractions: TILE SPLIT SCORE_BYTES SCORE_LAUNCHES BACKWARD_SCORE_BYTES BACKWARD_SCORE_LAUNCHES

@@ -30,7 +30,9 @@ from litz_plugins import Figures, Target
 
 CORE = Path(litz.__file__).parent
 ROOT = Path(__file__).parents[2]
-MODULES = [*CORE.rglob("*.py"), *ROOT.glob("plugins_contractions/src/**/*.py")]
+OWN = ("contractions", "cudagraphs", "triton_kernels")
+"""Plugins that decide what runs on a device."""
+MODULES = [*CORE.rglob("*.py"), *(file for name in OWN for file in ROOT.glob(f"plugins_{name}/src/**/*.py"))]
 FILES = sorted(data.FOLDER.rglob("*.toml"))
 SAID = {"value", "source", "date", "command"}
 UNITS = re.compile(

@@ -21,6 +21,7 @@ OWN_DISTS = {
     "cudagraphs": ("litz-cudagraphs", "records CUDA graphs, and replays them"),
     "layout": ("litz-layout", "chooses memory layouts, channels last where that pays"),
     "tools": ("litz-tools", "has the pages of reports, `litz bisect`, and kernels timed alone"),
+    "triton_kernels": ("litz-triton-kernels", "launches the Triton kernels that a user wrote, as its own"),
 }
 """Litz's own plugins that are dists of their own, which need not be installed: the dist, and what the plugin does."""
 OWN_PLUGINS = tuple(OWN_DISTS)

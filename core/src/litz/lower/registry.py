@@ -37,7 +37,6 @@ MODULES = (
     "attention",
     "sdpa",
     "attention_backward",
-    "user_kernels",
     "collective",
     "joining",
     "indexing",

@@ -85,13 +85,14 @@ class TritonCodegen:
         Safe to call from several threads at a time. Errors: KernelBuildError if the kernel does not compile.
         """
         # By name: code generation does not import the runtime.
-        module = "litz.targets.triton.user_kernels" if "user_kernel" in source.settings else "litz.targets.triton.build"
+        module = source.settings.get("loader", "litz.targets.triton.build")
         launcher: Callable[..., None] = import_module(module).load(source, context)
         return launcher
 
 
 def make_settings(written: KernelText, plan: KernelPlan, tiling: Tiling, names: Names) -> dict[str, Any]:
-    """Returns the `settings` of a KernelSource of language "triton".
+    """Returns the `settings` of a KernelSource of language "triton". A plugin's source has others: `loader`, a module
+    whose `load` builds and launches the kernel, and `unstorable`, why the graph cache cannot keep the kernel.
 
     - `pointers`: Triton's type of each buffer argument; `sizes`: how many size arguments follow (int32 or int64);
     - `counters`: how many int32 zeros there are where `COUNTERS` is among the arguments;

@@ -1,7 +1,7 @@
 """Kernels in Triton that the user wrote: compiled by Triton for what their arguments are, launched as litz's own are.
 
-In: a `KernelSource` whose settings (see `litz.lower.user_kernels`) say which kernel of torch's table it is, what each
-of its parameters is, and the grid of each configuration. Out: a function of pointers and sizes that launches it on the
+In: a `KernelSource` whose settings (see `lowering`) say which kernel of torch's table it is, what each of its
+parameters is, and the grid of each configuration. Out: a function of pointers and sizes that launches it on the
 current stream. As in Triton, a kernel is compiled once for each combination of what it may assume of its arguments: a
 pointer is a multiple of 16, a number is 1, is a multiple of 16, needs 64 bits. Where there are several configurations,
 the first call with each key measures them, on memory that has its old values again afterwards.
@@ -15,18 +15,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
 from litz.errors import KernelBuildError
-from litz.runtime.torch_runtime import user_kernel
+from litz.targets.triton import cuda_driver, native_launch
+from litz.targets.triton.build import Binary, with_scratch
+from litz.targets.triton.compile import count_parameters, retried
 from litz_plugins import CodegenContext, KernelSource
 
-from . import cuda_driver, native_launch
-from .build import Binary, with_scratch
-from .compile import count_parameters, retried
+from .torch_table import user_kernel
 
 Special = tuple[str, ...]
 """What a compilation assumes of each argument that is known at run time: "16", "1", "" and, of a number that needs 64
@@ -120,16 +121,14 @@ def compile_user_kernel(source: KernelSource, config: int, special: Special) -> 
     """Compiles a user's kernel by Triton, for its active driver's device. Errors: KernelBuildError."""
     call, settings = Call(source), source.settings
     try:
-        kernel, constants = user_kernel(settings["user_kernel"], settings["constants"])
+        kernel = user_kernel(settings["user_kernel"], settings["constants"])
     except (AssertionError, KeyError) as error:
         raise KernelBuildError(
             source.symbol, "triton", "a kernel of the user's is known where it was traced"
         ) from error
-    configs = getattr(kernel, "configs", None) or [None]
-    function = kernel.fn if hasattr(kernel, "configs") else kernel
-    own = {} if configs[config] is None else configs[config].all_kwargs()
+    own = kernel.configs[config].all_kwargs() if kernel.configs else {}
     given: dict[str, Any] = {**settings["options"], **settings["given"], **own}
-    given |= {name: value for name, value in constants.items() if name in function.arg_names}
+    given |= {name: value for name, value in kernel.constants.items() if name in kernel.parameters}
     assumed = dict(zip(call.special, special, strict=True))
     for name, kind, text, *rest in call.parameters:
         if kind == "pointer":
@@ -140,7 +139,7 @@ def compile_user_kernel(source: KernelSource, config: int, special: Special) -> 
             given[name] = 0.5 if kind == "float" else eval(text)
     try:
         with _compiling:
-            compiled = retried(lambda: function.warmup(grid=(1, 1, 1), **given))
+            compiled = retried(lambda: kernel.function.warmup(grid=(1, 1, 1), **given))
     except Exception as error:
         raise KernelBuildError(source.symbol, "triton", f"{type(error).__name__}: {error}") from error
     return Built(_binary(compiled), _passed(compiled, call))
@@ -369,7 +368,25 @@ def general(source: KernelSource) -> list[Special]:
 # ----------------------------------------------------------------------------------------------------------- packages
 
 
-def pack(source: KernelSource, hint: Callable[[Any], int], provide: Provide) -> tuple[dict[str, Any], dict[str, bytes]]:
+def pack(source: KernelSource, context: CodegenContext, folder: Path, common: Path) -> dict[str, Any]:
+    """Writes a kernel's binaries into `folder`, and the module that launches into `common`. Returns what `unpack`
+    has to know (`litz_plugins.Exporter`)."""
+    native_launch.put_into(common, getattr(context.options, "cpp_compiler", None), context.cache)
+    known, files = packed(source, context.program.hint, lambda *what: compile_user_kernel(source, *what))
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return known
+
+
+def unpack(source: KernelSource, files: Mapping[str, Path], data: Mapping[str, Any]) -> Callable[..., Any]:
+    """Returns the function that launches a kernel from its cubins (`litz_plugins.Exporter`)."""
+    provide = unpacked(source, data, lambda name: files[name].read_bytes())
+    return UserLauncher(source, 0, provide, lambda: native_launch.load_from(files)).function
+
+
+def packed(
+    source: KernelSource, hint: Callable[[Any], int], provide: Provide
+) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Returns what a package knows of the kernel, and its binaries by name: each configuration for what is likely, and
     for all else. A configuration that does not compile is left out."""
     wanted = list(dict.fromkeys([expected(source, hint), *general(source)]))
@@ -407,4 +424,4 @@ def unpacked(source: KernelSource, data: Mapping[str, Any], read: Callable[[str]
     return provide
 
 
-__all__ = ["UserLauncher", "compile_user_kernel", "expected", "load", "pack", "unpacked"]
+__all__ = ["UserLauncher", "compile_user_kernel", "expected", "load", "pack", "packed", "unpack", "unpacked"]

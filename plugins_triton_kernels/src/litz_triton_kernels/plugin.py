@@ -1,0 +1,16 @@
+"""The hook of litz-triton-kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from litz_plugins import hookimpl
+
+
+@hookimpl
+def litz_register_lowerings() -> Mapping[Any, Callable[..., Any]]:
+    """Returns the lowerings of the two higher-order ops that launch a kernel of the user's."""
+    from .lowering import lowerings
+
+    return lowerings()

@@ -116,7 +116,7 @@ def test_explain_prints_nothing_but_json(tmp_path: Path) -> None:
     assert (graph["name"], graph["kernels_after"]) == ("graph7", 3) and "chatter" in result.stderr
     timed = json.loads(CliRunner().invoke(main, ["explain", "--json", "--time", str(script)]).stdout)
     assert [stage["seconds"] for stage in timed if stage["name"] == "lower"] == [1.5]
-    missed = json.loads(CliRunner().invoke(main, ["cache", "explain-miss", "--json", str(script)]).stdout)
+    missed = json.loads(CliRunner().invoke(main, ["explain-miss", "--json", str(script)]).stdout)
     assert missed == [{"graph": "graph7", "graph_cache": "", "miss": None}]
 
 

@@ -30,9 +30,12 @@ OWN_COMMANDS = {
     "bench-kernels": "tools",
     "bisect": "tools",
     "calibrate": "collectives",
+    "check-plugins": "tools",
     "estimate-collective": "collectives",
+    "explain-miss": "tools",
     "fit-collectives": "collectives",
     "tune": "autotune",
+    "watch-plugins": "tools",
 }
 """The commands of these plugins, each with its plugin."""
 

@@ -38,7 +38,7 @@ class FakeTritonCodegen(TritonCodegen):
         """The function that launches a kernel. A vendor compiles here, with Triton's own backend for its device:
         `source.text` and `source.symbol`, `settings["pointers"]` and `settings["sizes"]` as the signature, and
         `warps_of(...)` as `num_warps`; `context.cache.build` keeps the binary. The interpreter compiles nothing."""
-        from litz.targets.triton.interpret import interpret_source
+        from litz_testing.triton_interpreter import interpret_source
 
         warps = warps_of(source.settings["num_warps"], context.target.warp)
         unknown = {*source.settings["pointers"]} - TYPES.keys()

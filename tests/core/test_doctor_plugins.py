@@ -1,5 +1,5 @@
-"""What `litz doctor` says of plugins that cannot be loaded or are missing, and `litz check-plugins` of those that clash,
-or with which nothing compiles."""
+"""What `litz doctor` says of plugins that cannot be loaded or are missing, and what `litz check-plugins` says of plugins
+that clash, or with which nothing compiles."""
 
 from __future__ import annotations
 

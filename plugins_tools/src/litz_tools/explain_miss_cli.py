@@ -47,9 +47,8 @@ def explain_miss(script: str, args: Sequence[str], module: bool, as_json: bool) 
     found: list[tuple[CompileReport, Miss | None]] = []
     for one in reports:
         missed = one.key is not None and one.graph_cache.startswith("miss")
-        found.append(
-            (one, cache_misses.explain_miss(one.key, cache_misses.read_keys(roots, before)) if missed else None)
-        )
+        known = cache_misses.read_keys(roots, before) if missed else ()
+        found.append((one, cache_misses.explain_miss(one.key, known) if missed else None))
     if as_json:
         print_json([_as_data(one, miss) for one, miss in found])
     for one, miss in () if as_json else found:

@@ -44,9 +44,7 @@ def check_plugins(as_json: bool) -> None:
     show_checks(checks, as_json, "every plugin works here")
 
 
-@click.command(
-    "watch-plugins", short_help="Run a script; say what plugins did in its compiles.", context_settings=_SCRIPT
-)
+@click.command("watch-plugins", short_help="Run a script; say what plugins did.", context_settings=_SCRIPT)
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("--trace", "traced", is_flag=True, help="Print each call of a plugin as it ends, with its result.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; what SCRIPT prints goes to standard error.")

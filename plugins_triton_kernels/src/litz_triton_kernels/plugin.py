@@ -14,3 +14,8 @@ def litz_register_lowerings() -> Mapping[Any, Callable[..., Any]]:
     from .lowering import lowerings
 
     return lowerings()
+
+
+@hookimpl
+def litz_cache_fingerprint() -> None:
+    """Returns None: what is lowered hangs on the graph alone, by no names of its nodes."""

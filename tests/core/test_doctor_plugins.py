@@ -1,4 +1,4 @@
-"""What `litz doctor` says of plugins that cannot be loaded or are missing, and what `litz check-plugins` says of plugins
+"""What `litz doctor` says of plugins that cannot be loaded or are missing, and what `litz check-plugins` says of those
 that clash, or with which nothing compiles."""
 
 from __future__ import annotations

@@ -42,7 +42,6 @@ CONSTANTS: Mapping[str, str] = {
         attention: NO_BLOCKS
         attention_backward: RESULTS
         bias_gradients: GRADIENT BIAS
-        calibration: VERSION
         constants: _FILLS
         contractions: _FORMULAS
         cpp_compiler: VERSION_SECONDS
@@ -62,7 +61,6 @@ CONSTANTS: Mapping[str, str] = {
         saved_positions: TYPES BELOW
         ops: _ROWS
         package: FORMAT VERSION
-        plugin_checks: TOLERANCE
         pointwise: _SAME_UNARY
         pool: SMALLEST
         prelude: _SCALAR PIECES
@@ -79,7 +77,6 @@ CONSTANTS: Mapping[str, str] = {
         bytes: _OF_NIBBLES_BF16 _OF_NIBBLES_F16 _OF_SIGNED_BF16 _OF_UNSIGNED_BF16 _OF_SIGNED_F16 _OF_UNSIGNED_F16
         float8: _BF16 _F16 _BYTES _WORDS _E4M3FN_BF16 _E4M3FN_F16 _E4M3FNUZ_BF16 _E4M3FNUZ_F16 _E5M2FNUZ_BF16
         float8: _WORD_E4M3FN_BF16 _WORD_E4M3FN_F16 _WORD_E4M3FNUZ_BF16 _WORD_E4M3FNUZ_F16 _WORD_E5M2FNUZ_BF16
-        interpret: libdevice
         trust: _LINKS
         umask: OWNER _within _before
         launch: _STAND_INS
@@ -201,7 +198,6 @@ CONSTANTS: Mapping[str, str] = {
         explain: DETAILED
         groups: FEW
         operations: MODULES PLACES
-        plugin_runs: WIDTH
         text: NAME WORD MANY
         words: NAMED
     """,

@@ -158,7 +158,7 @@ def test_every_size_of_a_command_takes_units() -> None:
     assert run(main, [*base, "64MiB"]).output == run(main, [*base, str(64 << 20)]).output
     refused = run(main, [*base, "64M"])
     assert refused.exit_code == 2 and "64KiB" in refused.output
-    refused = run(main, ["calibrate", "p.json", "--least", "0"])
+    refused = run(main, ["calibrate-collectives", "p.json", "--least", "0"])
     assert refused.exit_code == 2 and "less than 1 B" in refused.output
 
 

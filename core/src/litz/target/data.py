@@ -9,7 +9,7 @@ a calibration file's or a plugin's. An entry of a file has a value, and the sour
     value = 16
     source = "Elements of a thread ... On an H200 16 in place of 8 took softmax of 1024 from 71.7 to 68.3 us"
     date = "2026-11-23"
-    command = "unknown: measured before 2026-11-28"
+    command = "litz calibrate --device cuda"
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from litz_plugins import Figures, LitzError, Target
 
 FOLDER = files("litz.target") / "figures"
 """The folder of the data files, which may lie in a zip."""
-SHEETS = ("datasheet", "few_rows", "capabilities")
+SHEETS = ("datasheet", "measured", "few_rows", "capabilities")
 """Tables of a device's file, and files, that are no room's figures."""
 
 
@@ -63,6 +63,14 @@ def figures_of(target: Target, room: type[R]) -> R:
     kind = "gpu" if "blocks" in target.abilities else "cpu"
     found = _figures(target.figures, kind, room)  # type: ignore[arg-type]  # a type is hashable
     return cast("R", found)
+
+
+def figure_of(target: Target, name: str) -> Any:
+    """Returns the value of one figure for a target, by its full name ("tilings.two_loads_elements"); None if only some
+    devices have the figure, and this target is none of them."""
+    table, _, row = name.partition(".")
+    kind = "gpu" if "blocks" in target.abilities else "cpu"
+    return target.figures.get(name, _shared(kind, table).get(row))
 
 
 @lru_cache(maxsize=256)
@@ -115,7 +123,7 @@ def device_file(name: str) -> Mapping[str, Any]:
     own = read(name)
     if "like" not in own:
         return own
-    base = device_file(own["like"])
+    base = {key: rows for key, rows in device_file(own["like"]).items() if key != "measured"}
     merged = {key: {**base.get(key, {}), **own[key]} for key in own if isinstance(own[key], dict)}
     return {**base, **own, **merged}
 

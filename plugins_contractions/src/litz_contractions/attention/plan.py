@@ -131,7 +131,6 @@ class AttentionPlan:
             "limits": list(limits),
             "limit": LIMIT,
             "asserts": "device_assert" in lines,
-            "host_scalars": [n for n, buffer in enumerate(buffers) if buffer.device.type == "cpu"],
         }
 
     def symbol(self, what: str) -> str:

@@ -401,7 +401,6 @@ class ScoreTile:
             "limits": list(limits),
             "limit": LIMIT,
             "asserts": "device_assert" in body,
-            "host_scalars": [n for n, buffer in enumerate(buffers) if buffer.device.type == "cpu"],
         }
         arguments = (*names.buffers, *names.sizes)
         return KernelSource(name, "triton", "\n".join(lines), symbol, arguments, settings, suffix="py")

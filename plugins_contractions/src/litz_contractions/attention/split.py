@@ -422,7 +422,6 @@ class _Writer:
             "limits": list(limits),
             "limit": LIMIT,
             "asserts": "device_assert" in body,
-            "host_scalars": [n for n, buffer in enumerate(self.buffers.values()) if buffer.device.type == "cpu"],
         }
 
 

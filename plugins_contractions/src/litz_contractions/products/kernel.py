@@ -581,7 +581,6 @@ class _Writer:
             "limits": list(limits),
             "limit": LIMIT,
             "asserts": "device_assert" in body,
-            "host_scalars": [n for n, buffer in enumerate(buffers) if buffer.device.type == "cpu"],
         }
 
     def _grid(self) -> tuple[tuple[Expr, int], ...]:

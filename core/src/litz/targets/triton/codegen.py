@@ -99,8 +99,7 @@ def make_settings(written: KernelText, plan: KernelPlan, tiling: Tiling, names: 
     - `unaligned`: positions of buffers that may not start at a multiple of 16 bytes;
     - `num_warps`, of 32 threads each on any device; `grid`: how many programs, a number or Python text over s0, ...;
     - `limits`: texts over the sizes; where one exceeds `limit`, the kernel's INDEX argument must be int64;
-    - `asserts`: the kernel asserts that indices are in range;
-    - `host_scalars`: positions of buffers that lie in host memory (CPU scalars); the caller passes a device copy.
+    - `asserts`: the kernel asserts that indices are in range.
     """
     buffers = plan.buffers.values()
     return {
@@ -113,5 +112,4 @@ def make_settings(written: KernelText, plan: KernelPlan, tiling: Tiling, names: 
         "limits": list(written.limits),
         "limit": LIMIT,
         "asserts": written.asserts,
-        "host_scalars": [n for n, buffer in enumerate(buffers) if buffer.device.type == "cpu"],
     }

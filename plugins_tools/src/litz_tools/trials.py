@@ -141,7 +141,8 @@ def compiled(program: Program, device: torch.device, file: Path) -> tuple[Callab
     kernels."""
     inputs = program.inputs(device)
     torch._dynamo.reset()
-    call = torch.compile(program.function, backend="litz", options={"calibration": file, "graph_cache": False})
+    options: dict[str, Any] = {"calibration": file, "graph_cache": False}
+    call = torch.compile(program.function, backend="litz", options=options)
     with torch.no_grad(), report.collect() as reports:
         call(*inputs)
 

@@ -204,7 +204,7 @@ class UserLauncher:
 
     def _function(self, key: Sequence[str]) -> Callable[..., None]:
         listed, scope = self.call.listed, {"entries": self.entries, "chosen": self.chosen, "kind": kind_of}
-        scope |= {"choose": self._choose, "make": self._make}  # type: ignore[dict-item]
+        scope |= {"choose": self._choose, "make": self._make}
         text = (
             f"def function({listed}):\n"
             f"    key = ({''.join(f'{item}, ' for item in key)})\n"
@@ -214,7 +214,7 @@ class UserLauncher:
             f"        config = choose(key, special, ({listed},))\n"
             f"    (entries.get((config, special)) or make(config, special))({listed})\n"
         )
-        exec(text, scope)  # type: ignore[arg-type]
+        exec(text, scope)
         made: Callable[..., None] = scope["function"]  # type: ignore[assignment]
         return made
 

@@ -2,9 +2,10 @@
 
     torchrun --nproc-per-node 4 -m benchmarks.collective_model [--out FOLDER] [--most 1GiB] [--seconds 60]
 
-Measures groups of 2, 3 and 4 GPUs as `litz calibrate` does, twice: the curves are fitted to the first run and scored
-on the second, as fitting and scoring on one run would flatter them. `2+4 -> 3` means: fitted to 2 and 4 ranks, scored
-on 3. Inductor's estimates are asked for as its scheduler asks ("inductor") and as its FX passes do ("inductor fx"), and
+Measures groups of 2, 3 and 4 GPUs as `litz calibrate-collectives` does, twice: the curves are fitted to the first run
+and scored on the second, as fitting and scoring on one run would flatter them. `2+4 -> 3` means: fitted to 2 and 4
+ranks, scored on 3. Inductor's estimates are asked for as its scheduler asks ("inductor") and as its FX passes do
+("inductor fx"), and
 with --nccl-simulator from NCCL itself, where this torch and NCCL can.
 
 Writes times.csv, again.csv, errors.json, and the profiles p24.json and p234.json. About two minutes on 4 GPUs. On the

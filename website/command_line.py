@@ -30,8 +30,9 @@ def page() -> str:
         "# Help of each command",
         "",
         "The text below each command is what `--help` prints. litz-autotune adds `litz tune`. litz-collectives adds",
-        "`litz audit`, `litz calibrate`, `litz estimate-collective` and `litz fit-collectives`.",
-        "litz-tools adds `litz bisect` and `litz bench-kernels`.",
+        "`litz audit`, `litz calibrate-collectives`, `litz estimate-collective` and `litz fit-collectives`.",
+        "litz-tools adds `litz bisect`, `litz bench-kernels`, `litz calibrate`, `litz check-plugins`,",
+        "`litz explain-miss` and `litz watch-plugins`.",
         "",
     ]
     for name, command in commands(main, "litz"):

@@ -1,4 +1,4 @@
-"""`litz calibrate`: on two gloo processes as on GPUs, but for the figures."""
+"""`litz calibrate-collectives`: on two gloo processes as on GPUs, but for the figures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAIR = {**ALONE, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
 def run_command(rank: int, arguments: tuple[str, ...]) -> str:
     """The command on a rank of a job that torchrun could have started."""
     environment = {**PAIR, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-    result = CliRunner().invoke(main, ["calibrate", *arguments], env=environment)
+    result = CliRunner().invoke(main, ["calibrate-collectives", *arguments], env=environment)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -94,7 +94,7 @@ def test_a_rank_that_fails_is_an_error_on_all(ranks: Ranks) -> None:
 @pytest.mark.parametrize(
     ("environment", "arguments", "says"),
     [
-        ({}, (), "was not started by torchrun"),
+        ({}, (), "torchrun did not start it"),
         (ALONE, (), "a group of one rank sends nothing"),
         (PAIR, (), "there is no GPU here"),
         (PAIR, ("--gpu", "Voodoo2"), "litz knows no links of a 'Voodoo2'"),
@@ -110,7 +110,7 @@ def test_mistakes_are_messages(
 ) -> None:
     monkeypatch.setattr("litz_collectives.job.machine_topology", lambda: None)
     unset: dict[str, Any] = dict.fromkeys(PAIR)
-    result = CliRunner().invoke(main, ["calibrate", "p.json", *arguments], env={**unset, **environment})
+    result = CliRunner().invoke(main, ["calibrate-collectives", "p.json", *arguments], env={**unset, **environment})
     assert result.exit_code != 0 and says in result.output and "Traceback" not in result.output
 
 
@@ -188,8 +188,8 @@ def test_two_gpus(tmp_path: Path) -> None:
     from support.third_party import run_python
 
     profile = tmp_path / "p.json"
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "litz", "calibrate")
-    done = run_python(*torchrun, str(profile), "--most", "16MiB")
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = run_python(*torchrun, "-m", "litz", "calibrate-collectives", str(profile), "--most", "16MiB")
     assert done.returncode == 0, done.stdout + done.stderr
     made = read_profile(profile)
     assert set(made.contention) == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}

@@ -43,7 +43,6 @@ CONSTANTS: Mapping[str, str] = {
         flex_attention: NO_BLOCKS
         flex_attention_backward: RESULTS
         bias_gradients: GRADIENT BIAS
-        calibration: VERSION
         constants: _FILLS
         contractions: _FORMULAS
         cpp_compiler: VERSION_SECONDS
@@ -63,7 +62,6 @@ CONSTANTS: Mapping[str, str] = {
         saved_positions: TYPES BELOW
         ops: _ROWS
         pattern: BUFFERS LOOPS
-        plugin_checks: TOLERANCE
         pointwise: _SAME_UNARY
         pool: SMALLEST
         prelude: _SCALAR PIECES
@@ -80,10 +78,9 @@ CONSTANTS: Mapping[str, str] = {
         bytes: _OF_NIBBLES_BF16 _OF_NIBBLES_F16 _OF_SIGNED_BF16 _OF_UNSIGNED_BF16 _OF_SIGNED_F16 _OF_UNSIGNED_F16
         float8: _BF16 _F16 _BYTES _WORDS _E4M3FN_BF16 _E4M3FN_F16 _E4M3FNUZ_BF16 _E4M3FNUZ_F16 _E5M2FNUZ_BF16
         float8: _WORD_E4M3FN_BF16 _WORD_E4M3FN_F16 _WORD_E4M3FNUZ_BF16 _WORD_E4M3FNUZ_F16 _WORD_E5M2FNUZ_BF16
-        interpret: libdevice
         trust: _LINKS
         umask: OWNER _within _before
-        user_kernels: _STAND_INS
+        launch: _STAND_INS
         window_starts: POOLS
         worker: WARM
     """,
@@ -160,6 +157,7 @@ CONSTANTS: Mapping[str, str] = {
         reduction: ROW_CHUNK BLOCK_CHUNK COLUMN_CHUNK PART_CHUNK
     """,
     "memory and files that litz may hold: a promise that no device changes": """
+        recordings: MOST_RECORDINGS MOST_SEEN MOST_ATTEMPTS
         backend: LARGE_MEMO
         aliasing: REMEMBERED LARGEST_MAP
         aot_cache: LARGEST
@@ -199,13 +197,12 @@ CONSTANTS: Mapping[str, str] = {
         explain: DETAILED
         groups: FEW
         operations: MODULES PLACES
-        plugin_runs: WIDTH
         text: NAME WORD MANY
         words: NAMED
     """,
     "how litz measures: repetitions, margins of noise": """
         probes: ROWS LONG SHARED
-        user_kernels: WARM_UP RUNS
+        launch: WARM_UP RUNS
     """,
     "how torch's own kernels and libraries work: tiles, launches, where their bugs are": """
         backward_operation: BACKWARD_SCORE_BYTES BACKWARD_SCORE_LAUNCHES

@@ -236,7 +236,7 @@ def test_explain_runs_the_script_as_python_would(litz, tmp_path):
     before = sys.argv, list(sys.path)
     result = litz("explain", str(script), "--lr", "3", "--help")
     assert "graph7 ───" in result.output and "1.0 KiB read and written" in result.output, result.output
-    assert "litz_tools.calibrate" in result.output
+    assert "litz calibrate" in result.output
     assert width(result.output) <= 80
     assert result.exit_code == 4
     assert (sys.argv, sys.path) == before

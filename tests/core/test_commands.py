@@ -116,7 +116,7 @@ def test_explain_prints_nothing_but_json(tmp_path: Path) -> None:
     assert (graph["name"], graph["kernels_after"]) == ("graph7", 3) and "chatter" in result.stderr
     timed = json.loads(CliRunner().invoke(main, ["explain", "--json", "--time", str(script)]).stdout)
     assert [stage["seconds"] for stage in timed if stage["name"] == "lower"] == [1.5]
-    missed = json.loads(CliRunner().invoke(main, ["cache", "explain-miss", "--json", str(script)]).stdout)
+    missed = json.loads(CliRunner().invoke(main, ["explain-miss", "--json", str(script)]).stdout)
     assert missed == [{"graph": "graph7", "graph_cache": "", "miss": None}]
 
 
@@ -158,7 +158,7 @@ def test_every_size_of_a_command_takes_units() -> None:
     assert run(main, [*base, "64MiB"]).output == run(main, [*base, str(64 << 20)]).output
     refused = run(main, [*base, "64M"])
     assert refused.exit_code == 2 and "64KiB" in refused.output
-    refused = run(main, ["calibrate", "p.json", "--least", "0"])
+    refused = run(main, ["calibrate-collectives", "p.json", "--least", "0"])
     assert refused.exit_code == 2 and "less than 1 B" in refused.output
 
 

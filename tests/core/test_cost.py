@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,17 +32,16 @@ from litz.logs.units import UNKNOWN_SIZE
 from litz.options import make_options
 from litz.target import (
     CalibrationError,
-    DeviceCalibration,
     UnknownDeviceError,
     cpu_target,
     cuda_target,
     load_calibration,
-    save_calibration,
     target_named,
     target_of,
 )
 from litz.target.devices import all_specs, default_gpu, families, find_spec
 from litz_plugins import make_plugins
+from litz_tools.device_file import Measured, write_file
 
 CUDA = torch.device("cuda")
 H100 = target_named("NVIDIA H100 80GB HBM3")
@@ -505,29 +504,30 @@ def test_behind_the_hook() -> None:
 # ---------------------------------------------------------------------------------------------------- calibration
 
 
+def write_speeds(path: Path, type: str, name: str = "", **speeds: Any) -> None:
+    write_file(path, type, name, [Measured("measured", speeds, "a test", "", "")])
+
+
 def test_measured_figures_replace_the_tables(tmp_path: Path) -> None:
-    path = tmp_path / "c.json"
-    figures = {"bandwidth_gb_s": 500.0, "launch_us": 7.0, "matrix_tflops.bf16": 100.0}
-    save_calibration(path, (DeviceCalibration("cuda", "", figures), DeviceCalibration("cpu", "", {"launch_us": 1.0})))
-    options = make_options(user_options={"calibration": path}, environ={})
+    write_speeds(tmp_path / "cuda.toml", "cuda", bandwidth_gb_s=500.0, launch_us=7.0, matrix_tflops={"bf16": 100.0})
+    write_speeds(tmp_path / "cpu.toml", "cpu", launch_us=1.0)
+    options = make_options(user_options={"calibration": tmp_path}, environ={})
     on = target_of(CUDA, options)
     assert (on.bandwidth, on.launch_us, on.matrix["bf16"]) == (500e3, 7.0, 100e6)
     assert on.matrix["fp16"] == target_of(CUDA).matrix["fp16"]
     # What was measured was reached: no share of it is taken off.
     assert estimate_work(Work("loop", {}, 1e9, 0), on).us == pytest.approx(2000 + 7)
     assert on.usual_bandwidth == 500e3
-    save_calibration(path, (DeviceCalibration("cuda", "", {"bandwidth_gb_s": 250.0}),))
-    import os
-
-    os.utime(path, ns=(1, 1))
+    assert target_of("cpu", options).launch_us == 1.0
+    write_speeds(tmp_path / "cuda.toml", "cuda", bandwidth_gb_s=250.0)
+    os.utime(tmp_path / "cuda.toml", ns=(1, 1))
     assert target_of(CUDA, options).bandwidth == 250e3
 
 
 def test_a_devices_own_figures_go_before_those_of_its_type(tmp_path: Path) -> None:
-    path = tmp_path / "c.json"
-    devices = [DeviceCalibration("cuda", name, {"launch_us": us}) for name, us in [("", 1.0), (default_gpu(), 2.0)]]
-    save_calibration(path, tuple(devices))
-    found = load_calibration(path)
+    for number, name in enumerate(("", default_gpu())):
+        write_speeds(tmp_path / f"{number}.toml", "cuda", name, launch_us=number + 1.0)
+    found = load_calibration(tmp_path)
     assert found.figures("cuda", default_gpu()) == {"launch_us": 2.0}
     assert found.figures("cuda", "other") == {"launch_us": 1.0}
     assert found.figures("cpu", "") == {}
@@ -536,33 +536,32 @@ def test_a_devices_own_figures_go_before_those_of_its_type(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("not json", "no JSON"),
-        ("[]", "no calibration file"),
-        ('{"format": "litz-calibration", "version": 9}', '"version" is 9'),
-        ('{"format": "litz-calibration", "version": 1}', '"devices" should be a list'),
-        ([3], "devices[0] should be an object"),
-        ([{"name": "x"}], 'devices[0] needs a "type"'),
-        ([{"type": "cuda", "bandwidth": 3}], "'bandwidth', which is none of"),
-        ([{"type": "cuda", "bandwidth_gb_s": "fast"}], "bandwidth_gb_s should be a positive number, is 'fast'"),
-        ([{"type": "cuda", "bandwidth_gb_s": -1}], "should be a positive number, is -1"),
-        ([{"type": "cuda", "launch_us": True}], "should be a positive number, is True"),
-        ([{"type": "cuda", "matrix_tflops": 5}], "matrix_tflops should be an object"),
-        ([{"type": "cuda", "matrix_tflops": {"fp12": 5}}], "'fp12'; types are fp64"),
-        ([{"type": 7}], "devices[0].type should be a string"),
+        ("not toml", "no TOML"),
+        ("", 'needs a "type"'),
+        ('name = "x"', 'needs a "type"'),
+        ("type = 7", "type should be a string"),
+        ('type = "cuda"\nmeasured = 3', "measured should be a table"),
+        ('type = "cuda"\n[measured]\nbandwidth = 3', "'bandwidth', which is none of"),
+        ('type = "cuda"\n[measured]\nbandwidth_gb_s = "fast"', "bandwidth_gb_s should be a positive number, is 'fast'"),
+        ('type = "cuda"\n[measured]\nbandwidth_gb_s = -1', "should be a positive number, is -1"),
+        ('type = "cuda"\n[measured]\nlaunch_us = true', "should be a positive number, is True"),
+        ('type = "cuda"\n[measured]\nmatrix_tflops = 5', "matrix_tflops should be a table"),
+        ('type = "cuda"\n[measured.matrix_tflops]\nfp12 = 5', "'fp12'; types are fp64"),
+        ('type = "cuda"\nformat = 3', "'format', which no data file of litz has"),
+        ('type = "cuda"\n[tilings.two]\nvalue = 3', "'tilings.two', which no data file of litz has"),
+        ('type = "cuda"\n[tilings]\ntwo_loads_elements = 3', "two_loads_elements should be a table with a value"),
     ],
 )
-def test_bad_files(tmp_path: Path, text: Any, problem: str) -> None:
-    path = tmp_path / "bad.json"
-    if not isinstance(text, str):
-        text = json.dumps({"format": "litz-calibration", "version": 1, "devices": text})
+def test_bad_files(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "bad.toml"
     path.write_text(text)
     with pytest.raises(CalibrationError) as caught:
         load_calibration(path)
     message = str(caught.value)
-    assert problem in message and str(path) in message and "litz_tools.calibrate" in message
+    assert problem in message and str(path) in message and "litz calibrate" in message
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    options = make_options(user_options={"calibration": tmp_path / "none.json"}, environ={})
+    options = make_options(user_options={"calibration": tmp_path / "none.toml"}, environ={})
     with pytest.raises(CalibrationError, match="no such file"):
         target_of(CUDA, options)

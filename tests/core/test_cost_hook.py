@@ -21,9 +21,9 @@ from litz.schedule import make_schedule
 from litz.schedule.asked import Asked
 from litz.schedule.estimate import CostModel
 from litz.schedule.split import split_reductions
-from litz.target import DeviceCalibration, save_calibration
 from litz_plugins import Decision, Estimate, PassContext, hookimpl
 from litz_plugins.manager import Plugins, make_plugins
+from litz_tools.device_file import Measured, write_file
 from support.own_plugins import prepare
 
 
@@ -112,9 +112,9 @@ def test_a_calibration_decides_what_is_fused(tmp_path: Path) -> None:
         return x.exp(), y.exp()
 
     figures = {"launch_us": 0.001, "bandwidth_gb_s": 1.0}
-    save_calibration(tmp_path / "c.json", (DeviceCalibration("cpu", "", figures),))
+    write_file(tmp_path / "c.toml", "cpu", "", [Measured("measured", figures, "a test", "", "")])
     kernels = []
-    for options in ({}, {"calibration": tmp_path / "c.json"}):
+    for options in ({}, {"calibration": tmp_path / "c.toml"}):
         torch._dynamo.reset()
         (schedule,) = schedule_only(f, (torch.randn(16, 16), torch.randn(16, 16)), options)
         kernels.append(len(schedule.kernels))

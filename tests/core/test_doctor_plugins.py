@@ -1,4 +1,5 @@
-"""What `litz doctor` says of plugins that cannot be loaded, that clash, or with which nothing compiles."""
+"""What `litz doctor` says of plugins that cannot be loaded or are missing, and what `litz check-plugins` says of those
+that clash, or with which nothing compiles."""
 
 from __future__ import annotations
 
@@ -12,14 +13,15 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from litz.cli import doctor
 from litz.cli import main as main_module
-from litz.cli import plugin_checks
 from litz.cli.main import main
-from litz.cli.plugin_checks import check_compiling, check_loading, check_missing, check_registering
 from litz.driver.builtin import builtin_plugins
 from litz_plugins import OptionSpec, Pass, Plugins, deprecations, hookimpl, make_plugins
 from litz_plugins.deprecations import Deprecation
 from litz_plugins.versions import API_VERSION
+from litz_tools import plugins_cli
+from litz_tools.plugin_checks import check_compiling, check_registering
 
 
 def loaded(**plugins: Any) -> Plugins:
@@ -69,10 +71,10 @@ def test_clashes_are_named() -> None:
 def test_what_is_deprecated_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Deprecation("hook", "litz_settings", API_VERSION, "write litz_register_options", "litz_register_options")
     monkeypatch.setattr(deprecations, "DEPRECATIONS", (row,))
-    monkeypatch.setattr(plugin_checks, "load_plugins", lambda: (loaded(old=("litz_settings", lambda: [])), ""))
-    (check,), plugins = check_loading()
+    monkeypatch.setattr(doctor, "load_plugins", lambda: (loaded(old=("litz_settings", lambda: [])), ""))
+    check, *_, last = doctor.check_plugins()
     assert check.status == "warn" and "plugin 'old'" in check.detail and "litz_register_options" in check.detail
-    assert plugins is not None and "old" in plugins.names()
+    assert "old" in last.detail
 
 
 def test_what_is_not_installed_has_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,8 +83,10 @@ def test_what_is_not_installed_has_a_row(tmp_path: Path, monkeypatch: pytest.Mon
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LITZ_LAYOUT_PAD", "1")
-    rows = {row.name: row for row in check_missing(loaded())}
+    monkeypatch.setattr(doctor, "load_plugins", lambda: (loaded(), ""))
+    rows = {row.name: row for row in doctor.check_plugins()}
     assert {name: row.status for name, row in rows.items()} == {
+        "plugins": "ok",
         "plugin layout": "warn",  # its variable is set
         "plugin gentle": "warn",
         "plugin aot": "ok",
@@ -92,6 +96,7 @@ def test_what_is_not_installed_has_a_row(tmp_path: Path, monkeypatch: pytest.Mon
         "plugin cudagraphs": "ok",
         "plugin passes": "ok",
         "plugin tools": "ok",
+        "plugin triton_kernels": "ok",
     }
     assert rows["plugin gentle"].todo == f"pip install -e {tmp_path}"
     assert "pip install litz-autotune" in rows["plugin autotune"].todo
@@ -104,7 +109,17 @@ def test_litz_plugins_lists_what_is_not_installed(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("litz.cli.plugins.load_plugins", lambda: (loaded(), ""))
     rows = json.loads(CliRunner().invoke(main, ["plugins", "--json"]).output)
     found = {row["name"]: row for row in rows if row["status"] == "missing"}
-    assert set(found) == {"aot", "autotune", "collectives", "contractions", "cudagraphs", "layout", "passes", "tools"}
+    assert set(found) == {
+        "aot",
+        "autotune",
+        "collectives",
+        "contractions",
+        "cudagraphs",
+        "layout",
+        "passes",
+        "tools",
+        "triton_kernels",
+    }
     assert found["layout"]["dist"] == "litz-layout"
     text = CliRunner().invoke(main, ["plugins"]).output
     assert "pip install litz-layout" in text and max(map(len, text.splitlines())) <= 80
@@ -133,3 +148,15 @@ def test_a_plugin_with_which_nothing_compiles_is_named() -> None:
     assert rows["plugin idle"].status == "ok"
     assert rows["plugin breaks"].status == "fail" and "breaks" in rows["plugin breaks"].detail
     assert "LITZ_DISABLE_PLUGINS=breaks" in rows["plugin breaks"].todo
+
+
+def test_check_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(**plugins: Any) -> Any:
+        for module in (doctor, plugins_cli):
+            monkeypatch.setattr(module, "load_plugins", lambda: (loaded(**plugins), ""))
+        return CliRunner().invoke(main, ["check-plugins"])
+
+    good = run(idle=("litz_register_passes", ordered("idle")))
+    assert good.exit_code == 0 and "compiles a small program" in good.output and "every plugin works" in good.output
+    bad = run(broken=("litz_register_templates", fails))
+    assert bad.exit_code == 1 and "no luck" in bad.output and "LITZ_DISABLE_PLUGINS=broken" in bad.output

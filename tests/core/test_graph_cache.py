@@ -20,12 +20,12 @@ from litz.cache import manifest
 from litz.capture import torch_api
 from litz.driver import stages
 from litz.errors import StaleEntryError
-from litz.graph_cache import explain
 from litz.ir.index import Mod
 from litz.report.step import NOWHERE
-from litz.target import DeviceCalibration, save_calibration
 from litz_plugins import Pass, Plugins, Uncacheable, hookimpl, make_plugins
 from litz_plugins.loading import Source
+from litz_tools import cache_misses as explain
+from litz_tools.device_file import Measured, write_file
 from support.graph_cache import Runs, called_with
 from support.own_plugins import CONTRACTIONS
 
@@ -371,9 +371,9 @@ def test_torchs_settings_miss(runs: Runs) -> None:
 
 def test_another_calibration_misses(runs: Runs, tmp_path: Path) -> None:
     """By its figures: the same file under another name is the same."""
-    one, same, other = (tmp_path / f"{name}.json" for name in ("one", "same", "other"))
+    one, same, other = (tmp_path / f"{name}.toml" for name in ("one", "same", "other"))
     for path, bandwidth in ((one, 20.0), (same, 20.0), (other, 30.0)):
-        save_calibration(path, (DeviceCalibration("cpu", figures={"bandwidth_gb_s": bandwidth}),))
+        write_file(path, "cpu", "", [Measured("measured", {"bandwidth_gb_s": bandwidth}, "a test", "", "")])
     runs.run(of_product(), product, calibration=one)
     assert missed(runs, of_product(), product, calibration=other)
     assert missed(runs, of_product(), product)
@@ -635,7 +635,7 @@ def test_the_command_says_what_changed(tmp_path: Path) -> None:
         "torch.compile(lambda x: x.sin().sum(0), backend='litz')(x)\n"
     )
     cache = {"LITZ_CACHE_DIR": str(tmp_path / "cache")}
-    command = ("-m", "litz", "cache", "explain-miss", str(script))
+    command = ("-m", "litz", "explain-miss", str(script))
     first = run_python(*command, "4", **cache)
     assert first.returncode == 0 and "no graph in the cache yet" in first.stdout, first.stderr
     assert "hit" in run_python(*command, "4", **cache).stdout

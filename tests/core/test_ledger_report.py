@@ -1,4 +1,4 @@
-"""What a report says of plugins: time, changes, gains; in text, in HTML, in JSON, and by `litz plugins --time`."""
+"""What a report says of plugins: time, changes, gains; in text, in HTML, in JSON, and by `litz watch-plugins`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from rich.console import Console
 from litz import report as reports
 from litz.backend import backend_with
 from litz.cli.main import main
-from litz.cli.plugin_runs import in_short
 from litz.cost import count_work
 from litz.pipeline import schedule_only
 from litz.report import text
@@ -28,6 +27,7 @@ from litz_plugins import Decision, Pass, Weighed, hookimpl
 from litz_plugins.blame import Called
 from litz_plugins.ledger import Entry
 from litz_tools.page import render_html
+from litz_tools.plugins_cli import in_short
 
 
 def looked(program: Any, context: Any) -> Any:
@@ -158,19 +158,19 @@ def test_command_line(tmp_path: Path) -> None:
         "torch.compile(lambda x: (x.sin() + 1).sum(0), backend='litz')(torch.randn(4, 8))\n"
     )
     torch._dynamo.reset()
-    timed = CliRunner().invoke(main, ["plugins", "--time", f"{script} --steps 3"], env={"COLUMNS": "80"})
+    timed = CliRunner().invoke(main, ["watch-plugins", str(script), "--steps", "3"], env={"COLUMNS": "80"})
     assert timed.exit_code == 0, timed.output
     assert "arguments ['--steps', '3']" in timed.output and "core: inline_pointwise" in timed.output
     torch._dynamo.reset()
-    rows = json.loads(CliRunner().invoke(main, ["plugins", "--json", "--time", str(script)]).stdout)
+    rows = json.loads(CliRunner().invoke(main, ["watch-plugins", "--json", str(script)]).stdout)
     assert {"plugin", "what", "seconds", "calls", "effect"} <= set(rows[0])
     torch._dynamo.reset()
-    traced = CliRunner().invoke(main, ["plugins", "--trace", str(script)])
+    traced = CliRunner().invoke(main, ["watch-plugins", "--trace", str(script)])
     assert traced.exit_code == 0 and "pass 'inline_pointwise' (program stage) -> Program" in traced.output
     assert "litz_register_lowerings ->" in traced.output
     torch._dynamo.reset()
-    result = CliRunner().invoke(main, ["plugins", "--json", "--trace", str(script)])
+    result = CliRunner().invoke(main, ["watch-plugins", "--json", "--trace", str(script)])
     calls = {call["what"]: call for call in json.loads(result.stdout)}
     assert calls["pass 'inline_pointwise' (program stage)"]["result"] == "Program" and "arguments" in result.stderr
-    missing = CliRunner().invoke(main, ["plugins", "--time", "no-such-script.py"])
+    missing = CliRunner().invoke(main, ["watch-plugins", "no-such-script.py"])
     assert missing.exit_code == 2 and "no-such-script.py" in missing.output

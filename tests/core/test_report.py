@@ -73,7 +73,7 @@ def test_a_schedule_that_was_not_built_has_a_report() -> None:
     text = text_of(made)
     assert "est. µs" not in text and "because" not in text and "768 B" in text
     page = render_html(made)
-    assert "Where the bytes go" in page and "<svg" in page and "litz_tools.calibrate" in page
+    assert "Where the bytes go" in page and "<svg" in page and "litz calibrate" in page
 
 
 def test_json_has_it_all() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from litz.driver import unused_options as idle
 from litz.options import make_options
 from litz.report import collect
 from litz.report.groups import considered_text
-from litz_plugins import Decision, hookimpl, make_plugins
+from litz.target import target_of
+from litz_plugins import Decision, Target, hookimpl, make_plugins
 
 
 class Tunes:
@@ -21,19 +23,23 @@ class Tunes:
         return None
 
 
+def targets(*types: str) -> list[Target]:
+    return [target_of(type) for type in types]
+
+
 def notes(mode: str, devices: set[str], tunes: bool) -> list[str]:
     plugins = make_plugins(extra=[("tunes", Tunes())] if tunes else (), entry_points=())
-    return [note.chosen for note in idle.idle_notes("graph0", make_options(mode), devices, plugins)]
+    return [note.chosen for note in idle.idle_notes("graph0", make_options(mode), targets(*devices), plugins)]
 
 
 def test_files_of_kernels_need_litz_tools() -> None:
     idle.warn_once.cache_clear()
     options = make_options(None, {"benchmark_kernels": True})
     with pytest.warns(UserWarning, match="benchmark_kernels writes nothing here: .* pip install litz-tools"):
-        (note,) = idle.idle_notes("graph0", options, {"cpu"}, make_plugins(entry_points=()))
+        (note,) = idle.idle_notes("graph0", options, targets("cpu"), make_plugins(entry_points=()))
     assert note.chosen == "no files of kernels" and "pip install litz-tools" in note.reason
     there = make_plugins(extra=[("tools", Tunes())], entry_points=())
-    assert idle.idle_notes("graph0", options, {"cpu"}, there) == []
+    assert idle.idle_notes("graph0", options, targets("cpu"), there) == []
 
 
 def test_modes_with_nothing_to_do_say_so() -> None:
@@ -42,6 +48,11 @@ def test_modes_with_nothing_to_do_say_so() -> None:
         warnings.simplefilter("error")
         assert notes("default", {"cpu"}, False) == notes("max-autotune", {"cpu", "cuda"}, True) == []
         assert notes("reduce-overhead", {"cpu"}, False) == ["no CUDA graphs"]
+        vendor = replace(target_of("cuda"), type="xpu")  # what a device can do decides, not what it is called
+        asked, plugins = make_options("reduce-overhead"), make_plugins(entry_points=())
+        assert not idle.idle_notes("graph0", asked, [vendor], plugins)
+        less = replace(vendor, abilities=vendor.abilities - {"recording"})
+        assert "runs on xpu" in idle.idle_notes("graph0", asked, [less], plugins)[0].reason
     with pytest.warns(UserWarning, match="pip install ./plugins_autotune` in a checkout"):
         assert notes("max-autotune-no-cudagraphs", {"cuda"}, False) == ["nothing measured"]
     with warnings.catch_warnings():

@@ -26,6 +26,7 @@ from litz.options import make_options
 from litz.pipeline import decompositions, make_compiler, plan_schedule, schedule_graph, schedule_only
 from litz.schedule import check_schedule
 from litz.schedule.schedule_program import unscheduled
+from litz.target import target_of
 from support.compare import device_param
 from support.retarget import cuda_schedules
 from support.versions import OLD_TORCH
@@ -389,13 +390,14 @@ def test_no_cuda_graph_is_recorded_which_could_not_check():
     (schedule,) = cuda_schedules(lambda backend: torch.compile(is_four, backend=backend)(ones(4)))
     kinds = [type(step).__name__ for step in schedule.steps]
     assert kinds.index("Check") < kinds.index("Kernel")
-    facts, asked = entry_facts(plan_schedule(schedule, make_compiler())), make_options("reduce-overhead")
+    plan, asked = plan_schedule(schedule, make_compiler()), make_options("reduce-overhead")
+    facts, targets = entry_facts(plan), plan.targets.values()
     assert facts.obstacle.startswith("only a run tells the sizes that ") and "cuda:0" in facts.devices
-    (note,) = recording_notes("graph0", asked, facts)
+    (note,) = recording_notes("graph0", asked, facts, targets)
     assert note.chosen == "no CUDA graph" and note.reason == facts.obstacle
-    assert not recording_notes("graph0", make_options(), facts)
-    assert not recording_notes("graph0", asked, replace(facts, devices=("cpu",)))
-    assert not recording_notes("graph0", asked, replace(facts, obstacle=""))
+    assert not recording_notes("graph0", make_options(), facts, targets)
+    assert not recording_notes("graph0", asked, facts, [target_of("cpu")])
+    assert not recording_notes("graph0", asked, replace(facts, obstacle=""), targets)
 
 
 def test_a_recording_cannot_hold_memory_of_the_host():

@@ -305,7 +305,7 @@ def test_eager_mode_takes_the_place_of_a_plugin_of_cores() -> None:
 
 @pytest.mark.parametrize("cache", [False, True])
 def test_eager_mode_does_not_hide_a_mistake_in_options(cache: bool, tmp_path: Path) -> None:
-    (tmp_path / "c.json").write_text("{}")
-    options = {"calibration": tmp_path / "c.json", "graph_cache": cache, "fallback": "eager"}
-    with pytest.raises(BackendCompilerFailed, match=r"c\.json"):
+    (tmp_path / "c.toml").write_text("type = 3")
+    options = {"calibration": tmp_path / "c.toml", "graph_cache": cache, "fallback": "eager"}
+    with pytest.raises(BackendCompilerFailed, match=r"c\.toml"):
         torch.compile(lambda x: x.tanh() + 1, backend="litz", options=options)(torch.randn(3))

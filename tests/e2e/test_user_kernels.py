@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 
 import litz_aot
 from litz import report
-from litz.targets.triton import user_kernels
+from litz_triton_kernels import launch as user_kernels
 from support.user_kernels import CASES, SIZES, blocks, double_kernel
 
 pytestmark = [

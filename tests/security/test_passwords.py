@@ -137,7 +137,7 @@ def test_no_file_and_no_stream_has_the_password(tmp_path: Path) -> None:
         ["options"],
         ["options", "--json"],
         ["explain", str(script)],
-        ["cache", "explain-miss", str(script)],
+        ["explain-miss", str(script)],
     ):
         done = run_warm(["-m", "litz", *command], environ, 60)
         assert done.returncode == 0, done.stderr[-3000:]

@@ -203,7 +203,7 @@ def cpu(program: Program) -> Program:
 
 def run(program: Program, given: Sequence[Any]) -> list[torch.Tensor | None]:
     """The program on CPU tensors: kernels in Triton's interpreter, everything else in the IR's."""
-    from litz.targets.triton.interpret import interpret_source
+    from litz_testing.triton_interpreter import interpret_source
 
     memory: dict[str, torch.Tensor] = dict(program.constants)
     sizes: dict[Any, int] = {}

@@ -124,7 +124,7 @@ WIDENED = re.compile(r"(tl\.dot)\((.+?), (\w+)(?=[,)])").sub
 
 def run(program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The program on CPU tensors: kernels in Triton's interpreter, everything else in the IR's."""
-    from litz.targets.triton.interpret import interpret_source
+    from litz_testing.triton_interpreter import interpret_source
 
     memory: dict[str, torch.Tensor] = {}
     sizes: dict[Any, int] = {}

@@ -34,7 +34,7 @@ def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any], plugins: Plugins | 
     compiler = make_compiler(plugins=plugins)
 
     def compile_graph(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
-        from litz.targets.triton.interpret import interpret_source
+        from litz_testing.triton_interpreter import interpret_source
 
         moved, log = to_cuda(graph), Log()
         prepared = prepare_graph(moved, compiler, log)

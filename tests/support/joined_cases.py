@@ -43,7 +43,7 @@ class Joined:
             CASES[name]().check(memory)
 
     def check(self) -> str:
-        from litz.targets.triton.interpret import interpret_source
+        from litz_testing.triton_interpreter import interpret_source
 
         memories = self.memories()
         interpret_source(self.source, self.arguments(memories))

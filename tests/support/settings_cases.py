@@ -46,7 +46,7 @@ class Interpreted:
     most: int = 5
 
     def check(self) -> str:
-        from litz.targets.triton.interpret import interpret_source
+        from litz_testing.triton_interpreter import interpret_source
 
         problems = []
         others = list(far(CASES[self.name](), self.steps))

@@ -75,7 +75,7 @@ def source_of(name: str, case: Case) -> KernelSource:
 
 
 def run_case(name: str, build_case: Callable[[], Case]) -> None:
-    from litz.targets.triton.interpret import interpret_source
+    from litz_testing.triton_interpreter import interpret_source
 
     case = build_case()
     memory = case.tensors()
@@ -85,7 +85,7 @@ def run_case(name: str, build_case: Callable[[], Case]) -> None:
 
 def run_split(kind: str, rows: int) -> None:
     """A split reduction: both of its kernels."""
-    from litz.targets.triton.interpret import interpret_source
+    from litz_testing.triton_interpreter import interpret_source
 
     writer = reduced(kind, rows, 3, over_rows=True)
     program, (x,) = writer.program("y"), writer.args()

@@ -1,25 +1,168 @@
-"""`python -m litz_tools.calibrate` measures the device that is here."""
+"""`litz calibrate` measures the device that is here, and writes a file that a compile goes by. Clocks are fakes."""
 
 from __future__ import annotations
 
+import json
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from click.testing import CliRunner
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from litz.target import load_calibration
-from litz_tools.calibrate import calibrate, main
+from litz.cli.main import main
+from litz.pipeline import generate, make_compiler, plan_schedule, schedule_only
+from litz.target import data, figure_of, load_calibration, target_named, target_of
+from litz_tools import trials
+from litz_tools.device_file import Measured, rewritten, speeds_of, write_file
+from litz_tools.trial_programs import PROGRAMS, Program
+from litz_tools.trials import TRIALS, Trial, choose, run_trial
+
+CPU = torch.device("cpu")
 
 
-def test_measuring_this_processor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "here.json"
-    assert main(["--out", str(out), "--device", "cpu", "--quick"]) == 0
+def calibrate(*arguments: object) -> Any:
+    return CliRunner().invoke(main, ["calibrate", *map(str, arguments)])
+
+
+def test_measuring_this_processor(tmp_path: Path) -> None:
+    out = tmp_path / "figures"
+    done = calibrate("--out", out, "--device", "cpu", "--quick")
+    assert done.exit_code == 0 and f"LITZ_CALIBRATION={out / 'cpu.toml'}" in done.output
     figures = load_calibration(out).figures("cpu", "")
     assert {"bandwidth_gb_s", "launch_us", "matrix_tflops.fp32"} <= set(figures)
-    assert "LITZ_CALIBRATION" in capsys.readouterr().out
+    target = target_of("cpu", {"calibration": out})
+    assert target.bandwidth == figures["bandwidth_gb_s"] * 1e3 and not target.rough
+    said = tomllib.loads((out / "cpu.toml").read_text())["measured"]
+    assert said["command"] == "litz calibrate --device cpu" and "threads" in said["source"]
 
 
-def test_measuring_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--out", str(tmp_path / "x.json"), "--device", "cuda"]) == 1
-    assert "no CUDA device" in capsys.readouterr().err
-    with pytest.raises(RuntimeError, match="only cpu and cuda"):
-        calibrate("meta")
+def test_what_a_trial_finds_is_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A threshold that another value beats, one that nothing beats, and one for which no time is left."""
+    faster = {"cpp.row_bytes": 65536, "cpp.far_bytes": 2048}
+    present = {name: figure_of(target_of("cpu"), name) for name in faster}
+    monkeypatch.setitem(trials.TRIALS, "cpu", tuple(Trial(name, (16,), ("long softmax",)) for name in faster))
+
+    def compiled(program: Program, device: torch.device, file: Path) -> tuple[Callable[[], object], Any]:
+        (value,) = (value for name, value in load_calibration(file).figures("cpu", "").items())
+        return (lambda: value), value
+
+    def clock(run: Callable[[], object], target: object) -> float:
+        return 0.5 if run() == 16 and present["cpp.row_bytes"] == 65536 else 1.0
+
+    monkeypatch.setattr(trials, "compiled", compiled)
+    monkeypatch.setattr(trials, "row_seconds", lambda run, target, seconds: clock(run, target))
+    monkeypatch.setattr("litz_tools.speeds.measure_speeds", lambda device, quick: {"launch_us": 2.0})
+    done = calibrate("--out", tmp_path / "c.toml", "--device", "cpu", "--only", "row_bytes", "--json")
+    assert json.loads(done.stdout)["figures"] == {"launch_us": 2.0, "cpp.row_bytes": 16}
+    assert figure_of(target_of("cpu", {"calibration": tmp_path / "c.toml"}), "cpp.row_bytes") == 16
+    late = calibrate("--out", tmp_path / "c.toml", "--device", "cpu", "--seconds", "0")
+    assert late.output.count("no time was left") == 2
+    assert load_calibration(tmp_path / "c.toml").figures("cpu", "")["figures.cpp.row_bytes"] == 16, "it stays"
+
+
+@pytest.mark.parametrize(("other", "value"), [(0.9, 16), (0.98, 8), (1.2, 8)])
+def test_only_what_is_surely_faster_is_taken(other: float, value: int) -> None:
+    times = {8: {"a": 1.0, "b": 2.0}, 16: {"a": other, "b": 2 * other}}
+    assert choose(8, times) == value
+
+
+def test_nothing_is_timed_where_all_values_make_the_same_kernels() -> None:
+    def never(run: Callable[[], object], target: object) -> float:
+        raise AssertionError("there is nothing to time")
+
+    trial = Trial("cpp.row_bytes", (1, 2), ("long softmax",))
+    found = run_trial(trial, CPU, build=lambda program, device, file: (lambda: None, "text"), clock=never)
+    assert found.value == found.before == figure_of(target_of(CPU), "cpp.row_bytes") and not found.seconds
+
+
+def test_other_tables_stay_as_they_are(tmp_path: Path) -> None:
+    old = '# mine\ntype = "cpu"\n\n[measured]\nlaunch_us = 9\n\n[cpp.row_bytes]\n# by hand\nvalue = 3\n'
+    new = rewritten(old, [speeds_of({"launch_us": 1.5, "matrix_tflops.fp32": 2.0}, "s", "d", "c")])
+    assert new.startswith("# mine\n") and "# by hand" in new and "launch_us = 9" not in new
+    (tmp_path / "c.toml").write_text(new)
+    figures = {"launch_us": 1.5, "matrix_tflops.fp32": 2.0, "figures.cpp.row_bytes": 3}
+    assert load_calibration(tmp_path / "c.toml").figures("cpu", "") == figures
+
+
+def test_a_data_file_of_litz_is_rewritten(tmp_path: Path) -> None:
+    """What `litz calibrate --out core/src/litz/target/figures/h100.toml` does."""
+    path = tmp_path / "h100.toml"
+    path.write_text((data.FOLDER / "h100.toml").read_text())
+    before = tomllib.loads(path.read_text())
+    name = next(
+        f"{table}.{row}" for table, rows in before.items() if table not in (*data.SHEETS, "name") for row in rows
+    )
+    write_file(path, "cuda", "", [Measured(name, {"value": 12345}, 'a "test"', "2026", "c")])
+    after = tomllib.loads(path.read_text())
+    table, row = name.split(".")
+    assert after[table].pop(row) == {"value": 12345, "source": 'a "test"', "date": "2026", "command": "c"}
+    before[table].pop(row)
+    assert after == before
+
+
+def test_speeds_in_a_data_file_count_for_that_device_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = {"bandwidth_gb_s": 3000.0, "source": "a test"}
+    read = data.read
+    monkeypatch.setattr(data, "read", lambda name: {**read(name), **({"measured": measured} if name == "h100" else {})})
+    data.device_file.cache_clear()
+    try:
+        assert target_named("H100").bandwidth == 3000e3 and target_named("H200").bandwidth == 4800e3
+    finally:
+        data.device_file.cache_clear()
+
+
+@pytest.mark.parametrize("device", ["cuda", "meta"])
+def test_measuring_what_is_not_there(device: str, tmp_path: Path) -> None:
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    done = calibrate("--out", tmp_path / "x.toml", "--device", device)
+    assert done.exit_code == 1 and ("no CUDA device" in done.output or "only cpu and cuda" in done.output)
+    assert not (tmp_path / "x.toml").exists()
+
+
+IN_CI = ("cpp.row_bytes", "tilings.short_elements")
+ALL = [
+    pytest.param(type, trial, id=trial.figure, marks=() if trial.figure in IN_CI else pytest.mark.thorough)
+    for type, found in TRIALS.items()
+    for trial in found
+]
+
+
+@pytest.mark.parametrize(("type", "trial"), ALL)
+def test_a_trial_shows_its_figure(type: str, trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some value of a figure makes other kernels of the trial's programs than the present one."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 32)
+    before = figure_of(target_of(type), trial.figure)
+    assert before is not None and before not in trial.values
+    texts = []
+    for number, value in enumerate((before, *trial.values)):
+        file = tmp_path / f"{number}.toml"
+        write_file(file, type, "", [Measured(trial.figure, {"value": value}, "", "", "")])
+        texts.append([kernels(PROGRAMS[name], torch.device(type), file) for name in trial.programs])
+    assert any(other != texts[0] for other in texts[1:])
+
+
+def kernels(program: Program, device: torch.device, file: Path) -> list[list[str]]:
+    with FakeTensorMode():
+        inputs = [torch.empty(size, dtype=program.dtype, device=device) for size in program.sizes]
+    torch._dynamo.reset()
+    compiler = make_compiler(options={"calibration": file})
+    with torch.no_grad():
+        schedules = schedule_only(program.function, inputs, {"calibration": file})
+    sources = (generate(plan_schedule(one, compiler), compiler) for one in schedules)
+    return [sorted(source.text for source in own.values()) for own in sources]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_measuring_this_gpu(tmp_path: Path) -> None:
+    only = ("--only", "two_loads", "--only", "short_elements")
+    done = calibrate("--out", tmp_path / "gpu.toml", "--device", "cuda", *only)
+    assert done.exit_code == 0, done.output
+    figures = load_calibration(tmp_path / "gpu.toml").figures("cuda", torch.cuda.get_device_name())
+    assert figures["figures.tilings.two_loads_elements"] in (8, 16, 32)
+    assert figures["bandwidth_gb_s"] > 100 and figures["figures.tilings.short_elements"] in (512, 1024, 2048)

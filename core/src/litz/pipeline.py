@@ -210,7 +210,7 @@ def _make_code(
         entry = describe_code(plan, sources, wrapper, able, named)
         if able is not compiler:
             entry = replace(entry, facts=replace(entry.facts, obstacle=VETOED))
-        log.decisions += recording_notes(graph.name, able.options, entry.facts)
+        log.decisions += recording_notes(graph.name, able.options, entry.facts, plan.targets.values())
         with compiler.stage("build", log):  # whole, before anything is kept under a key that names all plugins
             loaded = load_kernels(loads, entry, programs, words, built)
 

@@ -23,6 +23,7 @@ OWN_DISTS = {
     "layout": ("litz-layout", "chooses memory layouts, channels last where that pays"),
     "passes": ("litz-passes", "has passes that make kernels faster and memory smaller, beyond those of core"),
     "tools": ("litz-tools", "has the pages of reports, `litz bisect`, and kernels timed alone"),
+    "triton_kernels": ("litz-triton-kernels", "launches the Triton kernels that a user wrote, as its own"),
 }
 """Litz's own plugins that are dists of their own, which need not be installed: the dist, and what the plugin does."""
 OWN_PLUGINS = tuple(OWN_DISTS)
@@ -30,10 +31,14 @@ OWN_COMMANDS = {
     "audit": "collectives",
     "bench-kernels": "tools",
     "bisect": "tools",
-    "calibrate": "collectives",
+    "calibrate": "tools",
+    "calibrate-collectives": "collectives",
+    "check-plugins": "tools",
     "estimate-collective": "collectives",
+    "explain-miss": "tools",
     "fit-collectives": "collectives",
     "tune": "autotune",
+    "watch-plugins": "tools",
 }
 """The commands of these plugins, each with its plugin."""
 

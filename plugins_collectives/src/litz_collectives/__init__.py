@@ -13,7 +13,7 @@
     verify.py     do all ranks plan the same?
     plugin.py     the hooks; cli.py the commands
 
-Measuring, `litz calibrate`:
+Measuring, `litz calibrate-collectives`:
 
     measure.py    device time of one call
     overlap.py    a collective and a kernel at a time

@@ -1,4 +1,4 @@
-"""`litz calibrate`: measures this job's group. In: what to measure, under torchrun. Out: rows of times, and a profile.
+"""`litz calibrate-collectives` measures this job's group. In: what to measure, by torchrun. Out: times, and a profile.
 
 Every rank runs the same plan in the same order; a group of n ranks is the first n, the others wait meanwhile. What is
 measured is shared, so that every rank knows all of it and ends in the same way.

@@ -1,4 +1,4 @@
-"""`litz calibrate`, under torchrun: what this machine's collectives, kernels and their overlap cost, as a profile.
+"""`litz calibrate-collectives`, under torchrun: what collectives, kernels and their overlap cost here, as a profile.
 
 torch is loaded when the command runs, not when `litz --help` asks for it.
 """
@@ -64,7 +64,7 @@ def calibrate(
 
     Start it on all GPUs of one machine:
 
-        torchrun --nproc-per-node 4 -m litz calibrate profile.json
+        torchrun --nproc-per-node 4 -m litz calibrate-collectives profile.json
 
     Measured are all_reduce, all_gather, reduce_scatter and all_to_all between groups of the first 2, 4, ... GPUs:
     device time and launch cost; what a large matrix product and a copy reach; and what a collective and a kernel at a

@@ -18,7 +18,7 @@ from .measure import KINDS
 from .together import PATIENCE_S, CalibrationError
 from .topology import Topology, machine_topology, make_topology
 
-START = "torchrun --nproc-per-node 4 -m litz calibrate profile.json"
+START = "torchrun --nproc-per-node 4 -m litz calibrate-collectives profile.json"
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ def make_place(rank: int | None, local_rank: int | None, world_size: int | None,
     """Returns the place that torchrun's environment gives. Raises CalibrationError without it or on one rank."""
     if rank is None or local_rank is None or world_size is None or local_size is None:
         raise CalibrationError(
-            "litz calibrate measures a group of processes, and was not started by torchrun", todo=f"start {START}"
+            "litz calibrate-collectives measures a group of processes, and torchrun did not start it",
+            todo=f"start {START}",
         )
     if world_size < 2:
         raise CalibrationError("a group of one rank sends nothing", todo=f"use two GPUs or more: {START}")

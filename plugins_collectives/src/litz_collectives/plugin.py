@@ -147,7 +147,7 @@ def litz_register_commands() -> Mapping[str, Any]:
 
     return {
         "audit": audit,
-        "calibrate": calibrate,
+        "calibrate-collectives": calibrate,
         "estimate-collective": estimate_collective,
         "fit-collectives": fit_collectives,
     }

@@ -122,7 +122,7 @@ def parse_profile(text: str, where: str) -> Profile:
         gemm_tflops, copy_gb_s = (_not_negative(data.get(name, 0.0)) for name in ("gemm_tflops", "copy_gb_s"))
         contention = read_table(data.get("contention", {}))
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
-        raise TopologyError(f"{where}: a curve is not as `litz calibrate` writes it: {cause!r}") from cause
+        raise TopologyError(f"{where}: a curve is not as `litz calibrate-collectives` writes it: {cause!r}") from cause
     source = str(data.get("source", where))
     return Profile(topology, curves, launch_us, source, gemm_tflops, copy_gb_s, contention)
 

@@ -30,3 +30,10 @@ class WrapperFileError(LitzError):
         self.path = path
         todo = "run the wrapper.py of a report (LITZ_REPORT_DIR=folder), in its folder and with this version of litz"
         super().__init__(problem, where=path, todo=todo)
+
+
+class MeasuringError(LitzError):
+    """A device cannot be measured: it is not here, or of a type that nobody knows how to measure."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem, where="litz calibrate", todo="name another device: --device cpu")

@@ -10,11 +10,15 @@ from litz_plugins import hookimpl
 
 @hookimpl
 def litz_register_commands() -> Mapping[str, Any]:
-    """Returns `litz bisect` and `litz bench-kernels`."""
+    """Returns the commands for developers of models, plugins and litz."""
     from .bench_cli import bench_kernels
     from .bisect_cli import bisect
+    from .calibrate_cli import calibrate
+    from .explain_miss_cli import explain_miss
+    from .plugins_cli import check_plugins, watch_plugins
 
-    return {"bench-kernels": bench_kernels, "bisect": bisect}
+    found = (bench_kernels, bisect, calibrate, check_plugins, explain_miss, watch_plugins)
+    return {str(command.name): command for command in found}
 
 
 @hookimpl

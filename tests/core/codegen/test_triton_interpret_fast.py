@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from litz.targets.triton.interpret_fast import _patching_once, _reduce, _scan
+from litz_testing.triton_interpreter_fast import _patching_once, _reduce, _scan
 
 SHAPES = [(1,), (8,), (4, 8), (8, 1), (2, 4, 8)]
 

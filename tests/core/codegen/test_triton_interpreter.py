@@ -47,7 +47,7 @@ def test_an_index_out_of_range_is_an_error() -> None:
     code = """
 import torch
 from support.triton_cases import CASES
-from litz.targets.triton.interpret import interpret_source
+from litz_testing.triton_interpreter import interpret_source
 case = CASES["embedding"]()
 memory = case.tensors()
 memory["rows"][3] = 11

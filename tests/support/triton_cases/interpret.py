@@ -10,7 +10,7 @@ from .case import CASES
 
 def interpret_cases(names: Sequence[str]) -> dict[str, str]:
     """Run cases in Triton's interpreter: for each, "" or what went wrong."""
-    from litz.targets.triton.interpret import interpret_source
+    from litz_testing.triton_interpreter import interpret_source
 
     problems = {}
     for name in names:

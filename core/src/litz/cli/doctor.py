@@ -11,24 +11,22 @@ import shlex
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
-from rich.markup import escape
 
 from litz.cache.disk import Cache
-from litz.cli.checks import Check, Status
-from litz.cli.common import current_options, load_plugins, make_console, make_table, print_json
-from litz.cli.plugin_checks import check_compiling, check_loading, check_missing, check_registering
+from litz.cli.checks import Check, show_checks
+from litz.cli.common import current_options, load_plugins, missing_plugins, no_plugin_warnings
 from litz.errors import KernelBuildError, LitzError, compiler_install_hint
 from litz.logs.units import size_text
 from litz.options import Options, default_cache_dir
 from litz.origins.trust import OWN, Trust, make_trust
 from litz.runtime.cpp_compiler import COMPILERS, compile_library, find_command
-from litz_plugins import CodegenContext, Verdict, unknown_target
+from litz_plugins import CodegenContext, PluginDeprecationWarning, Verdict, unknown_target
 
-_MARKS: dict[Status, str] = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
 _OLDEST_TORCH = (2, 11)
 _LITTLE_SPACE = 1 << 30  # bytes; a big model's kernels take some hundred MiB
 
@@ -61,8 +59,7 @@ def check_all() -> list[Check]:
     if all(check.status != "fail" for check in checks):
         checks += _guarded(lambda: check_kernels(options))
     checks += _guarded(lambda: _check_launch(options))
-    able = all(check.status != "fail" for check in checks)
-    checks += _guarded(lambda: check_plugins(able))
+    checks += _guarded(check_plugins)
     return checks
 
 
@@ -249,40 +246,33 @@ def check_launch(options: Options) -> list[Check]:
     return [Check("launch", "warn", f"through ctypes, 2 to 3 µs more a kernel: {problem}", todo)]
 
 
-def check_plugins(able: bool) -> list[Check]:
-    """Whether plugins load, what they register makes sense, and a small program compiles with them. able: whether this
-    machine can compile at all."""
-    rows, loaded = check_loading()
-    if loaded is None:
-        return rows
-    rows += check_registering(loaded)
-    if able and not any(row.name == "core" for row in rows):
-        rows += check_compiling(loaded, together=all(row.status != "fail" for row in rows))
-    rows += check_missing(loaded)
+def check_plugins() -> list[Check]:
+    """Returns rows on plugins: each that cannot be loaded, what of them is deprecated, what is expected and missing."""
+    with warnings.catch_warnings(record=True) as caught, no_plugin_warnings():
+        warnings.simplefilter("always", PluginDeprecationWarning)
+        try:
+            loaded, problem = load_plugins()
+        except LitzError as cause:
+            return [Check("plugins", "fail", cause.what, cause.todo)]
+    rows = []
+    if problem:
+        rows.append(Check("core", "fail", f"litz's own plugins cannot be loaded: {problem}", "reinstall litz"))
+    rows += [Check(f"plugin {error.plugin}", "fail", error.what, error.todo) for error in loaded.errors()]
+    old = {str(one.message): None for one in caught if issubclass(one.category, PluginDeprecationWarning)}
+    rows += [Check("plugins", "warn", text, "ask the plugin's authors for a later version") for text in old]
+    rows += [
+        Check(f"plugin {one.plugin}", "warn" if one.wanted else "ok", one.what, one.todo)
+        for one in missing_plugins(loaded)
+    ]
     return [*rows, Check("plugins", "ok", ", ".join(loaded.names()) or "none")]
 
 
 @click.command(short_help="Say what works on this machine, and what does not.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
 def doctor(as_json: bool) -> None:
-    """Check torch, Triton, the C++ compiler, devices, the cache and plugins: each plugin compiles a small program.
+    """Check torch, Triton, the C++ compiler, devices, the cache, and whether plugins load.
 
-    Says what to do about whatever does not work. Exit status 1 if litz cannot work here.
+    Says what to do about whatever does not work. Exit status 1 if litz cannot work here. With litz-tools,
+    `litz check-plugins` tries each plugin.
     """
-    checks = check_all()
-    failed = [check for check in checks if check.status == "fail"]
-    if as_json:
-        print_json(checks)
-    else:
-        console = make_console()
-        table = make_table("check", "", "found")
-        for check in checks:
-            todo = f"\n[bold]to do:[/] {escape(check.todo)}" if check.todo else ""
-            table.add_row(check.name, _MARKS[check.status], escape(check.detail) + todo)
-        console.print(table)
-        console.print()
-        console.print(
-            f"[red]{len(failed)} of {len(checks)} checks failed[/]" if failed else "[green]litz can work here[/]"
-        )
-    if failed:
-        raise SystemExit(1)
+    show_checks(check_all(), as_json, "litz can work here")

@@ -17,7 +17,6 @@ from litz.cli.common import (
     no_plugin_warnings,
     print_json,
 )
-from litz.cli.plugin_runs import show_times, show_trace
 from litz_plugins import PluginInfo
 from litz_plugins.scaffold import DEFAULT_KIND, kinds, plugin_name, scaffold
 
@@ -26,24 +25,17 @@ _STYLES = {"builtin": "dim", "external": "green", "blocked": "yellow", "failed":
 
 @click.group(invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of text.")
-@click.option("--time", "timed", metavar="SCRIPT", help="Run SCRIPT; say what each plugin took, changed and gained.")
-@click.option("--trace", "traced", metavar="SCRIPT", help="Run SCRIPT; print each call of a plugin, with its result.")
 @click.pass_context
-def plugins(ctx: click.Context, as_json: bool, timed: str | None, traced: str | None) -> None:
+def plugins(ctx: click.Context, as_json: bool) -> None:
     """List plugins: built in, installed, blocked, failed, and missing.
 
     Missing are litz's own dists that are not installed, plugin projects in the working folder that never were, and
     plugins whose variables are set.
 
     A plugin is left out by LITZ_DISABLE_PLUGINS=name,name or options={"disable_plugins": [...]}.
-    A SCRIPT with arguments is one word: --time "train.py --steps 3".
     """
     if ctx.invoked_subcommand is not None:
         return
-    if timed is not None:
-        ctx.exit(show_times(timed, as_json))
-    if traced is not None:
-        ctx.exit(show_trace(traced, as_json))
     with no_plugin_warnings():
         loaded, problem = load_plugins()
         rows = loaded.listing(current_options(loaded))

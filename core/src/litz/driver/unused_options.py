@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Collection
 from functools import cache
 
-from litz_plugins import Decision, EntryFacts, OptionsView, Plugins
+from litz_plugins import Decision, EntryFacts, OptionsView, Plugins, Target
 from litz_plugins.missing import how_to_install
 
 NO_TUNER = (
@@ -26,12 +26,12 @@ def warn_once(text: str) -> None:
     warnings.warn(text, stacklevel=2)
 
 
-def idle_notes(graph: str, options: OptionsView, devices: Collection[str], plugins: Plugins) -> list[Decision]:
-    """Returns a decision for each option that has nothing to do for the graph of this name. devices: the types of
-    devices that the graph uses. Warns where a plugin is missing, as only its user can mend that."""
+def idle_notes(graph: str, options: OptionsView, targets: Collection[Target], plugins: Plugins) -> list[Decision]:
+    """Returns a decision for each option that has nothing to do for the graph of this name. targets: of the devices
+    that the graph uses. Warns where a plugin is missing, as only its user can mend that."""
     found = []
-    if options["cuda_graphs"] and "cuda" not in devices:
-        where = " and ".join(sorted(devices)) or "no device"
+    if options["cuda_graphs"] and not _record(targets):
+        where = " and ".join(sorted({target.type for target in targets})) or "no device"
         reason = f"the option cuda_graphs has nothing to do here: the graph runs on {where}"
         found.append(Decision("execution", graph, "no CUDA graphs", reason))
     asked = any(options[name] for name in ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise"))
@@ -45,9 +45,9 @@ def idle_notes(graph: str, options: OptionsView, devices: Collection[str], plugi
     return found
 
 
-def recording_notes(graph: str, options: OptionsView, facts: EntryFacts) -> list[Decision]:
-    """Returns a decision for a graph that runs on a GPU, is to be recorded and cannot be."""
-    if not options["cuda_graphs"] or not facts.obstacle or not _on_gpu(facts):
+def recording_notes(graph: str, options: OptionsView, facts: EntryFacts, targets: Collection[Target]) -> list[Decision]:
+    """Returns a decision for a graph that is to be recorded and cannot be, though a device of it can record."""
+    if not options["cuda_graphs"] or not facts.obstacle or not _record(targets):
         return []
     return [Decision("execution", graph, "no CUDA graph", facts.obstacle)]
 
@@ -60,7 +60,7 @@ def is_recorded(options: OptionsView, plugins: Plugins) -> bool:
 def recorder_notes(graph: str, options: OptionsView, facts: EntryFacts, plugins: Plugins) -> list[Decision]:
     """Returns a decision for a graph that could be recorded, where the plugin that records is missing, and warns. This
     is asked of graphs from the graph cache as well: a report that is kept there must not say what is installed."""
-    if not options["cuda_graphs"] or is_recorded(options, plugins) or facts.obstacle or not _on_gpu(facts):
+    if not options["cuda_graphs"] or is_recorded(options, plugins) or facts.obstacle or not facts.devices:
         return []
     missing = plugins.missing().get("cudagraphs") or how_to_install("cudagraphs")
     reason = f"cuda_graphs records nothing here: {missing}"
@@ -68,5 +68,5 @@ def recorder_notes(graph: str, options: OptionsView, facts: EntryFacts, plugins:
     return [Decision("execution", graph, "no CUDA graph", reason)]
 
 
-def _on_gpu(facts: EntryFacts) -> bool:
-    return any(device.startswith("cuda") for device in facts.devices)
+def _record(targets: Collection[Target]) -> bool:
+    return any("recording" in target.abilities for target in targets)

@@ -74,8 +74,8 @@ def choose_variant(graph: Graph, first: Variant, compiler: Compiler) -> tuple[Va
         found.log.seconds["tune"] = time.perf_counter() - begun
     variant = found or first
     variant.log.unsettled += tuning.left_unsettled
-    types = {device.type for device in tuning.devices}
-    variant.log.decisions += idle_notes(graph.name, compiler.options, types, compiler.plugins)
+    targets = [compiler.target_of(device) for device in tuning.devices]
+    variant.log.decisions += idle_notes(graph.name, compiler.options, targets, compiler.plugins)
     return variant, tuning.job
 
 

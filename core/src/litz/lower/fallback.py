@@ -202,7 +202,9 @@ def _buffers(value: Any) -> list[str]:
 
 
 def _mutated(node: torch.fx.Node, passed: tuple[Any, ...], named: dict[str, Any]) -> tuple[str, ...]:
-    """Returns the buffers that the op writes, by its schema."""
+    """Returns the buffers that the op writes, by its schema; of a launch of a user's Triton kernel in place, all."""
+    if torch_api.is_higher_order(node.target) and str(node.target) == "triton_kernel_wrapper_mutation":
+        return tuple(dict.fromkeys(name for value in named["kwargs"].values() for name in _buffers(value)))
     if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
         return ()
     found = [

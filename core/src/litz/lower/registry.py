@@ -34,7 +34,6 @@ MODULES = (
     "reduction",
     "creation",
     "contraction",
-    "user_kernels",
     "collective",
     "joining",
     "indexing",

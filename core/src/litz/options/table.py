@@ -138,7 +138,7 @@ class Options:
     benchmark_kernels: bool = _option(
         False, "write a file beside each kernel for `litz bench-kernels`, which times it alone", affects_code=False
     )
-    calibration: Path | None = _option(None, "file of measured speeds for the cost model; unset: built-in numbers")
+    calibration: Path | None = _option(None, "file, or folder of files, of measured figures; unset: built-in figures")
 
     cuda_graphs: bool = _option(
         False, "record and replay CUDA graphs, by litz-cudagraphs; set by the reduce-overhead and max-autotune modes"

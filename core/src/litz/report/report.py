@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 JSON_VERSION = 1
 UNTIMED = (
-    "No times, as this CPU was never measured: `python -m litz_tools.calibrate --out FILE` (of litz-tools), then "
+    "No times, as this CPU was never measured: `litz calibrate --out FILE` (of litz-tools), then "
     "LITZ_CALIBRATION=FILE. Until then decisions compare assumed figures, which are shown as shares."
 )
 """The advice for a report without times."""

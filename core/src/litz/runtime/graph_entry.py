@@ -138,8 +138,8 @@ def check_storable(entry: GraphEntry) -> None:
         raise NotCacheable(f"its constants have {total >> 20} MiB, more than {LARGEST_OBJECTS >> 20}")
     for name, kernel in entry.kernels.items():
         settings = kernel.source.settings
-        if "user_kernel" in settings:
-            raise NotCacheable(f"{name} is a Triton kernel of the user's, which torch keeps in a table of the process")
+        if "unstorable" in settings:
+            raise NotCacheable(f"{name} {settings['unstorable']}")
         try:
             again = json.loads(json.dumps(settings))
         except (TypeError, ValueError) as error:

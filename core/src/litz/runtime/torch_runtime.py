@@ -38,11 +38,3 @@ def tracing_mode() -> str:
 def storage_of_allocator(nbytes: int, allocator: int) -> torch.UntypedStorage:
     """Returns a storage of host memory that comes from, and goes back to, the allocator at an address."""
     return torch.UntypedStorage(nbytes, allocator=allocator)  # type: ignore[call-arg]
-
-
-def user_kernel(number: int, constants_number: int) -> tuple[Any, Any]:
-    """Returns a Triton kernel of the user's, and its arguments that are constant by name, in torch's tables.
-    AssertionError or KeyError where they have none of this number."""
-    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table as table
-
-    return table.get_kernel(number), table.get_constant_args(constants_number)

@@ -5,8 +5,8 @@ code generator reads. `figures/` has a data file for each device, which `data` r
 measured here.
 """
 
-from .calibration import CalibrationError, DeviceCalibration, load_calibration, save_calibration
-from .data import CacheFigures, FiguresError, Room, figures_of
+from .calibration import CalibrationError, DeviceCalibration, load_calibration
+from .data import CacheFigures, FiguresError, Room, figure_of, figures_of
 from .describe import (
     UnknownDeviceError,
     cpu_target,
@@ -36,11 +36,11 @@ __all__ = [
     "describe_cpu",
     "describe_cuda",
     "describe_meta",
+    "figure_of",
     "figures_of",
     "load_calibration",
     "make_target",
     "rate_kind",
-    "save_calibration",
     "target_named",
     "target_of",
     "warp_lines",

@@ -10,14 +10,14 @@ gives them. Values come from four places, the later before the earlier: `figures
     value = 16
     source = "Elements of a thread ... On an H200 16 in place of 8 took softmax of 1024 from 71.7 to 68.3 us"
     date = "2026-11-23"
-    command = "unknown: measured before 2026-11-28"
+    command = "litz calibrate --device cuda"
 """
 
 from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -29,7 +29,7 @@ from litz_plugins import Figures, LitzError, Target
 
 CORE = "litz"
 """The package whose data files have the devices' datasheets."""
-SHEETS = ("datasheet", "capabilities")
+SHEETS = ("datasheet", "measured", "capabilities")
 """Tables of a device's file, and files, that are no room's figures."""
 
 
@@ -63,15 +63,27 @@ R = TypeVar("R", bound=Room)
 
 def figures_of(target: Target, room: type[R]) -> R:
     """Returns the figures of a target that a room goes by. Errors: FiguresError if one is missing."""
-    kind = "gpu" if "blocks" in target.abilities else "cpu"
-    found = _figures(target.figures, kind, target.file, room)  # type: ignore[arg-type]  # a type is hashable
+    found = _figures(target.figures, _kind(target), target.file, room)  # type: ignore[arg-type]  # a type is hashable
     return cast("R", found)
+
+
+def figure_of(target: Target, name: str) -> Any:
+    """Returns the value of one figure for a target, by its full name ("tilings.two_loads_elements"); None if only some
+    devices have the figure, and this target is none of them."""
+    table, _, row = name.partition(".")
+    filed = (_filed(table, package, _kind(target), target.file).get(row) for package in _packages())
+    return target.figures.get(name, next((value for value in filed if value is not None), None))
+
+
+def _kind(target: Target) -> str:
+    return "gpu" if "blocks" in target.abilities else "cpu"
 
 
 @lru_cache(maxsize=256)
 def _figures(own: Figures, kind: str, file: str, room: type[Room]) -> Room:
     names = [field.name for field in dataclasses.fields(room)]
-    values = {name: value for name, value in _filed(room, kind, file).items() if name in names}
+    filed = _filed(room.table, package_of(room), kind, file)
+    values = {name: value for name, value in filed.items() if name in names}
     values |= {name: own[f"{room.table}.{name}"] for name in names if f"{room.table}.{name}" in own}
     try:
         return room(**values)
@@ -83,14 +95,13 @@ def _figures(own: Figures, kind: str, file: str, room: type[Room]) -> Room:
         ) from error
 
 
-def _filed(room: type[Room], kind: str, file: str) -> Mapping[str, Any]:
-    """The values of a room's entries in the files that all devices of a kind share, and in the device's own."""
+def _filed(table: str, package: str, kind: str, file: str) -> Mapping[str, Any]:
+    """The values of a table's entries in a package's files: those that all devices of a kind share, and its own."""
     found: dict[str, Any] = {}
-    package = package_of(room)
     own = (name for name in reversed(list(_alike(file))) if name in _tables(package, ""))
-    shared = (f"{folder}/{room.table}" for folder in ("any", kind) if room.table in _tables(package, folder))
+    shared = (f"{folder}/{table}" for folder in ("any", kind) if table in _tables(package, folder))
     for name in (*shared, *own):
-        found |= {field: plain(entry["value"]) for field, entry in read(name, package).get(room.table, {}).items()}
+        found |= {field: plain(entry["value"]) for field, entry in read(name, package).get(table, {}).items()}
     return found
 
 
@@ -139,7 +150,8 @@ def device_file(name: str) -> Mapping[str, Any]:
     merged: dict[str, Any] = {}
     for each in reversed(list(_alike(name))):
         for key, value in read(each).items():
-            merged[key] = {**merged.get(key, {}), **value} if isinstance(value, dict) else value
+            if key != "measured" or each == name:  # what was measured of a device holds for this device alone
+                merged[key] = {**merged.get(key, {}), **value} if isinstance(value, dict) else value
     return merged
 
 
@@ -148,10 +160,15 @@ def device_names() -> Iterator[str]:
     yield from _tables(CORE, "")
 
 
+def _packages() -> Sequence[str]:
+    """The packages that may have data files: core, and those of installed plugins."""
+    return list(dict.fromkeys((CORE, *(point.value.partition(".")[0] for point in entry_points(group="litz")))))
+
+
 def known_figures() -> Mapping[str, Any]:
     """Returns all figures that any data file of litz or of an installed plugin has, each with one of its values."""
     found: dict[str, Any] = {}
-    for package in dict.fromkeys((CORE, *(point.value.partition(".")[0] for point in entry_points(group="litz")))):
+    for package in _packages():
         for folder in ("any", "cpu", "gpu", ""):
             for name in (name for name in _tables(package, folder) if name not in SHEETS):
                 for table, rows in read(f"{folder}/{name}" if folder else name, package).items():

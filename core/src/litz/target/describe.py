@@ -22,8 +22,8 @@ import torch
 
 from litz_plugins import SHARES, LitzError, OptionsView, Share, Target, unknown_target
 
-from .calibration import Calibration, load_calibration
-from .data import Room, figures_of
+from .calibration import Calibration, calibration_files, load_calibration, speeds_in
+from .data import Room, device_file, figures_of
 from .devices import DeviceSpec, all_specs, default_gpu, find_spec, nearest_family
 from .processors import file_here, has_blas
 
@@ -109,16 +109,13 @@ def make_target(describe: Describe, device: torch.device, options: OptionsView |
 
 
 @lru_cache(maxsize=8)
-def _load_once(path: Path, changed: int) -> Calibration:
+def _load_once(path: Path, changed: tuple[tuple[Path, int], ...]) -> Calibration:
     return load_calibration(path)
 
 
-def _changed(path: Path) -> int:
-    """Returns when the file was last written, in ns, so that a new one is read; 0 if there is none."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
+def _changed(path: Path) -> tuple[tuple[Path, int], ...]:
+    """Returns each file with when it was last written, in ns, so that a new one is read; 0 if there is none."""
+    return tuple((file, file.stat().st_mtime_ns if file.exists() else 0) for file in calibration_files(path))
 
 
 def describe_cpu(device: torch.device, options: OptionsView | None = None) -> Target:
@@ -173,7 +170,7 @@ def calibrated(target: Target, measured: Mapping[str, Any]) -> Target:
         vector=rates["vector_tflops"],
         matrix=rates["matrix_tflops"],
         figures=target.figures | own,
-        source=f"the calibration file; else {target.source}",
+        source=f"measured; else {target.source}",
         measured=frozenset(measured),
         rough=target.rough and "bandwidth_gb_s" not in measured,
     )
@@ -190,7 +187,7 @@ def cpu_target(threads: int) -> Target:
     rates = {"fp32": fp32, **dict.fromkeys(("fp64", "fp16", "bf16"), known.wide_share * fp32)}
     return Target(
         "cpu",
-        source="generic CPU: AVX2 with two FMA units at 2.5 GHz, DDR4; measure with `python -m litz_tools.calibrate`",
+        source="generic CPU: AVX2 with two FMA units at 2.5 GHz, DDR4; measure with `litz calibrate`",
         rough=True,
         units=threads,
         bandwidth=known.bandwidth_gb_s * 1e3 * threads,
@@ -243,7 +240,7 @@ def cuda_target(name: str, facts: Mapping[str, float], index: int | None = None)
         if spec is None:
             found = replace(found, assumed=True, source=f"{name or 'cuda'} is unknown: taken for {found.source}")
     family = nearest_family(capability)
-    return replace(
+    made = replace(
         found,
         index=index,
         capability=capability,
@@ -258,6 +255,8 @@ def cuda_target(name: str, facts: Mapping[str, float], index: int | None = None)
         aligned=True,
         asynchronous=True,
     )
+    speeds = {} if spec is None else device_file(spec.file).get("measured", {})
+    return calibrated(made, dict(speeds_in(Path(name), speeds)))
 
 
 def _launch_us(file: str = "") -> float:

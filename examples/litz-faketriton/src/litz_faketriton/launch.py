@@ -43,7 +43,7 @@ class FakeTritonCodegen(TritonCodegen):
 
 def launcher(source: KernelSource, warp: int, threads: int) -> Callable[..., None]:
     """The function that launches a kernel on a device with so many threads a warp, and so many in all."""
-    from litz.targets.triton.interpret import interpret_source
+    from litz_testing.triton_interpreter import interpret_source
 
     warps = warps_of(source.settings["num_warps"], warp)
     unknown = {*source.settings["pointers"]} - TYPES.keys()

@@ -69,6 +69,7 @@ from .operators import (
     is_higher_order,
     is_pure,
     is_torchs,
+    is_uninitialized,
     make_graph_module,
     memory_of,
     memory_owner,
@@ -112,4 +113,3 @@ from .shapes import (
     without_guards,
 )
 from .timing import TorchSeconds, torch_seconds
-from .user_kernels import UserKernel, is_uninitialized, kernel_writes, launch_user_kernel, user_kernel

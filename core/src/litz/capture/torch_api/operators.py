@@ -312,3 +312,20 @@ def make_graph_module(root: torch.nn.Module | dict[str, Any], graph: torch.fx.Gr
 
     with _use_lazy_graph_module(True):
         return _make_graph_module(root, graph, class_name=name)
+
+
+_UNINITIALIZED = frozenset(
+    {
+        torch.ops.aten.empty.memory_format,
+        torch.ops.aten.empty_strided.default,
+        torch.ops.aten.empty_like.default,
+        torch.ops.aten.empty_permuted.default,
+        torch.ops.aten.new_empty.default,
+        torch.ops.aten.new_empty_strided.default,
+    }
+)
+
+
+def is_uninitialized(node: torch.fx.Node) -> bool:
+    """Is a tensor all or a part of fresh memory that nothing was written to yet?"""
+    return memory_owner(node).target in _UNINITIALIZED

@@ -100,7 +100,7 @@ class TritonCodegen:
         Safe to call from several threads at a time. Errors: KernelBuildError if the kernel does not compile.
         """
         # By name: code generation does not import the runtime.
-        module = "litz.targets.triton.user_kernels" if "user_kernel" in source.settings else "litz.targets.triton.build"
+        module = source.settings.get("loader", "litz.targets.triton.build")
         launcher: Callable[..., None] = import_module(module).load(source, context)
         return launcher
 
@@ -114,7 +114,8 @@ def launch_settings(
     body: str,
     pointer: Callable[[Buffer], str] = lambda buffer: POINTER_TYPES[buffer.dtype],
 ) -> dict[str, Any]:
-    """Returns the `settings` of a KernelSource of language "triton".
+    """Returns the `settings` of a KernelSource of language "triton". A plugin's source has others: `loader`, a
+    module whose `load` builds and launches the kernel, and `unstorable`, why the graph cache cannot keep the kernel.
 
     - `pointers`: Triton's type of each buffer argument (`pointer`); `sizes`: how many size arguments follow (int32 or
       int64);
@@ -122,8 +123,7 @@ def launch_settings(
     - `unaligned`: positions of buffers that may not start at a multiple of 16 bytes;
     - `num_warps`, of 32 threads each on any device; `grid`: how many programs, a number or Python text over s0, ...;
     - `limits`: texts over the sizes; where one exceeds `limit`, the kernel's INDEX argument must be int64;
-    - `asserts`: the kernel asserts that indices are in range;
-    - `host_scalars`: positions of buffers that lie in host memory (CPU scalars); the caller passes a device copy.
+    - `asserts`: the kernel asserts that indices are in range.
     """
     return {
         "pointers": [*map(pointer, buffers), *["*i32"] * bool(launch.get("counters"))],
@@ -134,5 +134,4 @@ def launch_settings(
         "limits": list(limits),
         "limit": LIMIT,
         "asserts": "device_assert" in body,
-        "host_scalars": [n for n, buffer in enumerate(buffers) if buffer.device.type == "cpu"],
     }

@@ -1,12 +1,13 @@
 """Device functions that generated Triton kernels call: eager's semantics where Triton's own operators differ.
 
 NaN goes through minima and maxima, integer division follows the sign rules of torch, division and square root round
-as IEEE 754 asks. Importing this module needs Triton but no GPU. Under TRITON_INTERPRET=1 `libdevice` is a stand-in.
+as IEEE 754 asks. Importing this module needs Triton but no GPU.
 """
 
 # The functions below are Triton's language, not Python: a type hint would mean something else there.
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice  # kernels import it from here
 
 from litz.targets.triton.bytes import (  # noqa: F401
     _nibbles_bf16,
@@ -43,11 +44,6 @@ from litz.targets.triton.float8 import (  # noqa: F401
     _word_f8e5m2,
     _word_f8e5m2fnuz,
 )
-
-if triton.knobs.runtime.interpret:
-    from litz.targets.triton.interpret import libdevice
-else:
-    from triton.language.extra import libdevice  # type: ignore[no-redef]
 
 # Arithmetic.
 

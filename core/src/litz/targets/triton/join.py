@@ -79,11 +79,10 @@ def _joined(sources: Sequence[KernelSource]) -> dict[str, Any]:
     """Settings of all: a tile's text is right for any number of warps, so the largest will do; others go by the
     positions of buffers."""
     pointers: list[str] = []
-    found: dict[str, Any] = {"unaligned": [], "host_scalars": [], "asserts": False}
+    found: dict[str, Any] = {"unaligned": [], "asserts": False}
     for source in sources:
         own = source.settings
-        for key in ("unaligned", "host_scalars"):
-            found[key] += [len(pointers) + position for position in own[key]]
+        found["unaligned"] += [len(pointers) + position for position in own["unaligned"]]
         found["asserts"] = found["asserts"] or own["asserts"]
         pointers += own["pointers"][: -1 if own["counters"] else None]
     for key in ("num_warps", "num_stages"):

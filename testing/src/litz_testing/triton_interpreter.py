@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ import triton.language as tl
 
 from litz_plugins import KernelSource
 
-from .interpret_fast import quicker
+from .triton_interpreter_fast import quicker
 
 Function = Callable[..., Any]
 
@@ -71,6 +72,7 @@ def interpret_source(source: KernelSource, tensors: Sequence[torch.Tensor], size
     """
     import triton
 
+    from litz.targets.triton import helpers
     from litz.targets.triton.build import evaluate_host_text
     from litz.targets.triton.compile import load_module
 
@@ -80,12 +82,17 @@ def interpret_source(source: KernelSource, tensors: Sequence[torch.Tensor], size
     grid = evaluate_host_text(settings["grid"], sizes)
     if grid == 0:
         return
-    kernel = getattr(load_module(source.text), source.symbol)
     extra = []
     if settings["limits"]:
         wide = any(evaluate_host_text(text, sizes) > settings["limit"] for text in settings["limits"])
         extra = [tl.int64 if wide else tl.int32]
-    with np.errstate(all="ignore"), _assertions(), quicker():
+    with (
+        mock.patch.object(helpers, "libdevice", libdevice),
+        np.errstate(all="ignore"),
+        _assertions(),
+        quicker(),
+    ):
+        kernel = getattr(load_module(source.text), source.symbol)
         # Kernels take float8 as bytes, save for tensor cores.
         taken = zip(tensors, settings["pointers"], strict=False)
         passed = [t.view(torch.uint8) if kind == "*u8" else t for t, kind in taken]

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from litz.graph_cache.key import Difference, Key
+from litz.graph_cache.lookup import KIND
 from litz.runtime.graph_entry import ENTRY, KEY
-
-from .key import Difference, Key
-from .lookup import KIND
 
 
 @dataclass(frozen=True)

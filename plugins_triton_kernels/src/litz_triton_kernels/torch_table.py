@@ -11,23 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
-
-from .operators import memory_owner
-
-aten = torch.ops.aten
-
-UNINITIALIZED = frozenset(
-    {
-        aten.empty.memory_format,
-        aten.empty_strided.default,
-        aten.empty_like.default,
-        aten.empty_permuted.default,
-        aten.new_empty.default,
-        aten.new_empty_strided.default,
-    }
-)
-
 
 @dataclass(frozen=True)
 class UserKernel:
@@ -86,7 +69,8 @@ class UserKernel:
 
 
 def user_kernel(number: int, constants_number: int) -> UserKernel:
-    """Returns the kernel at `number` in torch's table of kernels, with the constants at `constants_number`."""
+    """Returns the kernel at `number` in torch's table of kernels, with the constants at `constants_number`. Errors:
+    AssertionError or KeyError where this process's tables have none of this number."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table as table
 
     return UserKernel(number, constants_number, table.get_kernel(number), table.get_constant_args(constants_number))
@@ -135,6 +119,9 @@ def _described(value: Any, descriptor: Any) -> Any:
     return make(value.data_ptr(), *sizes, *block, element)
 
 
-def is_uninitialized(node: torch.fx.Node) -> bool:
-    """Is a tensor all or a part of fresh memory that nothing was written to yet?"""
-    return memory_owner(node).target in UNINITIALIZED
+def launching_ops(functional: Any, in_place: Any) -> dict[Any, Any]:
+    """Returns what is given by the higher-order op that it is for: the one that returns what the kernel writes, and the
+    one that writes in place."""
+    from torch._higher_order_ops import triton_kernel_wrap as ops
+
+    return {ops.triton_kernel_wrapper_functional: functional, ops.triton_kernel_wrapper_mutation: in_place}

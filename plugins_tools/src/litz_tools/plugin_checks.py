@@ -1,53 +1,26 @@
-"""What `litz doctor` says of plugins. In: the plugins as a compile would load them. Out: `Check` rows.
+"""What `litz check-plugins` says. In: the plugins as a compile would load them. Out: `Check` rows.
 
-Three questions: can each be loaded; does all that they register, apart and together, make sense; and does a small
-program compile and compute the right thing with core alone, with each plugin, and with all of them.
+Two questions: does all that they register, apart and together, make sense; and does a small program compile and compute
+the right thing with core alone, with each plugin, and with all of them.
 """
 
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from litz.cli.checks import Check
-from litz.cli.common import current_options, load_plugins, missing_plugins, no_plugin_warnings
+from litz.cli.common import current_options, no_plugin_warnings
 from litz.errors import LitzError, in_short
 from litz.options import Options
-from litz_plugins import PluginDeprecationWarning, Plugins, make_plugins
+from litz_plugins import Plugins, make_plugins
 from litz_plugins.errors import go_on_without
 from litz_plugins.loading import Source
 
 TOLERANCE = 1e-4
 """Relative and absolute error of the small program, in float32."""
-
-
-def check_loading() -> tuple[list[Check], Plugins | None]:
-    """Whether every plugin can be loaded and uses nothing that is deprecated; and those that can."""
-    with warnings.catch_warnings(record=True) as caught, no_plugin_warnings():
-        warnings.simplefilter("always", PluginDeprecationWarning)
-        try:
-            loaded, problem = load_plugins()
-        except LitzError as cause:
-            return [Check("plugins", "fail", cause.what, cause.todo)], None
-    rows = []
-    if problem:
-        rows.append(Check("core", "fail", f"litz's own plugins cannot be loaded: {problem}", "reinstall litz"))
-    rows += [Check(f"plugin {error.plugin}", "fail", error.what, error.todo) for error in loaded.errors()]
-    old = {str(one.message): None for one in caught if issubclass(one.category, PluginDeprecationWarning)}
-    rows += [Check("plugins", "warn", text, "ask the plugin's authors for a later version") for text in old]
-    return rows, loaded
-
-
-def check_missing(loaded: Plugins) -> list[Check]:
-    """Returns a row for each plugin that is expected and not installed: a warning where something relies on the
-    plugin."""
-    return [
-        Check(f"plugin {one.plugin}", "warn" if one.wanted else "ok", one.what, one.todo)
-        for one in missing_plugins(loaded)
-    ]
 
 
 def check_registering(loaded: Plugins) -> list[Check]:
@@ -152,4 +125,4 @@ def _failure_on(device: str, plugins: Plugins) -> str:
 _SETTINGS: Mapping[str, Any] = {"graph_cache": False, "fallback": "error", "on_plugin_error": "raise", "debug": True}
 
 
-__all__ = ["check_compiling", "check_loading", "check_missing", "check_registering"]
+__all__ = ["check_compiling", "check_registering"]

@@ -25,13 +25,15 @@ import triton.language as tl
 
 from litz.cache.disk import Cache
 from litz.capture.graph import Graph, make_graph
+from litz.driver.builtin import builtin_plugins
 from litz.errors import FunctionPlaceError, KernelBuildError
 from litz.execution import check_plan
 from litz.ir import Extern, KernelCall, Loop, Program
 from litz.ir.arguments import rebuild
 from litz.ir.interpret import interpret
-from litz.lower import lower
+from litz.lower import core_lowerings, lower
 from litz.pipeline import (
+    Compiler,
     capture,
     decompositions,
     generate,
@@ -44,10 +46,11 @@ from litz.runtime import stored
 from litz.schedule.schedule import Schedule
 from litz.schedule.schedule_program import unscheduled
 from litz.target import target_named
-from litz.targets.triton import user_kernels
 from litz.targets.triton.codegen import TritonCodegen
 from litz_aot import torch_export
-from litz_plugins import CodegenContext, Decision, KernelSource
+from litz_plugins import CodegenContext, Decision, KernelSource, make_plugins
+from litz_triton_kernels import launch as user_kernels
+from litz_triton_kernels.lowering import lowerings
 from support.gemm_cases import cpu
 from support.retarget import cuda_schedules, to_cuda
 from support.triton_without_gpu import triton_for_h100
@@ -63,7 +66,11 @@ def h100() -> Iterator[None]:
 
 
 def scheduled(
-    run: Callable[..., Any], *inputs: Any, dynamic: bool = False, decisions: list[Decision] | None = None
+    run: Callable[..., Any],
+    *inputs: Any,
+    dynamic: bool = False,
+    decisions: list[Decision] | None = None,
+    compiler: Compiler | None = None,
 ) -> tuple[Schedule, list[Any]]:
     """The schedule for a CUDA device, and what the graph was called with."""
     called: list[list[Any]] = []
@@ -72,7 +79,7 @@ def scheduled(
     def compiled(backend: Callable[..., Any]) -> None:
         torch.compile(run, backend=backend, dynamic=dynamic, fullgraph=True)(*inputs)
 
-    (schedule,) = cuda_schedules(compiled, called=called, decisions=decisions)
+    (schedule,) = cuda_schedules(compiled, compiler, called=called, decisions=decisions)
     return schedule, called[0]
 
 
@@ -213,10 +220,15 @@ def test_a_graph_that_writes_in_place() -> None:
     x, y = torch.randn(4, 5), torch.randn(4, 5)
     with torch.no_grad():
         module = make_fx(run, tracing_mode="fake")(x, y)
-    program = lower(to_cuda(make_graph("test", module, "inference")))
+    program = lower(to_cuda(make_graph("test", module, "inference")), {**core_lowerings(), **lowerings()})
     (call,) = (op for op in program.operations if isinstance(op, KernelCall))
     assert len(call.mutates) == 1 and not call.outputs and call.mutates[0] in call.reads
     (actual,) = interpret(on_cpu(program), [x, y])
+    torch.testing.assert_close(actual, (x + x + y) * 2)
+    core = lower(to_cuda(make_graph("test", module, "inference")))  # eager's call: nobody knows what it writes
+    (call,) = (op for op in core.operations if isinstance(op, Extern))
+    assert set(call.mutates) == set(call.reads) and len(call.reads) == 2 and call.effect
+    (actual,) = interpret(on_cpu(core), [x, y])
     torch.testing.assert_close(actual, (x + x + y) * 2)
 
 
@@ -307,6 +319,23 @@ def test_descriptors_made_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(actual, 2 * (x + 1))
 
 
+@pytest.mark.each_value
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_without_the_plugin_it_is_eagers_call(name: str, dynamic: bool) -> None:
+    case, core = CASES[name], make_compiler(plugins=make_plugins(builtin_plugins(), entry_points=()))
+    x, y = torch.randn(SIZES[0]), torch.randn(SIZES[0])
+    schedule, called = scheduled(case.run, x, y, dynamic=dynamic, compiler=core)
+    launches = [step for step in schedule.externs if step.target_name == "triton_kernel_wrapper_functional"]
+    assert len(launches) == case.launches and not calls(schedule)
+    for actual, expected in zip(interpret(on_cpu(unscheduled(schedule)), called), case.expected(x, y), strict=True):
+        torch.testing.assert_close(actual, expected)
+    plan = plan_schedule(schedule, core)
+    assert "triton_kernel_wrapper" in generate_wrapper(plan, generate(plan, core)).text
+    with pytest.raises(FunctionPlaceError, match=r"has no name in a module"):  # the call's numbers are this process's
+        stored.path_of(launches[0].target)
+
+
 def test_a_tensor_on_the_cpu_is_left_to_eager() -> None:
     """Triton says what it thinks of it."""
     compiler, found = make_compiler(), list[Schedule]()
@@ -331,7 +360,7 @@ def test_an_exported_op_is_its_kernels() -> None:
     with torch.no_grad():
         program = torch_export.export(Model(), inputs, {}, None)
         module = torch_export.decomposed(program, decompositions(make_compiler())).module
-    program = lower(to_cuda(make_graph("test", module, "inference")))
+    program = lower(to_cuda(make_graph("test", module, "inference")), {**core_lowerings(), **lowerings()})
     assert [op.target_name for op in program.operations if isinstance(op, Extern)] == ["add_kernel"]
 
 

@@ -1,7 +1,7 @@
 """Kernels in Triton that the user wrote: compiled by Triton for what their arguments are, launched as litz's own are.
 
-In: a `KernelSource` whose settings (see `litz.lower.user_kernels`) say which kernel of torch's table it is, what each
-of its parameters is, and the grid of each configuration. Out: a function of pointers and sizes that launches it on the
+In: a `KernelSource` whose settings (see `lowering`) say which kernel of torch's table it is, what each of its
+parameters is, and the grid of each configuration. Out: a function of pointers and sizes that launches it on the
 current stream. As in Triton, a kernel is compiled once for each combination of what it may assume of its arguments: a
 pointer is a multiple of 16, a number is 1, is a multiple of 16, needs 64 bits. Where there are several configurations,
 the first call with each key measures them, on memory that has its old values again afterwards.
@@ -22,12 +22,12 @@ from typing import Any
 import torch
 
 from litz.errors import KernelBuildError
-from litz.runtime.torch_runtime import user_kernel
+from litz.targets.triton import cuda_driver, native_launch
+from litz.targets.triton.build import Binary, with_scratch
+from litz.targets.triton.compile import count_parameters, retried
 from litz_plugins import CodegenContext, KernelSource
 
-from . import cuda_driver, native_launch
-from .build import Binary, with_scratch
-from .compile import count_parameters, retried
+from .torch_table import user_kernel
 
 Special = tuple[str, ...]
 """What a compilation assumes of each argument that is known at run time: "16", "1", "" and, of a number that needs 64
@@ -121,16 +121,14 @@ def compile_user_kernel(source: KernelSource, config: int, special: Special) -> 
     """Compiles a user's kernel by Triton, for its active driver's device. Errors: KernelBuildError."""
     call, settings = Call(source), source.settings
     try:
-        kernel, constants = user_kernel(settings["user_kernel"], settings["constants"])
+        kernel = user_kernel(settings["user_kernel"], settings["constants"])
     except (AssertionError, KeyError) as error:
         raise KernelBuildError(
             source.symbol, "triton", "a kernel of the user's is known where it was traced"
         ) from error
-    configs = getattr(kernel, "configs", None) or [None]
-    function = kernel.fn if hasattr(kernel, "configs") else kernel
-    own = {} if configs[config] is None else configs[config].all_kwargs()
+    own = kernel.configs[config].all_kwargs() if kernel.configs else {}
     given: dict[str, Any] = {**settings["options"], **settings["given"], **own}
-    given |= {name: value for name, value in constants.items() if name in function.arg_names}
+    given |= {name: value for name, value in kernel.constants.items() if name in kernel.parameters}
     assumed = dict(zip(call.special, special, strict=True))
     for name, kind, text, *rest in call.parameters:
         if kind == "pointer":
@@ -141,7 +139,7 @@ def compile_user_kernel(source: KernelSource, config: int, special: Special) -> 
             given[name] = 0.5 if kind == "float" else eval(text)
     try:
         with _compiling:
-            compiled = retried(lambda: function.warmup(grid=(1, 1, 1), **given))
+            compiled = retried(lambda: kernel.function.warmup(grid=(1, 1, 1), **given))
     except Exception as error:
         raise KernelBuildError(source.symbol, "triton", f"{type(error).__name__}: {error}") from error
     return Built(_binary(compiled), _passed(compiled, call))
@@ -206,7 +204,7 @@ class UserLauncher:
 
     def _function(self, key: Sequence[str]) -> Callable[..., None]:
         listed, scope = self.call.listed, {"entries": self.entries, "chosen": self.chosen, "kind": kind_of}
-        scope |= {"choose": self._choose, "make": self._make}  # type: ignore[dict-item]
+        scope |= {"choose": self._choose, "make": self._make}
         text = (
             f"def function({listed}):\n"
             f"    key = ({''.join(f'{item}, ' for item in key)})\n"
@@ -216,7 +214,7 @@ class UserLauncher:
             f"        config = choose(key, special, ({listed},))\n"
             f"    (entries.get((config, special)) or make(config, special))({listed})\n"
         )
-        exec(text, scope)  # type: ignore[arg-type]
+        exec(text, scope)
         made: Callable[..., None] = scope["function"]  # type: ignore[assignment]
         return made
 

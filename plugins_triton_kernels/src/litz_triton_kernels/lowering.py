@@ -9,27 +9,30 @@ made on the host, clusters) is a call of Triton, with the same reads and writes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sympy
 import torch
 
-from litz.capture import torch_api
+from litz.capture.torch_api import is_uninitialized
 from litz.ir import Extern, KernelCall, Layout, TensorRef
 from litz.ir.index import ONE, to_expr
+from litz.lower.context import LoweringContext, same_strides
+from litz.lower.registry import ANY_DTYPE
+from litz.lower.strides import layout_of, overlap
+from litz.lower.view import Tensor, View
 from litz_plugins import KernelSource
 
-from .context import LoweringContext, same_strides
-from .registry import lowering
-from .strides import layout_of, overlap
-from .view import Tensor, View
+from . import torch_table
+from .plugin import LOADER
 
 LIBRARY_OPTIONS = frozenset({"num_ctas", "launch_cooperative_grid", "launch_pdl", "launch_cluster", "ir_override"})
 """Options that a launch by `cuLaunchKernel` alone does not honour."""
 OPTIONS = frozenset({"num_warps", "num_stages", "maxnreg", "enable_fp_fusion", "debug"})
 """Options of Triton's compiler that a call may have besides parameters."""
+UNSTORABLE = "is a Triton kernel of the user's, which torch keeps in a table of the process"
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class ByTriton:
     """What the operation means: Triton's own launch. kernel: with what is constant. fresh: parameter and dtype of each
     tensor that the kernel is the first to write; the call makes them and returns them."""
 
-    kernel: torch_api.UserKernel
+    kernel: torch_table.UserKernel
     fresh: tuple[tuple[str, torch.dtype], ...]
 
     @property
@@ -61,7 +64,7 @@ class ByTriton:
             name: torch.empty_strided(size, stride, dtype=dtype, device=device)
             for (name, dtype), (size, stride) in zip(self.fresh, places, strict=True)
         }
-        torch_api.launch_user_kernel(self.kernel.kernel, grids, {**given, **made}, descriptors)
+        torch_table.launch_user_kernel(self.kernel.kernel, grids, {**given, **made}, descriptors)
         return list(made.values())
 
 
@@ -70,7 +73,7 @@ class Asked:
     """The call, lowered. grids: three extents for each configuration. given: numbers and references by parameter, of
     what is fresh too. fresh: buffers by parameter. written: buffers that the kernel writes besides."""
 
-    kernel: torch_api.UserKernel
+    kernel: torch_table.UserKernel
     grids: tuple[tuple[Any, ...], ...]
     given: Mapping[str, Any]
     fresh: Mapping[str, Any]
@@ -78,7 +81,6 @@ class Asked:
     descriptors: Mapping[str, Any]
 
 
-@lowering("higher_order.triton_kernel_wrapper_functional", any_dtype=True)
 def functional(
     ctx: LoweringContext,
     kernel_idx: int,
@@ -90,7 +92,7 @@ def functional(
 ) -> dict[str, View]:
     """Lowers a launch of a user's Triton kernel. Returns the tensors that the kernel writes, as they are afterwards, by
     the name of the parameter. Errors: NotImplementedError for what stays a call of Triton's."""
-    kernel = torch_api.user_kernel(kernel_idx, constant_args_idx)
+    kernel = torch_table.user_kernel(kernel_idx, constant_args_idx)
     device = _device(ctx, kwargs)
     given, fresh, results = dict(kwargs), {}, {}
     for name in tensors_to_clone:
@@ -98,7 +100,7 @@ def functional(
         layout = layout_of(ctx.meta[name])
         if overlap(layout, ctx.hint):
             raise NotImplementedError(f"{name} is written, and its elements share memory")
-        if torch_api.is_uninitialized(source):
+        if is_uninitialized(source):
             buffer = ctx.new_buffer(layout.size, kwargs[name].dtype, device, layout.stride)
             fresh[name], results[name] = buffer, View.whole(buffer)
         else:
@@ -111,7 +113,6 @@ def functional(
     return results
 
 
-@lowering("higher_order.triton_kernel_wrapper_mutation", any_dtype=True)
 def in_place(
     ctx: LoweringContext,
     kernel_idx: int,
@@ -122,10 +123,10 @@ def in_place(
 ) -> None:
     """Lowers a user's kernel that writes its arguments in place. Errors: NotImplementedError for an argument that is no
     strided part of memory."""
-    kernel = torch_api.user_kernel(kernel_idx, constant_args_idx)
+    kernel = torch_table.user_kernel(kernel_idx, constant_args_idx)
     device = _device(ctx, kwargs)
     fake = {name: _meta(ctx, name) for name in kwargs}
-    written = torch_api.kernel_writes(kernel_idx, constant_args_idx, fake, tma_descriptor_metadata)
+    written = torch_table.kernel_writes(kernel_idx, constant_args_idx, fake, tma_descriptor_metadata)
     for name in written:
         if not isinstance(kwargs[name], View) or kwargs[name].ref() is None:
             raise NotImplementedError(f"{name} is written, and is no strided part of memory")
@@ -224,12 +225,12 @@ def _why_by_triton(asked: Asked, named: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _tuned(kernel: torch_api.UserKernel) -> frozenset[str]:
+def _tuned(kernel: torch_table.UserKernel) -> frozenset[str]:
     return frozenset(name for config in kernel.configs for name in config.kwargs)
 
 
 def _source(ctx: LoweringContext, asked: Asked, named: Mapping[str, Any]) -> KernelSource:
-    """What `litz.targets.triton.user_kernels` needs, and describes: arguments are the tensors' buffers and the sizes,
+    """What `litz_triton_kernels.launch` needs, and describes: arguments are the tensors' buffers and the sizes,
     which its texts name a0, a1, ... by their places."""
     kernel = asked.kernel
     arguments: list[Any] = []
@@ -271,6 +272,8 @@ def _source(ctx: LoweringContext, asked: Asked, named: Mapping[str, Any]) -> Ker
         symbol=kernel.name,
         arguments=tuple(arguments),
         settings={
+            "loader": LOADER,
+            "unstorable": UNSTORABLE,
             "user_kernel": kernel.number,
             "constants": kernel.constants_number,
             "parameters": parameters,
@@ -293,4 +296,12 @@ def simple_number(value: Any) -> Any:
     return value
 
 
-__all__ = ["Asked", "ByTriton"]
+def lowerings() -> Mapping[Any, Callable[..., Any]]:
+    """Returns the lowerings by higher-order op."""
+    found = torch_table.launching_ops(functional, in_place)
+    for function in found.values():
+        setattr(function, ANY_DTYPE, True)  # kernels load and store what litz's own loops cannot
+    return found
+
+
+__all__ = ["Asked", "ByTriton", "lowerings"]

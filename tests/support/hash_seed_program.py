@@ -177,7 +177,7 @@ def _for_cuda(case: Case) -> list[str]:
 
 
 def main(folder: Path, names: list[str]) -> None:
-    """Prints a JSON object: files of the cache by name, with their sums; bits of results; texts for CUDA, and tuned ones."""
+    """Prints a JSON object: files of the cache by name, with their sums; bits of results; texts for CUDA."""
     found: dict[str, Any] = {}
     for name in names:
         if name not in CASES:

@@ -21,14 +21,15 @@ import torch
 from benchmarks.attention_tiles import CASES, DTYPES, Case, timed
 from litz.cache.disk import Cache
 from litz.capture.graph import Graph
-from litz.driver.stages import capture
-from litz.ir import AttentionBackward, Program
+from litz.driver.stages import capture, lowerings
+from litz.ir import Program
 from litz.lower import lower
 from litz.pipeline import make_compiler
 from litz.target import target_of
 from litz.targets.triton.build import load as load_kernel
 from litz_contractions.attention.backward import write_key_gradients, write_query_gradient
 from litz_contractions.attention.backward_offer import plan_for
+from litz_contractions.attention.backward_operation import AttentionBackward
 from litz_contractions.attention.backward_tiles import BackwardTile, BackwardTiles
 from litz_plugins import CodegenContext
 
@@ -42,7 +43,7 @@ def captured(function: Callable[..., Any], given: Sequence[torch.Tensor]) -> tup
     found: list[tuple[Program, list[Any]]] = []
 
     def keep(graph: Graph) -> Callable[[list[Any]], Any]:
-        program = lower(graph) if graph.kind == "backward" else None
+        program = lower(graph, lowerings(compiler)) if graph.kind == "backward" else None
 
         def run(args: list[Any]) -> Any:
             if program is None:

@@ -23,7 +23,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from litz.cache.disk import Cache
 from litz.capture.graph import Graph
 from litz.driver.stages import capture, prepare_graph, schedule_prepared
-from litz.ir import Attention, Program
+from litz.ir import Program
 from litz.pipeline import make_compiler
 from litz.report.log import Log
 from litz.target import target_of
@@ -31,6 +31,7 @@ from litz.targets.triton.build import load as load_kernel
 from litz.targets.triton.tile_shape import power_of_two
 from litz_contractions.attention.forward import write_attention
 from litz_contractions.attention.offer import written
+from litz_contractions.attention.operation import Attention
 from litz_contractions.attention.plan import Unsuitable, make_plan
 from litz_contractions.attention.tiles import Tiles, shared_bytes
 from litz_plugins import CodegenContext

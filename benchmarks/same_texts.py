@@ -100,16 +100,15 @@ class Item:
         """Returns what compiles the item, and whether its graphs have to be computed to go on. Adds the item's own
         text."""
         kind, _, name = self.name.partition("/")
-        return {"fuzz": _fuzzed, "model": _model, "written_out": _written_out, "contraction": _contraction}[kind](
-            name, texts
-        )
+        makers = {"fuzz": _fuzzed, "model": _model, "written_out": _written_out, "flex": _flex}
+        return makers.get(kind, _contraction)(name, texts)
 
 
 def items(programs: int) -> list[Item]:
     """Returns all items, those that take long first."""
     models = [f"model/{name}{kind}" for name in MODELS for kind in (".train", ".eval")]
     models += [f"written_out/{name}{kind}" for name in WRITTEN_OUT for kind in (".train", ".eval")]
-    contractions = [f"contraction/{name}" for name in CONTRACTIONS]
+    contractions = [*(f"contraction/{name}" for name in CONTRACTIONS), *(f"flex/{name}" for name in FLEX)]
     return [Item(name) for name in [*models, *contractions, *(f"fuzz/{number:03}" for number in range(programs))]]
 
 
@@ -226,6 +225,31 @@ def _contraction(name: str, texts: dict[str, str]) -> tuple[Run, bool]:
                 inputs = [torch.empty(size, dtype=getattr(torch, dtype), device=device) for size in sizes]
             with torch.no_grad():
                 torch.compile(function, backend=backend, dynamic=False)(*inputs)
+
+    return run, False
+
+
+FLEX: Mapping[str, str] = {
+    "near": "flex_attention(a, b, c, lambda s, b, h, q, k: s * 0.5 + (q - k))",
+    "shared": "flex_attention(a, b[:, :2], c[:, :2], lambda s, b, h, q, k: s + d[h], enable_gqa=True, return_lse=True)",
+    "causal": "flex_attention(a, b, c, block_mask=create_block_mask(below, None, None, 256, 256, device='cpu'))",
+    "few": "flex_attention(a[:, :, :1], b, c)",
+}
+"""Expressions over a, b and c, (2, 8, 256, 64) in bfloat16, and d, of 8 elements."""
+
+
+def _flex(name: str, texts: dict[str, str]) -> tuple[Run, bool]:
+    import torch
+    from torch.nn.attention import flex_attention
+
+    texts["program.py"] = FLEX[name]
+    scope = {**vars(flex_attention), "below": lambda b, h, q, k: q >= k}
+
+    def run(backend: Callable[..., Any]) -> None:
+        function = eval(f"lambda a, b, c, d: ({FLEX[name]})", scope)
+        inputs = [torch.randn(2, 8, 256, 64, dtype=torch.bfloat16) for _ in "abc"]
+        with torch.no_grad():
+            torch.compile(function, backend=backend, dynamic=False)(*inputs, torch.randn(8))
 
     return run, False
 

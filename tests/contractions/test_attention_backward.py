@@ -13,13 +13,14 @@ import torch
 
 pytest.importorskip("triton")
 
-from litz.ir import AttentionBackward, Extern, KernelCall, Program
+from litz.ir import Extern, KernelCall, Program
 from litz.ir.interpret import interpret
 from litz.pipeline import make_compiler, plan_schedule
 from litz.schedule import Schedule
 from litz.target import target_named
 from litz.targets.triton.compile import compile_kernel, make_target
 from litz_contractions.attention.backward_offer import plan_for, replacement
+from litz_contractions.attention.backward_operation import AttentionBackward
 from litz_contractions.attention.backward_tiles import fitting
 from litz_plugins import Decision
 from support import attention_backward_cases as cases

@@ -16,13 +16,14 @@ import torch
 pytest.importorskip("triton")
 
 from litz.cost import count_work, estimate
-from litz.ir import Attention, KernelCall, Program
+from litz.ir import KernelCall, Program
 from litz.ir.interpret import interpret
 from litz.options import make_options
 from litz.pipeline import make_compiler
 from litz.target import target_named, target_of
 from litz.targets.triton.compile import compile_kernel, make_target
 from litz_contractions.attention.offer import choose_tiles, offer_attention, written
+from litz_contractions.attention.operation import Attention
 from litz_contractions.attention.plan import Unsuitable, make_plan
 from litz_contractions.attention.tiles import LEAST, LEAST_SECOND, Tiles, fitting, parts, shared_bytes
 from litz_plugins import ChoiceContext, Decision

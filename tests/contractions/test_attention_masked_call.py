@@ -13,13 +13,14 @@ from torch._subclasses import FakeTensorMode
 
 pytest.importorskip("triton")
 
-from litz.ir import Attention, KernelCall, build
+from litz.ir import KernelCall, build
 from litz.ir.index import loop_var
 from litz.ir.intervals import Intervals
 from litz.pipeline import schedule_only
 from litz.report.log import Log
 from litz_contractions.attention.masked_call import worked_on
 from litz_contractions.attention.opened import _holds, opened
+from litz_contractions.attention.operation import Attention
 from litz_contractions.attention.tiles import Tiles
 from support.interpreted import interpreted
 from support.masked_call_cases import CASES, causal, open_everywhere, padded, positions
@@ -101,7 +102,7 @@ def test_what_torch_puts_in_the_place_of_a_mask_for_cudnn_is_one(
         return found[-1]
 
     monkeypatch.setattr("litz_contractions.attention.masked_call.opened", keep)
-    monkeypatch.setattr("litz.lower.sdpa._is_of_attention", lambda node: by_torch)
+    monkeypatch.setattr("litz_contractions.lowerings.sdpa._is_of_attention", lambda node: by_torch)
     assert decided(of_cudnn, HEADS, HEADS, HEADS)[0] == 1
     (attention,) = found
     assert (attention.mask is not None) == by_torch and (attention.score is None) == by_torch

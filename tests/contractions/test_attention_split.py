@@ -14,7 +14,7 @@ from torch._subclasses import FakeTensorMode
 pytest.importorskip("triton")
 
 from litz.codegen.wrapper import generate_wrapper
-from litz.ir import Attention, Extern, KernelCall, Loop, Store
+from litz.ir import Extern, KernelCall, Loop, Store
 from litz.ir.build import const
 from litz.ir.interpret import interpret
 from litz.options import make_options
@@ -23,6 +23,7 @@ from litz.report.log import Log
 from litz.target import target_named
 from litz_contractions.attention.decode import choose_split, estimate, offer_split
 from litz_contractions.attention.in_place import read_in_place
+from litz_contractions.attention.operation import Attention
 from litz_plugins import ChoiceContext
 from support.gemm_cases import cpu
 from support.interpreted import asked_for, interpreted, mostly

@@ -15,6 +15,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from litz import report as reports
 from litz.driver.builtin import builtin_plugins
 from litz.graph_cache.fingerprints import goes_by_anything, plugin_parts
+from litz.ir import Extern, Template
 from litz.pipeline import compile_backend, make_compiler
 from litz_plugins import Plugins, make_plugins
 from support import retarget
@@ -40,6 +41,17 @@ def attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return flex_attention(q, k, v, score_mod=nearer, block_mask=blocks)  # type: ignore[return-value]
 
 
+def biased(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """The bias is captured by the function of the scores, and the logsumexp is used."""
+    out, sums = flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + bias[i, j], return_lse=True)
+    return out * sums[..., None].sigmoid()
+
+
+def masked(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Heads that share keys, and a mask."""
+    return F.scaled_dot_product_attention(q, k, v, torch.ones(64, 64).tril().bool(), enable_gqa=True)
+
+
 HEADS = ((2, 2, 64, 16),) * 3
 CASES: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...], bool]] = {
     "product": (lambda a, b, c: F.gelu(F.linear(a, b, c)), ((64, 32), (48, 32), (48,)), True),
@@ -50,7 +62,9 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...],
     "convolution": (lambda a, b, c: F.conv2d(a, b, c).relu(), ((2, 3, 9, 9), (8, 3, 3, 3), (8,)), True),
     "attention": (partial(F.scaled_dot_product_attention, is_causal=True), HEADS, True),
     "written out": (lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2) / 4, -1) @ v, HEADS, True),
+    "masked": (masked, ((2, 4, 64, 16), *HEADS[1:]), True),
     "flex_attention": (attended, HEADS, False),
+    "biased": (biased, (*HEADS, (64, 64)), False),
 }
 """By name: a function, the sizes of its arguments, and whether it has gradients on the CPU."""
 
@@ -80,7 +94,10 @@ def test_every_contraction_has_the_right_values(name: str, tmp_path: Path) -> No
     ran = [record for report in collected for record in report.contractions]
     assert all(record.implementations[0].name == record.op for record in ran)
     # A broadcast product is one of matrices where the plugin's pass finds it; torch's attention is a call as any other.
-    assert bool(ran) == (name not in ("broadcast", "attention"))
+    assert bool(ran) == (name in ("product", "row", "few terms", "batched", "convolution", "written out"))
+    externs = [call for report in collected for call in report.program.externs]
+    calls = [call.target_name for call in externs if not isinstance(call, Template)]
+    assert ("flex_attention" in calls) == (name in ("flex_attention", "biased"))
 
 
 @pytest.mark.parametrize("name", ["product", "convolution", "written out", "flex_attention"])
@@ -92,8 +109,11 @@ def test_every_contraction_is_planned_for_a_gpu(name: str) -> None:
     compiler = make_compiler(plugins=plugins(alone=True))
     records: list[Any] = []
     schedules = retarget.cuda_schedules(compiled, compiler, contractions=records)
-    assert records and all(record.implementations[0].name == record.op for record in records)
     steps = [step for schedule in schedules for step in schedule.steps]
+    if name == "flex_attention":
+        assert not records and [step.target_name for step in steps if isinstance(step, Extern)][-1] == name
+        return
+    assert records and all(record.implementations[0].name == record.op for record in records)
     assert {record.subject for record in records} <= {step.name for step in steps}
 
 

@@ -39,8 +39,8 @@ CONSTANTS: Mapping[str, str] = {
     """,
     "of a format or an interface: versions, types, argument positions, torch's numbers": """
         aot: _STRIDED
-        attention: NO_BLOCKS
-        attention_backward: RESULTS
+        flex_attention: NO_BLOCKS
+        flex_attention_backward: RESULTS
         bias_gradients: GRADIENT BIAS
         calibration: VERSION
         constants: _FILLS
@@ -133,7 +133,7 @@ CONSTANTS: Mapping[str, str] = {
         written_out: MOST_LOOPS
     """,
     "what a kernel's body may hold before registers spill, on any GPU: nodes, loads, heads": """
-        attention: MOST_WIDE
+        flex_attention: MOST_WIDE
         decode: MOST_ROWS MOST_WIDTH
         depthwise: MOST_TAPS
         epilogue: MOST_USERS MOST_NODES MOST_LOADS
@@ -209,7 +209,9 @@ CONSTANTS: Mapping[str, str] = {
         user_kernels: WARM_UP RUNS
     """,
     "how torch's own kernels and libraries work: tiles, launches, where their bugs are": """
-        contractions: TILE SPLIT SCORE_BYTES SCORE_LAUNCHES BACKWARD_SCORE_BYTES BACKWARD_SCORE_LAUNCHES
+        backward_operation: BACKWARD_SCORE_BYTES BACKWARD_SCORE_LAUNCHES
+        contractions: TILE SPLIT
+        operation: SCORE_BYTES SCORE_LAUNCHES
         distances: MATRIX_PRODUCT_FROM
         masked_call: LIBRARY_TILE
         processor: PASSES

@@ -14,6 +14,7 @@ import tokenize
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -26,12 +27,14 @@ from litz.schedule.estimate import EstimateFigures
 from litz.target import CalibrationError, FiguresError, Room, data, figures_of, target_named, target_of
 from litz.target.describe import cuda_target
 from litz.target.devices import all_specs, families
+from litz_contractions.products.rows import RowsFigures
 from litz_plugins import Figures, Target
 
 CORE = Path(litz.__file__).parent
 ROOT = Path(__file__).parents[2]
 MODULES = [*CORE.rglob("*.py"), *ROOT.glob("plugins_contractions/src/**/*.py")]
-FILES = sorted(data.FOLDER.rglob("*.toml"))
+FOLDERS = [CORE / "target/figures", *ROOT.glob("plugins_*/src/*/figures")]
+FILES = sorted(file for folder in FOLDERS for file in folder.rglob("*.toml"))
 SAID = {"value", "source", "date", "command"}
 UNITS = re.compile(
     "_(us|ns|bytes|gb_s|gflops|flops|share|shares|times|kernels|pieces|blocks|rows|columns|values|elements|registers|warps"
@@ -132,7 +135,7 @@ def said(entry: Mapping[str, Any]) -> bool:
     return texts and bool(re.fullmatch(r"20\d\d(-\d\d-\d\d)?|unknown: .*", entry["date"]))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(data.FOLDER)))
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_a_file_says_where_its_figures_are_from(file: Path) -> None:
     tables = tomllib.loads(file.read_text())
     for name, entry in entries(file):
@@ -142,10 +145,20 @@ def test_a_file_says_where_its_figures_are_from(file: Path) -> None:
         assert UNITS.search(f"_{field}"), f"{name} does not say what it counts"
     sheets = [tables[key] for key in ("datasheet", "few_rows", "sources") if key in tables]
     assert all(map(said, sheets))
-    assert "like" not in tables or (data.FOLDER / f"{tables['like']}.toml").exists()
-    assert sheets or (
-        {name.partition(".")[0] for name, _ in entries(file)} == {file.stem} and file.parent != data.FOLDER
-    )
+    assert "like" not in tables or (FOLDERS[0] / f"{tables['like']}.toml").exists()
+    if file.parent in FOLDERS[1:]:  # a plugin's, of one device
+        assert not sheets and file.stem in data.device_names()
+    else:
+        assert sheets or (
+            {name.partition(".")[0] for name, _ in entries(file)} == {file.stem} and file.parent != FOLDERS[0]
+        )
+
+
+def test_figures_lie_with_the_rooms_that_go_by_them() -> None:
+    """Core's files have none of a plugin's rooms, and the other way round."""
+    for file in FILES:
+        package = file.relative_to(ROOT).parts[2]
+        assert {data.package_of(ROOMS[name.partition(".")[0]]) for name, _ in entries(file)} <= {package}, file
 
 
 @pytest.mark.parametrize("table", sorted(ROOMS))
@@ -154,7 +167,8 @@ def test_a_room_has_all_its_figures(table: str) -> None:
     room, made = ROOMS[table], []
     for target in (target_named("A100"), target_named("H200"), Target("cpu"), Target("cuda", capability=80)):
         kind = "gpu" if "blocks" in target.abilities else "cpu"
-        if any((data.FOLDER / folder / f"{table}.toml").exists() for folder in ("any", kind)) or not required(room):
+        shared = [file for file in FILES if file.stem == table and file.parent.name in ("any", kind)]
+        if shared or not required(room):
             made.append(figures_of(target, room))
     assert made
     for each in made:
@@ -189,9 +203,11 @@ def test_datasheets_are_complete() -> None:
 
 def test_a_gpu_that_nobody_measured_has_no_tables_of_its_own() -> None:
     """Another GPU of capability 9.0 is no H100."""
-    assert target_named("H200").figures == target_named("GH200").figures == target_named("H100").figures != Figures()
-    for target in (cuda_target("NVIDIA H20", {"capability": 90.0}), target_named("A100"), target_named("B200")):
-        assert target.figures == Figures()
+    own = {figures_of(target_named(name), RowsFigures).as_stored for name in ("H200", "GH200", "H100")}
+    assert len(own) == 1 and None not in own
+    unknown, nameless = cuda_target("NVIDIA H20", {"capability": 90.0}), cuda_target("", {"capability": 90.0})
+    for target in (unknown, nameless, target_named("A100"), target_named("B200")):
+        assert figures_of(target, RowsFigures).as_stored is None and target.figures == Figures()
 
 
 def test_abilities_follow_the_capability() -> None:
@@ -232,3 +248,28 @@ def test_a_figure_that_is_missing_is_named() -> None:
     with pytest.raises(FiguresError, match="least_rows"):
         figures_of(Target("cpu"), Needs)
     assert figures_of(Target("cpu", figures=Figures({"nobody.least_rows": 3})), Needs).least_rows == 3
+
+
+def test_a_plugin_s_figures_lie_in_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that all devices of a kind share, and a device's own; a calibration file may set each."""
+    figures = tmp_path / "its_package" / "figures"
+    (figures / "gpu").mkdir(parents=True)
+    (tmp_path / "its_package" / "__init__.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from litz.target import Room\n"
+        "@dataclass(frozen=True)\n"
+        "class ItsFigures(Room):\n"
+        "    table = 'its'\n"
+        "    least_rows: int\n"
+    )
+    (figures / "gpu" / "its.toml").write_text("[its.least_rows]\nvalue = 3\n")
+    (figures / "h100.toml").write_text("[its.least_rows]\nvalue = 5\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    room = importlib.import_module("its_package").ItsFigures
+    assert [figures_of(target_named(name), room).least_rows for name in ("A100", "H100", "H200")] == [3, 5, 5]
+    with pytest.raises(FiguresError, match=r"its_package.figures"):
+        figures_of(Target("cpu"), room)
+
+    point = EntryPoint("its", "its_package", "litz")
+    monkeypatch.setattr(data, "entry_points", lambda group: [point])
+    assert data.known_figures()["its.least_rows"] in (3, 5)

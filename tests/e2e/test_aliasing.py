@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from litz.capture.aliasing import meet, respecting
-from litz.capture.traced.fused_attention import fuse_attention
+from litz_contractions.traced.fused_attention import fuse_attention
 
 Make = Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
 
@@ -269,7 +269,7 @@ def test_attention_that_is_left_to_torch_is_as_it_was_captured(monkeypatch: pyte
     """Not in the form that litz would give it: torch may pick another kernel then, which takes fewer addresses."""
     left: list[Callable[..., Any]] = []
     changes = partial(fuse_attention, unfused=lambda *args, **named: bool(named.get("enable_gqa")))
-    monkeypatch.setattr("litz.capture.traced.fuse_attention", changes)
+    monkeypatch.setattr("litz_contractions.traced.fused_attention.fuse_attention", changes)
     monkeypatch.setattr("litz.capture.aot.left_to_torch", lambda original: left.append(original) or original)
 
     def function(a: torch.Tensor, b: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:

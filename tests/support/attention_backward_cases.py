@@ -19,14 +19,15 @@ import torch
 from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from litz.driver.stages import capture
-from litz.ir import AttentionBackward, KernelCall, Loop, Program, TensorRef
+from litz.driver.stages import capture, lowerings
+from litz.ir import KernelCall, Loop, Program, TensorRef
 from litz.ir import interpret as ir_interpret
 from litz.ir.interpret import evaluate
 from litz.lower import lower
 from litz.pipeline import make_compiler
 from litz.schedule.choices import substituted
 from litz_contractions.attention.backward_offer import plan_for, replacement
+from litz_contractions.attention.backward_operation import AttentionBackward
 from litz_contractions.attention.backward_tiles import BackwardTile, BackwardTiles
 from litz_contractions.subprogram import on_device
 from support.interpreted import print_share
@@ -121,7 +122,7 @@ class Case:
 
         def keep(graph: Any) -> Callable[[list[Any]], Sequence[Any]]:
             if graph.kind == "backward":
-                programs.append(lower(to_cuda(graph), None, compiler.options, None, notes.append))
+                programs.append(lower(to_cuda(graph), lowerings(compiler), compiler.options, None, notes.append))
 
             def run(args: list[Any]) -> Sequence[Any]:
                 if graph.kind == "backward":

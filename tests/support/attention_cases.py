@@ -15,10 +15,11 @@ import torch
 from torch._higher_order_ops.flex_attention import math_attention
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from litz.ir import Attention, KernelCall, Program, TensorRef
+from litz.ir import KernelCall, Program, TensorRef
 from litz.pipeline import make_compiler
 from litz.schedule.choices import Replacement, substituted
 from litz_contractions.attention.offer import kernel_call, written
+from litz_contractions.attention.operation import Attention
 from litz_contractions.attention.plan import make_plan
 from litz_contractions.attention.tiles import Tiles
 from support.eager_attention import untraced

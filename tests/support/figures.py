@@ -29,9 +29,9 @@ def _changed(values: dict[str, Any]) -> Callable[..., Room]:
     found = data._figures
     given = {name: _plain(value) for name, value in values.items()}
 
-    def changed(own: Any, kind: str, room: type[Room]) -> Room:
+    def changed(own: Any, kind: str, file: str, room: type[Room]) -> Room:
         mine = {name.partition("__")[2]: value for name, value in given.items() if name.startswith(f"{room.table}__")}
-        return replace(found(own, kind, room), **mine)
+        return replace(found(own, kind, file, room), **mine)
 
     return changed
 

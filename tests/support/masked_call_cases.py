@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import torch
 
-from litz.ir import Attention, Program
+from litz.ir import Program
 from litz.schedule.choices import substituted
 from litz_contractions.attention.in_place import InPlace, read_in_place
 from litz_contractions.attention.masked_call import plan_of, replacement
 from litz_contractions.attention.opened import opened
+from litz_contractions.attention.operation import Attention
 from litz_contractions.attention.plan import AttentionPlan
 from litz_contractions.attention.tiles import Tiles
 from support import split_cases

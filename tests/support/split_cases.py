@@ -15,12 +15,13 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.nn.attention.flex_attention import flex_attention as flex
 
-from litz.ir import Attention, KernelCall, Program
+from litz.ir import KernelCall, Program
 from litz.pipeline import make_compiler, schedule_only
 from litz.schedule.choices import substituted
 from litz.target import target_named
 from litz_contractions.attention.decode import choose_split, refuse, replacement
 from litz_contractions.attention.in_place import InPlace, read_in_place
+from litz_contractions.attention.operation import Attention
 from litz_contractions.attention.split import Split
 from support.interpreted import print_share
 from support.retarget import cuda_schedules

@@ -78,8 +78,13 @@ def templates(specs: Sequence[TemplateSpec]) -> None:
     """Raises WrongName unless lowering makes contractions of each kind."""
     for spec in specs:
         for kind in spec.kinds:
-            if kind not in TEMPLATE_KINDS:
-                raise WrongName(f"template {spec.name!r}: no contraction is of kind {kind!r}", kind, TEMPLATE_KINDS)
+            if kind not in (*TEMPLATE_KINDS, *spec.own_kinds):
+                raise WrongName(
+                    f"template {spec.name!r}: no contraction is of kind {kind!r}",
+                    kind,
+                    TEMPLATE_KINDS,
+                    "a kind that a plugin's lowering makes is one of own_kinds, too",
+                )
 
 
 def pass_order(own: Sequence[Pass], others: Iterable[Pass] = ()) -> None:

@@ -36,8 +36,6 @@ OWN_COMMANDS = {
 """The commands of these plugins, each with its plugin."""
 
 CORE_PASSES = {
-    "fuse_attention": "traced",
-    "fuse_written_attention": "traced",
     "read_sizes_alone": "joint",
     "remove_redundant_copies": "joint",
     "rebuild_cpu_values": "partitioned",
@@ -92,7 +90,7 @@ TEMPLATE_KINDS = (
     "flex_attention",
     "flex_attention_backward",
 )
-"""Kinds of the contractions that lowering makes (`litz.ir.Template.kind`)."""
+"""Kinds of the contractions that core's lowerings and those of litz-contractions make (`litz.ir.Template.kind`)."""
 
 LAYOUT_NEEDS = get_args(LayoutNeed)
 

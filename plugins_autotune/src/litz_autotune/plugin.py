@@ -161,7 +161,7 @@ class Autotune:
         measuring out."""
         if not is_decided(context.options, context.operation.kind):
             return None
-        from litz.ir import Attention, AttentionBackward
+        from litz_contractions.api import Attention, AttentionBackward
 
         if isinstance(context.operation, (Attention, AttentionBackward)):
             return None  # it is measured with made-up tensors, and lists of blocks cannot be made up

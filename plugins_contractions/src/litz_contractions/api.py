@@ -1,8 +1,11 @@
-"""What other dists may use of this one: offers for contractions, and parts of programs as programs of their own.
+"""What other dists may use of this one: attention as data, offers for contractions, and parts of programs as programs
+of their own.
 
 litz-autotune measures these offers against each other. All else in this dist may change from version to version.
 """
 
+from .attention.backward_operation import AttentionBackward
+from .attention.operation import Attention, Blocks
 from .epilogue import others, shared_users
 from .products.depthwise import offer_depthwise
 from .products.gemm import OPERANDS
@@ -14,6 +17,9 @@ from .subprogram import canonical, cut, on_device
 __all__ = [
     "KINDS",
     "OPERANDS",
+    "Attention",
+    "AttentionBackward",
+    "Blocks",
     "Offer",
     "canonical",
     "cut",

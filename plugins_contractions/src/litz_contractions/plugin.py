@@ -6,7 +6,8 @@ process that finds its graphs in the cache chooses nothing, and loads no templat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from litz_plugins import OptionsView, Pass, TemplateSpec, hookimpl
 
@@ -18,13 +19,26 @@ def litz_cache_fingerprint(options: OptionsView) -> str | None:
 
 
 @hookimpl
+def litz_register_lowerings() -> Mapping[Any, Callable[..., Any]]:
+    """Returns the lowerings of attention. Without them torch's attention is a library call as any other."""
+    from .lowerings import attention_lowerings
+
+    return attention_lowerings()
+
+
+@hookimpl
 def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
-    """Returns the passes that make loops of contractions and contractions of loops, of stage "program"."""
+    """Returns the passes that bring attention into a form that torch has a fused kernel for, of stage "traced", and
+    those that make loops of contractions and contractions of loops, of stage "program"."""
     from .products.broadcast import contract_broadcast_products
     from .products.few_terms import write_out_few_terms
+    from .traced.fused_attention import fuse_attention
+    from .traced.written_attention import fuse_written_attention
 
     loops, contract = "write_out_few_terms", "contract_broadcast_products"
     return (
+        Pass("fuse_attention", "traced", fuse_attention),
+        Pass("fuse_written_attention", "traced", fuse_written_attention, after=("fuse_attention",)),
         Pass(loops, "program", write_out_few_terms, ("write_in_place",), (contract,)),
         # Before sums are split: a product of matrices is not.
         Pass(contract, "program", contract_broadcast_products, (loops,), ("split_reductions",)),

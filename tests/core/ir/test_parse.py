@@ -13,9 +13,6 @@ import torch
 
 from core.schedule.programs import EXAMPLES
 from litz.ir import (
-    Attention,
-    AttentionBackward,
-    Blocks,
     Buffer,
     Check,
     Collective,
@@ -38,6 +35,8 @@ from litz.ir.index import FloorDiv, Max, Min, Mod, PythonMod, loop_var, placehol
 from litz.ir.node import intern
 from litz.ir.operation import require
 from litz.ir.printer import objects_in
+from litz_contractions.attention.backward_operation import AttentionBackward
+from litz_contractions.attention.operation import Attention, Blocks
 from litz_testing.parse.cursor import ParseError
 from litz_testing.parse.programs import parse_program
 

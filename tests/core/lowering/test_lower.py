@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from core.lowering.harness import capture, check, program_of
+from litz.driver.builtin import builtin_plugins
 from litz.errors import LoweringError
 from litz.ir import Collective, Template, TensorRef, Wait
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify
-from litz.lower import core_lowerings, lower
+from litz.lower import Tensor, core_lowerings, lower
+from litz_plugins import PluginHookError, hookimpl, make_plugins
 
 aten = torch.ops.aten
 X = torch.arange(24.0).reshape(4, 6)
@@ -359,3 +362,22 @@ def test_an_op_that_torch_defines_late_is_lowered() -> None:
     assert torch.ops.prims.fma.default in core_lowerings()
     program = lower(capture(lambda x: torch.ops.prims.fma(x, x, x), X))
     assert not program.externs
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_plugin_need_not_make_a_result_that_nobody_reads(read: bool) -> None:
+    """A lowering of several results may return None for one of them."""
+
+    def variance(ctx: Any, x: Tensor, dims: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+        made = core_lowerings()[aten.var_mean.correction](ctx, x, dims, correction=correction, keepdim=keepdim)
+        return made[0], None
+
+    plugin = SimpleNamespace(litz_register_lowerings=hookimpl(lambda: {aten.var_mean.correction: variance}))
+    plugins = make_plugins(builtin_plugins(), extra=[("mine", plugin)], entry_points=())
+    graph = capture(lambda x: torch.var_mean(x, 1)[: 2 if read else 1], X)
+    if read:
+        with pytest.raises(PluginHookError, match="result 1: None, where a tensor"):
+            lower(graph, plugins.lowerings())
+    else:
+        (found,) = interpret(lower(graph, plugins.lowerings()), [X])
+        torch.testing.assert_close(found, X.var(1))

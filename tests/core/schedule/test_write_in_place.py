@@ -11,9 +11,10 @@ import torch
 
 from core.lowering.harness import program_of
 from core.schedule.harness import CPU, GPU, OPTIONS, check, passed, plan_of
-from litz.ir import Attention, Extern, Layout, Loop, Program, TensorRef
+from litz.ir import Extern, Layout, Loop, Program, TensorRef
 from litz.schedule import prepare
 from litz.schedule.write_in_place import renamed, write_in_place
+from litz_contractions.attention.operation import Attention
 from litz_plugins import Decision, PassContext
 from litz_testing.parse.programs import parse_program
 

@@ -98,12 +98,21 @@ _ADD: Mapping[str, tuple[str, ...]] = {
     ),
 }
 
+FUSED_ATTENTION = (
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+    "_scaled_dot_product_flash_attention_for_cpu",
+)
+"""The names of torch's ops that are fused kernels of attention."""
+
 # Packets (all overloads) or "packet.overload".
 _KEEP: Mapping[str, tuple[str, ...]] = {
     "contractions: a library or a template computes them whole, in the input's precision": (
         *("mm", "bmm", "addmm", "baddbmm", "convolution", "convolution_backward", "_addmm_activation", "addmv"),
     ),
-    "attention: fused kernels exist, and the decomposed form needs quadratic memory": torch_api.FUSED_ATTENTION,
+    "attention: fused kernels exist, and the decomposed form needs quadratic memory": FUSED_ATTENTION,
     "lowered as they are: one op in the IR, and its own rule is more exact than the pieces": (
         *("sum.dim_IntList", "mean", "amax", "amin", "all", "any", "var_mean.correction", "aminmax", "prod"),
         *("sigmoid", "tanh", "cat", "_to_copy", "clone", "constant_pad_nd", "cumsum", "cumprod", "unfold"),

@@ -16,7 +16,6 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.joint import Halves, JointGraph, TracedGraph, default_joint_passes
-from litz.capture.traced import default_traced_passes
 from litz_plugins import PassContext, TargetOf
 from litz_plugins.records import Stage
 
@@ -49,7 +48,7 @@ class EarlierStages:
 
 def core_stages(target_of: TargetOf) -> EarlierStages:
     """Returns the stages with core's passes alone, for captures without plugins. target_of: the target of a device."""
-    passes = (*default_traced_passes(), *default_joint_passes())
+    passes = default_joint_passes()
 
     def run(stage: Stage, noun: Any) -> Any:
         for pass_ in passes:

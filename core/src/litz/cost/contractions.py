@@ -1,4 +1,5 @@
-"""FLOPs of matmuls, convolutions and attention. In: a library call. Out: a `Contraction`, None for any other call.
+"""FLOPs of the library's matmuls, convolutions and attention. In: a library call. Out: a `Contraction`, None for any
+other call. A kind of call that a plugin adds answers itself (`Extern.contraction`).
 
 A multiply-add is two FLOPs. A contraction of an (m, k) with a (k, n) matrix is 2*m*n*k; a convolution is the matmul
 that it is equivalent to (m output pixels of all images, n output channels, k = input channels of a group times the
@@ -9,36 +10,20 @@ backward (the forward's first again, as the flash algorithm does: Dao et al., 20
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, prod
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-from litz.ir import Extern, Program
-
-Use = Literal["matmul", "convolution", "attention"]
+from litz.ir import Contraction, Extern, Program
+from litz.ir.operation import Use
 
 TILE = 64
 """Edge of the smallest output tile that matmul libraries give a unit of their own, in elements."""
 SPLIT = 1024
 """Length of the reduced dimension from which they split it among units."""
-
-
-@dataclass(frozen=True)
-class Contraction:
-    """FLOPs, the inputs' dtype, and how many units of a device it can keep busy. between: bytes of what the call writes
-    to memory and reads again. launches: kernels that it is. alone: bytes that one unit reads by itself, at least; 0
-    where that is not known."""
-
-    use: Use
-    flops: float
-    dtype: torch.dtype
-    pieces: float
-    between: float = 0.0
-    launches: int = 1
-    alone: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -67,11 +52,11 @@ def count_contraction(extern: Extern, program: Program) -> Contraction | None:
     meaning = getattr(extern.target, "program", None)
     if isinstance(meaning, Program):
         return _in_one_kernel(meaning)
+    own = extern.contraction(program)
+    if own is not None:
+        return own
     schema = getattr(extern.target, "_schema", None)
-    if isinstance(getattr(extern.target, "target", extern.target), torch._ops.HigherOrderOperator):
-        formula = _FORMULAS.get(f"higher_order::{extern.target_name}")
-    else:
-        formula = _FORMULAS.get(schema.name) if schema is not None else None
+    formula = _FORMULAS.get(schema.name) if schema is not None else None
     if formula is None:
         return None
     try:
@@ -181,36 +166,6 @@ def _attention(times: float, heads_last: bool = False, whole: bool = False) -> C
     return formula
 
 
-SCORE_BYTES = 64
-"""Bytes that eager's flex_attention moves for each score, at least: the product writes it in float32; the scale, the
-mask, logsumexp and softmax read and write all scores: 4 + 8 + 9 + 20 + 23. What a score_mod does is not counted."""
-SCORE_LAUNCHES = 20
-"""Kernels that it is, at least: counted likewise."""
-
-
-def _flex_attention(call: _Call) -> Contraction:
-    """Eager's: two products, and the scores between them in memory."""
-    query, _, value = call.extern.args[:3]
-    *batch, queries, width = (call.program.hint(extent) for extent in query.layout.size)
-    keys, value_width = (call.program.hint(extent) for extent in value.layout.size[-2:])
-    scores = float(prod(batch) * queries * keys)
-    flops, pieces = 2.0 * scores * (width + value_width), prod(batch) * ceil(queries / TILE)
-    dtype = call.program.buffers[query.buffer].dtype
-    return Contraction("attention", flops, dtype, pieces, SCORE_BYTES * scores, SCORE_LAUNCHES)
-
-
-BACKWARD_SCORE_BYTES = 110
-"""The same of the backward: the scores again (25), the weights (24), their gradients from those of the result (32), the
-gradients of the scores, scaled, converted and masked (21), and what its five products read and write of them."""
-BACKWARD_SCORE_LAUNCHES = 35
-
-
-def _flex_attention_backward(call: _Call) -> Contraction:
-    forward = _flex_attention(call)
-    flops, scores = forward.flops * 2.5, forward.between / SCORE_BYTES
-    return replace(forward, flops=flops, between=BACKWARD_SCORE_BYTES * scores, launches=BACKWARD_SCORE_LAUNCHES)
-
-
 _KERNELS = (
     "flash_attention",
     "efficient_attention",
@@ -240,8 +195,6 @@ _FORMULAS: Mapping[str, Callable[[_Call], Contraction | None]] = {
     "aten::convolution": _convolution,
     "aten::_convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
-    "higher_order::flex_attention": _flex_attention,
-    "higher_order::flex_attention_backward": _flex_attention_backward,
     "aten::scaled_dot_product_attention": _attention(2),
     **{f"aten::_scaled_dot_product_{kind}": _attention(2) for kind in _KERNELS},
     "aten::_scaled_dot_product_efficient_attention": _attention(2, whole=True),

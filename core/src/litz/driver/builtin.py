@@ -44,11 +44,9 @@ class Core:
         """Returns core's passes of all stages; the folding of weights only with the option `freezing`."""
         from litz.capture.joint import default_joint_passes
         from litz.capture.passes import default_graph_passes
-        from litz.capture.traced import default_traced_passes
         from litz.schedule import core_program_passes, core_schedule_passes
 
         return (
-            *default_traced_passes(),
             *default_joint_passes(),
             *default_graph_passes(bool(options.get("freezing", False))),
             *core_program_passes(),

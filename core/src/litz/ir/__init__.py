@@ -1,16 +1,16 @@
 """The IR: buffers and operations as frozen data. Imports nothing of litz's."""
 
-from .attention import Attention, Blocks
-from .attention_backward import AttentionBackward
 from .buffer import Buffer, Layout, TensorRef
 from .node import Node
 from .operation import (
     Check,
     Collective,
+    Contraction,
     Extern,
     KernelCall,
     Loop,
     Operation,
+    Part,
     Range,
     Store,
     Template,
@@ -20,12 +20,10 @@ from .operation import (
 from .program import Opaque, Program
 
 __all__ = [
-    "Attention",
-    "AttentionBackward",
-    "Blocks",
     "Buffer",
     "Check",
     "Collective",
+    "Contraction",
     "Extern",
     "KernelCall",
     "Layout",
@@ -33,6 +31,7 @@ __all__ = [
     "Node",
     "Opaque",
     "Operation",
+    "Part",
     "Program",
     "Range",
     "Store",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import sympy
 import torch
@@ -22,6 +22,9 @@ from .index import Expr, Symbol, is_placeholder, product, symbols_in
 from .node import Node, walk
 from .reductions import REDUCTIONS
 from .stages import find_depths
+
+if TYPE_CHECKING:
+    from .program import Program
 
 StoreMode = Literal["set", "add", "prod", "max", "min"]
 
@@ -217,6 +220,24 @@ class Unbacked:
     path: tuple[int | tuple[Any, ...], ...]
 
 
+Use = Literal["matmul", "convolution", "attention"]
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """FLOPs, the inputs' dtype, and how many units of a device it can keep busy. between: bytes of what the call writes
+    to memory and reads again. launches: kernels that it is. alone: bytes that one unit reads by itself, at least; 0
+    where that is not known."""
+
+    use: Use
+    flops: float
+    dtype: torch.dtype
+    pieces: float
+    between: float = 0.0
+    launches: int = 1
+    alone: float = 0.0
+
+
 @dataclass(frozen=True)
 class Extern:
     """A call of a library or of any ATen op that litz does not lower.
@@ -259,6 +280,10 @@ class Extern:
         """Returns the op's name as a user would write it: aten.mm.default."""
         return str(self.target) if isinstance(self.target, torch._ops.OpOverload) else self.target.__name__
 
+    def contraction(self, program: Program) -> Contraction | None:
+        """Returns the FLOPs of the call, where its class knows them; None leaves them to `litz.cost`, by the op."""
+        return None
+
 
 @dataclass(frozen=True)
 class Template(Extern):
@@ -268,6 +293,15 @@ class Template(Extern):
     """
 
     kind: str = ""
+
+
+class Part:
+    """A frozen dataclass that is a field of a call, and names buffers: TensorRefs, or what holds them.
+
+    A plugin may have kinds of calls of its own, subclasses of Extern or Template, with fields of any type that prints:
+    TensorRefs, Loops, expressions, constants and Parts. The printer, the verifier, the interpreter, the passes and the
+    reports go by these fields, and by no class's name.
+    """
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from .buffer import Buffer, Layout, TensorRef
 from .dtypes import short
 from .index import Symbol, is_canonical, is_plain_size
 from .node import Node
-from .operation import Check, Collective, Extern, KernelCall, Loop, Operation, Store, Template, Wait
+from .operation import Check, Collective, Extern, KernelCall, Loop, Operation, Part, Store, Template, Wait
 
 if TYPE_CHECKING:
     from .program import Program
@@ -362,7 +362,8 @@ def symbols_of(value: Any) -> set[Symbol]:
 def objects_in(program: Program) -> dict[str, Any]:
     """Returns what a program's text names but cannot spell, for `litz_testing.parse`: constants by name; functions
     that are no ops by the name of their call ("op5"); a kernel's source ("op5.source"); arguments that have no text, as
-    `@0` in the line of op5 ("op5.0"); opaque inputs and outputs by their places ("inputs.2")."""
+    `@0` in the line of op5 ("op5.0"); opaque inputs and outputs by their places ("inputs.2"); classes that plugins add
+    ("class Attention")."""
     found: dict[str, Any] = dict(program.constants)
     for operation in program.operations:
         if isinstance(operation, Extern):
@@ -381,4 +382,6 @@ def objects_in_call(extern: Extern) -> dict[str, Any]:
     if isinstance(extern, KernelCall):
         found[f"{extern.name}.source"] = extern.source
     others = (leaf for leaf in leaves((extern.args, extern.kwargs)) if not _is_spelled(leaf))
+    added = (type(extern), *(type(value) for _, value in added_fields(extern) if isinstance(value, Part)))
+    found |= {f"class {each.__name__}": each for each in added if each not in (*_KINDS, Check)}
     return {**found, **{f"{extern.name}.{number}": leaf for number, leaf in enumerate(others)}}

@@ -13,7 +13,7 @@ from .fallback import fallback
 from .lower import lower
 from .promotion import result_type, to_float, to_int64
 from .reduction import reduce_one, reduce_over
-from .registry import Lowering, core_lowerings, lowering
+from .registry import Lowering, core_lowerings, find_op, lowering
 from .view import Computed, Tensor, View
 from .views import canonical_dim
 
@@ -30,6 +30,7 @@ __all__ = [
     "device_of",
     "elementwise",
     "fallback",
+    "find_op",
     "load_broadcast",
     "lower",
     "lowering",

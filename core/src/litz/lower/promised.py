@@ -6,6 +6,7 @@ an author of plugins knows.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -71,7 +72,7 @@ def check_lowered(ctx: LoweringContext, result: Any, before: Sequence[Operation]
     legal. before: the operations that there were."""
     if len(ctx.operations) < len(before) or any(mine is not its for mine, its in zip(ctx.operations, before)):
         raise ValueError("it changed operations of the program that were there before")
-    problem = _differs(ctx, result, ctx.node.meta.get("val"))
+    problem = _differs(ctx, result, ctx.node.meta.get("val"), [ctx.node])
     if problem:
         raise ValueError(f"it returned {problem}")
     base = torch_api.aliased_argument(ctx.node)
@@ -99,14 +100,21 @@ def blame(error: IllegalProgram, program: Program, owners: Mapping[str, Blamed])
                     raise ValueError(f"it made an operation that is not legal: {complaint}") from error
 
 
-def _differs(ctx: LoweringContext, found: Any, expected: Any) -> str:
+def _differs(ctx: LoweringContext, found: Any, expected: Any, nodes: Sequence[torch.fx.Node]) -> str:
+    """What is wrong with a result, or a part of one. nodes: those of the graph that have the part as their value."""
     if isinstance(expected, (tuple, list)):
         if not isinstance(found, (tuple, list)) or len(found) != len(expected):
             return f"{_described(found)}, where {len(expected)} results are expected"
-        texts = (f"result {n}: {text}" for n, pair in enumerate(zip(found, expected)) if (text := _differs(ctx, *pair)))
+        texts = (
+            f"result {n}: {text}"
+            for n, pair in enumerate(zip(found, expected))
+            if (text := _differs(ctx, *pair, _takers(nodes, n)))
+        )
         return next(texts, "")
     if not isinstance(expected, torch.Tensor):
         return ""
+    if found is None and ctx.node not in nodes and not any(node.users for node in nodes):
+        return ""  # a result that nobody reads need not be made
     sizes = ", ".join(str(torch_api.sympy_of(size)) for size in expected.shape)
     wanted = f"{str(expected.dtype).removeprefix('torch.')} [{sizes}] on {expected.device}"
     if not isinstance(found, (View, Computed)):
@@ -116,6 +124,13 @@ def _differs(ctx: LoweringContext, found: Any, expected: Any) -> str:
     if not same or not all(same_size(env, mine, its) for mine, its in zip(found.size, expected.shape, strict=True)):
         return f"{_described(found)}, where {wanted} is expected"
     return ""
+
+
+def _takers(nodes: Sequence[torch.fx.Node], number: int) -> list[torch.fx.Node]:
+    """Returns the nodes that take one result of the nodes; the nodes themselves where they are read in other ways."""
+    users = [user for node in nodes for user in node.users]
+    picks = [user for user in users if user.target is operator.getitem]
+    return [user for user in picks if user.args[1] == number] if len(picks) == len(users) else list(nodes)
 
 
 def _described(value: Any) -> str:

@@ -18,7 +18,7 @@ DOES = {
     "AOTAutograd": "torch: traces operations and gradients",
     "graph cache": "looks for a graph that was compiled before",
     "start": "plugins and options are read",
-    "traced passes": "attention in a form that torch has a kernel for",
+    "traced passes": "plugins change what dynamo traced",
     "joint passes": "what a gradient reads, before it is decided what is saved",
     "partition": "what the forward saves for the backward",
     "graph passes": "layouts, constants, common subexpressions",

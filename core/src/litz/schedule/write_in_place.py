@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from litz.ir import Blocks, Extern, KernelCall, Loop, Node, Operation, Program, TensorRef
+from litz.ir import Extern, KernelCall, Loop, Node, Operation, Part, Program, TensorRef
 from litz.ir.arguments import rebuild
 from litz.ir.index import ONE
 from litz.ir.node import intern, with_args
@@ -142,7 +142,7 @@ def renamed(value: Any, old: str, new: str) -> Any:
         return replace(found, **own)
     if isinstance(value, (tuple, list, dict)):
         return rebuild(value, lambda leaf: renamed(leaf, old, new))
-    return _renamed_fields(value, old, new) if isinstance(value, Blocks) else value
+    return _renamed_fields(value, old, new) if isinstance(value, Part) else value
 
 
 def _renamed_fields(value: Any, old: str, new: str) -> Any:

@@ -142,7 +142,7 @@ def _of_rooms(path: Path, where: str, value: Any) -> Iterator[tuple[str, Any]]:
     known = known_figures() if value else {}
     for name, figure in value.items():
         if name not in known:
-            raise CalibrationError(path, f"{where} has {name!r}, which no data file of litz has")
+            raise CalibrationError(path, f"{where} has {name!r}, which no data file of litz or a plugin has")
         if type(found := plain(figure)) is not type(known[name]) and not {type(found), type(known[name])} <= {
             int,
             float,

@@ -1,9 +1,10 @@
 """The data files of devices (`figures/`): numbers by name. In: a device's name, or a room. Out: figures.
 
 A room of the compiler says which figures it goes by in a record, a subclass of `Room`. `figures_of(target, Record)`
-gives them. Values come from three places, the later before the earlier: `figures/any/`, `figures/gpu/` or
-`figures/cpu/` by whether the target has "blocks", and the target's own (`Target.figures`), which are its device's file,
-a calibration file's or a plugin's. An entry of a file has a value, and the source, date and command of its measurement:
+gives them. Values come from four places, the later before the earlier: `figures/any/`, `figures/gpu/` or
+`figures/cpu/` by whether the target has "blocks", the device's own file (`Target.file`), and the target's own
+(`Target.figures`), which are a calibration file's or a plugin's. A plugin's rooms have their files in the folder
+`figures` of the plugin's package. An entry has a value, and the source, date and command of its measurement:
 
     [tilings.two_loads_elements]
     value = 16
@@ -19,13 +20,15 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import entry_points
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any, ClassVar, TypeVar, cast
 
 from litz_plugins import Figures, LitzError, Target
 
-FOLDER = files("litz.target") / "figures"
-"""The folder of the data files, which may lie in a zip."""
+CORE = "litz"
+"""The package whose data files have the devices' datasheets."""
 SHEETS = ("datasheet", "few_rows", "capabilities")
 """Tables of a device's file, and files, that are no room's figures."""
 
@@ -61,46 +64,67 @@ R = TypeVar("R", bound=Room)
 def figures_of(target: Target, room: type[R]) -> R:
     """Returns the figures of a target that a room goes by. Errors: FiguresError if one is missing."""
     kind = "gpu" if "blocks" in target.abilities else "cpu"
-    found = _figures(target.figures, kind, room)  # type: ignore[arg-type]  # a type is hashable
+    found = _figures(target.figures, kind, target.file, room)  # type: ignore[arg-type]  # a type is hashable
     return cast("R", found)
 
 
 @lru_cache(maxsize=256)
-def _figures(own: Figures, kind: str, room: type[Room]) -> Room:
+def _figures(own: Figures, kind: str, file: str, room: type[Room]) -> Room:
     names = [field.name for field in dataclasses.fields(room)]
-    values = {name: value for name, value in _shared(kind, room.table).items() if name in names}
+    values = {name: value for name, value in _filed(room, kind, file).items() if name in names}
     values |= {name: own[f"{room.table}.{name}"] for name in names if f"{room.table}.{name}" in own}
     try:
         return room(**values)
     except TypeError as error:
         raise FiguresError(
             f"{room.__name__} for a target of the kind {kind!r}: {error}",
-            where=str(FOLDER),
+            where=str(folder_of(package_of(room))),
             todo=f"give the figure, '{room.table}.' and its name, in the target's `figures` or in a data file",
         ) from error
 
 
-@lru_cache(maxsize=64)
-def _shared(kind: str, table: str) -> Mapping[str, Any]:
-    """The values of a room's entries in the files that all devices of a kind share."""
+def _filed(room: type[Room], kind: str, file: str) -> Mapping[str, Any]:
+    """The values of a room's entries in the files that all devices of a kind share, and in the device's own."""
     found: dict[str, Any] = {}
-    for folder in ("any", kind):
-        if table in _tables(folder):
-            found |= {name: plain(entry["value"]) for name, entry in read(f"{folder}/{table}")[table].items()}
+    package = package_of(room)
+    own = (name for name in reversed(list(_alike(file))) if name in _tables(package, ""))
+    shared = (f"{folder}/{room.table}" for folder in ("any", kind) if room.table in _tables(package, folder))
+    for name in (*shared, *own):
+        found |= {field: plain(entry["value"]) for field, entry in read(name, package).get(room.table, {}).items()}
     return found
 
 
+def _alike(file: str) -> Iterator[str]:
+    """The name of a device's file, then of the device that it is like, and so on."""
+    while file:
+        yield file
+        file = read(file).get("like", "")
+
+
+def package_of(room: type[Room]) -> str:
+    """Returns the package whose data files have a room's figures: the room's own."""
+    return room.__module__.partition(".")[0]
+
+
+def folder_of(package: str) -> Traversable:
+    """Returns the folder of a package's data files, which may lie in a zip, or may not exist."""
+    return files("litz.target" if package == CORE else package) / "figures"
+
+
 @lru_cache(maxsize=128)
-def read(name: str) -> Mapping[str, Any]:
+def read(name: str, package: str = CORE) -> Mapping[str, Any]:
     """Returns the tables of a data file. name: its path below the folder, without the suffix ("gpu/tilings")."""
-    return tomllib.loads(FOLDER.joinpath(*f"{name}.toml".split("/")).read_text(encoding="utf-8"))
+    return tomllib.loads(folder_of(package).joinpath(*f"{name}.toml".split("/")).read_text(encoding="utf-8"))
 
 
-@lru_cache(maxsize=8)
-def _tables(folder: str) -> tuple[str, ...]:
-    """The names of the files of a folder, in order; of the devices' files for ""."""
-    found = FOLDER.joinpath(folder) if folder else FOLDER
-    return tuple(sorted(file.name[: -len(".toml")] for file in found.iterdir() if file.name.endswith(".toml")))
+@lru_cache(maxsize=32)
+def _tables(package: str, folder: str) -> tuple[str, ...]:
+    """The names of the files of a folder, in order; of the devices' files for "". None if there is no such folder."""
+    try:
+        found = folder_of(package).joinpath(folder) if folder else folder_of(package)
+        return tuple(sorted(file.name[: -len(".toml")] for file in found.iterdir() if file.name.endswith(".toml")))
+    except (FileNotFoundError, ImportError, TypeError):  # TypeError: a module of one file has no folder
+        return ()
 
 
 def plain(value: Any) -> Any:
@@ -112,35 +136,25 @@ def plain(value: Any) -> Any:
 def device_file(name: str) -> Mapping[str, Any]:
     """Returns the tables of a device's file, with what the device that it is like has in place of what it leaves
     out. name: the file's."""
-    own = read(name)
-    if "like" not in own:
-        return own
-    base = device_file(own["like"])
-    merged = {key: {**base.get(key, {}), **own[key]} for key in own if isinstance(own[key], dict)}
-    return {**base, **own, **merged}
-
-
-def device_figures(name: str) -> Figures:
-    """Returns the figures of rooms that a device's file has."""
-    tables = {key: rows for key, rows in device_file(name).items() if isinstance(rows, dict) and key not in SHEETS}
-    return Figures(
-        {f"{key}.{row}": plain(entry["value"]) for key, rows in tables.items() for row, entry in rows.items()}
-    )
+    merged: dict[str, Any] = {}
+    for each in reversed(list(_alike(name))):
+        for key, value in read(each).items():
+            merged[key] = {**merged.get(key, {}), **value} if isinstance(value, dict) else value
+    return merged
 
 
 def device_names() -> Iterator[str]:
     """Yields the names of the devices' files, in order."""
-    yield from _tables("")
+    yield from _tables(CORE, "")
 
 
 def known_figures() -> Mapping[str, Any]:
-    """Returns all figures that any data file has, each with one of its values."""
-    names = [(folder, name) for folder in ("any", "cpu", "gpu") for name in _tables(folder)]
-    shared = (read(f"{folder}/{name}") for folder, name in names if name not in SHEETS)
-    found = {
-        f"{key}.{row}": plain(entry["value"])
-        for tables in shared
-        for key, rows in tables.items()
-        for row, entry in rows.items()
-    }
-    return found | {name: value for device in device_names() for name, value in device_figures(device).items()}
+    """Returns all figures that any data file of litz or of an installed plugin has, each with one of its values."""
+    found: dict[str, Any] = {}
+    for package in dict.fromkeys((CORE, *(point.value.partition(".")[0] for point in entry_points(group="litz")))):
+        for folder in ("any", "cpu", "gpu", ""):
+            for name in (name for name in _tables(package, folder) if name not in SHEETS):
+                for table, rows in read(f"{folder}/{name}" if folder else name, package).items():
+                    if isinstance(rows, dict) and table not in SHEETS:
+                        found |= {f"{table}.{row}": plain(entry["value"]) for row, entry in rows.items()}
+    return found

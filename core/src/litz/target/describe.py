@@ -20,12 +20,12 @@ from typing import Any
 
 import torch
 
-from litz_plugins import SHARES, Figures, LitzError, OptionsView, Share, Target, unknown_target
+from litz_plugins import SHARES, LitzError, OptionsView, Share, Target, unknown_target
 
 from .calibration import Calibration, load_calibration
 from .data import Room, figures_of
 from .devices import DeviceSpec, all_specs, default_gpu, find_spec, nearest_family
-from .processors import few_rows_here, figures_here, has_blas
+from .processors import few_rows_here, file_here, has_blas
 
 _KINDS = {
     torch.float64: "fp64",
@@ -127,8 +127,7 @@ def describe_cpu(device: torch.device, options: OptionsView | None = None) -> Ta
     more = {"attention_blocks"} if has_blas() else set[str]()
     fewer_bits = _tf32_settings() & {"matmul"}  # cuDNN's setting for convolutions is not for processors
     more |= known.abilities
-    own = figures_here()
-    return replace(known, few_rows=few_rows_here(), figures=own, abilities=frozenset(more), tf32=fewer_bits)
+    return replace(known, few_rows=few_rows_here(), file=file_here(), abilities=frozenset(more), tf32=fewer_bits)
 
 
 def describe_cuda(device: torch.device, options: OptionsView | None = None) -> Target:
@@ -253,7 +252,7 @@ def cuda_target(name: str, facts: Mapping[str, float], index: int | None = None)
         registers=family.registers,
         threads=family.threads,
         abilities=family.abilities,
-        figures=spec.figures if spec else found.figures,
+        file=spec.file if spec else "",
         allocator="cuda",
         guard=f"torch.cuda.device({index or 0})",
         aligned=True,
@@ -261,8 +260,8 @@ def cuda_target(name: str, facts: Mapping[str, float], index: int | None = None)
     )
 
 
-def _launch_us(own: Figures) -> float:
-    return figures_of(Target("cuda", figures=own, abilities=frozenset({"blocks"})), LaunchFigures).launch_us
+def _launch_us(file: str = "") -> float:
+    return figures_of(Target("cuda", file=file, abilities=frozenset({"blocks"})), LaunchFigures).launch_us
 
 
 def _by_row(name: str, spec: DeviceSpec, facts: Mapping[str, float]) -> Target:
@@ -276,7 +275,7 @@ def _by_row(name: str, spec: DeviceSpec, facts: Mapping[str, float]) -> Target:
         source=spec.source,
         units=int(facts.get("units", spec.sms)),
         bandwidth=spec.bandwidth_gb_s * 1e3 * share,
-        launch_us=_launch_us(spec.figures),
+        launch_us=_launch_us(spec.file),
         vector={kind: rate * 1e6 * share for kind, rate in spec.vector.items()},
         matrix={kind: rate * 1e6 * share for kind, rate in spec.matrix.items()},
         cache_bytes=int(spec.l2_mib * 2**20),
@@ -307,7 +306,7 @@ def _by_family(name: str, capability: int, facts: Mapping[str, float]) -> Target
         source=f"{name or 'cuda'} has no data file: from its clocks and compute capability {capability / 10}",
         units=int(facts["units"]),
         bandwidth=facts.get("peak_bandwidth_gb_s", stand_in.bandwidth_gb_s) * 1e3,
-        launch_us=_launch_us(Figures()),
+        launch_us=_launch_us(),
         vector=vector,
         matrix=matrix,
         cache_bytes=int(stand_in.l2_mib * 2**20),

@@ -17,9 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from litz_plugins import Figures
-
-from .data import device_figures, device_file, device_names, read
+from .data import device_file, device_names, read
 
 LINE = 128
 """Bytes of a line of a GPU's caches, by the ISA."""
@@ -34,7 +32,7 @@ class DeviceSpec:
     `capability` is the compute capability times ten (90 for 9.0). `vector` and `matrix` are TFLOP/s by type (TOP/s for
     integers; a multiply-add counts as two): fp64, fp32, fp16, bf16 of the ordinary units; fp64, tf32, fp16, bf16, int8,
     fp8 of the tensor cores, where they have it: what they lack, the ordinary units do. `file`: its name, as
-    `device_file` takes it.
+    `device_file` takes it, and `Target.file`.
     """
 
     file: str
@@ -46,11 +44,6 @@ class DeviceSpec:
     bandwidth_gb_s: float
     l2_mib: float
     source: str
-
-    @property
-    def figures(self) -> Figures:
-        """Returns what was measured of the device, for rooms of the compiler."""
-        return device_figures(self.file)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
-from litz_plugins import FewRows, Figures
+from litz_plugins import FewRows
 
-from .data import device_figures, device_file, device_names, plain
+from .data import device_file, device_names, plain
 
 
 @lru_cache
@@ -36,17 +36,16 @@ def few_rows_here() -> FewRows | None:
     return None if has_tiles else few_rows_of(torch.backends.cpu.get_cpu_capability())
 
 
-def figures_here() -> Figures:
-    """Returns the figures of rooms that the file of this processor has."""
-    file = _file(torch.backends.cpu.get_cpu_capability())
-    return Figures() if file is None else device_figures(file)
+def file_here() -> str:
+    """Returns the name of the data file of this processor; '' for none."""
+    return _file(torch.backends.cpu.get_cpu_capability())
 
 
 def few_rows_of(capability: str) -> FewRows | None:
     """Returns the figures for products of few rows of processors for which torch says `capability`; None if there are
     none."""
     file = _file(capability)
-    row = None if file is None else device_file(file).get("few_rows")
+    row = device_file(file).get("few_rows") if file else None
     if row is None:
         return None
     library = {kind: plain(values) for kind, values in row["library_ns"].items()}
@@ -54,6 +53,6 @@ def few_rows_of(capability: str) -> FewRows | None:
     return FewRows(**{name: row[f"{name}_ns"] for name in names}, library=library, source=row["source"])
 
 
-def _file(capability: str) -> str | None:
+def _file(capability: str) -> str:
     file = f"cpu-{capability.lower()}"
-    return file if file in device_names() else None
+    return file if file in device_names() else ""

@@ -88,13 +88,15 @@ class TemplateSpec:
     """A kernel template. kinds: the contractions it implements ("mm", "bmm", "addmm", "convolution", "attention", ...).
 
     make_choices: called as ``make_choices(operation, context)`` once per contraction of one of the kinds; returns the
-    candidates (a Choice of kind "template" each), none when the shapes do not suit it.
+    candidates (a Choice of kind "template" each), none when the shapes do not suit it. own_kinds: those of `kinds` that
+    no lowering of litz's makes: a plugin's lowering does.
     """
 
     name: str
     kinds: tuple[str, ...]
     make_choices: Callable[[Operation, ChoiceContext], Sequence[Choice]]
     plugin: str = ""
+    own_kinds: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.kinds, str):

@@ -21,11 +21,12 @@ from dataclasses import dataclass
 import torch
 
 from litz.ir import Loop, Node
-from litz.ir.attention import SCORE
 from litz.ir.build import call, const
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Symbol, bounds
 from litz.ir.node import with_args
+
+from .operation import SCORE
 
 EXACT = 2**24
 """Integers up to here are float32 numbers."""

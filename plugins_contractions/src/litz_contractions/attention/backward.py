@@ -16,17 +16,17 @@ from dataclasses import dataclass
 
 import torch
 
-from litz.ir import Blocks, Node, Program, Range, TensorRef
-from litz.ir.attention import GRADIENT, SCORE
-from litz.ir.attention_backward import AttentionBackward
+from litz.ir import Node, Program, Range, TensorRef
 from litz.ir.dtypes import short
 from litz.ir.index import ONE, Expr
 from litz.targets.triton.dialect import ELEMENTS
 from litz_plugins import KernelSource
 
 from .arithmetic import position_texts
+from .backward_operation import AttentionBackward
 from .backward_tiles import BackwardTile
 from .near import near_texts
+from .operation import GRADIENT, SCORE, Blocks
 from .score_tile import BATCH, HEAD, KEY, QUERY, Bodies, ScoreTile, Side, make_bodies
 from .tiles import padded
 

@@ -14,7 +14,7 @@ import torch
 
 from litz.cost import estimate_work
 from litz.cost.work import Work
-from litz.ir import AttentionBackward, Buffer, Extern, KernelCall, Layout, Program, TensorRef
+from litz.ir import Buffer, Extern, KernelCall, Layout, Program, TensorRef
 from litz.ir.ops import OPS
 from litz.schedule.choices import Recipe, Replacement, needed_outside
 from litz.target import figures_of
@@ -23,6 +23,7 @@ from litz_plugins import Choice, ChoiceContext, Estimate, KernelSource, Target
 
 from ..subprogram import Meaning, cut
 from .backward import BackwardPlan, make_plan, write_key_gradients, write_query_gradient
+from .backward_operation import AttentionBackward
 from .backward_tiles import BackwardFigures, BackwardTiles, fitting
 from .plan import Unsuitable
 
@@ -130,7 +131,7 @@ def sum_delta(
     grad_out: torch.Tensor | None,
     grad_logsumexp: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Returns `delta`, which the first kernel hands to the second, as float32. See `litz.ir.attention_backward`."""
+    """Returns `delta`, which the first kernel hands to the second, as float32. See `backward_operation`."""
     total = torch.zeros(logsumexp.shape, dtype=torch.float32, device=logsumexp.device)
     if grad_out is not None:
         total = (out.float() * grad_out.float()).sum(-1)

@@ -71,7 +71,7 @@ Table = tuple[tuple[int, tuple[tuple[Quadruple, Quadruple], ...]], ...]
 @dataclass(frozen=True)
 class BackwardFigures(Room):
     """Pairs of tiles, and what part of a large tile's speed a smaller one has, by its scores:
-    `target/figures/gpu/attention_backward.toml` explains. narrow: of heads of up to 64 elements."""
+    `figures/gpu/attention_backward.toml` explains. narrow: of heads of up to 64 elements."""
 
     table = "attention_backward"
     half_tiles: Table

@@ -16,8 +16,7 @@ import sympy
 import torch
 
 from litz.cost.roofline import RooflineFigures
-from litz.ir import Attention, Buffer, KernelCall, Layout, Loop, Operation, Program, Range, Store, TensorRef
-from litz.ir.attention import SCORE
+from litz.ir import Buffer, KernelCall, Layout, Loop, Operation, Program, Range, Store, TensorRef
 from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import ONE, ZERO, Expr, Symbol, loop_var, reduction_var
 from litz.ir.interpret import interpret
@@ -27,6 +26,7 @@ from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..subprogram import on_device
 from .in_place import InPlace, read_in_place, whole
+from .operation import SCORE, Attention
 from .split import LOG2E, Split, Stored, write_split
 
 KINDS = ("attention", "flex_attention")
@@ -40,7 +40,7 @@ MOST_WIDTH = 512
 
 @dataclass(frozen=True)
 class SplitAttentionFigures(Room):
-    """Figures of attention of few queries, which `target/figures/gpu/split_attention.toml` explains."""
+    """Figures of attention of few queries, which `figures/gpu/split_attention.toml` explains."""
 
     table = "split_attention"
     tile_bytes: int

@@ -17,8 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 
-from litz.ir import Blocks, Layout, Node, Range, TensorRef
-from litz.ir.attention import SCORE
+from litz.ir import Layout, Node, Range, TensorRef
 from litz.ir.index import ZERO, Expr, floordiv
 from litz.ir.node import walk
 from litz.targets.triton.dialect import ELEMENTS
@@ -31,6 +30,7 @@ from litz_plugins import KernelSource
 
 from .bounds import Bounds, find_bounds
 from .least import LEAST_SCALED, keeps_least, least_mask
+from .operation import SCORE, Blocks
 from .plan import AttentionPlan, B, H, K, Q, Unsuitable, offset_of
 from .tiles import LEAST, Tiles, parts
 

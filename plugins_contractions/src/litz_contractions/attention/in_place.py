@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import sympy
 import torch
 
-from litz.ir import Attention, Buffer, Layout, Loop, Node, Program, Range, TensorRef
-from litz.ir.attention import SCORE
+from litz.ir import Buffer, Layout, Loop, Node, Program, Range, TensorRef
 from litz.ir.build import load
 from litz.ir.dtypes import FLOAT8, STORED, survives
 from litz.ir.index import ONE, ZERO, Expr, FloorDiv, Symbol, flat_index, floordiv, loop_var, stride_of, substitute
@@ -22,6 +21,7 @@ from litz.ir.views import position_in
 from litz.schedule.inline import Body, TooComplex
 
 from ..epilogue import stands
+from .operation import SCORE, Attention
 
 MOST_NODES = 60
 MOST_LOADS = 6

@@ -10,9 +10,11 @@ import math
 
 import torch
 
-from litz.ir import Attention, Node
+from litz.ir import Node
 from litz.ir.build import call, const
 from litz.ir.node import is_number, rewrite, uncast, walk, with_args
+
+from .operation import Attention
 
 LEAST_HALF = torch.finfo(torch.float16).min
 LEAST_SCALED = -2.3e38

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from litz.cost.contractions import argument_names
-from litz.ir import Attention, Extern, Program
+from litz.ir import Extern, Program
 from litz.schedule.choices import Replacement
 from litz_plugins import Choice, ChoiceContext, Estimate
 
 from .decode import MOST_ROWS
 from .in_place import read_in_place
+from .operation import Attention
 
 KINDS = ("attention",)
 NAME = "the library call, keys in place"

@@ -14,7 +14,7 @@ from math import ceil
 
 import sympy
 
-from litz.ir import Attention, KernelCall, Program
+from litz.ir import KernelCall, Program
 from litz.schedule.choices import Recipe, Replacement
 from litz.target import Room, figures_of, rate_kind
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
@@ -25,6 +25,7 @@ from .forward import write_attention
 from .in_place import InPlace, read_in_place
 from .offer import choose_tiles
 from .opened import opened
+from .operation import Attention
 from .plan import AttentionPlan, K, Q, Unsuitable, make_plan
 from .tiles import Tiles, padded
 from .written_offer import WIDEST
@@ -57,7 +58,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class MaskedFigures(Room):
-    """Figures of attention with a mask, which `target/figures/gpu/masked_attention.toml` explains."""
+    """Figures of attention with a mask, which `figures/gpu/masked_attention.toml` explains."""
 
     table = "masked_attention"
     reading_times: float

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from litz.ir import Attention, Layout, Loop, Program
+from litz.ir import Layout, Loop, Program
 from litz.ir.index import ONE, ZERO, flat_index, stride_of
 
 from .in_place import widened
+from .operation import Attention
 
 
 @dataclass(frozen=True)

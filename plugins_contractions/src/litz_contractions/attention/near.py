@@ -26,9 +26,10 @@ from collections.abc import Mapping
 import torch
 
 from litz.ir import Node
-from litz.ir.attention import GRADIENT
 from litz.ir.dtypes import HALF
 from litz.ir.node import walk
+
+from .operation import GRADIENT
 
 TANH_ERROR = 2.0**-20
 LEAST = 2.0**-13

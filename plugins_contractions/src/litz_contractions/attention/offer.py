@@ -9,13 +9,14 @@ import torch
 
 from litz.cost import estimate_work
 from litz.cost.work import Work
-from litz.ir import Attention, KernelCall, Program, TensorRef
+from litz.ir import KernelCall, Program, TensorRef
 from litz.ir.ops import OPS
 from litz.schedule.choices import Recipe, Replacement, needed_outside
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..subprogram import Meaning, cut
 from .forward import within_blocks, write_attention
+from .operation import Attention
 from .plan import AttentionPlan, Unsuitable, make_plan
 from .tiles import Tiles, fitting
 

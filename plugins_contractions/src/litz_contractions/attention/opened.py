@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import torch
 
-from litz.ir import Attention, Loop, Node, Store
-from litz.ir.attention import SCORE
+from litz.ir import Loop, Node, Store
 from litz.ir.build import call
 from litz.ir.index import known_nonnegative
 from litz.ir.intervals import Intervals, conditions
 from litz.ir.node import is_number, uncast
+
+from .operation import SCORE, Attention
 
 
 def opened(attention: Attention) -> Attention:

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from litz.ir import Attention, Blocks, Buffer, Layout, Loop, Node, Program, Range, TensorRef
-from litz.ir.attention import SCORE
+from litz.ir import Buffer, Layout, Loop, Node, Program, Range, TensorRef
 from litz.ir.dtypes import short
 from litz.ir.index import Expr, Symbol, is_placeholder, loop_var
 from litz.ir.operation import expressions
@@ -26,6 +25,7 @@ from litz.targets.triton.values import Tile
 from .arithmetic import Exponent, lighter, peeled, position_texts
 from .least import keeps_least
 from .near import near_texts
+from .operation import SCORE, Attention, Blocks
 from .tiles import padded, parts
 
 B, H, Q, K = map(loop_var, range(4))

@@ -14,8 +14,7 @@ from math import log
 
 import torch
 
-from litz.ir import Attention, Blocks, KernelCall, Layout, Node, TensorRef
-from litz.ir.attention import SCORE
+from litz.ir import KernelCall, Layout, Node, TensorRef
 from litz.ir.index import ONE, ZERO, Expr, Symbol, floordiv, to_expr
 from litz.ir.node import walk
 from litz.schedule.choices import Replacement
@@ -32,6 +31,7 @@ from ..subprogram import Meaning, cut
 from .bounds import Bounds, find_bounds
 from .offer import KINDS
 from .offer import written as written_results
+from .operation import SCORE, Attention, Blocks
 from .plan import AttentionPlan, B, H, K, Q, Unsuitable, make_plan, offset_of
 
 ROWS, KEYS = 64, 256

@@ -15,8 +15,7 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Blocks, Buffer, Layout, Loop, Node, Program, Range, Store, TensorRef
-from litz.ir.attention import GRADIENT, SCORE
+from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, TensorRef
 from litz.ir.dtypes import short
 from litz.ir.index import Expr, Min, Symbol, floordiv, loop_var
 from litz.ir.node import rewrite
@@ -31,6 +30,7 @@ from litz.targets.triton.values import Tile, Value
 from litz_plugins import KernelSource
 
 from .arithmetic import lighter, peeled
+from .operation import GRADIENT, SCORE, Blocks
 
 BATCH, HEAD, QUERY, KEY = (loop_var(position) for position in range(4))
 """The variables of every body here."""

@@ -16,8 +16,7 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Attention, Buffer, Layout, Loop, Node, Program, Range, TensorRef
-from litz.ir.attention import SCORE
+from litz.ir import Buffer, Layout, Loop, Node, Program, Range, TensorRef
 from litz.ir.dtypes import FLOAT8, short
 from litz.ir.index import Expr, Symbol
 from litz.ir.node import walk
@@ -33,6 +32,7 @@ from litz_plugins import COUNTERS, KernelSource
 
 from .in_place import operand_buffers
 from .least import LEAST_SCALED
+from .operation import SCORE, Attention
 
 LOG2E = 1.4426950408889634
 """Weights are powers of two, which the hardware has: exp(x) = exp2(x * LOG2E)."""

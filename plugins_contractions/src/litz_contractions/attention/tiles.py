@@ -44,7 +44,7 @@ Table = tuple[tuple[int, tuple[tuple[int, int, int, int], ...]], ...]
 
 @dataclass(frozen=True)
 class TileFigures(Room):
-    """Tiles by the width of a head, the best first: `target/figures/gpu/attention_tiles.toml` explains."""
+    """Tiles by the width of a head, the best first: `figures/gpu/attention_tiles.toml` explains."""
 
     table = "attention_tiles"
     half_tiles: Table

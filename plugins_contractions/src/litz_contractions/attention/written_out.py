@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from litz.ir import Attention, Layout, Loop, Node, Operation, Program, Range, Store, Template, TensorRef
-from litz.ir.attention import SCORE
+from litz.ir import Layout, Loop, Node, Operation, Program, Range, Store, Template, TensorRef
 from litz.ir.build import call, load
 from litz.ir.index import ONE, ZERO, Expr, Symbol, flat_index, loop_var, stride_of
 from litz.ir.node import is_number, rewrite, uncast, walk, with_args
@@ -32,6 +31,7 @@ from .in_place import behind, inlined, operand_buffers
 from .least import evened
 from .narrow import narrowed
 from .opened import opened
+from .operation import SCORE, Attention
 
 PRODUCTS = ("bmm", "mm")
 MOST_LOOPS = 8

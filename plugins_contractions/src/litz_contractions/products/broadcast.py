@@ -46,7 +46,7 @@ LEAST = 16
 
 @dataclass(frozen=True)
 class BroadcastFigures(Room):
-    """Figures of sums as products, which `target/figures/any/broadcast.toml` explains."""
+    """Figures of sums as products, which `figures/any/broadcast.toml` explains."""
 
     table = "broadcast"
     most_terms: int

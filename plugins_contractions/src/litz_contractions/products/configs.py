@@ -102,7 +102,7 @@ _LONG_K: Sequence[tuple[int, ...]] = ((16, 64, 4, 4), (32, 64, 3, 4), (16, 128, 
 
 @dataclass(frozen=True)
 class ConfigFigures(Room):
-    """Figures of products' tiles, which `target/figures/gpu/configs.toml` explains."""
+    """Figures of products' tiles, which `figures/gpu/configs.toml` explains."""
 
     table = "configs"
     least_tma_rows: int

@@ -18,7 +18,7 @@ AT_A_TIME = 8
 
 @dataclass(frozen=True)
 class MarginFigures(Room):
-    """Figures of two ways of products of few rows, which `target/figures/any/few_rows_margin.toml` explains."""
+    """Figures of two ways of products of few rows, which `figures/any/few_rows_margin.toml` explains."""
 
     table = "few_rows_margin"
     loop_times: float

@@ -42,7 +42,7 @@ MOST_PRODUCTS = 64
 
 @dataclass(frozen=True)
 class FewTermFigures(Room):
-    """Figures of products of few terms, which `target/figures/gpu/few_terms.toml` explains."""
+    """Figures of products of few terms, which `figures/gpu/few_terms.toml` explains."""
 
     table = "few_terms"
     least_products: int

@@ -47,7 +47,7 @@ class Activation:
 
 @dataclass(frozen=True)
 class EpilogueFigures(Room):
-    """What the library's epilogues add to a product, of devices where that was measured: `target/figures/h100.toml`
+    """What the library's epilogues add to a product, of devices where that was measured: `figures/h100.toml`
     explains. relu_us, gelu_us, bias_us: µs for a million elements, at most. first_us: for a product of few elements.
     least_rows: fewer were not measured."""
 

@@ -110,7 +110,7 @@ PLAIN = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class ManyRowsFigures(Room):
-    """Figures of products of many rows, which `target/figures/gpu/many_rows.toml` explains."""
+    """Figures of products of many rows, which `figures/gpu/many_rows.toml` explains."""
 
     table = "many_rows"
     least_filled_share: float

@@ -42,7 +42,7 @@ FEW = 8
 
 @dataclass(frozen=True)
 class RowsFigures(Room):
-    """Figures of products of few rows, which `target/figures/gpu/rows.toml` explains."""
+    """Figures of products of few rows, which `figures/gpu/rows.toml` explains."""
 
     table = "rows"
     warp_columns: int

@@ -45,7 +45,7 @@ GAP = 16
 
 @dataclass(frozen=True)
 class RowsLoopFigures(Room):
-    """Figures of products of few rows as loops, which `target/figures/any/rows_loop.toml` explains."""
+    """Figures of products of few rows as loops, which `figures/any/rows_loop.toml` explains."""
 
     table = "rows_loop"
     several_rows: int

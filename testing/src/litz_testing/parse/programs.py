@@ -15,7 +15,6 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import attention, attention_backward
 from litz.ir.buffer import TensorRef
 from litz.ir.index import Symbol
 from litz.ir.operation import Check, Collective, Extern, KernelCall, Operation, Template, Unbacked, Wait, require
@@ -35,10 +34,6 @@ _CALLS: Mapping[str, type[Extern]] = {
     "wait": Wait,
     "check": Check,
 }
-_CLASSES: Mapping[str, type] = {
-    each.__name__: each for each in (attention.Attention, attention.Blocks, attention_backward.AttentionBackward)
-}
-"""The kinds of templates, and of what they have, that a text names."""
 
 
 def parse_program(text: str, objects: Mapping[str, Any] | None = None) -> Program:
@@ -232,10 +227,7 @@ class Parser(LoopParser):
         """Reads what a class of calls adds: a field, or which class the call is of. Returns the class."""
         line = lines.take("")
         if line.takes("is"):
-            found = _CLASSES.get(line.name("the kind of template"))
-            if found is None or not issubclass(found, Extern):
-                line.fail(f"one of {', '.join(_CLASSES)} before this")
-            return found
+            return self.object(line, f"class {line.name('the class of the call')}", "a class of calls")
         key = line.find(WORD)
         if key is None or key not in {field.name for field in fields(kind)}:
             line.fail(f"a field of {kind.__name__} before this")
@@ -246,7 +238,7 @@ class Parser(LoopParser):
             body.finish()
             return kind
         start = line.at
-        made = _CLASSES.get(line.find(WORD) or "")
+        made = self.objects.get(f"class {line.find(WORD)}")
         if made is not None and line.takes("("):
             parts = line.inside(")", lambda: self._part(line, name))
             given[key] = made(**dict(parts))

@@ -41,13 +41,13 @@ MODULES: Sequence[Module] = (
         "litz.lower",
         "for lowerings",
         "LoweringContext Tensor View Computed elementwise reduce_over reduce_one broadcast_size device_of "
-        "load_broadcast scalar result_type to_float to_int64 canonical_dim checked masked_load fallback",
+        "load_broadcast scalar result_type to_float to_int64 canonical_dim checked masked_load fallback find_op",
     ),
     Module(
         "litz.ir",
         "the Program: buffers and operations",
         "Program Buffer Layout TensorRef Loop Range Store Extern Template KernelCall Collective Wait Check Unbacked "
-        "Opaque Attention AttentionBackward Blocks",
+        "Opaque Part Contraction",
     ),
     Module(
         "litz.ir.build",

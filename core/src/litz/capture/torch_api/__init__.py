@@ -46,7 +46,6 @@ from .asserts import (
     traced_expr,
     unclaimed,
 )
-from .attention import FUSED_ATTENTION, is_unfused
 from .custom_ops import defining_module, is_custom
 from .dynamo import as_captured, compile_label, disable_dynamo, is_restart
 from .export import Exported, decomposed, export, guard_count, guards_since, is_exported, misfit

@@ -11,11 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from litz.capture import torch_api
 from litz.capture.joint import TracedGraph
-from litz.capture.torch_api.attention import is_in_pieces
-from litz.capture.traced.fused_attention import fuse_attention, has_fused_attention, keep_strides
 from litz.target import target_of
+from litz_contractions.traced.fused_attention import fuse_attention, has_fused_attention, keep_strides
+from litz_contractions.traced.torch_kernels import is_in_pieces, is_unfused
 from litz_plugins import PassContext, Target, TargetOf
 from support.compare import NO_GPU
 
@@ -122,7 +121,7 @@ def test_nobody_knows_what_torch_would_pick_elsewhere() -> None:
     with torch._subclasses.FakeTensorMode():
         fakes = [torch.empty(each.shape, device="cuda") for each in (Q, K, V)]
         if not torch.cuda.is_available():
-            assert not torch_api.is_unfused(*fakes, enable_gqa=True)
+            assert not is_unfused(*fakes, enable_gqa=True)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])])
@@ -135,12 +134,14 @@ def test_torch_is_asked_by_the_call_itself(device: str, train: bool) -> None:
         assert not is_in_pieces(*odd)
         assert is_in_pieces(*[each[..., ::2] for each in half], dropout_p=0.5)
         if device == "cuda":
-            assert not torch_api.is_unfused(*half) and torch_api.is_unfused(*[each.double() for each in half])
+            assert not is_unfused(*half) and is_unfused(*[each.double() for each in half])
 
 
 def test_gradients_of_what_was_repeated_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("litz.capture.traced.fused_attention.has_fused_attention", lambda target_of, query: True)
-    monkeypatch.setattr("litz.capture.traced.fuse_attention", partial(fuse_attention, unfused=only_repeated))
+    monkeypatch.setattr("litz_contractions.traced.fused_attention.has_fused_attention", lambda target_of, query: True)
+    monkeypatch.setattr(
+        "litz_contractions.traced.fused_attention.fuse_attention", partial(fuse_attention, unfused=only_repeated)
+    )
 
     def fn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=MASK, enable_gqa=True).square().sum()

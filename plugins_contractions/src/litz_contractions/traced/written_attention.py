@@ -17,10 +17,12 @@ import torch
 import torch.nn.functional as F
 
 from litz.capture import torch_api
-from litz.capture.joint.nouns import TracedGraph
-from litz.capture.traced.fused_attention import Unfused, has_fused_attention, keep_strides
+from litz.capture.joint import TracedGraph
 from litz_plugins import TargetOf
 from litz_plugins.records import PassContext
+
+from .fused_attention import Unfused, has_fused_attention, keep_strides
+from .torch_kernels import is_unfused
 
 LEAST = 128
 """Queries and keys from which a call takes the place of the operations: torch's kernels take so many at a time."""
@@ -47,7 +49,7 @@ _SCORES, _RESULT = "abcd,abed->abce", "abcd,abde->abce"
 
 
 def written_attention(
-    gm: torch.fx.GraphModule, is_wanted: Callable[[torch.Tensor], bool], unfused: Unfused = torch_api.is_unfused
+    gm: torch.fx.GraphModule, is_wanted: Callable[[torch.Tensor], bool], unfused: Unfused = is_unfused
 ) -> dict[str, str]:
     """Returns, by the name of the softmax, why one call is to take the place of attention that is written out. In the
     order of the graph. is_wanted: whether the result's device, and its type, are those that fused kernels are for.

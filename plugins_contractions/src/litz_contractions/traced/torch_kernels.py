@@ -8,16 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .fake import fake_mode_around
-
-FUSED_ATTENTION = (
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_efficient_attention",
-    "_scaled_dot_product_cudnn_attention",
-    "_scaled_dot_product_fused_attention_overrideable",
-    "_scaled_dot_product_flash_attention_for_cpu",
-)
-"""The names of torch's ops that are fused kernels of attention."""
+from litz.capture.decompositions import FUSED_ATTENTION
+from litz.capture.torch_api import fake_mode_around
 
 
 def is_unfused(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> bool:

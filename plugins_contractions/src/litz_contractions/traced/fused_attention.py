@@ -18,10 +18,12 @@ import torch
 import torch.nn.functional as F
 
 from litz.capture import torch_api
-from litz.capture.joint.nouns import TracedGraph
+from litz.capture.joint import TracedGraph
 from litz.capture.promised import differs
 from litz_plugins import TargetOf
 from litz_plugins.records import PassContext
+
+from .torch_kernels import is_unfused
 
 Unfused = Callable[..., bool]
 """Takes the arguments of scaled_dot_product_attention; says whether torch has no fused kernel for them."""
@@ -36,7 +38,7 @@ def has_fused_attention(target_of: TargetOf, query: torch.Tensor) -> bool:
     return "fused_attention" in target_of(query.device).abilities
 
 
-def fuse_attention(traced: TracedGraph, context: PassContext, unfused: Unfused = torch_api.is_unfused) -> TracedGraph:
+def fuse_attention(traced: TracedGraph, context: PassContext, unfused: Unfused = is_unfused) -> TracedGraph:
     """Returns the graph with calls of scaled_dot_product_attention in forms that torch has a fused kernel for, on
     devices that torch has such kernels for. unfused: whether torch has no fused kernel for some arguments."""
     has_fused = partial(has_fused_attention, context.target_of)

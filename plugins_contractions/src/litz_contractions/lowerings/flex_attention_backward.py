@@ -13,23 +13,22 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import AttentionBackward, Blocks, Loop, Node, Range, Store, TensorRef, build
-from litz.ir.attention import GRADIENT, SCORE
+from litz.ir import Loop, Node, Range, Store, TensorRef, build
 from litz.ir.build import cast, const
 from litz.ir.index import Expr, Ranges, loop_var, to_expr
+from litz.lower.context import LoweringContext
+from litz.lower.fallback import fallback
+from litz.lower.scalar_graph import scalar_graph
+from litz.lower.view import Computed, Tensor
 
-from .attention import NO_BLOCKS, Asked, as_passed, has_kernel, positions
-from .context import LoweringContext
-from .fallback import fallback
-from .registry import lowering
-from .scalar_graph import scalar_graph
-from .view import Computed, Tensor
+from ..attention.backward_operation import AttentionBackward
+from ..attention.operation import GRADIENT, SCORE, Blocks
+from .flex_attention import NO_BLOCKS, Asked, as_passed, has_kernel, positions
 
 RESULTS = 3
 """Gradients of query, key and value; what comes after them are those of captured tensors."""
 
 
-@lowering("higher_order.flex_attention_backward")
 def flex_attention_backward(
     ctx: LoweringContext,
     query: Tensor,

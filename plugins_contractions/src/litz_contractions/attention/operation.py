@@ -9,12 +9,12 @@ Sizes: query (B, H, Q, D), key (B', H / group, K, D), value (B', H / group, K, E
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import ceil, inf, prod
 
-from .buffer import TensorRef
-from .index import Expr
-from .operation import Loop, Template
+from litz.cost.contractions import TILE
+from litz.ir import Contraction, Loop, Part, Program, Template, TensorRef
+from litz.ir.index import Expr
 
 SCORE = "score"
 """The buffer that stands, in bodies, for the score of one query and one key, float32. The scores are never in
@@ -22,10 +22,15 @@ memory."""
 GRADIENT = "gradient"
 """The buffer that stands, in the backward's body, for the gradient of the final score, float32. It is never in
 memory."""
+SCORE_BYTES = 64
+"""Bytes that eager's flex_attention moves for each score, at least: the product writes it in float32; the scale, the
+mask, logsumexp and softmax read and write all scores: 4 + 8 + 9 + 20 + 23. What a score_mod does is not counted."""
+SCORE_LAUNCHES = 20
+"""Kernels that it is, at least: counted likewise."""
 
 
 @dataclass(frozen=True)
-class Blocks:
+class Blocks(Part):
     """Which blocks of keys each block of queries looks at (torch's BlockMask); others are not looked at.
 
     queries, keys: elements of a block. counts: int32 (B or 1, H or 1, rows), how many of `indices`, int32 (B or 1, H or
@@ -61,7 +66,7 @@ class Attention(Template):
     mask: Loop | None = None
     blocks: Blocks | None = None
     nothing: float = 0.0
-    hidden: float = -math.inf
+    hidden: float = -inf
     doubled: bool = False
 
     @property
@@ -69,5 +74,19 @@ class Attention(Template):
         """Returns how many heads of the query share one head of the key."""
         return self.query.layout.size[1] // self.key.layout.size[1]
 
+    def contraction(self, program: Program) -> Contraction | None:
+        """Returns the FLOPs of eager's flex_attention; None for torch's fused kernels, which `litz.cost` knows."""
+        return eager_work(self.query, self.value, program) if self.kind == "flex_attention" else None
 
-__all__ = ["GRADIENT", "SCORE", "Attention", "Blocks"]
+
+def eager_work(query: TensorRef, value: TensorRef, program: Program) -> Contraction:
+    """Returns the work of eager's flex_attention: two products, and the scores between them in memory."""
+    *batch, queries, width = (program.hint(extent) for extent in query.layout.size)
+    keys, value_width = (program.hint(extent) for extent in value.layout.size[-2:])
+    scores = float(prod(batch) * queries * keys)
+    flops, pieces = 2.0 * scores * (width + value_width), prod(batch) * ceil(queries / TILE)
+    dtype = program.buffers[query.buffer].dtype
+    return Contraction("attention", flops, dtype, pieces, SCORE_BYTES * scores, SCORE_LAUNCHES)
+
+
+__all__ = ["GRADIENT", "SCORE", "SCORE_BYTES", "Attention", "Blocks", "eager_work"]

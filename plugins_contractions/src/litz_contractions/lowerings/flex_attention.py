@@ -16,21 +16,20 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Attention, Blocks, Loop, Node, Range, Store, Template, TensorRef, build
-from litz.ir.attention import SCORE
+from litz.ir import Loop, Node, Range, Store, Template, TensorRef, build
 from litz.ir.build import call, cast, const
 from litz.ir.index import ONE, Expr, Ranges, floordiv, loop_var, mod, to_expr
 from litz.ir.node import walk
+from litz.lower import views
+from litz.lower.access import extents_of
+from litz.lower.context import Indices, LoweringContext
+from litz.lower.contraction import matrix
+from litz.lower.elementwise import scalar
+from litz.lower.fallback import fallback
+from litz.lower.scalar_graph import scalar_graph
+from litz.lower.view import Computed, Tensor, View
 
-from . import views
-from .access import extents_of
-from .context import Indices, LoweringContext
-from .contraction import matrix
-from .elementwise import scalar
-from .fallback import fallback
-from .registry import lowering
-from .scalar_graph import scalar_graph
-from .view import Computed, Tensor, View
+from ..attention.operation import SCORE, Attention, Blocks
 
 aten = torch.ops.aten
 
@@ -42,7 +41,6 @@ NO_BLOCKS = 2**30
 """The block of a mask that has no blocks: torch's `create_block_mask` was not called."""
 
 
-@lowering("higher_order.flex_attention")
 def flex_attention(
     ctx: LoweringContext,
     query: Tensor,

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from litz import report as reports
 from litz.capture.graph import Graph
-from litz.capture.traced.written_attention import is_fused_half
 from litz.driver.stages import capture
 from litz.pipeline import make_compiler
 from litz.target import target_of
+from litz_contractions.traced.written_attention import is_fused_half
 from litz_plugins.vetoes import Vetoes
 from support.compare import NO_GPU
 
@@ -47,7 +47,7 @@ def narrow_rows(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Graph]]:
     """What is for CUDA devices is done on the CPU."""
     monkeypatch.setattr(
-        "litz.capture.traced.written_attention.is_fused_half", lambda target_of, result: result.dtype == HALF
+        "litz_contractions.traced.written_attention.is_fused_half", lambda target_of, result: result.dtype == HALF
     )
     yield []
 

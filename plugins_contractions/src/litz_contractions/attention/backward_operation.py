@@ -1,6 +1,6 @@
 """The backward of attention as data: what the gradients of query, key and value are computed from.
 
-With `raw` the scaled products of queries and keys, `weights` the softmax that `litz.ir.attention` describes, and
+With `raw` the scaled products of queries and keys, `weights` the softmax that `attention.operation` describes, and
 
     delta[b, h, q]   = sum over e of out * grad_out  -  grad_logsumexp / log(2)
     modified         = weights * (sum over e of grad_out[b, h, q, e] * value[b, h // group, k, e]  -  delta)
@@ -15,12 +15,18 @@ The weights are computed anew from `logsumexp`, which is to the base of 2: weigh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from .attention import Blocks
-from .buffer import TensorRef
-from .index import Expr
-from .operation import Loop, Template
+from litz.ir import Contraction, Loop, Program, Template, TensorRef
+from litz.ir.index import Expr
+
+from .operation import SCORE_BYTES, Blocks, eager_work
+
+BACKWARD_SCORE_BYTES = 110
+"""As SCORE_BYTES, of the backward: the scores again (25), the weights (24), their gradients from those of the result
+(32), the gradients of the scores, scaled, converted and masked (21), and what its five products read and write of
+them."""
+BACKWARD_SCORE_LAUNCHES = 35
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,12 @@ class AttentionBackward(Template):
     def group(self) -> Expr:
         """Returns how many heads of the query share one head of the key."""
         return self.query.layout.size[1] // self.key.layout.size[1]
+
+    def contraction(self, program: Program) -> Contraction | None:
+        """Returns the FLOPs of eager's backward."""
+        forward = eager_work(self.query, self.value, program)
+        flops, scores = forward.flops * 2.5, forward.between / SCORE_BYTES
+        return replace(forward, flops=flops, between=BACKWARD_SCORE_BYTES * scores, launches=BACKWARD_SCORE_LAUNCHES)
 
 
 __all__ = ["AttentionBackward"]

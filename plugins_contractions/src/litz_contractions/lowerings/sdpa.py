@@ -14,24 +14,18 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Attention, Loop, Node, Range, Store, TensorRef, build
-from litz.ir.attention import SCORE
+from litz.ir import Loop, Node, Range, Store, TensorRef, build
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import Expr, loop_var
+from litz.lower.context import LoweringContext
+from litz.lower.fallback import fallback
+from litz.lower.view import Tensor, View
 
-from .context import LoweringContext
-from .fallback import fallback
-from .registry import lowering
-from .view import Tensor, View
+from ..attention.operation import SCORE, Attention
 
 KIND = "attention"
 
 
-@lowering(
-    "aten._scaled_dot_product_efficient_attention.default",
-    "aten._scaled_dot_product_flash_attention.default",
-    "aten._scaled_dot_product_cudnn_attention.default",
-)
 def attention(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     """Lowers torch's fused attention kernels. All align the diagonal of a causal mask with the first query and the
     first key. Errors: NotImplementedError on a target without the ability "attention", outside of four dimensions,

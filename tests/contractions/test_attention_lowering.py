@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from litz.ir import Attention, Extern, KernelCall, Program, Template
+from litz.ir import Extern, KernelCall, Program, Template
 from litz.pipeline import make_compiler
+from litz_contractions.attention.operation import Attention
 from support.attention_cases import CASES, Case, operands
 from support.compare import check, litz
 from support.interpreted import mostly

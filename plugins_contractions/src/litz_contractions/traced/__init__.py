@@ -1,0 +1,1 @@
+"""Passes over what dynamo traced: attention in a form that torch has a fused kernel for."""

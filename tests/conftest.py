@@ -44,6 +44,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """One cache folder for the run, shared by its workers; what the environment says wins. Workers are started after
     this and inherit it, before torch is loaded. Graphs are compiled, not cached. Two threads, so that kernels
     do run in parallel."""
+    # Where CI is set, torch has other defaults (`error_on_custom_op_aliasing`): tests are the same everywhere. pytest
+    # prints all of a failure for this variable too.
+    if os.environ.pop("CI", ""):
+        os.environ.setdefault("BUILD_NUMBER", "1")
     if "LITZ_CACHE_DIR" not in os.environ:
         os.environ["LITZ_CACHE_DIR"] = tempfile.mkdtemp(prefix="litz-test-cache-")
     # torch's own, which is for all runs by default, finds graphs of an earlier run without a trace.
@@ -59,7 +63,15 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "2")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # How long hypothesis takes to make an input says how busy the machine is, and nothing about the test.
-    settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    # Its numbers are the same in every run, as they are by hypothesis's own choice where CI is set.
+    settings.register_profile(
+        "busy machine",
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=not config.getoption("--seed"),
+        database=None,
+        print_blob=True,
+    )
     settings.load_profile("busy machine")
     gpus, worker = config.getoption("--gpus"), os.environ.get("PYTEST_XDIST_WORKER", "")
     if gpus and worker:

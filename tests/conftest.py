@@ -19,7 +19,7 @@ import pytest
 from _pytest.logging import LogCaptureHandler
 from hypothesis import HealthCheck, settings
 
-from support.each_value import leave_combinations_out
+from support.each_value import leave_cases_out
 from support.eager_attention import untraced
 from support.no_gpu import gpu_hidden
 from support.processor_times import note, seconds_so_far
@@ -98,7 +98,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` does not ask for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    leave_combinations_out(items)
+    leave_cases_out(items)
 
 
 @pytest.hookimpl(wrapper=True)

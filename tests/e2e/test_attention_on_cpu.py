@@ -109,6 +109,7 @@ def test_eager_is_the_same_untraced(dtype: torch.dtype, monkeypatch: pytest.Monk
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
+@pytest.mark.ci_cases("torch.float32-1-1", "torch.bfloat16-1-77", "torch.float32-100-600", "torch.bfloat16-65-257")
 @pytest.mark.each_value
 @pytest.mark.parametrize("dtype, rows, keys", sizes())
 def test_sizes(dtype: torch.dtype, rows: int, keys: int) -> None:

@@ -126,6 +126,7 @@ class TestMaxAutotune:
         (result,) = pool.run([self._race(program, tmp_path)])
         assert result[0].valid, "the next choice is measured all the same"
 
+    @pytest.mark.each_value
     @pytest.mark.parametrize("autotune_in_subproc", (True, False))
     @pytest.mark.parametrize("autotune_multi_device", (True, False))
     def test_max_autotune_mm_plus_mm(

@@ -108,6 +108,7 @@ def test_bound_in_an_empty_reduction() -> None:
     assert case.run()["o"].tolist() == [0, 0]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("mode", ["add", "prod", "max", "min", "set"])
 @pytest.mark.parametrize("dtype", [F32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool], ids=str)
 def test_scatter(mode: str, dtype: torch.dtype) -> None:

@@ -69,6 +69,7 @@ def test_weights_of_channels_do_not_choose_the_vector_loop() -> None:
     assert "transpose(&" not in source.text
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(512, 512), (100, 1003), (33, 17), (1000, 8)], ids=str)
 @pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float64, torch.uint8], ids=str)
 def test_transpose(shape: tuple[int, int], dtype: torch.dtype) -> None:
@@ -233,6 +234,7 @@ def test_float_reductions(name: str, dtype: torch.dtype) -> None:
     case.check(rtol=1e-4 if dtype != torch.float64 else 1e-11, atol=2e-4 if dtype != torch.float64 else 1e-9)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["row", "column", "window", "channels", "all"])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool], ids=str)
 def test_integer_reductions(name: str, dtype: torch.dtype) -> None:
@@ -259,6 +261,7 @@ def test_nan_and_infinity(name: str) -> None:
     case.check()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("mean", [1000, 100_000])
 @pytest.mark.parametrize("name", [name for name in SHAPES if name not in ("all", "batched columns", "empty")])
 def test_welford_is_accurate(name: str, mean: int) -> None:
@@ -316,6 +319,7 @@ def test_welford_combine(shape: str) -> None:
     Case(ranges, stores, inputs, outputs, inner).check(rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", ["sum", "max", "argmax", "welford_mean"])
 @pytest.mark.parametrize(
     ("size", "along", "unrolled"), [(8, "row", True), (9, "row", False), (32, "row", False), (32, "column", True)]
@@ -330,6 +334,7 @@ def test_short_rows_are_walked_along(size: int, along: str, unrolled: bool, kind
     assert ("#pragma GCC unroll" in text.split("int kernel")[1]) == (unrolled or (kind == "welford_mean" and size == 9))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("layout", ["row", "column", "small"])
 @pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float16], ids=str)
 def test_softmax_in_one_loop(layout: str, dtype: torch.dtype) -> None:
@@ -396,6 +401,7 @@ def test_layer_norm_and_more(layout: str) -> None:
     Case(ranges, stores, inputs, outputs, inner).check(rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
 @pytest.mark.parametrize("layout", ["row", "column", "small"])
 @pytest.mark.parametrize("dtype", [F32, torch.int64, torch.bfloat16], ids=str)

@@ -164,6 +164,7 @@ def flat(graph: Graph) -> list[tuple[int, ...]]:
     return [size for size, _ in saved(graph)]
 
 
+@pytest.mark.ci_cases("<lambda>-size0", "<lambda>-size2", "<lambda>-size4")
 @pytest.mark.parametrize(
     ("fn", "size"),
     [

@@ -7,7 +7,7 @@ float64 and prints, for each case, "" or what went wrong, as JSON.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -532,12 +532,17 @@ UNSUPPORTED = (
 """Cases that eager cannot run on a CPU, and why."""
 
 
-def case_params(names: Iterable[str]) -> list[Any]:
-    """The names as parameters of a test; what eager cannot run is skipped with the reason."""
-    return [
-        pytest.param(name, marks=pytest.mark.skip(reason=UNSUPPORTED[name])) if name in UNSUPPORTED else name
-        for name in names
-    ]
+def case_params(names: Iterable[str], thorough: Collection[str] = ()) -> list[Any]:
+    """The names as parameters of a test, some of them for `make test-all`; what eager cannot run is skipped with the
+    reason."""
+    listed = list(names)
+    assert set(thorough) <= set(listed)
+
+    def marks(name: str) -> list[pytest.MarkDecorator]:
+        skipped = [pytest.mark.skip(reason=UNSUPPORTED[name])] if name in UNSUPPORTED else []
+        return [*skipped, *([pytest.mark.thorough] if name in thorough else [])]
+
+    return [pytest.param(name, marks=marks(name)) for name in listed]
 
 
 if __name__ == "__main__":

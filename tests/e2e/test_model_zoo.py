@@ -70,8 +70,8 @@ def no_tf32() -> Iterator[None]:
 
 
 LIKE_ANOTHER = ("gpt2", "whisper", "vit", "clip", "convnext", "bert", "t5", "mixtral", "unet", "graph", "dlrm")
-"""Their inference is made of what that of llama, resnet and diffusion is made of, or of what their own training has, the
-forward of which CI compiles."""
+"""Their inference is made of what that of llama, resnet and diffusion is made of, or of what the forward of their own
+training is, which CI compiles."""
 
 
 def inference_cases() -> list[Any]:

@@ -20,9 +20,10 @@ from support.zoo_check import check, exact_convolutions
 pytest.importorskip("transformers")
 
 
-TRAINED_ALIKE = ("clip", "gpt2", "whisper", "mobilenet", "bert", "llama")
+TRAINED_ALIKE = ("clip", "gpt2", "whisper", "mobilenet", "bert", "llama", "swin")
 """Their training is made of what that of bert and vit, of llama and vit, of t5 and the models with convolutions, of
-resnet, of vit and t5, and of mixtral is made of. bert and llama are trained in bfloat16."""
+resnet, of vit and t5, of mixtral, and of vit and convnext is made of. bert and llama are trained in bfloat16. What swin
+alone has, windows by `roll`, has tests of its own (tests/core/lowering/test_joining.py)."""
 
 
 def cases(thorough: bool) -> list[Any]:

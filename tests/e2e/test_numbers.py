@@ -246,6 +246,7 @@ def integer_bits(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (*logic, a << shift, a >> shift, a >> 1, a << 2, a == b, a < b, a.bool() & b.bool(), ~(a > 2))
 
 
+@pytest.mark.ci_cases("dtype0-cpu", "dtype2-cpu", "dtype4-cpu")
 @device_param
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers(dtype: torch.dtype, device: str) -> None:

@@ -1,7 +1,8 @@
-"""Numeric constants of litz's modules that are no figures of a device, by why they are none.
+"""Numbers of litz's modules that are no figures of a device, by why they are none: constants, and numbers in functions.
 
-In a line: a module's name, without its folder, and its constants. `test_figures` asks for a line here, or for an entry
-in a data file (`litz/target/figures/`), for each constant that is made of numbers.
+In a line: a module's name, without its folder, and its constants, or its functions with their numbers. `test_figures`
+asks for a line here, or for an entry in a data file (`litz/target/figures/`), for each constant that is made of
+numbers, and for each number by which a function compares, multiplies, limits or chooses.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ CONSTANTS: Mapping[str, str] = {
         saved_positions: TYPES BELOW
         ops: _ROWS
         package: FORMAT VERSION
+        pattern: BUFFERS LOOPS
         plugin_checks: TOLERANCE
         pointwise: _SAME_UNARY
         pool: SMALLEST
@@ -104,6 +106,7 @@ CONSTANTS: Mapping[str, str] = {
         random: _MIX
         score_tile: BATCH HEAD QUERY KEY
         split: LOG2E
+        spread: ZEROS
         upsample: NEAR FAR
         written_out: B H Q K AT
     """,
@@ -232,3 +235,74 @@ CONSTANTS: Mapping[str, str] = {
         workers: MOST
     """,
 }
+
+WHOLE_MODULES: Mapping[str, str] = {
+    "what they compute is a format or a polynomial": "float8 helpers philox dtypes",
+    "made-up inputs that try a compiler": "probes",
+}
+"""Modules all of whose functions' numbers are of one kind."""
+
+LITERALS: Mapping[str, str] = {
+    "of an ISA, or of hardware of a kind: lines, warps, vectors, alignment": """
+        build: expected_variant=16
+        column: tile_size=16
+        decode: choose_split=16
+        descriptors: can_use_descriptors=16
+        inputs: plan_inputs=16
+        configs: _wasteful=16 all_configs=16
+        library: _is_aligned=16
+        offer: _within_blocks=16
+        split: _blocks=16
+        user_kernels: kind_of=16
+        wrapper_support: aligned=16
+        backward_tiles: copies=64
+        configs: estimate=256,32768
+    """,
+    "of a format or an interface: versions, modes, bits, letters": """
+        configs: misfit=1024
+        cuda_driver: make_fixed_launch=15
+        doctor: _run_kernel=100000
+        half_tile: _nibble=15
+        intervals: _combined=64
+        libraries: problem_of=64,32,28,54,42,56
+        trust: mode=509,493
+        units: size_text=1024
+    """,
+    "mathematical: what float32 holds, roundings, places where functions are compared": """
+        arithmetic: change=1e-30,1e+30 _times=1e-30,1e+30 _factor=0.0001,10000.0
+        contractions: _flex_attention_backward=2.5
+        coverage: _points=1e-09
+        library: _named=1.7 _places=0.0137
+        upsample: touched=1e-12
+        written_out: _scaled=1e-30,1e+30
+    """,
+    "what a person is shown, or why a decision was taken": """
+        artifacts: keep=40
+        fusion: _why_slower=1.5
+        steps: _launch=80
+        text: _step_table=13
+    """,
+    "how torch's own kernels, Triton and libraries work": """
+        backward_tiles: shared_bytes=2048
+        configs: shared_bytes=32768,1024
+        instructions: instructions=20
+    """,
+    "what a kernel's body may hold before registers spill, on any GPU": """
+        backward_tiles: effort=64
+        columns: _lanes=64,16 column_blocks=16,32,64,256,512,1024 widest_block=32,64 _few_warps=32,64
+        decode: choose_split=128,256
+        tiling: _elements_per_thread=400,24
+    """,
+    "a coarse choice that no device was asked for": """
+        column: tile_size=128,256
+        configs: all_configs=128,256
+        describe: _by_row=0.9
+        pointwise: _write_owned=64,16 __init__=64,32
+        processor: offer_blocked=20
+        rows: _config=128,64,32,16
+        tile_shape: warps_for=2048,16,32
+        tiling: _pointwise=128,64 _rows=128 _chain=16 _two_axes=16,64,4096,128,1024 _reduction=512 _gathers_across=16
+        tiling: _rows_alike=1024,256,512 _row_blocks=1024,256,16,64 _pass=256,512,16,32 _reduction_mode=64
+    """,
+}
+"""Numbers in functions: `function=number,number`."""

@@ -22,7 +22,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 import litz
-from core.numeric_constants import CONSTANTS
+from core.numeric_constants import CONSTANTS, LITERALS, WHOLE_MODULES
 from litz.schedule.estimate import EstimateFigures
 from litz.target import CalibrationError, FiguresError, Room, data, figures_of, target_named, target_of
 from litz.target.describe import cuda_target
@@ -64,6 +64,56 @@ def test_numeric_constants_are_no_measurements() -> None:
     allowed = {f"{module.removesuffix(':')}.{name}" for module, *names in lines for name in names}
     assert found - allowed == set(), "say why these are no figures of a device, or move them to the data files"
     assert allowed - found == set(), "these are gone"
+
+
+USUAL = {0, 1, 2, 10, 100, 1000, 1e6, 1e9, 0.5, 1e-3, 1e-6}
+"""Numbers of formulas and of units: 1 - x, a half, microseconds of a second."""
+BITS = (ast.LShift, ast.RShift, ast.BitAnd, ast.BitOr, ast.BitXor, ast.Pow)
+SMALL = 8
+"""Integers up to here count things: arguments, dimensions, neighbours."""
+
+
+def literals(file: Path) -> Iterator[tuple[str, int | float]]:
+    """Yields the numbers by which a module's functions compare, multiply, limit or choose, with the function's name."""
+
+    def weighs(node: ast.AST) -> bool:
+        if isinstance(node, ast.BinOp):
+            return not isinstance(node.op, BITS)
+        if isinstance(node, ast.Call):
+            return isinstance(node.func, ast.Name) and node.func.id in ("min", "max", "clamp")
+        return isinstance(node, (ast.Compare, ast.IfExp, ast.AugAssign, ast.Assign, ast.Return, ast.Tuple))
+
+    def inside(node: ast.AST, owner: str) -> Iterator[tuple[str, int | float]]:
+        for child in ast.iter_child_nodes(node):
+            own = child.name if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) else owner
+            if own and isinstance(child, ast.Constant) and weighs(node):
+                value = child.value
+                if type(value) in (int, float) and value not in USUAL and (type(value) is float or abs(value) > SMALL):
+                    yield own, value
+            yield from inside(child, own)
+
+    return inside(ast.parse(file.read_text()), "")
+
+
+def test_numbers_inside_functions_are_no_measurements(tmp_path: Path) -> None:
+    """One that is no figure of a device has a line in `numeric_constants.py`, under why it is none."""
+    allowed = {
+        (module.removesuffix(":"), *own.split("=", 1))
+        for text in LITERALS.values()
+        for module, *functions in (line.split() for line in text.strip().splitlines())
+        for own in functions
+    }
+    allowed = {(module, name, number) for module, name, numbers in allowed for number in numbers.split(",")}
+    found = {(file.stem, name, str(value)) for file in MODULES for name, value in literals(file)}
+    whole = {module for text in WHOLE_MODULES.values() for module in text.split()}
+    found = {each for each in found if each[0] not in whole}
+    assert found - allowed == set(), "say why these are no figures of a device, or move them to the data files"
+    assert allowed - found == set(), "these are gone"
+    module = tmp_path / "measured.py"
+    module.write_text(
+        "def fits(n):\n    return n < 4096 and 0.7 * n and min(n, 64) and [16, 1 << 20, n + 8, 2.0 * n]\n"
+    )
+    assert list(literals(module)) == [("fits", 4096), ("fits", 0.7), ("fits", 64)]
 
 
 DEVICE = re.compile(r"\b(H100|H200|sm_90|Hopper)\b")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,24 @@ DOCS = ROOT / "docs"
 
 
 def test_the_worked_example_is_what_litz_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the files that the page names are those that the function goes through: 25 at most, so that one can read
+    them all."""
     monkeypatch.delenv("LITZ_CALIBRATION", raising=False)
-    page, texts = worked_example.PAGE.read_text(encoding="utf-8"), worked_example.texts_of_stages()
+    page, run = worked_example.PAGE.read_text(encoding="utf-8"), set[str]()
+    watched = sys.getprofile()
+    sys.setprofile(lambda frame, event, argument: run.add(frame.f_code.co_filename))
+    try:
+        texts = worked_example.texts_of_stages()
+    finally:
+        sys.setprofile(watched)
     assert {mark[1] for mark in worked_example.MARK.findall(page)} == set(texts)
     assert worked_example.filled(page, texts) == page, "`python -m website.worked_example` writes the page anew"
+    assert len(texts["softmax"].splitlines()) > 10 and "tl.dot" in texts["product"]
+
+    named = {(DOCS / link).resolve() for link in re.findall(r"\]\((\.\./[^)]*\.py)\)", page)}
+    assert len(named) <= 25 and all(file.is_file() for file in named)
+    walked = {file for file in named if "src" in file.parts and file.name != "pipeline.py"}  # which is a page to read
+    assert len(walked) >= 20 and walked <= {Path(file).resolve() for file in run}
 
 
 @pytest.mark.nightly

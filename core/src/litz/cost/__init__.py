@@ -10,6 +10,6 @@ built-in plugin `Roofline`; whatever another plugin answers goes before it.
 
 from .plugin import Roofline
 from .roofline import estimate, estimate_work
-from .work import Work, count_work
+from .work import Work, bytes_of, count_work
 
-__all__ = ["Roofline", "Work", "count_work", "estimate", "estimate_work"]
+__all__ = ["Roofline", "Work", "bytes_of", "count_work", "estimate", "estimate_work"]

@@ -30,6 +30,7 @@ class RooflineFigures(Room):
     launch_share: tuple[float, float, float]
     unknown_times: float
     cpu_times: float
+    measured_times: float
 
 
 def estimate(operation: Any, target: Target, program: Program) -> Estimate | None:
@@ -76,7 +77,7 @@ def estimate_work(work: Work, on: Target, cold: float = 0.0) -> Estimate:
 def _memory(work: Work, on: Target) -> tuple[float, Share, str]:
     """(µs at the given bandwidth, shares of it, text)."""
     text = f"memory-bound: {_scaled(work.total_bytes, 'B')} at {on.bandwidth / 1e3:.4g} GB/s"
-    return work.total_bytes / on.bandwidth, _shares(on.shares["memory"], "bandwidth_gb_s" in on.measured), text
+    return work.total_bytes / on.bandwidth, _shares(on.shares["memory"], "bandwidth_gb_s" in on.measured, on), text
 
 
 def _compute(work: Work, on: Target) -> tuple[float, Share, str]:
@@ -94,7 +95,7 @@ def _compute(work: Work, on: Target) -> tuple[float, Share, str]:
             text = f"{_scaled(work.total_flops, 'FLOP')} at {rate / 1e6:.4g} TFLOP/s {figure.partition('.')[2]}"
     share = on.shares[work.kind]
     # What was measured is how fast ordinary work goes; only contractions are measured as contractions.
-    shares = _shares(share, measured and bool(work.flops) and work.kind != "loop")
+    shares = _shares(share, measured and bool(work.flops) and work.kind != "loop", on)
     return total, shares, f"compute-bound: {text}"
 
 
@@ -104,10 +105,13 @@ def _rate(work: Work, dtype: torch.dtype, on: Target) -> tuple[float, str]:
     return on.matrix_rate(rate_kind(dtype), "convolution" if work.kind == "convolution" else "matmul")
 
 
-def _shares(share: Share, measured: bool) -> Share:
+def _shares(share: Share, measured: bool, on: Target) -> Share:
     """Returns the shares of a speed: of a measured one the usual share is all, and the best and the worst move
     along."""
-    return Share(min(1.1, share.best / share.usual), 1.0, share.worst / share.usual) if measured else share
+    if not measured:
+        return share
+    most = figures_of(on, RooflineFigures).measured_times
+    return Share(min(most, share.best / share.usual), 1.0, share.worst / share.usual)
 
 
 def _scaled(count: float, unit: str) -> str:

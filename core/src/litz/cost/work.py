@@ -25,7 +25,7 @@ from litz.ir import Buffer, Check, Collective, Extern, Layout, Loop, Node, Progr
 from litz.ir.accesses import Access
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Symbol, is_placeholder, stride_of
-from litz.ir.ops import OPS
+from litz.ir.ops import flops_of
 from litz.ir.reductions import REDUCTIONS
 from litz.target import SECTOR
 
@@ -133,16 +133,14 @@ def _together(parts: Sequence[Work]) -> Work:
 
 
 def _node_flops(node: Node) -> int:
-    if node.op in OPS:
-        return OPS[node.op].flops
     if node.op == "reduce":
         return REDUCTIONS[node.attrs[0]].results[node.attrs[0]].flops
     # A scan does its combination twice, up and down the tree (Blelloch, 1990).
-    return {"scan": 2, "cast": 1}.get(node.op, 0)
+    return flops_of(node, otherwise={"scan": 2, "cast": 1}.get(node.op, 0))
 
 
 def _add(sizes: dict[str, float], program: Program, name: str, size: float) -> None:
-    sizes[name] = min(sizes.get(name, 0.0) + size, _bytes(program.buffers[name], program, gaps=True))
+    sizes[name] = min(sizes.get(name, 0.0) + size, bytes_of(program.buffers[name], program, gaps=True))
 
 
 def _touched(access: Access, extents: Mapping[Symbol, int], points: int, program: Program) -> float:
@@ -189,15 +187,15 @@ def _extern_work(extern: Extern, program: Program) -> Work:
     made = [output for output in extern.outputs if output is not None and output not in extern.aliases]
     if (not made and not extern.mutates and not extern.effect) or name.startswith(_ALLOCATIONS):
         return NOTHING
-    written = sum(_bytes(program.buffers[output], program) for output in made)
+    written = sum(bytes_of(program.buffers[output], program) for output in made)
     read: dict[str, float] = {}
     gathered = argument_names(extern).get(_GATHERS.get(name, ""))
     for ref in extern.refs:
-        size = _bytes(ref, program)
+        size = bytes_of(ref, program)
         _add(read, program, ref.buffer, min(size, written) if ref is gathered else size)
     for mutated in extern.mutates:
-        sizes = [_bytes(ref, program) for ref in extern.refs if ref.buffer == mutated]
-        written += max(sizes, default=_bytes(program.buffers[mutated], program, gaps=True))
+        sizes = [bytes_of(ref, program) for ref in extern.refs if ref.buffer == mutated]
+        written += max(sizes, default=bytes_of(program.buffers[mutated], program, gaps=True))
     total = sum(read.values())
     if total + written == 0:
         return NOTHING
@@ -212,9 +210,9 @@ def _extern_work(extern: Extern, program: Program) -> Work:
 # ------------------------------------------------------------------------------------------------------------ sizes
 
 
-def _bytes(item: Buffer | TensorRef, program: Program, gaps: bool = False) -> float:
-    """Bytes of the distinct elements of a buffer or of a view: expanded dimensions count once. gaps: with those that
-    strides leave."""
+def bytes_of(item: Buffer | TensorRef, program: Program, gaps: bool = False) -> float:
+    """Returns the bytes of the distinct elements of a buffer or of a view: expanded dimensions count once. gaps: with
+    those that strides leave."""
     size, stride = _sizes(item.layout, program)
     elements = prod(extent if step else min(extent, 1) for extent, step in zip(size, stride))
     if gaps and elements:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING
 
 from .index import (
@@ -97,6 +98,12 @@ def mean_stride(expr: Expr, var: Symbol, loop: Loop, size: int, hint: Callable[[
     last = max(size - 1, 1)
     at_end, at_start = (expr.xreplace({**dict.fromkeys(others, ZERO), var: to_expr(n)}) for n in (last, 0))
     return hint(at_end - at_start) / last
+
+
+def bytes_moved(loop: Loop, access: Access, hint: Callable[[Expr], int], whole: int) -> int:
+    """Returns the bytes of a buffer that an access moves over a whole loop, each element counted once. hint: a likely
+    value of a size. whole: bytes of the buffer."""
+    return min(access.itemsize * prod(hint(loop.extents[var]) for var in loop.positions_by(access)), whole)
 
 
 def are_apart(a: Access, b: Access, extents: Ranges) -> bool:

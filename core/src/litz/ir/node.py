@@ -139,6 +139,11 @@ def rewrite(roots: tuple[Node, ...], change: Callable[[Node, tuple[Node, ...]], 
     return tuple(done[root] for root in roots)
 
 
+def replaced(roots: tuple[Node, ...], old: Node, new: Node) -> tuple[Node, ...]:
+    """Returns the roots with one node replaced by another."""
+    return rewrite(roots, lambda node, args: new if node is old else with_args(node, args))
+
+
 def with_args(node: Node, args: tuple[Node, ...]) -> Node:
     """Returns the same operation on other arguments."""
     if all(new is old for new, old in zip(args, node.args, strict=True)):

@@ -15,6 +15,7 @@ import torch
 
 from . import philox
 from .dtypes import INTEGER
+from .node import Node
 
 Rule = Callable[[tuple[torch.dtype, ...]], torch.dtype]
 
@@ -135,3 +136,8 @@ _ROWS = [
 
 OPS: Mapping[str, Op] = {row.name: row for row in _ROWS}
 """The rows by name. `cast` and the ops of `ir/node.py` are not rows: they have attributes of their own."""
+
+
+def flops_of(node: Node, otherwise: int = 0) -> int:
+    """Returns the FLOPs of one value of a node. otherwise: of a node that is no row."""
+    return OPS[node.op].flops if node.op in OPS else otherwise

@@ -74,6 +74,11 @@ class Program:
         """Returns the operations that read each buffer, by the buffer's name, in program order."""
         return self._by_buffer(lambda operation: operation.reads)
 
+    def maker(self, name: str) -> Loop | None:
+        """Returns the Loop that alone writes a buffer; None where there is none, or something else writes too."""
+        writers = self.writers.get(name, ())
+        return writers[0] if len(writers) == 1 and isinstance(writers[0], Loop) else None
+
     def _by_buffer(self, names: Callable[[Operation], tuple[str, ...]]) -> Mapping[str, tuple[Operation, ...]]:
         found: dict[str, list[Operation]] = {name: [] for name in self.buffers}
         for operation in self.operations:

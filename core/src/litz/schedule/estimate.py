@@ -13,9 +13,9 @@ from functools import cache, partial
 from math import inf, prod
 
 from litz.ir import Loop, Node, Program, Range
-from litz.ir.accesses import Access, are_apart, mean_stride
+from litz.ir.accesses import Access, are_apart, bytes_moved, mean_stride
 from litz.ir.index import Ranges, Symbol
-from litz.ir.ops import OPS
+from litz.ir.ops import flops_of
 from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import walks_loading
 from litz.target import SECTOR, Room, figures_of, target_of
@@ -161,9 +161,8 @@ class CostModel:
         found = []
         for access in loop.accesses:
             buffer = self.program.buffers[access.buffer]
-            count = prod(sizes[var] for var in loop.positions_by(access))
             whole = self.nbytes(access.buffer)
-            amount = min(count * buffer.dtype.itemsize, whole)
+            amount = bytes_moved(loop, access, self.hint, whole)
             times = walks.get(access.site, 1) if access.mode in (None, "set") else 2
             unit = access.unit_variable(buffer.layout)
             found.append(_Traffic(access, amount, whole, unit, times, self._waste(loop, access, unit, sizes)))
@@ -289,7 +288,7 @@ def _operations(node: Node) -> int:
     """Returns the FLOPs of one value, by the tables of ops and reductions."""
     if node.op == "reduce":
         return 4 if REDUCTIONS[node.attrs[0]].several else 1
-    return OPS[node.op].flops if node.op in OPS else int(node.op in ("load", "cast", "index", "scan"))
+    return flops_of(node, otherwise=int(node.op in ("load", "cast", "index", "scan")))
 
 
 def _busy(

@@ -37,7 +37,8 @@ from litz.ir.index import (
 from litz.ir.intervals import Contents
 from litz.ir.node import rewrite, walk, with_args
 from litz.ir.operation import expressions
-from litz.ir.ops import OPS
+from litz.ir.ops import flops_of
+from litz.ir.pattern import STORED, fits, match_loop
 from litz.ir.transform import replace_loads
 from litz.ir.verify import loose_positions
 from litz.target import Room, figures_of
@@ -110,14 +111,14 @@ class _Inliner:
         if body is None:
             return False
         name = body.store.buffer
-        if self.program.buffers[name].kind != "temporary" or name in self.roots or len(self.writers[name]) != 1:
+        if not fits("temporary unshared", name, self.program) or len(self.writers[name]) != 1:
             return False
         if any(self._is_written_after(read, position) for read in loop.reads):
             return False
         users = {n: self.operations[n] for n in sorted(self.readers.get(name, ()))}
         readers = {n: user for n, user in users.items() if isinstance(user, Loop) and user.device == loop.device}
         stays = name in self.program.output_buffers or len(readers) < len(users)
-        free = not loop.loads and _flops(loop) <= self._limits(loop).cheap_flops
+        free = not loop.loads and sum(map(flops_of, loop.nodes)) <= self._limits(loop).cheap_flops
         if not readers or (stays and not free):
             return False
         changes: dict[int, Change] = {}
@@ -254,10 +255,6 @@ def _reads_all(position: Expr, extent: Expr, extents: Mapping[Symbol, Expr]) -> 
     return all(map(known_nonnegative, (-low, high - extent + 1, points - extent)))
 
 
-def _flops(loop: Loop) -> int:
-    return sum(OPS[node.op].flops for node in loop.nodes if node.op in OPS)
-
-
 # ---------------------------------------------------------------------------------------------------- substituting
 
 
@@ -287,14 +284,11 @@ class Body:
     def of(loop: Loop) -> Body | None:
         """Returns the Body of a pointwise loop with one plain store, at the loop's variables themselves in some order;
         None for any other loop."""
-        if loop.is_reduction or len(loop.stores) != 1:
-            return None
-        store = loop.stores[0]
-        if not store.is_plain:
+        if isinstance(found := match_loop(STORED, loop), str):
             return None
         dims: dict[Symbol, int | None] = {r.var: None for r in loop.ranges if r.size == ONE}
         wanted = {r.var for r in loop.ranges if r.size != ONE}
-        for dim, expr in enumerate(store.index):
+        for dim, expr in enumerate(found.store.index):
             if expr in wanted and expr not in dims:
                 dims[expr] = dim
             elif not (expr.is_Integer or (expr.is_Symbol and dims.get(expr, 0) is None)):

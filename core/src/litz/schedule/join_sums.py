@@ -17,6 +17,7 @@ from functools import reduce
 
 from litz.ir import Buffer, Layout, Loop, Node, Operation, Program, Store, build
 from litz.ir.dtypes import compute_dtype
+from litz.ir.pattern import Pattern, Value, find, fits
 from litz.target import Room, figures_of
 from litz_plugins import PassContext
 
@@ -33,6 +34,13 @@ class SumFigures(Room):
     most_buffers: int
     waiting_bytes: int
 
+
+OWN = "temporary unshared unreturned read_once"
+SUMMAND = Pattern(OWN, "plain")
+ADDITION = Pattern(
+    loop="pointwise plain", value=Value("add", (Value("load", name="left"), Value("load", name="right")), words="real")
+)
+ROW_SUMS = Pattern(value=Value("reduce", (Value(words="plain", name="rows"),), "sum", "real", "sum"))
 
 TOO_LONG = "each has rows enough for a kernel of its own"
 
@@ -73,9 +81,10 @@ class _Joining:
 
     def consider(self, loop: Loop) -> None:
         """Joins the sums that end in a loop, if they do, and if that is legal and pays."""
-        if "blocks" not in self.costs.target(loop.device).abilities or _added(loop) is None:
+        if "blocks" not in self.costs.target(loop.device).abilities or not self._added(loop):
             return
-        if self._only_reader(loop.stores[0].buffer) is not None:
+        total = loop.stores[0].buffer
+        if fits(OWN, total, self.program) and self._added(self.program.readers[total][0]):
             return  # a later addition of the same sum is considered
         found = self._terms(loop)
         if found is None:
@@ -118,13 +127,14 @@ class _Joining:
         while open_ones:
             loop = open_ones.pop()
             additions.append(loop)
-            for node in _added(loop) or ():
-                writer = self._only_writer(node)
+            for node in self._added(loop):
+                found = find(SUMMAND, node.buffer, self.program) if not node.args else None
+                writer = None if found is None else found.loop
                 if writer is None or writer.ranges != root.ranges or writer.device != root.device:
                     return None
                 if writer.stores[0].index != node.index or self.program.buffers[node.buffer].dtype != node.dtype:
                     return None
-                if _added(writer) is not None:
+                if self._added(writer):
                     open_ones.append(writer)
                     continue
                 term = self._term(writer)
@@ -133,45 +143,20 @@ class _Joining:
                 terms.append(term)
         return terms, additions
 
-    def _only_writer(self, node: Node) -> Loop | None:
-        """Returns the loop that makes what a node loads, if it makes nothing else and nothing else reads it."""
-        name = node.buffer
-        writers, readers = self.program.writers.get(name, ()), self.program.readers.get(name, ())
-        if node.indirect or node.mask is not None or len(writers) != 1 or len(readers) != 1 or not self._is_own(name):
-            return None
-        (writer,) = writers
-        return writer if isinstance(writer, Loop) and len(writer.stores) == 1 and writer.stores[0].is_plain else None
-
-    def _is_own(self, name: str) -> bool:
-        """Is a buffer a temporary that shares memory with no other and is not returned?"""
-        program = self.program
-        shared = name in program.roots or name in program.output_buffers
-        return program.buffers[name].kind == "temporary" and not shared
-
-    def _only_reader(self, name: str) -> Loop | None:
-        """Returns the loop that alone reads a buffer and does nothing but add; None for any other readers."""
-        readers = self.program.readers.get(name, ())
-        alone = len(readers) == 1 and self._is_own(name) and isinstance(readers[0], Loop)
-        return readers[0] if alone and _added(readers[0]) is not None else None  # type: ignore[return-value,arg-type]
+    def _added(self, operation: Operation) -> tuple[Node, ...]:
+        """Returns the two loads that a loop adds, where it does nothing else; else nothing."""
+        found = find(ADDITION, operation, self.program)
+        return () if found is None else (found["left"], found["right"])
 
     def _term(self, loop: Loop) -> _Term | None:
         """Returns a loop as a sum of rows that are in memory in any case; None for any other loop."""
-        node = loop.stores[0].value
-        if (
-            not loop.reduction_ranges
-            or node.op != "reduce"
-            or node.attrs[0] != "sum"
-            or not node.dtype.is_floating_point
-        ):
+        found = find(ROW_SUMS, loop, self.program)
+        if found is None or not self.costs.reduces_columns(loop):
             return None
-        rows = node.args[0]
-        if rows.op != "load" or rows.indirect or rows.mask is not None or not self.costs.reduces_columns(loop):
-            return None
+        rows = found["rows"].buffer
         # Written for this sum alone, the rows are better not written at all.
-        made_here = any(isinstance(writer, Loop) for writer in self.program.writers[rows.buffer])
-        if made_here and len(self.program.readers[rows.buffer]) == 1 and self._is_own(rows.buffer):
-            return None
-        return _Term(loop, node, rows.buffer)
+        made_here = any(isinstance(writer, Loop) for writer in self.program.writers[rows])
+        return None if made_here and fits(OWN, rows, self.program) else _Term(loop, found["sum"], rows)
 
     def _groups(self, terms: Sequence[_Term]) -> list[Sequence[_Term]] | None:
         """The sums in groups of much the same size, each for a loop; None where so few fit into memory that waits that
@@ -190,14 +175,14 @@ class _Joining:
     def _apart(self, term: _Term) -> tuple[Cost, ...]:
         """What a sum takes as it is: with the loop that makes its rows, less what that loop takes alone; or alone."""
         alone = self.costs.cost(term.loop)
-        writers = self.program.writers[term.buffer]
-        if len(writers) != 1 or not isinstance(writers[0], Loop):
+        writer = self.program.maker(term.buffer)
+        if writer is None:
             return (alone,)
         target = self.costs.target(term.loop.device)
-        fused = merge(writers[0], term.loop, lambda name: True, self.program.roots, target.most_buffers)
+        fused = merge(writer, term.loop, lambda name: True, self.program.roots, target.most_buffers)
         if isinstance(fused, str):
             return (alone,)
-        both, first = self.costs.cost(fused), self.costs.cost(writers[0])
+        both, first = self.costs.cost(fused), self.costs.cost(writer)
         return (alone,) if both.us - first.us > alone.us else (replace(both, us=both.us - first.us),)
 
     # --------------------------------------------------------------------------------------------------- making
@@ -225,15 +210,3 @@ class _Joining:
             loops[last] = replace(first, name=last, stores=(Store(name, position, total),), origins=origins)
             before = build.load(name, position, wide)
         return loops, buffers
-
-
-def _added(operation: Operation) -> tuple[Node, Node] | None:
-    """Returns the two loads that a loop adds, where it does nothing else."""
-    if not isinstance(operation, Loop) or operation.reduction_ranges or len(operation.stores) != 1:
-        return None
-    store = operation.stores[0]
-    value = store.value
-    if not store.is_plain or value.op != "add" or not value.dtype.is_floating_point:
-        return None
-    left, right = value.args
-    return (left, right) if left.op == right.op == "load" and left.dtype == right.dtype == value.dtype else None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from litz.ir import Buffer, Layout, Loop, Program
 from litz.ir.index import ONE, Symbol
+from litz.ir.pattern import fits
 from litz.ir.strides import dense_order
 from litz.target import Room, figures_of
 from litz_plugins import VETOED, PassContext
@@ -30,9 +31,8 @@ class LayoutFigures(Room):
 def lay_out_temporaries(program: Program, context: PassContext) -> Program:
     """Gives temporaries that loops alone use the order of dimensions that the estimate finds fastest (a pass)."""
     costs = CostModel(program, context.target_of, context.ask)
-    viewed = {root for name, root in program.roots.items() if root != name}
     for name, buffer in program.buffers.items():
-        if buffer.kind != "temporary" or name in viewed or program.is_view(name) or name in program.output_buffers:
+        if not fits("temporary unshared unreturned", name, program):
             continue
         loops = _users(name, program)
         if len(loops) < 2 or len(buffer.layout.size) < 2:
@@ -46,13 +46,11 @@ def lay_out_temporaries(program: Program, context: PassContext) -> Program:
 
 def _users(name: str, program: Program) -> tuple[Loop, ...]:
     """The loop that writes a buffer, plainly and alone, and the loops that read it; none if there are other users."""
-    writers, readers = program.writers[name], program.readers[name]
-    if len(writers) != 1 or any(reader is writers[0] for reader in readers):
+    maker, readers = program.maker(name), program.readers[name]
+    loops = tuple(reader for reader in readers if isinstance(reader, Loop) and reader is not maker)
+    if maker is None or len(loops) < len(readers):
         return ()
-    loops = tuple(user for user in (*writers, *readers) if isinstance(user, Loop))
-    if len(loops) <= len(readers) or not all(store.is_plain for store in loops[0].stores if store.buffer == name):
-        return ()
-    return loops
+    return (maker, *loops) if all(store.is_plain for store in maker.stores if store.buffer == name) else ()
 
 
 def _fastest(buffer: Buffer, loops: Sequence[Loop], costs: CostModel, context: PassContext) -> Buffer | None:

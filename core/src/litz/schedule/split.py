@@ -33,6 +33,8 @@ class SplitFigures(Room):
     enough_blocks: int
     gpu_chunk_values: int
     cpu_chunk_values: int
+    column_chunk_values: int
+    least_row_values: int
 
 
 WHOLE, SPLIT = "whole", "split"
@@ -150,10 +152,10 @@ def _pieces(loop: Loop, target: Target, outputs: int, values: int, costs: CostMo
     blocks, most, least = outputs, float(limits.waves_pieces * target.units), limits.gpu_chunk_values
     if costs.reduces_columns(loop):
         # A block of neighbouring outputs goes to one SM, so that whole cache lines are read.
-        blocks, least = -(-outputs // costs.limits(loop).block_columns), 64
+        blocks, least = -(-outputs // costs.limits(loop).block_columns), limits.column_chunk_values
         # One program walks a piece, then one walks the pieces: neither should be much longer than the other.
         most = min(most, max(target.units, blocks * sqrt(values)))
-    elif values < 1024:
+    elif values < limits.least_row_values:
         return 0
     if blocks >= limits.enough_blocks * target.units:
         return 0

@@ -24,6 +24,7 @@ from litz.ir.index import (
     symbols_in,
     to_expr,
 )
+from litz.ir.pattern import Pattern, Value, find
 from litz.target import Room, figures_of
 from litz_plugins import PassContext
 
@@ -38,6 +39,9 @@ class SpreadFigures(Room):
     copies_rows: int
     meeting_us: float
     together_elements: int
+
+
+ZEROS = Pattern("temporary unshared", "pointwise plain", Value("const", attr=0))
 
 
 def spread_scatters(program: Program, context: PassContext) -> Program:
@@ -143,18 +147,13 @@ def _spread(loop: Loop, program: Program, costs: CostModel) -> _Spread | None:
 def _zeros_of(name: str, scatter: Loop, program: Program) -> Loop | None:
     """The loop that fills a temporary with zeros, where the scatter is the only other one to write it, and nothing
     reads it before that."""
-    buffer, writers, place = program.buffers[name], program.writers[name], program.positions
-    if buffer.kind != "temporary" or name in program.roots or name in program.roots.values():
+    layout, writers, place = program.buffers[name].layout, program.writers[name], program.positions
+    if not layout.is_contiguous() or layout.offset != 0 or len(writers) != 2 or writers[1] is not scatter:
         return None
-    if not buffer.layout.is_contiguous() or buffer.layout.offset != 0 or len(writers) != 2:
+    if any(place[reader.name] < place[scatter.name] for reader in program.readers[name]):
         return None
-    if writers[1] is not scatter or any(place[reader.name] < place[scatter.name] for reader in program.readers[name]):
-        return None
-    filled = writers[0]
-    if not isinstance(filled, Loop) or filled.reduction_ranges or len(filled.stores) != 1:
-        return None
-    value, whole = filled.stores[0].value, filled.stores[0].is_plain
-    return filled if whole and value.op == "const" and value.attrs[0] == 0 else None
+    filled = find(ZEROS, writers[0], program)
+    return None if filled is None else filled.loop
 
 
 def _copy(loop: Loop, walked: list[Range], fast: Symbol | None, limits: SpreadFigures) -> Expr | None:

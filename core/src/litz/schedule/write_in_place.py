@@ -18,8 +18,11 @@ from litz.ir import Extern, KernelCall, Loop, Node, Operation, Part, Program, Te
 from litz.ir.arguments import rebuild
 from litz.ir.index import ONE
 from litz.ir.node import intern, with_args
+from litz.ir.pattern import STORED, Value, find, fits
 from litz.ir.transform import map_stores
 from litz_plugins import KernelSource, PassContext
+
+COPY = replace(STORED, value=Value(words="plain", name="source"))
 
 
 def write_in_place(program: Program, context: PassContext) -> Program:
@@ -53,13 +56,10 @@ def _written_into(operation: Operation) -> tuple[str, ...]:
 
 def _made_in_place(copy: str, program: Program, context: PassContext) -> Program:
     """The program without the loop that copies a temporary to `copy`, where nobody reads the temporary after that."""
-    roots, at = {*program.roots, *program.roots.values()}, program.positions
+    at = program.positions
     first, *others = program.writers[copy]
-    old = _source(first, copy, program) if isinstance(first, Loop) else None
-    if old is None or not others or {old, copy} & roots or old in program.output_buffers:
-        return program
-    mine, own = program.buffers[copy], program.buffers[old]
-    if own.kind != "temporary" or mine.layout != own.layout or mine.dtype != own.dtype or mine.device != own.device:
+    old = _source(first, copy, program)
+    if old is None or not others or not fits("unshared", copy, program) or not _lies_as(old, copy, program):
         return program
     begin = min(at[op.name] for op in others)
     if any(at[op.name] >= begin for op in program.readers[old]) or any(
@@ -77,19 +77,12 @@ def _made_in_place(copy: str, program: Program, context: PassContext) -> Program
 def _copy_of(name: str, program: Program) -> str | None:
     """The temporary that all of an input is copied to, and that is copied back to it at the end; None if there is none,
     or the two are needed at the same time."""
-    roots = {*program.roots, *program.roots.values()}
-    writers = program.writers[name]
-    if len(writers) != 1 or not isinstance(writers[0], Loop) or name in roots:
-        return None
-    last = writers[0]
-    copy = _source(last, name, program)
-    if copy is None or copy in roots or copy in program.output_buffers:
-        return None
-    mine, own = program.buffers[copy], program.buffers[name]
-    if mine.kind != "temporary" or mine.layout != own.layout or mine.dtype != own.dtype or mine.device != own.device:
+    last = program.maker(name)
+    copy = None if last is None else _source(last, name, program)
+    if last is None or copy is None or not fits("unshared", name, program) or not _lies_as(copy, name, program):
         return None
     first, *others = program.writers[copy]
-    if not isinstance(first, Loop) or _source(first, copy, program) != name:
+    if _source(first, copy, program) != name:
         return None
     if any(isinstance(op, Extern) and copy in op.outputs for op in others):
         return None  # the call makes a tensor of its own
@@ -109,21 +102,25 @@ def _may_fail(copy: str, program: Program, context: PassContext) -> bool:
     return checks and not context.target_of(program.buffers[copy].device).asynchronous
 
 
-def _source(loop: Loop, target: str, program: Program) -> str | None:
-    """The buffer that a loop copies, element for element, all of `target` from; None if it does anything else."""
-    if loop.is_reduction or len(loop.stores) != 1:
+def _lies_as(name: str, other: str, program: Program) -> bool:
+    """Is a buffer a temporary of its own that lies in memory as another buffer does?"""
+    mine, own = program.buffers[name], program.buffers[other]
+    alike = mine.layout == own.layout and mine.dtype == own.dtype and mine.device == own.device
+    return alike and fits("temporary unshared unreturned", name, program)
+
+
+def _source(operation: Operation, target: str, program: Program) -> str | None:
+    """The buffer that a loop copies, element for element, all of `target` from; None if the operation does anything
+    else."""
+    found = find(COPY, operation, program)
+    if found is None or found.store.buffer != target or found["source"].index != found.store.index:
         return None
-    (store,) = loop.stores
-    value = store.value
-    if store.buffer != target or not store.is_plain or value.op != "load" or value.indirect or value.mask is not None:
+    value, store, sizes = found["source"], found.store, program.buffers[target].layout.size
+    if program.buffers[value.buffer].layout.size != sizes:
         return None
-    if value.index != store.index or program.buffers[value.buffer].layout.size != program.buffers[target].layout.size:
-        return None
-    walked = [
-        index for index, size in zip(store.index, program.buffers[target].layout.size, strict=True) if size != ONE
-    ]
-    extents = [size for size in program.buffers[target].layout.size if size != ONE]
-    if len(set(walked)) != len(walked) or [loop.extents.get(index) for index in walked] != extents:
+    walked = [index for index, size in zip(store.index, sizes, strict=True) if size != ONE]
+    extents = [size for size in sizes if size != ONE]
+    if len(set(walked)) != len(walked) or [found.loop.extents.get(index) for index in walked] != extents:
         return None
     return value.buffer
 

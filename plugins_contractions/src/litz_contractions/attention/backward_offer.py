@@ -7,15 +7,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil, prod
+from math import ceil
 from typing import Any
 
 import torch
 
-from litz.cost import estimate_work
+from litz.cost import bytes_of, estimate_work
 from litz.cost.work import Work
 from litz.ir import Buffer, Extern, KernelCall, Layout, Program, TensorRef
-from litz.ir.ops import OPS
+from litz.ir.ops import flops_of
 from litz.schedule.choices import Recipe, Replacement, needed_outside
 from litz.target import figures_of
 from litz.targets.triton.dialect import POINTER_TYPES
@@ -153,20 +153,13 @@ def estimate(plan: BackwardPlan, tiles: BackwardTiles, target: Target) -> Estima
     limits = figures_of(target, BackwardFigures)
     first, second = (tile.effort(*block, max(plan.widths), limits) for tile in (tiles.first, tiles.second))
     flops = {plan.dtype: 2 * scores * (first * (2 * depth + width) + second * (2 * depth + 2 * width))}
-    each = sum(OPS[node.op].flops for node in plan.bodies.loop.nodes if node.op in OPS)
+    each = sum(map(flops_of, plan.bodies.loop.nodes))
     flops[torch.float32] = flops.get(torch.float32, 0.0) + 2 * scores * each
-    reads = 2 * sum(_bytes(ref, program) for ref in template.refs)
-    results = (TensorRef(name, program.buffers[name].layout) for name in plan.outputs if name)
+    reads = 2 * sum(bytes_of(ref, program) for ref in template.refs)
     shared = program.hint(template.key.layout.size[0] * template.key.layout.size[1])
     programs = min(batch * heads * ceil(queries / tiles.first.queries), shared * ceil(keys / tiles.second.keys))
-    writes = sum(_bytes(ref, program) for ref in results)
+    writes = sum(bytes_of(program.buffers[name], program) for name in plan.outputs if name)
     return estimate_work(Work("attention", flops, reads, writes, programs, launches=2), target)
-
-
-def _bytes(ref: TensorRef, program: Program) -> float:
-    extents = zip(ref.layout.size, ref.layout.stride, strict=True)
-    elements = prod(program.hint(size) for size, stride in extents if stride != 0)
-    return float(elements * program.buffers[ref.buffer].dtype.itemsize)
 
 
 __all__ = ["KINDS", "Shortened", "offer_attention_backward", "plan_for", "replacement", "sum_delta"]

@@ -42,7 +42,7 @@ class BackwardTile:
         tiles, area = ceil(queries / self.queries) * ceil(keys / self.keys), self.queries * self.keys
         filled = queries * keys / (tiles * area)
         reached = limits.narrow_shares if width <= 64 else limits.wide_shares
-        return 1 / (filled * next((part for least, part in reached if area >= least), 0.25))
+        return 1 / (filled * next((part for least, part in reached if area >= least), limits.least_share))
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ class BackwardFigures(Room):
     half_tiles: Table
     tf32_tiles: Table
     single_tiles: Table
+    least_share: float
     wide_shares: tuple[tuple[int, float], ...]
     narrow_shares: tuple[tuple[int, float], ...]
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, prod
+from math import ceil
 from typing import Any
 
 import sympy
 import torch
 
+from litz.cost import bytes_of
 from litz.cost.roofline import RooflineFigures
 from litz.ir import Buffer, KernelCall, Layout, Loop, Operation, Program, Range, Store, TensorRef
 from litz.ir.build import call, cast, const, load, reduce
-from litz.ir.index import ONE, ZERO, Expr, Symbol, loop_var, reduction_var
+from litz.ir.index import ONE, ZERO, Symbol, loop_var, reduction_var
 from litz.ir.interpret import interpret
 from litz.schedule.choices import Recipe, Replacement
 from litz.target import Room, figures_of
@@ -144,7 +145,7 @@ def estimate(attention: Attention, split: Split, program: Program, target: Targe
     limits = figures_of(target, SplitAttentionFigures)
     hint = program.hint
     refs = (attention.query, attention.key, attention.value)
-    moved = sum(prod(map(hint, _distinct(r.layout))) * program.buffers[r.buffer].dtype.itemsize for r in refs)
+    moved = sum(bytes_of(ref, program) for ref in refs)
     for body in (attention.score, attention.mask):
         names = () if body is None else [name for name in body.reads if name in program.buffers]
         moved += sum(hint(program.buffers[name].nbytes) for name in names)
@@ -179,11 +180,6 @@ def _sharing(program: Program) -> int:
 
 def _is_attention(operation: Operation) -> bool:
     return isinstance(operation, Attention) or isinstance(getattr(operation, "target", None), Meaning)
-
-
-def _distinct(layout: Layout) -> list[Expr]:
-    """The sizes of the dimensions along which elements differ."""
-    return [size for size, step in zip(layout.size, layout.stride, strict=True) if step != 0]
 
 
 # What takes the call's place.

@@ -21,13 +21,13 @@ from litz.ir import Layout, Node, Range, TensorRef
 from litz.ir.index import ZERO, Expr, floordiv
 from litz.ir.node import walk
 from litz.targets.triton.dialect import ELEMENTS
-from litz.targets.triton.imports import import_lines
 from litz.targets.triton.indices import write_axis
 from litz.targets.triton.text import IndexText
 from litz.targets.triton.tile_shape import Axis
 from litz.targets.triton.values import Value
 from litz_plugins import KernelSource
 
+from ..module import write_module
 from .bounds import Bounds, find_bounds
 from .least import LEAST_SCALED, keeps_least, least_mask
 from .operation import SCORE, Blocks
@@ -148,18 +148,18 @@ class Forward:
         self.write_operands()
         self.write_walk()
         self.write_results()
-        limits = plan.size_texts([*plan.limits, *tile.limits])
-        parameters = [*plan.names.buffers.values(), *plan.names.sizes.values()]
-        if limits:
-            parameters.append("INDEX: tl.constexpr")
-        elif plan.index_type == "INDEX":
-            tile.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
-        symbol, body = plan.symbol("attention"), "\n".join(tile.lines)
-        lines = [*plan.header(f"attention: {self.tiles}"), *import_lines(body)]
-        lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
-        arguments = (*plan.names.buffers, *plan.names.sizes)
-        settings = plan.settings(body, limits, self.grid(), self.tiles.warps, self.tiles.stages)
-        return KernelSource(name, "triton", "\n".join(lines), symbol, arguments, settings, suffix="py")
+        grid: str | int = self.grid() if plan.names.sizes else int(eval(self.grid(), {}))
+        return write_module(
+            name,
+            plan.symbol("attention"),
+            f"attention: {self.tiles}",
+            tile.lines,
+            plan.names,
+            plan.program,
+            plan.outputs,
+            (plan.index_type, [*plan.limits, *tile.limits]),
+            {"num_warps": self.tiles.warps, "num_stages": self.tiles.stages, "grid": grid},
+        )
 
     def grid(self) -> str:
         """Returns the number of programs as text: blocks of queries times heads times batches."""

@@ -17,6 +17,7 @@ from litz.ir import Buffer, Layout, Loop, Node, Program, Range, TensorRef
 from litz.ir.build import load
 from litz.ir.dtypes import FLOAT8, STORED, survives
 from litz.ir.index import ONE, ZERO, Expr, FloorDiv, Symbol, flat_index, floordiv, loop_var, stride_of, substitute
+from litz.ir.pattern import Value, bind, fits
 from litz.ir.views import position_in
 from litz.schedule.inline import Body, TooComplex
 
@@ -26,6 +27,8 @@ from .operation import SCORE, Attention
 MOST_NODES = 60
 MOST_LOADS = 6
 """Beyond so many values or loads a body takes longer than the bytes that it saves."""
+
+PLAIN = Value(words="plain real")
 
 _HEAD, _MEMBER = (sympy.Symbol(name, integer=True, nonnegative=True) for name in ("head", "member"))
 
@@ -125,7 +128,7 @@ def _ranges(ref: TensorRef) -> list[Range]:
 
 def _loaded(value: Node, ref: TensorRef, program: Program) -> TensorRef | None:
     """The reference to what a value loads at every position of another reference; None where it is no plain load."""
-    if value.op != "load" or value.indirect or value.mask is not None or not value.dtype.is_floating_point:
+    if bind(PLAIN, value) is None:
         return None
     ranges = _ranges(ref)
     flat = flat_index(value.index, program.buffers[value.buffer].layout.stride, ZERO)
@@ -171,7 +174,7 @@ def inlined(loop: Loop | None, attention: Attention, program: Program) -> Loop |
             break
         kept.add(name)
         body = _body(name, attention, program)
-        if body is None or not _is_small(program.writers[name][0], name, program):
+        if body is None or not _is_small(body.loop, name, program):
             continue
         try:
             wider = body.into(loop)
@@ -182,9 +185,8 @@ def inlined(loop: Loop | None, attention: Attention, program: Program) -> Loop |
     return loop
 
 
-def _is_small(loop: object, name: str, program: Program) -> bool:
+def _is_small(loop: Loop, name: str, program: Program) -> bool:
     """Does a loop read no more bytes than it writes?"""
-    assert isinstance(loop, Loop)
     read = sum(program.hint(program.buffers[each].nbytes) for each in loop.reads)
     return read <= program.hint(program.buffers[name].nbytes)
 
@@ -192,11 +194,8 @@ def _is_small(loop: object, name: str, program: Program) -> bool:
 def _body(name: str, attention: Attention, program: Program) -> Body | None:
     """What is stored in a buffer, where it is one loop that stores it and the same would be read again at the
     attention's place."""
-    writers = program.writers.get(name, ())
-    if program.buffers[name].kind != "temporary" or len(writers) != 1 or not isinstance(writers[0], Loop):
-        return None
-    loop = writers[0]
-    if name in program.roots or len(loop.nodes) > MOST_NODES:
+    loop = program.maker(name)
+    if loop is None or not fits("temporary unshared", name, program) or len(loop.nodes) > MOST_NODES:
         return None
     if any(node.op == "bounded" or (node.op == "load" and node.indirect) for node in loop.nodes):
         return None
@@ -219,13 +218,10 @@ def _unneeded(changed: Attention, attention: Attention, program: Program) -> tup
     gone: list[str] = []
     waiting = [ref.buffer for ref in attention.refs if ref.buffer not in still]
     for name in waiting:
-        writers, readers = program.writers.get(name, ()), program.readers.get(name, ())
-        if len(writers) != 1 or not isinstance(writers[0], Loop) or writers[0].name in gone:
+        loop = program.maker(name)
+        if loop is None or loop.name in gone or loop.writes != (name,):
             continue
-        (loop,) = writers
-        inside = {attention.name, *gone}
-        alone = all(reader.name in inside for reader in readers) and loop.writes == (name,)
-        if not alone or program.buffers[name].kind != "temporary" or name in program.output_buffers:
+        if not fits("temporary unreturned", name, program, {attention.name, *gone}):
             continue
         if stands(program, attention, (*gone, loop.name)):
             gone.append(loop.name)

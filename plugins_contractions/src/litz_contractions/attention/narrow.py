@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
-
 from litz.ir import Layout, Loop, Program
 from litz.ir.index import ONE, ZERO, flat_index, stride_of
+from litz.ir.pattern import Pattern, Value, find, fits
 
 from .in_place import widened
 from .operation import Attention
+
+ROUNDING = Pattern(
+    "temporary unshared", "pointwise plain", Value("cast", (Value(words="plain", name="read"),), words="half")
+)
 
 
 @dataclass(frozen=True)
@@ -51,21 +54,13 @@ def narrowed(attention: Attention, out: Layout, program: Program) -> Narrow | No
 def _rounded(attention: Attention, out: Layout, program: Program) -> tuple[str, Layout, Loop] | None:
     """The buffer that the result is rounded into by the only loop that reads it, how that lies, and the loop."""
     (name,) = (output for output in attention.outputs if output is not None)
-    readers = program.readers.get(name, ())
-    loop = readers[0] if len(readers) == 1 else None
-    if not isinstance(loop, Loop) or name in program.output_buffers:
+    if not fits("unreturned read_once", name, program):
         return None
-    written = loop.writes[0]
-    if program.buffers[written].kind != "temporary" or written in program.roots or len(program.writers[written]) != 1:
-        return None  # the kernel would have to leave what others write, or a caller's tensor, as it is
-    if loop.is_reduction or len(loop.stores) != 1 or not loop.stores[0].is_plain:
+    found = find(ROUNDING, program.readers[name][0], program)
+    # The kernel would have to leave what others write, or a caller's tensor, as it is.
+    if found is None or program.maker(found.store.buffer) is None or found["read"].buffer != name:
         return None
-    (store,), node = loop.stores, loop.stores[0].value
-    if node.op != "cast" or node.dtype not in (torch.bfloat16, torch.float16):
-        return None
-    read = node.args[0]
-    if read.op != "load" or read.indirect or read.mask is not None or read.buffer != name:
-        return None
+    loop, store, read = found.loop, found.store, found["read"]
     source = flat_index(read.index, program.buffers[name].layout.stride, ZERO)
     target = flat_index(store.index, program.buffers[store.buffer].layout.stride, ZERO)
     if source.subs(dict.fromkeys(loop.extents, ZERO)) != 0 or target.subs(dict.fromkeys(loop.extents, ZERO)) != 0:

@@ -7,10 +7,10 @@ from math import ceil, prod
 
 import torch
 
-from litz.cost import estimate_work
+from litz.cost import bytes_of, estimate_work
 from litz.cost.work import Work
-from litz.ir import KernelCall, Program, TensorRef
-from litz.ir.ops import OPS
+from litz.ir import KernelCall, Program
+from litz.ir.ops import flops_of
 from litz.schedule.choices import Recipe, Replacement, needed_outside
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
@@ -96,8 +96,8 @@ def estimate(plan: AttentionPlan, tiles: Tiles, target: Target, with_body: bool 
     key, value = plan.widths
     flops = {plan.dtype: 2 * scores_of(plan) * (key + value * (1 + plan.attention.doubled))}
     flops[torch.float32] = flops.get(torch.float32, 0.0) + (body_flops(plan) if with_body else 0.0)
-    reads = sum(_bytes(ref, program) for ref in plan.attention.refs)
-    writes = sum(_bytes(TensorRef(name, program.buffers[name].layout), program) for name in plan.outputs)
+    reads = sum(bytes_of(ref, program) for ref in plan.attention.refs)
+    writes = sum(bytes_of(program.buffers[name], program) for name in plan.outputs)
     pieces = batch * heads * ceil(rows / tiles.rows)
     return estimate_work(Work("attention", flops, reads, writes, pieces), target)
 
@@ -109,13 +109,7 @@ def scores_of(plan: AttentionPlan) -> float:
 
 def body_flops(plan: AttentionPlan) -> float:
     """Returns the FLOPs of what becomes of the scores."""
-    return scores_of(plan) * sum(OPS[node.op].flops for node in plan.body.nodes if node.op in OPS)
-
-
-def _bytes(ref: TensorRef, program: Program) -> float:
-    extents = zip(ref.layout.size, ref.layout.stride, strict=True)
-    elements = prod(program.hint(size) for size, stride in extents if stride != 0)
-    return float(elements * program.buffers[ref.buffer].dtype.itemsize)
+    return scores_of(plan) * sum(map(flops_of, plan.body.nodes))
 
 
 __all__ = [

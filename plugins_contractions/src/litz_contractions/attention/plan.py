@@ -5,19 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, TensorRef
 from litz.ir.dtypes import short
-from litz.ir.index import Expr, Symbol, is_placeholder, loop_var
+from litz.ir.index import Expr, loop_var
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
 from litz.ir.transform import flatten, map_stores
 from litz.targets.triton.dialect import POINTER_TYPES
-from litz.targets.triton.indices import LIMIT, index_type_of
-from litz.targets.triton.names import Names
+from litz.targets.triton.indices import index_type_of
+from litz.targets.triton.names import Names, name_all
 from litz.targets.triton.text import IndexText, size_text
 from litz.targets.triton.tile_shape import Axis, Tiling
 from litz.targets.triton.values import Tile
@@ -116,45 +115,15 @@ class AttentionPlan:
         }
         return tile
 
-    def settings(self, lines: str, limits: Sequence[str], grid: str, warps: int, stages: int) -> dict[str, Any]:
-        """Returns a source's settings, with keys that `litz.targets.triton.codegen.make_settings` describes. lines: the
-        kernel's text. limits: texts over the sizes, by which indices are int32 or int64. grid: Python text over the
-        sizes."""
-        buffers = [self.buffers[name] for name in self.names.buffers]
-        return {
-            "pointers": [POINTER_TYPES[buffer.dtype] for buffer in buffers],
-            "sizes": len(self.names.sizes),
-            "unaligned": [n for n, buffer in enumerate(buffers) if self.program.is_unaligned(buffer.name)],
-            "num_warps": warps,
-            "num_stages": stages,
-            "grid": grid if self.names.sizes else int(eval(grid, {})),
-            "limits": list(limits),
-            "limit": LIMIT,
-            "asserts": "device_assert" in lines,
-            "host_scalars": [n for n, buffer in enumerate(buffers) if buffer.device.type == "cpu"],
-        }
-
     def symbol(self, what: str) -> str:
         """Returns the kernel's name, which profiles show, such as "litz_attention_bf16_64_tanh"."""
         ops = [node.op for node in self.body.nodes if node.op in OPS]
         widths = "x".join(map(str, dict.fromkeys(self.widths)))
         return "_".join([f"litz_{what}", short(self.dtype), widths, *list(dict.fromkeys(ops))[:4]])
 
-    def header(self, what: str) -> list[str]:
-        """Returns comment lines for the top of a kernel: `what`, and each buffer's short name, dtype and use."""
-        lines = [f"# {what}"]
-        for name, short_name in self.names.buffers.items():
-            use = "written" if name in self.outputs else "read"
-            lines.append(f"#   {short_name}: {short(self.buffers[name].dtype)}, {use}")
-        return lines
-
     def host_text(self, expr: Expr) -> str:
         """Returns a size as Python text for the launcher, which computes the grid from it."""
         return size_text(expr, self.names.sizes)
-
-    def size_texts(self, exprs: Sequence[Expr]) -> tuple[str, ...]:
-        """Returns expressions over sizes as Python text for the launcher, each once."""
-        return tuple(size_text(expr, self.names.sizes) for expr in dict.fromkeys(exprs))
 
 
 def make_plan(
@@ -206,7 +175,7 @@ def make_plan(
     exprs += spans + [expr for node in body.nodes for expr in expressions(node)]
     if attention.blocks is not None:
         exprs += [attention.blocks.queries, attention.blocks.keys]
-    names = _names(touched, exprs)
+    names = name_all(touched, {B: "b0", H: "h0", Q: "y0", K: "x0"}, exprs)
     index = index_type_of([*spans, *(r.size for r in ranges)], bool(names.sizes))
     return AttentionPlan(attention, program, body, exponent, mask, tuple(outputs), names, *index, tf32)
 
@@ -216,16 +185,6 @@ def _of(blocks: Blocks | None) -> list[TensorRef]:
         return []
     found = (blocks.counts, blocks.indices, blocks.full_counts, blocks.full_indices)
     return [ref for ref in found if ref is not None]
-
-
-def _names(touched: Sequence[str], exprs: Sequence[Expr]) -> Names:
-    variables: dict[Symbol, str] = {B: "b0", H: "h0", Q: "y0", K: "x0"}
-    sizes: dict[Symbol, str] = {}
-    for expr in exprs:
-        for symbol in sorted(expr.free_symbols, key=lambda s: s.name):
-            if symbol not in variables and symbol not in sizes and not is_placeholder(symbol):
-                sizes[symbol] = f"s{len(sizes)}"
-    return Names({name: f"p{n}" for n, name in enumerate(touched)}, variables, sizes)
 
 
 def offset_of(ref: TensorRef, position: Sequence[Expr]) -> Expr:

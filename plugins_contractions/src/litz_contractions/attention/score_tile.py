@@ -10,25 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import sympy
 import torch
 
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, TensorRef
-from litz.ir.dtypes import short
 from litz.ir.index import Expr, Min, Symbol, floordiv, loop_var
 from litz.ir.node import rewrite
 from litz.ir.transform import flatten, map_stores, rename
-from litz.targets.triton.dialect import POINTER_TYPES
-from litz.targets.triton.imports import import_lines
-from litz.targets.triton.indices import LIMIT, index_type_of, write_axis
-from litz.targets.triton.names import Names
+from litz.targets.triton.indices import index_type_of, write_axis
+from litz.targets.triton.names import name_all
 from litz.targets.triton.text import IndexText, size_text
 from litz.targets.triton.tile_shape import Axis, Tiling
 from litz.targets.triton.values import Tile, Value
 from litz_plugins import KernelSource
 
+from ..module import write_module
 from .arithmetic import lighter, peeled
 from .operation import GRADIENT, SCORE, Blocks
 
@@ -178,13 +175,8 @@ class ScoreTile:
         grains = [side.grain for side in (self.own, self.walked) if side.grain is not None]
         exprs = [*spans, *sizes, *grains, *layouts, *loop.expressions, self.batches, self.heads]
         variables = {BATCH: "batch", HEAD: "head", self.own.ranges[0].var: "y0", self.walked.ranges[0].var: "x0"}
-        symbols: dict[Symbol, str] = {}
-        for expr in exprs:
-            for symbol in sorted(expr.free_symbols, key=lambda s: s.name):
-                if symbol not in variables and not symbol.name.startswith("arg"):
-                    symbols.setdefault(symbol, f"s{len(symbols)}")
-        self.names = Names({name: f"p{n}" for n, name in enumerate(touched)}, variables, symbols)
-        self.index_type, self.limits = index_type_of([*spans, *sizes], bool(symbols))
+        self.names = name_all(touched, variables, exprs)
+        self.index_type, self.limits = index_type_of([*spans, *sizes], bool(self.names.sizes))
         tiling = Tiling((self.own, self.walked), self.warps)
         self.tile = Tile(loop, buffers, tiling, self.names, self.index_type)
         self.late = self.bodies.late
@@ -374,34 +366,12 @@ class ScoreTile:
 
     def source(self, name: str, symbol: str, grid: Sequence[Expr], note: str) -> KernelSource:
         """Returns the kernel's text and settings. grid: factors of its programs. note: the header's first line."""
-        tile, names = self.tile, self.names
-        limits = tuple(size_text(e, names.sizes) for e in dict.fromkeys([*self.limits, *tile.limits]))
-        parameters = [*names.buffers.values(), *names.sizes.values()]
-        if limits:
-            parameters.append("INDEX: tl.constexpr")
-        elif self.index_type == "INDEX":
-            tile.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
-        body = "\n".join(tile.lines)
-        buffers = [self.program.buffers[buffer] for buffer in names.buffers]
-        lines = [f"# {note}"]
-        for buffer, short_name in zip(buffers, names.buffers.values(), strict=True):
-            use = "written" if buffer.name in self.written else "read"
-            lines.append(f"#   {short_name}: {short(buffer.dtype)}, {use}")
-        lines += [*import_lines(body)]
-        lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
-        programs = " * ".join(f"({size_text(size, names.sizes)})" for size in grid)
+        programs = " * ".join(f"({size_text(size, self.names.sizes)})" for size in grid)
         static = all(size.is_Integer for size in grid)
-        settings: dict[str, Any] = {
-            "pointers": [POINTER_TYPES[buffer.dtype] for buffer in buffers],
-            "sizes": len(names.sizes),
-            "unaligned": [n for n, buffer in enumerate(buffers) if self.program.is_unaligned(buffer.name)],
+        launch = {
             "num_warps": self.warps,
             "num_stages": self.stages,
             "grid": int(sympy.prod(grid)) if static else programs,
-            "limits": list(limits),
-            "limit": LIMIT,
-            "asserts": "device_assert" in body,
-            "host_scalars": [n for n, buffer in enumerate(buffers) if buffer.device.type == "cpu"],
         }
-        arguments = (*names.buffers, *names.sizes)
-        return KernelSource(name, "triton", "\n".join(lines), symbol, arguments, settings, suffix="py")
+        index = self.index_type, [*self.limits, *self.tile.limits]
+        return write_module(name, symbol, note, self.tile.lines, self.names, self.program, self.written, index, launch)

@@ -18,18 +18,18 @@ import torch
 
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, TensorRef
 from litz.ir.dtypes import FLOAT8, short
-from litz.ir.index import Expr, Symbol
+from litz.ir.index import Expr
 from litz.ir.node import walk
 from litz.ir.transform import flatten
-from litz.targets.triton.dialect import ELEMENTS, POINTER_TYPES, read
-from litz.targets.triton.imports import import_lines
-from litz.targets.triton.indices import LIMIT, index_type_of
-from litz.targets.triton.names import Names
+from litz.targets.triton.dialect import ELEMENTS, read
+from litz.targets.triton.indices import index_type_of
+from litz.targets.triton.names import name_all
 from litz.targets.triton.text import IndexText, size_text
 from litz.targets.triton.tile_shape import Axis, Tiling
 from litz.targets.triton.values import Tile, Value
-from litz_plugins import COUNTERS, KernelSource
+from litz_plugins import KernelSource
 
+from ..module import write_module
 from .in_place import operand_buffers
 from .least import LEAST_SCALED
 from .operation import SCORE, Attention
@@ -110,13 +110,8 @@ class _Writer:
         spans = [buffer.layout.span for buffer in self.buffers.values()]
         exprs += [] if self.body is None else self.body.expressions
         exprs += spans
-        sizes: dict[Symbol, str] = {}
-        for expr in exprs:
-            for symbol in sorted(expr.free_symbols - set(variables), key=lambda s: s.name):
-                if not symbol.name.startswith("arg"):
-                    sizes.setdefault(symbol, f"s{len(sizes)}")
-        self.names = Names({name: f"p{number}" for number, name in enumerate(self.buffers)}, texts, sizes)
-        self.index_type, self.limits = index_type_of(spans, bool(sizes))
+        self.names = name_all(self.buffers, texts, exprs)
+        self.index_type, self.limits = index_type_of(spans, bool(self.names.sizes))
         self.wide = "" if self.index_type == "tl.int32" else f".to({self.index_type})"
         self.lines: list[str] = []
         self.depth = 1
@@ -141,25 +136,16 @@ class _Writer:
         self._write_stores()
         if self.stored.out is not None:
             self._write_finish(self.stored.out)
-        names = self.names
-        limits = tuple(size_text(expr, names.sizes) for expr in dict.fromkeys(self.limits))
-        counters = self.stored.out is not None
-        parameters = [*names.buffers.values(), *["counters"] * counters, *names.sizes.values()]
-        if limits:
-            parameters.append("INDEX: tl.constexpr")
-        elif self.index_type == "INDEX":
-            self.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
-        body = "\n".join(self.lines)
-        lines = [f"# attention of few queries: {self.split}"]
-        for name, text in names.buffers.items():
-            use = "written" if name in {buffer.name for buffer in self.stored.buffers} else "read"
-            lines.append(f"#   {text}: {short(self.buffers[name].dtype)}, {use}")
-        lines += [*import_lines(body)]
-        symbol = f"litz_attention_split_{short(self.dtype)}_{self.split.rows}x{self.split.keys}"
-        lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
-        arguments = (*names.buffers, *[COUNTERS] * counters, *names.sizes)
-        return KernelSource(
-            self.name, "triton", "\n".join(lines), symbol, arguments, self._settings(limits, body), suffix="py"
+        return write_module(
+            self.name,
+            f"litz_attention_split_{short(self.dtype)}_{self.split.rows}x{self.split.keys}",
+            f"attention of few queries: {self.split}",
+            self.lines,
+            self.names,
+            replace(self.program, buffers={**self.program.buffers, **self.buffers}),
+            {buffer.name for buffer in self.stored.buffers},
+            (self.index_type, self.limits),
+            self._launch(),
         )
 
     def _emit(self, *lines: str) -> None:
@@ -403,26 +389,14 @@ class _Writer:
 
     # For the launcher.
 
-    def _settings(self, limits: Sequence[str], body: str) -> dict[str, Any]:
-        """See `litz.targets.triton.codegen.make_settings`."""
-        program = self.program
+    def _launch(self) -> dict[str, Any]:
         outer = (self.batch, self.attention.key.layout.size[1])
         grid = " * ".join([*(size_text(size, self.names.sizes) for size in outer), str(self.split.parts)])
         return {
-            "pointers": [
-                *(POINTER_TYPES[buffer.dtype] for buffer in self.buffers.values()),
-                *["*i32"] * (self.stored.out is not None),
-            ],
             "counters": int(outer[0] * outer[1]) if self.stored.out is not None else 0,
-            "sizes": len(self.names.sizes),
-            "unaligned": [n for n, name in enumerate(self.buffers) if program.is_unaligned(name)],
             "num_warps": self.split.warps,
             "num_stages": self.split.stages,
             "grid": int(eval(grid, {})) if all(size.is_Integer for size in outer) else grid,
-            "limits": list(limits),
-            "limit": LIMIT,
-            "asserts": "device_assert" in body,
-            "host_scalars": [n for n, buffer in enumerate(self.buffers.values()) if buffer.device.type == "cpu"],
         }
 
 

@@ -19,10 +19,11 @@ LEAST = 16
 """Elements along each side of a tile that tensor cores multiply."""
 
 LEAST_SECOND = 64
-"""Elements of the second part of a head's width, at least. On an H200 (2026-11-22, Triton 3.6, torch 2.11) heads of 96
-as 64 and 32 had wrong scores of one key in float16 and bfloat16, as if the second part were not there; gradients of
-heads of 80 (64 and 16, 40 keys) were wrong too. 192 as 128 and 64 was right. In Triton's interpreter all are; why is
-not known."""
+"""Elements of the second part of a head's width, at least: a workaround for ptxas 12.8.93, which Triton 3.6 and 3.7
+bring. Of heads of 96 as 64 and 32, where one tile has all keys, ptxas reads two uniform registers that nothing wrote.
+They are the descriptor of keys for the second 16 elements of the second part: scores were wrong on an H200
+(2026-11-22). Gradients of heads of 80 (64 and 16, 40 keys) were wrong there, too. 192 as 128 and 64 is right, and so is
+the same PTX by ptxas 12.9.86 or with -O0. A test fails once ptxas is right (`test_attention_second_part`)."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ import sympy
 from litz.ir import Layout, Loop, Node, Operation, Program, Range, Store, Template, TensorRef
 from litz.ir.build import call, load
 from litz.ir.index import ONE, ZERO, Expr, Symbol, flat_index, loop_var, stride_of
-from litz.ir.node import is_number, rewrite, uncast, walk, with_args
+from litz.ir.node import is_number, replaced, rewrite, uncast, walk, with_args
+from litz.ir.pattern import STORED, Value, bind, fits, match_loop
 from litz.ir.transform import rename_nodes
 from litz.schedule.inline import Body
 
@@ -38,6 +39,8 @@ MOST_LOOPS = 8
 """Between the two products, at most: a softmax is three."""
 MOST_NODES = 160
 """The most operations on a score. DeBERTa's positions take 60."""
+
+EXPONENTIAL = Value("exp", (Value("sub", (Value(name="score"), Value(name="maximum"))),), words="uncast")
 
 B, H, Q, K = AT = tuple(map(loop_var, range(4)))
 
@@ -146,7 +149,7 @@ def _between(first: Template, program: Program) -> tuple[tuple[Loop, ...], Templ
     loops: list[Loop] = []
     last: list[Operation] = []
     for name in made:
-        if program.buffers[name].kind != "temporary" or name in program.output_buffers or name in program.roots:
+        if not fits("temporary unshared unreturned", name, program):
             raise NotAttention("")
         for reader in program.readers[name]:
             if isinstance(reader, Loop):
@@ -167,7 +170,7 @@ def _between(first: Template, program: Program) -> tuple[tuple[Loop, ...], Templ
 def _axes(weights: TensorRef, between: tuple[Loop, ...], program: Program) -> Axes:
     """What the variables of the loop that writes the weights mean to the second product."""
     writer = next((loop for loop in between if weights.buffer in loop.writes), None)
-    if writer is None or writer.is_reduction or len(writer.stores) != 1 or not writer.stores[0].is_plain:
+    if writer is None or isinstance(match_loop(STORED, writer), str):
         raise NotAttention("")
     flat = flat_index(writer.stores[0].index, program.buffers[weights.buffer].layout.stride, ZERO)
     *outer, rows, keys = range(len(weights.layout.size))
@@ -242,11 +245,10 @@ class _Softmax:
 
     def exponent(self, node: Node) -> tuple[Node, Node]:
         """Returns score and maximum of a node that is exp(score - maximum). Errors: NotAttention for any other node."""
-        node = uncast(node)
-        inner = node.args[0] if node.op == "exp" else node
-        if node.op != "exp" or inner.op != "sub":
+        found = bind(EXPONENTIAL, node)
+        if found is None:
             raise NotAttention("")
-        return inner.args[0], inner.args[1]
+        return found["score"], found["maximum"]
 
     def reduced(self, node: Node, kind: str) -> Node:
         """What a load of a reduction's result was reduced from, along the keys."""
@@ -301,22 +303,20 @@ def _bodies(score: Node, axes: Axes, first: Template, program: Program) -> tuple
     (scores,) = (name for name in first.outputs if name is not None)
     wanted = (axes.row, Q, K) if first.kind == "bmm" else (Q, K)
     own = [node for node in walk(score) if node.op == "load" and node.buffer == scores]
-    if len(own) != 1 or own[0].indirect or own[0].mask is not None:
-        raise NotAttention("scores are read at other places than their own")
-    if not all(_same(position, at) for position, at in zip(own[0].index, wanted, strict=True)):
+    if (
+        len(own) != 1
+        or own[0].args
+        or not all(_same(position, at) for position, at in zip(own[0].index, wanted, strict=True))
+    ):
         raise NotAttention("scores are read at other places than their own")
     if len(list(walk(score))) > MOST_NODES:
         raise NotAttention("the operations on a score are too many")
     # Held as float32, whatever the type is called: nothing rounds it.
     stand_in = load(SCORE, AT, own[0].dtype)
-    (score,) = _replaced((score,), own[0], stand_in)
+    (score,) = replaced((score,), own[0], stand_in)
     mask, score = _masked(score)
     scale, score = _scaled(score, mask, stand_in)
     return (None if uncast(score) is stand_in else score), mask, scale
-
-
-def _replaced(roots: tuple[Node, ...], old: Node, new: Node) -> tuple[Node, ...]:
-    return rewrite(roots, lambda node, args: new if node is old else with_args(node, args))
 
 
 def _masked(score: Node) -> tuple[Node | None, Node]:
@@ -346,7 +346,7 @@ def _scaled(score: Node, mask: Node | None, stand_in: Node) -> tuple[float, Node
     number = float(other.attrs[0])
     if not 1e-30 < abs(number) < 1e30:
         return 1.0, score
-    (score,) = _replaced((score,), user, stand_in)
+    (score,) = replaced((score,), user, stand_in)
     return (number if user.op == "mul" else 1 / number), score
 
 
@@ -383,14 +383,11 @@ def _absorbed(attention: Attention, first: Template, own: tuple[str, ...], progr
     still = {name for name in operand_buffers(attention)}
     waiting = [name for each in (first.name, *own) for name in program.operations[program.positions[each]].reads]
     for name in waiting:
-        writers = program.writers.get(name, ())
-        if name in still or len(writers) != 1 or not isinstance(writers[0], Loop) or writers[0].name in gone:
+        loop = program.maker(name)
+        if name in still or loop is None or loop.name in gone or still & set(loop.writes):
             continue
-        (loop,) = writers
-        inside = {first.name, *gone}
-        alone = all(each.name in inside for written in loop.writes for each in program.readers.get(written, ()))
-        kept = any(each in program.output_buffers or program.buffers[each].kind != "temporary" for each in loop.writes)
-        if alone and not kept and not still & set(loop.writes) and stands(program, first, (*gone, loop.name)):
+        alone = all(fits("temporary unreturned", each, program, {first.name, *gone}) for each in loop.writes)
+        if alone and stands(program, first, (*gone, loop.name)):
             gone.append(loop.name)
             waiting += loop.reads
     return tuple(sorted(gone, key=program.positions.__getitem__))

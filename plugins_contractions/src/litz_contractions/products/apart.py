@@ -14,6 +14,7 @@ from math import gcd
 
 from litz.ir import Loop, Program
 from litz.ir.index import ONE, stride_of
+from litz.ir.pattern import STORED, match_loop
 from litz.targets.triton.values import Tile, Value
 
 from ..epilogue import SUMS
@@ -89,11 +90,12 @@ def write_apart(tile: Tile, gemm: Gemm, plan: GemmPlan, config: Config, program:
 def _row_step(gemm: Gemm, loop: Loop) -> int | None:
     """Returns how far rows of the result are apart, in elements, where the kernel stores its sum to one matrix, with
     contiguous rows, and reads nothing else for it; None else."""
-    if gemm.batch or loop.is_reduction or len(loop.stores) != 1 or any(n.buffer not in SUMS for n in loop.loads):
+    found = match_loop(STORED, loop)
+    if isinstance(found, str) or gemm.batch or any(n.buffer not in SUMS for n in loop.loads):
         return None
-    (store,) = loop.stores
-    if store.mode != "set" or store.mask is not None or store.indirect or len(gemm.rows) != 1 or len(gemm.columns) != 1:
+    if len(gemm.rows) != 1 or len(gemm.columns) != 1:
         return None
+    store = found.store
     step = stride_of(store.index[0], gemm.rows[0].var)
     if stride_of(store.index[0], gemm.columns[0].var) != ONE or step is None or not step.is_Integer:
         return None

@@ -30,6 +30,7 @@ from litz.ir.build import call, cast, load
 from litz.ir.index import ONE, ZERO, Expr, Symbol, flat_index, loop_var, product, stride_of, symbols_in
 from litz.ir.node import uncast, walk, with_args
 from litz.ir.operation import expressions
+from litz.ir.pattern import fits
 from litz.ir.transform import map_stores, rename_nodes
 from litz.schedule import CostModel
 from litz.schedule.inline import Body, TooComplex
@@ -188,7 +189,6 @@ class _Factors:
 
     def __init__(self, loop: Loop, program: Program) -> None:
         self.program, self.extents = program, loop.extents
-        self.shared = {*program.roots, *program.roots.values()}
         self.origins: list[str] = []
         self.whole = frozenset(r.var for r in loop.all_ranges if r.size != ONE)
 
@@ -223,16 +223,14 @@ class _Factors:
     def body(self, at: Node) -> Body | None:
         """Returns what computes a value that is loaded, if its operands still have the values that it was computed
         of."""
-        writers = self.program.writers.get(at.buffer, ())
-        if at.args or len(writers) != 1 or not isinstance(writers[0], Loop) or not self._stays(at.buffer):
-            return None
-        body = Body.of(writers[0])
+        maker = self.program.maker(at.buffer)
+        body = None if at.args or maker is None or not self._stays(at.buffer) else Body.of(maker)
         return body if body is not None and all(map(self._stays, body.loop.reads)) else None
 
     def _stays(self, name: str) -> bool:
         """Has a buffer one value only, from where it is first written?"""
         once = len(self.program.writers[name]) <= (self.program.buffers[name].kind == "temporary")
-        return once and name not in self.shared
+        return once and fits("unshared", name, self.program)
 
     def variables(self, node: Node) -> Variables:
         """Returns the axes of more than one place that a value varies along."""

@@ -108,6 +108,8 @@ class ConfigFigures(Room):
     least_tma_rows: int
     tma_share: float
     address_registers: int
+    other_registers: int
+    reached_share: float
     efficiency_shares: tuple[tuple[int, float], ...]
     step_us: float
     spread_times: float
@@ -166,7 +168,7 @@ def blocks_per_unit(config: Config, in_bytes: int, target: Target) -> int:
     by_shared = target.shared_bytes // max(1, shared_bytes(config, in_bytes))
     threads = THREADS * config.warps
     by_registers = target.registers // (
-        threads * min(THREAD_REGISTERS, accumulators(config) + limits.address_registers + 24)
+        threads * min(THREAD_REGISTERS, accumulators(config) + limits.address_registers + limits.other_registers)
     )
     return max(1, min(by_shared, by_registers, target.threads // threads))
 
@@ -197,7 +199,7 @@ def estimate(config: Config, shape: Shape, target: Target) -> Estimate:
         result += 2 * shape.batch * shape.m * shape.n * 4 * config.split
     # Few tiles in flight do not fill the memory's pipes: each has stages - 1 tiles of operands on the way.
     flight = min(tiles, target.units * resident) * (config.stages - 1) * (config.m + config.n) * config.k
-    reachable = min(target.bandwidth * 0.9, max(1, flight) * shape.in_bytes / limits.step_us)
+    reachable = min(target.bandwidth * limits.reached_share, max(1, flight) * shape.in_bytes / limits.step_us)
     memory = (operands + result) / reachable
     launches = 2 if config.split > 1 else 1
     compute *= limits.tma_share if config.programs and waves > 1 else 1.0

@@ -10,9 +10,8 @@ and fuses with the operations that make `x` and that use the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -21,7 +20,7 @@ from litz.cost.contractions import argument_names
 from litz.cost.roofline import estimate_work
 from litz.ir import Loop, Node, Operation, Program, Range, Store, Template, TensorRef
 from litz.ir.accesses import Access
-from litz.ir.build import call, cast, const, load
+from litz.ir.build import call, cast, load
 from litz.ir.complexity import excess
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import ONE, ZERO, Expr, loop_var, product, to_expr
@@ -30,7 +29,7 @@ from litz.schedule import CostModel
 from litz.target import LINE, CacheFigures, Room, figures_of, warp_lines
 from litz_plugins import PassContext, Target
 
-from .gemm import OPERANDS, Unsuitable, broadcast
+from .gemm import OPERANDS, Unsuitable, broadcast, with_bias
 
 KINDS = ("mm", "addmm", "bmm", "baddbmm")
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -124,7 +123,12 @@ def few_terms(template: Template, program: Program, least: int) -> Loop:
     if len(dtypes) > 1 or out.dtype not in TYPES:
         raise Unsuitable(f"no loop multiplies {', '.join(sorted(map(str, dtypes)))}")
     value = _sum(left, right, sizes, program)
-    value = _with_bias(value, arguments, sizes, program)
+    size, place = (tuple(getattr(r, part) for r in sizes.ranges) for part in ("size", "var"))
+    value = with_bias(
+        value,
+        arguments,
+        lambda bias: _load(replace(bias, layout=broadcast(bias.layout, size)), place, sizes, program),
+    )
     index = tuple(ZERO if r.size == ONE else r.var for r in sizes.ranges)
     store = Store(out.name, index, cast(value, out.dtype))
     loop = Loop(template.name, template.device, sizes.ranges, (), (store,), template.origins)
@@ -171,22 +175,6 @@ def _load(ref: TensorRef, index: Sequence[Expr], sizes: _Sizes, program: Program
     if position is None:
         raise Unsuitable(f"its view of {ref.buffer} is not along the buffer's dimensions")
     return load(ref.buffer, position, buffer.dtype)
-
-
-def _with_bias(value: Node, arguments: Mapping[str, Any], sizes: _Sizes, program: Program) -> Node:
-    """Returns alpha * value + beta * bias, as addmm and baddbmm say; a bias with beta = 0 is not read."""
-    alpha, beta = arguments.get("alpha", 1), arguments.get("beta", 1)
-    if not all(isinstance(factor, (int, float)) for factor in (alpha, beta)):
-        raise Unsuitable("alpha and beta are no plain numbers")
-    if alpha != 1:
-        value = call("mul", value, const(alpha, value.dtype))
-    bias = arguments["self"] if "mat1" in arguments or "batch1" in arguments else None
-    if bias is None or beta == 0:
-        return value
-    layout = broadcast(bias.layout, tuple(r.size for r in sizes.ranges))
-    added = _load(replace(bias, layout=layout), tuple(r.var for r in sizes.ranges), sizes, program)
-    added = cast(added, value.dtype)
-    return call("add", value, added if beta == 1 else call("mul", added, const(beta, value.dtype)))
 
 
 __all__ = ["few_terms", "write_out_few_terms"]

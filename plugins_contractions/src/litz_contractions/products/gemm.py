@@ -8,7 +8,7 @@ the pixels of all images. Operands may lie in memory in any way; sizes may be sy
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -264,31 +264,29 @@ def _finish(
     size: tuple[Expr, ...],
     scales: Sequence[Scaling],
 ) -> Node:
-    """Returns alpha * value + beta * bias, in the accumulator's dtype; a bias with beta = 0 is not read, as in BLAS.
-    Scales of the operands are applied first."""
+    """Returns alpha * value + beta * bias, in the accumulator's dtype. Scales of the operands are applied first."""
     for scaling, row in zip(scales, position[-2:], strict=False):
         if not scaling.in_blocks:
             value = call("mul", value, _scale(scaling, row, program, position, size, views))
     if isinstance(arguments.get("scale_result"), TensorRef):
         raise Unsuitable("no template scales the result")
+    return with_bias(value, arguments, lambda bias: load_view(BIAS, bias, program, position, size, views))
+
+
+def with_bias(value: Node, arguments: Mapping[str, Any], read: Callable[[TensorRef], Node]) -> Node:
+    """Returns alpha * value + beta * bias. The bias is `self` of addmm and baddbmm, which name their matrices
+    otherwise, else `bias`; with beta = 0 the bias is not read, as in BLAS. read: makes the load of the bias. Errors:
+    Unsuitable for factors that are no numbers."""
     alpha, beta = arguments.get("alpha", 1), arguments.get("beta", 1)
     if not all(isinstance(factor, (int, float)) for factor in (alpha, beta)):
         raise Unsuitable("alpha and beta are no plain numbers")
     if alpha != 1:
         value = call("mul", value, const(alpha, value.dtype))
-    bias = _bias(arguments)
-    if bias is None or beta == 0:
+    bias = arguments["self"] if "mat1" in arguments or "batch1" in arguments else arguments.get("bias")
+    if not isinstance(bias, TensorRef) or beta == 0:
         return value
-    added = cast(load_view(BIAS, bias, program, position, size, views), value.dtype)
-    if beta != 1:
-        added = call("mul", added, const(beta, value.dtype))
-    return call("add", value, added)
-
-
-def _bias(arguments: Mapping[str, Any]) -> TensorRef | None:
-    """What is added to the product: `self` of addmm and baddbmm, which name their matrices otherwise; else `bias`."""
-    found = arguments["self"] if "mat1" in arguments or "batch1" in arguments else arguments.get("bias")
-    return found if isinstance(found, TensorRef) else None
+    added = cast(read(bias), value.dtype)
+    return call("add", value, added if beta == 1 else call("mul", added, const(beta, value.dtype)))
 
 
 def load_view(

@@ -12,10 +12,13 @@ import torch
 from litz.ir import Operation, Program, Range, Store, Template
 from litz.ir.build import cast
 from litz.ir.node import Node, with_args
+from litz.ir.pattern import Value, bind
 from litz.ir.transform import map_stores
 
 from ..epilogue import ACCUMULATOR, Epilogue, fused_rows, place, stands
 from .gemm import Gemm, Operand, make_product
+
+ADDED = Value("add", (Value("load", (), "sum", "uncast", ACCUMULATOR), Value("", (), "other", "uncast plain")))
 
 MOST_COLUMNS = 256
 """The longest row that a tile holds."""
@@ -88,19 +91,8 @@ def second_product(gemm: Gemm, epilogues: Sequence[Epilogue], template: Template
 
 def _added_to_sum(node: Node) -> Node | None:
     """The load that `node` adds to the accumulator, roundings aside; None if it is no such sum."""
-    if node.op != "add":
-        return None
-    first, second = (_unrounded(arg) for arg in node.args)
-    total, other = (first, second) if first.op == "load" and first.buffer == ACCUMULATOR else (second, first)
-    if total.op != "load" or total.buffer != ACCUMULATOR or total is other:
-        return None
-    return other if other.op == "load" and other.mask is None and not other.indirect else None
-
-
-def _unrounded(node: Node) -> Node:
-    while node.op == "cast" and node.dtype.is_floating_point and node.args[0].dtype.is_floating_point:
-        node = node.args[0]
-    return node
+    found = bind(ADDED, node)
+    return None if found is None or found["other"].buffer == ACCUMULATOR else found["other"]
 
 
 def _is_second(operation: Operation, template: Template, program: Program) -> bool:

@@ -23,15 +23,15 @@ from litz.ir.index import product as product_of
 from litz.ir.node import walk
 from litz.ir.ops import OPS
 from litz.targets.triton.dialect import ELEMENTS, FLOAT8_TYPES, POINTER_TYPES
-from litz.targets.triton.imports import import_lines
-from litz.targets.triton.indices import LIMIT, write_axis
+from litz.targets.triton.indices import write_axis
 from litz.targets.triton.passes import write_body
 from litz.targets.triton.text import IndexText, size_text
 from litz.targets.triton.tile_shape import Axis, Tiling
 from litz.targets.triton.values import Tile, Value
-from litz_plugins import COUNTERS, KernelSource
+from litz_plugins import KernelSource
 
 from ..epilogue import ROW_SUM, SUMS
+from ..module import write_module
 from . import half_tile
 from .apart import most_ahead, write_apart
 from .configs import Config
@@ -124,21 +124,18 @@ class _Writer:
             if row is not None:
                 add_row(row, self.tile)
             self._write_stores()
-        tile, names = self.tile, self.names
-        limits = tuple(size_text(e, names.sizes) for e in dict.fromkeys([*self.limits, *tile.limits]))
-        counters = [] if self.workspace is None else [COUNTERS]
-        parameters = [*names.buffers.values(), *("counters" for _ in counters), *names.sizes.values()]
-        if limits:
-            parameters.append("INDEX: tl.constexpr")
-        elif self.index_type == "INDEX":
-            tile.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
-        symbol = self._symbol()
-        body = "\n".join(tile.lines)
-        lines = [*self._header(), *import_lines(body)]
-        lines += ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
-        arguments = (*names.buffers, *counters, *names.sizes)
-        settings = self._settings(limits, body)
-        return KernelSource(self.name, "triton", "\n".join(lines), symbol, arguments, settings, suffix="py")
+        return write_module(
+            self.name,
+            self._symbol(),
+            f"matrix product: {self.config}",
+            self.tile.lines,
+            self.names,
+            self.program,
+            self.loop.writes,
+            (self.index_type, [*self.limits, *self.tile.limits]),
+            self._launch(),
+            self._pointer_type,
+        )
 
     def _symbol(self) -> str:
         """Returns the kernel's name, which profiles show, such as "litz_gemm_bf16_128x256x64_relu"."""
@@ -153,13 +150,6 @@ class _Writer:
             ["of", *dict.fromkeys(node.op for loop in made for node in loop.nodes if node.op in OPS)] if made else []
         )
         return "_".join([*parts, *list(dict.fromkeys(ops))[:4]])
-
-    def _header(self) -> list[str]:
-        lines = [f"# matrix product: {self.config}"]
-        for name, short_name in self.names.buffers.items():
-            use = "written" if name in {store.buffer for store in self.loop.stores} else "read"
-            lines.append(f"#   {short_name}: {short(self.program.buffers[name].dtype)}, {use}")
-        return lines
 
     def _text(self, expr: Expr) -> str:
         return IndexText(self.names.index_names, {})(expr)
@@ -557,9 +547,7 @@ class _Writer:
 
     # For the launcher.
 
-    def _settings(self, limits: Sequence[str], body: str) -> dict[str, Any]:
-        """See `litz.targets.triton.codegen.make_settings`."""
-        buffers = [self.program.buffers[name] for name in self.names.buffers]
+    def _launch(self) -> dict[str, Any]:
         grid = " * ".join(
             [f"(-(-{size_text(size, self.names.sizes)} // {block}))" for size, block in self._grid()]
             + [size_text(self.gemm.count, self.names.sizes), str(self.config.split if self.splits else 1)]
@@ -568,20 +556,10 @@ class _Writer:
             grid = f"min({tiles_of(self.gemm, self.config) if self.config.apart > 1 else grid}, {self.config.programs})"
         static = all(size.is_Integer for size in (self.gemm.count, self.gemm.m, self.gemm.n))
         return {
-            "pointers": [
-                *map(self._pointer_type, buffers),
-                *(["*i32"] if self.workspace else []),
-            ],
             "counters": int(tiles_of(self.gemm, self.config)) if self.workspace else 0,
-            "sizes": len(self.names.sizes),
-            "unaligned": [n for n, buffer in enumerate(buffers) if self.program.is_unaligned(buffer.name)],
             "num_warps": self.config.warps,
             "num_stages": self.config.stages,
             "grid": int(eval(grid, {})) if static else grid,
-            "limits": list(limits),
-            "limit": LIMIT,
-            "asserts": "device_assert" in body,
-            "host_scalars": [n for n, buffer in enumerate(buffers) if buffer.device.type == "cpu"],
         }
 
     def _grid(self) -> tuple[tuple[Expr, int], ...]:

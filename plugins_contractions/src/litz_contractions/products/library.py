@@ -19,6 +19,7 @@ from litz.cost.contractions import argument_names
 from litz.ir import Buffer, Extern, Layout, Loop, Node, Program, Template, TensorRef
 from litz.ir.index import ZERO, Expr, product
 from litz.ir.ops import OPS
+from litz.ir.pattern import STORED, fits, match_loop
 from litz.schedule.choices import Replacement, needed_outside
 from litz.target import Room, figures_of
 from litz_plugins import Choice, ChoiceContext, Estimate
@@ -165,9 +166,8 @@ def _find(template: Template, program: Program) -> Found | str:
     if template.kind == "addmm":
         if not isinstance(bias, TensorRef) or len(bias.layout.size) != 1 or bias.layout.stride[0] != 1:
             return "the call can add a bias of one row only"
-    users = program.readers.get(name, ())
-    user = users[0] if len(users) == 1 else None
-    if not isinstance(user, Loop) or name in program.output_buffers:
+    user = program.readers[name][0] if fits("unreturned read_once", name, program) else None
+    if not isinstance(user, Loop):
         return "the result is not used by exactly one loop"
     value = _value_of(user, program, name)
     others = [node for node in user.loads if node.buffer != name]
@@ -191,23 +191,19 @@ def _find(template: Template, program: Program) -> Found | str:
 
 def _value_of(loop: Loop, program: Program, name: str) -> Node | None:
     """What the loop stores, where it loads the same element of the matrix `name` and no other of it."""
-    if len(loop.stores) != 1 or loop.is_reduction:
+    found = match_loop(STORED, loop)
+    if isinstance(found, str):
         return None
-    (store,) = loop.stores
+    store = found.store
     read, written = program.buffers[name], program.buffers[store.buffer]
     if read.dtype != written.dtype or not (read.layout.is_contiguous() and written.layout.is_contiguous()):
         return None
     if read.layout.offset != 0 or written.layout.offset != 0 or sympy.expand(read.layout.numel - written.layout.numel):
         return None
-    if store.mode != "set" or store.mask is not None or store.indirect:
-        return None
     if sympy.expand(product(r.size for r in loop.ranges) - written.layout.numel):
         return None  # a part of it
     here = _place(store.index, written)
-    plain = all(
-        node.mask is None and not node.indirect and (node.buffer != name or _place(node.index, read) == here)
-        for node in loop.loads
-    )
+    plain = all(not node.args and (node.buffer != name or _place(node.index, read) == here) for node in loop.loads)
     return store.value if plain else None
 
 

@@ -53,11 +53,12 @@ class Tile:
 class Cost:
     """What decides how long a product and its users take, whatever the tile was measured to take. library: the call
     for the product alone. filled: the part of the device's time in which it works on results, where each tile takes as
-    long. added_us: the users, at worst."""
+    long. added_us: the users, at worst. usual_share: of a tile's share of the library's time, usually."""
 
     library: Estimate
     filled: float
     added_us: float
+    usual_share: float
     why: str
 
     def estimate(self, tile: Tile) -> Estimate:
@@ -66,7 +67,7 @@ class Cost:
         share, library = tile.share / self.filled, self.library
         added = self.added_us + tile.us
         high = library.low_us + max(0.0, share - 1) * library.high_us + added
-        usual = min(library.us * max(1.0, share * 0.95) + added, high)
+        usual = min(library.us * max(1.0, share * self.usual_share) + added, high)
         return Estimate(usual, min(library.low_us, usual), high, f"{share:.3g} of the library, {self.why}")
 
     def least_share(self, loss_us: float, us: float) -> float:
@@ -116,6 +117,7 @@ class ManyRowsFigures(Room):
     least_filled_share: float
     reads_share: float
     computes_share: float
+    usual_share: float
     tiles: tuple[tuple[int, int, int, int, float, float, bool], ...] | None = None
     unaligned_tiles: tuple[tuple[int, int, int, int, float, float, bool], ...] | None = None
 
@@ -220,7 +222,9 @@ def _cost(gemm: Gemm, config: Config, shape: Shape, library: Estimate, context: 
     work = shape.m * shape.n * sum(instructions(node, target) for node in gemm.epilogue.loop.nodes if node.op != "load")
     limits = figures_of(target, ManyRowsFigures)
     added = extra / (target.bandwidth * limits.reads_share) + work / (target.vector["fp32"] * limits.computes_share)
-    return Cost(library, filled, added, f"{tiles} tiles in {waves} waves, {extra / 1e6:.3g} MB more")
+    return Cost(
+        library, filled, added, limits.usual_share, f"{tiles} tiles in {waves} waves, {extra / 1e6:.3g} MB more"
+    )
 
 
 def _lost_bytes(epilogue: Epilogue, program: Program) -> float:

@@ -10,7 +10,7 @@ import sympy
 from litz.ir import Loop, Program, Store
 from litz.ir.index import Expr, Symbol
 from litz.targets.triton.indices import index_type_of
-from litz.targets.triton.names import Names
+from litz.targets.triton.names import Names, name_all
 
 from ..epilogue import ACCUMULATOR, STAND_INS
 from .gemm import Gemm
@@ -51,12 +51,7 @@ def make_plan(gemm: Gemm, program: Program, parts: str | None = None, finishes: 
         variables |= {r.var: f"{prefix}{number}" for number, r in enumerate(ranges)}
     for product in gemm.products:
         variables |= {r.var: f"k{number}" for number, r in enumerate(product.depth)}
-    sizes: dict[Symbol, str] = {}
-    for expr in exprs:
-        for symbol in sorted(expr.free_symbols, key=lambda s: s.name):
-            if symbol not in variables and symbol not in sizes and not symbol.name.startswith("arg"):
-                sizes[symbol] = f"s{len(sizes)}"
-    names = Names({name: f"p{n}" for n, name in enumerate(touched)}, variables, sizes)
+    names = name_all(touched, variables, exprs)
     return GemmPlan(loop, row, column, names, *index_type_of(spans, bool(names.sizes)))
 
 

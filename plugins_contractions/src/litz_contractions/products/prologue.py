@@ -16,6 +16,7 @@ from litz.ir import Buffer, Layout, Loop, Program, Range, Store, Template, Tenso
 from litz.ir.build import load
 from litz.ir.dtypes import STORED
 from litz.ir.node import walk
+from litz.ir.pattern import fits
 from litz.ir.transform import flatten
 from litz.ir.views import position_in
 from litz.schedule.inline import Body
@@ -100,12 +101,9 @@ def prologue_of(
 
 def _body(buffer: Buffer, template: Template, program: Program, last: bool) -> Body | None:
     """What is stored in a buffer, where its writer can be left out."""
-    writers, readers = program.writers.get(buffer.name, ()), program.readers.get(buffer.name, ())
-    if buffer.kind != "temporary" or len(writers) != 1 or not isinstance(writers[0], Loop):
+    loop = program.maker(buffer.name)
+    if loop is None or not fits("temporary unreturned", buffer.name, program, {template.name}):
         return None
-    if [reader.name for reader in readers] != [template.name] or buffer.name in program.output_buffers:
-        return None
-    loop = writers[0]
     places = {(node.buffer, node.index) for node in loop.loads}  # packed values are several loads of one place
     if not places or len(loop.nodes) > MOST_NODES or len(places) > MOST_LOADS:
         return None

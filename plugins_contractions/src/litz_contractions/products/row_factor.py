@@ -17,8 +17,9 @@ import torch
 from litz.ir import Buffer, Layout, Loop, Node, Program, Store, Template
 from litz.ir.build import call, cast, load
 from litz.ir.index import ONE, ZERO, Symbol, symbols_in
-from litz.ir.node import rewrite, walk, with_args
+from litz.ir.node import replaced, walk
 from litz.ir.operation import expressions
+from litz.ir.pattern import Pattern, find
 from litz.ir.transform import flatten, rename_nodes, replace_loads
 from litz.targets.triton.indices import write_axis
 from litz.targets.triton.tile_shape import Axis, Tiling, power_of_two
@@ -29,6 +30,9 @@ from .gemm import Gemm, Product
 from .half_tile import HalfTile
 from .plan import GemmPlan
 from .prologue import OPERAND
+
+ROW = Pattern("temporary unreturned", "plain direct")
+FACTOR = replace(ROW, loop="pointwise plain direct")
 
 MOST_VALUES = 64
 """Elements of a row that a thread holds during the walk, two to a register."""
@@ -42,19 +46,20 @@ def with_row_factor(gemm: Gemm, templates: Sequence[Template], program: Program,
     operand = gemm.products[0].left
     if gemm.m != ONE or gemm.batch or gemm.dtype not in TYPES or any(p.left.prologue for p in gemm.products):
         return None
-    maker = _maker(operand.buffer, {each.name for each in templates}, program)
-    if maker is None or maker.is_reduction:
+    found = find(FACTOR, operand.buffer, program, {each.name for each in templates})
+    if found is None or len(program.readers[operand.buffer]) != len(templates):
         return None
+    maker = found.loop
     flat = flatten(maker, program.buffers)
     (store,) = flat.stores
     if len(flat.ranges) != 1 or store.index != (flat.ranges[0].var,):
         return None
     place = flat.ranges[0].var
     varying, factor = _apart(store.value, place)
-    found = None if factor is None or varying is None else _row_of(factor, maker, program)
-    if found is None or factor is None or varying is None:
+    row_sum = None if factor is None or varying is None else _row_of(factor, maker, program)
+    if row_sum is None or factor is None or varying is None:
         return None
-    reduction, terms, factor = found
+    reduction, terms, factor = row_sum
     (row,) = terms.ranges
     if not row.size.is_Integer or power_of_two(int(row.size)) > MOST_VALUES * threads:
         return None
@@ -72,19 +77,6 @@ def with_row_factor(gemm: Gemm, templates: Sequence[Template], program: Program,
         buffers={**gemm.epilogue.buffers, ROW_SUM: stand_in},
     )
     return replace(gemm, products=products, epilogue=epilogue, row_terms=terms)
-
-
-def _maker(buffer: str, readers: set[str], program: Program) -> Loop | None:
-    """The loop that alone makes a buffer, by one plain store, for these readers only."""
-    writers = program.writers.get(buffer, ())
-    if program.buffers[buffer].kind != "temporary" or buffer in program.output_buffers or len(writers) != 1:
-        return None
-    if {reader.name for reader in program.readers.get(buffer, ())} != readers or not isinstance(writers[0], Loop):
-        return None
-    loop = writers[0]
-    if len(loop.stores) != 1 or loop.stores[0].mode != "set" or loop.stores[0].indirect or loop.stores[0].mask:
-        return None
-    return None if any(node.indirect or node.mask for node in loop.loads) else loop
 
 
 def _apart(value: Node, place: Symbol) -> tuple[Node | None, Node | None]:
@@ -112,9 +104,10 @@ def _row_of(factor: Node, maker: Loop, program: Program) -> tuple[Loop, Loop, No
     if len(loads) != 1:
         return None
     (own,) = loads
-    reduction = _maker(own.buffer, {maker.name}, program)
-    if reduction is None or not reduction.is_reduction or reduction.has_scan:
+    found = find(ROW, own.buffer, program, {maker.name})
+    if found is None or not found.loop.is_reduction or found.loop.has_scan:
         return None
+    reduction = found.loop
     flat = flatten(reduction, program.buffers)
     (store,) = flat.stores
     sums = [node for node in walk(store.value) if node.op == "reduce"]
@@ -126,13 +119,9 @@ def _row_of(factor: Node, maker: Loop, program: Program) -> tuple[Loop, Loop, No
         return None
     terms = Loop(ROW_SUM, reduction.device, flat.reduction_ranges, (), (Store(ROW_SUM, (ZERO,), total.args[0]),))
     row = load(ROW_SUM, (ZERO,), torch.float32)
-    (mean,) = _replaced((store.value,), total, row)
-    (scale,) = _replaced((factor,), own, mean)
+    (mean,) = replaced((store.value,), total, row)
+    (scale,) = replaced((factor,), own, mean)
     return reduction, terms, scale
-
-
-def _replaced(roots: tuple[Node, ...], old: Node, new: Node) -> tuple[Node, ...]:
-    return rewrite(roots, lambda node, args: new if node is old else with_args(node, args))
 
 
 def _made(product: Product, value: Node, place: Symbol, gemm: Gemm) -> Product:

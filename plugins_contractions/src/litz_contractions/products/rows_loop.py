@@ -19,7 +19,8 @@ from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, Template,
 from litz.ir.build import call, cast, load, reduce
 from litz.ir.dtypes import HALF
 from litz.ir.index import ONE, ZERO, Expr, Symbol, reduction_var, stride_of, substitute
-from litz.ir.ops import OPS
+from litz.ir.ops import flops_of
+from litz.ir.pattern import fits
 from litz.ir.transform import rename_nodes, replace_loads
 from litz.ir.views import position_in
 from litz.schedule.choices import Replacement
@@ -167,27 +168,22 @@ def _with_makers(
     """What makes a weight, with the loops inlined whose results nobody else reads, and the names of all that."""
     while True:
         known = {template.name, *absorbs}
-        makers: dict[str, tuple[str, Body]] = {}
+        makers: list[Body] = []
         for name in prologue.reads:
-            writers = program.writers[name]
-            if len(writers) != 1 or not isinstance(writers[0], Loop) or program.buffers[name].kind != "temporary":
-                continue
-            body = Body.of(writers[0])
-            if body is None or name in program.output_buffers or len(writers[0].nodes) > MOST_NODES:
-                continue
-            if all(reader.name in known for reader in program.readers[name]):
-                makers[name] = (writers[0].name, body)
+            maker = program.maker(name) if fits("temporary unreturned", name, program, known) else None
+            body = None if maker is None or len(maker.nodes) > MOST_NODES else Body.of(maker)
+            makers += [] if body is None else [body]
         if not makers:
             return absorbs, prologue
-        for maker, body in makers.values():
-            prologue, absorbs = body.into(prologue), (maker, *absorbs)
+        for body in makers:
+            prologue, absorbs = body.into(prologue), (body.loop.name, *absorbs)
 
 
 def _operations(node: Node) -> int:
     """What a node of the body that makes a weight takes, in operations of a vector."""
     if node.op == "cast" and node.dtype in HALF and node.args[0].dtype.itemsize > 1:
         return ROUNDING
-    return OPS[node.op].flops if node.op in OPS else int(node.op not in ("const", "index"))
+    return flops_of(node, otherwise=int(node.op not in ("const", "index")))
 
 
 def _along_depth(gemm: Gemm, program: Program) -> list[Node]:

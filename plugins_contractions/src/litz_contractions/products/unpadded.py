@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from litz.ir import Layout, Loop, Node, Program, Template, TensorRef
+from litz.ir import Layout, Node, Operation, Program, Template, TensorRef
 from litz.ir.index import ONE, Expr
+from litz.ir.pattern import Pattern, Value, find, fits
 
 from ..epilogue import stands
+
+CUT = Pattern(loop="pointwise plain in_order", value=Value(words="plain", name="value"))
+PADDED = Pattern("temporary", "pointwise plain in_order", Value("load", name="value"))
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,10 @@ def unpadded_product(template: Template, program: Program) -> Unpadded | None:
         return None
     *biases, left, right = template.args
     (result,) = template.outputs
-    readers = program.readers.get(result, ()) if result is not None else ()
-    if result is None or len(readers) != 1 or result in program.output_buffers:
+    if result is None or not fits("unreturned read_once", result, program):
         return None
-    cut = _copied(readers[0], result)
+    (reader,) = program.readers[result]
+    cut = _copied(reader, result, program)
     padded = [(ref, _unpadded_ref(ref, program)) for ref in (*biases, right) if ref.layout.size[-1] != ONE]
     sources = {ref.buffer: source for ref, source in padded if source is not None}
     source = sources.get(right.buffer)
@@ -46,41 +50,32 @@ def unpadded_product(template: Template, program: Program) -> Unpadded | None:
         return None
     if target.dtype != program.buffers[result].dtype or not target.layout.is_contiguous():
         return None
-    alone = [name for name in sources if len(program.readers[name]) == 1 and name not in program.output_buffers]
-    absorbs = (*(program.writers[name][0].name for name in alone), readers[0].name)
+    alone = [name for name in sources if fits("unreturned read_once", name, program)]
+    absorbs = (*(program.writers[name][0].name for name in alone), reader.name)
     if not stands(program, template, absorbs):
         return None
     args = (*(sources.get(ref.buffer, ref) for ref in biases), left, source)
     return Unpadded(replace(template, args=args, outputs=(cut,)), absorbs)
 
 
-def _copied(loop: object, source: str) -> str | None:
+def _copied(operation: Operation, source: str, program: Program) -> str | None:
     """The matrix that a loop copies the beginning of each row of `source` to, and does nothing else."""
-    if not isinstance(loop, Loop) or loop.is_reduction or len(loop.stores) != 1 or len(loop.ranges) != 2:
+    found = find(CUT, operation, program)
+    if found is None or found["value"].buffer != source or len(found.loop.ranges) != 2:
         return None
-    (store,) = loop.stores
-    value, place = store.value, tuple(r.var for r in loop.ranges)
-    if store.mode != "set" or store.mask is not None or store.indirect or store.index != place:
-        return None
-    if value.op != "load" or value.buffer != source or value.mask is not None or value.indirect:
-        return None
-    return store.buffer if value.index == place else None
+    return found.store.buffer if found["value"].index == found.store.index else None
 
 
 def _unpadded_ref(ref: TensorRef, program: Program) -> TensorRef | None:
     """What a vector, a matrix, or its transpose was before zeros were put after the end of one dimension."""
-    writers, buffer = program.writers.get(ref.buffer, ()), program.buffers[ref.buffer]
-    if len(writers) != 1 or not isinstance(writers[0], Loop) or buffer.kind != "temporary":
+    found, buffer = find(PADDED, ref.buffer, program), program.buffers[ref.buffer]
+    if found is None or len(found.loop.ranges) > 2 or ref.layout.offset != 0:
         return None
-    loop: Loop = writers[0]
-    if loop.is_reduction or len(loop.stores) != 1 or len(loop.ranges) > 2 or ref.layout.offset != 0:
-        return None
-    (store,) = loop.stores
-    value, place = store.value, tuple(r.var for r in loop.ranges)
-    if value.op != "load" or value.index != place or store.index != place or value.indirect or value.mask is None:
-        return None
+    loop, value, place = found.loop, found["value"], found.store.index
     own = program.buffers[value.buffer]
-    if own.dtype != buffer.dtype or len(own.layout.size) != len(place) or store.mask is not None or store.mode != "set":
+    if value.index != place or value.indirect or value.mask is None:
+        return None
+    if own.dtype != buffer.dtype or len(own.layout.size) != len(place):
         return None
     limits = dict(zip(place, own.layout.size, strict=True))
     if not _within(value.mask, limits, {r.var: r.size for r in loop.ranges}):

@@ -14,7 +14,7 @@ import torch
 
 from litz.ir import Loop, Node, Range
 from litz.ir.index import ONE, stride_of
-from litz.ir.ops import OPS
+from litz.ir.ops import OPS, flops_of
 from litz.ir.stages import Stages
 
 JAMMED = frozenset({"dot", "sum", "prod"})
@@ -61,7 +61,7 @@ def find_jam(loop: Loop, stages: Stages, staged_outputs: int) -> Jam | None:
             continue
         same = [node for node in walked if r.var not in loop.variables[node] and inner.var in loop.variables[node]]
         if any(node.op == "load" for node in same) and len(same) < len(walked):
-            shares[r] = _cost(same)
+            shares[r] = cost_of(same)
     if not shares:
         return None
     chosen = max(shares, key=lambda r: shares[r])
@@ -86,8 +86,9 @@ def _is_interleaved(node: Node, r: Range, inner: Range) -> bool:
     return bool(across and along and across.is_Integer and along.is_Integer and 0 < abs(across) < abs(along))
 
 
-def _cost(nodes: Iterable[Node]) -> int:
-    return sum(OPS[node.op].flops if node.op in OPS else 1 for node in nodes if node.op != "const")
+def cost_of(nodes: Iterable[Node]) -> int:
+    """Returns the operations of one point."""
+    return sum(flops_of(node, otherwise=1) for node in nodes if node.op != "const")
 
 
 def _count(r: Range) -> int:

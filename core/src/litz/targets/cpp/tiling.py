@@ -40,13 +40,13 @@ from litz.ir.index import (
 )
 from litz.ir.node import intern, walk, with_args
 from litz.ir.operation import expressions
-from litz.ir.ops import OPS
+from litz.ir.ops import flops_of
 from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import Stages, find_stages
 from litz.ir.transform import map_stores, rename_loop
 
 from .figures import CppFigures
-from .jam import Jam, find_jam
+from .jam import Jam, cost_of, find_jam
 
 Mode = Literal["pointwise", "row", "column", "small"]
 
@@ -89,8 +89,7 @@ def tile_kernel(kernel: KernelPlan, limits: CppFigures) -> Tiling:
 
 def tile_loop(loop: Loop, kernel: KernelPlan, limits: CppFigures) -> Tiling:
     """Returns the tiling of a loop of a kernel. The loop is flat, and its variables are canonical."""
-    cost = sum(OPS[node.op].flops if node.op in OPS else 1 for node in loop.nodes if node.op != "const")
-    work = loop.numel * (loop.reduction_numel if loop.reduction_ranges else ONE) * max(1, cost // 2)
+    work = loop.numel * (loop.reduction_numel if loop.reduction_ranges else ONE) * max(1, cost_of(loop.nodes) // 2)
     has_reduction = any(node.op in ("reduce", "scan") for node in loop.nodes)
     if not has_reduction:
         # Stores at reduction level without a reduction: just more points. Those at output level would be repeated.
@@ -356,13 +355,12 @@ def _scratch(tiling: Tiling, most_bytes: int) -> frozenset[Node]:
     costly: dict[Node, bool] = {}
     inner = loop.reduction_ranges[-1].var
     for node in loop.nodes:
-        flops = OPS[node.op].flops if node.op in OPS else 1
         gathers = node.op == "load" and bool(node.indirect)
         inside = any(costly[arg] for arg in node.args if loop.levels[arg])
         costly[node] = (
             inner in loop.variables[node]
             and node.op != "reduce"
-            and (flops >= EXPENSIVE or gathers or node.op == "scan" or inside)
+            and (flops_of(node, otherwise=1) >= EXPENSIVE or gathers or node.op == "scan" or inside)
         )
     chosen = {node for node in again if costly[node]}
     # A value that only other kept values need, need not be kept itself.

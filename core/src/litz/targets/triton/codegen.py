@@ -3,19 +3,20 @@
 In: a `KernelPlan`, whose loops may have reductions of several levels, scans, scatters. Out: a `KernelSource`, with
 
 - `text`: the module; `symbol`: its kernel; `arguments`: the buffers, then the size symbols;
-- `settings`: what `litz.targets.triton.build` needs to compile and launch, as JSON-able data (see `make_settings`).
+- `settings`: what `litz.targets.triton.build` needs to compile and launch, as JSON-able data (see `launch_settings`).
 
 The text depends on nothing but the loop and the target, so equal kernels of a graph are built once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from litz.codegen.kernel_plan import KernelPlan
 from litz.errors import CodegenError
+from litz.ir import Buffer
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 from litz_plugins.nouns import OptionsView
 
@@ -23,10 +24,13 @@ from .dialect import POINTER_TYPES
 from .finish import choose_tilings
 from .indices import LIMIT, choose_index_type
 from .join import join_sources
-from .kernel import KernelText, Part, write_kernel
-from .names import Names, make_names
+from .kernel import Part, write_kernel
+from .names import make_names
 from .settings import near
 from .tile_shape import Tiling
+
+Launch = Mapping[str, Any]
+"""Settings of a launch: `grid`, `num_warps`, and perhaps `num_stages` and `counters` (see `launch_settings`)."""
 
 
 class TritonCodegen:
@@ -57,7 +61,18 @@ class TritonCodegen:
             text=written.text,
             symbol=written.symbol,
             arguments=(*kernel.buffers, *counters, *kernel.values(tuple(names[0].sizes))),
-            settings=make_settings(written, kernel, tilings[0], names[0]),
+            settings=launch_settings(
+                kernel.buffers.values(),
+                kernel.unaligned.__contains__,
+                {
+                    "counters": written.counters,
+                    "num_warps": tilings[0].num_warps,
+                    "grid": int(written.grid) if written.grid.isdigit() else written.grid,
+                },
+                len(names[0].sizes),
+                written.limits,
+                written.text,
+            ),
             suffix="py",
         )
 
@@ -90,10 +105,19 @@ class TritonCodegen:
         return launcher
 
 
-def make_settings(written: KernelText, plan: KernelPlan, tiling: Tiling, names: Names) -> dict[str, Any]:
+def launch_settings(
+    buffers: Collection[Buffer],
+    unaligned: Callable[[str], bool],
+    launch: Launch,
+    sizes: int,
+    limits: Sequence[str],
+    body: str,
+    pointer: Callable[[Buffer], str] = lambda buffer: POINTER_TYPES[buffer.dtype],
+) -> dict[str, Any]:
     """Returns the `settings` of a KernelSource of language "triton".
 
-    - `pointers`: Triton's type of each buffer argument; `sizes`: how many size arguments follow (int32 or int64);
+    - `pointers`: Triton's type of each buffer argument (`pointer`); `sizes`: how many size arguments follow (int32 or
+      int64);
     - `counters`: how many int32 zeros there are where `COUNTERS` is among the arguments;
     - `unaligned`: positions of buffers that may not start at a multiple of 16 bytes;
     - `num_warps`, of 32 threads each on any device; `grid`: how many programs, a number or Python text over s0, ...;
@@ -101,16 +125,14 @@ def make_settings(written: KernelText, plan: KernelPlan, tiling: Tiling, names: 
     - `asserts`: the kernel asserts that indices are in range;
     - `host_scalars`: positions of buffers that lie in host memory (CPU scalars); the caller passes a device copy.
     """
-    buffers = plan.buffers.values()
     return {
-        "pointers": [*(POINTER_TYPES[buffer.dtype] for buffer in buffers), *(["*i32"] if written.counters else [])],
-        "counters": written.counters,
-        "sizes": len(names.sizes),
-        "unaligned": [n for n, buffer in enumerate(buffers) if buffer.name in plan.unaligned],
-        "num_warps": tiling.num_warps,
-        "grid": int(written.grid) if written.grid.isdigit() else written.grid,
-        "limits": list(written.limits),
+        "pointers": [*map(pointer, buffers), *["*i32"] * bool(launch.get("counters"))],
+        **{key: launch[key] for key in ("counters",) if key in launch},
+        "sizes": sizes,
+        "unaligned": [n for n, buffer in enumerate(buffers) if unaligned(buffer.name)],
+        **{key: launch[key] for key in ("num_warps", "num_stages", "grid") if key in launch},
+        "limits": list(limits),
         "limit": LIMIT,
-        "asserts": written.asserts,
+        "asserts": "device_assert" in body,
         "host_scalars": [n for n, buffer in enumerate(buffers) if buffer.device.type == "cpu"],
     }

@@ -34,6 +34,9 @@ class ColumnFigures(Room):
     few_times: int
     long_rows: int
     few_values: int
+    combined_elements: int
+    several_rows: tuple[int, int, int]
+    single_rows: tuple[int, int]
 
 
 def combining_tiling(loop: Loop, plan: KernelPlan, columns: Axis, num_warps: int, target: Target) -> Tiling:
@@ -42,9 +45,11 @@ def combining_tiling(loop: Loop, plan: KernelPlan, columns: Axis, num_warps: int
     loads = {access: moved for access, moved in find_traffic(loop, plan).items() if not access.is_store}
     ranges = innermost_last(loop.reduction_ranges, loads)
     whole = power_of_two(plan.hint(length))
-    # Each further block waits for the one before it: 448 partial results of a batch norm took 10.8 us in blocks of 128
-    # and 7.0 of 512 on an H200 (2026-11-27). But the first loop has the same registers, and needs those that it has.
-    lanes = min(_lanes(loop, loads, figures_of(target, ColumnFigures)), 16) if writes_rows(plan.loops[0]) else 16
+    # Each further block waits for the one before it. But the first loop has the same registers, and needs those that it
+    # has.
+    limits = figures_of(target, ColumnFigures)
+    lanes = limits.combined_elements
+    lanes = min(_lanes(loop, loads, limits), lanes) if writes_rows(plan.loops[0]) else lanes
     block = min(whole, max(1, lanes * THREADS * num_warps // columns.block))
     persistent = bool(length.is_Integer) and block == whole
     return Tiling((columns, Axis("r", ranges, block)), num_warps, persistent)
@@ -129,21 +134,17 @@ def column_blocks(
 
 def _few_warps(loop: Loop, x_block: int, columns: int, length: int, lanes: int, target: Target) -> Blocks | None:
     """Blocks of columns that are reduced alone, with four warps, whose lanes meet in shared memory sooner. None for
-    long columns, which keep the memory busy.
-
-    On an H200 (2026-11-27) in bf16 with a cold cache, 8 warps of 64 columns each, and as here: statistics of a batch
-    norm of 32 x 1024 x 14 x 14 26.4 and 16.7 us, of 256 x 28 x 28 18.1 and 15.5; the sums of its gradient 21.5 and
-    19.3, of a layer norm's gradient 23.4 and 18.5, of 25,088 rows of 384 14.5 and 13.2.
-    """
+    long columns, which keep the memory busy."""
     units, limits = target.units, figures_of(target, ColumnFigures)
     if any(len(REDUCTIONS[node.attrs[0]].parts) > 1 for node in loop.nodes if node.op == "reduce"):
         x_block = min(x_block, 32)
         # Many programs hide each other's waiting; few take more rows at a time, in fewer steps.
-        rows = 64 if columns < 8 * x_block * units else 32 if length > limits.long_rows else 16
+        few, long, short = limits.several_rows
+        rows = few if columns < 8 * x_block * units else long if length > limits.long_rows else short
         return x_block, min(power_of_two(length), rows), 4, False
     if length > limits.few_rows:
         return None
-    return x_block, min(power_of_two(length), 128 if lanes == 64 else 64), 4, False
+    return x_block, min(power_of_two(length), limits.single_rows[lanes < 64]), 4, False
 
 
 def _warps_at_work(limits: ColumnFigures, lanes: int, columns: int, beside: int) -> int | None:

@@ -30,13 +30,12 @@ from .values import Tile
 class KernelText:
     """text: the module. symbol: the kernel in it. grid: how many programs, as Python text over the sizes. limits:
     Python texts of what must not exceed LIMIT where the kernel takes its INDEX type as an argument, else empty.
-    asserts: does it hold assertions? counters: how many zeros the programs count in, 0 for a kernel of one loop."""
+    counters: how many zeros the programs count in, 0 for a kernel of one loop."""
 
     text: str
     symbol: str
     grid: str
     limits: tuple[str, ...]
-    asserts: bool
     counters: int = 0
 
 
@@ -85,7 +84,7 @@ def write_kernel(plan: KernelPlan, index: tuple[str, list[Expr]], first: Part, *
     body = "\n".join(functions)
     text = "\n".join([*_header(first, finish, plan), *import_lines(body), "", "", body, ""])
     blocks = int(_blocks(tiling, names)) if finish else 0
-    return KernelText(text, symbol, _grid(tiling, names), limit_texts, "device_assert" in body, blocks)
+    return KernelText(text, symbol, _grid(tiling, names), limit_texts, blocks)
 
 
 def _function(name: str, parameters: Sequence[str], tile: Tile) -> list[str]:

@@ -6,10 +6,10 @@ Two kernels that differ only in what their buffers and sizes are called thus hav
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from litz.codegen.kernel_plan import KernelPlan
-from litz.ir.index import Expr, Symbol
+from litz.ir.index import Expr, Symbol, is_placeholder
 
 from .tile_shape import Tiling
 
@@ -28,13 +28,19 @@ class Names:
         return {**self.variables, **self.sizes}
 
 
+def name_all(buffers: Iterable[str], variables: Mapping[Symbol, str], exprs: Iterable[Expr]) -> Names:
+    """Returns the names of a kernel's buffers, and of the sizes in expressions over loop variables and sizes."""
+    symbols = (symbol for expr in exprs for symbol in sorted(expr.free_symbols, key=lambda s: s.name))
+    sizes = dict.fromkeys(symbol for symbol in symbols if symbol not in variables and not is_placeholder(symbol))
+    short = {name: f"p{number}" for number, name in enumerate(buffers)}
+    return Names(short, variables, {symbol: f"s{number}" for number, symbol in enumerate(sizes)})
+
+
 def make_names(plan: KernelPlan, tilings: Sequence[Tiling], limits: Iterable[Expr] = ()) -> tuple[Names, ...]:
     """Returns the names for each of the loops of a kernel; what the loops share has one name. The sizes are those of
     the loops and of `limits`, which the launcher checks."""
-    buffers = {name: f"p{number}" for number, name in enumerate(plan.buffers)}
-    checked = (symbol for expr in limits for symbol in sorted(expr.free_symbols, key=lambda s: s.name))
-    sizes = {symbol: f"s{number}" for number, symbol in enumerate(dict.fromkeys((*plan.sizes, *checked)))}
-    return tuple(Names(buffers, _variables(tiling), sizes) for tiling in tilings)
+    shared = name_all(plan.buffers, {}, (*plan.sizes, *limits))
+    return tuple(replace(shared, variables=_variables(tiling)) for tiling in tilings)
 
 
 def _variables(tiling: Tiling) -> dict[Symbol, str]:

@@ -51,6 +51,11 @@ class TilingFigures(Room):
     free_alike_elements: int
     longest_alike_elements: int
     two_loads_elements: int
+    thread_elements: int
+    light_thread_elements: int
+    pass_elements: int
+    longest_pass_elements: int
+    mixed_elements: int
 
 
 def choose_tiling(loop: Loop, plan: KernelPlan, target: Target) -> Tiling:
@@ -70,11 +75,7 @@ def choose_tiling(loop: Loop, plan: KernelPlan, target: Target) -> Tiling:
 
 def _elements_per_thread(loop: Loop, traffic: Traffic, limits: TilingFigures) -> int:
     """32 bytes of each access, in half types and wider ones: two of 16 bytes are on their way at a time, and what a
-    thread computes for its position is shared by more. Fewer where many values are alive at once.
-
-    Measured on an H200 in bf16, with 8 and with 16: bias and gelu 0.86 and 0.92 of copy bandwidth, a batch norm applied
-    in channels last 0.71 and 0.92, an embedding 34 and 28 µs.
-    """
+    thread computes for its position is shared by more. Fewer where many values are alive at once."""
     most = max(traffic.values(), default=0)
     moving = (
         access
@@ -89,7 +90,8 @@ def _elements_per_thread(loop: Loop, traffic: Traffic, limits: TilingFigures) ->
         and len(traffic) <= limits.few_buffers
         and not _has_ragged_rows(loop, traffic)
     )
-    return 16 if widths and (max(widths) == 1 or (max(widths) == 2 and few)) else 8
+    light = widths and (max(widths) == 1 or (max(widths) == 2 and few))
+    return limits.light_thread_elements if light else limits.thread_elements
 
 
 def _has_ragged_rows(loop: Loop, traffic: Traffic) -> bool:
@@ -340,8 +342,8 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
     while x_block > floor and rows < x_block * 2 * units:
         x_block //= 2
     x_block = min(x_block, power_of_two(rows))
-    if mixed and x_block * r_block > 8192:
-        persistent, r_block = False, max(16, 4096 // x_block)
+    if mixed and x_block * r_block > limits.mixed_elements:
+        persistent, r_block = False, max(16, limits.mixed_elements // 2 // x_block)
     if floor == limits.gathered_rows:
         warps = clamp(x_block * r_block // 256, 1, 16)
     elif warps is None or x_block > 1:
@@ -371,13 +373,12 @@ def _pass(loop: Loop, r_block: int, width: int, fixed: bool, limits: TilingFigur
     `fixed`: the row's length is a constant.
 
     A row that is read again to be written is taken in large bites, 16 bytes a thread: more of it is then in flight, and
-    the second pass finds it in the cache. One that is only reduced needs no more than keeps the memory busy. Measured
-    on an H200 with layer norm, softmax, cross-entropy and batch-norm statistics on rows of 16384 and 32768.
+    the second pass finds it in the cache. One that is only reduced needs no more than keeps the memory busy.
     """
     if not writes_rows(loop):
-        block = min(r_block, 2048)
+        block = min(r_block, limits.pass_elements)
         return block, clamp(block // 256, 1, 8)
     if fixed and r_block <= limits.persistent_elements // 2 and live_values(loop) <= 4:
         return r_block, clamp(r_block // 512, 1, 16)  # not held for its bytes alone (`persistent_bytes`)
-    block = clamp(r_block // 4, 2048, 8192) if r_block > 2048 else r_block
+    block = min(r_block, clamp(r_block // 4, limits.pass_elements, limits.longest_pass_elements))
     return block, clamp(block * width // 512, 1, 32)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 
 from litz.codegen.kernel_plan import KernelPlan
 from litz.ir import Loop, Range
-from litz.ir.accesses import Access, distinct
+from litz.ir.accesses import Access, bytes_moved, distinct
 from litz.ir.index import Symbol
 
 Traffic = Mapping[Access, int]
@@ -16,13 +15,10 @@ Traffic = Mapping[Access, int]
 
 def find_traffic(loop: Loop, plan: KernelPlan) -> Traffic:
     """Returns the bytes that each access moves, for the hinted sizes."""
-
-    def moved(access: Access) -> int:
-        positions = loop.positions_by(access)
-        walked = (plan.hint(r.size) for r in loop.all_ranges if r.var in positions)
-        return min(access.itemsize * prod(walked), plan.hint(plan.buffers[access.buffer].nbytes))
-
-    return {access: moved(access) for access in distinct(loop.accesses)}
+    return {
+        access: bytes_moved(loop, access, plan.hint, plan.hint(plan.buffers[access.buffer].nbytes))
+        for access in distinct(loop.accesses)
+    }
 
 
 def bytes_along(traffic: Traffic, var: Symbol) -> int:

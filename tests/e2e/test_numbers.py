@@ -105,6 +105,7 @@ def _divisions() -> dict[str, Callable[..., Any]]:
     }
 
 
+@pytest.mark.ci_cases("floor-dtype0", "fmod-dtype0", "trunc-dtype1", "sum-dtype1", "padded-dtype1")
 @pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
 @pytest.mark.parametrize("name", _divisions())

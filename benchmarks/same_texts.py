@@ -46,7 +46,11 @@ LITZ: Mapping[str, tuple[str, ...]] = {
     "generate_wrapper": ("litz.codegen.wrapper",),
     "target_named": ("litz.target", "litz.targets"),
     "cpu_target": ("litz.target", "litz.targets"),
-    "stay_wide": ("litz.capture.torch_api.narrow", "litz.capture.joint.saved_positions"),
+    "stay_wide": (
+        "litz.capture.torch_api.narrow",
+        "litz.capture.joint.saved_positions",
+        "litz_passes.joint.saved_positions",
+    ),
     "objects_in": ("litz.ir.printer",),
     "parse_program": ("litz_testing.parse",),
     "parse_schedule": ("litz_testing.parse",),

@@ -136,5 +136,5 @@ def test_a_pass_that_is_none() -> None:
         make_options(None, {}, specs, {"LITZ_COLLECTIVES_PASSES": "nope"})
     found = litz_register_passes({"collectives.passes": tuple(reversed(RULES))})
     assert [one.name for one in found] == list(reversed(RULES))
-    assert found[1].after == ("order_steps", found[0].name)
+    assert found[1].after == ("part_segments", "order_steps?", found[0].name)
     assert litz_register_passes({"collectives.passes": ()}) == []

@@ -75,7 +75,7 @@ CONSTANTS: Mapping[str, str] = {
         sampling: BICUBIC ZEROS REFLECTION
         scales: _ALL _ROW
         sizes: INT32
-        size_readers: _POOL _READERS CONVOLUTION_RESULTS
+        size_readers: _POOL CONVOLUTION_RESULTS READERS
         spelling: SMALL
         stored: ALIGNMENT
         bytes: _OF_NIBBLES_BF16 _OF_NIBBLES_F16 _OF_SIGNED_BF16 _OF_UNSIGNED_BF16 _OF_SIGNED_F16 _OF_UNSIGNED_F16
@@ -270,7 +270,7 @@ LITERALS: Mapping[str, str] = {
     """,
     "mathematical: what float32 holds, roundings, places where functions are compared": """
         arithmetic: change=1e-30,1e+30 _times=1e-30,1e+30 _factor=0.0001,10000.0
-        contractions: _flex_attention_backward=2.5
+        backward_operation: contraction=2.5
         coverage: _points=1e-09
         library: _named=1.7 _places=0.0137
         upsample: touched=1e-12

@@ -15,10 +15,9 @@ from litz.capture.passes import (
     eliminate_common_subexpressions,
     eliminate_dead_code,
     fold_constants,
-    place_constants,
     remove_no_ops,
 )
-from litz.capture.passes.place_constants import _is_move, _known
+from litz_passes.graph.place_constants import _is_move, _known, place_constants
 
 aten, prims = torch.ops.aten, torch.ops.prims
 

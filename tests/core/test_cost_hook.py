@@ -17,13 +17,14 @@ from litz.ir import Loop
 from litz.ir.structure import structure_of
 from litz.pipeline import schedule_only
 from litz.report.report import CompileReport
-from litz.schedule import make_schedule, prepare
+from litz.schedule import make_schedule
 from litz.schedule.asked import Asked
 from litz.schedule.estimate import CostModel
 from litz.schedule.split import split_reductions
 from litz.target import DeviceCalibration, save_calibration
 from litz_plugins import Decision, Estimate, PassContext, hookimpl
 from litz_plugins.manager import Plugins, make_plugins
+from support.own_plugins import prepare
 
 
 class Opinion:

@@ -89,6 +89,7 @@ def test_what_is_not_installed_has_a_row(tmp_path: Path, monkeypatch: pytest.Mon
         "plugin collectives": "ok",
         "plugin contractions": "ok",
         "plugin cudagraphs": "ok",
+        "plugin passes": "ok",
         "plugin tools": "ok",
     }
     assert rows["plugin gentle"].todo == f"pip install -e {tmp_path}"
@@ -102,7 +103,7 @@ def test_litz_plugins_lists_what_is_not_installed(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("litz.cli.plugins.load_plugins", lambda: (loaded(), ""))
     rows = json.loads(CliRunner().invoke(main, ["plugins", "--json"]).output)
     found = {row["name"]: row for row in rows if row["status"] == "missing"}
-    assert set(found) == {"autotune", "collectives", "contractions", "cudagraphs", "layout", "tools"}
+    assert set(found) == {"autotune", "collectives", "contractions", "cudagraphs", "layout", "passes", "tools"}
     assert found["layout"]["dist"] == "litz-layout"
     text = CliRunner().invoke(main, ["plugins"]).output
     assert "pip install litz-layout" in text and max(map(len, text.splitlines())) <= 80

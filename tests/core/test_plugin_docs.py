@@ -26,6 +26,7 @@ from litz_plugins.testing import FakeOptions
 from litz_plugins.validate import HOOKS
 from litz_plugins.words import TEMPLATE_KINDS
 from litz_testing.reference import PAGES
+from support.own_plugins import CONTRACTIONS, with_passes
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "plugins"
@@ -208,13 +209,16 @@ def test_the_program_that_is_shown(softmax: CompileReport) -> None:
 
 
 def test_the_passes_that_are_listed() -> None:
-    """`<!-- passes: STAGE, ... -->`, then a paragraph that names core's passes of these stages, in order."""
-    passes = make_plugins(builtin_plugins(), entry_points=()).passes(FakeOptions({}))
-    listed = re.findall(r"<!-- passes: ([^>]*) -->\n(.*?)\n\n", "".join(TUTORIALS.values()), re.DOTALL)
-    assert {stage for stages, _ in listed for stage in stages.split(", ")} == set(STAGES)
-    for stages, text in listed:
-        wanted = [found.name for found in passes if found.stage in stages.split(", ")]
-        assert re.findall(r"`(\w+)`", text) == wanted, f"core's passes are {', '.join(f'`{name}`' for name in wanted)}"
+    """`<!-- passes of OWNER: STAGE, ... -->`, then a paragraph that names the owner's passes of these stages, in
+    order."""
+    passes = with_passes(CONTRACTIONS).passes(FakeOptions({}))
+    owners = {"core": "core", "litz-passes": "passes", "litz-contractions": "contractions"}
+    listed = re.findall(r"<!-- passes of ([\w-]+): ([^>]*) -->\n(.*?)\n\n", "".join(TUTORIALS.values()), re.DOTALL)
+    assert {stage for _, stages, _ in listed for stage in stages.split(", ")} == set(STAGES)
+    for owner, stages, text in listed:
+        own = [found for found in passes if found.plugin == owners[owner]]
+        wanted = [found.name for found in own if found.stage in stages.split(", ")]
+        assert re.findall(r"`(\w+)`", text) == wanted, f"{owner} has {', '.join(f'`{name}`' for name in wanted)}"
 
 
 def test_the_kinds_of_contractions_that_are_listed() -> None:

@@ -20,11 +20,12 @@ from litz.driver.builtin import builtin_plugins
 from litz.errors import CodegenError
 from litz.ir import Program
 from litz.pipeline import generate, make_compiler, plan_schedule
-from litz.schedule import core_program_passes, make_schedule
+from litz.schedule import make_schedule
 from litz.target import target_named
 from litz.targets.triton.codegen import TritonCodegen
 from litz_plugins import CodegenContext, PassContext, Target
 from litz_plugins.manager import make_plugins
+from support.own_plugins import passes
 
 CUDA = torch.device("cuda", 0)
 ROOT = Path(__file__).parents[2]
@@ -67,7 +68,7 @@ def figures_read(target: Target) -> dict[str, dict[str, Any]]:
         return lambda device: Watched(target, seen[stage])
 
     made = program()
-    for item in core_program_passes():
+    for item in passes("program"):
         made = item.run(made, PassContext(OPTIONS, "program", item.name, target_of=of(item.name)))
     schedule = make_schedule(made, target_of=of("fusion"), options=OPTIONS)
     for kernel in schedule.kernels:

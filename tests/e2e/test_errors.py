@@ -45,7 +45,7 @@ BREAKS: dict[str, tuple[str, list[str]]] = {
     "lower": ("litz.lower.context.LoweringContext.pointwise", ["stage lower", "aten.add.Tensor", "node add"]),
     "program pass": ("litz.schedule.inline.inline_pointwise", ["pass 'inline_pointwise' (program stage)"]),
     "schedule": ("litz.driver.stages.make_schedule", ["stage schedule", "graph0_inference"]),
-    "schedule pass": ("litz.schedule.order.frugal_order", ["pass 'order_steps' (schedule stage)", "stage schedule"]),
+    "schedule pass": ("litz.schedule.part_segments.storage_roots", ["pass 'part_segments' (schedule stage)"]),
     "plan": ("litz.execution.memory._reuse", ["stage plan", "graph0_inference"]),
     "generate": ("litz.targets.cpp.codegen._write", ["stage generate", "kernel kernel", "device cpu", "add"]),
     "wrapper": ("litz.pipeline.generate_wrapper", ["stage generate", "graph0_inference"]),

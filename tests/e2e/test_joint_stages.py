@@ -18,11 +18,11 @@ from torch import Tensor
 from litz import report as reports
 from litz.capture.graph import Graph
 from litz.capture.joint import Halves, JointGraph, TracedGraph
-from litz.driver.builtin import builtin_plugins
 from litz.errors import InvalidOptionError
 from litz.pipeline import compile_backend, make_compiler
-from litz_plugins import Pass, PassContext, PluginHookError, PluginWarning, hookimpl, make_plugins
+from litz_plugins import Pass, PassContext, PluginHookError, PluginWarning, hookimpl
 from litz_plugins.manager import Plugins
+from support.own_plugins import with_passes
 
 aten = torch.ops.aten
 
@@ -101,7 +101,7 @@ def plugin(*passes: Pass, **hooks: Callable[..., Any]) -> SimpleNamespace:
 
 
 def plugins_of(given: object, **how: Any) -> Plugins:
-    return make_plugins(builtin_plugins(), extra=[("mine", given)], entry_points=(), **how)
+    return with_passes(("mine", given), **how)
 
 
 def step(

@@ -101,7 +101,7 @@ def test_a_lowering_a_decomposition_and_an_estimate() -> None:
         out = compiled(lambda x: x.sinh() + 1, Many())(x)
     torch.testing.assert_close(out, x.sinh() + 1)
     assert collected[0].total_us == 5.0 * len(collected[0].steps)
-    assert "eliminate_dead_code" in seen and "reduce_in_place" in seen
+    assert "eliminate_dead_code" in seen and "part_segments" in seen
 
 
 def test_a_raising_pass_names_plugin_and_pass() -> None:

@@ -14,7 +14,6 @@ from litz.ir import Template
 from litz.pipeline import schedule_only
 from litz.report.log import Log
 from litz.target.describe import cpu_target
-from litz.target.processors import few_rows_of
 from litz_contractions.products.few_rows import FewRowsProblem, compare
 
 Tensor = torch.Tensor
@@ -23,8 +22,7 @@ Tensor = torch.Tensor
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a processor that was measured, whatever this one is."""
-    row = few_rows_of("AVX512")
-    monkeypatch.setattr("litz.target.describe.few_rows_here", lambda: row)
+    monkeypatch.setattr("litz.target.describe.file_here", lambda: "cpu-avx512")
 
 
 def scaled(w: Tensor, x: Tensor, s: Tensor) -> Tensor:
@@ -174,7 +172,7 @@ def test_left_to_the_library() -> None:
 
 
 def test_nobody_knows_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("litz.target.describe.few_rows_here", lambda: None)
+    monkeypatch.setattr("litz.target.describe.file_here", lambda: "")
     left, decisions = decided(scaled, int8(512, 512), torch.randn(2, 512), torch.rand(512))
     assert left == 1 and "not measured on this processor" in decisions
 
@@ -183,8 +181,7 @@ def test_figures() -> None:
     """What was measured on 2026-11-22 is decided as it came out."""
     problem = FewRowsProblem(1, 2048 * 2048, torch.float32, 2)
     for capability in ("AVX2", "AVX512"):
-        row = few_rows_of(capability)
-        target = replace(cpu_target(1), few_rows=row)
+        target = replace(cpu_target(1), file=f"cpu-{capability.lower()}")
         for dtype, most in ((torch.float32, 16), (torch.bfloat16, 4 if capability == "AVX512" else 16)):
             for rows in (1, 2, 4, 8, 16):
                 compared = compare(replace(problem, rows=rows, dtype=dtype), target)

@@ -1,4 +1,4 @@
-"""litz's own plugins, core's and the four dists', go through the conformance kit: a part of it, which takes seconds.
+"""litz's own plugins, core's and the dists', go through the conformance kit: a part of it, which takes seconds.
 
 `check_conformance(plugin)` without limits takes minutes for core, whose ops `make conformance` runs by PyTorch's
 samples.
@@ -15,6 +15,7 @@ import litz_collectives.plugin
 import litz_contractions.plugin
 import litz_cudagraphs.plugin
 import litz_layout
+import litz_passes.plugin
 import litz_tools.plugin
 from litz.driver.builtin import builtin_plugins
 from litz_autotune.plugin import plugin as autotune
@@ -28,6 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
     "collectives": {"examples": ["pointwise"], "builds": True},
     "cudagraphs": {"options": {"cuda_graphs": True}, "examples": ["pointwise"], "builds": True},
     "layout": {"examples": ["convolution"]},
+    "passes": {"examples": ["reductions"]},
     "tools": {"examples": ["pointwise"], "builds": True},
     "contractions": {"examples": ["one row"], "choices": 2},
     "roofline": {"examples": ["attention"]},
@@ -38,6 +40,7 @@ TRIED = {
     "collectives": {"estimates", "pass overlap"},
     "cudagraphs": {"litz_wrap_entry"},
     "layout": {"pass pad_contractions"},
+    "passes": {"pass order_steps", "pass lay_out_temporaries", "pass sum_products"},
     "core": {"pass inline_pointwise", "pass split_reductions", "pass fold_constants"},
 }
 """What must be among what was tried."""
@@ -51,6 +54,7 @@ def test_it_conforms(name: str) -> None:
         "contractions": litz_contractions.plugin,
         "cudagraphs": litz_cudagraphs.plugin,
         "layout": litz_layout,
+        "passes": litz_passes.plugin,
         "tools": litz_tools.plugin,
     }
     plugins: dict[str, Any] = {**dict(builtin_plugins()), **dists}

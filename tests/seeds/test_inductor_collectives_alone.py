@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_map
 from litz.ir import Collective
 from litz.pipeline import compile_backend, make_compiler
 from litz.report import collect
-from litz.schedule import reduce_in_place
+from litz_passes.schedule import reduce_in_place
 from support import seed_collectives
 from support.collective_memory import (
     ALONE,

@@ -24,13 +24,14 @@ from litz.ir.arguments import rebuild
 from litz.ir.buffer import Layout, TensorRef
 from litz.pipeline import generate, make_compiler, plan_schedule
 from litz.report.log import Log
+from litz_plugins import Plugins
 from support.interpreted import print_share
 from support.retarget import captured_for_cuda, to_cuda
 
 
-def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-    """A backend of torch.compile, for static sizes."""
-    compiler = make_compiler()
+def backend(gm: torch.fx.GraphModule, inputs: Sequence[Any], plugins: Plugins | None = None) -> Any:
+    """A backend of torch.compile, for static sizes. plugins: in place of the installed ones."""
+    compiler = make_compiler(plugins=plugins)
 
     def compile_graph(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
         from litz.targets.triton.interpret import interpret_source
@@ -105,7 +106,7 @@ class Case:
         torch._dynamo.reset()
         x = torch.randn(self.size, generator=torch.Generator().manual_seed(0))
         x = x.contiguous(memory_format=torch.channels_last) if self.last else x
-        with mock.patch("litz.capture.joint.saved_positions.LEAST_BYTES", 0):
+        with mock.patch("litz_passes.joint.saved_positions.LEAST_BYTES", 0):
             ours = self.results(torch.compile(self.function, backend=backend, dynamic=False), x)
         for name, got, want in zip(("result", "gradient"), ours, self.results(self.function, x.double()), strict=True):
             off = float((got.double() - want).abs().max() / want.abs().max())

@@ -36,7 +36,7 @@ class Case:
         model, inputs = self.entry.make().train(), self.entry.inputs(2)
         ours, judge = copy.deepcopy(model), copy.deepcopy(model).double()
         self.entry.prepare_judge(judge)
-        narrowed = mock.patch("litz.capture.joint.saved_positions.LEAST_BYTES", 0)
+        narrowed = mock.patch("litz_passes.joint.saved_positions.LEAST_BYTES", 0)
         with torch._dynamo.config.patch(**self.entry.patches), narrowed:
             compiled = torch.compile(ours, backend=backend, dynamic=False)
             actual = run(ours, compiled, inputs, training=True, autocast=False)

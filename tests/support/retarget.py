@@ -30,7 +30,7 @@ __all__ = ["CUDA", "captured_for_cuda", "cuda_schedules", "to_cuda"]
 
 def captured_for_cuda() -> contextlib.AbstractContextManager[Any]:
     """What a capture decides by its device is decided as for a GPU."""
-    return mock.patch("litz.capture.joint.saved_positions.stay_wide", lambda target: False)
+    return mock.patch("litz_passes.joint.saved_positions.stay_wide", lambda target: False)
 
 
 def cuda_schedules(

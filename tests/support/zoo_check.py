@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map
@@ -92,7 +93,15 @@ def as_exact(
         close(getattr(actual, part), eager, judged, rounding=rounding, least_scale=least, peers=alike)
 
 
-def check(entry: Entry, device: str, training: bool, dynamic: bool, autocast: bool = False, spread: int = 3) -> None:
+def check(
+    entry: Entry,
+    device: str,
+    training: bool,
+    dynamic: bool,
+    autocast: bool = False,
+    spread: int = 3,
+    backend: Any = "litz",
+) -> None:
     """spread: how many of eager's own steps say how far roundings lead."""
     torch._dynamo.reset()
     torch.manual_seed(0)
@@ -104,7 +113,7 @@ def check(entry: Entry, device: str, training: bool, dynamic: bool, autocast: bo
     if dynamic:
         mark_what_differs(*batches)
     with torch._dynamo.config.patch(**entry.patches), reports.collect() as collected:
-        compiled = torch.compile(ours, backend="litz", dynamic=None if dynamic else False)
+        compiled = torch.compile(ours, backend=backend, dynamic=None if dynamic else False)
         for number, inputs in enumerate(batches):
             compiles = len(collected)
             others = peers(model, inputs, autocast, spread) if training else []

@@ -20,6 +20,7 @@ OWN_DISTS = {
     ),
     "cudagraphs": ("litz-cudagraphs", "records CUDA graphs, and replays them"),
     "layout": ("litz-layout", "chooses memory layouts, channels last where that pays"),
+    "passes": ("litz-passes", "has passes that make kernels faster and memory smaller, beyond those of core"),
     "tools": ("litz-tools", "has the pages of reports, `litz bisect`, and kernels timed alone"),
 }
 """Litz's own plugins that are dists of their own, which need not be installed: the dist, and what the plugin does."""
@@ -36,39 +37,17 @@ OWN_COMMANDS = {
 """The commands of these plugins, each with its plugin."""
 
 CORE_PASSES = {
-    "read_sizes_alone": "joint",
-    "remove_redundant_copies": "joint",
-    "rebuild_cpu_values": "partitioned",
-    "narrow_positions": "partitioned",
-    "save_what_is_read": "partitioned",
-    "read_saved_tensors": "partitioned",
     "fold_constants": "graph",
-    "place_constants": "graph",
     "remove_no_ops": "graph",
     "eliminate_common_subexpressions": "graph",
     "eliminate_dead_code": "graph",
     "fold_frozen": "graph",
-    "fold_affine": "graph",
-    "split_bias_gradients": "graph",
-    "sum_scatters": "graph",
-    "sum_products": "graph",
     "remove_dead_operations": "program",
-    "write_in_place": "program",
-    "join_sums": "program",
     "split_reductions": "program",
     "inline_pointwise": "program",
-    "lay_out_temporaries": "program",
-    "pick_elements": "program",
-    "write_out_few_values": "program",
-    "spread_scatters": "program",
     "simplify_bodies": "program",
-    "finish_in_one_launch": "schedule",
-    "write_out_few_in_kernels": "schedule",
     "join_segments": "schedule",
     "part_segments": "schedule",
-    "order_steps": "schedule",
-    "reduce_in_place": "schedule",
-    "run_beside": "schedule",
 }
 """Core's passes, those included that only some options ask for, and their stages."""
 

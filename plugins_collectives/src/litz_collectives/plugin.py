@@ -68,8 +68,8 @@ def _check_name(text: str) -> None:
 
 @hookimpl
 def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
-    """Returns the passes that collectives.passes names, in its order, between core's own order and its
-    `reduce_in_place`; the check of the plan comes last."""
+    """Returns the passes that collectives.passes names, in its order, between the order of steps and `reduce_in_place`,
+    which litz-passes has; the check of the plan comes last."""
     from .overlap_pass import overlap
     from .reorder import make_pass, rules
     from .verify import verify_plan, wanted
@@ -79,9 +79,11 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
     found: list[Pass] = []
     for name in passes:
         previous = tuple(one.name for one in found[-1:])
-        found.append(Pass(name, "schedule", runs[name], ("order_steps", *previous), ("reduce_in_place",)))
+        after = ("part_segments", "order_steps?", *previous)
+        found.append(Pass(name, "schedule", runs[name], after, ("reduce_in_place?",)))
     if wanted(options):
-        found.append(Pass("verify_plan", "schedule", verify_plan, ("reduce_in_place",)))
+        after = ("part_segments", *(one.name for one in found[-1:]), "run_beside?")
+        found.append(Pass("verify_plan", "schedule", verify_plan, after))
     return found
 
 

@@ -39,7 +39,7 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
     return (
         Pass("fuse_attention", "traced", fuse_attention),
         Pass("fuse_written_attention", "traced", fuse_written_attention, after=("fuse_attention",)),
-        Pass(loops, "program", write_out_few_terms, ("write_in_place",), (contract,)),
+        Pass(loops, "program", write_out_few_terms, ("remove_dead_operations", "join_sums?"), (contract,)),
         # Before sums are split: a product of matrices is not.
         Pass(contract, "program", contract_broadcast_products, (loops,), ("split_reductions",)),
     )

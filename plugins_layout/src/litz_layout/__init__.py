@@ -48,7 +48,7 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
         return []
     from litz_layout.padding import pad_contractions
 
-    return [Pass("pad_contractions", "graph", pad_contractions, after=("eliminate_dead_code",))]
+    return [Pass("pad_contractions", "graph", pad_contractions, after=("eliminate_dead_code", "sum_products?"))]
 
 
 @hookimpl

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from core.lowering.harness import check, program_of
-from core.test_capture_narrow import eager, graphs_of
 from litz.ir import Extern, Loop
 from litz.ir.interpret import interpret
 from litz.lower import lower
+from passes.test_saved_positions import eager, graphs_of
 
 aten = torch.ops.aten
 

@@ -18,19 +18,12 @@ from litz.ir.interpret import _bind_layout, _run_extern, _value, evaluate, inter
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
 from litz.ir.verify import verify
-from litz.schedule import (
-    Kernel,
-    check_schedule,
-    core_program_passes,
-    core_schedule_passes,
-    make_schedule,
-    prepare,
-    unscheduled,
-)
+from litz.schedule import Kernel, check_schedule, make_schedule, unscheduled
 from litz.target import cpu_target, target_named
 from litz_plugins import Decision, PassContext, Target
 from litz_testing.parse.programs import parse_program
 from litz_testing.parse.schedules import parse_schedule
+from support.own_plugins import passes, prepare
 
 OPTIONS = SimpleNamespace(fusion=True, memory_planning=True)
 CPU = cpu_target(4)
@@ -41,7 +34,8 @@ GPU = replace(target_named("H100"), type="cpu", index=None)
 def plan_of(
     program: Program, target: Target = CPU, options: Any = OPTIONS, decisions: list[Decision] | None = None
 ) -> ExecutionPlan:
-    """The plan, after all of core's passes and every check but running it. decisions: a list to append to."""
+    """The plan, after all passes of core and litz-passes, and every check but running it. decisions: a list to append
+    to."""
     verify(program)
     prepared = prepare(program, options, lambda device: target)
     verify(prepared)
@@ -49,9 +43,9 @@ def plan_of(
 
 
 def passed(name: str, text: str, target: Target = CPU, decisions: list[Decision] | None = None) -> str:
-    """What one of core's passes makes of a text: of a program, or of a program and its schedule (docs/ir.md); of those,
+    """What one of these passes makes of a text: of a program, or of a program and its schedule (docs/ir.md); of those,
     the schedule. decisions: a list to append to. What goes in and what comes out is legal."""
-    (own,) = (each for each in (*core_program_passes(), *core_schedule_passes()) if each.name == name)
+    (own,) = (each for each in (*passes("program"), *passes("schedule")) if each.name == name)
     note = ([] if decisions is None else decisions).append
     context = PassContext(OPTIONS, own.stage, name, note=note, target_of=lambda device: target)
     if own.stage == "program":
@@ -72,8 +66,8 @@ def plan_prepared(
 ) -> ExecutionPlan:
     """The plan of a program that program passes are done with."""
     note = ([] if decisions is None else decisions).append
-    passes = core_schedule_passes()
-    schedule = make_schedule(program, target_of=lambda device: target, options=options, note=note, passes=passes)
+    known: dict[str, Any] = {"target_of": lambda device: target, "options": options, "note": note}
+    schedule = make_schedule(program, passes=passes("schedule"), **known)
     check_schedule(schedule)
     verify(unscheduled(schedule))
     plan = plan_execution(schedule, options=options, note=note, target_of=lambda device: target)

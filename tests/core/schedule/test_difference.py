@@ -9,7 +9,7 @@ from litz.pipeline import make_compiler
 from litz.report.log import Log
 from litz.schedule.dependences import dependences
 from litz.schedule.difference import Inseparable, difference, same_steps, whole
-from litz.schedule.order import far_bytes, nearest_order
+from litz_passes.schedule.order import far_bytes, nearest_order
 
 
 def schedules(fn, *args, dynamic=False, **options):

@@ -13,9 +13,10 @@ from core.schedule.programs import Writer, batch_norm, call, softmax
 from litz.execution import plan_execution
 from litz.ir import Buffer, Collective, Layout, Program, Store, TensorRef, Wait, build
 from litz.ir.index import placeholder
-from litz.schedule import core_program_passes, core_schedule_passes, make_schedule
+from litz.schedule import make_schedule
 from litz_plugins import Decision, Estimate
 from litz_plugins.passes import sort_passes
+from support.own_plugins import passes
 
 
 def reasons(program: Program) -> set[str]:
@@ -158,8 +159,8 @@ def test_no_kernel_takes_too_many_buffers():
 
 
 def test_passes_have_names_that_others_can_order_themselves_by():
-    passes = (*core_program_passes(), *core_schedule_passes())
-    assert [p.name for p in sort_passes(passes)] == [p.name for p in passes]
+    ordered = (*passes("program"), *passes("schedule"))
+    assert [p.name for p in sort_passes(ordered)] == [p.name for p in ordered]
 
 
 def test_estimates_and_decisions_are_on_record():

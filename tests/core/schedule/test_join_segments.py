@@ -12,9 +12,10 @@ from core.schedule.harness import CPU, GPU, OPTIONS, check, plan_of
 from core.schedule.programs import Writer, call
 from litz.ir import Layout, Node, build
 from litz.ir.index import loop_var, to_expr
-from litz.schedule import Kernel, core_schedule_passes, make_schedule, prepare
+from litz.schedule import Kernel, make_schedule
 from litz.schedule.segments import joined_segments
 from litz_plugins import Decision, Gate, Target, Vetoes
+from support.own_plugins import passes, prepare
 
 ROWS = 20480
 """So many that their sum is split."""
@@ -213,6 +214,8 @@ def test_the_decision_is_on_record_and_may_be_vetoed() -> None:
     assert dict(decision.considered)["at once"] < dict(decision.considered)["each"]
     assert "3 loads, in place of " in decision.reason
     vetoes = Vetoes(frozenset({decision.key}))
-    prepared, passes = prepare(program, OPTIONS, lambda device: GPU), core_schedule_passes()
-    left = make_schedule(prepared, target_of=lambda device: GPU, options=OPTIONS, passes=passes, gate=Gate("g", vetoes))
+    prepared, ordered = prepare(program, OPTIONS, lambda device: GPU), passes("schedule")
+    left = make_schedule(
+        prepared, target_of=lambda device: GPU, options=OPTIONS, passes=ordered, gate=Gate("g", vetoes)
+    )
     assert [len(each.loop.stores) for each in (kernel, *left.kernels)] == [2, 1], decision.key

@@ -11,9 +11,10 @@ from core.schedule.harness import CPU, GPU, OPTIONS, check, plan_of
 from core.schedule.programs import Writer, call
 from core.schedule.test_join_segments import before, joined, part
 from litz.ir import Node
-from litz.schedule import Kernel, core_schedule_passes, make_schedule, prepare
+from litz.schedule import Kernel, make_schedule
 from litz.schedule.segments import parted_segments
 from litz_plugins import Decision, Gate, Vetoes
+from support.own_plugins import passes, prepare
 
 ROWS = 4096
 
@@ -130,6 +131,8 @@ def test_the_decision_is_on_record_and_may_be_vetoed() -> None:
     (decision,) = (each for each in decisions if each.chosen == "3 segments by programs of their own")
     assert dict(decision.considered)["apart"] < dict(decision.considered)["one loop"]
     vetoes = Vetoes(frozenset({decision.key}))
-    prepared, passes = prepare(program, OPTIONS, lambda device: GPU), core_schedule_passes()
-    left = make_schedule(prepared, target_of=lambda device: GPU, options=OPTIONS, passes=passes, gate=Gate("g", vetoes))
+    prepared, ordered = prepare(program, OPTIONS, lambda device: GPU), passes("schedule")
+    left = make_schedule(
+        prepared, target_of=lambda device: GPU, options=OPTIONS, passes=ordered, gate=Gate("g", vetoes)
+    )
     assert [len(each.parts) for each in (kernel, *left.kernels)] == [3, 1], decision.key

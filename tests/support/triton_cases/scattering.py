@@ -85,7 +85,7 @@ def _() -> Case:
 
 @case("scatter-copies")
 def _() -> Case:
-    """Each iteration into the copy that its own position says (`litz.schedule.spread`)."""
+    """Each iteration into the copy that its own position says (`litz_passes.program.spread`)."""
     at = PythonMod(i1 + FloorDiv(i1, to_expr(8)), to_expr(32))
     row = bounded(load("rows", (i0, i1), torch.int64), 4)
     rows = torch.arange(3 * 50).reshape(3, 50) % 4

@@ -21,13 +21,11 @@ from torch._ops import OpOverload
 from litz.capture import torch_api
 from litz.capture.aliasing import beginning_as_traced, left_to_torch, respecting, storages_shared
 from litz.capture.backward_inputs import SavedTensorHooks, as_traced, traced_inputs
-from litz.capture.earlier import EarlierStages, core_stages
+from litz.capture.earlier import EarlierStages
 from litz.capture.graph import Graph, Kind, make_graph
 from litz.capture.kept import Facts, GraphStore
 from litz.capture.provenance import named_inputs, origins
 from litz.origins.operations import Origin
-from litz.target import target_of
-from litz_plugins import TargetOf
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
 _log = logging.getLogger("litz.graph_cache")
@@ -43,7 +41,6 @@ def compile_with_aot(
     freezing: bool = False,
     eager_random: bool = False,
     store: GraphStore | None = None,
-    target_of: TargetOf = target_of,
     earlier: Callable[[str], EarlierStages] | None = None,
     seen_by_modes: bool = False,
 ) -> Callable[..., Any]:
@@ -60,9 +57,8 @@ def compile_with_aot(
         (`decompositions.drawn_in_eager`).
     store: where compiled graphs are kept for other processes; None for nowhere. With it AOTAutograd's cache is asked
         first, and neither traces nor calls `compile_graph` for what it and the store have.
-    target_of: the target of a device.
-    earlier: called with the label of what dynamo captured ("graph0"), gives the stages in front of the graphs; core's
-        own passes without it.
+    earlier: called with the label of what dynamo captured ("graph0"), gives the stages in front of the graphs, as
+        plugins' passes make them; without it there are no passes there.
     seen_by_modes: run what dynamo captured, by torch's own operations, where the user calls it with fake tensors or
         under a dispatch mode (`torch_api.seen_by_modes`); nothing is compiled for fake tensors.
 
@@ -80,7 +76,6 @@ def compile_with_aot(
         freezing=freezing,
         eager_random=eager_random,
         store=store,
-        target_of=target_of,
         earlier=earlier,
         seen_by_modes=seen_by_modes,
     )
@@ -94,7 +89,7 @@ def compile_with_aot(
     job = _Job(torch_api.compile_label(), compile_graph, graph_passes, count=len(example_inputs))
     job.user_names = torch_api.placeholder_names(gm)
     job.program = "" if store is None else store.program
-    stages = core_stages(target_of) if earlier is None else earlier(job.label)
+    stages = EarlierStages() if earlier is None else earlier(job.label)
     job.earlier = stages.log
     if isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper
         torch_api.inline_regions(gm)

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 
 from litz.capture import torch_api
-from litz.capture.joint import Halves, JointGraph, TracedGraph, default_joint_passes
-from litz_plugins import PassContext, TargetOf
+from litz.capture.joint import Halves, JointGraph, TracedGraph
 from litz_plugins.records import Stage
 
 Modules = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
@@ -24,10 +23,10 @@ Modules = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 
 @dataclass(frozen=True)
 class EarlierStages:
-    """run: runs the passes of a stage ("traced", "joint" or "partitioned") over its noun. partition: returns the
-    forward and the backward of a joint graph. log: what both noted down, for `Graph.earlier`."""
+    """run: runs the passes of a stage ("traced", "joint" or "partitioned") over its noun; none by default. partition:
+    returns the forward and the backward of a joint graph. log: what both noted down, for `Graph.earlier`."""
 
-    run: Callable[[Stage, Any], Any]
+    run: Callable[[Stage, Any], Any] = lambda _, noun: noun
     partition: Callable[[JointGraph], Modules] = torch_api.min_cut
     log: Any = None
 
@@ -46,17 +45,4 @@ class EarlierStages:
         return halves.forward, halves.backward
 
 
-def core_stages(target_of: TargetOf) -> EarlierStages:
-    """Returns the stages with core's passes alone, for captures without plugins. target_of: the target of a device."""
-    passes = default_joint_passes()
-
-    def run(stage: Stage, noun: Any) -> Any:
-        for pass_ in passes:
-            if pass_.stage == stage:
-                noun = pass_.run(noun, PassContext({}, stage, pass_.name, target_of=target_of))
-        return noun
-
-    return EarlierStages(run)
-
-
-__all__ = ["EarlierStages", "core_stages"]
+__all__ = ["EarlierStages"]

@@ -41,13 +41,11 @@ class Core:
 
     @hookimpl
     def litz_register_passes(self, options: OptionsView) -> Sequence[Pass]:
-        """Returns core's passes of all stages; the folding of weights only with the option `freezing`."""
-        from litz.capture.joint import default_joint_passes
+        """Returns core's passes; the folding of weights only with the option `freezing`."""
         from litz.capture.passes import default_graph_passes
         from litz.schedule import core_program_passes, core_schedule_passes
 
         return (
-            *default_joint_passes(),
             *default_graph_passes(bool(options.get("freezing", False))),
             *core_program_passes(),
             *core_schedule_passes(),

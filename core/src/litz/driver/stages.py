@@ -70,7 +70,6 @@ def capture(
         freezing=freezing,
         eager_random=compiler.options.fallback_random,
         store=store,
-        target_of=compiler.target_of,
         earlier=partial(earlier_stages, compiler),
         seen_by_modes=seen_by_modes,
     )

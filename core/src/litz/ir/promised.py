@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from .buffer import TensorRef
+from .coverage import copy_source
 from .operation import Check
 from .program import Program, ProgramOutput
 
@@ -56,8 +57,16 @@ def _described(output: ProgramOutput, program: Program) -> str:
 def _writes(before: Program, after: Program) -> Iterator[str]:
     for name in before.input_buffers:
         old, new = bool(before.writers[name]), bool(after.writers.get(name))
-        if old != new:
+        if old != new and not (old and _gets_its_own(name, before)):
             yield f"the input {name} is {'written' if new else 'no longer written'}"
+
+
+def _gets_its_own(name: str, program: Program) -> bool:
+    """Is all that is written to an input a copy of the input, put back?"""
+    (last, *others) = program.writers[name]
+    copy = copy_source(last, name, program)
+    makers = () if copy is None or others else program.writers[copy]
+    return copy is not None and len(makers) == 1 and copy_source(makers[0], copy, program) == name
 
 
 def _checks(before: Program, after: Program) -> Iterator[str]:

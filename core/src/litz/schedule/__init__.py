@@ -3,7 +3,7 @@
 from .check import IllegalSchedule, check_schedule
 from .estimate import CostModel
 from .schedule import Kernel, Schedule, Step
-from .schedule_program import core_program_passes, core_schedule_passes, make_schedule, prepare, unscheduled
+from .schedule_program import core_program_passes, core_schedule_passes, make_schedule, unscheduled
 
 __all__ = [
     "CostModel",
@@ -15,6 +15,5 @@ __all__ = [
     "core_program_passes",
     "core_schedule_passes",
     "make_schedule",
-    "prepare",
     "unscheduled",
 ]

@@ -28,11 +28,18 @@ def owned(operation: Operation, owner: Owner) -> Operation:
 
 
 def owned_program(before: Program, after: Program, owner: Owner) -> Program:
-    """Returns the program with the operations marked that a plugin's pass added."""
-    known = {id(operation) for operation in before.operations}
-    operations = tuple(op if id(op) in known else owned(op, owner) for op in after.operations)
+    """Returns the program with the operations marked that a plugin's pass added. A call or a kernel that was there,
+    with other arguments, stays whose it is."""
+    known = set(map(_made, before.operations))
+    operations = tuple(op if _made(op) in known else owned(op, owner) for op in after.operations)
     same = all(mine is its for mine, its in zip(operations, after.operations, strict=True))
     return after if same else replace(after, operations=operations)
+
+
+def _made(operation: Operation) -> int:
+    """What somebody made of an operation, by its id: a kernel's text, a call's function; else the operation."""
+    source = getattr(operation, "source", None)
+    return id(getattr(source, "text", source) if source is not None else getattr(operation, "target", operation))
 
 
 def owned_choice(choice: Choice, owner: Owner) -> Choice:

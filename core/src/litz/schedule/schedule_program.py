@@ -15,54 +15,34 @@ from litz.ir import Program
 from litz.target import target_of
 from litz_plugins import Ask, Decision, Gate, Pass, PassContext, TargetOf
 
-from .beside import run_beside
 from .bodies import simplify_bodies
 from .estimate import CostModel
-from .few_values import write_out_few_in_kernels, write_out_few_values
-from .finish import finish_in_one_launch
 from .fusion import fuse
 from .fusion_size import most_operations
 from .inline import inline_pointwise
 from .join_segments import join_segments
-from .join_sums import join_sums
-from .lay_out import lay_out_temporaries
-from .order import order_steps
 from .part_segments import part_segments
-from .picked import pick_elements
-from .reduce_in_place import reduce_in_place
 from .schedule import Kernel, Schedule, Steps
 from .simplify import remove_dead_operations
 from .split import split_reductions
-from .spread import spread_scatters
-from .write_in_place import write_in_place
 
 
 def core_program_passes() -> tuple[Pass, ...]:
     """Returns core's own passes of stage "program", in their order."""
     return (
         Pass("remove_dead_operations", "program", remove_dead_operations),
-        Pass("write_in_place", "program", write_in_place, ("remove_dead_operations",)),
-        Pass("join_sums", "program", join_sums, ("write_in_place",)),
-        Pass("split_reductions", "program", split_reductions, ("join_sums",)),
+        Pass("split_reductions", "program", split_reductions, ("remove_dead_operations",)),
         Pass("inline_pointwise", "program", inline_pointwise, ("split_reductions",)),
-        Pass("lay_out_temporaries", "program", lay_out_temporaries, ("inline_pointwise",)),
-        Pass("pick_elements", "program", pick_elements, ("lay_out_temporaries",)),
-        Pass("write_out_few_values", "program", write_out_few_values, ("pick_elements",)),
-        Pass("spread_scatters", "program", spread_scatters, ("write_out_few_values",)),
-        Pass("simplify_bodies", "program", simplify_bodies, ("spread_scatters",)),
+        Pass("simplify_bodies", "program", simplify_bodies, ("inline_pointwise",)),
     )
 
 
 def core_schedule_passes() -> tuple[Pass, ...]:
-    """Returns core's own passes of stage "schedule", in their order."""
+    """Returns core's own passes of stage "schedule", in their order: those that make the forms that fusion has counted
+    on (`CostModel.form`)."""
     return (
-        Pass("finish_in_one_launch", "schedule", finish_in_one_launch),
-        Pass("write_out_few_in_kernels", "schedule", write_out_few_in_kernels, after=("finish_in_one_launch",)),
-        Pass("join_segments", "schedule", join_segments, after=("write_out_few_in_kernels",)),
+        Pass("join_segments", "schedule", join_segments),
         Pass("part_segments", "schedule", part_segments, after=("join_segments",)),
-        Pass("order_steps", "schedule", order_steps, after=("part_segments",)),
-        Pass("reduce_in_place", "schedule", reduce_in_place, after=("order_steps",)),
-        Pass("run_beside", "schedule", run_beside, after=("reduce_in_place",)),
     )
 
 
@@ -90,13 +70,6 @@ def make_schedule(
         own = PassContext(options, "schedule", item.name, item.plugin or "core")
         schedule = item.run(schedule, replace(own, note=note, target_of=target_of, ask=ask, gate=gate))
     return schedule
-
-
-def prepare(program: Program, options: Any = None, target_of: TargetOf = target_of) -> Program:
-    """Returns the program after core's program passes, for callers that have no plugin manager to run them."""
-    for item in core_program_passes():
-        program = item.run(program, PassContext(options, "program", item.name, target_of=target_of))
-    return program
 
 
 def unscheduled(schedule: Steps) -> Program:

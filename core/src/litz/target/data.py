@@ -29,7 +29,7 @@ from litz_plugins import Figures, LitzError, Target
 
 CORE = "litz"
 """The package whose data files have the devices' datasheets."""
-SHEETS = ("datasheet", "few_rows", "capabilities")
+SHEETS = ("datasheet", "capabilities")
 """Tables of a device's file, and files, that are no room's figures."""
 
 

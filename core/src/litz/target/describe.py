@@ -25,7 +25,7 @@ from litz_plugins import SHARES, LitzError, OptionsView, Share, Target, unknown_
 from .calibration import Calibration, load_calibration
 from .data import Room, figures_of
 from .devices import DeviceSpec, all_specs, default_gpu, find_spec, nearest_family
-from .processors import few_rows_here, file_here, has_blas
+from .processors import file_here, has_blas
 
 _KINDS = {
     torch.float64: "fp64",
@@ -127,7 +127,7 @@ def describe_cpu(device: torch.device, options: OptionsView | None = None) -> Ta
     more = {"attention_blocks"} if has_blas() else set[str]()
     fewer_bits = _tf32_settings() & {"matmul"}  # cuDNN's setting for convolutions is not for processors
     more |= known.abilities
-    return replace(known, few_rows=few_rows_here(), file=file_here(), abilities=frozenset(more), tf32=fewer_bits)
+    return replace(known, file=file_here(), abilities=frozenset(more), tf32=fewer_bits)
 
 
 def describe_cuda(device: torch.device, options: OptionsView | None = None) -> Target:

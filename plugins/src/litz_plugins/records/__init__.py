@@ -22,7 +22,7 @@ from litz_plugins.records.layouts import Conversion, LayoutNeed, LayoutPlan
 from litz_plugins.records.options import OptionSpec
 from litz_plugins.records.passes import STAGES, Pass, PassContext, Stage
 from litz_plugins.records.secret import Secret
-from litz_plugins.records.targets import SHARES, FewRows, Figures, Share, Target, TargetOf, unknown_target
+from litz_plugins.records.targets import SHARES, Figures, Share, Target, TargetOf, unknown_target
 
 __all__ = [
     "COUNTERS",
@@ -38,7 +38,6 @@ __all__ = [
     "Entry",
     "EntryFacts",
     "Estimate",
-    "FewRows",
     "Figures",
     "JoiningCodegen",
     "KernelSource",

@@ -37,25 +37,6 @@ ALLOCATORS = ("torch", "pool", "cuda")
 """The allocators that a `Target` names by a word; others are functions, by their paths."""
 
 
-@dataclass(frozen=True)
-class FewRows:
-    """What products of few rows take on a processor, in nanoseconds of one thread for each weight.
-
-    In core's own loop: multiply_add, for each row; node, for each operation that makes a weight of what is stored. In
-    the library's way, at its best: written, to make a weight and write it out; far, the same for each byte written
-    where the last cache does not hold them all; packed, to make one where several lie in an element; library, by kind
-    of dtype, its product of 1, 2, 4, 8 and 16 rows.
-    """
-
-    multiply_add: float
-    node: float
-    written: float
-    far: float
-    packed: float
-    library: Mapping[str, tuple[float, float, float, float, float]] = field(hash=False)
-    source: str = ""
-
-
 class Figures(Mapping[str, Any]):
     """Figures of a device by name ("tilings.two_loads_elements"): what rooms of the compiler go by, beside a target's
     speeds. A value is a number, a word, a bool, or a tuple of such. Never changed; `figures | more` gives new ones, in
@@ -109,10 +90,9 @@ class Target:
 
     Room: cache_bytes, of the last cache; row_bytes, how much of a reduction's row stays close enough for a second pass
     to be free; shared_bytes, of the memory that a block of threads shares; registers (32-bit) and threads of a unit;
-    warp, how many threads run in step and load together; most_buffers, that one kernel may take. few_rows: what
-    products of few rows take, of a processor where that was measured. file: the name of the device's data file
-    ("h100"), '' if it has none. figures: for rooms of the compiler (`litz.target.data`), such as thresholds and tables
-    of tiles, in place of those of the data files.
+    warp, how many threads run in step and load together; most_buffers, that one kernel may take. file: the name of the
+    device's data file ("h100"), '' if it has none. figures: for rooms of the compiler (`litz.target.data`), such as
+    thresholds and tables of tiles, in place of those of the data files.
 
     abilities: words. "blocks": kernels run as blocks of threads, of which a unit takes a few at a time, and memory
     is read in lines that neighbouring threads share. "finish": the last block of a kernel can combine what all have
@@ -159,7 +139,6 @@ class Target:
     threads: int = 1
     warp: int = 32
     most_buffers: int = 48
-    few_rows: FewRows | None = None
     file: str = ""
     figures: Figures = field(default_factory=Figures, repr=False)
     abilities: frozenset[str] = frozenset()

@@ -28,6 +28,7 @@ from litz_plugins import Choice, ChoiceContext, Estimate, Target
 from ..subprogram import on_device
 from .in_place import InPlace, read_in_place, whole
 from .operation import SCORE, Attention
+from .plan import Unsuitable, refuse_sizes
 from .split import LOG2E, Split, Stored, write_split
 
 KINDS = ("attention", "flex_attention")
@@ -52,10 +53,6 @@ class SplitAttentionFigures(Room):
     finish_us: float
     spread_times: tuple[float, float]
     is_measured: bool = False
-
-
-class Unsuitable(ValueError):
-    """An attention that the kernel does not do; the message says why."""
 
 
 def offer_split(attention: Attention, context: ChoiceContext) -> Sequence[Choice]:
@@ -91,13 +88,7 @@ def refuse(attention: Attention, original: Attention, program: Program) -> None:
         raise Unsuitable("it looks at some blocks of keys only")
     if buffers[0].dtype not in DTYPES or any(not b.dtype.is_floating_point or b.dtype.itemsize > 4 for b in buffers):
         raise Unsuitable(f"no kernel for {buffers[0].dtype}")
-    if any(size == 0 for layout in (query, key, value) for size in layout.size):
-        raise Unsuitable("there are no elements")
-    widths = (query.size[3], value.size[3])
-    if not all(width.is_Integer and int(width) <= MOST_WIDTH for width in widths):
-        raise Unsuitable(f"heads of {' and '.join(map(str, widths))} elements; the kernel takes {MOST_WIDTH} at most")
-    if sympy.sympify(attention.scale).free_symbols:
-        raise Unsuitable("the scale is a symbol")
+    refuse_sizes(attention, MOST_WIDTH)
     rows = attention.group * query.size[2]
     if not rows.is_Integer:
         raise Unsuitable(f"the number of queries is not known while compiling: {rows}")

@@ -7,6 +7,7 @@ Counted in powers of 2 that number is -inf, and divided by a scale too. So a sco
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -34,6 +35,19 @@ def has_least(score: Node) -> bool:
 def is_least(node: Node) -> bool:
     """Returns whether the node is a constant so low that only a mask adds it to a score. False for -inf."""
     return node.op == "const" and -math.inf < node.attrs[0] < LEAST_SCALED
+
+
+def masked(node: Node, hides: Callable[[Node], bool]) -> tuple[Node, Node] | None:
+    """Returns the condition and the value of where(condition, value, hidden), whichever way round the node has them;
+    None for any other node. hides: says of a value whether it is hidden."""
+    node = uncast(node)
+    if node.op != "where":
+        return None
+    condition, yes, no = node.args
+    if hides(uncast(no)):
+        return condition, yes
+    inverse = condition.args[0] if condition.op == "bitwise_not" else call("bitwise_not", condition)
+    return (inverse, no) if hides(uncast(yes)) else None
 
 
 def least_mask(score: Node | None) -> Node | None:
@@ -77,4 +91,4 @@ def _is_least_half(node: Node) -> bool:
     return node.op == "const" and -math.inf < node.attrs[0] <= LEAST_HALF
 
 
-__all__ = ["LEAST_SCALED", "evened", "has_least", "keeps_least", "least_mask"]
+__all__ = ["LEAST_SCALED", "evened", "has_least", "keeps_least", "least_mask", "masked"]

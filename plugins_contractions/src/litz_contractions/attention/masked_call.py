@@ -26,7 +26,7 @@ from .in_place import InPlace, read_in_place
 from .offer import choose_tiles
 from .opened import opened
 from .operation import Attention
-from .plan import AttentionPlan, K, Q, Unsuitable, make_plan
+from .plan import AttentionPlan, K, Q, Unsuitable, make_plan, refuse_sizes
 from .tiles import Tiles, padded
 from .written_offer import WIDEST
 
@@ -113,13 +113,7 @@ def _refuse(changed: Attention, original: Attention, program: Program) -> None:
     dtypes = {program.buffers[ref.buffer].dtype for ref in refs}
     if len(dtypes) != 1 or dtypes.pop() not in DTYPES:
         raise Unsuitable("there is no kernel for these types")
-    if any(size == 0 for ref in refs for size in ref.layout.size):
-        raise Unsuitable("there are no elements")
-    widths = (changed.query.layout.size[3], changed.value.layout.size[3])
-    if not all(width.is_Integer and int(width) <= WIDEST for width in widths):
-        raise Unsuitable(f"heads of {' and '.join(map(str, widths))} elements; the kernel takes {WIDEST} at most")
-    if sympy.sympify(changed.scale).free_symbols:
-        raise Unsuitable("the scale is a symbol")
+    refuse_sizes(changed, WIDEST)
 
 
 # ---------------------------------------------------------------------------------------------------------- estimates

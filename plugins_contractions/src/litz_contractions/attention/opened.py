@@ -14,6 +14,7 @@ from litz.ir.index import known_nonnegative
 from litz.ir.intervals import Intervals, conditions
 from litz.ir.node import is_number, uncast
 
+from .least import masked
 from .operation import SCORE, Attention
 
 
@@ -54,14 +55,9 @@ def _parted(value: Node, hidden: float) -> tuple[Node, Node | None] | None:
     for bias, rest in (value.args, value.args[::-1]):
         if is_number(bias, 0.0):
             return rest, None
-        bias = uncast(bias)
-        if bias.op != "where":
-            continue
-        condition, yes, no = bias.args[0], uncast(bias.args[1]), uncast(bias.args[2])
-        if is_number(yes, 0.0) and _hides(no, hidden):
-            return rest, condition
-        if is_number(no, 0.0) and _hides(yes, hidden):
-            return rest, condition.args[0] if condition.op == "bitwise_not" else call("bitwise_not", condition)
+        found = masked(bias, lambda node: _hides(node, hidden))
+        if found is not None and is_number(found[1], 0.0):
+            return rest, found[0]
     return None
 
 

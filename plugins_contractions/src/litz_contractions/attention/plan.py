@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import sympy
 import torch
 
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, TensorRef
@@ -187,6 +188,19 @@ def _of(blocks: Blocks | None) -> list[TensorRef]:
     return [ref for ref in found if ref is not None]
 
 
+def refuse_sizes(attention: Attention, widest: int) -> None:
+    """Raises Unsuitable for an attention over nothing, of heads of more than `widest` elements, or whose scale is no
+    number."""
+    refs = (attention.query, attention.key, attention.value)
+    if any(size == 0 for ref in refs for size in ref.layout.size):
+        raise Unsuitable("there are no elements")
+    widths = (attention.query.layout.size[3], attention.value.layout.size[3])
+    if not all(width.is_Integer and int(width) <= widest for width in widths):
+        raise Unsuitable(f"heads of {' and '.join(map(str, widths))} elements; the kernel takes {widest} at most")
+    if sympy.sympify(attention.scale).free_symbols:
+        raise Unsuitable("the scale is a symbol")
+
+
 def offset_of(ref: TensorRef, position: Sequence[Expr]) -> Expr:
     """Returns the offset, in elements, of a reference's element at `position` from the start of its buffer's data."""
     found = ref.layout.offset
@@ -195,4 +209,4 @@ def offset_of(ref: TensorRef, position: Sequence[Expr]) -> Expr:
     return found
 
 
-__all__ = ["AttentionPlan", "B", "H", "K", "Q", "Unsuitable", "make_plan", "offset_of"]
+__all__ = ["AttentionPlan", "B", "H", "K", "Q", "Unsuitable", "make_plan", "offset_of", "refuse_sizes"]

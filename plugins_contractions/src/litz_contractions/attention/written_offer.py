@@ -20,7 +20,7 @@ from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..subprogram import Meaning, cut
 from .offer import body_flops, choose_tiles, estimate, kernel_call
-from .plan import AttentionPlan, Unsuitable, make_plan
+from .plan import AttentionPlan, Unsuitable, make_plan, refuse_sizes
 from .tiles import Tiles
 from .written_out import PRODUCTS, NotAttention, WrittenOut, find_written_out
 
@@ -65,9 +65,7 @@ def _refuse(found: WrittenOut, program: Program) -> None:
     dtypes = {program.buffers[ref.buffer].dtype for ref in refs}
     if len(dtypes) != 1 or not (dtype := dtypes.pop()).is_floating_point or dtype.itemsize > 4:
         raise Unsuitable("there is no kernel for these types")
-    widths = (attention.query.layout.size[3], attention.value.layout.size[3])
-    if not all(width.is_Integer and 0 < int(width) <= WIDEST for width in widths):
-        raise Unsuitable(f"heads of {' and '.join(map(str, widths))} elements; the kernel takes {WIDEST} at most")
+    refuse_sizes(attention, WIDEST)
     if program.hint(attention.query.layout.size[2]) < LEAST_QUERIES:
         raise Unsuitable(f"fewer than {LEAST_QUERIES} queries")
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import sympy
 
 from litz.ir import Layout, Loop, Node, Operation, Program, Range, Store, Template, TensorRef
-from litz.ir.build import call, load
+from litz.ir.build import load
 from litz.ir.index import ONE, ZERO, Expr, Symbol, flat_index, loop_var, stride_of
 from litz.ir.node import is_number, replaced, rewrite, uncast, walk, with_args
 from litz.ir.pattern import STORED, Value, bind, fits, match_loop
@@ -29,7 +29,7 @@ from litz.schedule.inline import Body
 
 from ..epilogue import stands
 from .in_place import behind, inlined, operand_buffers
-from .least import evened
+from .least import evened, masked
 from .narrow import narrowed
 from .opened import opened
 from .operation import SCORE, Attention
@@ -321,16 +321,7 @@ def _bodies(score: Node, axes: Axes, first: Template, program: Program) -> tuple
 
 def _masked(score: Node) -> tuple[Node | None, Node]:
     """The condition under which a key is looked at, and the score then."""
-    inner = uncast(score)
-    if inner.op != "where":
-        return None, score
-    condition, yes, no = inner.args
-    if is_number(no, -math.inf):
-        return condition, yes
-    if is_number(yes, -math.inf):
-        inverse = condition.args[0] if condition.op == "bitwise_not" else call("bitwise_not", condition)
-        return inverse, no
-    return None, score
+    return masked(score, lambda node: is_number(node, -math.inf)) or (None, score)
 
 
 def _scaled(score: Node, mask: Node | None, stand_in: Node) -> tuple[float, Node]:

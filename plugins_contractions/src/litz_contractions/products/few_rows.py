@@ -1,5 +1,10 @@
 """What a product of few rows takes on a processor: as a loop that makes its weights on the way, and as the library's
-call on weights that were written out. In: sizes and a `FewRows`. Out: two estimates."""
+call on weights that were written out. In: sizes and a target. Out: two estimates.
+
+A processor differs from the one that was measured, so the figures serve to compare two ways of doing one product, which
+meet the same processor, and a margin is left between them. The file for AVX-512 has the library's bfloat16 with
+instructions for it, the fastest there is short of AMX, which has no file.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +31,20 @@ class MarginFigures(Room):
 
 
 @dataclass(frozen=True)
+class FewRowFigures(Room):
+    """Nanoseconds of one thread for each weight, which `figures/cpu-avx2.toml` explains; None where nobody measured."""
+
+    table = "few_rows"
+    multiply_add_ns: float = 0.0
+    node_ns: float = 0.0
+    written_ns: float = 0.0
+    far_ns: float = 0.0
+    packed_ns: float = 0.0
+    fp32_library_ns: tuple[float, ...] | None = None
+    bf16_library_ns: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
 class FewRowsProblem:
     """A product of `rows` activations of type `dtype` with so many weights; nodes: operations that make one. lanes:
     weights in an element of storage."""
@@ -39,20 +58,18 @@ class FewRowsProblem:
 
 def compare(problem: FewRowsProblem, on: Target) -> tuple[Estimate, Estimate] | None:
     """Returns the estimates of the loop and of the library's product; None where the library's speed is unknown."""
-    known = on.few_rows
-    if known is None:
-        return None
-    library = known.library.get(rate_kind(problem.dtype))
+    known = figures_of(on, FewRowFigures)
+    library = {"fp32": known.fp32_library_ns, "bf16": known.bf16_library_ns}.get(rate_kind(problem.dtype))
     if library is None:
         return None
     limits = figures_of(on, MarginFigures)
     share = problem.weights * 1e-3 / on.units
     walks = -(-problem.rows // AT_A_TIME)
-    own = share * (known.node * problem.nodes * walks + known.multiply_add * problem.rows)
+    own = share * (known.node_ns * problem.nodes * walks + known.multiply_add_ns * problem.rows)
     product = [time for rows, time in zip(MEASURED, library, strict=True) if rows <= problem.rows][-1]
-    written = known.packed if problem.lanes > 1 else known.written
+    written = known.packed_ns if problem.lanes > 1 else known.written_ns
     if problem.weights * problem.dtype.itemsize > on.cache_bytes:
-        written = max(written, known.far * problem.dtype.itemsize)
+        written = max(written, known.far_ns * problem.dtype.itemsize)
     other = share * (product + written)
     why = f"{problem.rows} rows, {problem.nodes:.3g} operations a weight"
     return (

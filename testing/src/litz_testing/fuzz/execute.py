@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import sympy
@@ -16,12 +17,13 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 
 from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
+from litz.capture.earlier import EarlierStages
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
 from litz.codegen.wrapper import generate_wrapper
 from litz.cost import Roofline
 from litz.driver.builtin import Core, EstimatedChoice
-from litz.driver.stages import prepare_graph, schedule_prepared
+from litz.driver.stages import earlier_stages, prepare_graph, schedule_prepared
 from litz.ir.interpret import interpret
 from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, plan_schedule
 from litz.report.log import Log
@@ -29,6 +31,7 @@ from litz.schedule import unscheduled
 from litz.target import describe_cpu
 from litz.targets.cpp.codegen import CppCodegen
 from litz_plugins import TargetSpec, hookimpl
+from litz_plugins.loading import installed_entry_points
 from litz_plugins.manager import make_plugins
 from litz_testing.tensors import overlaps
 from litz_testing.torch_compile import torch_compiled
@@ -80,9 +83,9 @@ class Executable:
 
 
 class FuzzCompiler:
-    """litz with the C++ of many programs built at once."""
+    """litz with the C++ of many programs built at once. passes: with litz-passes, where that dist is installed."""
 
-    def __init__(self, compiled: bool = True, level: int = 1, device: str = "cpu") -> None:
+    def __init__(self, compiled: bool = True, level: int = 1, device: str = "cpu", passes: bool = True) -> None:
         self.batch = CppBatch(level)
         self.compiled, self.device = compiled, device
         options = {"debug": True, "cache_dir": self.batch.folder.name, "memory_pool": False}
@@ -93,7 +96,8 @@ class FuzzCompiler:
                 ("cpp", _Cpp(self.batch)),
                 ("roofline", Roofline()),
             ]
-            self.compiler = make_compiler(None, options, make_plugins(own, entry_points=()))
+            points = [point for point in installed_entry_points() if passes and point.name == "passes"]
+            self.compiler = make_compiler(None, options, make_plugins(own, entry_points=points))
         else:
             torch.backends.cudnn.allow_tf32 = False  # the judges know the roundings of float32
             self.compiler = make_compiler(None, options)
@@ -112,6 +116,7 @@ class FuzzCompiler:
         way: list[Way] = ["interpreted"]
         graphs: list[str] = []
         rules = {} if peer in ("plain", "promised", "living") else self.decompositions
+        earlier = None if peer else partial(earlier_stages, self.compiler)
 
         def compile_graph(graph: Graph) -> Callable[[list[Any]], Any]:
             graphs.append(str(graph))
@@ -126,7 +131,8 @@ class FuzzCompiler:
             _call_once(program, call, inputs)
             return Executable(call, way, None, (), (), graphs)
         if program.by_dynamo:
-            return _captured(program, inputs, None if peer == "captured" else compile_graph, rules, way, graphs)
+            made = None if peer == "captured" else compile_graph
+            return _captured(program, inputs, made, rules, way, graphs, earlier)
         shape_env = ShapeEnv(duck_shape=True) if program.dynamic else None
         mode = FakeTensorMode(shape_env=shape_env)
         with tracing(TracingContext(mode)):
@@ -135,7 +141,9 @@ class FuzzCompiler:
             module: Any = _Module(program, len(symbols))
             arguments = [*(_numbers(fake[number])[at] for number, at in symbols), *fake]
             with torch.set_grad_enabled(program.grad), default_device(self.device):
-                call = compile_with_aot(module, arguments, compile_graph=compile_graph, decompositions=rules)
+                call = compile_with_aot(
+                    module, arguments, compile_graph=compile_graph, decompositions=rules, earlier=earlier
+                )
         return Executable(call, way, shape_env, fake, symbols, graphs)
 
     def finish(self) -> None:
@@ -154,6 +162,7 @@ def _captured(
     rules: Mapping[Any, Any],
     way: list[Way],
     graphs: list[str],
+    earlier: Callable[[str], EarlierStages] | None,
 ) -> Executable:
     """Captures a program with dynamo, whose graph has all that it can capture of what depends on data, and calls it
     once, which compiles it. compile_graph: None to run dynamo's graph as it is."""
@@ -171,7 +180,7 @@ def _captured(
     def backend(module: Any, examples: Sequence[Any]) -> Callable[..., Any]:
         if compile_graph is None:
             return module.forward  # type: ignore[no-any-return]
-        return compile_with_aot(module, examples, compile_graph=compile_noted, decompositions=rules)
+        return compile_with_aot(module, examples, compile_graph=compile_noted, decompositions=rules, earlier=earlier)
 
     call = torch_compiled(program.function(), backend, program.dynamic)
     _call_once(program, call, inputs)

@@ -25,15 +25,14 @@ from litz.ir.index import (
     to_expr,
 )
 from litz.ir.pattern import Pattern, Value, find
+from litz.schedule.estimate import CostModel, deciding
 from litz.target import Room, figures_of
 from litz_plugins import PassContext
-
-from .estimate import CostModel, deciding
 
 
 @dataclass(frozen=True)
 class SpreadFigures(Room):
-    """Figures of copies of a scatter's positions, which `target/figures/any/spread.toml` explains."""
+    """Figures of copies of a scatter's positions, which `figures/any/spread.toml` explains."""
 
     table = "spread"
     copies_rows: int

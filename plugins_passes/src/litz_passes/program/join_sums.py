@@ -18,16 +18,15 @@ from functools import reduce
 from litz.ir import Buffer, Layout, Loop, Node, Operation, Program, Store, build
 from litz.ir.dtypes import compute_dtype
 from litz.ir.pattern import Pattern, Value, find, fits
+from litz.schedule.estimate import Cost, CostModel, deciding
+from litz.schedule.merge import merge
 from litz.target import Room, figures_of
 from litz_plugins import PassContext
-
-from .estimate import Cost, CostModel, deciding
-from .merge import merge
 
 
 @dataclass(frozen=True)
 class SumFigures(Room):
-    """Figures of joined sums, which `target/figures/any/join_sums.toml` explains."""
+    """Figures of joined sums, which `figures/any/join_sums.toml` explains."""
 
     table = "join_sums"
     least_loops: int

@@ -11,7 +11,8 @@ from core.schedule.harness import CPU, GPU, OPTIONS, check, plan_of
 from core.schedule.programs import Writer, call
 from litz.ir import Loop
 from litz.schedule import IllegalSchedule, Kernel, Schedule, check_schedule
-from litz.schedule.finish import as_finish, why_not_finish
+from litz.schedule.finish import why_not_finish
+from litz_passes.schedule.one_launch import as_finish
 
 EAGER_GPU = replace(GPU, launch_us=0.01)
 """One that splits small reductions too."""

@@ -106,7 +106,7 @@ def rows_of_their_own() -> Writer:
 
 def decided(writer: Writer, *outputs: str, target: Any = GPU) -> list[str]:
     decisions: list[Decision] = []
-    from litz.schedule.join_sums import join_sums
+    from litz_passes.program.join_sums import join_sums
     from litz_plugins import PassContext
 
     context = PassContext(None, "program", "join_sums", note=decisions.append, target_of=lambda device: target)

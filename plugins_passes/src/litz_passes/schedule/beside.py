@@ -11,21 +11,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from litz.ir import Collective, Loop, Program, Wait
+from litz.schedule.contracted import ContractedGraph
+from litz.schedule.dependences import dependences
+from litz.schedule.fusion_size import exceeds, most_operations
+from litz.schedule.lifetimes import held_bytes
+from litz.schedule.schedule import Kernel, Schedule, Step
 from litz.target import Room, figures_of
 from litz_plugins import PassContext, Target
-
-from .contracted import ContractedGraph
-from .dependences import dependences
-from .fusion_size import exceeds, most_operations
-from .lifetimes import held_bytes
-from .schedule import Kernel, Schedule, Step
 
 ABILITY = "beside"
 
 
 @dataclass(frozen=True)
 class BesideFigures(Room):
-    """Figures of a launch of several kernels, which `target/figures/any/beside.toml` explains."""
+    """Figures of a launch of several kernels, which `figures/any/beside.toml` explains."""
 
     table = "beside"
     part_share: float

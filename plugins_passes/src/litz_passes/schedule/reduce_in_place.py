@@ -14,9 +14,8 @@ from torch._ops import OpOverload
 
 from litz.ir import Collective, Program, TensorRef, Wait
 from litz.ir.operation import storage_roots
+from litz.schedule.schedule import Schedule, Step
 from litz_plugins import PassContext
-
-from .schedule import Schedule, Step
 
 IN_PLACE = {"all_reduce": "all_reduce_", "all_reduce_coalesced": "all_reduce_coalesced_", "broadcast": "broadcast_"}
 """Functional op -> the one that writes its first argument (a tensor, or the list of them)."""

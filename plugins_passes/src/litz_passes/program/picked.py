@@ -13,9 +13,8 @@ from litz.ir import Loop, Node, Operation, Program, Range, build
 from litz.ir.index import Expr
 from litz.ir.node import is_number, with_args
 from litz.ir.transform import map_stores
+from litz.schedule.inline import inline_pointwise
 from litz_plugins import VETOED, PassContext
-
-from .inline import inline_pointwise
 
 
 def pick_elements(program: Program, context: PassContext) -> Program:

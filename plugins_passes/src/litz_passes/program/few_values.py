@@ -23,16 +23,15 @@ from litz.ir.index import Expr, Ranges, Symbol, substitute, to_expr
 from litz.ir.node import with_args
 from litz.ir.reductions import REDUCTIONS, Reduction, State
 from litz.ir.transform import map_stores, rename, rename_nodes
+from litz.schedule.estimate import CostModel
+from litz.schedule.schedule import Kernel, Schedule
 from litz.target import Room, figures_of
 from litz_plugins import VETOED, PassContext
-
-from .estimate import CostModel
-from .schedule import Kernel, Schedule
 
 
 @dataclass(frozen=True)
 class FewValueFigures(Room):
-    """Figures of reductions of few values, which `target/figures/any/few_values.toml` explains."""
+    """Figures of reductions of few values, which `figures/any/few_values.toml` explains."""
 
     table = "few_values"
     few_values: int

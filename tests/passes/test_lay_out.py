@@ -12,8 +12,8 @@ from core.schedule.harness import CPU, GPU, OPTIONS, check, plan_of
 from core.schedule.programs import Writer, call
 from litz.ir import Layout, Node, Program
 from litz.ir.index import to_expr
-from litz.schedule import core_program_passes
 from litz_plugins import Decision, Gate, PassContext, Target, Vetoes
+from support.own_plugins import passes
 
 BATCH, PLACES, WIDTH = 3, 600, 768
 
@@ -42,7 +42,7 @@ def lay(w: Writer, name: str, order: tuple[int, ...]) -> None:
 def laid_out(program: Program, target: Target = GPU, gate: Gate | None = None) -> tuple[Program, list[Decision]]:
     """The program after the pass alone."""
     decisions: list[Decision] = []
-    (own,) = (each for each in core_program_passes() if each.name == "lay_out_temporaries")
+    (own,) = (each for each in passes("program") if each.name == "lay_out_temporaries")
     context = PassContext(OPTIONS, "program", own.name, note=decisions.append, target_of=lambda device: target)
     return own.run(program, context if gate is None else replace(context, gate=gate)), decisions
 

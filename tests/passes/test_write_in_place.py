@@ -12,11 +12,11 @@ import torch
 from core.lowering.harness import program_of
 from core.schedule.harness import CPU, GPU, OPTIONS, check, passed, plan_of
 from litz.ir import Extern, Layout, Loop, Program, TensorRef
-from litz.schedule import prepare
-from litz.schedule.write_in_place import renamed, write_in_place
 from litz_contractions.attention.operation import Attention
+from litz_passes.program.write_in_place import renamed, write_in_place
 from litz_plugins import Decision, PassContext
 from litz_testing.parse.programs import parse_program
+from support.own_plugins import prepare
 
 Tensor = torch.Tensor
 ON_GPU = replace(GPU, asynchronous=True)

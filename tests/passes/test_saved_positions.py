@@ -68,7 +68,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], torch.dtype]] = {
 @pytest.fixture
 def narrowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions of pools, too, as on a GPU."""
-    monkeypatch.setattr("litz.capture.joint.saved_positions.stay_wide", lambda target: False)
+    monkeypatch.setattr("litz_passes.joint.saved_positions.stay_wide", lambda target: False)
 
 
 def test_positions_of_a_cpus_pools_stay() -> None:
@@ -96,7 +96,7 @@ def test_distances_in_a_window(
     narrowed: None, monkeypatch: pytest.MonkeyPatch, window: tuple[Any, ...], fmt: torch.memory_format
 ) -> None:
     """With equal values, NaN, and windows of nothing but the least value."""
-    monkeypatch.setattr("litz.capture.joint.saved_positions.LEAST_BYTES", 0)
+    monkeypatch.setattr("litz_passes.joint.saved_positions.LEAST_BYTES", 0)
     *arguments, ceil_mode, size = window
     if len(size) != 4 and fmt is not torch.contiguous_format:
         fmt = torch.preserve_format

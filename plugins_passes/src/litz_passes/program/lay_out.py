@@ -14,15 +14,14 @@ from litz.ir import Buffer, Layout, Loop, Program
 from litz.ir.index import ONE, Symbol
 from litz.ir.pattern import fits
 from litz.ir.strides import dense_order
+from litz.schedule.estimate import CostModel
 from litz.target import Room, figures_of
 from litz_plugins import VETOED, PassContext
-
-from .estimate import CostModel
 
 
 @dataclass(frozen=True)
 class LayoutFigures(Room):
-    """Figures of the order of a buffer, which `target/figures/any/lay_out.toml` explains."""
+    """Figures of the order of a buffer, which `figures/any/lay_out.toml` explains."""
 
     table = "lay_out"
     least_gain_share: float

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from core.test_capture_narrow import eager, graphs_of
 from litz.capture.graph import Graph
 from litz.lower import lower
 from litz.pipeline import make_compiler
+from passes.test_saved_positions import eager, graphs_of
 from support.retarget import cuda_schedules
 
 Fn = Callable[..., Any]

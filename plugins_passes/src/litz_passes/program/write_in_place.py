@@ -16,13 +16,11 @@ from typing import Any
 
 from litz.ir import Extern, KernelCall, Loop, Node, Operation, Part, Program, TensorRef
 from litz.ir.arguments import rebuild
-from litz.ir.index import ONE
+from litz.ir.coverage import copy_source
 from litz.ir.node import intern, with_args
-from litz.ir.pattern import STORED, Value, find, fits
+from litz.ir.pattern import fits
 from litz.ir.transform import map_stores
 from litz_plugins import KernelSource, PassContext
-
-COPY = replace(STORED, value=Value(words="plain", name="source"))
 
 
 def write_in_place(program: Program, context: PassContext) -> Program:
@@ -58,7 +56,7 @@ def _made_in_place(copy: str, program: Program, context: PassContext) -> Program
     """The program without the loop that copies a temporary to `copy`, where nobody reads the temporary after that."""
     at = program.positions
     first, *others = program.writers[copy]
-    old = _source(first, copy, program)
+    old = copy_source(first, copy, program)
     if old is None or not others or not fits("unshared", copy, program) or not _lies_as(old, copy, program):
         return program
     begin = min(at[op.name] for op in others)
@@ -78,11 +76,11 @@ def _copy_of(name: str, program: Program) -> str | None:
     """The temporary that all of an input is copied to, and that is copied back to it at the end; None if there is none,
     or the two are needed at the same time."""
     last = program.maker(name)
-    copy = None if last is None else _source(last, name, program)
+    copy = None if last is None else copy_source(last, name, program)
     if last is None or copy is None or not fits("unshared", name, program) or not _lies_as(copy, name, program):
         return None
     first, *others = program.writers[copy]
-    if _source(first, copy, program) != name:
+    if copy_source(first, copy, program) != name:
         return None
     if any(isinstance(op, Extern) and copy in op.outputs for op in others):
         return None  # the call makes a tensor of its own
@@ -107,22 +105,6 @@ def _lies_as(name: str, other: str, program: Program) -> bool:
     mine, own = program.buffers[name], program.buffers[other]
     alike = mine.layout == own.layout and mine.dtype == own.dtype and mine.device == own.device
     return alike and fits("temporary unshared unreturned", name, program)
-
-
-def _source(operation: Operation, target: str, program: Program) -> str | None:
-    """The buffer that a loop copies, element for element, all of `target` from; None if the operation does anything
-    else."""
-    found = find(COPY, operation, program)
-    if found is None or found.store.buffer != target or found["source"].index != found.store.index:
-        return None
-    value, store, sizes = found["source"], found.store, program.buffers[target].layout.size
-    if program.buffers[value.buffer].layout.size != sizes:
-        return None
-    walked = [index for index, size in zip(store.index, sizes, strict=True) if size != ONE]
-    extents = [size for size in sizes if size != ONE]
-    if len(set(walked)) != len(walked) or [found.loop.extents.get(index) for index in walked] != extents:
-        return None
-    return value.buffer
 
 
 def renamed(value: Any, old: str, new: str) -> Any:

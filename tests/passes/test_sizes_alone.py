@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from core.test_capture_narrow import eager, graphs_of
 from litz.capture.graph import Graph
 from litz.ir import Extern
+from passes.test_saved_positions import eager, graphs_of
 from support.layout_plans import copies, cuda_plan
 
 aten = torch.ops.aten

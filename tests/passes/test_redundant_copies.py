@@ -14,10 +14,10 @@ from torch.utils.checkpoint import checkpoint
 
 from litz.capture.graph import Graph
 from litz.capture.joint import JointGraph
-from litz.capture.joint.redundant_copies import remove_redundant_copies
 from litz.capture.torch_api.operators import memory_owner
 from litz.driver.stages import capture
 from litz.pipeline import compile_graph, make_compiler
+from litz_passes.joint.redundant_copies import remove_redundant_copies
 from litz_plugins import PassContext
 
 Fn = Callable[..., Any]

@@ -11,7 +11,7 @@ from core.schedule.harness import CPU, GPU, OPTIONS, check, passed, plan_of
 from core.schedule.programs import Writer, call
 from litz.execution import ExecutionPlan
 from litz.ir import build
-from litz.schedule import beside
+from litz_passes.schedule import beside
 from litz_plugins import Decision
 
 

@@ -15,11 +15,10 @@ from dataclasses import replace
 from litz.ir import Collective, Program, Wait
 from litz.ir.operation import storage_roots
 from litz.logs.units import size_text
+from litz.schedule.dependences import dependences, topological
+from litz.schedule.lifetimes import held_bytes
+from litz.schedule.schedule import Schedule, Step
 from litz_plugins import PassContext
-
-from .dependences import dependences, topological
-from .lifetimes import held_bytes
-from .schedule import Schedule, Step
 
 AS_FUSED, NEAREST = "as fused", "nearest first"
 SUBJECT = "steps"

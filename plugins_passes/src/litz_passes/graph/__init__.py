@@ -1,0 +1,1 @@
+"""Passes of the stage "graph": in and out, a Graph."""

@@ -1,0 +1,1 @@
+"""What a forward saves for its backward: passes of the stages "joint" and "partitioned"."""

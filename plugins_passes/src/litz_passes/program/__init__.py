@@ -1,0 +1,1 @@
+"""Passes of the stage "program": in and out, a Program."""

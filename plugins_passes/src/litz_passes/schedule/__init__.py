@@ -1,0 +1,1 @@
+"""Passes of the stage "schedule": in and out, a Schedule."""

@@ -1,0 +1,5 @@
+"""Tests of litz-passes."""
+
+import pytest
+
+pytest.importorskip("litz_passes")

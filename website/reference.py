@@ -13,7 +13,8 @@ import litz_plugins
 
 RECORDS = Path(__file__).parents[1] / "docs" / "plugins" / "records.md"
 LITZ: Sequence[tuple[str, str, str]] = (
-    ("litz", "Compile ahead of time, and load what was compiled.", "aot_compile aot_load load_cache_artifacts"),
+    ("litz", "Load what was compiled elsewhere.", "load_cache_artifacts"),
+    ("litz_aot", "Compile ahead of time, and load what was compiled.", "compile load"),
     ("litz.backend", 'What `torch.compile(backend="litz")` calls.', "litz"),
     ("litz.report", "What a compile made of each graph.", "collect CompileReport"),
     ("litz.options", "The options of a compile, as one frozen record.", "Options"),

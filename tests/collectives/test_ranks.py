@@ -19,6 +19,7 @@ from support.ranks import RankFailed, Ranks
 pytestmark = pytest.mark.xdist_group("ranks")
 
 ops = torch.ops._c10d_functional
+SHARE = "collectives.share_builds"
 
 
 def reduced(x: torch.Tensor) -> torch.Tensor:
@@ -37,7 +38,7 @@ def run_together(rank: int, given: tuple[str, dict[str, Any], bool]) -> None:
 
 @pytest.mark.parametrize(
     ("apart", "options", "times"),
-    [(False, {"share_builds": False}, 1), (True, {}, 1), (True, {"share_builds": False}, 2)],
+    [(False, {SHARE: False}, 1), (True, {}, 1), (True, {SHARE: False}, 2)],
     ids=["one disk", "a disk each", "a disk each, not shared"],
 )
 def test_each_kernel_is_built_once_for_all_ranks(

@@ -62,7 +62,6 @@ CONSTANTS: Mapping[str, str] = {
         layout_needs: _STRICTNESS
         saved_positions: TYPES BELOW
         ops: _ROWS
-        package: FORMAT VERSION
         pattern: BUFFERS LOOPS
         plugin_checks: TOLERANCE
         pointwise: _SAME_UNARY
@@ -165,7 +164,6 @@ CONSTANTS: Mapping[str, str] = {
         aliasing: REMEMBERED LARGEST_MAP
         aot_cache: LARGEST
         arena: LARGEST MOST FEWEST
-        artifacts: MOST_BYTES
         beside: NEAR SLACK LEAST
         canonical: LARGEST_CONSTANTS
         doctor: _LITTLE_SPACE
@@ -181,8 +179,7 @@ CONSTANTS: Mapping[str, str] = {
         memory: SLACK LARGEST_SHARE
         saved_positions: LEAST_BYTES
         order: SMALL
-        package: LARGEST_MANIFEST MOST_ARGUMENTS
-        peers: MOST_BYTES LARGEST
+        stores: LARGEST
         place_constants: MOST_BYTES
     """,
     "seconds and tries of waiting for other processes and files": """
@@ -190,7 +187,6 @@ CONSTANTS: Mapping[str, str] = {
         builders: PROGRAM_SECONDS LOOK_SECONDS END_SECONDS
         disk: PATIENCE TRIES
         limit: LEFT_SECONDS
-        peers: SECONDS POLL_S
         progress: PATIENCE PAUSE
         compile: PARSES
         worker: WATCH_SECONDS

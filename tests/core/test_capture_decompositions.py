@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -9,8 +11,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
+from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.decompositions import decompositions
+from litz.pipeline import schedule_only
 
 COMPOSITES = (
     *("native_layer_norm", "batch_norm", "native_group_norm", "_softmax", "_log_softmax", "nll_loss", "gelu", "silu"),
@@ -247,3 +251,30 @@ def test_results_lie_as_in_eager(name, layout):
     assert [step for n, step in zip(eager.shape, lies.stride()) if n > 1 and eager.numel()] == [
         step for n, step in zip(eager.shape, eager.stride()) if n > 1 and eager.numel()
     ]
+
+
+@pytest.mark.parametrize("op", [torch.copysign, torch.floor_divide, torch.clamp_min, torch.remainder, torch.atan2])
+def test_a_number_on_the_cpu_beside_a_tensor_of_another_device(op: Any) -> None:
+    """Eager takes it for a number, on either side. torch's rule of copysign refused it."""
+    with FakeTensorMode():
+        x, number = torch.empty(4, 5, device="cuda"), torch.empty((), device="cpu")
+    for args in ((x, number), (number, x)):
+        torch._dynamo.reset()
+        (schedule,) = schedule_only(op, args)
+        (kernel,) = schedule.kernels
+        assert kernel.device.type == "cuda"
+
+
+def test_norms_over_a_dimension_of_one_element_from_the_end() -> None:
+    """torch 2.11's rule looks for -1 among the dimensions, and a norm of one element of bfloat16 is in float32."""
+
+    def old(x: torch.Tensor, ord: Any, dim: Any, keepdim: bool, *, dtype: Any) -> torch.Tensor:
+        x = x.float().abs()
+        return x.flatten()[0] if dim is None else x.view([n for at, n in enumerate(x.shape) if at not in dim])
+
+    x = torch.tensor([[-2.0], [3.0]]).bfloat16()
+    norm = torch_api.norm_of_dims_from_the_front(old)
+    for given, dim in ((x, [-1]), (x, [1]), (x[0], [-1]), (x[:1], [-2]), (x[0, 0], None)):
+        expected = torch.linalg.vector_norm(given, 2, dim)
+        found = norm(given, 2, dim, False)
+        assert found.shape == expected.shape and found.dtype == expected.dtype and torch.equal(found, expected)

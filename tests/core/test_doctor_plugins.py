@@ -85,6 +85,7 @@ def test_what_is_not_installed_has_a_row(tmp_path: Path, monkeypatch: pytest.Mon
     assert {name: row.status for name, row in rows.items()} == {
         "plugin layout": "warn",  # its variable is set
         "plugin gentle": "warn",
+        "plugin aot": "ok",
         "plugin autotune": "ok",
         "plugin collectives": "ok",
         "plugin contractions": "ok",
@@ -103,7 +104,7 @@ def test_litz_plugins_lists_what_is_not_installed(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("litz.cli.plugins.load_plugins", lambda: (loaded(), ""))
     rows = json.loads(CliRunner().invoke(main, ["plugins", "--json"]).output)
     found = {row["name"]: row for row in rows if row["status"] == "missing"}
-    assert set(found) == {"autotune", "collectives", "contractions", "cudagraphs", "layout", "passes", "tools"}
+    assert set(found) == {"aot", "autotune", "collectives", "contractions", "cudagraphs", "layout", "passes", "tools"}
     assert found["layout"]["dist"] == "litz-layout"
     text = CliRunner().invoke(main, ["plugins"]).output
     assert "pip install litz-layout" in text and max(map(len, text.splitlines())) <= 80

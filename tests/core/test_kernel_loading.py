@@ -24,7 +24,7 @@ from litz.errors import CodegenError, KernelBuildError
 from litz.runtime.graph_entry import StoredKernel
 from litz.target import describe_cuda
 from litz.targets.triton.codegen import TritonCodegen
-from litz_plugins import CodegenContext, KernelSource, TargetSpec
+from litz_plugins import CodegenContext, KernelSource, TargetSpec, Verdict
 from litz_plugins.manager import make_plugins
 
 WAIT = 20.0
@@ -192,11 +192,11 @@ def test_a_text_that_the_compiler_gets_wrong_is_begun_again(
 ) -> None:
     seen: list[KernelSource | str] = []
 
-    def qualify(options: Any, cache: Any, constructs: Any) -> Any:
+    def qualify(constructs: Any, context: Any) -> Verdict:
         seen.append("verdict")
-        return SimpleNamespace(safe_forms={} if right else dict.fromkeys(constructs, "unoptimized"), decisions=list)
+        return Verdict("g++", {} if right else dict.fromkeys(constructs, "unoptimized"))
 
-    monkeypatch.setattr("litz.driver.code.qualify", qualify)
+    monkeypatch.setattr("litz.targets.cpp.qualify.qualify_target", qualify)
     compiler = pipeline.make_compiler(None, {"cache_dir": tmp_path})
     (schedule,) = pipeline.schedule_only(lambda x: torch.softmax(x, -1) @ x, [torch.rand(40, 40)])
     plan = pipeline.plan_schedule(schedule, compiler)

@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,17 +15,23 @@ from torch._dynamo.exc import BackendCompilerFailed
 
 from litz.cache.disk import Cache
 from litz.cli.doctor import check_compiler, check_kernels
+from litz.driver.builtin import builtin_plugins
+from litz.driver.code import generate
 from litz.options import Options, make_options
+from litz.pipeline import make_compiler, plan_schedule, schedule_only
 from litz.report import collect
 from litz.runtime.cpp_compiler import FORMS, find_compiler
+from litz.target import describe_cpu
 from litz.targets.cpp import build as cpp_build
 from litz.targets.cpp import loops, tiling
-from litz.targets.cpp.codegen import SYMBOL
+from litz.targets.cpp.codegen import SYMBOL, CppCodegen
 from litz.targets.cpp.constructs import CONSTRUCTS, constructs_in
 from litz.targets.cpp.prelude import PIECES
 from litz.targets.cpp.qualify import qualify, verdict
 from litz.targets.cpp.qualify.known import KNOWN
 from litz.targets.cpp.qualify.probes import Probe, make_probes
+from litz_plugins import CodegenContext, Decision, KernelSource, PluginHookError, TargetSpec, Verdict, hookimpl
+from litz_plugins.manager import make_plugins
 
 PROBES = make_probes()
 GXX_12 = re.search(r"^g\+\+.* 12\.", find_compiler().version) is not None
@@ -236,3 +243,48 @@ def test_compiler_of_several_words(tmp_path: Path) -> None:
         torch.testing.assert_close(torch.compile(lambda x: x * 2 + 1, backend="litz", options=given)(x), x * 2 + 1)
     assert len((tmp_path / "in front.log").read_text().splitlines()) >= 3
     assert find_compiler("env g++ -fno-plt").words[1:] == ("g++", "-fno-plt")
+
+
+class Asked:
+    """A plugin's target for the CPU, around core's generator: what its `qualify` was asked, and what it says."""
+
+    def __init__(self, says: Any) -> None:
+        self.says, self.asked = says, list[frozenset[str]]()
+
+    @hookimpl
+    def litz_register_targets(self, options: Any) -> list[TargetSpec]:
+        return [TargetSpec("cpu", describe_cpu, CppCodegen(), qualify=self.qualify)]
+
+    def qualify(self, constructs: frozenset[str], context: CodegenContext) -> Any:
+        self.asked.append(constructs)
+        assert context.target.type == "cpu" and context.cache is not None and context.program is None
+        return self.says(constructs)
+
+
+def sources_of(plugin: object, folder: Path) -> tuple[list[KernelSource], list[Decision]]:
+    plugins = make_plugins(builtin_plugins(), extra=[("mine", plugin)], entry_points=())
+    compiler = make_compiler(None, {"cache_dir": folder}, plugins)
+    (schedule,) = schedule_only(lambda x: x.argmax(1) + torch.ones(()), [torch.rand(40, 40)])
+    decisions: list[Decision] = []
+    return [*generate(plan_schedule(schedule, compiler), compiler, decisions.append).values()], decisions
+
+
+def test_any_target_may_qualify(tmp_path: Path) -> None:
+    """Its verdict is asked for once a graph, with all constructs of its kernels, and the kernels are built by it."""
+    right = Asked(lambda constructs: Verdict("mine 1.0", {}, len(constructs)))
+    sources, decisions = sources_of(right, tmp_path)
+    (asked,) = right.asked
+    assert "positions" in asked and not decisions and not any("forms" in source.settings for source in sources)
+    wrong = Asked(lambda constructs: Verdict("mine 1.0", {"positions": "unoptimized"}, len(constructs)))
+    sources, (decision,) = sources_of(wrong, tmp_path)
+    assert wrong.asked == [asked] and [s.settings["forms"] for s in sources if "forms" in s.settings] == [
+        ["unoptimized"]
+    ]
+    assert "positions" in decision.subject and "mine 1.0" in str(decision)
+
+
+def test_a_verdict_that_is_none_is_the_plugins_fault(tmp_path: Path) -> None:
+    with pytest.raises(PluginHookError, match=r"'mine'.*qualify of target 'cpu'.*returned dict; Verdict"):
+        sources_of(Asked(lambda constructs: {}), tmp_path)
+    with pytest.raises(TypeError, match="qualify must be callable"):
+        TargetSpec("cpu", describe_cpu, CppCodegen(), qualify=3)  # type: ignore[arg-type]

@@ -11,16 +11,17 @@ import pytest
 import sympy
 import torch
 
-import litz
+import litz_aot
 from litz import pipeline
 from litz import report as reports
-from litz.aot import aot_compile
 from litz.capture.graph import Graph
 from litz.driver.builtin import builtin_plugins
 from litz.driver.size_cases import MOST_CASES, of_same_communication, other_sizes, size_grid, with_cases
 from litz.ir import Collective, Extern, Program, Template
 from litz.report.log import Log
 from litz.schedule.schedule import Schedule
+from litz_aot import plugin as aot_plugin
+from litz_aot.compiling import compile_package
 from litz_plugins import Pass, hookimpl
 from litz_plugins.manager import make_plugins
 
@@ -182,11 +183,12 @@ def test_a_grid_that_is_too_large_is_not_used(tmp_path: Path) -> None:
 
 
 def test_a_package_chooses_too(tmp_path: Path) -> None:
-    plugins = make_plugins(builtin_plugins(), extra=[("ways", Ways(100))], entry_points=())
+    extra = [("ways", Ways(100)), ("aot", aot_plugin)]
+    plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
     args, dims = (torch.randn(20, 3), W), ({0: torch.export.Dim("rows", min=2, max=4000)}, None)
     options = {"sizes": (500,), "cache_dir": tmp_path / "cache"}
-    aot_compile(multiply, args, tmp_path / "p", options=options, dynamic_shapes=dims, plugins=plugins)
-    call = litz.aot_load(tmp_path / "p")
+    compile_package(multiply, args, tmp_path / "p", options=options, dynamic_shapes=dims, plugins=plugins)
+    call = litz_aot.load(tmp_path / "p")
     for count, way in ((20, 0), (99, 0), (101, 1), (3000, 1)):
         TAKEN.clear()
         x = torch.randn(count, 3)

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import ones, tensor
 
-import litz
+import litz_aot
 from litz.capture.aot import compile_with_aot
 from litz.codegen.facts import entry_facts
 from litz.driver.unused_options import recording_notes
@@ -316,8 +316,8 @@ def test_assertions_of_a_package(tmp_path: Any) -> None:
             return ones(n) * x.sum()
 
     n = torch.export.Dim("n", min=2, max=50)
-    litz.aot_compile(Module(), (ones(4),), tmp_path / "package", dynamic_shapes={"x": {0: n}})
-    loaded = litz.aot_load(tmp_path / "package")
+    litz_aot.compile(Module(), (ones(4),), tmp_path / "package", dynamic_shapes={"x": {0: n}})
+    loaded = litz_aot.load(tmp_path / "package")
     assert loaded(data(1, 2, 1, 1)).shape == (5,)
     for bad, message in [
         (-ones(4), r"0 <= u0.*u0 = -4"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,10 +12,13 @@ import pytest
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
 
-from litz import aot_load, pipeline
+import litz_aot
+from litz import pipeline
 from litz.driver.builtin import builtin_plugins
 from litz.schedule import core_program_passes
 from litz.targets.meta.codegen import MetaCodegen
+from litz_aot import plugin as aot_plugin
+from litz_aot.compiling import compile_package
 from litz_plugins import (
     DuplicateRegistrationError,
     Pass,
@@ -147,6 +149,7 @@ def test_a_clash_is_refused_before_anything_has_run(kind: str) -> None:
 @pytest.mark.parametrize("way", ["ahead of time", "schedule only"])
 def test_a_clash_is_found_first_by_whoever_traces(way: str, tmp_path: Path) -> None:
     extra, ran = pair("lowerings")
+    extra = [*extra, ("aot", aot_plugin)]
     plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=(), on_plugin_error="disable")
     x = torch.randn(4)
     torch._dynamo.reset()
@@ -154,7 +157,6 @@ def test_a_clash_is_found_first_by_whoever_traces(way: str, tmp_path: Path) -> N
         if way == "schedule only":
             assert len(pipeline.schedule_only(f, (x,), {}, plugins)) == 1
         else:
-            ahead = importlib.import_module("litz.aot")  # `litz.aot_compile` takes no plugins
-            ahead.aot_compile(f, (x,), tmp_path / "package", plugins=plugins)
-            torch.testing.assert_close(aot_load(tmp_path / "package")(x), f(x))
+            compile_package(f, (x,), tmp_path / "package", plugins=plugins)
+            torch.testing.assert_close(litz_aot.load(tmp_path / "package")(x), f(x))
     assert ran == []

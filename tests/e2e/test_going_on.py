@@ -16,14 +16,17 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import flex_attention
 
-from litz import aot_compile, aot_load, pipeline
+import litz_aot
+from litz import pipeline
 from litz import report as reports
 from litz.backend import backend_with
 from litz.cli.owned import owned
 from litz.driver.builtin import builtin_plugins
-from litz.errors import PackageError
 from litz.ir import Extern
 from litz.origins import plugin_call
+from litz_aot import plugin as aot_plugin
+from litz_aot.compiling import compile_package
+from litz_aot.errors import PackageError
 from litz_plugins import Choice, Pass, PluginHookError, PluginWarning, TemplateSpec, hookimpl, make_plugins
 from litz_plugins.loading import Source
 from support.third_party import write_dist
@@ -200,11 +203,10 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[P
     write_dist(site, "litz-mine", {}, {"mine_functions": FUNCTION})
     monkeypatch.syspath_prepend(str(site))
     function = importlib.import_module("mine_functions").my_mm
-    plugins = make_plugins(builtin_plugins(), extra=[("mine", taking(function))], entry_points=())
+    plugins = make_plugins(builtin_plugins(), extra=[("mine", taking(function)), ("aot", aot_plugin)], entry_points=())
     known = {"mine": Source("mine", None, "external", "litz-mine", "1.0")}
     monkeypatch.setattr(plugins, "source_of", known.__getitem__)
-    aot_module = importlib.import_module("litz.aot")
-    aot_module.aot_compile(lambda a, b: a @ b, (torch.ones(4, 5), torch.ones(5, 6)), tmp_path / "p", plugins=plugins)
+    compile_package(lambda a, b: a @ b, (torch.ones(4, 5), torch.ones(5, 6)), tmp_path / "p", plugins=plugins)
     yield tmp_path / "p", site / "mine_functions.py"
     sys.modules.pop("mine_functions", None)
 
@@ -213,7 +215,7 @@ def loaded_anew(folder: Path) -> Any:
     """As another process would."""
     sys.modules.pop("mine_functions", None)
     importlib.invalidate_caches()
-    return aot_load(folder)
+    return litz_aot.load(folder)
 
 
 def test_a_package_knows_the_functions_that_it_calls(package: tuple[Path, Path]) -> None:
@@ -238,7 +240,9 @@ def test_a_package_knows_the_functions_that_it_calls(package: tuple[Path, Path])
 
 def test_whose_function_it_is() -> None:
     assert plugin_call.is_foreign(fails) and plugin_call.is_foreign(eval("lambda x: x", {}))
-    assert not any(map(plugin_call.is_foreign, (aten.mm.default, torch.sin, aot_compile, torch.nn.functional.relu)))
+    assert not any(
+        map(plugin_call.is_foreign, (aten.mm.default, torch.sin, pipeline.compile_backend, torch.nn.functional.relu))
+    )
 
 
 def test_a_command_that_fails_names_its_plugin() -> None:

@@ -77,6 +77,7 @@ def test_counts_of_a_training_step(step: Any) -> None:
         "pass": passes,
         "contraction": contractions,
         "step": sum(len(report.steps) for report in collected),
+        "package": 0,
     }
     for hook, calls in CALLS.items():
         if calls.per != "command line":

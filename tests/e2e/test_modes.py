@@ -17,7 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from litz import aot_compile, aot_load, graph_cache
+import litz_aot
+from litz import graph_cache
 from litz.errors import TracedCallError
 from litz.report import collect
 from support.compare import NO_GPU, litz, same
@@ -198,7 +199,8 @@ def test_a_backward_of_a_real_forward_is_refused(dynamic: bool | None) -> None:
 @pytest.mark.parametrize("shapes", [None, ({0: torch.export.Dim("rows", min=2, max=64)}, None)])
 def test_a_package_is_refused(shapes: Any, tmp_path: Path) -> None:
     given = (torch.randn(4, 6), torch.randn(6, 6))
-    call = aot_load(aot_compile(lambda x, y: (x @ y).relu().sum(-1), given, tmp_path / "p", dynamic_shapes=shapes))
+    folder = litz_aot.compile(lambda x, y: (x @ y).relu().sum(-1), given, tmp_path / "p", dynamic_shapes=shapes)
+    call = litz_aot.load(folder)
     with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(TracedCallError, match="package under none"):
         call(*given)
     same([call(*given)], [(given[0] @ given[1]).relu().sum(-1)])

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from litz.capture.eager_types import is_left_to_eager
 from litz_testing.tensors import in_range
 from support.compare import check, device_param, litz, t
 
@@ -491,6 +492,10 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda x, y: torch.ops.aten._softmax_backward_data(x, y, 0, torch.float16),
         (HALF, HALF.float()),
     ),
+    "addcdiv of bools": (lambda x: torch.addcdiv(x, x, x), (BOOL,)),
+    "sigmoid's backward of integers": (lambda x: torch.ops.aten.sigmoid_backward(x, x), (LONG,)),
+    "prelu's backward of integers": (lambda x: torch.ops.aten._prelu_kernel_backward(x, x, x), (LONG,)),
+    "hardshrink's backward of integers": (lambda x: torch.ops.aten.hardshrink_backward(x, x, 0.5), (LONG,)),
 }
 
 
@@ -502,6 +507,33 @@ def test_what_eager_refuses_is_refused(name: str) -> None:
     with pytest.raises(RuntimeError) as ours:
         litz(function)(*inputs)
     assert str(theirs.value).splitlines()[0] in str(ours.value)
+
+
+ACTIVATIONS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("gelu", "silu", "mish", "hardswish", "hardsigmoid", "sigmoid", "tanh"), ()),
+    "hardshrink": (0.5,), "softshrink": (0.5,), "softplus": (1, 20), "hardtanh": (0, 1), "leaky_relu": (0.1, False),
+    "logit": (0.1,),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("x", [BOOL, LONG, CHAR], ids=str)
+def test_gradients_of_activations_are_of_floats(x: torch.Tensor) -> None:
+    """What eager's kernels do not take is left to them, so that their error comes through."""
+    for name, numbers in ACTIVATIONS.items():
+        op = getattr(torch.ops.aten, f"{name}_backward").default
+        with pytest.raises(NotImplementedError):
+            op(x, x, *numbers)
+        assert is_left_to_eager(op, (x, x, *numbers)), name
+        assert not is_left_to_eager(op, (HALF, HALF, *numbers)), name
+
+
+def test_one_element_of_logspace_is_a_power_of_the_start_itself() -> None:
+    """Of several, eager makes integers of the ends first where the result has integers."""
+
+    def f() -> list[torch.Tensor]:
+        return [torch.logspace(2.5, 1, steps, dtype=torch.int64) for steps in (1, 2, 3)]
+
+    assert [row.tolist() for row in litz(f)()] == [row.tolist() for row in f()] == [[316], [100, 10], [100, 31, 10]]
 
 
 def test_ends_at_the_edges_of_a_type() -> None:

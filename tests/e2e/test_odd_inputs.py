@@ -136,6 +136,36 @@ def test_gradients_that_are_handed_to_backward() -> None:
         gradient(compiled, freed())
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("conjugated", [False, True])
+def test_gradients_of_complex_numbers(conjugated: bool, dynamic: bool) -> None:
+    """The backward was traced with a gradient that is conjugated as the result is, and torch refused the other."""
+
+    def f(w: torch.Tensor) -> torch.Tensor:
+        z = torch.complex(w, 2 * w)
+        return z.conj() if conjugated else z
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="litz", dynamic=dynamic)
+    for make in (Z.clone, conjugate, lambda: Z.clone()._neg_view(), lambda: Z[:1, :1].conj().expand(4, 5)):
+        same(gradient(compiled, make()), gradient(f, make()))
+
+
+def test_a_copy_of_a_conjugated_tensor_is_conjugated() -> None:
+    """A copy that litz made for the strides of a view was not, and `view_as_real` of its conjugate was refused."""
+
+    def f(w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        z = torch.complex(w, v).conj().view(-1, 1).conj()
+        return torch.cat([z.abs(), z.angle()])
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="litz", dynamic=True)
+    for size in ((4, 4), (6, 6)):
+        w, v = t(*size).requires_grad_(), t(*size) + 1
+        found, expected = (torch.autograd.grad(function(w, v).sum(), w)[0] for function in (compiled, f))
+        torch.testing.assert_close(found, expected)
+
+
 def product(w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return (w * v).sin()
 

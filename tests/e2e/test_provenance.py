@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 from torch._subclasses import FakeTensorMode
 
-import litz
+import litz_aot
 from litz import pipeline, report
 from litz.codegen.wrapper import annotated, generate_wrapper, words_of
 from litz.codegen.wrapper.words import ranged
@@ -205,10 +205,10 @@ def test_a_frozen_weight_that_changed_has_its_name() -> None:
 
 
 def test_a_package_names_its_weights(tmp_path: Path) -> None:
-    litz.aot_compile(Model(1), (IDS,), tmp_path / "package")
+    litz_aot.compile(Model(1), (IDS,), tmp_path / "package")
     text = (tmp_path / "package" / "wrapper.py").read_text()
     assert "layers.0.fc1.weight" in text and "# layers.0.fc1 (" in text
-    assert torch.equal(litz.aot_load(tmp_path / "package")(IDS), litz.aot_load(tmp_path / "package")(IDS))
+    assert torch.equal(litz_aot.load(tmp_path / "package")(IDS), litz_aot.load(tmp_path / "package")(IDS))
 
 
 def test_words_are_where_their_steps_are_in_a_cuda_wrapper_too() -> None:

@@ -11,7 +11,7 @@ import torch
 
 pytest.importorskip("triton")
 
-import litz
+import litz_aot
 from litz import report
 from litz.targets.triton import user_kernels
 from support.user_kernels import CASES, SIZES, blocks, double_kernel
@@ -102,11 +102,11 @@ def test_in_a_package(name: str, tmp_path: Path) -> None:
     """Where torch.export captures a kernel at all: `torch.library.triton_op`s stay ops that the process must have."""
     x, y = (torch.randn(30, 20, device="cuda") for _ in range(2))
     try:
-        litz.aot_compile(CASES[name].run, (x, y), tmp_path / "p")
+        litz_aot.compile(CASES[name].run, (x, y), tmp_path / "p")
     except Exception as error:
         if name == "op":
             raise
         pytest.skip(f"torch.export does not capture it: {type(error).__name__}")
-    call = litz.aot_load(tmp_path / "p")
+    call = litz_aot.load(tmp_path / "p")
     for actual, expected in zip(call(x, y), CASES[name].expected(x, y), strict=True):
         torch.testing.assert_close(actual, expected, atol=1e-3, rtol=1e-3)

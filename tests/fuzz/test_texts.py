@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +28,18 @@ PROGRAMS = 60
 def check(program: Program) -> None:
     found = parse_program(str(program), objects_in(program))
     assert found == program and str(found) == str(program), str(program)
+
+
+def test_no_statement_names_a_device() -> None:
+    """A program runs on any device; autocast regions said 'cpu' where the program ran on a GPU."""
+    texts = {
+        node.value
+        for file in Path(execute.__file__).parent.glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "{0}" in node.value
+    }
+    assert len(texts) > 200
+    assert not [text for text in texts if re.search(r"['\"](cpu|cuda)\b", text)]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from litz.driver import code as building
 from litz.runtime.graph_code import load_code
 from litz_testing.fuzz import nesting
 from litz_testing.fuzz.check import Checker, Failure
-from litz_testing.fuzz.holders import CHANGES, HOLDERS, Keeper, bits
+from litz_testing.fuzz.holders import CHANGES, HOLDERS, SENT, Keeper, bits
 from litz_testing.fuzz.inputs import InputSpec
 from litz_testing.fuzz.program import FuzzProgram, Statement
 from litz_testing.fuzz.together import large_inputs
@@ -91,6 +92,15 @@ def test_memory_that_is_held_without_its_tensor_is_found(failure_with: Callable[
     assert any(f"held by {how}" in found.message for how in ("shared by", "another process", "untyped_storage()"))
 
 
+@pytest.mark.parametrize("label", ["t:5", "t:9"])  # which hold by DLPack and by a memoryview what another way moves
+def test_results_in_one_storage_are_not_moved(label: str) -> None:
+    """torch moves a storage that it shares with a process; who has an address in it then reads freed memory."""
+    program = replace(DOUBLED, outputs=("v0", "v0"), label=label)
+    checker = Checker()
+    assert checker.check(program) is None and checker.runs["together"] == 1
+    assert not any(checker.runs[f"held by {how}"] for how in ("another process", "shared by file"))
+
+
 def test_inputs_are_large() -> None:
     (spec,) = large_inputs(DOUBLED) or ()
     assert spec.storage_size * 4 > 1 << 17 and spec.dtype == F32
@@ -110,6 +120,29 @@ def test_a_holder_holds_the_memory_itself(how: str) -> None:
     assert not torch.equal(bits(value), before) and torch.equal(bits(read()), bits(value))
     if keeper is not None:
         keeper.close()
+
+
+@pytest.mark.parametrize("both", ["x0", "x0 * 2"])
+def test_results_of_one_memory_may_be_held_in_any_way(both: str) -> None:
+    """done40b:2946 and 3117: what is sent to another process takes its memory along, so that a NumPy array of another
+    result of that storage is of memory that has ended, in eager too."""
+    lines = (Statement("v0", both), Statement("v1", "v0[:]"))
+    program = FuzzProgram((InputSpec((5, 7), F32, 1),), lines, ("v0", "v1", "v0"), dynamic=True, together=True)
+    checker = Checker()
+    executable = checker.compiler.compile(program, checker._inputs(program, program.inputs))
+    checker.compiler.finish()
+    for number in range(12):
+        assert not checker.together.complaint(replace(program, label=f"alike:{number}"), executable, False)
+    ways = [how for how, count in checker.runs.items() if how.startswith("held by") and count]
+    assert len(ways) > 5 and not any(f"held by {how}" in ways for how in SENT)
+
+
+def test_gradients_that_eager_refuses_are_no_failure() -> None:
+    """done40b:2499, 4383 and 4691: eager adds no numbers of float8."""
+    lines = (Statement("v0", "torch.stack([x0.to(torch.float8_e4m3fn)] * 2).to(torch.bfloat16)"),)
+    program = FuzzProgram((InputSpec((2, 1), F32, 3),), lines, ("v0",), grad=True, label="refuses:0", together=True)
+    checker = Checker()
+    assert checker.check(program) is None and checker.runs["together"] == 1
 
 
 def test_storages_change_as_named() -> None:

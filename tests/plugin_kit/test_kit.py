@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from litz.ir import Extern, Loop
 from litz.ir.build import call, const
 from litz.ir.node import with_args
 from litz.ir.transform import map_stores
-from litz_plugins import Choice, Entry, EntryFacts, Estimate, Pass, TemplateSpec, hookimpl
+from litz_plugins import Choice, Entry, EntryFacts, Estimate, Exporter, Pass, TemplateSpec, hookimpl
 from litz_plugins.testing import check_conformance
 from litz_testing.plugin_kit import Conformance, ConformanceError
 from litz_testing.plugin_kit.examples import Example
@@ -80,6 +81,76 @@ def test_what_runs_in_place_of_entries_is_called_again() -> None:
     assert any(trial.what == "litz_wrap_entry" and "were held" in trial.problem for trial in found.problems)
     _, found = faults(plugin(litz_wrap_entry=stale), examples=["pointwise"])
     assert any(trial.what == "litz_wrap_entry" and "call 4" in trial.problem for trial in found.problems)
+
+
+EXPORTER = """
+from litz_aot.cpp_kernels import here, made_for, unpack
+
+def pack(source, context, folder, common):
+    from litz_aot import cpp_kernels
+
+    return cpp_kernels.pack(source, context, folder, common)
+"""
+EXPORTERS = {
+    "good": (EXPORTER, ""),
+    "lacks one": (EXPORTER.replace("unpack", "made_for"), "has no function unpack(source, files, data)"),
+    "other parameters": (EXPORTER.replace("source, context, folder", "source, folder"), "must be callable as pack("),
+    "imports the compiler": (f"import litz.pipeline\n{EXPORTER}", "imports the compiler, litz.pipeline"),
+    "not there": (None, "cannot be imported"),
+    "wrong results": (
+        EXPORTER + "def unpack(source, files, data):\n    return lambda *args: None\n",
+        "elements are off",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", EXPORTERS)
+def test_exporters(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_interpreters: None) -> None:
+    text, problem = EXPORTERS[kind]
+    name = f"litz_exporter_{kind.replace(' ', '_')}"
+    if text is not None:
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    mine = plugin(litz_select_exporter=lambda target: Exporter(name) if target.type == "cpu" else None)
+    if not problem:
+        found = check_conformance(mine, name="mine", examples=["pointwise"])
+        assert "litz_select_exporter" in found.tried
+        return
+    _, found = faults(mine, examples=["pointwise"])
+    assert any(problem in trial.problem for trial in found.problems), str(found.problems)
+
+
+def test_stores_of_graphs() -> None:
+    kept: dict[tuple[str, str], bytes] = {}
+
+    def keep(kind: str, key: str, content: bytes | None) -> None:
+        if content is not None:
+            kept[kind, key] = content
+
+    def fails(kind: str) -> bytes:
+        raise ConnectionError(kind)
+
+    finds = {
+        "good": (lambda kind, key: kept.get((kind, key)), ""),
+        "half": (
+            lambda kind, key: kept[kind, key][:9] if (kind, key) in kept else None,
+            "bytes that it kept, 9 others",
+        ),
+        "anything": (lambda kind, key: b"{}", "it has what was never kept"),
+        "fails": (fails, "ConnectionError"),
+    }
+    how: dict[str, Any] = {"name": "mine", "builds": False, "examples": ["pointwise"]}
+    for find, problem in finds.values():
+        kept.clear()
+        mine = plugin(litz_find_graph=find, litz_keep_graph=keep)
+        if not problem:
+            found = check_conformance(mine, **how)
+            assert len([trial for trial in found.trials if trial.what == "litz_find_graph"]) == 12
+            continue
+        _, found = faults(mine, builds=False, examples=["pointwise"])
+        assert any(problem in trial.problem for trial in found.problems), str(found.problems)
+    forgets = plugin(litz_find_graph=lambda: None, litz_keep_graph=keep)
+    assert "litz_find_graph" in check_conformance(forgets, **how).untried
 
 
 def test_samples_are_of_many_shapes_and_types() -> None:

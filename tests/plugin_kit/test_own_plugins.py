@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import litz_aot.plugin
 import litz_collectives.plugin
 import litz_contractions.plugin
 import litz_cudagraphs.plugin
@@ -25,6 +26,7 @@ from litz_testing.plugin_kit.op_samples import VARIANTS
 EVERY = 200
 """Of core's ops, each so manieth."""
 CASES: dict[str, dict[str, Any]] = {
+    "aot": {"examples": ["pointwise"], "builds": True},
     "autotune": {"options": {"max_autotune": True}, "examples": ["products"], "choices": 2},
     "collectives": {"examples": ["pointwise"], "builds": True},
     "cudagraphs": {"options": {"cuda_graphs": True}, "examples": ["pointwise"], "builds": True},
@@ -36,6 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "core": {"examples": ["reductions"], "variants": VARIANTS[::5]},
 }
 TRIED = {
+    "aot": {"litz_select_exporter"},
     "autotune": {"estimates"},
     "collectives": {"estimates", "pass overlap"},
     "cudagraphs": {"litz_wrap_entry"},
@@ -49,6 +52,7 @@ TRIED = {
 @pytest.mark.parametrize("name", CASES)
 def test_it_conforms(name: str) -> None:
     dists = {
+        "aot": litz_aot.plugin,
         "autotune": autotune,
         "collectives": litz_collectives.plugin,
         "contractions": litz_contractions.plugin,

@@ -59,6 +59,9 @@ def test_the_hooks_are_those_of_the_design():
         "litz_partition",
         "litz_cache_fingerprint",
         "litz_wrap_entry",
+        "litz_find_graph",
+        "litz_keep_graph",
+        "litz_select_exporter",
         *OBSERVERS,
     }
 

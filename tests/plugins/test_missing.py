@@ -29,9 +29,9 @@ def installed(folder: Path) -> list[importlib.metadata.EntryPoint]:
 
 
 def test_own_dists_that_are_not_installed() -> None:
-    names = ["autotune", "collectives", "contractions", "cudagraphs", "layout", "passes", "tools"]
+    names = ["aot", "autotune", "collectives", "contractions", "cudagraphs", "layout", "passes", "tools"]
     assert [one.plugin for one in own_dists(())] == names
-    (one,) = own_dists({"autotune", "collectives", "contractions", "cudagraphs", "passes", "tools"})
+    (one,) = own_dists({"aot", "autotune", "collectives", "contractions", "cudagraphs", "passes", "tools"})
     assert (one.dist, one.todo, one.wanted) == ("litz-layout", "pip install litz-layout", False)
     assert own_dists(OWN_DISTS) == []
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from litz_plugins import Estimate, OptionSpec, Pass, TargetSpec, TemplateSpec, hookimpl
+from litz_plugins import Estimate, Exporter, OptionSpec, Pass, TargetSpec, TemplateSpec, hookimpl
 from litz_plugins.testing import PluginCheckError, check_plugin, make_test_plugins
 
 
@@ -63,13 +63,23 @@ def test_check_plugin_finds_faults():
     bad = SimpleNamespace(
         litz_register_passes=hookimpl(lambda: [Pass("p", "graph", lambda noun: noun)]),
         litz_register_templates=hookimpl(lambda: [TemplateSpec("t", ("mm",), lambda: [])]),
-        litz_register_targets=hookimpl(lambda: [TargetSpec("cpu", lambda device, options: None, object())]),
+        litz_register_targets=hookimpl(
+            lambda: [TargetSpec("cpu", lambda device, options: None, object(), qualify=lambda constructs: None)]
+        ),
         litz_register_lowerings=hookimpl(lambda: {"aten.add": 3}),
+        litz_select_exporter=hookimpl(lambda: Exporter("no_such_dist.packed")),
     )
     with pytest.raises(PluginCheckError) as error:
         check_plugin(bad, name="bad")
     text = str(error.value)
-    for part in ("run(noun, context)", "make_choices", "lacks 'language'", "key 'aten.add' is no op"):
+    for part in (
+        "run(noun, context)",
+        "make_choices",
+        "lacks 'language'",
+        "no_such_dist.packed, which is not",
+        "qualify(constructs, context)",
+        "key 'aten.add' is no op",
+    ):
         assert part in text
 
 

@@ -18,10 +18,11 @@ import pytest
 import torch
 
 import litz
-from litz.cache import artifacts, manifest, peers
+import litz_aot
+from litz.cache import artifacts, manifest, stores
 from litz.cache.disk import digest
-from litz.cache.peers import unpack
-from litz.errors import PackageError
+from litz.cache.stores import unpack
+from litz_aot.errors import PackageError
 
 KEY = digest("key")
 
@@ -74,7 +75,7 @@ ENTRIES: dict[str, Any] = {
 @pytest.mark.parametrize("attack", ENTRIES)
 def test_an_exported_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attack: str) -> None:
     text = json.dumps(ENTRIES[attack]).encode()
-    monkeypatch.setattr(peers, "LARGEST", 1 << 20)
+    monkeypatch.setattr(stores, "LARGEST", 1 << 20)
     tracemalloc.start()
     try:
         assert unpack(text) is None
@@ -126,7 +127,7 @@ def test_an_export_of_litzs_is_no_pickle(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("package") / "p"
-    litz.aot_compile(lambda x: torch.softmax(x, -1) * 2, (torch.ones(8, 8),), folder)
+    litz_aot.compile(lambda x: torch.softmax(x, -1) * 2, (torch.ones(8, 8),), folder)
     return folder
 
 
@@ -199,9 +200,9 @@ PACKAGES: dict[str, Callable[[Path], object]] = {
     "another version": changed(version=99),
     "another torch": changed(torch="1.0"),
     "another device": changed(device={"type": "cpu", "name": "?", "made_for": "?"}),
-    "a module that is none": changed(packing="no.such.module"),
-    "a module that is relative": changed(packing=".x"),
-    "a module that is a number": changed(packing=3),
+    "a module that is none": changed(exporter="no.such.module"),
+    "a module that is relative": changed(exporter=".x"),
+    "a module that is a number": changed(exporter=3),
     "deep inputs": changed(in_spec='[1, {"type": "builtins.tuple"'),
 }
 
@@ -213,7 +214,7 @@ def test_a_package(whole: Path, tmp_path: Path, attack: str) -> None:
     PACKAGES[attack](folder)
     before = {path: path.lstat().st_mtime_ns for path in sorted(tmp_path.rglob("*"))}
     with pytest.raises(PackageError) as caught:
-        litz.aot_load(folder)
+        litz_aot.load(folder)
     assert caught.value.todo and str(folder) in str(caught.value)
     assert {path: path.lstat().st_mtime_ns for path in sorted(tmp_path.rglob("*"))} == before
 
@@ -222,7 +223,7 @@ def test_a_hard_link_is_what_its_sum_says(whole: Path, tmp_path: Path) -> None:
     """It is the file itself: a changed one has another sum."""
     shutil.copytree(whole, tmp_path / "p")
     os.link(library(tmp_path / "p"), tmp_path / "elsewhere")
-    litz.aot_load(tmp_path / "p")
+    litz_aot.load(tmp_path / "p")
     (tmp_path / "elsewhere").write_bytes(b"evil")
     with pytest.raises(PackageError, match="missing or damaged"):
-        litz.aot_load(tmp_path / "p")
+        litz_aot.load(tmp_path / "p")

@@ -16,12 +16,14 @@ from pathlib import Path
 
 import pytest
 
+import litz_aot
 from litz.cache import manifest
 from litz.cache.disk import Cache, digest, folder_for_texts, temporary_folder
-from litz.errors import CacheError, InvalidOptionError, PackageError
+from litz.errors import CacheError, InvalidOptionError
 from litz.options import make_options
 from litz.origins.trust import OWN, Trust, make_trust, warn_once
-from litz.runtime.package import load_package
+from litz_aot.errors import PackageError
+from litz_aot.package import load_package
 from support.warm import run_warm
 
 STRANGER = 54321
@@ -435,10 +437,8 @@ def test_no_mask_makes_a_cache_that_others_may_write(tmp_path: Path) -> None:
 def test_a_package_that_others_may_change(tmp_path: Path, what: str, how: str) -> None:
     import torch
 
-    import litz
-
     folder = tmp_path / "package"
-    litz.aot_compile(lambda x: torch.softmax(x, -1) * 2, (torch.ones(8, 8),), folder)
+    litz_aot.compile(lambda x: torch.softmax(x, -1) * 2, (torch.ones(8, 8),), folder)
     load_package(folder)
     wrapper = folder / "wrapper.py"
     wrapper.write_text(f"import os; os.mkdir({str(tmp_path / 'stolen')!r})", encoding="utf-8")

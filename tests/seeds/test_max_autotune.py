@@ -26,7 +26,7 @@ from torch._dynamo.testing import reset_rng_state
 
 pytest.importorskip("triton")
 
-import litz
+import litz_aot
 from litz import report as reports
 from litz.codegen.facts import entry_facts
 from litz.ir import Program
@@ -300,7 +300,7 @@ class TestMaxAutotune:
 
     def test_jit_fusion_matches_aot_fusion(self, tune: Callable[..., Compiled], tmp_path: Path) -> None:
         """The graph that torch.export makes ahead of time is fused as the one that dynamo makes just in time, two nodes
-        in a kernel at most; and `litz.aot_compile` makes a package of it that runs."""
+        in a kernel at most; and `litz_aot.compile` makes a package of it that runs."""
 
         def fn(x: torch.Tensor, number: torch.Tensor) -> Any:
             return x + x, number.item(), x * x, x @ x, x**2
@@ -331,13 +331,13 @@ class TestMaxAutotune:
         assert sorted(just_in_time.sizes) == sorted(ahead_of_time.sizes)
         assert max(just_in_time.sizes) == 2, "three of its nodes read x, and would be one kernel"
         with reports.collect() as collected:
-            folder = litz.aot_compile(
+            folder = litz_aot.compile(
                 Module(),
                 (x, number),
                 tmp_path / "package",
                 options={"max_autotune": True, "cache_dir": tmp_path, **options},
             )
-        right(litz.aot_load(folder)(x, number))
+        right(litz_aot.load(folder)(x, number))
         assert max(len(step.origins) for report in collected for step in report.steps) == 2
         if HAS_GPU:
             steps = [f"{step.kind} {step.what}" for report in collected for step in report.steps]

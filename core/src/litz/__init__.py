@@ -3,13 +3,11 @@
     torch.compile(model, backend="litz")
 
 `litz.backend` is what torch.compile finds; `litz.pipeline` has the whole compiler on one page; `litz.options` lists
-what can be set. Importing this package imports nothing heavy. `aot_compile` and `aot_load` compile ahead of time.
+what can be set. Importing this package imports nothing heavy. What compiles ahead of time is `litz_aot`.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from litz import logs
@@ -33,47 +31,6 @@ def register() -> None:
 
     register_backend("litz", "litz.backend:litz")
     artifacts.register()
-
-
-def aot_compile(
-    fn: Any,
-    args: Sequence[Any] | None,
-    path: str | os.PathLike[str],
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
-) -> str:
-    """Compiles `fn(*args, **kwargs)` for inference and writes it, with its weights, into the folder `path`.
-
-    Another process loads it with `aot_load` and runs it; it tunes and compiles nothing. Fused and tuned as by
-    `torch.compile(fn, backend="litz")`, whose `mode=` and `options=` these are; CUDA graphs are not recorded.
-
-    fn: a module, or a function of tensors, that torch.export takes; or the ExportedProgram that torch.export has made,
-    which has its dynamic shapes, and for which args may be None. dynamic_shapes: as torch.export's, for sizes that may
-    vary; all others are fixed. path: a folder that is not there yet. Returns the path. Errors: PackageError, what
-    torch.export raises, and what compiling raises.
-    """
-    from litz.aot import aot_compile
-
-    return str(aot_compile(fn, args, path, kwargs, mode=mode, options=options, dynamic_shapes=dynamic_shapes))
-
-
-def aot_load(path: str | os.PathLike[str]) -> Callable[..., Any]:
-    """Returns what `aot_compile` wrote, as a callable with the signature of the function that it was made of.
-
-    It runs without gradients. Errors: PackageError if the package is damaged, was made with another torch or for
-    another device, or lies where others may write (`LITZ_TRUST` names whom you trust); on a call PackageInputError for
-    inputs that it was not made for. A package is code: load only what you would run.
-    """
-    from pathlib import Path
-
-    from litz.options import make_options
-    from litz.origins.trust import make_trust
-    from litz.runtime.package import load_package
-
-    return load_package(Path(path), make_trust(make_options().trust))
 
 
 def load_cache_artifacts(artifacts: bytes) -> Any:

@@ -291,25 +291,12 @@ class ForeignResultError(LitzError, RuntimeError):
         )
 
 
-class PackageError(LitzError):
-    """A package of `litz.aot_compile` cannot be written or loaded. path: which."""
+class FunctionPlaceError(LitzError):
+    """A function that a graph calls cannot be named for another process, or what has the name is another function."""
 
-    def __init__(self, problem: str, *, path: str = "", todo: str = "") -> None:
+    def __init__(self, problem: str, *, todo: str = "") -> None:
         self.problem = problem
-        self.path = str(path)
-        super().__init__(problem, where=self.path or "litz.aot_compile", todo=todo)
-
-
-class PackageInputError(LitzError):
-    """A loaded package is called with inputs that it was not made for."""
-
-    def __init__(self, problem: str) -> None:
-        self.problem = problem
-        todo = (
-            "call it with inputs like those given to litz.aot_compile, or write a package for these; name the sizes "
-            "that vary by dynamic_shapes="
-        )
-        super().__init__(problem, where="a loaded package", todo=todo)
+        super().__init__(problem, where="the functions of a graph", todo=todo)
 
 
 class CacheError(LitzError):

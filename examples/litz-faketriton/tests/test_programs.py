@@ -68,6 +68,15 @@ def test_a_product_with_an_epilogue_is_one_kernel():
     assert "tl.dot(" in text
 
 
+def test_a_package(tmp_path):
+    compiling, package = pytest.importorskip("litz_aot.compiling"), pytest.importorskip("litz_aot.package")
+    plugins = make_plugins(builtin_plugins(), extra=[("faketriton", litz_faketriton)], entry_points=())
+    x = random(20, 130)
+    folder = compiling.compile_package(lambda x: x.softmax(-1), (x,), tmp_path / "p", plugins=plugins)
+    assert list(folder.rglob("kernel.py")) and "warps of 64" in (folder / "package.json").read_text()
+    torch.testing.assert_close(package.load_package(folder)(x), x.softmax(-1))
+
+
 def test_half_types():
     check(lambda x: x.softmax(-1), random(20, 130, dtype=torch.float16), bound=1e-3)
 

@@ -51,6 +51,7 @@ from litz_plugins.records import (
     Entry,
     EntryFacts,
     Estimate,
+    Exporter,
     Figures,
     JoiningCodegen,
     KernelSource,
@@ -69,6 +70,7 @@ from litz_plugins.records import (
     TemplateSpec,
     TunableCodegen,
     Uncacheable,
+    Verdict,
     unknown_target,
 )
 from litz_plugins.versions import API_VERSION, VERSION
@@ -94,6 +96,7 @@ __all__ = [
     "Entry",
     "EntryFacts",
     "Estimate",
+    "Exporter",
     "Figures",
     "Gate",
     "HookSignatureError",
@@ -128,6 +131,7 @@ __all__ = [
     "Uncacheable",
     "UnknownHookError",
     "UnknownPluginError",
+    "Verdict",
     "Vetoes",
     "Weighed",
     "__version__",

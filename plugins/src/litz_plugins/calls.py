@@ -15,10 +15,11 @@ from typing import Literal
 
 from litz_plugins import hookspecs
 
-Per = Literal["compile", "graph", "look-up", "pass", "contraction", "step", "command line"]
+Per = Literal["compile", "graph", "look-up", "pass", "contraction", "step", "package", "command line"]
 """What a hook is called once for. "graph": for each that is compiled. "look-up": one into the graph cache, before the
 trace where that may be saved, and for each graph. "pass": each run of one over one noun.
-"contraction": each of a kind that a template is registered for. "step": each of a finished schedule."""
+"contraction": each of a kind that a template is registered for. "step": each of a finished schedule.
+"package": each that litz-aot writes."""
 
 Combined = Literal["concatenated", "merged", "sorted", "first", "by plugin", "nested", "told"]
 """How the results of several plugins become one. "merged": by key, where a plugin's replaces core's. "first": the first
@@ -36,6 +37,8 @@ class Calls:
 
     def __str__(self) -> str:
         """Returns "once a compile", "at most once a compile", "at least once a step"."""
+        if self.most is None and not self.least:
+            return f"any number of times a {self.per}"
         if self.most is None:
             return f"at least {_times(self.least)} a {self.per}"
         return f"{'' if self.least == self.most else 'at most '}{_times(self.most)} a {self.per}"
@@ -60,7 +63,10 @@ CALLS: Mapping[str, Calls] = {
     "litz_tune": Calls("graph", "first"),
     "litz_partition": Calls("compile", "first", least=0),
     "litz_cache_fingerprint": Calls("look-up", "by plugin"),
+    "litz_find_graph": Calls("graph", "first", least=0, most=None),
+    "litz_keep_graph": Calls("graph", "told", least=0, most=None),
     "litz_wrap_entry": Calls("graph", "nested", most=None),
+    "litz_select_exporter": Calls("package", "first", most=None),
     "litz_compile_started": Calls("graph", "told"),
     "litz_pass_finished": Calls("pass", "told"),
     "litz_compile_finished": Calls("graph", "told"),

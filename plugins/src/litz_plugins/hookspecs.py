@@ -32,6 +32,8 @@ from litz_plugins.records import (
     Entry,
     EntryFacts,
     Estimate,
+    Exporter,
+    KernelSource,
     LayoutNeed,
     LayoutPlan,
     OptionSpec,
@@ -276,6 +278,40 @@ def litz_cache_fingerprint(options: OptionsView) -> str | Uncacheable | None:
     """
 
 
+@hookspec_first
+def litz_find_graph(kind: str, key: str, options: OptionsView) -> bytes | None:
+    """A part of a compiled graph that is kept elsewhere than on this disk: on a server, by another machine. Since 0.1.
+
+    Called: any number of times a graph: for the graph itself, and for each kernel that is built, where the disk cache
+    has none. Not where the cache is off. In a thread of its own, several at a time.
+    Combined: the first result that is not None. What is damaged, or no entry at all, is as None. Core's disk cache is
+    asked before, since libraries are loaded from its folder; what is found is put there.
+
+    A plugin that raises, takes longer than 90 s (or the option plugin_seconds, if that is less) or returns anything
+    but bytes costs the compile nothing else: one warning says so, and its two hooks are not called again in the
+    process.
+
+    kind: "graph" for the graph itself; else of a kernel's binary ("cpp", "triton") or of litz's own library ("native").
+    key: 40 hexadecimal digits; equal keys mean equal content, whoever made it. options: this compile's options.
+    Returns: the bytes that `litz_keep_graph` was given for this kind and key, on whatever machine. They hold code that
+    will run: return what comes from those whom the user trusts. None: not kept here, ask the next. The compile makes it
+    then, and calls `litz_keep_graph`.
+    """
+
+
+@hookspec
+def litz_keep_graph(kind: str, key: str, content: bytes | None, options: OptionsView) -> None:
+    """Keeps a part of a compiled graph that was made here, for `litz_find_graph`. Since 0.1.
+
+    Called: any number of times a graph: for each part that `litz_find_graph` had nowhere, when it is made.
+    Combined: every plugin is told; what it returns is ignored. A failure is as one of `litz_find_graph`.
+
+    kind, key: as in `litz_find_graph`. content: at most 256 MiB, with sums of its own; nothing in it is for others to
+    read. None where it could not be made: who waits for it need not wait any longer. options: this compile's options.
+    Returns: None.
+    """
+
+
 # ---------------------------------------------------------------------------------------------------------- what runs
 
 
@@ -295,6 +331,20 @@ def litz_wrap_entry(entry: Entry, facts: EntryFacts, options: OptionsView) -> En
     it. Any thread may call it. litz calls it as it is, in each call of the graph, so nobody is between it and the user:
     what it raises is raised. It must not hold what has to end before the process does, unless
     ``litz.capture.torch_api.reset_with_dynamo`` knows what ends it. None: the entry stays.
+    """
+
+
+@hookspec_first
+def litz_select_exporter(target: TargetSpec, source: KernelSource | None, options: OptionsView) -> Exporter | None:
+    """What puts kernels into a package, for a process that compiles nothing, and launches them there. Since 0.1.
+
+    Called: at least once a package that `litz_aot.compile` writes: for the package itself, and once for each kernel.
+    Combined: the first result that is not None. litz-aot answers last, for kernels that core's code generators write
+    for CPUs and CUDA.
+
+    target: of the device; ``target.plugin`` has it. source: a kernel, in ``source.language``; None for the package,
+    whose exporter says what the package is made for and whether this machine is that. options: this compile's options.
+    Returns: an `Exporter`. None: no opinion, ask the next. What nobody exports is an error, and no package is written.
     """
 
 

@@ -34,6 +34,8 @@ from litz_plugins.records import (
     Entry,
     EntryFacts,
     Estimate,
+    Exporter,
+    KernelSource,
     LayoutNeed,
     LayoutPlan,
     OptionSpec,
@@ -374,6 +376,20 @@ class Plugins(Roster):
         found: dict[str, str | Uncacheable] = dict.fromkeys(sorted(self.answering("litz_cache_fingerprint")), "")
         return found | dict(self._each("litz_cache_fingerprint", {"options": options}, _fingerprint))
 
+    def find_graph(self, options: OptionsView, kind: str, key: str, check: Callable[[bytes], T | None]) -> T | None:
+        """Returns what the first plugin that has it keeps under a kind and a key; None if none has. check: gives what
+        bytes stand for, None for what is no entry. A plugin that fails costs its store alone."""
+        hook, arguments = "litz_find_graph", {"kind": kind, "key": key, "options": options}
+        asked = (self._from_store(impl, hook, arguments, of_type(bytes)) for impl in self._implementations(hook))
+        checked = (check(content) for content in asked if content is not None)
+        return next((found for found in checked if found is not None), None)
+
+    def keep_graph(self, options: OptionsView, kind: str, key: str, content: bytes | None) -> None:
+        """Tells every plugin what was made under a kind and a key; None for what could not be made."""
+        hook, arguments = "litz_keep_graph", {"kind": kind, "key": key, "content": content, "options": options}
+        for impl in self._implementations(hook):
+            self._from_store(impl, hook, arguments, anything)
+
     # ------------------------------------------------------------------------------------------------ hooks: what runs
 
     def wrap_entry(self, entry: Entry, facts: EntryFacts, options: OptionsView) -> Entry:
@@ -383,6 +399,12 @@ class Plugins(Roster):
             found = self._ask(impl, hook, {"entry": entry, "facts": facts, "options": options}, _callable, {(): ()})
             entry = entry if found is None else found[1]
         return entry
+
+    def select_exporter(self, target: TargetSpec, source: KernelSource | None, options: OptionsView) -> Exporter | None:
+        """Returns what exports a kernel, or for None a package for a target, with its plugin; None if nobody does."""
+        arguments = {"target": target, "source": source, "options": options}
+        found = self._first("litz_select_exporter", arguments, of_type(Exporter))
+        return None if found is None else replace(found[1], plugin=found[0])
 
     # ------------------------------------------------------------------------------------------------ hooks: observers
 

@@ -13,6 +13,8 @@ from litz_plugins.errors import PluginError
 _objects: list[tuple[Any, PluginError]] = []
 _entries: dict[tuple[str, str, str], PluginError] = {}
 """By (dist, version, entry point) of what could not even be imported."""
+_closed: list[Any] = []
+"""Plugins whose stores of graphs have failed: nothing else of theirs is left out."""
 
 
 def add(obj: Any, error: PluginError) -> None:
@@ -36,6 +38,17 @@ def entry_reason(dist: str, version: str, value: str) -> PluginError | None:
     return _entries.get((dist, version, value))
 
 
+def close_store(obj: Any) -> None:
+    """Notes that what a plugin keeps of graphs is not asked for again."""
+    if not is_closed(obj):
+        _closed.append(obj)
+
+
+def is_closed(obj: Any) -> bool:
+    """Returns whether what a plugin keeps of graphs is out of use."""
+    return any(known is obj for known in _closed)
+
+
 def size() -> int:
     """Returns how many plugins have failed."""
     return len(_objects)
@@ -44,4 +57,5 @@ def size() -> int:
 def forget() -> None:
     """Forgets all failures, so that plugins are tried again: for tests."""
     _objects.clear()
+    _closed.clear()
     _entries.clear()

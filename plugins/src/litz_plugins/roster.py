@@ -16,6 +16,7 @@ import contextlib
 import functools
 import logging
 import operator
+import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import pluggy
 
-from litz_plugins import hookspecs, quarantine
+from litz_plugins import hookspecs, quarantine, threads
 from litz_plugins.blame import Blamed, Call, Called
 from litz_plugins.errors import (
     DuplicatePluginError,
@@ -54,6 +55,8 @@ OnError = Literal["raise", "disable"]
 
 SECONDS = 600.0
 """What one call of a plugin may take, unless the option `plugin_seconds` says otherwise."""
+STORE_SECONDS = 90.0
+"""What one call of a store may take: more than a rank waits for another's kernel."""
 MEASURING = frozenset({"litz_select_choice", "litz_tune"})
 """Hooks that may take as long as they like: what is measured takes its time, and has limits of its own."""
 HANDED = {
@@ -297,6 +300,29 @@ class Roster:
                 found = impl.plugin, check(result)
         return None if call.failed else found
 
+    def _from_store(
+        self, impl: _Impl, hook: str, arguments: Mapping[str, Any], check: Callable[[Any], T | None]
+    ) -> T | None:
+        """What a plugin's store has, checked; None where the call fails, which costs the store, and nothing else of the
+        plugin's. Any thread may call this, and the plugin runs in another, which is left behind where it hangs."""
+        source, begun, failed = self._sources[impl.plugin], time.perf_counter(), False
+        if quarantine.is_closed(source.obj):
+            return None
+        limit, found = min(self.seconds or STORE_SECONDS, STORE_SECONDS), None
+        try:
+            result = threads.within(limit, lambda: impl.function(*impl.given(arguments)))
+            found = None if result is None else check(result)
+        except (Exception, SystemExit) as cause:
+            failed = True
+            quarantine.close_store(source.obj)
+            error = self._hook_error(source, hook, cause)
+            warnings.warn(f"litz goes on without what a plugin keeps: {error.warning}", PluginWarning, stacklevel=3)
+        seconds = time.perf_counter() - begun
+        self.ledger.in_turn(hook, [(impl.plugin, begun, seconds)], failed)
+        for watcher in self.watchers:
+            watcher(Called(impl.plugin, hook, begun, seconds, found, failed))
+        return found
+
     def _handed(self, hook: str, arguments: Mapping[str, Any]) -> Handed:
         """What the nouns were that the hook's plugins are handed."""
         found: Handed = {(): ()}
@@ -375,15 +401,19 @@ class Roster:
         source = self._sources[plugin]
         if source.status == "builtin" and isinstance(cause, LitzError):
             raise cause  # core's own errors already say what happened
-        builtin = source.status == "builtin"
-        known: dict[str, Any] = {"dist": source.origin, "builtin": builtin, "node": node}
-        known |= {"package": package_of(source.obj), "repair": _repair(source, cause)}
-        error = PluginHookError(plugin, what, cause, **known)
-        error.__cause__ = cause
-        if self._on_error == "raise" or builtin:
+        error = self._hook_error(source, what, cause, node)
+        if self._on_error == "raise" or source.status == "builtin":
             raise error
         if source.status != "failed":
             self._drop(plugin, error)
+
+    @staticmethod
+    def _hook_error(source: Source, what: str, cause: BaseException, node: str = "") -> PluginHookError:
+        known: dict[str, Any] = {"dist": source.origin, "builtin": source.status == "builtin", "node": node}
+        known |= {"package": package_of(source.obj), "repair": _repair(source, cause)}
+        error = PluginHookError(source.name, what, cause, **known)
+        error.__cause__ = cause
+        return error
 
     def slow(self, plugin: str, what: str) -> None:
         """Names a call of more than a second, while it runs, in the log and to whoever shows progress."""

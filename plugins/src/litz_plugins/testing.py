@@ -20,7 +20,9 @@ fixtures.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import importlib.util
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +32,7 @@ from typing import Any, TypeVar
 from litz_plugins.errors import LitzError, nearest
 from litz_plugins.manager import Plugins, make_plugins
 from litz_plugins.nouns import Noun, Operation, Program
-from litz_plugins.records import Decision, Estimate, Pass, Stage, Target
+from litz_plugins.records import Decision, Estimate, Exporter, Pass, Stage, Target, TargetSpec
 
 T = TypeVar("T")
 
@@ -165,9 +167,14 @@ def check_plugin(plugin: object, *, name: str = "", options: Mapping[str, Any] |
     devices = dict(asked(lambda: plugins.targets(harness.options).items()))
     for device, spec in devices.items():
         problems += _check_callable(f"target {device!r}", spec.describe, ("device", "options"), "describe")
+        if spec.qualify is not None:
+            problems += _check_callable(f"target {device!r}", spec.qualify, ("constructs", "context"), "qualify")
         for attribute in ("language", "generate", "load"):
             if not hasattr(spec.codegen, attribute):
                 problems.append(f"its code generator for {device!r} lacks {attribute!r}")
+        exporters = asked(functools.partial(_exporters, plugins, spec, harness.options))
+        for exporter in (one for one in exporters if not _is_there(one.module)):
+            problems.append(f"its exporter for {device!r} is the module {exporter.module}, which is not there")
     if problems:
         raise PluginCheckError(harness.name, problems)
     return PluginCheck(
@@ -177,6 +184,20 @@ def check_plugin(plugin: object, *, name: str = "", options: Mapping[str, Any] |
         tuple(t.name for t in templates),
         tuple(devices),
     )
+
+
+def _exporters(plugins: Plugins, spec: TargetSpec, options: FakeOptions) -> list[Exporter]:
+    """What exports packages for a target, if anything does."""
+    found = plugins.select_exporter(spec, None, options)
+    return [] if found is None else [found]
+
+
+def _is_there(module: str) -> bool:
+    """Whether a module can be found; it is not run, as it may need litz."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _check_callable(what: str, function: Any, arguments: tuple[str, ...], attribute: str = "run") -> list[str]:

@@ -10,6 +10,9 @@ from __future__ import annotations
 import _thread
 import threading
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def start(work: Callable[[], object]) -> bool:
@@ -20,6 +23,28 @@ def start(work: Callable[[], object]) -> bool:
     except (RuntimeError, MemoryError):
         return False
     return True
+
+
+def within(seconds: float, work: Callable[[], T]) -> T:
+    """Returns what `work` returns, which a thread of its own runs; raises what `work` raises. TimeoutError after so
+    many seconds: the thread is left to itself. Where no thread can be started this one runs it."""
+    ended, found = threading.Event(), list[T]()
+    raised = list[BaseException]()
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:
+            raised.append(error)
+        ended.set()
+
+    if not start(run):
+        return work()
+    if not ended.wait(seconds):
+        raise TimeoutError(f"it took more than {seconds:g} s")
+    if raised:
+        raise raised[0]
+    return found[0]
 
 
 def later(seconds: float, work: Callable[[], object]) -> threading.Event:

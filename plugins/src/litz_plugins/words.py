@@ -12,6 +12,7 @@ from litz_plugins.records import LayoutNeed
 
 CORE_PLUGINS = ("core", "estimate", "cpp", "triton", "meta", "roofline")
 OWN_DISTS = {
+    "aot": ("litz-aot", "writes and loads packages, which are models compiled ahead of time"),
     "autotune": ("litz-autotune", 'measures what mode="max-autotune" chooses from'),
     "collectives": ("litz-collectives", "says what communication costs, and when it runs"),
     "contractions": (
@@ -108,7 +109,6 @@ CORE_VARIABLES = (
     "LITZ_PREFER",
     "LITZ_PROGRESS",
     "LITZ_REPORT_DIR",
-    "LITZ_SHARE_BUILDS",
     "LITZ_SIZES",
     "LITZ_THREADS",
     "LITZ_TRUST",

@@ -14,6 +14,7 @@ from litz_plugins import Estimate, LitzError, OptionSpec, OptionsView, Pass, Tar
 from .memory_limit import ACCEPTED, read_limit
 from .model import Cost, collective_cost
 from .profile import Profile, builtin_profile, read_profile
+from .shared_builds import SharedBuilds
 from .topology import TopologyError, machine_topology, make_topology
 
 PASSES = ("overlap", "sink_waits", "raise_comms", "reorder_compute_for_overlap")
@@ -57,6 +58,13 @@ def litz_register_options() -> Sequence[OptionSpec]:
             check=Path.stat,
             accepts="the path of a file that is there",
         ),
+        OptionSpec(
+            "share_builds",
+            bool,
+            True,
+            "take kernels that another rank of the job has built, over the process group's store",
+            affects_code=False,
+        ),
     ]
 
 
@@ -85,6 +93,26 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
         after = ("part_segments", *(one.name for one in found[-1:]), "run_beside?")
         found.append(Pass("verify_plan", "schedule", verify_plan, after))
     return found
+
+
+@hookimpl
+def litz_find_graph(kind: str, key: str, options: OptionsView) -> bytes | None:
+    """Returns a kernel that another rank of the job has built."""
+    return _shared_builds().fetch(kind, key) if options.get("collectives.share_builds", True) else None
+
+
+@hookimpl
+def litz_keep_graph(kind: str, key: str, content: bytes | None, options: OptionsView) -> None:
+    """Leaves a kernel to the other ranks of the job."""
+    if options.get("collectives.share_builds", True):
+        _shared_builds().offer(kind, key, content)
+
+
+@lru_cache(maxsize=1)
+def _shared_builds() -> SharedBuilds:
+    from litz.capture.torch_api import default_store
+
+    return SharedBuilds(default_store)
 
 
 @hookimpl

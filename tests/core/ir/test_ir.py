@@ -21,6 +21,8 @@ from litz.ir.operation import require
 from litz.ir.printer import loop_lines
 from litz.ir.transform import collapse, flatten
 from litz.ir.verify import IllegalProgram, verify
+from litz.pipeline import schedule_only
+from litz.schedule import unscheduled
 
 
 def softmax(rows: int = 4, columns: int = 8) -> Program:
@@ -261,3 +263,20 @@ def test_philox_known_answer() -> None:
     """The all-zeros vector of the Random123 distribution's known-answer tests for philox4x32-10."""
     first, second = philox_module.philox(torch.tensor(0), torch.tensor(0))
     assert (int(first), int(second)) == (0x6627E8D5, 0xE169C58D)
+
+
+def test_tensors_on_another_default_device() -> None:
+    """Where tensors are made elsewhere by default, the interpreter keeps to the devices of the program: a CPU loop that
+    stored a number indexed with a tensor on the GPU."""
+
+    def f(x: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        padded = torch.nn.functional.pad(x, (1, 1))
+        least = torch.clamp(x, min=torch.ops.aten.add(2.0, 0.75))
+        return padded, least, x.std(), x.prod(), x.cumsum(0), x[at].index_put((at,), x[at], accumulate=True)
+
+    x, at = torch.randn(5, 4), torch.tensor([0, 2, 1])
+    (schedule,) = schedule_only(f, [x, at])
+    with torch.device("meta"):
+        found = interpret(unscheduled(schedule), [x, at])
+    for actual, expected in zip(found, f(x, at), strict=True):
+        torch.testing.assert_close(actual, expected)

@@ -24,9 +24,8 @@ import triton
 import triton.language as tl
 
 from litz.cache.disk import Cache
-from litz.capture import torch_api
 from litz.capture.graph import Graph, make_graph
-from litz.errors import KernelBuildError, PackageError
+from litz.errors import FunctionPlaceError, KernelBuildError
 from litz.execution import check_plan
 from litz.ir import Extern, KernelCall, Loop, Program
 from litz.ir.arguments import rebuild
@@ -45,9 +44,9 @@ from litz.runtime import stored
 from litz.schedule.schedule import Schedule
 from litz.schedule.schedule_program import unscheduled
 from litz.target import target_named
-from litz.targets.triton import package as triton_package
 from litz.targets.triton import user_kernels
 from litz.targets.triton.codegen import TritonCodegen
+from litz_aot import torch_export
 from litz_plugins import CodegenContext, Decision, KernelSource
 from support.gemm_cases import cpu
 from support.retarget import cuda_schedules, to_cuda
@@ -280,7 +279,7 @@ def test_what_only_triton_launches_is_a_call_of_triton() -> None:
     assert not isinstance(call, KernelCall) and call.target_name == "clustered"
     (actual,) = interpret(on_cpu(unscheduled(schedule)), called)
     torch.testing.assert_close(actual, 2 * (x @ y + 1))
-    with pytest.raises(PackageError, match=r"Triton's own launch of clustered"):
+    with pytest.raises(FunctionPlaceError, match=r"Triton's own launch of clustered"):
         stored.path_of(call.target)
 
 
@@ -330,8 +329,8 @@ def test_an_exported_op_is_its_kernels() -> None:
 
     inputs = (torch.randn(4, 5), torch.randn(4, 5))
     with torch.no_grad():
-        program = torch_api.export(Model(), inputs, {}, None)
-        module = torch_api.decomposed(program, decompositions(make_compiler())).module
+        program = torch_export.export(Model(), inputs, {}, None)
+        module = torch_export.decomposed(program, decompositions(make_compiler())).module
     program = lower(to_cuda(make_graph("test", module, "inference")))
     assert [op.target_name for op in program.operations if isinstance(op, Extern)] == ["add_kernel"]
 
@@ -444,7 +443,7 @@ def test_the_wrapper_launches_it_by_addresses() -> None:
 def test_a_package_has_what_a_launch_needs(name: str, launched: list[Any], tmp_path: Path) -> None:
     schedule, _ = scheduled(CASES[name].run, torch.randn(30, 20), torch.randn(30, 20), dynamic=True)
     source = calls(schedule)[-1].source
-    known, files = user_kernels.pack(
+    known, files = user_kernels.packed(
         source, schedule.program.hint, lambda *what: user_kernels.compile_user_kernel(source, *what)
     )
     data = json.loads(json.dumps(known))
@@ -456,7 +455,7 @@ def test_a_package_has_what_a_launch_needs(name: str, launched: list[Any], tmp_p
     assert provide(0, others).binary.cubin
     for file, content in files.items():
         (tmp_path / file).write_bytes(content)
-    function = triton_package.unpack(bare, {path.name: path for path in tmp_path.iterdir()}, data)
+    function = user_kernels.unpack(bare, {path.name: path for path in tmp_path.iterdir()}, data)
     if len(source.settings["grids"]) == 1:
         function(*range(4096, 4096 + 16 * len(source.arguments), 16))
         assert launched

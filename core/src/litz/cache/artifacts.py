@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from .peers import NOTHING, pack, unpack
+from .stores import KINDS, pack, unpack, write
 
 TYPE = "litz"
-KINDS = frozenset({"cpp", "triton", "native", "graph"})
-"""Kinds of entries that follow from their keys. What was measured is each machine's own."""
-MOST_BYTES = 1 << 28
-"""The most bytes of an entry as text."""
 
 
 def record(kind: str, key: str, folder: Path) -> None:
@@ -58,7 +54,7 @@ def register() -> bool:
         @property
         def content(self) -> bytes:  # type: ignore[override]
             given: Any = self.given  # type: ignore[attr-defined]
-            return _packed(Path(given)) if isinstance(given, str) else given
+            return pack(Path(given)) if isinstance(given, str) else given
 
         def __eq__(self, other: object) -> bool:
             return isinstance(other, LitzArtifact) and self.key == other.key
@@ -85,13 +81,6 @@ def register() -> bool:
     return True
 
 
-def _packed(folder: Path) -> bytes:
-    try:
-        return pack(folder, MOST_BYTES).encode()
-    except OSError:  # removed meanwhile
-        return NOTHING.encode()
-
-
 def keep(name: str, content: bytes, root: Path | None = None) -> bool:
     """Puts an entry into the disk cache, of the environment if no folder is named; False for what is damaged or no
     entry."""
@@ -105,10 +94,6 @@ def keep(name: str, content: bytes, root: Path | None = None) -> bool:
     if files is None or kind not in KINDS or len(key) != 40 or not all(c in "0123456789abcdef" for c in key):
         return False
 
-    def write(folder: Path) -> None:
-        for file, data in files.items():
-            (folder / file).write_bytes(data)
-
-    options = make_options()
-    Cache(root or options.cache_dir, trust=make_trust(options.trust)).build(kind, key, write, needs=tuple(files))
+    options, needs = make_options(), tuple(files)
+    Cache(root or options.cache_dir, trust=make_trust(options.trust)).build(kind, key, partial(write, files), needs)
     return True

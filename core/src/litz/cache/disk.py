@@ -40,7 +40,7 @@ from litz.origins.trust import OWN, Trust, warn_once
 
 from . import artifacts, manifest
 from .limit import SIZES, Limit, leftovers_in, use
-from .peers import Peers
+from .stores import Stores, write
 from .umask import owner_may
 
 T = TypeVar("T")
@@ -69,10 +69,10 @@ def digest(*parts: str | bytes) -> str:
 class Cache:
     """Entries under `root`. With `enabled=False` every entry is built in a temporary folder and never found again.
 
-    hits, misses: how many entries `build` has found, and made or taken from a peer.
-    peers: the other ranks of a job, who may have built what is not there. limit: bytes that it may hold, 0 for no limit
-    (`litz.cache.limit`). shared: caches that are looked into after it, and never written to. trust: whose files
-    are used.
+    hits, misses: how many entries `build` has found, and made or taken from a store.
+    stores: who may have what is not there; nobody is asked with `enabled=False`. limit: bytes that it may hold, 0 for
+    no limit (`litz.cache.limit`). shared: caches that are looked into after it, and never written to. trust: whose
+    files are used.
     CacheError if no temporary folder can be made.
     """
 
@@ -80,12 +80,12 @@ class Cache:
         self,
         root: Path,
         enabled: bool = True,
-        peers: Peers | None = None,
+        stores: Stores | None = None,
         limit: int = 0,
         shared: Sequence[Path] = (),
         trust: Trust = OWN,
     ) -> None:
-        self._peers = peers or Peers(lambda: None)
+        self._stores = stores if enabled else None
         self._enabled = enabled
         self.root = Path(root) if enabled else temporary_folder(self)
         self._limit = Limit(self.root, limit if enabled else 0)
@@ -115,6 +115,29 @@ class Cache:
                 found = found or self._find(root / kind / key, needs)
         return found
 
+    def fetch(self, kind: str, key: str, needs: Sequence[str], check: Callable[[Path], object]) -> Path | None:
+        """Returns what `find` does, or else the folder of an entry that a store has, put onto the disk; None if there
+        is none. check: called with a folder of the store's files before they are put anywhere; what it raises means
+        that they are no such entry."""
+        found = self.find(kind, key, needs)
+        files = self._stores.fetch(kind, key, needs) if self._stores is not None and found is None else None
+        if files is None:
+            return found
+
+        def make(folder: Path) -> None:
+            write(files, folder)
+            check(folder)
+
+        try:
+            return self.build(kind, key, make, needs, asks=False)
+        except (OSError, ValueError, LookupError, ImportError, AttributeError, TypeError):
+            return None
+
+    def offer(self, kind: str, key: str, folder: Path) -> None:
+        """Hands an entry to the stores that keep what is made here."""
+        if self._stores is not None:
+            self._stores.offer(kind, key, folder)
+
     def _problem(self, folder: Path) -> str:
         """What is not there yet somebody else may make first: that is looked at again."""
         if folder in self._problems:
@@ -137,13 +160,20 @@ class Cache:
         return folder
 
     def build(
-        self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str] = (), patience: float = PATIENCE
+        self,
+        kind: str,
+        key: str,
+        make: Callable[[Path], None],
+        needs: Sequence[str] = (),
+        patience: float = PATIENCE,
+        asks: bool = True,
     ) -> Path:
         """Returns the folder of an entry; if it is not there, `make(folder)` fills a fresh one first.
 
-        needs: files that the caller will read. patience: seconds to wait for another process that builds the entry.
-        What `make` raises is passed on, and nothing is kept. Where the cache cannot hold it, the folder is a temporary
-        one, and a warning says why, once a process. CacheError if that cannot be had either.
+        asks: whether stores are asked before `make` runs, and get what it made. needs: files that the caller will read.
+        patience: seconds to wait for another process that builds the entry. What `make` raises is passed on, and
+        nothing is kept. Where the cache cannot hold it, the folder is a temporary one, and a warning says why, once a
+        process. CacheError if that cannot be had either.
         """
         found = self.find(kind, key, needs)
         if found is not None:
@@ -156,7 +186,7 @@ class Cache:
                 if found is not None:
                     self.hits += 1
                 else:
-                    found = self._build(kind, key, make, needs)
+                    found = self._build(kind, key, make, needs, asks)
         if self._enabled:
             artifacts.record(kind, key, found)
         return found
@@ -221,14 +251,14 @@ class Cache:
         self.hits, self.misses = self.hits + spare.hits, self.misses + spare.misses
         return folder
 
-    def _build(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str]) -> Path:
+    def _build(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str], asks: bool) -> Path:
         """Build in a folder that only this call knows, then put the result where it belongs."""
         place = temporary_folder()
         try:
             made = place / key
             made.mkdir()
             try:
-                self._fill(kind, key, make, needs, made)
+                self._fill(kind, key, make, needs, made) if asks and self._stores is not None else make(made)
                 manifest.write(made)
             except OSError as cause:
                 if place in Path(str(cause.filename or place)).parents or cause.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -268,18 +298,18 @@ class Cache:
         return folder
 
     def _fill(self, kind: str, key: str, make: Callable[[Path], None], needs: Sequence[str], folder: Path) -> None:
-        """Fill a folder with what another rank has built, or with `make` for all ranks."""
-        files = self._peers.fetch(kind, key)
-        if files is not None and set(needs) <= files.keys():
-            for name, data in files.items():
-                (folder / name).write_bytes(data)
+        """Fill a folder with what a store has, or with `make`, for whoever keeps it."""
+        assert self._stores is not None
+        files = self._stores.fetch(kind, key, needs)
+        if files is not None:
+            write(files, folder)
             return
         built = None
         try:
             make(folder)
             built = folder
         finally:
-            self._peers.offer(kind, key, built)
+            self._stores.offer(kind, key, built)
 
     def info(self) -> dict[str, Any]:
         """Returns path, entries, bytes, and by_kind: entries and bytes of each kind. Raises CacheError."""

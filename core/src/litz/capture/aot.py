@@ -57,8 +57,8 @@ def compile_with_aot(
         (`decompositions.drawn_in_eager`).
     store: where compiled graphs are kept for other processes; None for nowhere. With it AOTAutograd's cache is asked
         first, and neither traces nor calls `compile_graph` for what it and the store have.
-    earlier: called with the label of what dynamo captured ("graph0"), gives the stages in front of the graphs, as
-        plugins' passes make them; without it there are no passes there.
+    earlier: called with the label of what dynamo captured ("graph0"), gives the stages in front of the graphs; no
+        passes and torch's partitioner without it.
     seen_by_modes: run what dynamo captured, by torch's own operations, where the user calls it with fake tensors or
         under a dispatch mode (`torch_api.seen_by_modes`); nothing is compiled for fake tensors.
 

@@ -1,9 +1,9 @@
 """What a backward graph is called with: dynamo guards the inputs of a forward graph, and nobody those of a backward.
 
-In: a compiled backward and the fake inputs that it was compiled for. Out: a callable that also takes gradients with the
-negative bit, as a hook may return them, and, from the first forward under saved-tensor hooks on, whatever those hooks
-unpack: the backward gets copies with the traced dtype, device and strides. (`torch.autograd.graph.save_on_cpu` unpacks
-contiguous tensors, say.)
+In: a compiled backward and the fake inputs that it was compiled for. Out: a callable that also takes gradients that are
+lazily negated, as a hook may return them, or lazily conjugated where the traced one is not, or the other way round.
+From the first forward under saved-tensor hooks on it takes whatever those hooks unpack: the backward gets copies with
+the traced dtype, device and strides. (`torch.autograd.graph.save_on_cpu` unpacks contiguous tensors, say.)
 """
 
 from __future__ import annotations
@@ -110,12 +110,13 @@ def traced_inputs(
 
 def as_traced(backward: Compiled, inputs: BackwardInputs, hooks: SavedTensorHooks) -> Compiled:
     """Returns `backward` as a function that first makes its inputs what it was compiled for, by copies."""
-    gradients = [tensor.at for tensor in inputs.tensors if tensor.gradient]
+    gradients = [(tensor.at, tensor.conjugated) for tensor in inputs.tensors if tensor.gradient]
 
     def call(args: list[Any]) -> Sequence[Any]:
-        for at in gradients:
-            if args[at] is not None and args[at].is_neg():  # None: a gradient that nobody computed
-                args[at] = _copied(args[at], args[at].stride(), args[at].dtype, args[at].device)
+        for at, conjugated in gradients:
+            given = args[at]
+            if given is not None and (given.is_neg() or given.is_conj() != conjugated):  # None: nobody computed it
+                args[at] = _copied(given, given.stride(), given.dtype, given.device, conjugated)
         if hooks.seen:
             sizes = {text: args[at] for at, text in inputs.sizes.items()}
             for tensor in inputs.tensors:
@@ -123,7 +124,9 @@ def as_traced(backward: Compiled, inputs: BackwardInputs, hooks: SavedTensorHook
                 if unpacked is not None:
                     args[tensor.at] = _like(unpacked, tensor, sizes)
                     if tensor.made and args[tensor.at] is unpacked:
-                        args[tensor.at] = _copied(unpacked, unpacked.stride(), unpacked.dtype, unpacked.device)
+                        args[tensor.at] = _copied(
+                            unpacked, unpacked.stride(), unpacked.dtype, unpacked.device, tensor.conjugated
+                        )
         return backward(args)
 
     return call
@@ -140,14 +143,18 @@ def _like(value: torch.Tensor, traced: TracedTensor, sizes: Mapping[str, int]) -
     lies = all(n <= 1 or have == wanted for n, have, wanted in zip(size, value.stride(), stride, strict=True))
     if plain and lies and value.dtype == dtype and value.device == device:
         return value
-    return _copied(value, tuple(stride), dtype, device)
+    return _copied(value, tuple(stride), dtype, device, traced.conjugated)
 
 
-def _copied(value: torch.Tensor, stride: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """The elements in memory of their own, without any bit that says to read them otherwise: who expects one of a
-    tensor resolves that, which changes nothing then."""
+def _copied(
+    value: torch.Tensor, stride: Sequence[int], dtype: torch.dtype, device: torch.device, conjugated: bool
+) -> torch.Tensor:
+    """The elements in memory of their own, read as the conjugate of what lies there if `conjugated`: `view_as_real` of
+    a tensor conjugated twice takes one that was traced so. Without the negative bit: who expects that of a tensor
+    resolves it, which changes nothing then."""
     one = [1 if step == 0 and n > 1 else n for n, step in zip(value.shape, stride, strict=True)]
     fresh = torch.empty_strided(one, tuple(stride), dtype=dtype, device=device)
+    fresh = fresh.conj() if conjugated else fresh
     return fresh.copy_(value[tuple(slice(n) for n in one)]).as_strided(value.shape, tuple(stride))
 
 

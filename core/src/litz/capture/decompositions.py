@@ -18,6 +18,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
 from litz.capture import distances, torch_api
+from litz.capture.eager_layouts import laid_as_in_eager, whole_ops
 from litz.capture.eager_types import unless_left_to_eager
 from litz.capture.foreach import foreach_decompositions
 from litz.capture.resampling import blocks
@@ -168,6 +169,7 @@ def _core_table() -> Mapping[OpOverload, Decomposition]:
             table.pop(op, None)
     table.update(foreach_decompositions())
     table.update(_own_rules())
+    table.update({op: laid_as_in_eager(op, table.get(op)) for op in {*table, *whole_ops()}})
     return MappingProxyType({op: unless_left_to_eager(op, rule) for op, rule in table.items()})
 
 
@@ -197,6 +199,9 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.std_mean.correction: _std_mean,
         aten.copy.default: _copy,
         aten.addcmul.default: _addcmul,
+        aten.copysign.Tensor: functools.partial(_on_one_device, aten.copysign.Tensor),
+        aten.ldexp.Tensor: lambda x, y: aten.mul.Tensor(x, aten.pow.Scalar(2.0, y)),  # as eager has it
+        aten.logspace.default: _logspace,
         aten.split_with_sizes.default: _split_with_sizes,
         aten.repeat.default: _repeat,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
@@ -219,6 +224,20 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.div.Scalar: aten.div.Tensor,
         aten.div.Scalar_mode: aten.div.Tensor_mode,
     }
+
+
+def _on_one_device(op: OpOverload, *args: Any) -> Any:
+    """Applies torch's rule, which refuses a number's tensor on the CPU beside a tensor of another device. To eager's
+    kernels that is a number; a product with it lies on the device."""
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    device = next((tensor.device for tensor in tensors if tensor.device.type != "cpu"), None)
+
+    def beside(arg: Any) -> Any:
+        if device is None or not isinstance(arg, torch.Tensor) or arg.dim() or arg.device.type != "cpu":
+            return arg
+        return torch.ones((), dtype=arg.dtype, device=device) * arg
+
+    return torch_api.decomposition_registry()[op](*map(beside, args))
 
 
 def _assert_async(x: torch.Tensor) -> None:
@@ -350,6 +369,14 @@ def _addcmul(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Any = 
     if isinstance(value, (float, torch.SymFloat)) and not (x.is_floating_point() or x.is_complex()):
         return NotImplemented
     return torch_api.decomposition_registry()[aten.addcmul.default](x, a, b, value=value)
+
+
+def _logspace(start: Any, end: Any, steps: Any, base: float = 10.0, **kwargs: Any) -> Any:
+    """Applies torch's rule, which makes integers of the ends where the result has integers; eager's does not where the
+    result has one element, so that the op stays."""
+    if steps == 1:
+        return NotImplemented
+    return torch_api.decomposition_registry()[aten.logspace.default](start, end, steps, base, **kwargs)
 
 
 def _of_contiguous(op: OpOverload, given: Any, *args: Any, **kwargs: Any) -> Any:

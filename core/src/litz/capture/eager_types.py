@@ -34,7 +34,11 @@ FOR_FLOATS = (
     *("multi_margin_loss", "multilabel_margin_loss_forward", "grid_sampler_2d", "grid_sampler_3d"),
     *("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "upsample_linear1d", "upsample_bilinear2d"),
     *("upsample_trilinear3d", "upsample_bicubic2d", "max_unpool2d", "max_unpool3d", "im2col"),
-    *("max_pool2d_with_indices_backward", "hardtanh_backward", "leaky_relu_backward"),
+    *("max_pool2d_with_indices_backward", "hardtanh_backward", "leaky_relu_backward", "hardshrink_backward"),
+    *("softshrink_backward", "elu_backward", "softplus_backward", "hardswish_backward", "hardsigmoid_backward"),
+    *("logit_backward", "gelu_backward", "silu_backward", "mish_backward", "sigmoid_backward", "tanh_backward"),
+    *("log_sigmoid_backward", "glu_backward", "huber_loss_backward", "_prelu_kernel_backward", "addcdiv"),
+    "binary_cross_entropy_backward",
 )
 """What eager has for floating point, and complex, alone: integers and bools are left to the op."""
 

@@ -23,10 +23,10 @@ Modules = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 
 @dataclass(frozen=True)
 class EarlierStages:
-    """run: runs the passes of a stage ("traced", "joint" or "partitioned") over its noun; none by default. partition:
+    """run: runs the passes of a stage ("traced", "joint" or "partitioned") over its noun; core has none. partition:
     returns the forward and the backward of a joint graph. log: what both noted down, for `Graph.earlier`."""
 
-    run: Callable[[Stage, Any], Any] = lambda _, noun: noun
+    run: Callable[[Stage, Any], Any] = lambda stage, noun: noun
     partition: Callable[[JointGraph], Modules] = torch_api.min_cut
     log: Any = None
 

@@ -19,13 +19,14 @@ from rich.markup import escape
 
 from litz.cache.disk import Cache
 from litz.cli.checks import Check, Status
-from litz.cli.common import current_options, make_console, make_table, print_json
+from litz.cli.common import current_options, load_plugins, make_console, make_table, print_json
 from litz.cli.plugin_checks import check_compiling, check_loading, check_missing, check_registering
 from litz.errors import KernelBuildError, LitzError, compiler_install_hint
 from litz.logs.units import size_text
 from litz.options import Options, default_cache_dir
 from litz.origins.trust import OWN, Trust, make_trust
 from litz.runtime.cpp_compiler import COMPILERS, compile_library, find_command
+from litz_plugins import CodegenContext, Verdict, unknown_target
 
 _MARKS: dict[Status, str] = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]fail[/]"}
 _OLDEST_TORCH = (2, 11)
@@ -145,21 +146,32 @@ def check_compiler(compiler: str | None, march: str, candidates: Sequence[str] =
 
 
 def check_kernels(options: Options) -> list[Check]:
-    """Returns a row on which constructs of litz's kernels the C++ compiler builds right: the verdict that compiles
-    share (`litz.targets.cpp.qualify`)."""
-    from litz.targets.cpp.qualify import qualify
+    """Returns a row for each target that tries what builds its kernels: which constructs are built right, by the
+    verdict that compiles share (`TargetSpec.qualify`)."""
+    import torch
 
-    verdict = qualify(options, Cache(options.cache_dir, options.cache, trust=make_trust(options.trust)))
-    name = f"{verdict.compiler}, -march={verdict.march}"
+    cache = Cache(options.cache_dir, options.cache, trust=make_trust(options.trust))
+    rows = []
+    for spec in load_plugins()[0].targets(options).values():
+        if spec.qualify is not None:
+            context = CodegenContext(options, unknown_target(torch.device(spec.type)), cache=cache)
+            name = "kernels" if spec.plugin == "cpp" else f"kernels for {spec.type}"
+            rows.append(_row_of(name, spec.qualify(None, context)))
+    return rows
+
+
+def _row_of(name: str, verdict: Verdict) -> Check:
     if not verdict.constructs:
-        return [Check("kernels", "ok", f"{name}: not tested (cpp.qualify is off)")]
+        return Check(name, "ok", f"{verdict.toolchain}: not tested (cpp.qualify is off)")
     if not verdict.safe_forms:
-        return [Check("kernels", "ok", f"{name}: {verdict.constructs} constructs right, in {verdict.seconds:.1f} s")]
+        right = f"{verdict.constructs} constructs right, in {verdict.seconds:.1f} s"
+        return Check(name, "ok", f"{verdict.toolchain}: {right}")
     wrong = ", ".join(f"{what} ({form or 'no form is right'})" for what, form in verdict.safe_forms.items())
-    todo = "another compiler makes faster kernels: CXX=/path/to/g++"
     if None in verdict.safe_forms.values():
-        return [Check("kernels", "fail", f"{name} gets wrong: {wrong}", "name another compiler: CXX=/path/to/g++")]
-    return [Check("kernels", "warn", f"{name} gets wrong, and litz builds otherwise: {wrong}", todo)]
+        todo = "name another compiler: CXX=/path/to/g++"
+        return Check(name, "fail", f"{verdict.toolchain} gets wrong: {wrong}", todo)
+    todo = "another compiler makes faster kernels: CXX=/path/to/g++"
+    return Check(name, "warn", f"{verdict.toolchain} gets wrong, and litz builds otherwise: {wrong}", todo)
 
 
 def _build(command: Sequence[str], march: str, library: Path, *, openmp: bool) -> str | None:

@@ -5,13 +5,13 @@ Each is a class of hook implementations, so that `litz plugins` lists it and `LI
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from torch._ops import OpOverload
 
 from litz.target import describe_cpu, describe_cuda, describe_meta
-from litz_plugins import Choice, ChoiceContext, LayoutNeed, Pass, TargetSpec, hookimpl
+from litz_plugins import Choice, ChoiceContext, CodegenContext, LayoutNeed, Pass, TargetSpec, Verdict, hookimpl
 from litz_plugins.nouns import OptionsView
 
 
@@ -83,6 +83,12 @@ class Device:
         return [self.target]
 
 
+def _qualify_cpp(constructs: Collection[str] | None, context: CodegenContext) -> Verdict:
+    from litz.targets.cpp.qualify import qualify_target
+
+    return qualify_target(constructs, context)
+
+
 def builtin_plugins() -> tuple[tuple[str, object], ...]:
     """Returns (name, plugin) of core's own plugins, in the order of registration."""
     from litz.cost import Roofline
@@ -90,8 +96,8 @@ def builtin_plugins() -> tuple[tuple[str, object], ...]:
     from litz.targets.meta.codegen import MetaCodegen
     from litz.targets.triton.codegen import TritonCodegen
 
-    cpp = TargetSpec("cpu", describe_cpu, CppCodegen(), packing="litz.targets.cpp.package")
-    triton = TargetSpec("cuda", describe_cuda, TritonCodegen(), packing="litz.targets.triton.package")
+    cpp = TargetSpec("cpu", describe_cpu, CppCodegen(), qualify=_qualify_cpp)
+    triton = TargetSpec("cuda", describe_cuda, TritonCodegen())
     return (
         ("core", Core()),
         ("estimate", EstimatedChoice()),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.autograd.profiler import record_function
 
 from litz.cache.disk import digest
@@ -28,8 +29,7 @@ from litz.runtime.graph_code import GraphCode, Said, load_code
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, StoredKernel, write_entry
 from litz.runtime.pool import pool_for
 from litz.schedule.schedule import Kernel
-from litz.targets.cpp.qualify import qualify
-from litz_plugins import Codegen, CodegenContext, Decision, JoiningCodegen, KernelSource, TargetSpec
+from litz_plugins import Codegen, CodegenContext, Decision, JoiningCodegen, KernelSource, TargetSpec, Verdict
 from litz_plugins.errors import LitzError, describe
 from litz_plugins.records import SafeForms
 from litz_plugins.strict import of_type
@@ -44,26 +44,43 @@ def generate(
     note: Callable[[Decision], None] = lambda decision: None,
     begin: Begin = lambda source, device, program: None,
 ) -> dict[str, KernelSource]:
-    """Returns the source of every kernel, by name; those of all cases where the plan has such. Where some are in C++,
-    the C++ compiler has been qualified for them by then; `note` takes what it is not trusted with. begin: called with
-    each source as soon as it is known, the device that it is for, and its program; where the compiler is not trusted
+    """Returns the source of every kernel, by name; those of all cases where the plan has such. What builds kernels has
+    been qualified for them by then (`TargetSpec.qualify`); `note` takes what it is not trusted with. begin: called with
+    each source as soon as it is known, the device that it is for, and its program; where what builds it is not trusted
     with a source as it is, that comes again in another form."""
-    asked: set[str] = set()
+    asked: dict[torch.device, set[str]] = {}
 
-    def trusting(constructs: Collection[str]) -> Mapping[str, str | None]:
-        asked.update(constructs)
-        return {}
+    def trusting(device: torch.device) -> SafeForms:
+        def note_constructs(constructs: Collection[str]) -> Mapping[str, str | None]:
+            asked.setdefault(device, set()).update(constructs)
+            return {}
+
+        return note_constructs
 
     sources = _generate(plan, compiler, trusting, begin)
-    found = qualify(compiler.options, compiler.cache, asked) if asked else None
-    if found is None or not found.safe_forms:
+    wrong = {device: _qualified(device, constructs, compiler) for device, constructs in asked.items() if constructs}
+    if not any(verdict.safe_forms for verdict in wrong.values()):
         return sources
-    for decision in found.decisions():
-        note(decision)
-    return _generate(plan, compiler, lambda constructs: found.safe_forms, begin)
+    for verdict in wrong.values():
+        for decision in verdict.decisions():
+            note(decision)
+    known = {device: verdict.safe_forms for device, verdict in wrong.items()}
+    return _generate(plan, compiler, lambda device: lambda constructs: known.get(device, {}), begin)
 
 
-def _generate(plan: ExecutionPlan, compiler: Compiler, safe_forms: SafeForms, begin: Begin) -> dict[str, KernelSource]:
+def _qualified(device: torch.device, constructs: Collection[str], compiler: Compiler) -> Verdict:
+    """What those that build a device's kernels get wrong of these constructs."""
+    spec = compiler.specs[device.type]
+    if spec.qualify is None:
+        return Verdict("")
+    context = CodegenContext(compiler.options, compiler.target_of(device), cache=compiler.cache)
+    with compiler.plugins.blaming(spec.plugin, f"qualify of target {spec.type!r}"):
+        return of_type(Verdict)(spec.qualify(frozenset(constructs), context))
+
+
+def _generate(
+    plan: ExecutionPlan, compiler: Compiler, safe_forms: Callable[[torch.device], SafeForms], begin: Begin
+) -> dict[str, KernelSource]:
     steps = [(step, variant) for variant in plan.variants for step in variant.launched]
     sources = {step.name: step.source for step, _ in steps if isinstance(step, KernelCall)}
     known = Known()
@@ -84,7 +101,7 @@ def _generate(plan: ExecutionPlan, compiler: Compiler, safe_forms: SafeForms, be
             )
         with said_from(variant.program.provenance.text(kernel.origins)):
             try:
-                context = replace(_codegen_context(kernel, variant, compiler), safe_forms=safe_forms)
+                context = replace(_codegen_context(kernel, variant, compiler), safe_forms=safe_forms(kernel.device))
                 sources[kernel.name] = _written(kernel, context, spec, compiler, known)
             except Exception as cause:
                 if isinstance(cause, LitzError):
@@ -175,9 +192,10 @@ def join_code(entry: GraphEntry, folder: Path, loaded: tuple[Launchers, int], co
 def write_code(entry: GraphEntry, others: Mapping[str, str], compiler: Compiler, key: Key | None = None) -> Path:
     """Returns the folder in the disk cache with what a graph became: to be read by people, and with a key by other
     processes too. others: more texts by file name. Errors: NotCacheable, only with a key."""
-    files = {**entry.texts(), **others}
+    files, made = {**entry.texts(), **others}, list[Path]()
 
     def write(folder: Path) -> None:
+        made.append(folder)
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
         if key is not None:
@@ -185,8 +203,11 @@ def write_code(entry: GraphEntry, others: Mapping[str, str], compiler: Compiler,
             write_entry(entry, folder)
 
     if key is None:
-        return compiler.cache.build("graph", digest(*files.values()), write, needs=tuple(files))
-    return compiler.cache.build("graph", key.digest, write, needs=(*files, KEY, ENTRY))
+        return compiler.cache.build("graph", digest(*files.values()), write, needs=tuple(files), asks=False)
+    folder = compiler.cache.build("graph", key.digest, write, needs=(*files, KEY, ENTRY), asks=False)
+    if made:
+        compiler.cache.offer("graph", key.digest, folder)
+    return folder
 
 
 def likely_values(entry: GraphEntry, programs: Mapping[str, Program]) -> GraphEntry:

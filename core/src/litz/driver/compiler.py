@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,7 @@ import torch
 
 from litz import report as reports
 from litz.cache.disk import Cache
-from litz.cache.peers import Peers
-from litz.capture import torch_api
+from litz.cache.stores import Stores
 from litz.driver.builtin import builtin_plugins
 from litz.driver.plugin_options import plugin_options
 from litz.ir import Program
@@ -116,6 +115,12 @@ class Compiler:
         return None if found is None else Asked(found)
 
 
+def stores_of(plugins: Plugins, options: Options) -> Stores | None:
+    """What plugins keep of graphs; None where none does."""
+    keep = partial(plugins.keep_graph, options) if plugins.has("litz_keep_graph") else None
+    return Stores(partial(plugins.find_graph, options), keep) if keep or plugins.has("litz_find_graph") else None
+
+
 def make_compiler(
     mode: str | None = None, options: Mapping[str, Any] | None = None, plugins: Plugins | None = None
 ) -> Compiler:
@@ -128,10 +133,14 @@ def make_compiler(
     plugins.leave_out_failed()
     trace(plugins)
     opts = plugin_options(plugins, mode, options)
-    peers = Peers(torch_api.default_store) if opts.share_builds else None
     shared = tuple(Path(os.path.expanduser(path)) for path in opts.cache_shared)
     cache = Cache(
-        opts.cache_dir, opts.cache, peers, limit=opts.cache_limit << 20, shared=shared, trust=make_trust(opts.trust)
+        opts.cache_dir,
+        opts.cache,
+        stores_of(plugins, opts),
+        limit=opts.cache_limit << 20,
+        shared=shared,
+        trust=make_trust(opts.trust),
     )
     seconds = [time.perf_counter() - start]
     return Compiler(

@@ -17,6 +17,7 @@ from litz.driver.compiler import Compiler
 from litz.errors import PluginHookError
 from litz.origins.plugin_call import PluginCall
 from litz.runtime.compiled_graph import CompiledGraph, Entry
+from litz.runtime.wrapper_support import copy_to
 from litz_plugins.blame import LeftOut
 
 Compile = Callable[[], Callable[[list[Any]], Any]]
@@ -89,4 +90,4 @@ def _strides(made: CompiledGraph, graph: Graph) -> Any:
 def _laid_out(value: Any, strides: tuple[int, ...] | None) -> Any:
     if strides is None or not isinstance(value, torch.Tensor) or value.stride() == strides:
         return value
-    return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device).copy_(value)
+    return copy_to(value, tuple(value.shape), strides)

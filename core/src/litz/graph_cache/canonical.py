@@ -16,7 +16,7 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph, constant_of
-from litz.errors import PackageError
+from litz.errors import FunctionPlaceError
 from litz.runtime.graph_entry import NotCacheable
 from litz.runtime.stored import path_of
 
@@ -240,5 +240,5 @@ def _callable_text(value: Any) -> str:
         return value
     try:
         return path_of(value)
-    except PackageError:
+    except FunctionPlaceError:
         return getattr(value, "__name__", type(value).__name__)

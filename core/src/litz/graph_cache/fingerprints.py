@@ -101,8 +101,10 @@ def option_parts(compiler: Compiler) -> Iterator[Part]:
     for row in core_options():
         if (row.affects_code or row.name in _WRITTEN) and row.name not in _BY_CONTENT:
             yield Part(f"option {row.name}", repr(options[row.name]), f"options=, {row.env[0]} or mode=")
+    aside = {spec.name for spec in compiler.plugins.option_specs() if not spec.affects_code}
     for name, value in options.plugin_values:
-        yield Part(f"option {name}", repr(value), f"options= or {variable(name)}")
+        if name not in aside:
+            yield Part(f"option {name}", repr(value), f"options= or {variable(name)}")
     if compiler.vetoes.keys:
         yield Part("vetoes", "\n".join(sorted(compiler.vetoes.keys)), "options= or LITZ_VETO")
     if compiler.preferences.ways:

@@ -96,7 +96,7 @@ def look_up(graph: Graph, compiler: Compiler) -> Lookup:
     code = shared(compiler.cache, key.digest)
     if code is not None:
         return Lookup(key, code=code)
-    folder = compiler.cache.find(KIND, key.digest, NEEDS)
+    folder = find(key.digest, compiler.cache)
     if folder is None:
         return Lookup(key)
     try:
@@ -105,6 +105,18 @@ def look_up(graph: Graph, compiler: Compiler) -> Lookup:
         return found
     except (OSError, ValueError, LookupError, ImportError, AttributeError, TypeError):
         return Lookup(key)  # another process has just removed it, or it names what is no longer here
+
+
+def find(key: str, cache: Cache) -> Path | None:
+    """Returns the folder of the entry under a key's digest, on the disk or from a store; None if nobody has one."""
+
+    def check(folder: Path) -> None:
+        read_entry(folder)
+        found = Key.from_json((folder / KEY).read_bytes()).digest
+        if found != key:
+            raise ValueError(f"the entry of {found} lies under the key {key}")
+
+    return cache.fetch(KIND, key, NEEDS, check)
 
 
 def make_key(graph: Graph, compiler: Compiler) -> Key:

@@ -19,7 +19,7 @@ from litz.runtime.graph_entry import GraphEntry, NotCacheable, read_entry
 
 from .fingerprints import devices_part, goes_by_anything, option_parts, plugin_parts, torch_part, version_parts
 from .key import Part
-from .lookup import KIND, NEEDS, Load, place_of, share, shared
+from .lookup import KIND, Load, find, place_of, share, shared
 
 if TYPE_CHECKING:
     from litz.driver.compiler import Compiler
@@ -81,7 +81,7 @@ def take(key: str, compiler: Compiler, load_entry: Load) -> GraphCode | None:
     code = shared(compiler.cache, key)
     if code is not None:
         return code if _hold(code.entry) else None
-    folder = compiler.cache.find(KIND, key, NEEDS)
+    folder = find(key, compiler.cache)
     if folder is None:
         return None
     try:

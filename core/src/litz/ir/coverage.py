@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 
 from .buffer import Layout, TensorRef
-from .index import ONE, Expr, Symbol, fits, is_placeholder, symbols_in
+from .index import Expr, Symbol, fits, is_placeholder, symbols_in
 from .interpret import evaluate
 from .intervals import conditions
 from .node import Node, walk
-from .operation import Extern, Loop, Operation, Store
+from .operation import Extern, Loop, Store
 from .ops import OPS
 from .program import Program
 
@@ -44,23 +44,6 @@ def loops_inside(program: Program) -> Iterator[str]:
                 if found:
                     of = f" of {', '.join(loop.origins)}" if loop.origins else ""
                     yield f"{loop.name}{of}: {verb} {name} of {size} elements along dimension {dim} at {found}"
-
-
-def copy_source(operation: Operation, target: str, program: Program) -> str | None:
-    """Returns the buffer that a loop copies all of `target` from, element for element; None for other operations."""
-    if not isinstance(operation, Loop) or operation.is_reduction or len(operation.stores) != 1:
-        return None
-    (store,), sizes = operation.stores, program.buffers[target].layout.size
-    value = store.value
-    if store.buffer != target or not store.is_plain or value.op != "load" or value.indirect or value.mask is not None:
-        return None
-    if value.index != store.index or program.buffers[value.buffer].layout.size != sizes:
-        return None
-    walked = [index for index, size in zip(store.index, sizes, strict=True) if size != ONE]
-    if len(set(walked)) != len(walked):
-        return None
-    extents = [size for size in sizes if size != ONE]
-    return value.buffer if [operation.extents.get(index) for index in walked] == extents else None
 
 
 def _outside(position: Expr, size: Expr, mask: Node | None, loop: Loop, ranges: Values, hints: Values) -> str:
@@ -96,7 +79,7 @@ def _points(ranges: Values) -> dict[Symbol, torch.Tensor]:
         return {}
     most = max(2, int(MOST_POINTS ** (1 / len(ranges)) + 1e-9))
     axes = [
-        torch.tensor(sorted({at * (extent - 1) // max(1, count - 1) for at in range(count)}))
+        torch.tensor(sorted({at * (extent - 1) // max(1, count - 1) for at in range(count)}), device="cpu")
         for extent in ranges.values()
         for count in [min(extent, most)]
     ]

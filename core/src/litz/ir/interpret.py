@@ -228,7 +228,7 @@ class _Body:
             self.loop.device
         )
         value = value.to(_held(node.dtype))
-        return value if mask is None else torch.where(mask, value, torch.zeros((), dtype=value.dtype))
+        return value if mask is None else torch.where(mask, value, value.new_zeros(()))
 
     def _flat(self, value: torch.Tensor) -> torch.Tensor:
         """Returns a value over the whole iteration space, with the reduction ranges as one last dimension."""
@@ -274,7 +274,11 @@ def _commit(
         return
     _inside(loop, store.buffer, target, position)
     if not position:
-        position, target, value = [torch.zeros(value.numel(), dtype=torch.int64)], target.view(1), value.reshape(-1)
+        position, target, value = (
+            [torch.zeros(value.numel(), dtype=torch.int64, device=target.device)],
+            target.view(1),
+            value.reshape(-1),
+        )
     flat = [p.reshape(-1) for p in position]
     if target.dtype in FLOAT8:  # which torch does not index, all of them
         target, value = target.view(torch.uint8), value.view(torch.uint8)
@@ -327,4 +331,5 @@ def _as_planned(value: torch.Tensor, layout: Layout, sizes: Sizes) -> torch.Tens
     pairs = [(own, planned) for n, own, planned in zip(value.shape, value.stride(), stride, strict=True) if n != 1]
     if all(own == planned for own, planned in pairs) or any(planned == 0 for _, planned in pairs):
         return value
-    return torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device).copy_(value)
+    fresh = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device)
+    return (fresh.conj() if value.is_conj() else fresh).copy_(value)

@@ -9,10 +9,11 @@ load)`. What a pattern can ask is a word, and a word is a row of `BUFFERS`, `LOO
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .dtypes import HALF
+from .index import ONE
 from .node import Node, uncast
 from .operation import Loop, Operation, Store
 from .program import Program
@@ -79,6 +80,7 @@ class Pattern:
 
 STORED = Pattern(loop="pointwise plain")
 """A Loop that stores a value at each of its points."""
+COPY = replace(STORED, value=Value(words="plain", name="source"))
 
 
 @dataclass(frozen=True)
@@ -151,3 +153,18 @@ def bind(value: Value, node: Node) -> Mapping[str, Node] | None:
         if len(args) == len(found) == len(value.args) and None not in found:
             return own | {name: each for one in found for name, each in (one or {}).items()}
     return None
+
+
+def copy_source(operation: Operation, target: str, program: Program) -> str | None:
+    """Returns the buffer that a loop copies all of `target` from, element for element; None for other operations."""
+    found = find(COPY, operation, program)
+    if found is None or found.store.buffer != target or found["source"].index != found.store.index:
+        return None
+    value, store, sizes = found["source"], found.store, program.buffers[target].layout.size
+    if program.buffers[value.buffer].layout.size != sizes:
+        return None
+    walked = [index for index, size in zip(store.index, sizes, strict=True) if size != ONE]
+    extents = [size for size in sizes if size != ONE]
+    if len(set(walked)) != len(walked) or [found.loop.extents.get(index) for index in walked] != extents:
+        return None
+    return value.buffer

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from .buffer import TensorRef
-from .coverage import copy_source
 from .operation import Check
+from .pattern import copy_source
 from .program import Program, ProgramOutput
 
 Rule = Callable[[Program, Program], Iterator[str]]

@@ -126,7 +126,9 @@ class Reduction:
         while (size := states[0].shape[-1]) != 1:
             if size == 0 or size % 2:
                 states = [
-                    torch.cat([s.to(n.dtype), torch.full((*s.shape[:-1], 1), n.attrs[0], dtype=n.dtype)], -1)
+                    torch.cat(
+                        [s.to(n.dtype), torch.full((*s.shape[:-1], 1), n.attrs[0], dtype=n.dtype, device=s.device)], -1
+                    )
                     for s, n in zip(states, form.identity, strict=True)
                 ]
             if size:
@@ -182,7 +184,7 @@ def evaluate(roots: Sequence[Node], given: Mapping[Node, torch.Tensor]) -> list[
             continue
         args = [values[arg] for arg in node.args]
         if node.op == "const":
-            values[node] = torch.tensor(node.attrs[0], dtype=node.dtype)
+            values[node] = torch.tensor(node.attrs[0], dtype=node.dtype, device="cpu")
         else:
             values[node] = args[0].to(node.dtype) if node.op == "cast" else OPS[node.op].torch(*args)
     return [values[root] for root in roots]

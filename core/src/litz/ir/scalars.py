@@ -32,11 +32,11 @@ def const(value: Scalar, dtype: torch.dtype) -> Node:
     if dtype == torch.bool:
         value = bool(value)
     elif dtype in FLOAT8:  # nothing computes with them: it is what memory would hold
-        value = float(torch.tensor(float(value)).to(dtype).float())
+        value = float(torch.tensor(float(value), device="cpu").to(dtype).float())
     elif dtype.is_floating_point:
         value = float(value)
     elif isinstance(value, float) and not math.isfinite(value):
-        value = int(torch.tensor(value, dtype=torch.float64).to(dtype).item())
+        value = int(torch.tensor(value, dtype=torch.float64, device="cpu").to(dtype).item())
     else:
         bits = 8 * dtype.itemsize
         value = int(value) % (1 << bits)
@@ -69,7 +69,7 @@ def cast(value: Node, dtype: torch.dtype) -> Node:
     if value.dtype == dtype:
         return value
     if value.op == "const" and not (value.dtype.is_floating_point and not dtype.is_floating_point):
-        held = torch.tensor(value.attrs[0], dtype=value.dtype).to(dtype)
+        held = torch.tensor(value.attrs[0], dtype=value.dtype, device="cpu").to(dtype)
         return const(held.item(), dtype)
     if value.op == "cast" and survives(value.args[0].dtype, value.dtype) and value.args[0].dtype == dtype:
         return value.args[0]

@@ -81,6 +81,8 @@ class LoweringContext:
         self._writes: dict[str, int] = {}
         self.promises = Promises(graph, self.check)
         self._computed: set[str] = set()
+        self.conjugated: set[str] = set()
+        """Buffers whose tensors torch reads as the conjugate of what lies in memory."""
         self.storage_offsets: dict[str, Expr | None] = {}
         """Where in its storage a buffer begins, if not at 0; None if that is not known (it aliases another)."""
 
@@ -204,6 +206,7 @@ class LoweringContext:
         while len(self.buffers) > buffers:
             name, _ = self.buffers.popitem()
             self.contents.forget(name)
+            self.conjugated.discard(name)
             self.constants.pop(name, None)
 
     def new_operation_name(self) -> str:
@@ -334,12 +337,16 @@ class LoweringContext:
         return target
 
     def _copy_extern(self, value: Tensor, layout: Layout) -> View:
-        """Returns a copy, made by a library call, of what Loops cannot read."""
+        """Returns a copy, made by a library call, of what Loops cannot read. The copy is lazily conjugated where the
+        original is: an op may undo that, and some (`view_as_real`) take no such tensor."""
         if not isinstance(value, View):
             raise NotImplementedError(f"a computed tensor of {value.dtype}")
         ref = value.ref()
         if ref is None:
             raise NotImplementedError(f"a view of {value.dtype} that is not strided")
+        conjugated = ref.buffer in self.conjugated
+        if conjugated:
+            ref = self._conjugate(ref, value.dtype, value.device)
         made: dict[str, Any] = {"dtype": value.dtype, "device": value.device}
         flat = layout.offset != 0
         size, stride = ((layout.offset + layout.span,), (ONE,)) if flat else (layout.size, layout.stride)
@@ -348,7 +355,19 @@ class LoweringContext:
         )
         name, copy = result.buffer.name, torch.ops.aten.copy_.default
         self.add_extern(copy, (TensorRef(name, layout), ref), {}, value.device, outputs=(None,), mutates=(name,))
+        if conjugated:
+            whole = self._conjugate(TensorRef(name, result.buffer.layout), value.dtype, value.device)
+            self.conjugated.add(whole.buffer)
+            result = View.whole(self.buffers[whole.buffer])
         return View.of_flat(result.buffer, layout) if flat else result
+
+    def _conjugate(self, ref: TensorRef, dtype: torch.dtype, device: torch.device) -> TensorRef:
+        """Returns the same memory, read as the conjugate, or no longer read so."""
+        made = self.new_buffer(ref.layout.size, dtype, device, ref.layout.stride)
+        self.storage_offsets[made.name] = None
+        aliases = {made.name: ref.buffer}
+        self.add_extern(torch.ops.aten._conj.default, (ref,), {}, device, outputs=(made.name,), aliases=aliases)
+        return TensorRef(made.name, made.layout)
 
     def ref(self, value: Tensor, stride: Size | None = None) -> TensorRef:
         """Returns `value` as an argument of a library call.

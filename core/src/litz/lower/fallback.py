@@ -109,7 +109,7 @@ class OwnResults:
                 return value
             memory = torch_api.memory_of(value)
             if memory in taken:
-                return value.clone()
+                return value.conj().clone().conj() if value.is_conj() else value.clone()
             taken.add(memory)
             return value
 
@@ -168,6 +168,8 @@ def _result(ctx: LoweringContext, meta: Any, fresh: bool) -> tuple[Any, str | No
         if fresh and any(step == 0 and n != 1 for step, n in zip(layout.stride, layout.size, strict=True)):
             layout = Layout.contiguous(layout.size)
         buffer = ctx.new_buffer(layout.size, meta.dtype, meta.device, layout.stride)
+        if meta.is_conj():
+            ctx.conjugated.add(buffer.name)
         return View.whole(buffer), buffer.name
     if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return torch_api.sympy_of(meta), None

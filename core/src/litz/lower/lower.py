@@ -207,6 +207,8 @@ class _Lowerer:
             lies, name = layout_of(meta), _input_name(node.name)
             buffer = self.ctx.new_buffer(lies.size, meta.dtype, meta.device, lies.stride, name=name, kind="input")
             self.ctx.storage_offsets[buffer.name] = torch_api.sympy_of(meta.storage_offset())
+            if meta.is_conj():
+                self.ctx.conjugated.add(buffer.name)
             self.inputs.append(buffer.name)
             return View.whole(buffer)
         if isinstance(meta, SYMBOLIC):

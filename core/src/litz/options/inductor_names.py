@@ -84,9 +84,7 @@ EQUIVALENTS = (
         "with litz-cudagraphs",
     ),
     Equivalent(("fx_graph_cache",), "`graph_cache`", "on by default"),
-    Equivalent(
-        ("fx_graph_remote_cache",), "`cache_shared`", "folders that machines share; litz has no server for graphs"
-    ),
+    Equivalent(("fx_graph_remote_cache",), "`cache_shared`", "folders that machines share; a plugin can use a server"),
     Equivalent(("force_disable_caches",), "`cache` set to False"),
     Equivalent(("trace.enabled",), "`report_dir`", "names a folder; each graph's report goes there"),
     Equivalent(("cpp.cxx",), "`cpp.compiler`", "one compiler, not a list"),

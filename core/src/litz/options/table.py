@@ -100,9 +100,6 @@ class Options:
     graph_cache: bool = _option(
         True, "keep compiled graphs in the disk cache and load them in place of compiling again", affects_code=False
     )
-    share_builds: bool = _option(
-        True, "take kernels that another rank of the job has built, over the process group's store", affects_code=False
-    )
     fallback: Literal["error", "eager"] = _option(
         "error", "what to do with a graph that does not compile: raise, or run it as it is", affects_code=False
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from litz.errors import PackageError, StaleEntryError
+from litz.errors import FunctionPlaceError, StaleEntryError
 from litz_plugins import EntryFacts, KernelSource
 
 from .stored import function_at, place_of, read_tensors, write_tensors
@@ -103,7 +103,7 @@ def read_entry(folder: Path) -> GraphEntry:
     data = json.loads((folder / ENTRY).read_text(encoding="utf-8"))
     try:
         functions = {name: function_at(place) for name, place in data["functions"].items()}
-    except PackageError as error:
+    except FunctionPlaceError as error:
         raise ImportError(error.problem) from error
     strides = data["output_strides"]
     bare = {name: _read_kernel(name, kernel) for name, kernel in data["kernels"].items()}
@@ -132,7 +132,7 @@ def check_storable(entry: GraphEntry) -> None:
         else:
             try:
                 place_of(value)
-            except PackageError as error:
+            except FunctionPlaceError as error:
                 raise NotCacheable(f"it calls {name}, which no other process can import") from error
     if total > LARGEST_OBJECTS:
         raise NotCacheable(f"its constants have {total >> 20} MiB, more than {LARGEST_OBJECTS >> 20}")

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from litz.errors import PackageError
+from litz.errors import FunctionPlaceError
 from litz.origins.plugin_call import Owner, PluginCall, source_digest
 
 ALIGNMENT = 64
@@ -48,7 +48,7 @@ Place = str | Mapping[str, Any]
 
 
 def place_of(value: Any) -> Place:
-    """Returns where a function can be imported from. Errors: PackageError for a function without such a place."""
+    """Returns where a function can be imported from. Errors: FunctionPlaceError for a function without such a place."""
     if not isinstance(value, PluginCall):
         return path_of(value)
     owner, path = value.owner, path_of(value.function)
@@ -58,7 +58,7 @@ def place_of(value: Any) -> Place:
 
 
 def function_at(place: Place) -> Any:
-    """Returns the function at a place. Errors: PackageError for a function that is missing or has changed."""
+    """Returns the function at a place. Errors: FunctionPlaceError for a function that is missing or has changed."""
     path = place if isinstance(place, str) else place["path"]
     owner = None if isinstance(place, str) else Owner(place["plugin"], place["dist"], place["version"])
     whose = f"the function {path}" + (f" of the plugin {owner.plugin!r} ({owner.origin})" if owner else "")
@@ -66,15 +66,15 @@ def function_at(place: Place) -> Any:
         found = imported(path)
     except (ImportError, AttributeError) as cause:
         problem = f"it calls {whose}, which is not here: {type(cause).__name__}: {cause}"
-        raise PackageError(problem, todo=f"install {owner.origin}" if owner and owner.dist else "") from cause
+        raise FunctionPlaceError(problem, todo=f"install {owner.origin}" if owner and owner.dist else "") from cause
     if owner is None or isinstance(place, str):
         return found
     here = _version_of(owner.dist) if owner.dist else ""
     if here != owner.version:
         problem = f"it calls {whose}, and {f'{owner.dist} {here}' if here else 'no such dist'} is here"
-        raise PackageError(problem, todo=f"pip install {owner.dist}=={owner.version}, or write it anew here")
+        raise FunctionPlaceError(problem, todo=f"pip install {owner.dist}=={owner.version}, or write it anew here")
     if source_digest(found) != place["source"]:
-        raise PackageError(f"it calls {whose}, whose source was edited since", todo="write it anew here")
+        raise FunctionPlaceError(f"it calls {whose}, whose source was edited since", todo="write it anew here")
     return PluginCall(owner, found, tuple(place.get("writes", ())))
 
 
@@ -86,12 +86,15 @@ def _version_of(dist: str) -> str:
 
 
 def path_of(value: Any) -> str:
-    """Returns the import path of an object, "module:qualified.name". Errors: PackageError for an object without one."""
+    """Returns the import path of an object, "module:qualified.name". Errors: FunctionPlaceError where there is
+    none."""
     path = f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', '')}"
     with contextlib.suppress(ImportError, AttributeError, ValueError):
         if imported(path) is value:
             return path
-    raise PackageError(f"the graph calls {value!r}, which has no name in a module", todo="compile it just in time")
+    raise FunctionPlaceError(
+        f"the graph calls {value!r}, which has no name in a module", todo="compile it just in time"
+    )
 
 
 def imported(path: str) -> Any:

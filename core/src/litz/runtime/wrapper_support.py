@@ -44,7 +44,7 @@ def restrided(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ..
     """Returns a tensor whose strides differ from the planned ones with the planned strides: a view if possible, else a
     copy."""
     # The same elements may have others too; a user may compare strides.
-    return view(tensor, size, stride, 0) if _lies_as(tensor, size, stride) else _copy_to(tensor, size, stride)
+    return view(tensor, size, stride, 0) if _lies_as(tensor, size, stride) else copy_to(tensor, size, stride)
 
 
 def planned_inside(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
@@ -54,7 +54,7 @@ def planned_inside(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[in
         return tensor.clone()
     if tensor.stride() == stride or _lies_as(tensor, size, stride):
         return tensor
-    return _copy_to(tensor, size, stride)
+    return copy_to(tensor, size, stride)
 
 
 def given(
@@ -87,7 +87,9 @@ def apart(tensor: torch.Tensor, others: tuple[torch.Tensor, ...]) -> torch.Tenso
     """Returns a result of a call that is not torch's own, a copy where it is a view of one of `others` (arguments,
     results before it), which the op's schema does not say: their memory is used again once they are read."""
     memory = tensor.untyped_storage()._cdata
-    return tensor.clone() if any(memory == other.untyped_storage()._cdata for other in others) else tensor
+    if not any(memory == other.untyped_storage()._cdata for other in others):
+        return tensor
+    return tensor.conj().clone().conj() if tensor.is_conj() else tensor.clone()
 
 
 def _unexpected(call: str | PluginCall, found: str, expected: str) -> LitzError:
@@ -101,7 +103,7 @@ def resolved(tensor: torch.Tensor) -> torch.Tensor:
     zero tensor lie nowhere, those of one with the negative bit are the opposite of what lies there."""
     if not (tensor.is_neg() or tensor._is_zerotensor()):
         return tensor
-    return _copy_to(tensor, tuple(tensor.shape), tensor.stride())
+    return copy_to(tensor, tuple(tensor.shape), tensor.stride(), negated=False)
 
 
 def present(tensor: torch.Tensor, name: str, written: bool) -> torch.Tensor:
@@ -126,9 +128,17 @@ def _lies_as(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...
     return True
 
 
-def _copy_to(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+def copy_to(
+    tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], *, negated: bool | None = None
+) -> torch.Tensor:
+    """Returns a copy with these strides that is read off its memory as the tensor is: lazily conjugated and negated
+    (negated: or not), as an op may undo that, or take no tensor that is read so (`view_as_real`)."""
     one = [1 if step == 0 and n > 1 else n for n, step in zip(size, stride, strict=True)]
     fresh = torch.empty_strided(one, stride, dtype=tensor.dtype, device=tensor.device)
+    if tensor.is_conj():
+        fresh = fresh.conj()
+    if tensor.is_neg() if negated is None else negated:
+        fresh = torch._neg_view(fresh)
     if tuple(one) == size:
         return fresh.copy_(tensor)
     first = tuple(slice(n) for n in one)  # what is expanded from one element is that element, once
@@ -169,7 +179,7 @@ def is_dense(*layout: int) -> int:
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the tensor, or a copy where its data does not start at a multiple of 16 bytes, as kernels assume."""
-    return tensor if tensor.data_ptr() % 16 == 0 else _copy_to(tensor, tuple(tensor.shape), tensor.stride())
+    return tensor if tensor.data_ptr() % 16 == 0 else copy_to(tensor, tuple(tensor.shape), tensor.stride())
 
 
 def number_on(device: torch.device, number: torch.Tensor) -> torch.Tensor:

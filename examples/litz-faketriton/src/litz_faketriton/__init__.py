@@ -1,12 +1,13 @@
 """A made-up GPU vendor that runs litz's Triton kernels: in Triton's interpreter, with the CPU's memory as the GPU's.
 
-A vendor writes three things: what the device is (`describe`), how a kernel is built and launched (`launch.py`), and
-which of litz's templates its device is good at (`products`). Texts, tilings and templates come from litz.
+A vendor writes four things: what the device is (`describe`), how a kernel is built and launched (`launch.py`), how
+kernels get into packages (`packed.py`), and which of litz's templates its device is good at (`products`). Texts,
+tilings and templates come from litz.
 """
 
 from __future__ import annotations
 
-from litz_plugins import Share, Target, TargetSpec, TemplateSpec, hookimpl
+from litz_plugins import Exporter, Share, Target, TargetSpec, TemplateSpec, hookimpl
 
 
 @hookimpl
@@ -37,6 +38,12 @@ def describe(device, options):
         abilities=frozenset({"blocks", "one_walk", "products"}),
         allocator="litz_faketriton.launch:allocate",
     )
+
+
+@hookimpl
+def litz_select_exporter(target):
+    """Packages hold this vendor's kernels, and no other's."""
+    return Exporter("litz_faketriton.packed") if target.plugin == "faketriton" else None
 
 
 @hookimpl

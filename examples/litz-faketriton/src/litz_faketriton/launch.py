@@ -38,20 +38,25 @@ class FakeTritonCodegen(TritonCodegen):
         """The function that launches a kernel. A vendor compiles here, with Triton's own backend for its device:
         `source.text` and `source.symbol`, `settings["pointers"]` and `settings["sizes"]` as the signature, and
         `warps_of(...)` as `num_warps`; `context.cache.build` keeps the binary. The interpreter compiles nothing."""
-        from litz.targets.triton.interpret import interpret_source
+        return launcher(source, context.target.warp, context.target.threads)
 
-        warps = warps_of(source.settings["num_warps"], context.target.warp)
-        unknown = {*source.settings["pointers"]} - TYPES.keys()
-        if unknown or warps > context.target.threads // context.target.warp:
-            raise CodegenError(source.name, f"{warps} warps, pointers {unknown}", device="Fake Triton 64")
-        count = len(source.settings["pointers"])
 
-        def launch(*arguments: int) -> None:
-            # Kernels take addresses; the interpreter takes tensors, and computes with their addresses alone.
-            tensors = [at(*each) for each in zip(arguments[:count], source.settings["pointers"], strict=True)]
-            interpret_source(source, tensors, arguments[count:])
+def launcher(source: KernelSource, warp: int, threads: int) -> Callable[..., None]:
+    """The function that launches a kernel on a device with so many threads a warp, and so many in all."""
+    from litz.targets.triton.interpret import interpret_source
 
-        return launch
+    warps = warps_of(source.settings["num_warps"], warp)
+    unknown = {*source.settings["pointers"]} - TYPES.keys()
+    if unknown or warps > threads // warp:
+        raise CodegenError(source.name, f"{warps} warps, pointers {unknown}", device="Fake Triton 64")
+    count = len(source.settings["pointers"])
+
+    def launch(*arguments: int) -> None:
+        # Kernels take addresses; the interpreter takes tensors, and computes with their addresses alone.
+        tensors = [at(*each) for each in zip(arguments[:count], source.settings["pointers"], strict=True)]
+        interpret_source(source, tensors, arguments[count:])
+
+    return launch
 
 
 def at(address: int, pointer: str) -> torch.Tensor:

@@ -15,9 +15,11 @@ from litz_plugins.records.codegen import (
     SafeForms,
     TargetSpec,
     TunableCodegen,
+    Verdict,
 )
 from litz_plugins.records.decisions import Ask, Decision, Estimate
 from litz_plugins.records.entries import Entry, EntryFacts
+from litz_plugins.records.exporters import Exporter
 from litz_plugins.records.layouts import Conversion, LayoutNeed, LayoutPlan
 from litz_plugins.records.options import OptionSpec
 from litz_plugins.records.passes import STAGES, Pass, PassContext, Stage
@@ -38,6 +40,7 @@ __all__ = [
     "Entry",
     "EntryFacts",
     "Estimate",
+    "Exporter",
     "Figures",
     "JoiningCodegen",
     "KernelSource",
@@ -57,5 +60,6 @@ __all__ = [
     "TemplateSpec",
     "TunableCodegen",
     "Uncacheable",
+    "Verdict",
     "unknown_target",
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from litz_plugins.nouns import KernelPlan, OptionsView, Program
+from litz_plugins.records.decisions import Decision
 from litz_plugins.records.targets import Target
 
 SafeForms = Callable[[Collection[str]], Mapping[str, str | None]]
@@ -23,10 +24,10 @@ class CodegenContext:
     """Where a kernel is generated and built: under which options, for which target.
 
     program: the litz.ir.Program of the kernel, for its buffers' layouts and its hints. cache: the on-disk cache
-    (litz.cache.disk.Cache) for what `Codegen.load` builds. safe_forms: for C++, takes the constructs of a kernel;
-    returns those of them that the machine's compiler gets wrong, each with the form that it is built in instead (None:
-    no form is right). A kernel may be generated twice: once to learn the constructs of all kernels, which are tested
-    together, and again where the compiler gets one of them wrong.
+    (litz.cache.disk.Cache) for what `Codegen.load` builds. safe_forms: takes the constructs of a kernel; returns those
+    of them that the machine's compiler gets wrong (`TargetSpec.qualify`), each with the form that it is built in
+    instead (None: no form is right). A kernel may be generated twice: once to learn the constructs of all kernels,
+    which are tested together, and again where the compiler gets one of them wrong.
     """
 
     options: OptionsView
@@ -61,6 +62,27 @@ class KernelSource:
     settings: Mapping[str, Any] = field(default_factory=dict)
     suffix: str = ""
     plugin: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the tools that build a target's kernels get wrong (`TargetSpec.qualify`).
+
+    toolchain: the tools, in words ("g++ 12.2.0, -march=native"). safe_forms: the constructs of which wrong code is
+    built, each with the form that is right, as `CodegenContext.safe_forms` hands them to the generator; None where no
+    form is. constructs: how many were tested, now or ever, 0 where none was. seconds: what the tests took, whenever.
+    """
+
+    toolchain: str
+    safe_forms: Mapping[str, str | None] = field(default_factory=dict)
+    constructs: int = 0
+    seconds: float = 0.0
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """Returns a decision for each construct that is not trusted, for the report."""
+        why = f"{self.toolchain}, miscompiles this construct"
+        built = {name: f"built {form or 'by no form'}" for name, form in self.safe_forms.items()}
+        return tuple(Decision("codegen", f"kernels with {name}", how, why) for name, how in built.items())
 
 
 @runtime_checkable
@@ -125,24 +147,23 @@ class TargetSpec:
     once a compile for each device; returns its `Target` as its maker or driver says, to which core adds what a
     calibration file measured. codegen: writes, builds and loads its kernels. plugin: filled in by the manager.
 
-    packing: the name of a module that puts its kernels into packages (`litz.aot_compile`), '' if there is none. A
-    process that loads a package imports that module and no compiler. It has four functions:
-
-    - ``here()``: the `Target` of this process's device, `assumed` if there is none.
-    - ``made_for(target)``: what the binaries depend on, as text: a package is loaded where that is the same.
-    - ``pack(source, context, folder, common)``: puts the files that a `KernelSource` needs into its own folder, and
-      what all kernels need into another; returns what `unpack` is to know, as JSON-able data.
-    - ``unpack(source, files, data)``: what `Codegen.load` would return, from the files by name. The source has no text.
+    qualify: tries what builds the kernels before litz trusts it, None where it is trusted as it is. Called as
+    ``qualify(constructs, context)`` once the texts of a graph's kernels are known, if the generator has asked
+    ``context.safe_forms`` for any: ``constructs`` are all that it asked for, None for every construct there is (`litz
+    doctor`); ``context`` is a `CodegenContext` without a program. Returns a `Verdict`. Where that has safe forms, the
+    kernels are generated again. Keep what was found in ``context.cache``: a compile should test nothing twice.
     """
 
     type: str
     describe: Callable[[Any, OptionsView | None], Target]
     codegen: Codegen
-    packing: str = ""
     plugin: str = ""
+    qualify: Callable[[Collection[str] | None, CodegenContext], Verdict] | None = None
 
     def __post_init__(self) -> None:
         if not self.type:
             raise ValueError("a target needs a type of device")
         if not callable(self.describe):
             raise TypeError(f"target {self.type!r}: describe must be callable as describe(device, options)")
+        if self.qualify is not None and not callable(self.qualify):
+            raise TypeError(f"target {self.type!r}: qualify must be callable as qualify(constructs, context)")

@@ -28,7 +28,8 @@ class OptionSpec:
     to read (`Path.stat`); called with each value that is given, of the option's type and not None, before anything is
     compiled; raises ValueError or OSError, which says what is wrong, for a value that the option cannot read; what it
     returns is ignored. Quick, and without imports of torch: `litz options` calls it too. accepts: what `check` accepts,
-    with an example, for the error ("give it ...").
+    with an example, for the error ("give it ..."). affects_code: may another value change what a graph becomes? If not,
+    the option is in no key of the graph cache.
     """
 
     name: str
@@ -39,6 +40,7 @@ class OptionSpec:
     unit: int = 0
     check: Callable[[Any], object] | None = None
     accepts: str = ""
+    affects_code: bool = True
 
     def __post_init__(self) -> None:
         if not all(_NAME.fullmatch(part) for part in self.name.split(".")):

@@ -16,9 +16,8 @@ from typing import Any
 
 from litz.ir import Extern, KernelCall, Loop, Node, Operation, Part, Program, TensorRef
 from litz.ir.arguments import rebuild
-from litz.ir.coverage import copy_source
 from litz.ir.node import intern, with_args
-from litz.ir.pattern import fits
+from litz.ir.pattern import copy_source, fits
 from litz.ir.transform import map_stores
 from litz_plugins import KernelSource, PassContext
 

@@ -59,6 +59,8 @@ class _Round:
     error: type[Exception] | None = None
     what: str = ""
     """What differs from the compile, in words."""
+    written: frozenset[int] = frozenset()
+    """The numbers of the inputs that eager writes."""
 
     def complaints(
         self, outputs: Sequence[Any], grads: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
@@ -151,7 +153,8 @@ class Checker:
             return None
         try:
             with _deadline():
-                wrong = self.together.complaint(program, prepared.executable)
+                # Where eager refuses gradients, nobody has compiled a backward.
+                wrong = self.together.complaint(program, prepared.executable, bool(prepared.rounds[0].grads))
         except Exception as error:
             return self._raised(program, "together", error)
         return Failure(program, "together: wrong", wrong) if wrong else None
@@ -214,9 +217,10 @@ class Checker:
             if wrong:
                 wrong = self._unpromised(program, round_, wrong, (outputs, found, inputs))
             first = prepared.rounds[0]
-            if wrong and lie_apart_alike(specs, first.specs):
-                # What was compiled for separate tensors is right for parts of one that have no element in common, while
-                # AOTAutograd makes another graph where it traces those: what torch gets wrong is what it compiled.
+            if wrong and lie_apart_alike(specs, first.specs, first.written):
+                # What was compiled for separate tensors is right for parts of one where no element that is written is
+                # in two, while AOTAutograd makes another graph where it traces those: what torch gets wrong is what it
+                # compiled.
                 wrong = self._ours(program, first, wrong)
             if wrong:
                 again = f" (called again: {round_.what})" if round_.what else ""
@@ -267,15 +271,18 @@ class Checker:
     def _torch_raises(self, program: FuzzProgram, specs: tuple[InputSpec, ...], error: Exception) -> bool:
         """Does torch itself raise the same, where it runs AOTAutograd's graph or, if litz's error is an assertion,
         dynamo's? AOTAutograd drops an assertion that dynamo made of its own assumptions during capture; litz keeps the
-        assertion."""
-        peers: list[Peer] = ["plain"]
+        assertion. On another device eager may refuse what the CPU took, also where no result hangs on that: what litz
+        leaves to torch (inputs that share memory) runs as it is written."""
+        peers: list[Peer | None] = ["plain"]
+        if self.device != "cpu":
+            peers.append(None)
         if program.by_dynamo and _is_assertion(error):
             peers.append("captured")
         for peer in peers:
             try:
                 self._run_peer(program, specs, peer, program.grad)
             except Exception as theirs:
-                if type(theirs) is type(error) and (peer == "plain" or _is_assertion(theirs)):
+                if type(theirs) is type(error) and (peer != "captured" or _is_assertion(theirs)):
                     return True
         return False
 
@@ -320,7 +327,9 @@ class Checker:
         names = [*program.outputs, *(f"x{n}" for n in range(len(specs)))]
         values = [Expected(n, reference.eager[n], reference.exact[n], reference.noisy[n]) for n in names]
         grads = expected_gradients(replace(program, inputs=specs), reference) if program.grad else []
-        return _Round(specs, values, grads, what=what)
+        # Views share their memory's count of writes.
+        written = frozenset(n for n in range(len(specs)) if reference.eager[f"x{n}"]._version)
+        return _Round(specs, values, grads, what=what, written=written)
 
     def _raised(self, program: FuzzProgram, stage: str, error: Exception) -> Failure:
         if stage == "compile" and not _is_ours(error):

@@ -191,7 +191,8 @@ def _draw(
     for number, spec in enumerate(draw.new_inputs, len(program.inputs)):
         reference.add_input(f"x{number}", spec)
     target = "" if draft.writes or draft.effect else f"v{len(program.statements)}"
-    statement = Statement(target, draft.text, draft.writes, draft.exact, draft.rough, draft.unsized, draft.centred)
+    flags = (draft.exact, draft.rough, draft.unsized, draft.centred, draft.deep)
+    statement = Statement(target, draft.text, draft.writes, *flags)
     return replace(program, inputs=(*program.inputs, *draw.new_inputs)), statement
 
 

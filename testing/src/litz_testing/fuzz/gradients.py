@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from .compare import Expected
 from .inputs import make_inputs
 from .program import NAMES, FuzzProgram, is_trained
 from .reference import Reference, in_double, magnitude, same_specials
+from .rounding import Rounding
 
 KERNEL_ROUNDINGS = 4
 """Roundings of its operands that one kernel's result may be off by."""
@@ -75,13 +77,17 @@ def _run(program: FuzzProgram, judge: str | None, reference: Reference, sign: in
         for spec, (name, value) in zip(program.inputs, list(values.items())):
             if is_trained(spec):
                 values[name] = _Noise.apply(value, 0.0, torch.finfo(spec.dtype).eps, rng)
+    # The gradients of all statements round together: with the finest of these types, as float64 judges the others.
+    made = [reference.eager[statement.target].dtype for statement in program.statements if statement.deep]
+    deep = sorted(torch.finfo(dtype).eps for dtype in made)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if judge else before)
     try:
         for statement in program.statements:
             text = in_double(statement.text) if judge else statement.text
             operands = [values[name].detach() for name in statement.uses if name in values]
-            value = eval(text, dict(NAMES), values)
+            with Rounding(deep[0], rng) if judge == "noisy" and statement.deep else nullcontext():
+                value = eval(text, dict(NAMES), values)
             if judge == "noisy" and value.dtype.is_floating_point:
                 eps = torch.finfo(reference.eager[statement.target].dtype).eps
                 forward = 0.0 if reference.is_exact(statement.target) else eps
@@ -89,7 +95,8 @@ def _run(program: FuzzProgram, judge: str | None, reference: Reference, sign: in
                 if statement.rough and forward:
                     value = value + sign * KERNEL_ROUNDINGS * eps * magnitude(value, operands)
             values[statement.target] = value
-        return gradients([values[name] for name in program.outputs], inputs)
+        with Rounding(deep[0], rng) if judge == "noisy" and deep else nullcontext():
+            return gradients([values[name] for name in program.outputs], inputs)
     finally:
         torch.set_default_dtype(before)
 

@@ -173,6 +173,8 @@ HOLDERS: Mapping[str, Holder] = {
     "shared by descriptor": _shared_by_descriptor,
     "shared by file": _shared_by_file,
 }
+SENT = ("shared by descriptor", "shared by file", "another process")
+"""Of the holders, `Keeper.hold` among them, those that move a storage into memory that processes share."""
 CHANGES: Mapping[str, Change] = {
     "emptied": lambda storage: storage.resize_(0),
     "grown": lambda storage: storage.resize_(2 * storage.nbytes() + 64),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -122,16 +122,22 @@ def in_own_memory(specs: tuple[InputSpec, ...]) -> tuple[InputSpec, ...]:
     return tuple(replace(spec, alias="") if "as_strided" in spec.alias else spec for spec in specs)
 
 
-def lie_apart_alike(specs: tuple[InputSpec, ...], others: tuple[InputSpec, ...]) -> bool:
-    """Whether the same inputs have elements in common, while other inputs are views of one memory."""
-    return [s.alias for s in specs] != [s.alias for s in others] and _meetings(specs) == _meetings(others)
+def lie_apart_alike(
+    specs: tuple[InputSpec, ...], others: tuple[InputSpec, ...], written: Collection[int] | None = None
+) -> bool:
+    """Whether the same inputs have elements in common, while other inputs are views of one memory. written: the numbers
+    of the inputs that a program writes; two that it only reads may have elements in common or not. None for all."""
+    met, others_met = _meetings(specs, written), _meetings(others, written)
+    return [s.alias for s in specs] != [s.alias for s in others] and met == others_met
 
 
-def _meetings(specs: tuple[InputSpec, ...]) -> frozenset[tuple[int, int]]:
-    """Pairs of inputs, by their numbers, that have an element in common."""
+def _meetings(specs: tuple[InputSpec, ...], written: Collection[int] | None) -> frozenset[tuple[int, int]]:
+    """Pairs of inputs, by their numbers, that have an element in common, and one of which is written."""
     values = make_inputs(specs)
     places = [_addresses(value) for value in values]
-    return frozenset((a, b) for a, b in combinations(range(len(values)), 2) if places[a] & places[b])
+    counted = range(len(values)) if written is None else written
+    pairs = ((a, b) for a, b in combinations(range(len(values)), 2) if a in counted or b in counted)
+    return frozenset((a, b) for a, b in pairs if places[a] & places[b])
 
 
 def _addresses(value: torch.Tensor) -> set[int]:

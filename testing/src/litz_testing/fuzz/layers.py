@@ -66,9 +66,10 @@ BAGS = (
 )  # fmt: skip
 REGIONS = (
     "torch.no_grad()(lambda x: x.softmax(-1) * 2)({0})", "(torch.no_grad()(lambda x: x * 2)({0}) + {0})",
-    "torch.enable_grad()(lambda x: x.sin())({0})", "torch.autocast('cpu', torch.bfloat16)(lambda x: x @ x.mT + 1)({0})",
-    "torch.autocast('cpu', torch.bfloat16)(lambda x: (x @ x.mT).softmax(-1))({0})",
-    "torch.autocast('cpu', torch.bfloat16)(lambda x: torch.nn.functional.linear(x, x * 0.5) + x[:, :1])({0})",
+    "torch.enable_grad()(lambda x: x.sin())({0})",
+    "torch.autocast({0}.device.type, torch.bfloat16)(lambda x: x @ x.mT + 1)({0})",
+    "torch.autocast({0}.device.type, torch.bfloat16)(lambda x: (x @ x.mT).softmax(-1))({0})",
+    "torch.autocast({0}.device.type, torch.bfloat16)(lambda x: torch.nn.functional.linear(x, x * 0.5) + x[:, :1])({0})",
 )  # fmt: skip
 """Tools of torch that are context managers and decorators, as decorators."""
 

@@ -52,13 +52,13 @@ def repeated_region(draw: Draw, name: str) -> Draft | None:
     if draw.chance(0.2):
         weights.append(draw.rng.choice(weights))
     how = draw.rng.choice(["layers", "layers", "chain"])
-    return Draft(f"{how}({draw.rng.choice(REGIONS)}, {', '.join([name, *weights])})", rough=True)
+    return Draft(f"{how}({draw.rng.choice(REGIONS)}, {', '.join([name, *weights])})", rough=True, deep=True)
 
 
 @operation_on(_matrix, 30.0, kind="nested")
 def checkpoint(draw: Draw, name: str) -> Draft | None:
     """Computes what the backward computes again, with complex numbers on the way in some."""
-    return Draft(draw.rng.choice(CHECKPOINTS).format(name, *_weights(draw, name, 1)), rough=True)
+    return Draft(draw.rng.choice(CHECKPOINTS).format(name, *_weights(draw, name, 1)), rough=True, deep=True)
 
 
 @operation_on(_matrix, 25.0, kind="nested")

@@ -32,6 +32,7 @@ class Draft:
     """The statement has no result; it is there for what eager refuses or does."""
     unsized: bool = False
     centred: bool = False
+    deep: bool = False
 
 
 Maker = Callable[["Draw"], "Draft | None"]

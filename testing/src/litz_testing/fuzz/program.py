@@ -28,7 +28,8 @@ class Statement:
     exact: the result may jump where an operand differs by a rounding (floor, ==, argmax, a cast to integers), so that
         operands must be free of rounding errors. rough: the result is rounded even where it looks exact. unsized: the
         result's sizes come from data. centred: the op subtracts a mean, so that the result may be much smaller than
-        what was rounded on the way.
+        what was rounded on the way. deep: several ops one after another, none of which compares, so that what the first
+        rounds may grow in the others.
     """
 
     target: str
@@ -38,6 +39,7 @@ class Statement:
     rough: bool = False
     unsized: bool = False
     centred: bool = False
+    deep: bool = False
 
     @property
     def line(self) -> str:

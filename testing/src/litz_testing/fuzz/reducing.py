@@ -86,7 +86,7 @@ def normalisation(draw: Draw, name: str) -> Draft | None:
     if roll < 0.5:
         kind = draw.rng.choice(["softmax", "log_softmax"])
         widened = ", dtype=torch.float32" if draw.chance(0.15) else ""
-        return Draft(f"torch.{kind}({name}, {dim}{widened})", rough=True)
+        return Draft(f"torch.{kind}({name}, {dim}{widened})", rough=True, deep=True)
     if roll < 0.75:
         last = draw.size(name, value.dim() - 1)
         return Draft(f"torch.nn.functional.layer_norm({name}, ({last},), eps=0.1)", rough=True, centred=True)

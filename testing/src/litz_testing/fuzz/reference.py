@@ -1,15 +1,16 @@
 """What a program means: three runs of it, statement by statement, as it is written.
 
 `eager` is torch. `exact` is torch in float64: the judge. `noisy` is float64 with a random rounding error of the real
-dtype after each statement: how far it drifts says how far an honest result may drift. A statement that would make the
-comparison unfair (it overflows, it compares numbers that carry rounding errors) raises `Rejected`: the generator and
-the shrinker then do without it.
+dtype after each statement, and after each op of a deep one: how far it drifts says how far an honest result may drift.
+A statement that would make the comparison unfair (it overflows, it compares numbers that carry rounding errors) raises
+`Rejected`: the generator and the shrinker then do without it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import CodeType
 from typing import Any
 
@@ -19,6 +20,7 @@ from litz_testing.tensors import overlaps
 
 from .inputs import InputSpec, is_inexact, make_inputs
 from .program import NAMES, FuzzProgram, Statement
+from .rounding import Rounding
 
 
 class Rejected(Exception):
@@ -108,7 +110,9 @@ class Reference:
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            exact, noisy = _run(statement, self.exact, doubled), _run(statement, self.noisy, doubled)
+            exact = _run(statement, self.exact, doubled)
+            with Rounding(torch.finfo(value.dtype).eps, self.rng) if statement.deep else nullcontext():
+                noisy = _run(statement, self.noisy, doubled)
         except REFUSALS as error:
             self._forget(statement)
             raise Rejected(f"only in float64: {error}") from error

@@ -12,9 +12,10 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,7 +26,7 @@ import litz
 
 from .execute import Executable, trained
 from .gradients import gradients
-from .holders import CHANGES, HOLDERS, REFUSES, Keeper, Reader, bits
+from .holders import CHANGES, HOLDERS, REFUSES, SENT, Keeper, Reader, bits
 from .inputs import InputSpec, is_inexact, make_inputs
 from .program import NAMES, FuzzProgram
 from .reference import REFUSALS
@@ -40,6 +41,8 @@ SWITCHES = 1e-6
 """Seconds after which Python asks a thread to give way."""
 CHANGES_STORAGE = 0.2
 """How likely a result's storage is changed instead of held."""
+_Run = Callable[[tuple[InputSpec, ...]], list[torch.Tensor]]
+"""Calls a program with such inputs, and returns results, gradients, and inputs afterwards."""
 _LITZ = str(Path(litz.__file__).parent)
 
 
@@ -90,20 +93,20 @@ class Together:
         self.runs, self._ours = runs, (_LITZ, wrappers)
         self._keeper: Keeper | None = None
 
-    def complaint(self, program: FuzzProgram, executable: Executable) -> str:
-        """Returns what is wrong, or an empty string."""
+    def complaint(self, program: FuzzProgram, executable: Executable, grads: bool) -> str:
+        """Returns what is wrong, or an empty string. grads: whether eager has gradients of the program."""
         rng = random.Random(f"{program.label} together")
         large = large_inputs(program)
         if large is None or not executable.accepts(make_inputs(large)):
             return ""
         self.runs["together"] += 1
-        calls = []
+        run, calls = partial(_results, program, executable, grads), []
         for number in range(THREADS):
             specs = tuple(replace(spec, seed=spec.seed + 1000 * number) for spec in large)
-            calls.append(_Call(specs, [_copy(value) for value in _results(program, executable, specs)]))
-        return self._by_threads(program, executable, calls) or self._held(rng, program, executable, calls)
+            calls.append(_Call(specs, [_copy(value) for value in run(specs)]))
+        return self._by_threads(run, calls) or self._held(rng, run, calls, len(program.outputs))
 
-    def _by_threads(self, program: FuzzProgram, executable: Executable, calls: Sequence[_Call]) -> str:
+    def _by_threads(self, run: _Run, calls: Sequence[_Call]) -> str:
         kept: list[tuple[_Call, list[torch.Tensor]]] = []
         broken: list[str] = []
         start = threading.Barrier(len(calls))
@@ -112,7 +115,7 @@ class Together:
             start.wait()
             try:
                 for _ in range(CALLS):
-                    kept.append((call, _results(program, executable, call.specs)))
+                    kept.append((call, run(call.specs)))
             except Exception as error:
                 broken.append(f"a call beside others raised {type(error).__name__}: {error}")
 
@@ -122,19 +125,19 @@ class Together:
                 thread.start()
             for thread in threads:
                 thread.join()
-        found = (self._differs(program, executable, call, values, "a call beside others") for call, values in kept)
+        found = (_differs(run, call, values, "a call beside others") for call, values in kept)
         return next(filter(None, (*broken, *found)), "")
 
-    def _held(self, rng: random.Random, program: FuzzProgram, executable: Executable, calls: Sequence[_Call]) -> str:
-        """One call after another, with results that are held in some way."""
+    def _held(self, rng: random.Random, run: _Run, calls: Sequence[_Call], outputs: int) -> str:
+        """One call after another, with results that are held in some way. outputs: how many of the results are."""
         held: list[_Held] = []
         try:
             for call in [*calls, *calls]:
-                values = _results(program, executable, call.specs)
-                wrong = self._differs(program, executable, call, values, "a later call")
+                values = run(call.specs)
+                wrong = _differs(run, call, values, "a later call")
                 if wrong:
                     return wrong
-                results = [value for value in values[: len(program.outputs)] if value.numel()]
+                results = [value for value in values[:outputs] if value.numel()]
                 storages = Counter(value.untyped_storage().data_ptr() for value in values)
                 if results and rng.random() < CHANGES_STORAGE:
                     alone = [value for value in results if storages[value.untyped_storage().data_ptr()] == 1]
@@ -143,7 +146,9 @@ class Together:
                         CHANGES[how](value.untyped_storage())
                         self.runs[how] += 1
                 else:
-                    held += [self._hold(rng, value) for value in results]
+                    # A tensor that is sent takes its memory elsewhere, in eager too: an array of the old memory ends.
+                    shared = Counter(value.untyped_storage().data_ptr() for value in results)
+                    held += [self._hold(rng, v, shared[v.untyped_storage().data_ptr()] == 1) for v in results]
                 values = results = alone = value = None  # type: ignore[assignment]
             for one in held:
                 if not torch.equal(bits(one.read()), one.expected):
@@ -154,8 +159,9 @@ class Together:
                 self._keeper.forget()
         return ""
 
-    def _hold(self, rng: random.Random, value: torch.Tensor) -> _Held:
-        how = rng.choice([*HOLDERS, "another process"])
+    def _hold(self, rng: random.Random, value: torch.Tensor, alone: bool) -> _Held:
+        """alone: nobody else holds the value's memory."""
+        how = rng.choice([how for how in (*HOLDERS, "another process") if alone or how not in SENT])
         expected = bits(value)
         if self._keeper is None and how == "another process":
             self._keeper = Keeper()
@@ -167,24 +173,25 @@ class Together:
         self.runs[f"held by {how}"] += 1
         return _Held(how, read, expected)
 
-    def _differs(
-        self, program: FuzzProgram, executable: Executable, call: _Call, values: Sequence[torch.Tensor], when: str
-    ) -> str:
-        """What is wrong with the values of a call. A sum of several threads has an order of its own each time: where
-        the numbers differ, and the call alone gives others each time, nothing is said."""
-        for place, (value, expected) in enumerate(zip(values, call.expected, strict=True)):
-            if not _close(value, expected):
-                alone = [_results(program, executable, call.specs)[place] for _ in range(3)]
-                if all(_close(other, expected) for other in alone):
-                    return f"value {place} of {when} is another than that of the call alone"
-        return ""
+
+def _differs(run: _Run, call: _Call, values: Sequence[torch.Tensor], when: str) -> str:
+    """What is wrong with the values of a call. A sum of several threads has an order of its own each time: where the
+    numbers differ, and the call alone gives others each time, nothing is said."""
+    for place, (value, expected) in enumerate(zip(values, call.expected, strict=True)):
+        if not _close(value, expected):
+            alone = [run(call.specs)[place] for _ in range(3)]
+            if all(_close(other, expected) for other in alone):
+                return f"value {place} of {when} is another than that of the call alone"
+    return ""
 
 
-def _results(program: FuzzProgram, executable: Executable, specs: tuple[InputSpec, ...]) -> list[torch.Tensor]:
+def _results(
+    program: FuzzProgram, executable: Executable, grads: bool, specs: tuple[InputSpec, ...]
+) -> list[torch.Tensor]:
     inputs = trained(program, make_inputs(specs))
     with torch.set_grad_enabled(program.grad):
         outputs = executable.run(inputs, "compiled")
-        return [*outputs, *(gradients(outputs, inputs) if program.grad else []), *inputs]
+        return [*outputs, *(gradients(outputs, inputs) if grads else []), *inputs]
 
 
 def _copy(value: torch.Tensor) -> torch.Tensor:

@@ -16,10 +16,12 @@ from litz_plugins.testing import check_plugin, name_of
 from .choice_trials import choice_trials, offered_without
 from .estimate_trials import estimate_trials
 from .examples import CONTRACTIONS, EXAMPLES, Example, chosen
+from .export_trials import export_trials
 from .op_samples import VARIANTS, Given, Variant
 from .op_trials import op_trials
 from .pass_trials import pass_trials
 from .records import Conformance, ConformanceError, Trial
+from .store_trials import store_trials
 from .watching import NAME, Watching
 from .ways import Under
 from .wrap_trials import wrap_trials
@@ -70,7 +72,7 @@ def check_conformance(
     trials: list[Trial] = []
     untried: dict[str, str] = {}
 
-    def add(found: tuple[list[Trial], dict[str, str]]) -> None:
+    def add(found: tuple[list[Trial], Mapping[str, str]]) -> None:
         trials.extend(found[0])
         untried.update(found[1])
 
@@ -94,6 +96,10 @@ def check_conformance(
             trials += estimate_trials(programs, under, own)
         if "litz_wrap_entry" in hooks and builds:
             trials += wrap_trials(programs, under)
+        if "litz_select_exporter" in hooks and builds:
+            add(export_trials(programs, under, name))
+        if hooks & {"litz_find_graph", "litz_keep_graph"}:
+            add(store_trials(own, settings))
     torch.compiler.reset()
     found = Conformance(name, tuple(trials), untried, may_be_untried)
     if found.problems or found.missing:

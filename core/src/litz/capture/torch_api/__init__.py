@@ -48,7 +48,6 @@ from .asserts import (
 )
 from .custom_ops import defining_module, is_custom
 from .dynamo import as_captured, compile_label, disable_dynamo, is_restart
-from .export import Exported, decomposed, export, guard_count, guards_since, is_exported, misfit
 from .fake import add_call, fake_mode_around, fake_mode_of, hint_of, is_fake, make_fake, missing_value, real_mode
 from .frames import frame_of
 from .later import Later
@@ -74,6 +73,7 @@ from .operators import (
     memory_of,
     memory_owner,
     memory_owners,
+    norm_of_dims_from_the_front,
     share_memory,
     trace,
     whole_where_undecided,
@@ -94,9 +94,12 @@ from .rules import NEAREST, RESAMPLING
 from .shapes import (
     backed_values,
     decide_again,
+    elementwise_order,
     evaluate_statically,
     evaluate_with_guard,
     facts_of,
+    guard_count,
+    guards_since,
     known,
     same_layout,
     same_statically,

@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from litz.origins.trust import Trust, warn_once
 
 from .aot_cache_key import check_torchs, is_spelled_out, own_key
-from .export import guards_since
+from .shapes import guards_since
 
 Load = Callable[[str, str], Callable[..., Any] | None]
 """(key, facts) -> the compiled graph, or None where it is not to be had any more."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
+from torch._prims_common import canonicalize_dims
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
@@ -21,7 +22,25 @@ def decomposition_registry() -> dict[OpOverload, Callable[..., Any]]:
     """Returns a copy of torch's own table of decompositions, by op."""
     from torch._decomp import decomposition_table
 
-    return {op: rule for op, rule in decomposition_table.items() if isinstance(op, OpOverload)}
+    table = {op: rule for op, rule in decomposition_table.items() if isinstance(op, OpOverload)}
+    norm = torch.ops.aten.linalg_vector_norm.default
+    return table | {norm: norm_of_dims_from_the_front(table[norm])}
+
+
+def norm_of_dims_from_the_front(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """`rule`, that of `linalg_vector_norm`, which before torch 2.13 knows no dimension of one element that is counted
+    from the end (the dimension stays in the result), and gives one element the type that sums are computed in."""
+
+    def run(
+        x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    ) -> torch.Tensor:
+        if dim is not None:
+            dim = list(canonicalize_dims(x.ndim, [dim] if isinstance(dim, int) else list(dim)))
+        result: torch.Tensor = rule(x, ord, dim, keepdim, dtype=dtype)
+        wanted = (dtype or x.dtype).to_real()
+        return result if result.dtype == wanted else result.to(wanted)
+
+    return run
 
 
 def core_decompositions() -> dict[OpOverload, Callable[..., Any]]:

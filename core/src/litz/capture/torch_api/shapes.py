@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import sympy
 import torch
-from torch._prims_common import suggest_memory_format
+from torch._prims_common import compute_elementwise_output_logical_to_physical_perm, suggest_memory_format
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, statically_known_true
 
-from .fake import fake_mode_of
+from .fake import fake_mode_around, fake_mode_of
 
 
 def sympy_of(value: Any) -> Any:
@@ -159,3 +159,36 @@ def suggested_format(tensor: torch.Tensor) -> torch.memory_format:
     """Returns the memory format that eager's kernels for images give the result for this input: channels last or
     contiguous."""
     return suggest_memory_format(tensor)
+
+
+def guard_count(shape_env: ShapeEnv | None) -> int:
+    """Returns how many guards are on record by now; 0 where every shape is static."""
+    return 0 if shape_env is None else len(shape_env.guards)
+
+
+def guards_since(shape_env: ShapeEnv | None, count: int) -> list[Any]:
+    """Returns the guards that were added after the first `count`, as sympy booleans."""
+    return [] if shape_env is None else [guard.expr for guard in shape_env.guards[count:]]
+
+
+def elementwise_order(operands: Sequence[torch.Tensor], result: torch.Tensor) -> list[int] | None:
+    """Returns the dimensions of an elementwise result from the outermost in memory to the innermost, as eager's kernels
+    order them for these operands; row by row without any. None where the result lies so already, or where an operand
+    has more elements than the result."""
+    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+    dims = range(result.dim())
+    with disable_proxy_modes_tracing(), fake_mode_around([result]):
+        try:
+            whole = [operand.expand(result.shape) for operand in operands if operand.dim()]
+        except RuntimeError:
+            return None
+        order = _memory_order(whole) if whole else list(dims)
+        now = _memory_order([result])
+    long = [dim for dim in dims if not same_statically(result.shape[dim], 1)]
+    same = [dim for dim in order if dim in long] == [dim for dim in now if dim in long]
+    return None if same else order
+
+
+def _memory_order(tensors: Sequence[torch.Tensor]) -> list[int]:
+    return list(compute_elementwise_output_logical_to_physical_perm(*tensors)[0])

@@ -12,9 +12,11 @@ from __future__ import annotations
 import functools
 import importlib.machinery
 import importlib.util
+import shutil
 import sys
 import sysconfig
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -73,6 +75,24 @@ def build(compiler: str | None, cache: Cache) -> Path:
     includes = dict.fromkeys(sysconfig.get_path(name) for name in ("include", "platinclude"))
     flags = (*FLAGS, *(f"-I{path}" for path in includes))
     return build_native(NAME, library_name(), SOURCE, compiler, cache, flags=flags, made_for=(sys.version,))
+
+
+def put_into(folder: Path, compiler: str | None, cache: Cache) -> None:
+    """Copies the module into a folder for processes that build nothing; a process of another Python does without."""
+    native = find(compiler, cache)
+    if native is not None and not (folder / native.name).exists():
+        shutil.copyfile(native, folder / native.name)
+
+
+def load_from(files: Mapping[str, Path]) -> ModuleType | None:
+    """Returns the module that `put_into` has put among files, loaded once; None where there is none for this Python."""
+    path = files.get(library_name())
+    return None if path is None else _loaded(path)
+
+
+@functools.cache
+def _loaded(path: Path) -> ModuleType | None:
+    return load_library(path)
 
 
 def load_library(path: Path) -> ModuleType | None:

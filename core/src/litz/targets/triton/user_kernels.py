@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -369,7 +370,25 @@ def general(source: KernelSource) -> list[Special]:
 # ----------------------------------------------------------------------------------------------------------- packages
 
 
-def pack(source: KernelSource, hint: Callable[[Any], int], provide: Provide) -> tuple[dict[str, Any], dict[str, bytes]]:
+def pack(source: KernelSource, context: CodegenContext, folder: Path, common: Path) -> dict[str, Any]:
+    """Writes a kernel's binaries into `folder`, and the module that launches into `common`. Returns what `unpack`
+    has to know (`litz_plugins.Exporter`)."""
+    native_launch.put_into(common, getattr(context.options, "cpp_compiler", None), context.cache)
+    known, files = packed(source, context.program.hint, lambda *what: compile_user_kernel(source, *what))
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return known
+
+
+def unpack(source: KernelSource, files: Mapping[str, Path], data: Mapping[str, Any]) -> Callable[..., Any]:
+    """Returns the function that launches a kernel from its cubins (`litz_plugins.Exporter`)."""
+    provide = unpacked(source, data, lambda name: files[name].read_bytes())
+    return UserLauncher(source, 0, provide, lambda: native_launch.load_from(files)).function
+
+
+def packed(
+    source: KernelSource, hint: Callable[[Any], int], provide: Provide
+) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Returns what a package knows of the kernel, and its binaries by name: each configuration for what is likely, and
     for all else. A configuration that does not compile is left out."""
     wanted = list(dict.fromkeys([expected(source, hint), *general(source)]))
@@ -402,9 +421,9 @@ def unpacked(source: KernelSource, data: Mapping[str, Any], read: Callable[[str]
                 if item["config"] == config and tuple(item["special"]) == wanted:
                     passed = tuple((kind, text) for kind, text in item["passed"])
                     return Built(Binary(read(f"{name}.cubin"), **item["binary"]), passed)
-        raise KernelBuildError(source.symbol, "litz.aot_load", "the package has no binary for arguments like these")
+        raise KernelBuildError(source.symbol, "litz_aot.load", "the package has no binary for arguments like these")
 
     return provide
 
 
-__all__ = ["UserLauncher", "compile_user_kernel", "expected", "load", "pack", "unpacked"]
+__all__ = ["UserLauncher", "compile_user_kernel", "expected", "load", "pack", "packed", "unpack", "unpacked"]

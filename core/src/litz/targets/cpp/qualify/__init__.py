@@ -5,6 +5,6 @@
 
 from __future__ import annotations
 
-from .verdict import Verdict, qualify
+from .verdict import qualify, qualify_target
 
-__all__ = ["Verdict", "qualify"]
+__all__ = ["qualify", "qualify_target"]

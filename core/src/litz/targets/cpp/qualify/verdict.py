@@ -14,7 +14,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,41 +35,13 @@ from litz.target import target_of
 from litz.targets.cpp import build as cpp_build
 from litz.targets.cpp.codegen import generate
 from litz.targets.cpp.constructs import CONSTRUCTS, find_construct
-from litz_plugins import CodegenContext, Decision, KernelSource
+from litz_plugins import CodegenContext, KernelSource, Verdict
 
 from .known import KNOWN
 from .probes import Probe, make_probes
 
 KIND, FILE = "compiler", "finding.json"
 _CPU = torch.device("cpu")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a compiler gets wrong. compiler: the first line of its `--version`. march: the processor built for.
-
-    safe_forms: constructs that it gets wrong (`litz.targets.cpp.constructs`), with the form that is right
-    (`litz.runtime.cpp_compiler.FORMS`), None where none is. constructs: how many were tested, 0 where it was not asked
-    or builds nothing at all. seconds: what testing them took, whenever that was; of all threads.
-    """
-
-    compiler: str
-    march: str
-    safe_forms: Mapping[str, str | None] = field(default_factory=dict)
-    constructs: int = 0
-    seconds: float = 0.0
-
-    def decisions(self) -> tuple[Decision, ...]:
-        """Returns a decision for each construct that is not trusted, for the report."""
-        return tuple(
-            Decision(
-                "codegen",
-                f"C++ with {name}",
-                f"built {form or 'by no form'}",
-                f"{self.compiler} miscompiles this construct",
-            )
-            for name, form in self.safe_forms.items()
-        )
 
 
 @dataclass(frozen=True)
@@ -89,7 +61,7 @@ EVERY = tuple(construct.name for construct in CONSTRUCTS)
 def qualify(options: Options, cache: Cache, constructs: Collection[str] = EVERY) -> Verdict:
     """Returns the verdict on the options' compiler. Raises CompilerNotFoundError or CacheError."""
     compiler = find_compiler(options.cpp_compiler)
-    blank = Verdict(compiler.version, options.cpp_march)
+    blank = Verdict(f"{compiler.version}, -march={options.cpp_march}")
     if not options.cpp_qualify:
         return blank
     toolchain = (*cpp_build.toolchain(options), _sources())
@@ -111,6 +83,12 @@ def qualify(options: Options, cache: Cache, constructs: Collection[str] = EVERY)
         constructs=len(findings),
         seconds=round(sum(found.seconds for found in findings.values()), 2),
     )
+
+
+def qualify_target(constructs: Collection[str] | None, context: CodegenContext) -> Verdict:
+    """As `qualify`, for a `TargetSpec` whose kernels are core's C++. constructs: None for every one."""
+    options: Any = context.options
+    return qualify(options, context.cache, EVERY if constructs is None else constructs)
 
 
 @functools.cache

@@ -1,13 +1,24 @@
+import pytest
 import torch
 
 import litz_my_target
 from litz import report
 from litz.backend import backend_with
+from litz.driver.builtin import builtin_plugins
+from litz_plugins import make_plugins
 from litz_plugins.testing import check_plugin
 
 
 def test_plugin_is_well_formed():
     assert check_plugin(litz_my_target, name="my_target").devices == ("cpu",)
+
+
+def test_packages_hold_its_kernels(tmp_path):
+    compiling, package = pytest.importorskip("litz_aot.compiling"), pytest.importorskip("litz_aot.package")
+    plugins = make_plugins(builtin_plugins(), extra=[("my_target", litz_my_target)], entry_points=())
+    x = torch.randn(8, 100)
+    folder = compiling.compile_package(lambda x: x.softmax(-1), (x,), tmp_path / "package", plugins=plugins)
+    torch.testing.assert_close(package.load_package(folder)(x), x.softmax(-1))
 
 
 def test_kernels_are_counted():

@@ -1,4 +1,4 @@
-"""litz.aot_compile and litz.aot_load: what one process compiles another runs, or refuses with its reason."""
+"""litz-aot: what one process compiles another runs, or refuses with its reason."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,18 +16,20 @@ from typing import Any
 import pytest
 import torch
 
-import litz
+import litz_aot
 from litz import report as reports
-from litz.aot import aot_compile
 from litz.cache.disk import Cache
 from litz.driver.builtin import builtin_plugins
-from litz.errors import MissingMemoryError, PackageError, PackageInputError
-from litz.runtime import package
+from litz.errors import MissingMemoryError
+from litz.options import make_options
 from litz.targets.cpp.qualify import verdict
 from litz.targets.triton import build as triton_build
 from litz.targets.triton import native_launch
-from litz.targets.triton import package as triton_package
-from litz_plugins import KernelSource
+from litz_aot import package, triton_kernels
+from litz_aot import plugin as aot_plugin
+from litz_aot.compiling import compile_package
+from litz_aot.errors import PackageError, PackageInputError
+from litz_plugins import Exporter, KernelSource, PluginHookError, TargetSpec, hookimpl
 from litz_plugins.manager import make_plugins
 from support.compare import NO_GPU
 
@@ -53,23 +56,24 @@ class Counting(torch.nn.Module):
 
 
 def saved(path: Path, fn: Callable[..., Any], *args: Any, **options: Any) -> Callable[..., Any]:
-    litz.aot_compile(fn, args, path, **options)
-    return litz.aot_load(path)
+    litz_aot.compile(fn, args, path, **options)
+    return litz_aot.load(path)
 
 
 @pytest.fixture(scope="module")
 def softmax(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("aot") / "softmax"
-    litz.aot_compile(lambda x: torch.softmax(x * 2, -1).sum(0), (X,), path)
+    litz_aot.compile(lambda x: torch.softmax(x * 2, -1).sum(0), (X,), path)
     return path
 
 
 def test_another_process_loads_and_runs_it_with_no_compiler(softmax: Path, tmp_path: Path) -> None:
     script = (
-        "import sys, torch, litz\n"
+        "import sys, torch, litz_aot\n"
         "given, folder, result = sys.argv[1:]\n"
-        "torch.save(litz.aot_load(folder)(torch.load(given)), result)\n"
-        "assert not {'litz.pipeline', 'litz.ir', 'triton', 'torch._dynamo'} & set(sys.modules), 'no compiler'\n"
+        "torch.save(litz_aot.load(folder)(torch.load(given)), result)\n"
+        "none = {'litz.pipeline', 'litz.driver', 'litz.ir', 'triton', 'torch._dynamo'}\n"
+        "assert not none & set(sys.modules), 'no compiler'\n"
     )
     given, result = tmp_path / "given.pt", tmp_path / "result.pt"
     torch.save(X, given)
@@ -112,7 +116,7 @@ def test_an_exported_program(tmp_path: Path) -> None:
     shapes = {"given": {"x": {0: rows}}, "times": None, "shift": None}
     program = torch.export.export(module, example, keywords, dynamic_shapes=shapes)
     before = str(program)
-    call = litz.aot_load(litz.aot_compile(program, None, tmp_path / "p"))
+    call = litz_aot.load(litz_aot.compile(program, None, tmp_path / "p"))
     for n in (4, 2, 7, 32):
         given, shift = {"x": torch.randn(n, 16)}, torch.randn(8)
         (found, calls), (wanted, expected) = call(given, 3, shift=shift), module(given, 3, shift=shift)
@@ -130,13 +134,13 @@ def test_an_exported_program_of_a_file_and_its_arguments(tmp_path: Path) -> None
     call = saved(tmp_path / "p", torch.export.load(file), X)
     torch.testing.assert_close(call(X).double(), module.double()(X.double()), rtol=1e-4, atol=1e-5)
     with pytest.raises(PackageError, match=r"do not fit the ExportedProgram(.|\n)*5(.|\n)*args=None"):
-        litz.aot_compile(torch.export.load(file), (torch.randn(5, 16),), tmp_path / "q")
+        litz_aot.compile(torch.export.load(file), (torch.randn(5, 16),), tmp_path / "q")
     with pytest.raises(PackageError, match="do not fit the ExportedProgram"):
-        litz.aot_compile(torch.export.load(file), ({"x": X},), tmp_path / "q")
+        litz_aot.compile(torch.export.load(file), ({"x": X},), tmp_path / "q")
     with pytest.raises(PackageError, match="dynamic shapes already"):
-        litz.aot_compile(torch.export.load(file), None, tmp_path / "q", dynamic_shapes=({0: 4},))
+        litz_aot.compile(torch.export.load(file), None, tmp_path / "q", dynamic_shapes=({0: 4},))
     with pytest.raises(PackageError, match="no arguments"):
-        litz.aot_compile(torch.sin, None, tmp_path / "q")
+        litz_aot.compile(torch.sin, None, tmp_path / "q")
 
 
 def test_another_default_device(tmp_path: Path) -> None:
@@ -150,7 +154,7 @@ def test_another_default_device(tmp_path: Path) -> None:
     options = {"cache_dir": tmp_path / "cache"}
     verdict._found_here().clear()
     with torch.device("meta"):
-        package = litz.aot_load(litz.aot_compile(fn, (x,), tmp_path / "package", options=options))
+        package = litz_aot.load(litz_aot.compile(fn, (x,), tmp_path / "package", options=options))
         got = package(x)
     torch.testing.assert_close(got.double(), fn(x.double()), rtol=1e-4, atol=1e-5)
 
@@ -183,14 +187,14 @@ def test_sizes_may_vary_within_what_was_asked_for(tmp_path: Path) -> None:
 )
 def test_other_inputs_are_refused(softmax: Path, x: Any, message: str) -> None:
     with pytest.raises(PackageInputError, match=message):
-        litz.aot_load(softmax)(x)
+        litz_aot.load(softmax)(x)
 
 
 @pytest.mark.parametrize(
     "change, message",
     [
         ({"torch": "1.0"}, "made with torch 1.0, and this is torch"),
-        ({"version": 0}, "this is litz-package 0, not litz-package 2"),
+        ({"version": 0}, "this is litz-package 0, not litz-package 3"),
         ({"device": {"type": "cpu", "name": "CPU", "made_for": "another"}}, "made for CPU, another; this is CPU"),
         ({"sums": {"wrapper.py": "0" * 64}}, "wrapper.py is missing or damaged"),
     ],
@@ -203,7 +207,7 @@ def test_what_was_made_for_something_else_is_refused(
         (tmp_path / file).write_bytes((softmax / file).read_bytes())
     (tmp_path / package.MANIFEST).write_text(json.dumps(data))
     with pytest.raises(PackageError, match=message):
-        litz.aot_load(tmp_path)
+        litz_aot.load(tmp_path)
 
 
 BROKEN: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -218,8 +222,8 @@ BROKEN: dict[str, Callable[[dict[str, Any]], Any]] = {
         **data, "kernels": {k: {**v, "data": {"library": "../../x.so"}} for k, v in data["kernels"].items()}
     },
     "kernels of no kind": lambda data: {**data, "kernels": {"kernel0": 3}},
-    "another packing": lambda data: {
-        **data, "kernels": {k: {**v, "packing": "litz.logs.units"} for k, v in data["kernels"].items()}
+    "another exporter": lambda data: {
+        **data, "kernels": {k: {**v, "exporter": "litz.logs.units"} for k, v in data["kernels"].items()}
     },
     "a symbol that is not there": lambda data: {
         **data, "kernels": {k: {**v, "symbol": "nobody"} for k, v in data["kernels"].items()}
@@ -242,7 +246,7 @@ def test_a_damaged_package_is_refused(softmax: Path, tmp_path: Path, damage: str
     data = json.loads((folder / package.MANIFEST).read_text())
     (folder / package.MANIFEST).write_text(json.dumps(BROKEN[damage](data)))
     with pytest.raises(PackageError, match=r"damaged|cannot be read|no sum vouches|not litz-package"):
-        litz.aot_load(folder)
+        litz_aot.load(folder)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\0" * 100])
@@ -250,7 +254,7 @@ def test_a_package_without_a_list_is_refused(softmax: Path, tmp_path: Path, text
     shutil.copytree(softmax, tmp_path / "p")
     (tmp_path / "p" / package.MANIFEST).write_text(text)
     with pytest.raises(PackageError, match="cannot be read"):
-        litz.aot_load(tmp_path / "p")
+        litz_aot.load(tmp_path / "p")
 
 
 def test_a_package_takes_no_tensor_without_memory(tmp_path: Path) -> None:
@@ -268,17 +272,17 @@ def test_a_package_takes_no_tensor_without_memory(tmp_path: Path) -> None:
 def test_a_gpus_package_is_refused_without_a_gpu(tmp_path: Path) -> None:
     device = {"type": "cuda", "name": "NVIDIA H100", "made_for": "sm_90"}
     data = {"format": package.FORMAT, "version": package.VERSION, "torch": torch.__version__, "device": device}
-    data |= {"packing": "litz.targets.triton.package", "needs": []}
+    data |= {"exporter": "litz_aot.triton_kernels", "needs": []}
     (tmp_path / package.MANIFEST).write_text(json.dumps(data))
     with pytest.raises(PackageError, match="made for a NVIDIA H100, and there is no CUDA device here"):
-        litz.aot_load(tmp_path)
+        litz_aot.load(tmp_path)
 
 
 def test_nothing_is_overwritten_and_no_folder_is_half_written(softmax: Path, tmp_path: Path) -> None:
     with pytest.raises(PackageError, match="there is something already"):
-        litz.aot_compile(torch.cos, (X,), softmax)
+        litz_aot.compile(torch.cos, (X,), softmax)
     with pytest.raises(PackageError, match="cannot be read"):
-        litz.aot_load(tmp_path / "nothing")
+        litz_aot.load(tmp_path / "nothing")
     assert not list(softmax.parent.glob(".litz-*"))
 
 
@@ -305,7 +309,7 @@ def test_every_variant_of_a_triton_kernel_is_stored(tmp_path: Path) -> None:
         asked.append(variant)
         return triton_build.Binary(b"cubin", "f", 128, 0, 2)
 
-    found = triton_package.packed(source, tmp_path, binary, 3)
+    found = triton_kernels.packed(source, tmp_path, binary, 3)
     assert len(set(asked)) == 8 and sorted(found["variants"]) == sorted(p.stem for p in tmp_path.iterdir())
     assert all(triton_build.Variant.of(variant.number) == variant for variant in asked)
     assert json.loads(json.dumps(found))["variants"]["3"]["threads"] == 128
@@ -316,9 +320,9 @@ def test_every_variant_of_a_triton_kernel_is_stored(tmp_path: Path) -> None:
 def test_on_a_gpu_kernels_come_from_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.LayerNorm(128)).eval().cuda()
     x = torch.randn(32, 64, device="cuda")
-    litz.aot_compile(module, (x,), tmp_path / "p", options={"mode": "max-autotune-no-cudagraphs"})
+    litz_aot.compile(module, (x,), tmp_path / "p", options={"mode": "max-autotune-no-cudagraphs"})
     monkeypatch.setattr(triton_build, "build", None)  # nothing is compiled from here on
-    call = litz.aot_load(tmp_path / "p")
+    call = litz_aot.load(tmp_path / "p")
     native = native_launch.find(None, Cache(tmp_path / "cache"))
     assert [file.name for file in (tmp_path / "p" / package.COMMON).iterdir()] == (
         [] if native is None else [native.name]
@@ -336,26 +340,32 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from litz.targets.cpp.codegen import CppCodegen
-from litz.targets.cpp import package as cpp_package
 from litz.target import describe_cpu
-from litz_plugins import TargetSpec, hookimpl
+from litz_aot import cpp_kernels
+from litz_plugins import Exporter, TargetSpec, hookimpl
 
-here, made_for = cpp_package.here, lambda target: "a machine of mine"
+here, made_for = cpp_kernels.here, lambda target: "a machine of mine"
 
 
 def pack(source, context, folder, common):
     (common / "note.txt").write_text("for all kernels")
-    return {"inner": cpp_package.pack(source, context, folder, common)}
+    return {"inner": cpp_kernels.pack(source, context, folder, common)}
 
 
 def unpack(source, files, data):
     assert files["note.txt"].read_text() == "for all kernels" and not source.text
-    return cpp_package.unpack(source, files, data["inner"])
+    return cpp_kernels.unpack(source, files, data["inner"])
 
 
 @hookimpl
 def litz_register_targets(options):
-    return [TargetSpec("cpu", describe_cpu, CppCodegen(), packing=PACKING)]
+    return [TargetSpec("cpu", describe_cpu, CppCodegen())]
+
+
+@hookimpl
+def litz_select_exporter(target, source):
+    assert target.plugin == "mine" and (source is None or source.language == "cpp" and source.text)
+    return Exporter(EXPORTER) if EXPORTER else None
 """
 
 
@@ -364,7 +374,7 @@ def test_the_target_of_a_plugin_packs_its_own_kernels(tmp_path: Path, monkeypatc
     site, folder = tmp_path / "site", tmp_path / "p"
     metadata = site / "litz_mine-1.5.dist-info"
     metadata.mkdir(parents=True)
-    (site / "litz_mine.py").write_text(f"PACKING = 'litz_mine'\n{PLUGIN}")
+    (site / "litz_mine.py").write_text(f"EXPORTER = 'litz_mine'\n{PLUGIN}")
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: litz-mine\nVersion: 1.5\n")
     (metadata / "entry_points.txt").write_text("[litz]\nmine = litz_mine\n")
     monkeypatch.syspath_prepend(str(site))
@@ -375,19 +385,60 @@ def test_the_target_of_a_plugin_packs_its_own_kernels(tmp_path: Path, monkeypatc
 
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: litz-mine\nVersion: 1.6\n")
     with pytest.raises(PackageError, match=r"needs the plugin 'mine' \(litz-mine 1\.5\), and 1\.6 is here"):
-        litz.aot_load(folder)
+        litz_aot.load(folder)
     shutil.rmtree(metadata)
     with pytest.raises(PackageError, match=r"needs the plugin 'mine' \(litz-mine 1\.5\), and none is here") as caught:
-        litz.aot_load(folder)
+        litz_aot.load(folder)
     assert caught.value.todo == "pip install litz-mine==1.5"
 
 
+def test_who_exports_a_kernel(tmp_path: Path) -> None:
+    """litz-aot answers last, and for what core's generators write alone. Each kernel and the package are asked about
+    once; another plugin may have one kernel, and the package needs its dist then."""
+    asked: list[str] = []
+
+    @hookimpl
+    def litz_select_exporter(target: TargetSpec, source: KernelSource | None) -> Exporter | None:
+        asked.append("package" if source is None else source.language)
+        return None if source is None else Exporter("litz_aot.cpp_kernels")
+
+    extra = [("mine", SimpleNamespace(litz_select_exporter=litz_select_exporter)), ("aot", aot_plugin)]
+    plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
+    folder = compile_package(lambda x: torch.softmax(x, -1).sum(0), (X,), tmp_path / "p", plugins=plugins)
+    kernels = json.loads((folder / package.MANIFEST).read_text())["kernels"]
+    assert sorted(asked) == sorted(["package", *("cpp" for _ in kernels)])
+    options, spec = make_options(), plugins.targets(make_options())["cpu"]
+    foreign = KernelSource("k", "sycl", "", "k")
+    own = make_plugins(builtin_plugins(), extra=[("aot", aot_plugin)], entry_points=())
+    assert own.select_exporter(spec, foreign, options) is None
+    assert own.select_exporter(spec, None, options) == Exporter("litz_aot.cpp_kernels", "aot")
+    assert own.select_exporter(replace(spec, plugin="mine"), None, options) is None
+
+
+def test_an_exporter_that_fails_is_named(tmp_path: Path) -> None:
+    class Mine:
+        @hookimpl
+        def litz_select_exporter(self, source: KernelSource | None) -> Exporter | None:
+            return None if source is None else Exporter("no_such_dist.packed")
+
+    extra = [("mine", Mine()), ("aot", aot_plugin)]
+    plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
+    with pytest.raises(PluginHookError, match=r"'mine'.*pack of no_such_dist.packed.*ModuleNotFoundError"):
+        compile_package(torch.sin, (X,), tmp_path / "p", plugins=plugins)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match=r"full name of a module, not '.x'"):
+        Exporter(".x")
+
+
 def test_a_target_that_packs_nothing_is_an_error(tmp_path: Path) -> None:
-    namespace: dict[str, Any] = {"PACKING": ""}
+    namespace: dict[str, Any] = {"EXPORTER": ""}
     exec(PLUGIN, namespace)
-    plugins = make_plugins(builtin_plugins(), extra=[("mine", SimpleNamespace(**namespace))], entry_points=())
-    with pytest.raises(PackageError, match=r"the plugin 'mine' compiles for devices of type 'cpu', and no TargetSpec"):
-        aot_compile(torch.sin, (X,), tmp_path / "p", plugins=plugins)
+    extra = [("mine", SimpleNamespace(**namespace)), ("aot", aot_plugin)]
+    plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
+    with pytest.raises(
+        PackageError, match=r"the plugin 'mine' compiles for devices of type 'cpu', and no plugin exports"
+    ):
+        compile_package(torch.sin, (X,), tmp_path / "p", plugins=plugins)
     assert not list(tmp_path.iterdir())
     with pytest.raises(PackageError, match="the plugin 'meta' compiles for devices of type 'meta'"):
-        litz.aot_compile(torch.sin, (X.to("meta"),), tmp_path / "p")
+        litz_aot.compile(torch.sin, (X.to("meta"),), tmp_path / "p")

@@ -1,6 +1,6 @@
 """A package: a compiled graph in a folder, with its kernels' binaries and weights, for a process that compiles nothing.
 
-In: a folder that `litz.aot_compile` wrote. Out: a callable. `package.json` says what is in it and what it was made for:
+In: a folder that `litz_aot.compile` wrote. Out: a callable. `package.json` says what is in it and what it was made for:
 the versions, the device, the inputs; every file is checked by its SHA-256 sum. The folder holds code (a Python wrapper,
 shared objects, cubins): load only what you would run.
 """
@@ -20,28 +20,29 @@ import torch
 from torch.utils import _pytree as pytree
 
 from litz.cache import manifest
-from litz.errors import PackageError, PackageInputError
+from litz.errors import FunctionPlaceError
 from litz.origins.trust import OWN, Trust
-from litz_plugins import KernelSource, Target
+from litz.runtime import host_memory
+from litz.runtime.compiled_graph import Entry, load_wrapper, refuse_tracing
+from litz.runtime.pool import Pool
+from litz.runtime.stored import function_at, place_of, read_tensors, write_tensors
+from litz.runtime.wrapper_support import resolved, support
+from litz_plugins import Exporter, KernelSource, Target
 
-from . import host_memory
-from .compiled_graph import Entry, load_wrapper, refuse_tracing
-from .pool import Pool
-from .stored import function_at, place_of, read_tensors, write_tensors
-from .wrapper_support import resolved, support
+from .errors import PackageError, PackageInputError
 
-FORMAT, VERSION = "litz-package", 2
+FORMAT, VERSION = "litz-package", 3
 MANIFEST, WRAPPER, WEIGHTS, COMMON = "package.json", "wrapper.py", "weights.bin", "common"
 LARGEST_MANIFEST = 1 << 26
 """Bytes: it has a line for each weight and size."""
 MOST_ARGUMENTS = 1 << 16
 """Of a kernel."""
-AGAIN = "write it anew here, with litz.aot_compile"
+AGAIN = "write it anew here, with litz_aot.compile"
 """The advice for a package that cannot be used."""
 
-Pack = Callable[[KernelSource, Path, Path], tuple[str, Mapping[str, Any]]]
-"""Puts what a kernel's launch needs into a folder, and what all kernels need into another; returns the name of the
-module that did (`litz_plugins.TargetSpec.packing`), and what that wants to know again."""
+Pack = Callable[[KernelSource, Path, Path], tuple[Exporter, Mapping[str, Any]]]
+"""Puts what a kernel's launch needs into a folder, and what all kernels need into another; returns the exporter that
+did, and what its module wants to know again."""
 
 
 # Writing.
@@ -53,7 +54,7 @@ class Contents:
 
     wrapper: the module's text; objects: what it names besides kernels and ops (tensors, functions of modules).
     sources: of kernels, by name. state: tensors by name, which are inputs of kind "state". target: what it is made for.
-    packing: `TargetSpec.packing` of its type. facts: what else loading and calling go by, JSON-able: inputs, outputs,
+    exporter: of its target. facts: what else loading and calling go by, JSON-able: inputs, outputs,
     in_spec, out_spec, guards, and needs, (plugin, dist, version) of those whose code has a part in it.
     """
 
@@ -62,7 +63,7 @@ class Contents:
     sources: Mapping[str, KernelSource]
     state: Mapping[str, torch.Tensor]
     target: Target
-    packing: str
+    exporter: Exporter
     facts: Mapping[str, Any]
 
 
@@ -74,9 +75,9 @@ def write_package(contents: Contents, folder: Path, pack: Pack) -> None:
     kernels = {}
     for name, source in contents.sources.items():
         (folder / "kernels" / name).mkdir(parents=True)
-        packing, known = pack(source, folder / "kernels" / name, folder / COMMON)
+        exporter, known = pack(source, folder / "kernels" / name, folder / COMMON)
         kernels[name] = {
-            "packing": packing,
+            "exporter": exporter.module,
             "language": source.language,
             "symbol": source.symbol,
             "arguments": len(source.arguments),
@@ -87,8 +88,8 @@ def write_package(contents: Contents, folder: Path, pack: Pack) -> None:
         "format": FORMAT,
         "version": VERSION,
         "torch": str(torch.__version__),
-        "packing": contents.packing,
-        "device": _facts(contents.target, contents.packing),
+        "exporter": contents.exporter.module,
+        "device": _facts(contents.target, contents.exporter.module),
         "tensors": write_tensors(tensors, folder / WEIGHTS),
         "functions": {k: place_of(v) for k, v in contents.objects.items() if not isinstance(v, torch.Tensor)},
         "kernels": kernels,
@@ -113,13 +114,13 @@ def load_package(folder: Path, trust: Trust = OWN) -> Package:
             raise ValueError(f"the file holds {type(data).__name__}, where a package has an object")
     except (OSError, ValueError, RecursionError) as cause:
         problem = f"{MANIFEST} cannot be read: {cause}"
-        raise PackageError(problem, path=str(folder), todo="name a folder that litz.aot_compile wrote") from cause
+        raise PackageError(problem, path=str(folder), todo="name a folder that litz_aot.compile wrote") from cause
     try:
         problem, todo = _unfit(folder, data, trust)
         if problem:
             raise PackageError(problem, path=str(folder), todo=todo)
         return Package(folder, data)
-    except PackageError as error:
+    except (PackageError, FunctionPlaceError) as error:
         raise PackageError(error.problem, path=str(folder), todo=error.todo or AGAIN) from error
     except (AttributeError, ImportError, LookupError, TypeError, ValueError, RuntimeError, SyntaxError) as cause:
         problem = f"{MANIFEST} is damaged: {type(cause).__name__}: {cause}"
@@ -138,10 +139,10 @@ def _unfit(folder: Path, data: Mapping[str, Any], trust: Trust) -> tuple[str, st
             problem = f"it needs the plugin {plugin!r} ({dist} {version}), and {found or 'none'} is here"
             return problem, f"pip install {dist}=={version}"
     wanted = data["device"]
-    target = importlib.import_module(data["packing"]).here()
+    target = importlib.import_module(data["exporter"]).here()
     if target.assumed:
         return f"it was made for a {wanted['name']}, and there is no {wanted['type'].upper()} device here", AGAIN
-    here = _facts(target, data["packing"])
+    here = _facts(target, data["exporter"])
     if here["made_for"] != wanted["made_for"]:
         device = f"{here['name']}, {here['made_for']}"
         return f"it was made for {wanted['name']}, {wanted['made_for']}; this is {device}", AGAIN
@@ -155,9 +156,9 @@ def _unfit(folder: Path, data: Mapping[str, Any], trust: Trust) -> tuple[str, st
     return "", ""
 
 
-def _facts(target: Target, packing: str) -> dict[str, str]:
+def _facts(target: Target, exporter: str) -> dict[str, str]:
     """What a package's device is, and what of it the binaries depend on."""
-    made_for = importlib.import_module(packing).made_for(target)
+    made_for = importlib.import_module(exporter).made_for(target)
     return {"type": target.type, "name": target.name or target.type.upper(), "made_for": made_for}
 
 
@@ -271,7 +272,7 @@ class Package:
             for path in map(PurePosixPath, self._data["sums"])
             if str(path.parent) in places
         }
-        launcher: Callable[..., Any] = importlib.import_module(kernel["packing"]).unpack(source, files, kernel["data"])
+        launcher: Callable[..., Any] = importlib.import_module(kernel["exporter"]).unpack(source, files, kernel["data"])
         return launcher
 
 

@@ -1,4 +1,4 @@
-"""Kernels in C++ in a package. See `litz_plugins.TargetSpec.packing` for what such a module has."""
+"""Kernels in C++ in a package. See `litz_plugins.Exporter` for what such a module has."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from litz.cache import manifest
-from litz.errors import PackageError
 from litz.runtime import host_memory
 from litz.runtime.libraries import load_library
-from litz.runtime.package import AGAIN
 from litz.target import target_of
+from litz.targets.cpp import build as cpp_build
 from litz_plugins import CodegenContext, KernelSource, Target
 
-from . import build as cpp_build
+from .errors import PackageError
+from .package import AGAIN
 
 
 def here() -> Target:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.distributed as dist
 
 from litz.cache.disk import Cache
 from litz.cache.manifest import FILE
-from litz.cache.peers import NOTHING, PREFIX, Peers, pack, unpack
+from litz.cache.stores import NOTHING, Stores, pack, unpack
+from litz_collectives.shared_builds import PREFIX, SharedBuilds
 
 
 def folder_of(path: Path, **files: bytes) -> Path:
@@ -21,6 +24,16 @@ def folder_of(path: Path, **files: bytes) -> Path:
     return path
 
 
+def stores_of(shared: SharedBuilds) -> Stores:
+    """As the hooks join the two."""
+
+    def find(kind: str, key: str, check: Callable[[bytes], Any]) -> Any:
+        content = shared.fetch(kind, key)
+        return None if content is None else check(content)
+
+    return Stores(find, shared.offer)
+
+
 class Job:
     """Ranks with folders of their own and a store between them."""
 
@@ -28,7 +41,7 @@ class Job:
         self.store, self.folder, self.seconds, self.built = dist.HashStore(), folder, seconds, []
 
     def cache(self, rank: int) -> Cache:
-        return Cache(self.folder / str(rank), peers=Peers(lambda: (self.store, rank), self.seconds))
+        return Cache(self.folder / str(rank), stores=stores_of(SharedBuilds(lambda: (self.store, rank), self.seconds)))
 
     def build(self, rank: int, kind: str = "cpp", key: str = "k", **files: bytes) -> dict[str, bytes]:
         def make(folder: Path) -> None:
@@ -99,7 +112,7 @@ def test_without_a_group_and_with_a_store_that_is_gone(tmp_path: Path) -> None:
             raise dist.DistStoreError("closed")
 
     for n, found in enumerate((None, (Gone(), 0))):
-        cache = Cache(tmp_path / str(n), peers=Peers(lambda found=found: found))
+        cache = Cache(tmp_path / str(n), stores=stores_of(SharedBuilds(lambda found=found: found)))
         assert cache.build("cpp", "k", lambda folder: (folder / "kernel").write_bytes(b"x")).is_dir()
 
 
@@ -112,8 +125,20 @@ def test_packed_files_come_back(tmp_path: Path) -> None:
 
 
 def test_too_much_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("litz.cache.peers.MOST_BYTES", 100)
+    job = Job(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("litz_collectives.shared_builds.MOST_BYTES", 100)
+        job.build(0)
+    assert job.build(1) == {"kernel": b"code"} and [rank for rank, *_ in job.built] == [0, 1]
+    monkeypatch.setattr("litz.cache.stores.LARGEST", 100)
     assert pack(folder_of(tmp_path / "a", x=b"1" * 10)) == NOTHING
+
+
+def test_graphs_are_not_shared(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    for rank in range(2):
+        job.build(rank, "graph")
+    assert [rank for rank, *_ in job.built] == [0, 1] and not job.store.num_keys()
 
 
 @pytest.mark.parametrize(

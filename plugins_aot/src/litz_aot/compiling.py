@@ -1,6 +1,6 @@
 """Compiling ahead of time: in, a function or module and example arguments; out, a package that another process loads.
 
-    torch.export, unless that was done -> Graph -> the pipeline's stages, as just in time -> `litz.runtime.package`
+    torch.export, unless that was done -> Graph -> the pipeline's stages, as just in time -> `litz_aot.package`
 
 What is tuned, fused and generated is what `torch.compile(fn, backend="litz")` would run: the same stages do it.
 """
@@ -23,14 +23,16 @@ from litz.capture import torch_api
 from litz.capture.graph import Graph, make_graph
 from litz.codegen.sizes import python_text
 from litz.driver.retry import starting_over
-from litz.errors import PackageError
+from litz.errors import FunctionPlaceError
 from litz.origins.operations import Provenance
-from litz.runtime import package
-from litz_plugins import CodegenContext, KernelSource, Target, TargetSpec
+from litz_plugins import CodegenContext, Exporter, KernelSource, Target
 from litz_plugins.manager import Plugins
 
+from . import package, torch_export
+from .errors import PackageError
 
-def aot_compile(
+
+def compile_package(
     fn: Any,
     args: Sequence[Any] | None,
     path: str | os.PathLike[str],
@@ -41,12 +43,12 @@ def aot_compile(
     dynamic_shapes: Any = None,
     plugins: Plugins | None = None,
 ) -> Path:
-    """Compiles a function into a package. See `litz.aot_compile`. plugins: for tests, not the installed ones."""
+    """Compiles a function into a package. See `litz_aot.compile`. plugins: for tests, not the installed ones."""
     folder = Path(path)
     if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
         raise PackageError("there is something already", path=str(folder), todo="name a folder that is not there yet")
     given = {"args": args, "kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
-    if torch_api.is_exported(fn):
+    if torch_export.is_exported(fn):
         _check_arguments(fn, given)
     elif args is None:
         raise PackageError("the function has no arguments", todo="give args, a tuple, as torch.export takes it")
@@ -59,7 +61,7 @@ def _check_arguments(program: Any, given: Mapping[str, Any]) -> None:
     if given["dynamic_shapes"] is not None:
         todo = "leave dynamic_shapes out; give them to torch.export.export"
         raise PackageError("an ExportedProgram has its dynamic shapes already", todo=todo)
-    problem = "" if given["args"] is None else torch_api.misfit(program, given["args"], given["kwargs"] or {})
+    problem = "" if given["args"] is None else torch_export.misfit(program, given["args"], given["kwargs"] or {})
     if problem:
         todo = "give args=None, or what the program was exported for"
         raise PackageError(f"the arguments do not fit the ExportedProgram: {problem}", todo=todo)
@@ -67,12 +69,12 @@ def _check_arguments(program: Any, given: Mapping[str, Any]) -> None:
 
 def _compile(fn: Any, given: Mapping[str, Any], folder: Path, compiler: pipeline.Compiler) -> Path:
     with torch.no_grad():
-        if not torch_api.is_exported(fn):
+        if not torch_export.is_exported(fn):
             example = (tuple(given["args"]), dict(given["kwargs"] or {}))
-            program = torch_api.export(_as_module(fn), *example, given["dynamic_shapes"])
+            program = torch_export.export(_as_module(fn), *example, given["dynamic_shapes"])
         else:
             program = fn
-        exported = torch_api.decomposed(program, pipeline.decompositions(compiler))
+        exported = torch_export.decomposed(program, pipeline.decompositions(compiler))
     with torch_api.real_mode():
         state = [item for item in exported.inputs if item["kind"] == "state"]
         positions = frozenset(n for n, item in enumerate(exported.inputs) if item["kind"] == "state")
@@ -82,6 +84,7 @@ def _compile(fn: Any, given: Mapping[str, Any], folder: Path, compiler: pipeline
         guards = torch_api.guard_count(graph.shape_env)
         made = pipeline.make_graph_code(graph, compiler)
         target = _target(made, compiler)
+        exporters = _Exporters(compiler)
         contents = package.Contents(
             wrapper=made.wrapper.text,
             objects=made.wrapper.objects,
@@ -94,26 +97,50 @@ def _compile(fn: Any, given: Mapping[str, Any], folder: Path, compiler: pipeline
                 "in_spec": exported.in_spec,
                 "out_spec": exported.out_spec,
                 "guards": _guards(graph, guards, exported.ranges),
-                "needs": _needs(made, target, compiler),
+                "needs": _needs(made, target, exporters),
             },
-            packing=_packed(torch.device(target.type), compiler).packing,
+            exporter=exporters.of(torch.device(target.type)),
         )
-    return _write(contents, made, compiler, folder)
+    return _write(contents, made, exporters, folder)
 
 
-def _write(contents: package.Contents, made: pipeline.Made, compiler: pipeline.Compiler, folder: Path) -> Path:
+class _Exporters:
+    """Who exports what: each type of device, and each kernel, is asked about once."""
+
+    def __init__(self, compiler: pipeline.Compiler) -> None:
+        self.compiler = compiler
+        self._known: dict[tuple[str, str], Exporter] = {}
+
+    def of(self, device: torch.device, source: KernelSource | None = None) -> Exporter:
+        """Returns what exports a kernel, or for None a package for the device. Errors: PackageError."""
+        key = device.type, "" if source is None else source.name
+        if key not in self._known:
+            self._known[key] = self._select(device, source)
+        return self._known[key]
+
+    def _select(self, device: torch.device, source: KernelSource | None) -> Exporter:
+        spec, what = self.compiler.specs.get(device.type), f"the kernel {source.name}" if source else "kernels"
+        select = self.compiler.plugins.select_exporter
+        found = None if spec is None else select(spec, source, self.compiler.options)
+        if found is None:
+            owner = f"the plugin {spec.plugin!r} compiles" if spec else "nothing compiles"
+            problem = f"{owner} for devices of type {device.type!r}, and no plugin exports {what} of that"
+            todo = "compile it just in time, or install a plugin with the hook litz_select_exporter for such devices"
+            raise PackageError(problem, todo=todo)
+        return found
+
+
+def _write(contents: package.Contents, made: pipeline.Made, exporters: _Exporters, folder: Path) -> Path:
     """Writes the package into a folder that appears whole or not at all."""
+    compiler = exporters.compiler
     devices = {kernel.name: kernel.device for variant in made.plan.variants for kernel in variant.launched}
 
-    def pack(source: KernelSource, into: Path, common: Path) -> tuple[str, Mapping[str, Any]]:
+    def pack(source: KernelSource, into: Path, common: Path) -> tuple[Exporter, Mapping[str, Any]]:
         device = devices[source.name]
-        spec = _packed(device, compiler)
-        if source.language != spec.codegen.language:
-            problem = f"the kernel {source.name} is in {source.language!r}, which a package for {device} cannot hold"
-            raise PackageError(problem, todo="compile it just in time")
+        exporter = exporters.of(device, source)
         context = CodegenContext(compiler.options, compiler.target_of(device), made.plan.program, compiler.cache)
-        with compiler.plugins.blaming(spec.plugin, f"pack of {spec.packing}", node=source.name):
-            return spec.packing, import_module(spec.packing).pack(source, context, into, common)
+        with compiler.plugins.blaming(exporter.plugin, f"pack of {exporter.module}", node=source.name):
+            return exporter, import_module(exporter.module).pack(source, context, into, common)
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".litz-", dir=folder.parent))
@@ -124,28 +151,23 @@ def _write(contents: package.Contents, made: pipeline.Made, compiler: pipeline.C
         if folder.is_dir():
             folder.rmdir()
         os.replace(scratch, folder)
+    except FunctionPlaceError as error:
+        raise PackageError(error.problem, todo=error.todo or "compile it just in time") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return folder
 
 
-def _packed(device: torch.device, compiler: pipeline.Compiler) -> TargetSpec:
-    """The target of a device whose kernels a package can hold. Errors: PackageError."""
-    spec = compiler.specs.get(device.type)
-    if spec is None or not spec.packing:
-        owner = f"the plugin {spec.plugin!r} compiles" if spec else "nothing compiles"
-        problem = f"{owner} for devices of type {device.type!r}, and no TargetSpec.packing says how to pack that"
-        raise PackageError(problem, todo="compile it just in time")
-    return spec
-
-
-def _needs(made: pipeline.Made, target: Target, compiler: pipeline.Compiler) -> list[tuple[str, str, str]]:
-    """(plugin, dist, version) of the plugins whose targets the package is for."""
-    types = {target.type, *(kernel.device.type for variant in made.plan.variants for kernel in variant.launched)}
-    plugins = {compiler.specs[type_].plugin for type_ in types}
-    return [
-        (p.name, p.dist, p.version) for p in compiler.plugins.listing() if p.name in plugins and p.status == "external"
-    ]
+def _needs(made: pipeline.Made, target: Target, exporters: _Exporters) -> list[tuple[str, str, str]]:
+    """(plugin, dist, version) of the plugins whose code launches the package's kernels, of those that have a dist.
+    litz-aot's own is what the package's format stands for."""
+    compiler, device = exporters.compiler, torch.device(target.type)
+    launched = [kernel for variant in made.plan.variants for kernel in variant.launched]
+    found = {compiler.specs[type_].plugin for type_ in {target.type, *(kernel.device.type for kernel in launched)}}
+    used = [exporters.of(device), *(exporters.of(kernel.device, made.sources[kernel.name]) for kernel in launched)]
+    found |= {exporter.plugin for exporter in used if exporter.module.partition(".")[0] != "litz_aot"}
+    external = (source for source in compiler.plugins.sources() if source.status == "external")
+    return [(source.name, source.dist, source.version) for source in external if source.name in found and source.dist]
 
 
 def _as_module(fn: Callable[..., Any]) -> torch.nn.Module:

@@ -1,21 +1,17 @@
-"""Kernels in Triton in a package. See `litz_plugins.TargetSpec.packing` for what such a module has."""
+"""Kernels in Triton in a package. See `litz_plugins.Exporter` for what such a module has."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from litz.target import target_of
+from litz.targets.triton import build as triton_build
+from litz.targets.triton import native_launch
+from litz.targets.triton.build import Binary
+from litz.targets.triton.compile import Variant
 from litz_plugins import CodegenContext, KernelSource, Target
-
-from . import build as triton_build
-from . import native_launch, user_kernels
-from .build import Binary
-from .compile import Variant
 
 
 def here() -> Target:
@@ -31,16 +27,7 @@ def made_for(target: Target) -> str:
 def pack(source: KernelSource, context: CodegenContext, folder: Path, common: Path) -> dict[str, Any]:
     """Writes the kernel's binaries into `folder`, and the module that launches all kernels into `common`; a process of
     another Python does without that module. Returns the kernel's data for the package."""
-    native = native_launch.find(getattr(context.options, "cpp_compiler", None), context.cache)
-    if native is not None and not (common / native.name).exists():
-        shutil.copyfile(native, common / native.name)
-    if "user_kernel" in source.settings:
-        known, files = user_kernels.pack(
-            source, context.program.hint, lambda *what: user_kernels.compile_user_kernel(source, *what)
-        )
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-        return known
+    native_launch.put_into(common, getattr(context.options, "cpp_compiler", None), context.cache)
     capability = divmod(context.target.capability, 10)
     expected = triton_build.expected_variant(source, context.program.hint).number
     return packed(source, folder, lambda v: triton_build.build(source, capability, context.cache, v), expected)
@@ -59,10 +46,6 @@ def packed(source: KernelSource, folder: Path, binary: Callable[[Variant], Binar
 
 def unpack(source: KernelSource, files: Mapping[str, Path], data: Mapping[str, Any]) -> Callable[..., Any]:
     """Returns the function that launches a kernel from its cubins; each is loaded when it is first needed."""
-    library = files.get(native_launch.library_name())
-    if "user_kernel" in source.settings:
-        provide = user_kernels.unpacked(source, data, lambda name: files[name].read_bytes())
-        return user_kernels.UserLauncher(source, 0, provide, lambda: _launcher(library)).function
     places = {number: files[f"{number}.cubin"] for number in data["variants"]}
 
     def binary(variant: Variant) -> Binary:
@@ -70,9 +53,4 @@ def unpack(source: KernelSource, files: Mapping[str, Path], data: Mapping[str, A
         return Binary(places[number].read_bytes(), **data["variants"][number])
 
     expected = Variant.of(data["expected"])
-    return triton_build.Launcher(source, 0, binary, expected, lambda: _launcher(library)).function
-
-
-@cache
-def _launcher(path: Path | None) -> ModuleType | None:
-    return None if path is None else native_launch.load_library(path)
+    return triton_build.Launcher(source, 0, binary, expected, lambda: native_launch.load_from(files)).function

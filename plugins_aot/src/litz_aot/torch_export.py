@@ -1,4 +1,4 @@
-"""torch.export, with guards, for packages."""
+"""torch.export for packages: the one module of litz-aot that touches private parts of torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import sympy
 import torch
 from torch._ops import OpOverload
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 
 @dataclass(frozen=True)
@@ -111,13 +110,3 @@ def _ends(bounds: Any) -> tuple[int, int | None]:
     """The ends of a range of sizes; 0 for no lower one, None for no upper one."""
     low, high = bounds.lower, bounds.upper
     return int(low) if low.is_Integer else 0, int(high) if high.is_Integer and int(high) < 2**62 else None
-
-
-def guard_count(shape_env: ShapeEnv | None) -> int:
-    """Returns how many guards are on record by now; 0 where every shape is static."""
-    return 0 if shape_env is None else len(shape_env.guards)
-
-
-def guards_since(shape_env: ShapeEnv | None, count: int) -> list[Any]:
-    """Returns the guards that were added after the first `count`, as sympy booleans."""
-    return [] if shape_env is None else [guard.expr for guard in shape_env.guards[count:]]

@@ -1,0 +1,94 @@
+"""Where results of elementwise ops lie: as eager's kernels lay them out, by all operands together.
+
+Broken up, an op like addcmul is two ops of two operands each, and the first of these decides; some fake kernels of
+torch are written that way, too. In: an op, and its decomposition if there is one. Out: a decomposition whose result
+lies as eager's, or that leaves the op whole where the op's own fake result does.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from litz.capture import torch_api
+
+Rule = Callable[..., Any]
+
+WHOLE = (
+    *("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor", "pow.Scalar", "special_xlog1py", "logaddexp2"),
+    *("logical_and", "logical_or", "logical_xor", "polar", "complex"),
+)
+"""Ops that stay whole, and whose fake results lie otherwise than eager's."""
+UNTAGGED = (
+    *("huber_loss", "smooth_l1_loss", "mse_loss", "binary_cross_entropy", "floor_divide", "log_sigmoid_forward"),
+    *("elu_backward", "gelu_backward", "hardsigmoid_backward", "hardswish_backward", "hardtanh_backward"),
+    *("leaky_relu_backward", "mish_backward", "softplus_backward", "rsub.Tensor"),
+)
+"""Elementwise ops that torch does not tag as pointwise; losses are, where nothing is reduced."""
+
+_Operands = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+_DECIDING: Mapping[str, _Operands] = MappingProxyType(
+    {
+        **dict.fromkeys(("pow.Scalar", "masked_fill.Scalar", "masked_fill.Tensor"), lambda tensors: ()),
+        "log_sigmoid_forward": lambda tensors: () if tensors[0].device.type == "cpu" else tensors,
+        **dict.fromkeys(("binary_cross_entropy", "huber_loss"), operator.itemgetter(slice(1))),
+        **dict.fromkeys(
+            ("rsub.Tensor", "threshold_backward", "leaky_relu_backward"), operator.itemgetter(slice(None, None, -1))
+        ),
+    }
+)
+"""The operands that decide where a result lies, the first one first, if these are not all operands in their order;
+without any, the result is contiguous."""
+COMPOSITE = ("ldexp.Tensor",)
+"""Ops that are several in eager as well, each of which lays its result out."""
+
+
+def whole_ops() -> Iterable[OpOverload]:
+    """Returns the ops of `WHOLE`."""
+    for name in WHOLE:
+        packet, _, overload = name.partition(".")
+        yield getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def laid_as_in_eager(op: OpOverload, rule: Rule | None) -> Rule:
+    """Returns the decomposition `rule` of `op` with the results where eager has them; `rule` itself where one operand
+    decides anyway. rule: None for an op that stays whole."""
+    name = op.name().removeprefix("aten::")
+    tensors = sum("Tensor" in str(argument.type) for argument in op._schema.arguments)
+    elementwise = op.namespace == "aten" and (torch.Tag.pointwise in op.tags or name in UNTAGGED)
+    elementwise = elementwise and name not in COMPOSITE and not op._schema.is_mutable
+    if rule is not None and (not elementwise or (tensors < 2 and name not in _DECIDING)):
+        return rule
+    deciding = _DECIDING.get(name, tuple)
+
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        result = NotImplemented if rule is None else rule(*args, **kwargs)
+        given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
+        if all(value.layout != torch.strided or value.is_contiguous() for value in given):
+            return result
+        made = torch_api.fake_result(op, args, kwargs) if result is NotImplemented else result
+        first = made[0] if isinstance(made, (tuple, list)) else made
+        if not isinstance(first, torch.Tensor) or first.layout != torch.strided or first.dim() < 2:
+            return result
+        order = torch_api.elementwise_order(deciding(given), first)
+        if order is None:
+            return result
+        back = [order.index(dim) for dim in range(len(order))]
+        if result is not NotImplemented:
+            laid = first.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
+            return (laid, *made[1:]) if isinstance(made, (tuple, list)) else laid
+
+        def moved(value: torch.Tensor) -> torch.Tensor:
+            # A tensor without dimensions has no say about the type, and would have with some.
+            return value.expand(first.shape).permute(order).contiguous() if value.dim() else value
+
+        args, kwargs = tree_map_only(torch.Tensor, moved, (args, kwargs))
+        return op(*args, **kwargs).permute(back)
+
+    return decomposed

@@ -1,0 +1,41 @@
+"""Rounding errors inside a statement: each op that it calls rounds its result, and later ops may make that larger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+EXACT = frozenset(
+    ("clone", "_to_copy", "copy", "cat", "stack", "flip", "complex", "relu", "threshold_backward", "neg",
+     "_conj_physical", "expand", "zeros_like", "ones_like", "full_like", "new_zeros", "zeros", "full")
+)  # fmt: skip
+"""Ops that move, choose or make numbers and round none."""
+
+
+class Rounding(TorchDispatchMode):
+    """Each number of each op's result is off by `eps` of it, up or down, as if rounded badly: 0 stays 0. Results
+    that lie in an operand's memory stay as they are."""
+
+    def __init__(self, eps: float, rng: torch.Generator) -> None:
+        super().__init__()
+        self.eps, self.rng = eps, rng
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__ in EXACT or any(one.alias_info is not None for one in func._schema.returns):
+            return result
+        return tree_map_only(torch.Tensor, self._rounded, result)
+
+    def _rounded(self, value: torch.Tensor) -> torch.Tensor:
+        if value.dtype.is_complex:
+            return torch.view_as_complex(self._rounded(torch.view_as_real(value.resolve_conj())))
+        if not value.dtype.is_floating_point:
+            return value
+        signs = torch.randint(0, 2, value.shape, generator=self.rng) * 2 - 1
+        return value * (1 + self.eps * signs.to(value.dtype))

@@ -1,0 +1,5 @@
+"""Tests of litz-aot."""
+
+import pytest
+
+pytest.importorskip("litz_aot")

@@ -19,7 +19,7 @@ import pytest
 from _pytest.logging import LogCaptureHandler
 from hypothesis import HealthCheck, settings
 
-from support.each_value import leave_combinations_out
+from support.each_value import leave_cases_out
 from support.eager_attention import untraced
 from support.no_gpu import gpu_hidden
 from support.processor_times import note, seconds_so_far
@@ -44,6 +44,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """One cache folder for the run, shared by its workers; what the environment says wins. Workers are started after
     this and inherit it, before torch is loaded. Graphs are compiled, not cached. Two threads, so that kernels
     do run in parallel."""
+    # Where CI is set, torch has other defaults (`error_on_custom_op_aliasing`): tests are the same everywhere. pytest
+    # prints all of a failure for this variable too.
+    if os.environ.pop("CI", ""):
+        os.environ.setdefault("BUILD_NUMBER", "1")
     if "LITZ_CACHE_DIR" not in os.environ:
         os.environ["LITZ_CACHE_DIR"] = tempfile.mkdtemp(prefix="litz-test-cache-")
     # torch's own, which is for all runs by default, finds graphs of an earlier run without a trace.
@@ -59,7 +63,15 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "2")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # How long hypothesis takes to make an input says how busy the machine is, and nothing about the test.
-    settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    # Its numbers are the same in every run, as they are by hypothesis's own choice where CI is set.
+    settings.register_profile(
+        "busy machine",
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=not config.getoption("--seed"),
+        database=None,
+        print_blob=True,
+    )
     settings.load_profile("busy machine")
     gpus, worker = config.getoption("--gpus"), os.environ.get("PYTEST_XDIST_WORKER", "")
     if gpus and worker:
@@ -86,7 +98,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` does not ask for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    leave_combinations_out(items)
+    leave_cases_out(items)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -256,6 +256,7 @@ def test_inputs_that_are_written_are_written_once(tmp_path):
     torch.testing.assert_close(result.double(), wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.ci_cases("0", "37")
 @pytest.mark.parametrize("columns", [0, 1, 37])
 def test_odd_sizes(columns, tmp_path):
     x, w = torch.rand(columns), torch.rand(5, columns)
@@ -264,6 +265,7 @@ def test_odd_sizes(columns, tmp_path):
     torch.testing.assert_close(tuned(x, w).double(), wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.nightly
 def test_training_with_everything_taken_otherwise(tmp_path):
     """Forward and backward are right whatever wins."""
     torch.manual_seed(0)

@@ -93,6 +93,7 @@ def test_a_block(wins, dynamic):
         assert each.reason and (each.us is None or each.us[0] > 0)
 
 
+@pytest.mark.ci_cases("True")
 @pytest.mark.parametrize("wins", [False, True])
 def test_training_with_split_reductions_and_launches_for_several(wins):
     torch.manual_seed(0)

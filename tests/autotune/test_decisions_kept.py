@@ -141,6 +141,7 @@ print(report.graph_cache.split()[0], len(timer.calls), report.wrapper_source.cou
 """
 
 
+@pytest.mark.nightly
 def test_another_process_finds_what_one_has_tuned(tmp_path):
     def say(mode):
         tests = str(Path(__file__).parents[1])

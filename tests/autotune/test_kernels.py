@@ -282,6 +282,7 @@ def test_a_budget_of_nothing_measures_nothing_and_keeps_nothing(tmp_path: Path) 
     assert "// x=4096" in tuned(tmp_path, graph_cache=True).sources, "nor does the graph cache keep the graph"
 
 
+@pytest.mark.ci_cases("x=1e3", "x=2048 colour=3")
 @pytest.mark.usefixtures("tunable")
 @pytest.mark.parametrize("name", ["x=2048 colour=3", "x", "x=1e3", "x=4096 x=oops", ""])
 def test_who_shares_a_cache_cannot_send_settings_that_break_a_compile(tmp_path: Path, name: str) -> None:

@@ -120,6 +120,7 @@ def test_an_exception_costs_the_request(pool: WorkerPool) -> None:
     assert after == before
 
 
+@pytest.mark.ci_cases("crash-signal 11")
 @pytest.mark.parametrize("what, reason", [("crash", "signal 11"), ("spoil", "illegal memory access")])
 def test_a_crash_costs_the_request_and_the_process_is_replaced(pool: WorkerPool, what: str, reason: str) -> None:
     before = pool.run([Do("pid")])[0]

@@ -192,6 +192,7 @@ def test_without_a_gpu_the_library_stays(tmp_path: Path) -> None:
     assert isinstance(schedule.steps[0], Template) and not gpu.runner.raced
 
 
+@pytest.mark.thorough
 def test_two_products_and_their_sum_become_one_kernel(tmp_path: Path) -> None:
     tensors = [torch.randn(*size) for size in ((64, 32), (32, 96), (64, 48), (48, 96))]
     gpu = FakeGpu(tmp_path, triton_wins)

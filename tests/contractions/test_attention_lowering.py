@@ -55,6 +55,15 @@ LIKE_ANOTHER = (
 are in e2e/test_attention_on_cpu.py."""
 
 
+@pytest.mark.ci_cases(
+    "bf16",
+    "dynamic-grouped",
+    "bounded-dynamic",
+    "two-parts-masked",
+    "negative-scale",
+    "maxima",
+    "window-blocks-of-no-tile",
+)
 @pytest.mark.parametrize("name", mostly(CASES, LIKE_ANOTHER))
 def test_on_a_cpu_it_is_as_good_as_eager(name: str) -> None:
     case = CASES[name]

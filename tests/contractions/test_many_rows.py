@@ -54,6 +54,9 @@ def test_gives_what_float64_gives(name: str, problems: Mapping[str, str]) -> Non
     assert problems[name] == ""
 
 
+@pytest.mark.ci_cases(
+    "bias-gelu", "padded-bias-of-a-batch", "four-apart", "apart-bf16", "residual-of-a-transpose", "padded-bf16"
+)
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.offers])
 def test_one_kernel_does_all_and_compiles_for_hopper(name: str, small: None) -> None:
     _, program = CASES[name].programs()

@@ -51,6 +51,16 @@ def test_the_meaning_of_a_kernel_is_what_it_replaces(name: str) -> None:
         torch.testing.assert_close(output, wanted, atol=2e-2, rtol=2e-2)
 
 
+@pytest.mark.ci_cases(
+    "normed-int8-split",
+    "two-of-int4",
+    "gated-int4-blocks",
+    "float8-e5m2-bf16",
+    "float8-microscaled",
+    "experts-of-tokens",
+    "unsigned",
+    "normed-pair",
+)
 @pytest.mark.parametrize(
     "name",
     [

@@ -78,6 +78,7 @@ def test_other_sizes_within_the_guards_are_found_and_others_traced(process: Run)
     assert found["training"]["compiled"] == 2
 
 
+@pytest.mark.ci_cases("transposed", "other")
 @known
 @pytest.mark.parametrize("other", ["wider", "transposed", "bfloat16", "other"])
 def test_what_differs_in_shape_strides_dtype_or_program_is_traced(process: Run, other: str) -> None:
@@ -102,6 +103,7 @@ def test_where_the_graph_is_gone_it_is_traced_and_kept_again(process: Run, tmp_p
     assert process("training")["training"]["hits"] == 1
 
 
+@pytest.mark.ci_cases("users_op", "shared")
 @known
 @pytest.mark.parametrize("case", ["shared", "users_op", "through_storage"])
 def test_what_no_key_tells_is_traced_each_time(process: Run, case: str) -> None:

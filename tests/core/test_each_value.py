@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from support.each_value import cover
+from support.each_value import cover, leave_unnamed_out
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (3, 2), (2, 5), (4, 3, 2), (6, 6)])
@@ -39,3 +39,18 @@ def test_the_mark(one: dict[str, int], other: float, request: pytest.FixtureRequ
 def test_a_product_with_gaps() -> None:
     cases = [{"a": 0, "b": 0}, {"a": 1, "b": 0}, {"a": 1, "b": 1}]
     assert cover(cases) == {0, 2}
+
+
+@pytest.mark.ci_cases("a-1", "b-2")
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("letter", ["a", "b"])
+def test_named_cases(letter: str, number: int, request: pytest.FixtureRequest) -> None:
+    """This test's own cases."""
+    assert bool(request.node.get_closest_marker("thorough")) == ((letter, number) not in (("a", 1), ("b", 2)))
+
+
+def test_a_name_that_no_case_has_is_an_error(request: pytest.FixtureRequest) -> None:
+    own = [item for item in request.session.items if item.name.startswith("test_named_cases[")]
+    assert {"a-1", "b-2"} <= {item.callspec.id for item in own}
+    with pytest.raises(pytest.UsageError, match=r"ci_cases names \['c-3'\]"):
+        leave_unnamed_out("test", own, ("a-1", "b-2", "c-3"))

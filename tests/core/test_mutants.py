@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from mutants.rows import Mutant, faults_of, read_mutants
-from mutants.run import Ran, judge
+from mutants.rows import ROOT, Mutant, faults_of, read_mutants
+from mutants.run import IN_CI, Ran, judge
 
 MUTANTS = read_mutants()
 
@@ -37,3 +37,7 @@ def test_a_mutant_is_killed_only_by_tests_that_fail() -> None:
     assert judge(good, Ran(None, frozenset(), ""), 1.0).killed, "tests that never end have seen something"
     assert judge(good, Ran(2, frozenset(), ""), 1.0).note, "tests that cannot be collected have seen nothing"
     assert not judge(good, Ran(1, frozenset({"t.py"}), ""), 1.0).killed, "nor has a file that cannot be imported"
+
+
+def test_a_mutant_is_tried_with_the_tests_that_ci_runs() -> None:
+    assert f"IN_CI := {IN_CI}\n" in (ROOT / "Makefile").read_text()

@@ -480,6 +480,7 @@ OF_NOTHING: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.ci_cases("select-from-the-end", "select-scatter", "max-along", "aminmax")
 @pytest.mark.parametrize("function", OF_NOTHING.values(), ids=OF_NOTHING)
 def test_what_eager_refuses_of_a_size_that_torch_asserts_nothing_about(function: Callable[..., Any]) -> None:
     compiled = interpreted(function)

@@ -19,7 +19,8 @@ import torch
 from litz import pipeline
 from litz.driver.builtin import builtin_plugins
 from litz_plugins import PluginHookError, PluginWarning, make_plugins
-from support.broken_plugins import GOOD, MUTATIONS, SECONDS, Good, broken, inputs, program, unsafe
+from support.broken_plugins import MUTATIONS, SECONDS, broken, unsafe
+from support.good_plugins import GOOD, Good, inputs, program
 
 COUNT = sum(map(len, MUTATIONS.values())) // 4
 """How many the test tries, of the ways to break a part of a plugin; `--count` tries more."""

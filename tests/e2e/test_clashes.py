@@ -118,6 +118,7 @@ def f(x: torch.Tensor) -> torch.Tensor:
     return torch.tanh(x) + 1
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("trained", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("kind", CLASHES)
 def test_the_plugin_that_is_left_out_has_had_no_part(kind: str, trained: bool) -> None:

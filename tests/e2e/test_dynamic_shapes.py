@@ -423,6 +423,7 @@ def test_more_than_2_to_the_31_elements() -> None:
 # ----------------------------------------------------------------------------------------------- GPU code without a GPU
 
 
+@pytest.mark.ci_cases("views", "scans", "reductions", "embedding")
 @pytest.mark.parametrize("fn", [views, scans, cat_and_split, indexing, reductions, sizes_as_values, embedding])
 def test_triton_kernels_of_any_size_compile(fn: Callable[..., Any]) -> None:
     pytest.importorskip("triton")

@@ -1,4 +1,4 @@
-"""Python's hash seed changes nothing: keys, texts and bits of two processes are equal.
+"""Python's hash seed changes nothing: keys, texts, bits and what was tuned are equal in two processes.
 
 The order of sets of strings follows the seed, which is another in each process, and ranks must plan alike.
 """
@@ -29,15 +29,18 @@ def compiled(seeds: range, folder: Path, *names: str) -> list[dict[str, object]]
     return [json.loads(output.splitlines()[-1]) for output in outputs]
 
 
-def _check(seeds: range, folder: Path, *names: str) -> None:
+def _check(seeds: range, folder: Path, *names: str) -> dict[str, object]:
     first, *others = compiled(seeds, folder, *names)
     assert any(name.endswith(".cpp") for name in first) and any(name.endswith("wrapper.py") for name in first)
     for other in others:
         assert {name: other.get(name) for name in first} == first and len(other) == len(first)
+    return first
 
 
 def test_two_seeds(tmp_path: Path) -> None:
-    _check(range(2), tmp_path, "pointwise", "softmax")
+    first = _check(range(2), tmp_path, "pointwise", "softmax", "tuned")
+    kinds = [name.partition("/")[0] for name in first]
+    assert kinds.count("autotune") > 1 and kinds.count("autotune-decisions") == 1
 
 
 @pytest.mark.thorough

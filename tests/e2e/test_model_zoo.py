@@ -20,9 +20,10 @@ from support.zoo_check import check, exact_convolutions
 pytest.importorskip("transformers")
 
 
-TRAINED_ALIKE = ("clip", "gpt2", "whisper", "mobilenet")
-"""Their training is made of what that of bert and vit, of llama and vit, of t5 and the models with convolutions, and of
-resnet is made of."""
+TRAINED_ALIKE = ("clip", "gpt2", "whisper", "mobilenet", "bert", "llama", "swin")
+"""Their training is made of what that of bert and vit, of llama and vit, of t5 and the models with convolutions, of
+resnet, of vit and t5, of mixtral, and of vit and convnext is made of. bert and llama are trained in bfloat16. What swin
+alone has, windows by `roll`, has tests of its own (tests/core/lowering/test_joining.py)."""
 
 
 def cases(thorough: bool) -> list[Any]:
@@ -69,8 +70,9 @@ def no_tf32() -> Iterator[None]:
         yield
 
 
-LIKE_ANOTHER = ("gpt2", "whisper", "vit", "clip", "convnext")
-"""Their inference is made of what that of bert, llama, t5 and resnet is made of."""
+LIKE_ANOTHER = ("gpt2", "whisper", "vit", "clip", "convnext", "bert", "t5", "mixtral", "unet", "graph", "dlrm")
+"""Their inference is made of what that of llama, resnet and diffusion is made of, or of what the forward of their own
+training is, which CI compiles."""
 
 
 def inference_cases() -> list[Any]:

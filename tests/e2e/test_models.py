@@ -47,6 +47,7 @@ def test_gpt2_inference(device: str) -> None:
     assert error([actual], [exact]) <= 2 * error([eager], [exact])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("device", DEVICES)
 def test_resnet50_training(device: str) -> None:
     torch.manual_seed(0)

@@ -70,6 +70,7 @@ def check_real(fn: Fn, compiled: Fn, rows: int) -> None:
     same([value.double() for value in (*found, *ours)], [value.double() for value in (*wanted, *theirs)])
 
 
+@pytest.mark.ci_cases("product-None", "writes-True", "attention-True", "in_two-None")
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("fn", PROGRAMS)
 def test_fake_calls_and_real_ones_in_either_order(fn: Fn, dynamic: bool | None) -> None:

@@ -106,6 +106,7 @@ def _divisions() -> dict[str, Callable[..., Any]]:
     }
 
 
+@pytest.mark.ci_cases("floor-dtype0", "fmod-dtype0", "trunc-dtype1", "sum-dtype1", "padded-dtype1")
 @pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
 @pytest.mark.parametrize("name", _divisions())
@@ -247,6 +248,7 @@ def integer_bits(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (*logic, a << shift, a >> shift, a >> 1, a << 2, a == b, a < b, a.bool() & b.bool(), ~(a > 2))
 
 
+@pytest.mark.ci_cases("dtype0-cpu", "dtype2-cpu", "dtype4-cpu")
 @device_param
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers(dtype: torch.dtype, device: str) -> None:

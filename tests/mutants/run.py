@@ -27,6 +27,8 @@ from .rows import ROOT, Mutant
 
 LIMIT_SECONDS = 600
 """For the tests of one mutant. A mutant may make ranks wait for each other for ever, which its tests see so."""
+IN_CI = "not gpu and not gpu2 and not thorough and not nightly"
+"""What `make test` runs: a fault that only other tests see is not seen."""
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[.*)?(?: - .*)?$", re.MULTILINE)
 
 
@@ -76,7 +78,7 @@ def run_tests(tree: Path, tests: Iterable[str], limit: float = LIMIT_SECONDS) ->
     packages = [str(path) for path in sorted(tree.glob("*/src"))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(packages), "OMP_WAIT_POLICY": "passive"}
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    command += ["-m", "not gpu and not gpu2", *dict.fromkeys(tests)]
+    command += ["-m", IN_CI, *dict.fromkeys(tests)]
     with tempfile.TemporaryFile("w+") as said:
         # In a session of its own, so that ranks and workers that never end can be ended with it.
         process = subprocess.Popen(

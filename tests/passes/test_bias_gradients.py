@@ -48,6 +48,7 @@ def made(name: str, dtype: torch.dtype = torch.float32) -> tuple[tuple[Tensor, T
     return (x, w, b), {"transposed": name == "transposed", **settings}
 
 
+@pytest.mark.ci_cases("image-xwb", "transposed-b", "no images-wb")
 @pytest.mark.each_value
 @pytest.mark.parametrize("wanted", ("xwb", "b", "wb"))
 @pytest.mark.parametrize("name", CASES)

@@ -89,6 +89,7 @@ def of_an_input(x: Tensor, weight: Tensor) -> Tensor:
     return F.conv2d(x[:, :16], weight).sum()
 
 
+@pytest.mark.ci_cases("of_a_slice-64-8", "returned_too-64-32", "of_an_input-64-32")
 @pytest.mark.parametrize(
     ("fn", "channels", "side"),
     [(returned_too, 64, 32), (most_of_it, 24, 48), (of_an_input, 64, 32), (of_a_slice, 64, 8)],
@@ -163,6 +164,7 @@ def flat(graph: Graph) -> list[tuple[int, ...]]:
     return [size for size, _ in saved(graph)]
 
 
+@pytest.mark.ci_cases("<lambda>-size0", "<lambda>-size2", "<lambda>-size4")
 @pytest.mark.parametrize(
     ("fn", "size"),
     [
@@ -199,6 +201,7 @@ def test_a_pool_of_a_norm_saves_the_norms_input_alone(fmt: torch.memory_format) 
     assert flat(backward).count((4, 16, 32, 32)) == 2  # of the convolution: its input and its result
 
 
+@pytest.mark.ci_cases("adaptive volume", "overlapping", "dilated")
 @pytest.mark.parametrize(
     "pool",
     [

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,10 @@ from litz import report as reports
 from litz.codegen.facts import entry_facts
 from litz.ir import Program
 from litz.options import make_options
-from litz.pipeline import make_compiler, plan_schedule, schedule_only
+from litz.pipeline import make_compiler, plan_schedule
 from litz_autotune import Autotune, measuring
 from litz_autotune.plugin import plugin as installed
-from litz_autotune.pool import Failure, InProcess, Request, WorkerPool
+from litz_autotune.pool import Failure, InProcess, WorkerPool
 from litz_autotune.race import Entrant, Race
 from litz_autotune.remote import RemoteStore
 from litz_autotune.timing import failed, timer_for
@@ -46,69 +45,35 @@ from litz_plugins.manager import make_plugins
 from support import rivals
 from support.compare import every_element
 from support.fake_gpu import FakeGpu
-from support.fake_timer import FakeTimer
-from support.redis_server import redis_server
 from support.retarget import cuda_schedules
-from support.run_texts import run_texts
+from support.seed_autotune import (
+    BACKEND,
+    DEVICE,
+    DYNAMIC,
+    HAS_GPU,
+    ONLY_KERNELS,
+    Compiled,
+    CountingPool,
+    Killed,
+    MemoryServer,
+    VisibleDevices,
+    Where,
+    calls,
+    chain,
+    chain_inputs,
+    check,
+    check_text,
+    high_precision,
+    library_alone,
+    mm_plus_mm,
+    randn,
+    sin_mm,
+    triton_wins,
+)
 from support.tuned import Tuned
 
-HAS_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if HAS_GPU else "cpu"
 gpu = pytest.mark.gpu
 pytestmark = [gpu] if HAS_GPU else []
-DYNAMIC = pytest.mark.parametrize("dynamic", (False, True))
-BACKEND = "triton"
-
-
-ONLY_KERNELS = {"max_autotune": False, "max_autotune_pointwise": True, "autotune.kernels": True}
-
-
-def triton_wins(name: str) -> float:
-    return 50.0 if name.startswith("triton") or "warps=2" in name else 100.0
-
-
-class Compiled:
-    """A function tuned for the GPU, the real one or the one that is made out to be there.
-
-    After a call `steps` are kinds and names of the steps, `sizes` how many nodes of the graph each does, `code` is the
-    text of the wrappers.
-    """
-
-    def __init__(
-        self, folder: Path, fn: Callable[..., Any], dynamic: bool | None, fullgraph: bool, options: dict[str, Any]
-    ) -> None:
-        torch._dynamo.reset()
-        self.fake = None if HAS_GPU else FakeGpu(folder, triton_wins, **options)
-        if self.fake is not None:
-            self.fn = self.fake.compile(fn, dynamic, fullgraph)
-            self.autotune = self.fake.autotune
-        else:
-            # As `FakeGpu` has it: what the tests count is of contractions, unless a test looks at kernels.
-            given = {"max_autotune": True, "cache_dir": folder, "autotune.kernels": False, **options}
-            self.fn = torch.compile(fn, backend="litz", dynamic=dynamic, fullgraph=fullgraph, options=given)
-            self.autotune = installed
-        self.before = vars(self.autotune.counters).copy()
-        self.steps: list[str] = []
-        self.sizes: list[int] = []
-        self.code = ""
-        self.settings: list[str] = []
-
-    def __call__(self, *args: Any) -> Any:
-        with reports.collect() as collected:
-            result = self.fn(*args)
-        if self.fake is not None:
-            self.steps, self.sizes, self.code = self.fake.steps, self.fake.sizes, self.fake.code
-            kernels = [kernel for schedule in self.fake.schedules for kernel in schedule.kernels]
-            self.settings = [f"{name}={value}" for kernel in kernels for name, value in kernel.settings.items()]
-        else:
-            self.steps += [f"{step.kind} {step.what}" for report in collected for step in report.steps]
-            self.sizes += [len(step.origins) for report in collected for step in report.steps]
-            self.code += "".join(report.wrapper_source for report in collected)
-        return result
-
-    def counted(self, name: str) -> int:
-        """By how much a counter has grown."""
-        return int(getattr(self.autotune.counters, name)) - int(self.before[name])
 
 
 @pytest.fixture
@@ -118,74 +83,8 @@ def tune(tmp_path: Path) -> Callable[..., Compiled]:
 
 @pytest.fixture(autouse=True)
 def precision() -> Iterator[None]:
-    """As the seed sets it for the whole file."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    yield
-    torch.set_float32_matmul_precision(before)
-
-
-def randn(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(*size, device=DEVICE).to(dtype)
-
-
-def check(compiled: Compiled, fn: Callable[..., Any], *args: torch.Tensor, tolerance: float = 1e-2) -> None:
-    """A matrix: every element is float64's."""
-    actual, eager, exact = compiled(*args), fn(*args), fn(*(t.double() for t in args))
-    every_element(actual, eager, lambda part: exact[part], tolerance)
-
-
-def calls(code: str) -> str:
-    """A wrapper's text without its comments, which name what each kernel does."""
-    return "\n".join(line.partition("#")[0] for line in code.splitlines())
-
-
-def mm_plus_mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
-    return a @ b + c @ d
-
-
-def sin_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return torch.sin(a) @ b
-
-
-def chain_inputs() -> list[torch.Tensor]:
-    """Small enough that no product of `chain` leaves float16's range."""
-    return [torch.rand(256, 256, device=DEVICE) / 16 for _ in range(3)]
-
-
-def chain(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-    a = (a @ b) @ c
-    a, b, c = (t.to(torch.float16) for t in [a, b, c])
-    return (a @ b) @ c
-
-
-def _check_text(
-    compiled: Compiled, fn: Callable[..., Any], args: Sequence[torch.Tensor], folder: Path, tolerance: float = 2e-3
-) -> None:
-    """What was generated for a GPU that is not there, run in Triton's interpreter: every element is float64's."""
-    assert compiled.fake is not None
-    (schedule,) = compiled.fake.schedules
-    (found,) = run_texts(schedule, args, folder)
-    exact = fn(*(t.double() for t in args))
-    every_element(found.reshape(exact.shape), fn(*args), lambda part: exact[part], tolerance)
-
-
-def _library_alone(compiled: Compiled, fn: Callable[..., Any], *args: torch.Tensor) -> None:
-    """A product without elements: nothing is offered for it and nothing measured."""
-    torch.testing.assert_close(compiled(*args), fn(*args))
-    assert compiled.counted("tuned") == compiled.counted("races") == 0
-    assert not any(step.startswith("KernelCall") for step in compiled.steps)
-    assert compiled.fake is None or not compiled.fake.runner.raced
-
-
-class CountingPool(WorkerPool):
-    """Counts what its processes were asked."""
-
-    asked = 0
-
-    def run(self, requests: Sequence[Request], timeout: float = 60.0) -> list[Any]:
-        self.asked += len(requests)
-        return super().run(requests, timeout)
+    with high_precision():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -193,34 +92,6 @@ def pool() -> Iterator[CountingPool]:
     pool = CountingPool()
     yield pool
     pool.close()
-
-
-@dataclass(frozen=True)
-class Where:
-    """A request that says which process it runs in."""
-
-    def run(self, state: dict[str, Any]) -> int:
-        return os.getpid()
-
-
-class MemoryServer:
-    """In place of a Redis server, as the seed has one: what the autotuner asks of a client. hits, puts: how often a
-    value was found, and stored."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, str] = {}
-        self.hits = self.puts = 0
-
-    def get(self, key: str) -> str | None:
-        self.hits += key in self.values
-        return self.values.get(key)
-
-    def set(self, key: str, value: str, nx: bool = False) -> bool:
-        if nx and key in self.values:
-            return False
-        self.values[key] = value
-        self.puts += 1
-        return True
 
 
 class TestMaxAutotune:
@@ -255,6 +126,7 @@ class TestMaxAutotune:
         (result,) = pool.run([self._race(program, tmp_path)])
         assert result[0].valid, "the next choice is measured all the same"
 
+    @pytest.mark.each_value
     @pytest.mark.parametrize("autotune_in_subproc", (True, False))
     @pytest.mark.parametrize("autotune_multi_device", (True, False))
     def test_max_autotune_mm_plus_mm(
@@ -279,7 +151,7 @@ class TestMaxAutotune:
             return
         assert len(compiled.steps) == 1
         assert compiled.steps[0].startswith("KernelCall aten.mm.default + aten.mm.default")
-        _check_text(compiled, mm_plus_mm, args, tmp_path)
+        check_text(compiled, mm_plus_mm, args, tmp_path)
         # Who measures: as on a machine of two GPUs, and on the CPU really.
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "H100")
@@ -312,7 +184,7 @@ class TestMaxAutotune:
     def test_max_autotune_mm_plus_mm_zero_size_input(self, tune: Callable[..., Compiled], dynamic: bool) -> None:
         m, n, k = 0, 1536, 64
         args = randn(m, k), randn(k, n), randn(m, k), randn(k, n)
-        _library_alone(tune(mm_plus_mm, dynamic), mm_plus_mm, *args)
+        library_alone(tune(mm_plus_mm, dynamic), mm_plus_mm, *args)
 
     @DYNAMIC
     def test_max_autotune_regular_mm(self, tune: Callable[..., Compiled], dynamic: bool) -> None:
@@ -323,7 +195,7 @@ class TestMaxAutotune:
     @DYNAMIC
     def test_max_autotune_regular_mm_zero_size_input(self, tune: Callable[..., Compiled], dynamic: bool) -> None:
         args = randn(0, 10), randn(10, 100)
-        _library_alone(tune(sin_mm, dynamic), sin_mm, *args)
+        library_alone(tune(sin_mm, dynamic), sin_mm, *args)
 
     @DYNAMIC
     def test_max_autotune_remote_caching(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dynamic: bool) -> None:
@@ -351,20 +223,6 @@ class TestMaxAutotune:
             assert tuned == [1, 0, 0, 0]
             assert all(own == steps[0] for own in steps), "and decides alike"
             assert HAS_GPU or counter == "tuned" or "warps" in str(steps[0]), "made-up times are won by 2 warps"
-
-    def test_max_autotune_remote_caching_over_redis(self, tmp_path: Path) -> None:
-        """The same against a real server, tuning on the CPU."""
-        args = torch.randn(100, 10), torch.randn(10, 100)
-        hits = puts = 0
-        with redis_server(tmp_path) as url:
-            for attempt in range(4):
-                timer = FakeTimer((("library", 100.0), ("good", 50.0)))
-                options = {"autotune.local_cache": False, "autotune.remote_cache": url}
-                compiled = Tuned(tmp_path / str(attempt), timer, rivals.good, **options)
-                torch.testing.assert_close(compiled(sin_mm, *args), sin_mm(*args))
-                hits += compiled.autotune.counters.remote_hits
-                puts += compiled.autotune.counters.remote_puts
-        assert (hits, puts) == (3, 1)
 
     def test_precompilation_threads(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Every choice is compiled before it is measured, never on the main thread, and as many at a time as `threads`
@@ -400,7 +258,7 @@ class TestMaxAutotune:
     @DYNAMIC
     def test_max_autotune_addmm_zero_size_input(self, tune: Callable[..., Compiled], dynamic: bool) -> None:
         x, a, b = randn(100), randn(0, 10), randn(10, 100)
-        _library_alone(tune(torch.addmm, dynamic), torch.addmm, x, a, b)
+        library_alone(tune(torch.addmm, dynamic), torch.addmm, x, a, b)
 
     def test_autotune_conv1x1(self, tune: Callable[..., Compiled]) -> None:
         conv1x1 = torch.nn.Conv2d(3, 16, kernel_size=1).to(memory_format=torch.channels_last).to(DEVICE)
@@ -517,49 +375,6 @@ class TestMaxAutotune:
         if not fusion:
             assert len(texts) == len(set(texts)), "each text once"
 
-    def test_keys(self, tune: Callable[..., Compiled]) -> None:
-        """What was measured is found for the same problem, and for no other: neither for other strides, nor for other
-        candidates."""
-        rows, inner, columns = (512, 256, 512) if HAS_GPU else (64, 48, 32)  # on a GPU enough for more than 12 tiles
-        a, b = randn(rows, inner), randn(inner, columns)
-
-        def measured(left: torch.Tensor, **options: Any) -> int:
-            compiled = tune(torch.mm, False, **{"autotune.kernels": False, **options})
-            check(compiled, torch.mm, left, b)
-            assert (compiled.counted("races") > 0) == bool(compiled.counted("tuned"))
-            return compiled.counted("tuned")
-
-        assert measured(a) == 1
-        assert measured(a) == 0, "the same again"
-        turned = a.t().contiguous().t()
-        assert turned.stride() == (1, rows) and measured(turned) == 1, "other strides"
-        assert measured(a[:, :1].expand(rows, inner)) == 1, "a stride of 0"
-        assert measured(turned) == 0
-        more = {"autotune.search": "exhaustive"}
-        assert measured(a, **more) == 1, "more candidates"
-        assert measured(a, **more) == 0
-        assert measured(a) == 0, "what was measured first is still there"
-
-    def test_local_cache_off(self, tune: Callable[..., Compiled], tmp_path: Path) -> None:
-        a, b = randn(64, 48), randn(48, 32)
-        for _ in range(2):
-            compiled = tune(torch.mm, False, **{"autotune.local_cache": False})
-            check(compiled, torch.mm, a, b)
-            assert compiled.counted("tuned") == 1 and compiled.counted("local_puts") == 0
-        assert not list(tmp_path.glob("autotune*"))
-
-    def test_max_autotune_gemm_alone(self, tune: Callable[..., Compiled]) -> None:
-        """A product is tuned; a convolution and a pointwise kernel are not."""
-
-        def fn(a: torch.Tensor, b: torch.Tensor, image: torch.Tensor, weight: torch.Tensor) -> Any:
-            return a @ b, torch.conv2d(image, weight), image.sin()
-
-        args = randn(64, 48), randn(48, 32), randn(2, 16, 8, 8), randn(16, 16, 3, 3)
-        options = {"max_autotune": False, "max_autotune_gemm": True, "autotune.kernels": True}
-        compiled = tune(fn, False, **options)
-        torch.testing.assert_close(compiled(*args), fn(*args), atol=1e-2, rtol=1e-2)
-        assert (compiled.counted("tuned"), compiled.counted("kernels")) == (1, 0)
-
     def test_cat_addmm(self, tune: Callable[..., Compiled]) -> None:
         def fn(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
             return torch.cat([torch.addmm(a, b, c), torch.addmm(b, c, a)], 1)
@@ -645,20 +460,6 @@ class TestMaxAutotune:
         check(compiled, torch.mm, x, y, tolerance=4e-3)
         assert compiled(x, y).device == x.device and torch.cuda.current_device() == 0
 
-    @pytest.mark.skipif(HAS_GPU, reason="the real one runs where there are two GPUs")
-    def test_autotune_device_guard_without_a_gpu(self, tmp_path: Path) -> None:
-        """Fake tensors on a second device: what is raced is there, and the code makes that device the current one."""
-        gpu = FakeGpu(tmp_path, triton_wins)
-        with torch._subclasses.FakeTensorMode():
-            x, y = (torch.empty(1024, 1024, device="cuda:1") for _ in range(2))
-        options = {"max_autotune": True, "cache_dir": tmp_path, "autotune.search": "fast"}
-        torch._dynamo.reset()
-        (schedule,) = schedule_only(torch.mm, (x, y), options, gpu.plugins)
-        assert {str(buffer.device) for buffer in schedule.program.buffers.values()} == {"cuda:1"}
-        assert gpu.runner.raced and str(gpu.runner.racing._device()) == "cuda:1"
-        text = gpu.wrapper(schedule)
-        assert "with torch.cuda.device(1):" in text and "cuda:0" not in text
-
     def _non_contiguous(
         self,
         tune: Callable[..., Compiled],
@@ -708,7 +509,7 @@ class TestMaxAutotune:
             plan = plan_schedule(schedule, compiled.fake.compiler)
             assert not entry_facts(plan).obstacle
             assert "Kernel" in compiled.steps[0], "not the library: a kernel's meaning was run"
-            _check_text(compiled, fn, arguments(), tmp_path, 1e-2)
+            check_text(compiled, fn, arguments(), tmp_path, 1e-2)
 
     def test_non_contiguous_input_mm(self, tune: Callable[..., Compiled], tmp_path: Path) -> None:
         self._non_contiguous(tune, tmp_path, torch.mm, 1, torch.bfloat16, batched=False, bias=False)
@@ -734,26 +535,6 @@ class TestMaxAutotune:
             tune(lambda a, b: a.matmul(b), **{"autotune.backends": backends})(a, b)
         assert "NoValidChoicesError" in str(context.value)
 
-    def test_no_valid_choices_of_the_seeds_type(
-        self, tune: Callable[..., Compiled], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The seed's own case: float32, 2 x 2, Triton alone. litz's templates do it; where none of them compiles, that
-        is the error, with the reason of each."""
-        a, b = (torch.ones(2, 2, device=DEVICE) for _ in range(2))
-        compiled = tune(lambda a, b: a.matmul(b), **{"autotune.backends": (BACKEND,)})
-        torch.testing.assert_close(compiled(a, b), a @ b)
-        assert "KernelCall" in compiled.steps[0] if compiled.fake else "mm" not in calls(compiled.code)
-
-        def build(source: KernelSource) -> None:
-            raise RuntimeError("no room for 2 x 2")
-
-        monkeypatch.setattr(measuring, "triton_build", lambda *_: build)
-        options = {"autotune.backends": (BACKEND,), "autotune.local_cache": False}
-        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as context:
-            tune(lambda a, b: a.matmul(b), **options)(a, b)
-        assert "NoValidChoicesError" in str(context.value)
-        assert "no room for 2 x 2" in str(context.value), "with the reason"
-
     @pytest.mark.parametrize("multi_template", (True, False))
     def test_inf_timing(self, tmp_path: Path, multi_template: bool) -> None:
         """multi_template: with a user that competes along, and without one."""
@@ -765,32 +546,6 @@ class TestMaxAutotune:
         assert "NoValidChoicesError" in str(context.value)
         names = {name for names in gpu.runner.raced for name in names}
         assert any("with 1 user" in name for name in names) == multi_template
-
-
-@dataclass(frozen=True)
-class VisibleDevices:
-    """A request that looks at the CUDA_VISIBLE_DEVICES of the process that it runs in."""
-
-    value: float
-    multi_device: bool
-    parent_visible_devices: str | None
-
-    def run(self, state: dict[str, Any]) -> tuple[float, str | None]:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if not self.multi_device:
-            assert visible == self.parent_visible_devices
-        else:
-            assert self.parent_visible_devices is not None
-            assert visible in self.parent_visible_devices.split(",")
-        return self.value, visible
-
-
-@dataclass(frozen=True)
-class Killed:
-    """A request whose process does not survive it."""
-
-    def run(self, state: dict[str, Any]) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class TestTuningProcess:

@@ -1,7 +1,7 @@
-"""Cases of a test with several parameters that CI runs: each value of each parameter, not each combination.
+"""Cases of a test with parameters that CI runs. The others get the mark `thorough`: `make test-all` runs them.
 
-A test with the mark `each_value` has the product of its parameters as cases. CI runs some of these cases, and
-`make test-all` runs all. The cases that CI leaves out get the mark `thorough`.
+A test with the mark `each_value` has the product of its parameters as cases: CI runs as many as have each value of each
+parameter, not each combination. A test with the mark `ci_cases("a", "b")` has its cases by name: CI runs these alone.
 """
 
 from __future__ import annotations
@@ -15,18 +15,39 @@ ELSEWHERE = ("gpu", "gpu2", "thorough")
 """Marks of cases that CI does not run anyway."""
 
 
-def leave_combinations_out(items: Iterable[pytest.Item]) -> None:
-    """Marks, of each test that has `each_value`, the cases that CI can do without as `thorough`."""
+def leave_cases_out(items: Iterable[pytest.Item]) -> None:
+    """Marks, of each test that has `each_value` or `ci_cases`, the cases that CI can do without as `thorough`. Raises
+    pytest.UsageError for a name in `ci_cases` that no case of a whole test has."""
     tests: dict[str, list[pytest.Function]] = {}
+    named: dict[str, list[pytest.Function]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("each_value"):
+        if not isinstance(item, pytest.Function):
+            continue
+        if item.get_closest_marker("ci_cases"):
+            named.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        elif item.get_closest_marker("each_value"):
             if not any(item.get_closest_marker(mark) for mark in ELSEWHERE):
                 tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, cases in named.items():
+        mark = cases[0].get_closest_marker("ci_cases")
+        assert mark is not None
+        leave_unnamed_out(name, cases, mark.args)
     for cases in tests.values():
         kept = cover([{name: _key(value) for name, value in case.callspec.params.items()} for case in cases])
         for number, case in enumerate(cases):
             if number not in kept:
                 case.add_marker(pytest.mark.thorough)
+
+
+def leave_unnamed_out(test: str, cases: Sequence[pytest.Function], names: Sequence[str]) -> None:
+    """Marks the cases of a test without one of these names as `thorough`. Raises pytest.UsageError for a name that no
+    case has."""
+    for case in cases:
+        if case.callspec.id not in names:
+            case.add_marker(pytest.mark.thorough)
+    missing = set(names) - {case.callspec.id for case in cases}
+    if missing and len(cases) > 1:  # of a run of one case by its name, the others are not there
+        raise pytest.UsageError(f"{test}: ci_cases names {sorted(missing)}, which no case is called")
 
 
 def _key(value: object) -> Hashable:
@@ -59,4 +80,4 @@ def cover(cases: Sequence[Mapping[str, Hashable]]) -> set[int]:
     return kept
 
 
-__all__ = ["cover", "leave_combinations_out"]
+__all__ = ["cover", "leave_cases_out", "leave_unnamed_out"]

@@ -7,7 +7,7 @@ float64 and prints, for each case, "" or what went wrong, as JSON.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,21 +32,34 @@ from litz_contractions.products.offer import KINDS
 from litz_contractions.products.prologue import with_prologues
 from litz_contractions.subprogram import on_device
 from litz_plugins import COUNTERS, ChoiceContext
+from support.gemm_functions import (
+    HALF,
+    INT4,
+    OF_INT4,
+    Make,
+    by_blocks,
+    conv,
+    gathered,
+    in_blocks,
+    int4,
+    linear,
+    linear_int4,
+    made_and_scaled,
+    marked,
+    mm,
+    mm_mm,
+    mm_t,
+    quantised,
+    randn,
+    scaled,
+    scaled_exactly,
+    scaled_mm,
+    scaled_v2,
+    three_users,
+)
 from support.interpreted import print_share
 from support.retarget import cuda_schedules
 from support.versions import OLD_TORCH
-
-Make = Callable[[], Sequence[torch.Tensor]]
-
-
-def randn(*size: int, dtype: torch.dtype = torch.float32, stride: Sequence[int] | None = None) -> torch.Tensor:
-    """Numbers around 0, laid out as `stride` says."""
-    values = torch.randn(size)
-    if dtype == torch.int8:
-        values = torch.randint(-9, 9, size)
-    if stride is None:
-        return values.to(dtype)
-    return torch.empty_strided(size, stride, dtype=dtype).copy_(values)
 
 
 @dataclass(frozen=True)
@@ -173,154 +186,22 @@ def context(program: Program, template: Template, **options: Any) -> ChoiceConte
 
 
 F = torch.nn.functional
-HALF = 8e-3
 SMALL = Config(32, 32, 32, 2, 4)
 WIDE = Config(16, 64, 32, 3, 4, group=2)
 SPLIT = Config(32, 32, 16, 2, 4, split=4)
 TMA = Config(32, 32, 32, 2, 4, group=2, programs=3)
 
 
-def _mm(m: int, k: int, n: int, dtype: torch.dtype = torch.float32) -> Make:
-    return lambda: (randn(m, k, dtype=dtype), randn(k, n, dtype=dtype))
-
-
-def _mm_t(m: int, k: int, n: int) -> Make:
-    return lambda: (randn(m, k), randn(n, k))
-
-
-def _gathered(m: int, k: int, n: int, dtype: torch.dtype = torch.float32) -> Make:
-    """Rows of the left operand, some twice."""
-    return lambda: (randn(m - 9, k, dtype=dtype), torch.randint(0, m - 9, (m,)), randn(k, n, dtype=dtype))
-
-
-def _linear(*size: int, out: int, dtype: torch.dtype = torch.float32) -> Make:
-    return lambda: (randn(*size, dtype=dtype), randn(out, size[-1], dtype=dtype), randn(out, dtype=dtype))
-
-
-def _conv(*sizes: Sequence[int], dtype: torch.dtype = torch.float32, last: bool = False) -> Make:
-    """Input, weight and, if there is a third size, bias; `last`: with the channels last."""
-
-    def make() -> Sequence[torch.Tensor]:
-        found = [randn(*size, dtype=dtype) for size in sizes]
-        if not last:
-            return found
-        form = torch.channels_last if len(sizes[0]) == 4 else torch.channels_last_3d
-        return [t.contiguous(memory_format=form) if t.dim() > 3 else t for t in found]
-
-    return make
-
-
-def _marked(make: Make, *dims: int) -> Make:
-    """The same with dimensions of the first tensor marked as dynamic."""
-
-    def marked() -> Sequence[torch.Tensor]:
-        found = make()
-        torch._dynamo.mark_dynamic(found[0], dims)
-        return found
-
-    return marked
-
-
-def _mm_mm(dtype: torch.dtype = torch.float32) -> Make:
-    return lambda: tuple(randn(*s, dtype=dtype) for s in ((33, 40), (40, 50), (33, 20), (20, 50)))
-
-
-def _scaled(*scales: Sequence[int]) -> Make:
-    """float8 operands and their scales."""
-    return lambda: (
-        randn(64, 128).to(torch.float8_e4m3fn),
-        randn(96, 128).to(torch.float8_e4m3fn).t(),
-        *(randn(*size).abs() for size in scales),
-    )
-
-
-def _scaled_mm(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
-    return torch._scaled_mm(a, b, scale_a=scales[0], scale_b=scales[1], out_dtype=torch.bfloat16)
-
-
-def _in_blocks(block_a: Sequence[int], block_b: Sequence[int], m: int = 70, n: int = 192, k: int = 256) -> Make:
-    """float8 operands with a scale for each block, of (rows, depth)."""
-
-    def make() -> tuple[torch.Tensor, ...]:
-        a, b = randn(m, k).to(torch.float8_e4m3fn), randn(n, k).to(torch.float8_e4m3fn)
-        scales = [randn(k // each[1], -(-rows // each[0])).abs() for each, rows in ((block_a, m), (block_b, n))]
-        return a, b.t(), scales[0].t(), scales[1]
-
-    return make
-
-
-def _by_blocks(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
-    """In float64."""
-    wide = []
-    for scale, rows in ((scale_a, a.shape[0]), (scale_b.t(), b.shape[1])):
-        each = scale if scale.shape[0] == rows else scale.repeat_interleave(128, 0)[:rows]
-        wide.append(each.repeat_interleave(128, 1))
-    return (a * wide[0]) @ (b * wide[1].t())
-
-
-def _quantised(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
-    """A product and what makes float8 of it again."""
-    y = torch._scaled_mm(a, b, scale_a=scales[0], scale_b=scales[1], out_dtype=torch.bfloat16)
-    return (F.silu(y.float()) / 8).to(torch.float8_e4m3fn)
-
-
-def _made_and_scaled(x: torch.Tensor, s: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    made = (x.float() * 8).clamp(-448, 448).to(torch.float8_e4m3fn)
-    one = torch.full_like(s, 0.125)
-    return F.relu(torch._scaled_mm(made, w, scale_a=one, scale_b=s, out_dtype=torch.bfloat16))
-
-
-def _scaled_v2(recipe: int) -> Callable[..., torch.Tensor]:
-    def call(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
-        x, y = a.view(a.shape), b.view(b.shape)  # a graph's inputs come in the order of their first use
-        return torch.ops.aten._scaled_mm_v2(
-            x, y, [scale_a], [recipe], [0], [scale_b], [recipe], [0], None, torch.bfloat16
-        )
-
-    return call
-
-
-def _scaled_exactly(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
-    return (a @ b) * scales[0] * scales[1]
-
-
-def _three_users(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    x = a @ b
-    return x, x.relu(), (x + c).sigmoid()
-
-
-def _linear_int4(block: int) -> Callable[..., Any]:
-    """A linear layer whose weights are packed two to a byte, with a scale for each `block` of them."""
-
-    def f(w: torch.Tensor, s: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        values = torch.stack((w & 15, w >> 4), -1).reshape(w.shape[0], -1).to(s.dtype) - 8
-        scaled = values.reshape(w.shape[0], -1, block) * s.unsqueeze(-1)
-        return F.linear(x, scaled.reshape(w.shape[0], -1))
-
-    return f
-
-
-def _int4(m: int, n: int, k: int, block: int, dtype: torch.dtype = torch.float16) -> Make:
-    return lambda: (
-        torch.randint(0, 255, (n, k // 2), dtype=torch.uint8),
-        randn(n, k // block, dtype=dtype),
-        randn(m, k, dtype=dtype),
-    )
-
-
-INT4 = Config(16, 32, 16, 3, 4)
-OF_INT4: dict[str, Any] = {"absorbs": 1, "tolerance": HALF}
-
 CASES: Mapping[str, Case] = {
-    "mm": Case(torch.mm, _mm(64, 64, 64), SMALL),
-    "mm-odd": Case(torch.mm, _mm(37, 29, 45), SMALL),
-    "mm-one-row": Case(torch.mm, _mm(1, 70, 33), WIDE),
-    "mm-one-column": Case(torch.mm, _mm(50, 70, 1), SMALL),
-    "mm-one-deep": Case(torch.mm, _mm(20, 1, 30), SMALL),
-    "mm-nothing-deep": Case(torch.mm, _mm(20, 0, 30), SMALL),
-    "mm-tall": Case(torch.mm, _mm(200, 16, 17), SMALL),
-    "mm-bf16": Case(torch.mm, _mm(40, 50, 60, torch.bfloat16), SMALL, tolerance=HALF),
-    "mm-fp16": Case(torch.mm, _mm(40, 50, 60, torch.float16), SMALL, tolerance=HALF),
+    "mm": Case(torch.mm, mm(64, 64, 64), SMALL),
+    "mm-odd": Case(torch.mm, mm(37, 29, 45), SMALL),
+    "mm-one-row": Case(torch.mm, mm(1, 70, 33), WIDE),
+    "mm-one-column": Case(torch.mm, mm(50, 70, 1), SMALL),
+    "mm-one-deep": Case(torch.mm, mm(20, 1, 30), SMALL),
+    "mm-nothing-deep": Case(torch.mm, mm(20, 0, 30), SMALL),
+    "mm-tall": Case(torch.mm, mm(200, 16, 17), SMALL),
+    "mm-bf16": Case(torch.mm, mm(40, 50, 60, torch.bfloat16), SMALL, tolerance=HALF),
+    "mm-fp16": Case(torch.mm, mm(40, 50, 60, torch.float16), SMALL, tolerance=HALF),
     "mm-transposed-left": Case(lambda a, b: a.t() @ b, lambda: (randn(45, 33), randn(45, 20)), SMALL),
     "mm-transposed-both": Case(lambda a, b: a.t() @ b.t(), lambda: (randn(45, 33), randn(20, 45)), SMALL),
     "mm-strided": Case(torch.mm, lambda: (randn(57, 33, stride=(1, 64)), randn(33, 20, stride=(20, 1))), SMALL),
@@ -336,29 +217,29 @@ CASES: Mapping[str, Case] = {
     "mm-sliced": Case(lambda a, b: a[3:20, 1:30] @ b[2:31, 5:], lambda: (randn(30, 40), randn(40, 25)), SMALL),
     "mm-expanded": Case(lambda a, b: a.expand(20, 33) @ b, lambda: (randn(1, 33), randn(33, 40)), SMALL),
     "mm-same-twice": Case(lambda a: a @ a, lambda: (randn(40, 40),), SMALL),
-    "mm-split": Case(torch.mm, _mm(20, 500, 40), SPLIT),
-    "mm-split-odd": Case(torch.mm, _mm(20, 67, 40), SPLIT),
-    "mm-split-short": Case(torch.mm, _mm(20, 17, 40), SPLIT),
+    "mm-split": Case(torch.mm, mm(20, 500, 40), SPLIT),
+    "mm-split-odd": Case(torch.mm, mm(20, 67, 40), SPLIT),
+    "mm-split-short": Case(torch.mm, mm(20, 17, 40), SPLIT),
     "mm-split-relu": Case(
-        lambda a, b: (a @ b).relu(), _mm(20, 300, 40, torch.bfloat16), SPLIT, absorbs=1, tolerance=HALF
+        lambda a, b: (a @ b).relu(), mm(20, 300, 40, torch.bfloat16), SPLIT, absorbs=1, tolerance=HALF
     ),
-    "mm-relu": Case(lambda a, b: (a @ b).relu(), _mm(33, 40, 50), SMALL, absorbs=1),
-    "mm-rows-gathered": Case(lambda a, rows, b: a[rows] @ b, _gathered(33, 40, 50), SMALL, absorbs=1),
+    "mm-relu": Case(lambda a, b: (a @ b).relu(), mm(33, 40, 50), SMALL, absorbs=1),
+    "mm-rows-gathered": Case(lambda a, rows, b: a[rows] @ b, gathered(33, 40, 50), SMALL, absorbs=1),
     "mm-rows-gathered-bf16": Case(
         lambda a, rows, b: (a.index_select(0, rows) @ b).relu(),
-        _gathered(33, 41, 50, torch.bfloat16),
+        gathered(33, 41, 50, torch.bfloat16),
         SPLIT,
         absorbs=2,
         tolerance=HALF,
     ),
-    "mm-rows-gathered-split": Case(lambda a, rows, b: a[rows] @ b, _gathered(20, 300, 40), SPLIT, absorbs=1),
+    "mm-rows-gathered-split": Case(lambda a, rows, b: a[rows] @ b, gathered(20, 300, 40), SPLIT, absorbs=1),
     "mm-rows-gathered-dynamic": Case(
-        lambda a, rows, b: a[rows] @ b, _gathered(33, 40, 50), SMALL, dynamic=True, absorbs=1
+        lambda a, rows, b: a[rows] @ b, gathered(33, 40, 50), SMALL, dynamic=True, absorbs=1
     ),
-    "mm-gelu-bf16": Case(lambda a, b: F.gelu(a @ b), _mm(33, 40, 50, torch.bfloat16), SMALL, absorbs=1, tolerance=HALF),
-    "mm-unfused": Case(lambda a, b: (a @ b).relu(), _mm(33, 40, 50), SMALL, fuse=False),
-    "mm-three-users": Case(_three_users, lambda: (randn(33, 40), randn(40, 50), randn(33, 1)), SMALL, absorbs=2),
-    "mm-transposed-user": Case(lambda a, b: (a @ b).t().contiguous().cos(), _mm(33, 40, 50), SMALL, absorbs=1),
+    "mm-gelu-bf16": Case(lambda a, b: F.gelu(a @ b), mm(33, 40, 50, torch.bfloat16), SMALL, absorbs=1, tolerance=HALF),
+    "mm-unfused": Case(lambda a, b: (a @ b).relu(), mm(33, 40, 50), SMALL, fuse=False),
+    "mm-three-users": Case(three_users, lambda: (randn(33, 40), randn(40, 50), randn(33, 1)), SMALL, absorbs=2),
+    "mm-transposed-user": Case(lambda a, b: (a @ b).t().contiguous().cos(), mm(33, 40, 50), SMALL, absorbs=1),
     "mm-row-user": Case(
         lambda a, b, c: (a @ b) * c[:, None] + c[None, :33].sum(),
         lambda: (randn(33, 40), randn(40, 50), randn(33)),
@@ -366,11 +247,11 @@ CASES: Mapping[str, Case] = {
         absorbs=1,
     ),
     "mm-cast": Case(
-        lambda a, b: (a @ b).float() * 0.5, _mm(33, 40, 50, torch.bfloat16), SMALL, absorbs=1, tolerance=HALF
+        lambda a, b: (a @ b).float() * 0.5, mm(33, 40, 50, torch.bfloat16), SMALL, absorbs=1, tolerance=HALF
     ),
-    "mm-dynamic": Case(torch.mm, _mm(37, 29, 45), SMALL, dynamic=True),
-    "mm-dynamic-split": Case(torch.mm, _mm(37, 290, 45), SPLIT, dynamic=True),
-    "mm-dynamic-relu": Case(lambda a, b: (a @ b).relu(), _mm(64, 32, 48), SMALL, dynamic=True, absorbs=1),
+    "mm-dynamic": Case(torch.mm, mm(37, 29, 45), SMALL, dynamic=True),
+    "mm-dynamic-split": Case(torch.mm, mm(37, 290, 45), SPLIT, dynamic=True),
+    "mm-dynamic-relu": Case(lambda a, b: (a @ b).relu(), mm(64, 32, 48), SMALL, dynamic=True, absorbs=1),
     "addmm": Case(torch.addmm, lambda: (randn(50), randn(33, 40), randn(40, 50)), SMALL),
     "addmm-matrix": Case(torch.addmm, lambda: (randn(33, 50), randn(33, 40), randn(40, 50)), SMALL),
     "addmm-column": Case(torch.addmm, lambda: (randn(33, 1), randn(33, 40), randn(40, 50)), SMALL),
@@ -393,7 +274,7 @@ CASES: Mapping[str, Case] = {
         SMALL,
         tolerance=HALF,
     ),
-    "linear-3d-gelu": Case(lambda x, w, b: F.gelu(F.linear(x, w, b)), _linear(3, 11, 40, out=50), SMALL, absorbs=1),
+    "linear-3d-gelu": Case(lambda x, w, b: F.gelu(F.linear(x, w, b)), linear(3, 11, 40, out=50), SMALL, absorbs=1),
     "linear-3d-residual": Case(
         lambda x, w, b, r: F.linear(x, w, b) + r,
         lambda: (randn(3, 11, 40), randn(40, 40), randn(40), randn(3, 11, 40)),
@@ -401,7 +282,7 @@ CASES: Mapping[str, Case] = {
         absorbs=1,
     ),
     "linear-dynamic-gelu": Case(
-        lambda x, w, b: F.gelu(F.linear(x, w, b)), _linear(33, 40, out=50), SMALL, dynamic=True, absorbs=1
+        lambda x, w, b: F.gelu(F.linear(x, w, b)), linear(33, 40, out=50), SMALL, dynamic=True, absorbs=1
     ),
     "bmm": Case(torch.bmm, lambda: (randn(3, 33, 40), randn(3, 40, 50)), SMALL),
     "bmm-expanded": Case(
@@ -424,8 +305,8 @@ CASES: Mapping[str, Case] = {
         lambda: (randn(1, 1, 50), randn(3, 33, 40), randn(3, 40, 50)),
         SMALL,
     ),
-    "mm-mm": Case(lambda a, b, c, d: a @ b + c @ d, _mm_mm(), SMALL, absorbs=2),
-    "mm-mm-bf16": Case(lambda a, b, c, d: a @ b + c @ d, _mm_mm(torch.bfloat16), SMALL, absorbs=2, tolerance=HALF),
+    "mm-mm": Case(lambda a, b, c, d: a @ b + c @ d, mm_mm(), SMALL, absorbs=2),
+    "mm-mm-bf16": Case(lambda a, b, c, d: a @ b + c @ d, mm_mm(torch.bfloat16), SMALL, absorbs=2, tolerance=HALF),
     "mm-mm-strided": Case(
         lambda a, b, c, d: a @ b + c @ d,
         lambda: (
@@ -435,8 +316,8 @@ CASES: Mapping[str, Case] = {
         SMALL,
         absorbs=2,
     ),
-    "mm-mm-relu": Case(lambda a, b, c, d: (a @ b + c @ d).relu() * 2, _mm_mm(), SMALL, absorbs=2),
-    "mm-mm-both-used": Case(lambda a, b, c, d: ((x := a @ b), (y := c @ d), x + y)[1:], _mm_mm(), SMALL, absorbs=1),
+    "mm-mm-relu": Case(lambda a, b, c, d: (a @ b + c @ d).relu() * 2, mm_mm(), SMALL, absorbs=2),
+    "mm-mm-both-used": Case(lambda a, b, c, d: ((x := a @ b), (y := c @ d), x + y)[1:], mm_mm(), SMALL, absorbs=1),
     "int-mm": Case(torch._int_mm, lambda: (randn(40, 48, dtype=torch.int8), randn(48, 56, dtype=torch.int8)), SMALL),
     "int-mm-scaled": Case(
         lambda a, b, s: torch._int_mm(a, b).float() * s,
@@ -452,8 +333,8 @@ CASES: Mapping[str, Case] = {
         tolerance=HALF,
         reference=torch.mm,
     ),
-    "mm-softmax": Case(lambda a, b: torch.softmax(a @ b, -1), _mm(37, 40, 20), SMALL, rows=True, absorbs=3),
-    "tma-softmax": Case(lambda a, b: torch.softmax(a @ b, -1), _mm(70, 44, 28), TMA, rows=True, absorbs=3),
+    "mm-softmax": Case(lambda a, b: torch.softmax(a @ b, -1), mm(37, 40, 20), SMALL, rows=True, absorbs=3),
+    "tma-softmax": Case(lambda a, b: torch.softmax(a @ b, -1), mm(70, 44, 28), TMA, rows=True, absorbs=3),
     "linear-layernorm": Case(
         lambda x, w, b, s: F.layer_norm(F.linear(x, w, b), (24,), s, None, 1e-3),
         lambda: (randn(37, 40), randn(24, 40), randn(24), randn(24)),
@@ -469,8 +350,8 @@ CASES: Mapping[str, Case] = {
         absorbs=1,
     ),
     # exp(0) is not 0: what lies beyond the depth must not count.
-    "of-exp-both": Case(lambda a, b: (a.exp() @ b.t().exp()).relu(), _mm_t(33, 45, 50), SMALL, absorbs=3),
-    "of-exp-whole": Case(lambda a, b: a.exp() @ b, _mm(32, 64, 32), SMALL, absorbs=1),
+    "of-exp-both": Case(lambda a, b: (a.exp() @ b.t().exp()).relu(), mm_t(33, 45, 50), SMALL, absorbs=3),
+    "of-exp-whole": Case(lambda a, b: a.exp() @ b, mm(32, 64, 32), SMALL, absorbs=1),
     "linear-of-int8": Case(
         lambda w, s, x, b: F.linear(x, w.to(torch.bfloat16) * s[:, None], b).relu(),
         lambda: (
@@ -496,9 +377,9 @@ CASES: Mapping[str, Case] = {
         tolerance=HALF,
         reference=lambda w, x, s: F.linear(x, w.double()) * s,
     ),
-    "linear-of-int4": Case(_linear_int4(32), _int4(3, 70, 256, 32), INT4, **OF_INT4),
-    "linear-of-int4-split": Case(_linear_int4(128), _int4(1, 40, 512, 128), replace(INT4, split=3), **OF_INT4),
-    "linear-of-int4-short": Case(_linear_int4(12), _int4(17, 40, 84, 12), INT4, **OF_INT4),
+    "linear-of-int4": Case(linear_int4(32), int4(3, 70, 256, 32), INT4, **OF_INT4),
+    "linear-of-int4-split": Case(linear_int4(128), int4(1, 40, 512, 128), replace(INT4, split=3), **OF_INT4),
+    "linear-of-int4-short": Case(linear_int4(12), int4(17, 40, 84, 12), INT4, **OF_INT4),
     "linear-3d-of-silu": Case(
         lambda x, r, w, b: F.linear(F.silu(x) * r, w, b),
         lambda: (randn(3, 11, 40), randn(11, 1), randn(50, 40), randn(50)),
@@ -511,10 +392,10 @@ CASES: Mapping[str, Case] = {
         SMALL,
         absorbs=1,
     ),
-    "of-dynamic": Case(lambda a, b: a.cos() @ b, _mm(37, 29, 45), SMALL, dynamic=True, absorbs=1),
-    "tma": Case(torch.mm, _mm(64, 64, 64), TMA),
-    "tma-odd": Case(lambda a, b: (a @ b).relu(), _mm(70, 44, 92), TMA, absorbs=1),
-    "tma-one-tile": Case(torch.mm, _mm(20, 8, 12), TMA),
+    "of-dynamic": Case(lambda a, b: a.cos() @ b, mm(37, 29, 45), SMALL, dynamic=True, absorbs=1),
+    "tma": Case(torch.mm, mm(64, 64, 64), TMA),
+    "tma-odd": Case(lambda a, b: (a @ b).relu(), mm(70, 44, 92), TMA, absorbs=1),
+    "tma-one-tile": Case(torch.mm, mm(20, 8, 12), TMA),
     "tma-transposed": Case(lambda a, b: a.t() @ b.t(), lambda: (randn(44, 72), randn(92, 44)), TMA),
     "tma-batch": Case(
         lambda b, a: torch.bmm(a, b.transpose(1, 2)).relu(),
@@ -528,119 +409,117 @@ CASES: Mapping[str, Case] = {
     "tma-strided": Case(lambda a, b: a[4:68, 4:] @ b, lambda: (randn(80, 68), randn(64, 92)), TMA),
     "tma-linear-bf16": Case(
         lambda x, w, b: F.gelu(F.linear(x, w, b)),
-        _linear(70, 40, out=72, dtype=torch.bfloat16),
+        linear(70, 40, out=72, dtype=torch.bfloat16),
         TMA,
         absorbs=1,
         tolerance=HALF,
     ),
-    "scaled-mm": Case(_scaled_mm, _scaled((1,), (1,)), SMALL, tolerance=HALF, reference=_scaled_exactly),
-    "scaled-mm-rows": Case(_scaled_mm, _scaled((64, 1), (1, 96)), SMALL, tolerance=HALF, reference=_scaled_exactly),
+    "scaled-mm": Case(scaled_mm, scaled((1,), (1,)), SMALL, tolerance=HALF, reference=scaled_exactly),
+    "scaled-mm-rows": Case(scaled_mm, scaled((64, 1), (1, 96)), SMALL, tolerance=HALF, reference=scaled_exactly),
     "scaled-mm-f8-out": Case(
-        _quantised,
-        _scaled((64, 1), (1, 96)),
+        quantised,
+        scaled((64, 1), (1, 96)),
         SMALL,
         absorbs=1,
         tolerance=5e-2,
-        reference=lambda *t: F.silu(_scaled_exactly(*t)) / 8,
+        reference=lambda *t: F.silu(scaled_exactly(*t)) / 8,
     ),
     "scaled-mm-made": Case(  # the activation is quantised as it is loaded
-        _made_and_scaled,
+        made_and_scaled,
         lambda: (randn(40, 80, dtype=torch.bfloat16), torch.rand(()) + 1, randn(48, 80).to(torch.float8_e4m3fn).t()),
         SMALL,
         absorbs=2,
         tolerance=5e-2,
         reference=lambda x, s, w: F.relu(x @ w) * s,
     ),
-    "scaled-mm-v2": Case(_scaled_v2(0), _scaled((), ()), SMALL, tolerance=HALF, reference=_scaled_exactly),
-    "scaled-mm-v2-rows": Case(
-        _scaled_v2(1), _scaled((64, 1), (1, 96)), SMALL, tolerance=HALF, reference=_scaled_exactly
-    ),
+    "scaled-mm-v2": Case(scaled_v2(0), scaled((), ()), SMALL, tolerance=HALF, reference=scaled_exactly),
+    "scaled-mm-v2-rows": Case(scaled_v2(1), scaled((64, 1), (1, 96)), SMALL, tolerance=HALF, reference=scaled_exactly),
     **{
-        f"scaled-mm-{name}": Case(_scaled_mm, make, config, tolerance=HALF, reference=_by_blocks, fake=True)
+        f"scaled-mm-{name}": Case(scaled_mm, make, config, tolerance=HALF, reference=by_blocks, fake=True)
         for name, make, config in (
-            ("1x128-128x128", _in_blocks((1, 128), (128, 128)), SMALL),
-            ("1x128-1x128", _in_blocks((1, 128), (1, 128)), Config(32, 32, 128, 2, 4)),
-            ("128x128-1x128", _in_blocks((128, 128), (1, 128), m=256), Config(32, 64, 64, 2, 4)),
-            ("1x128-split", _in_blocks((1, 128), (128, 128), m=8, k=1024), Config(16, 64, 128, 2, 4, split=4)),
+            ("1x128-128x128", in_blocks((1, 128), (128, 128)), SMALL),
+            ("1x128-1x128", in_blocks((1, 128), (1, 128)), Config(32, 32, 128, 2, 4)),
+            ("128x128-1x128", in_blocks((128, 128), (1, 128), m=256), Config(32, 64, 64, 2, 4)),
+            ("1x128-split", in_blocks((1, 128), (128, 128), m=8, k=1024), Config(16, 64, 128, 2, 4, split=4)),
         )
     },
-    "conv1x1": Case(F.conv2d, _conv((2, 5, 7, 6), (9, 5, 1, 1), (9,)), SMALL, absorbs=1),
-    "conv1x1-last": Case(F.conv2d, _conv((2, 5, 7, 6), (9, 5, 1, 1), (9,), last=True), SMALL, absorbs=1),
-    "conv1x1-stride": Case(lambda x, w: F.conv2d(x, w, stride=2), _conv((2, 5, 7, 6), (9, 5, 1, 1)), SMALL),
+    "conv1x1": Case(F.conv2d, conv((2, 5, 7, 6), (9, 5, 1, 1), (9,)), SMALL, absorbs=1),
+    "conv1x1-last": Case(F.conv2d, conv((2, 5, 7, 6), (9, 5, 1, 1), (9,), last=True), SMALL, absorbs=1),
+    "conv1x1-stride": Case(lambda x, w: F.conv2d(x, w, stride=2), conv((2, 5, 7, 6), (9, 5, 1, 1)), SMALL),
     "conv3x3": Case(
-        lambda x, w, b: F.conv2d(x, w, b, padding=1), _conv((2, 5, 7, 6), (9, 5, 3, 3), (9,)), SMALL, absorbs=1
+        lambda x, w, b: F.conv2d(x, w, b, padding=1), conv((2, 5, 7, 6), (9, 5, 3, 3), (9,)), SMALL, absorbs=1
     ),
     "conv3x3-last-relu": Case(
         lambda x, w, b: F.conv2d(x, w, b, padding=1).relu(),
-        _conv((2, 16, 7, 6), (9, 16, 3, 3), (9,), last=True),
+        conv((2, 16, 7, 6), (9, 16, 3, 3), (9,), last=True),
         SMALL,
         absorbs=1,
     ),
-    "conv3x3-unpadded": Case(F.conv2d, _conv((2, 5, 7, 6), (9, 5, 3, 3)), SMALL),
+    "conv3x3-unpadded": Case(F.conv2d, conv((2, 5, 7, 6), (9, 5, 3, 3)), SMALL),
     "conv-dilated": Case(
         lambda x, w: F.conv2d(x, w, padding=(2, 1), stride=(2, 1), dilation=(2, 1)),
-        _conv((2, 5, 9, 6), (9, 5, 3, 2)),
+        conv((2, 5, 9, 6), (9, 5, 3, 2)),
         SMALL,
     ),
-    "conv1d": Case(lambda x, w: F.conv1d(x, w, padding=2), _conv((3, 4, 20), (6, 4, 5)), SMALL),
-    "conv3d": Case(lambda x, w: F.conv3d(x, w, padding=1), _conv((1, 3, 5, 4, 6), (4, 3, 3, 3, 3)), SMALL),
+    "conv1d": Case(lambda x, w: F.conv1d(x, w, padding=2), conv((3, 4, 20), (6, 4, 5)), SMALL),
+    "conv3d": Case(lambda x, w: F.conv3d(x, w, padding=1), conv((1, 3, 5, 4, 6), (4, 3, 3, 3, 3)), SMALL),
     "conv3d-last": Case(
-        lambda x, w: F.conv3d(x, w), _conv((1, 3, 5, 4, 6), (4, 3, 2, 2, 2), last=True), SMALL, absorbs=1
+        lambda x, w: F.conv3d(x, w), conv((1, 3, 5, 4, 6), (4, 3, 2, 2, 2), last=True), SMALL, absorbs=1
     ),
     "conv-grouped": Case(
         lambda x, w, b: F.conv2d(x, w, b, padding=1, groups=3).relu(),
-        _conv((2, 12, 7, 6), (24, 4, 3, 3), (24,)),
+        conv((2, 12, 7, 6), (24, 4, 3, 3), (24,)),
         SMALL,
         absorbs=1,
     ),
     "conv-grouped-last": Case(
-        lambda x, w: F.conv2d(x, w, groups=2, stride=2), _conv((2, 32, 7, 6), (32, 16, 1, 1), last=True), SMALL
+        lambda x, w: F.conv2d(x, w, groups=2, stride=2), conv((2, 32, 7, 6), (32, 16, 1, 1), last=True), SMALL
     ),
     "conv-transposed": Case(
         lambda x, w, b: F.conv_transpose2d(x, w, b, padding=1).sigmoid(),
-        _conv((2, 5, 7, 6), (5, 9, 3, 3), (9,)),
+        conv((2, 5, 7, 6), (5, 9, 3, 3), (9,)),
         SMALL,
         absorbs=1,
     ),
     "conv-transposed-grouped": Case(
-        lambda x, w: F.conv_transpose1d(x, w, dilation=2, groups=2), _conv((2, 6, 20), (6, 8, 3)), SMALL
+        lambda x, w: F.conv_transpose1d(x, w, dilation=2, groups=2), conv((2, 6, 20), (6, 8, 3)), SMALL
     ),
     "conv-transposed-stride2": Case(
         lambda x, w, b: F.conv_transpose2d(x, w, b, stride=2, padding=1).relu(),
-        _conv((2, 5, 7, 6), (5, 9, 4, 4), (9,)),
+        conv((2, 5, 7, 6), (5, 9, 4, 4), (9,)),
         SMALL,
         absorbs=1,
     ),
     "conv-transposed-stride2-last": Case(
-        lambda x, w: F.conv_transpose2d(x, w, stride=2), _conv((2, 16, 7, 6), (16, 9, 2, 2), last=True), SMALL
+        lambda x, w: F.conv_transpose2d(x, w, stride=2), conv((2, 16, 7, 6), (16, 9, 2, 2), last=True), SMALL
     ),
     "conv-transposed-odd-taps": Case(
         lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1).sigmoid(),
-        _conv((2, 5, 7, 6), (5, 9, 3, 3)),
+        conv((2, 5, 7, 6), (5, 9, 3, 3)),
         SMALL,
         absorbs=1,
     ),
     "conv-transposed-stride3-grouped": Case(
         lambda x, w: F.conv_transpose1d(x, w, stride=3, padding=1, groups=2, output_padding=0),
-        _conv((2, 6, 20), (6, 8, 5)),
+        conv((2, 6, 20), (6, 8, 5)),
         SMALL,
     ),
     "conv-transposed-mixed": Case(
         lambda x, w: F.conv_transpose2d(x, w, stride=(1, 2), padding=(2, 0)),
-        _conv((2, 5, 7, 6), (5, 9, 3, 4)),
+        conv((2, 5, 7, 6), (5, 9, 3, 4)),
         SMALL,
     ),
     "conv-transposed-3d": Case(
-        lambda x, w: F.conv_transpose3d(x, w, stride=2), _conv((1, 3, 3, 4, 2), (3, 8, 2, 2, 2)), SMALL
+        lambda x, w: F.conv_transpose3d(x, w, stride=2), conv((1, 3, 3, 4, 2), (3, 8, 2, 2, 2)), SMALL
     ),
     "conv-transposed-stride2-dynamic": Case(
         lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1),
-        _marked(_conv((2, 5, 7, 6), (5, 9, 4, 4)), 2, 3),
+        marked(conv((2, 5, 7, 6), (5, 9, 4, 4)), 2, 3),
         SMALL,
         dynamic=None,
     ),
     "conv3x3-dynamic": Case(
-        lambda x, w: F.conv2d(x, w, padding=1), _conv((2, 5, 7, 6), (9, 5, 3, 3)), SMALL, dynamic=True
+        lambda x, w: F.conv2d(x, w, padding=1), conv((2, 5, 7, 6), (9, 5, 3, 3)), SMALL, dynamic=True
     ),
 }
 
@@ -653,12 +532,17 @@ UNSUPPORTED = (
 """Cases that eager cannot run on a CPU, and why."""
 
 
-def case_params(names: Iterable[str]) -> list[Any]:
-    """The names as parameters of a test; what eager cannot run is skipped with the reason."""
-    return [
-        pytest.param(name, marks=pytest.mark.skip(reason=UNSUPPORTED[name])) if name in UNSUPPORTED else name
-        for name in names
-    ]
+def case_params(names: Iterable[str], thorough: Collection[str] = ()) -> list[Any]:
+    """The names as parameters of a test, some of them for `make test-all`; what eager cannot run is skipped with the
+    reason."""
+    listed = list(names)
+    assert set(thorough) <= set(listed)
+
+    def marks(name: str) -> list[pytest.MarkDecorator]:
+        skipped = [pytest.mark.skip(reason=UNSUPPORTED[name])] if name in UNSUPPORTED else []
+        return [*skipped, *([pytest.mark.thorough] if name in thorough else [])]
+
+    return [pytest.param(name, marks=marks(name)) for name in listed]
 
 
 if __name__ == "__main__":

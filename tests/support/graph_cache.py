@@ -7,11 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import sympy
 import torch
 
 from litz import graph_cache, pipeline
 from litz import report as reports
-from litz_plugins.manager import Plugins
+from litz.capture import torch_api
+from litz.driver.builtin import builtin_plugins
+from litz.ir.index import Mod
+from litz_plugins import Pass, hookimpl
+from litz_plugins.manager import Plugins, make_plugins
+from support.own_plugins import CONTRACTIONS
 
 
 @dataclass
@@ -70,3 +76,37 @@ def _clone(value: Any) -> Any:
         return value
     base = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype)
     return base.copy_(value).requires_grad_(value.requires_grad)
+
+
+def product(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.relu(x @ w)
+    return y.sum(1), y * 2
+
+
+def of_product() -> Any:
+    return called_with(torch.randn(8, 16), torch.randn(16, 4))
+
+
+class Guarding:
+    """A pass that takes for granted that the first size is a multiple of `multiple`, and puts that on record."""
+
+    def __init__(self, multiple: int = 4, says: Any = "4") -> None:
+        self.multiple, self.says = multiple, says
+
+    @hookimpl
+    def litz_register_passes(self, options: Any) -> list[Pass]:
+        return [Pass("granted", "graph", self.look)]
+
+    @hookimpl
+    def litz_cache_fingerprint(self, options: Any) -> Any:
+        return self.says
+
+    def look(self, graph: Any, context: Any) -> Any:
+        if graph.shape_env is not None and graph.hints:
+            size = torch_api.sympy_of(graph.placeholders[0].meta["val"])
+            torch_api.evaluate_with_guard(graph.shape_env, sympy.Eq(Mod(size, self.multiple), 0))
+        return graph
+
+
+def with_plugin(plugin: object) -> Any:
+    return make_plugins(builtin_plugins(), extra=[CONTRACTIONS, ("guarding", plugin)], entry_points=())

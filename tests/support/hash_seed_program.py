@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -23,6 +25,9 @@ from litz.codegen.wrapper import generate_wrapper
 from litz.driver.code import generate
 from litz.driver.compiler import make_compiler
 from litz.pipeline import plan_schedule, schedule_only
+from litz_autotune import kept, results
+from litz_autotune.duel import Duel
+from support.fake_gpu import FakeGpu, FakeRunner
 from support.retarget import cuda_schedules
 
 Case = tuple[Callable[..., Any], list[torch.Tensor], bool | None]
@@ -85,6 +90,41 @@ def _trained(make: Callable[[], torch.nn.Module]) -> Callable[..., Any]:
     return step
 
 
+def _time(text: str) -> float:
+    """µs that follow a text: times of one process are those of another if their texts are the same."""
+    return 50.0 + zlib.crc32(text.encode()) % 1000 / 10
+
+
+class _ByText(FakeRunner):
+    """Races by the names of their entrants, as by its base class, and duels by what their schedules say."""
+
+    def run(self, requests: Sequence[Any], timeout: float = 0.0) -> list[Any]:
+        if not all(isinstance(request, Duel) for request in requests):
+            return super().run(requests, timeout)
+        self.raced += [(str(request.first), str(request.second)) for request in requests]
+        return [([_time(str(duel.first))] * 12, [_time(str(duel.second))] * 12) for duel in requests]
+
+
+def _layers(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """A product with users, and decisions that are close: two readers of one row, a reduction."""
+    row = (torch.erf(torch.log1p(x.exp())).tanh() + torch.sin(x).exp()).atan()
+    return F.gelu(F.linear(x, w, b)), w * row[0], torch.softmax(row, -1)
+
+
+def _tuned(folder: Path) -> list[str]:
+    """What autotune (litz-autotune) measures of a graph for a GPU that need not be there, and what it makes of that:
+    who competes in which order, and the texts that run. Its records lie in the folder."""
+    more: dict[str, Any] = {"autotune.kernels": True, "autotune.budget_s": 1e6, "threads": 1}
+    gpu = FakeGpu(folder, _time, **more)
+    gpu.runner = _ByText(_time)
+    with (
+        mock.patch("litz_autotune.decisions.can_measure", lambda device: True),
+        mock.patch("litz_autotune.search.free_bytes", lambda device: 1 << 40),
+    ):
+        gpu.compile(_layers)(_random(64, 128), _random(96, 128), _random(96))
+    return [gpu.code, *map(str, gpu.schedules), *(name for names in gpu.runner.raced for name in names)]
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "pointwise": lambda: (
         lambda x, y: ((x.sin() * y + 1).relu(), x.exp().sum(1), (x > y).float().mean()),
@@ -103,6 +143,10 @@ CASES: dict[str, Callable[[], Case]] = {
     "layouts": lambda: (_trained(_blocks), [_random(2, 16, 24, 24).requires_grad_()], None),
     "images": lambda: (_trained(_images), [_random(4, 3, 16, 16).requires_grad_()], None),
 }
+
+
+RECORDS = (results.FILE, kept.FILE)
+"""Files of autotune's in the cache: measurements, and what became of decisions. Their folders' names are their keys."""
 
 
 def _flat(value: Any) -> list[torch.Tensor]:
@@ -142,13 +186,15 @@ def main(folder: Path, names: list[str]) -> None:
         found[name] = _run(CASES[name](), {"cache_dir": str(folder), "cpp.qualify": False})
         torch._dynamo.reset()
         found[f"{name} on cuda"] = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in _for_cuda(CASES[name]())]
-    if "collectives" in names:
-        found["collectives"] = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in _for_ranks()]
+    others = {"collectives": _for_ranks, "tuned": lambda: _tuned(folder)}
+    for name in others:
+        if name in names:
+            found[name] = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in others[name]()]
     for path in sorted(folder.rglob("*")):
-        if path.suffix in (".py", ".cpp") and path.is_file():
+        if (path.suffix in (".py", ".cpp") or path.name in RECORDS) and path.is_file():
             found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:] or [*CASES, "collectives"])
+    main(Path(sys.argv[1]), sys.argv[2:] or [*CASES, "collectives", "tuned"])

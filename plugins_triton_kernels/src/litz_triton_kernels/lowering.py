@@ -26,12 +26,13 @@ from litz.lower.view import Tensor, View
 from litz_plugins import KernelSource
 
 from . import torch_table
-from .plugin import LOADER
 
 LIBRARY_OPTIONS = frozenset({"num_ctas", "launch_cooperative_grid", "launch_pdl", "launch_cluster", "ir_override"})
 """Options that a launch by `cuLaunchKernel` alone does not honour."""
 OPTIONS = frozenset({"num_warps", "num_stages", "maxnreg", "enable_fp_fusion", "debug"})
 """Options of Triton's compiler that a call may have besides parameters."""
+LOADER = "litz_triton_kernels.launch"
+"""The module that builds, launches and packs what `_source` describes."""
 UNSTORABLE = "is a Triton kernel of the user's, which torch keeps in a table of the process"
 
 

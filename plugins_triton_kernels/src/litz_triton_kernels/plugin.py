@@ -7,9 +7,6 @@ from typing import Any
 
 from litz_plugins import Exporter, KernelSource, hookimpl
 
-LOADER = "litz_triton_kernels.launch"
-"""The module that builds, launches and packs a kernel of the user's."""
-
 
 @hookimpl
 def litz_register_lowerings() -> Mapping[Any, Callable[..., Any]]:
@@ -27,5 +24,7 @@ def litz_cache_fingerprint() -> None:
 @hookimpl
 def litz_select_exporter(source: KernelSource | None) -> Exporter | None:
     """Returns the exporter of a kernel that this plugin launches."""
+    from .lowering import LOADER
+
     own = source is not None and source.settings.get("loader") == LOADER
     return Exporter(LOADER) if own else None

@@ -24,7 +24,7 @@ import click
 from litz.runtime.cpp_compiler import find_compiler
 from litz.targets.cpp.build import cpu_flags
 
-TESTS = ("test_cpp_loops.py", "test_cpp_masked.py", "test_cpp_ops.py", "test_cpp_segments.py")
+TESTS = ("test_cpp_loops.py", "test_cpp_gathers.py", "test_cpp_masked.py", "test_cpp_ops.py", "test_cpp_segments.py")
 """The files of tests/core/codegen that build kernels and compare their results."""
 
 PROCESSORS = {

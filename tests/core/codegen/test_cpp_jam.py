@@ -35,6 +35,7 @@ def together(text: str) -> int:
     return len(set(re.findall(r"\bconst \w+ (i\d+_\d+) = ", text))) or 1
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "rows, count, staged", [(1, 4, False), (2, 2, False), (4, 4, False), (5, 5, True), (8, 8, True), (13, 7, True)]
 )
@@ -99,6 +100,7 @@ def packed(rows: int, blocks: int, length: int) -> Case:
     return Case([rows, 7], stores, inputs, {"y": torch.empty(rows, 7)}, [blocks, length])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("rows", [1, 3, 8])
 @pytest.mark.parametrize("blocks, length", [(2, 64), (19, 64), (16, 32), (3, 1000)])
 def test_blocks_with_scales(rows: int, blocks: int, length: int) -> None:

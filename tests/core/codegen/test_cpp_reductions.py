@@ -27,6 +27,7 @@ def new_rows() -> Iterator[None]:
         yield
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["row", "long row", "column", "window", "channels last", "empty"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8], ids=str)
 def test_a_row_is_enough(name: str, dtype: torch.dtype) -> None:

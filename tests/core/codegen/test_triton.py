@@ -24,7 +24,8 @@ from litz.targets.triton.codegen import TritonCodegen
 from litz.targets.triton.compile import Variant
 from litz.targets.triton.finish import choose_tilings
 from litz_plugins import CodegenContext, KernelSource
-from support.triton_cases import CASES, Case, make, output
+from support.interpreted import asked_for, mostly
+from support.triton_cases import CASES, Case, each_kind_and_type, make, output
 from support.triton_cases.case import CUDA
 from support.triton_compiled import compile_only
 
@@ -35,8 +36,9 @@ f32, bf16 = torch.float32, torch.bfloat16
 
 
 @pytest.fixture(scope="session")
-def compiled() -> Mapping[str, Any]:
-    """Every case compiled, several at a time: the stages, or what went wrong."""
+def compiled(request: pytest.FixtureRequest) -> Mapping[str, Any]:
+    """The cases that this run asks for compiled, several at a time: the stages, or what went wrong."""
+    names = asked_for(request, __name__)
 
     def one(name: str) -> Any:
         try:
@@ -45,10 +47,14 @@ def compiled() -> Mapping[str, Any]:
             return error
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(CASES, pool.map(one, CASES), strict=True))
+        return dict(zip(names, pool.map(one, names), strict=True))
 
 
-@pytest.mark.parametrize("name", CASES)
+COMPILED = each_kind_and_type(CASES) | {"ops-float32-1", "ops-float32-2", "ops-float32-3", "ops-bfloat16-1"}
+"""What CI compiles. Each other case runs in the interpreter, and differs from one of these in its type alone."""
+
+
+@pytest.mark.parametrize("name", mostly(CASES, CASES.keys() - COMPILED))
 def test_compiles_for_hopper(name: str, compiled: Mapping[str, Any]) -> None:
     if isinstance(compiled[name], Exception):
         raise compiled[name]

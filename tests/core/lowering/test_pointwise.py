@@ -110,6 +110,7 @@ PROMOTION = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("dtype", "size", "other"), PROMOTION)
 @pytest.mark.parametrize("name", ["add", "mul", "div", "eq", "lt", "maximum", "where"])
 def test_promotion(dtype: torch.dtype, size: tuple[int, ...], other: Any, name: str) -> None:

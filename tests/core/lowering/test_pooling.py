@@ -39,6 +39,7 @@ def image(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randint(-9, 9, size).to(dtype)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dynamic", [False, True])

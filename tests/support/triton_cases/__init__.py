@@ -7,10 +7,12 @@ for sm_90, run in Triton's interpreter (`python -m support.triton_cases SHARD OF
 from . import finishing, float8, op_rows, pointwise, reducing, rows, scattering
 from .case import CASES, Case, make, output
 from .interpret import interpret_cases, interpreted_names
+from .kinds import each_kind_and_type
 
 __all__ = [
     "CASES",
     "Case",
+    "each_kind_and_type",
     "finishing",
     "float8",
     "interpret_cases",

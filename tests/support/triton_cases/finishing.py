@@ -11,9 +11,10 @@ import torch
 from litz.ir import Buffer, Layout, Loop, Node, Store
 from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import to_expr
-from litz.schedule.finish import as_finish, why_not_finish
+from litz.schedule.finish import why_not_finish
 from litz.schedule.segments import at_once
 from litz.target import target_named
+from litz_passes.schedule.one_launch import as_finish
 from support.own_plugins import prepare
 
 from .case import CUDA, Case, S, bf16, case, f32, i0, i1, make, output, r0, r1, random

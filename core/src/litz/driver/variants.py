@@ -20,6 +20,7 @@ from litz.driver import stages
 from litz.driver.compiler import Compiler
 from litz.driver.unused_options import idle_notes, is_recorded
 from litz.execution.make import devices_of
+from litz.graph_cache.fingerprints import target_text
 from litz.ir import Collective, Program, Wait
 from litz.report.log import Log
 from litz.schedule.difference import Difference, Inseparable, difference, same_steps, whole
@@ -136,7 +137,7 @@ class Tuning:
     def key(self) -> str:
         """Returns a digest of the graph as lowered, its targets, and the options that decide what is made of it."""
         program = replace(self.first.lowered.program, name="graph")
-        targets = [repr(self._compiler.target_of(device)) for device in self.devices]
+        targets = [target_text(self._compiler.target_of(device)) for device in self.devices]  # repr: sets in any order
         options = self._compiler.options
         changed = [(row, value) for row, value in options.changed() if row.name not in _ASKS]
         ways = [f"{row.name}={value}" for row, value in changed if row.affects_code or row.name == "prefer"]

@@ -124,6 +124,9 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
         graph.name, compiler.vetoes, log.gate.taken, log.gate.left_out, compiler.preferences, log.gate.weighed
     )
     log.include(graph.earlier)
+    tensors = (node.meta.get("val") for node in graph.nodes)
+    for device in {value.device for value in tensors if isinstance(value, torch.Tensor)}:
+        compiler.target_of(device)  # a mistake in an option about a device is not the fault of the first pass that asks
     with compiler.stage("graph passes", log):
         if options.freezing:
             graph = freeze(graph)

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from litz_contractions.products.many_rows import Cost, Tile
+from litz.target import figures_of, target_named
+from litz_contractions.products.many_rows import Cost, ManyRowsFigures, Tile
 from litz_plugins import Estimate
 
 Row = Mapping[str, Any]
@@ -51,8 +52,11 @@ class Chosen:
 
 def cost_of(row: Row, who: str) -> Cost:
     """What a tile's estimate was made of."""
+    limits = figures_of(target_named("H100"), ManyRowsFigures)  # this figure is the same for all GPUs
     known, tile = row["library"], row["tiles"][who]
-    return Cost(Estimate(known["us"], known["low"], known["high"], ""), tile["filled"], tile["added_us"], "")
+    return Cost(
+        Estimate(known["us"], known["low"], known["high"], ""), tile["filled"], tile["added_us"], limits.usual_share, ""
+    )
 
 
 def fit(rows: Sequence[Row], who: str) -> Fitted | None:

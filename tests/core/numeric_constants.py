@@ -58,6 +58,7 @@ CONSTANTS: Mapping[str, str] = {
         inputs: LOWEST
         kept: VERSION
         kernel_plan: PIECES
+        eager_layouts: _DECIDING
         layout_needs: _STRICTNESS
         saved_positions: TYPES BELOW
         ops: _ROWS
@@ -246,7 +247,7 @@ LITERALS: Mapping[str, str] = {
         library: _is_aligned=16
         offer: _within_blocks=16
         split: _blocks=16
-        user_kernels: kind_of=16
+        launch: kind_of=16
         wrapper_support: aligned=16
         backward_tiles: copies=64
         configs: estimate=256,32768

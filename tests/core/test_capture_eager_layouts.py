@@ -41,6 +41,7 @@ TWO: dict[str, Function] = {
         "floor_divide", "ldexp", "hypot", "polar", "complex", "add", "rsub", "fmod", "maximum",
         "gelu_backward", "hardswish_backward", "mish_backward", "hardsigmoid_backward")
     },
+    "div.Tensor_mode": lambda a, b: aten.div.Tensor_mode(a, b, rounding_mode="floor"),
     "threshold_backward": lambda a, b: aten.threshold_backward(a, b, 0.7),
     "leaky_relu_backward": lambda a, b: aten.leaky_relu_backward(a, b, 0.1, False),
     "hardtanh_backward": lambda a, b: aten.hardtanh_backward(a, b, 0, 1),

@@ -547,8 +547,8 @@ def test_a_devices_own_figures_go_before_those_of_its_type(tmp_path: Path) -> No
         ('type = "cuda"\n[measured]\nlaunch_us = true', "should be a positive number, is True"),
         ('type = "cuda"\n[measured]\nmatrix_tflops = 5', "matrix_tflops should be a table"),
         ('type = "cuda"\n[measured.matrix_tflops]\nfp12 = 5', "'fp12'; types are fp64"),
-        ('type = "cuda"\nformat = 3', "'format', which no data file of litz has"),
-        ('type = "cuda"\n[tilings.two]\nvalue = 3', "'tilings.two', which no data file of litz has"),
+        ('type = "cuda"\nformat = 3', "'format', which no data file of litz or a plugin has"),
+        ('type = "cuda"\n[tilings.two]\nvalue = 3', "'tilings.two', which no data file of litz or a plugin has"),
         ('type = "cuda"\n[tilings]\ntwo_loads_elements = 3', "two_loads_elements should be a table with a value"),
     ],
 )

@@ -6,7 +6,7 @@ import importlib
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +29,7 @@ from litz_aot.compiling import compile_package
 from litz_aot.errors import PackageError
 from litz_plugins import Choice, Pass, PluginHookError, PluginWarning, TemplateSpec, hookimpl, make_plugins
 from litz_plugins.loading import Source
+from support.own_plugins import CONTRACTIONS
 from support.third_party import write_dist
 
 aten = torch.ops.aten
@@ -40,10 +41,12 @@ def plugin(**hooks: Callable[..., Any]) -> Any:
     return SimpleNamespace(**{f"litz_{name}": hookimpl(function) for name, function in hooks.items()})
 
 
-def compiled(fn: Callable[..., Any], mine: Any = None, *, on_error: Any = "disable", **options: Any) -> Any:
-    """`fn` compiled with a plugin more."""
+def compiled(
+    fn: Callable[..., Any], mine: Any = None, *, on_error: Any = "disable", also: Sequence[Any] = (), **options: Any
+) -> Any:
+    """`fn` compiled with a plugin more. also: plugins of litz's own."""
     torch._dynamo.reset()
-    extra = [] if mine is None else [("mine", mine)]
+    extra = [*also, *([] if mine is None else [("mine", mine)])]
     plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=(), on_plugin_error=on_error)
     return torch.compile(
         fn, backend=lambda gm, examples: pipeline.compile_backend(gm, examples, options=options, plugins=plugins)
@@ -273,8 +276,8 @@ def test_a_wrong_lowering_in_a_body_is_found(kind: str) -> None:
 
     mine, inputs = plugin(register_lowerings=lambda: {aten.mul.Tensor: lower}), torch.randn(3, 1, 2, 16, 16).unbind()
     with pytest.raises(Exception, match=r"'mine' failed in lowering of aten\.mul\.Tensor"):
-        compiled(attention, mine, on_error="raise", cache=False)(*inputs)
+        compiled(attention, mine, on_error="raise", also=[CONTRACTIONS], cache=False)(*inputs)
     with pytest.warns(PluginWarning, match="goes on without a plugin: plugin 'mine'"):
-        result = compiled(attention, mine, cache=False)(*inputs)
+        result = compiled(attention, mine, also=[CONTRACTIONS], cache=False)(*inputs)
     exact = attention(*(value.double() for value in inputs))
     torch.testing.assert_close(result.double(), exact, rtol=1e-4, atol=1e-5)

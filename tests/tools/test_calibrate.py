@@ -89,25 +89,27 @@ def test_other_tables_stay_as_they_are(tmp_path: Path) -> None:
 
 
 def test_a_data_file_of_litz_is_rewritten(tmp_path: Path) -> None:
-    """What `litz calibrate --out core/src/litz/target/figures/h100.toml` does."""
+    """What `litz calibrate --out core/src/litz/target/figures/h100.toml` does, twice."""
     path = tmp_path / "h100.toml"
-    path.write_text((data.FOLDER / "h100.toml").read_text())
+    path.write_text(data.folder_of(data.CORE).joinpath("h100.toml").read_text())
     before = tomllib.loads(path.read_text())
-    name = next(
-        f"{table}.{row}" for table, rows in before.items() if table not in (*data.SHEETS, "name") for row in rows
-    )
-    write_file(path, "cuda", "", [Measured(name, {"value": 12345}, 'a "test"', "2026", "c")])
+    for value in (12344, 12345):
+        found = Measured("tilings.two_loads_elements", {"value": value}, 'a "test"', "2026", "c")
+        write_file(path, "cuda", "", [found])
     after = tomllib.loads(path.read_text())
-    table, row = name.split(".")
-    assert after[table].pop(row) == {"value": 12345, "source": 'a "test"', "date": "2026", "command": "c"}
-    before[table].pop(row)
+    entry = {"value": 12345, "source": 'a "test"', "date": "2026", "command": "c"}
+    assert after.pop("tilings") == {"two_loads_elements": entry}
     assert after == before
 
 
 def test_speeds_in_a_data_file_count_for_that_device_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = {"bandwidth_gb_s": 3000.0, "source": "a test"}
     read = data.read
-    monkeypatch.setattr(data, "read", lambda name: {**read(name), **({"measured": measured} if name == "h100" else {})})
+
+    def with_measured(name: str, package: str = data.CORE) -> Any:
+        return {**read(name, package), **({"measured": measured} if (name, package) == ("h100", data.CORE) else {})}
+
+    monkeypatch.setattr(data, "read", with_measured)
     data.device_file.cache_clear()
     try:
         assert target_named("H100").bandwidth == 3000e3 and target_named("H200").bandwidth == 4800e3

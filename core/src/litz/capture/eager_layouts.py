@@ -22,7 +22,7 @@ Rule = Callable[..., Any]
 
 WHOLE = (
     *("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor", "pow.Scalar", "special_xlog1py", "logaddexp2"),
-    *("logical_and", "logical_or", "logical_xor", "polar", "complex"),
+    *("logical_and", "logical_or", "logical_xor", "polar", "complex", "div.Tensor_mode"),
 )
 """Ops that stay whole, and whose fake results lie otherwise than eager's."""
 UNTAGGED = (

@@ -71,7 +71,7 @@ def _problem_of_module(exporter: Exporter) -> str:
         except TypeError:
             return f"{exporter.module}.{name} must be callable as {name}({', '.join(parameters)})"
     command = [sys.executable, "-c", ALONE, exporter.module, *sys.path]
-    alone = subprocess.run(command, capture_output=True, text=True)
+    alone = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
     if alone.returncode:
         last = (alone.stderr.strip().splitlines() or ["it imports the compiler, litz.pipeline"])[-1]
         return f"a process that loads a package cannot import {exporter.module}: {last}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import cProfile
 import pstats
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -199,6 +200,21 @@ def test_the_watchdog_sleeps_through_short_calls(monkeypatch: pytest.MonkeyPatch
         dog.begin(running)
         assert not dog.end(running)
     assert 1 <= len(looks) <= 12  # 20 a second, however many calls there are
+
+
+def test_the_watchdog_holds_no_call_that_has_ended() -> None:
+    """It would hold what the plugin was handed, a whole Program, until the next call that takes long."""
+
+    class Held(Running):  # with weak references
+        pass
+
+    dog, running = Watchdog(), Held(60.0)
+    dog.begin(running)
+    time.sleep(0.2)  # it looks at the call, and sleeps
+    assert not dog.end(running)
+    gone = weakref.ref(running)
+    del running
+    assert gone() is None
 
 
 def replaces_a_nested_field(noun: Whole) -> None:

@@ -93,20 +93,25 @@ class Watchdog:
             self._wake.clear()
             time.sleep(INTERVAL)  # most calls have ended by then: to look at each would take longer than the call
             while self._running:
-                now = time.perf_counter()
-                ends = [now + INTERVAL * 4]
-                for running in list(self._running):
-                    if running.begun + SLOW <= now and not running.said:
-                        running.said = True
-                        running.say()
-                    if running.ends > now:
-                        ends.append(running.ends)
-                        continue
-                    with self._lock:
-                        if running in self._running:
-                            running.told, running.ends = True, now + 1.0  # again, where it was caught
-                            _raise_in(running.thread, TookTooLong)
-                time.sleep(max(INTERVAL, min(ends) - now))
+                time.sleep(self._look_once())
+
+    def _look_once(self) -> float:
+        """Looks at the calls that run. Returns the seconds until the next look. No call stays in a variable of the
+        thread that watches: a call holds what its plugin was handed, such as a Program."""
+        now = time.perf_counter()
+        ends = [now + INTERVAL * 4]
+        for running in list(self._running):
+            if running.begun + SLOW <= now and not running.said:
+                running.said = True
+                running.say()
+            if running.ends > now:
+                ends.append(running.ends)
+                continue
+            with self._lock:
+                if running in self._running:
+                    running.told, running.ends = True, now + 1.0  # again, where it was caught
+                    _raise_in(running.thread, TookTooLong)
+        return max(INTERVAL, min(ends) - now)
 
 
 def _raise_in(thread: int, error: type[BaseException]) -> None:

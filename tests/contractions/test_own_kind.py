@@ -1,7 +1,7 @@
-"""A plugin out of litz's tree adds a kind of contraction: what it is as data, which ops become it, and a kernel of it.
+"""A plugin out of litz's tree adds a kind of contraction: the kind as data, the ops that become the kind, and a kernel.
 
-The kind is the max-plus product of matrices: result[i, j] is the greatest of a[i, k] + b[k, j]. No file of litz's has
-its name.
+The kind is the max-plus product of matrices: result[i, j] is the greatest of a[i, k] + b[k, j]. No file of litz
+names the kind.
 """
 
 from __future__ import annotations

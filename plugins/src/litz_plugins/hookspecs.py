@@ -306,8 +306,9 @@ def litz_keep_graph(kind: str, key: str, content: bytes | None, options: Options
     Called: any number of times a graph: for each part that `litz_find_graph` had nowhere, when it is made.
     Combined: every plugin is told; what it returns is ignored. A failure is as one of `litz_find_graph`.
 
-    kind, key: as in `litz_find_graph`. content: at most 256 MiB, with sums of its own; nothing in it is for others to
-    read. None where it could not be made: who waits for it need not wait any longer. options: this compile's options.
+    kind, key: as in `litz_find_graph`. content: at most 256 MiB, with sums of its own; the bytes are for litz alone to
+    read. None where making the content failed, so that nobody goes on waiting for the content. options: this compile's
+    options.
     Returns: None.
     """
 

@@ -25,10 +25,11 @@ def compile(  # as torch.compile, and with the module's name in front
     options: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
 ) -> str:
-    """Compiles `fn(*args, **kwargs)` for inference and writes it, with its weights, into the folder `path`.
+    """Compiles `fn(*args, **kwargs)` for inference and writes a package, with the weights, into the folder `path`.
 
-    Another process loads it with `load` and runs it; it tunes and compiles nothing. Fused and tuned as by
-    `torch.compile(fn, backend="litz")`, whose `mode=` and `options=` these are; CUDA graphs are not recorded.
+    Another process loads the package with `load` and runs the package; that process tunes and compiles nothing. Fused
+    and tuned as by `torch.compile(fn, backend="litz")`, whose `mode=` and `options=` these are; CUDA graphs are not
+    recorded.
 
     fn: a module, or a function of tensors, that torch.export takes; or the ExportedProgram that torch.export has made,
     which has its dynamic shapes, and for which args may be None. dynamic_shapes: as torch.export's, for sizes that may
@@ -41,11 +42,11 @@ def compile(  # as torch.compile, and with the module's name in front
 
 
 def load(path: str | os.PathLike[str]) -> Callable[..., Any]:
-    """Returns what `compile` wrote, as a callable with the signature of the function that it was made of.
+    """Returns what `compile` wrote, as a callable with the signature of the function that was compiled.
 
-    It runs without gradients. Errors: PackageError if the package is damaged, was made with another torch or for
-    another device, or lies where others may write (`LITZ_TRUST` names whom you trust); on a call PackageInputError for
-    inputs that it was not made for. A package is code: load only what you would run.
+    The callable runs without gradients. Errors: PackageError if the package is damaged, was made with another torch or
+    for another device, or lies where others may write (`LITZ_TRUST` names whom you trust); on a call PackageInputError
+    for inputs that the package was not made for. A package is code: load only what you would run.
     """
     from pathlib import Path
 

@@ -25,7 +25,7 @@ POLL_S = 0.01
 """Between two looks. A store's own wait would keep this process's other threads from it."""
 PREFIX = "litz/built/1"
 NOTHING = b"{}"
-"""In place of a kernel that cannot be had: it is no entry, so each rank builds its own."""
+"""In place of a kernel whose build failed: not an entry, so each rank builds a kernel of its own."""
 
 StoreOf = Callable[[], tuple[Any, int] | None]
 """Gives (the store of the process group, this rank), None without one; asked each time, as groups come and go."""

@@ -41,7 +41,7 @@ def calibrate(out: Path, device: str | None, seconds: float, only: tuple[str, ..
         if isinstance(found, str):
             shown[found] = "not tried: no time was left"
         elif not found.seconds:
-            shown[found.figure] = f"{found.value}, whatever it is: all values make the same kernels here"
+            shown[found.figure] = f"{found.value} stays: all values make the same kernels here"
         else:
             tables.append(Measured(found.figure, {"value": found.value}, f"{here}. {found}", date, command))
             shown[found.figure] = found.value

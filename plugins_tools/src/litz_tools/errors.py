@@ -33,7 +33,7 @@ class WrapperFileError(LitzError):
 
 
 class MeasuringError(LitzError):
-    """A device cannot be measured: it is not here, or of a type that nobody knows how to measure."""
+    """A device cannot be measured: this machine has none, or nobody knows how to measure its type."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem, where="litz calibrate", todo="name another device: --device cpu")

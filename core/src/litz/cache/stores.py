@@ -1,9 +1,9 @@
 """Entries that lie elsewhere than on this disk: in, an entry's files, or bytes that a store had; out, the other.
 
 The bytes are JSON text of the files' names, sizes, SHA-256 sums and compressed contents. A store keeps them as they are
-and reads nothing in them: a server, an export of `torch.compiler.save_cache_artifacts`, the other ranks of a job. What
-comes back is looked at before any of it is written, and nothing is unpickled. It is code, as all in the cache is: whom
-it comes from is the store's to know.
+and reads nothing in them: a server, an export of `torch.compiler.save_cache_artifacts`, the other ranks of a job. litz
+looks at what comes back before litz writes a part of it, and unpickles nothing. An entry is code, as all in the cache
+is: the store has to know from whom the entry comes.
 """
 
 from __future__ import annotations
@@ -77,14 +77,15 @@ class Stores:
 
     find: called with an entry's kind, its key, and a check that gives the files of bytes, or None for what is no entry;
     returns the files, None where nobody has them. keep: called with kind, key, and the bytes of what was made here,
-    None if that failed: who waits for it need not. None where nobody keeps anything.
+    None if making the entry failed: nobody need wait for the entry then. None where nobody keeps anything.
     """
 
     find: Callable[[str, str, Callable[[bytes], Files | None]], Files | None]
     keep: Callable[[str, str, bytes | None], None] | None
 
     def fetch(self, kind: str, key: str, needs: Sequence[str]) -> Files | None:
-        """Returns the files of an entry, those in `needs` among them; None where it is to be made, and `offer`ed."""
+        """Returns the files of an entry, those in `needs` among them; None where the entry is to be made, and
+        `offer`ed."""
 
         def whole(content: bytes) -> Files | None:
             files = unpack(content)

@@ -226,7 +226,7 @@ Use = Literal["matmul", "convolution", "attention"]
 @dataclass(frozen=True)
 class Contraction:
     """FLOPs, the inputs' dtype, and how many units of a device it can keep busy. between: bytes of what the call writes
-    to memory and reads again. launches: kernels that it is. alone: bytes that one unit reads by itself, at least; 0
+    to memory and reads again. launches: kernels of the call. alone: bytes that one unit reads by itself, at least; 0
     where that is not known."""
 
     use: Use

@@ -147,11 +147,12 @@ class TargetSpec:
     once a compile for each device; returns its `Target` as its maker or driver says, to which core adds what a
     calibration file measured. codegen: writes, builds and loads its kernels. plugin: filled in by the manager.
 
-    qualify: tries what builds the kernels before litz trusts it, None where it is trusted as it is. Called as
-    ``qualify(constructs, context)`` once the texts of a graph's kernels are known, if the generator has asked
-    ``context.safe_forms`` for any: ``constructs`` are all that it asked for, None for every construct there is (`litz
-    doctor`); ``context`` is a `CodegenContext` without a program. Returns a `Verdict`. Where that has safe forms, the
-    kernels are generated again. Keep what was found in ``context.cache``: a compile should test nothing twice.
+    qualify: tries the tool that builds the kernels before litz trusts the tool. None: litz trusts the tool untried.
+    Called as ``qualify(constructs, context)`` once the texts of a graph's kernels are known, if the generator has asked
+    ``context.safe_forms`` for any: ``constructs`` are all that the generator asked for, None for every construct there
+    is (`litz doctor`); ``context`` is a `CodegenContext` without a program. Returns a `Verdict`. Where the verdict has
+    safe forms, the kernels are generated again. Keep what was found in ``context.cache``: a compile should test nothing
+    twice.
     """
 
     type: str

@@ -20,13 +20,13 @@ SCORE = "score"
 """The buffer that stands, in bodies, for the score of one query and one key, float32. The scores are never in
 memory."""
 GRADIENT = "gradient"
-"""The buffer that stands, in the backward's body, for the gradient of the final score, float32. It is never in
-memory."""
+"""The buffer that stands, in the backward's body, for the gradient of the final score, float32. The gradient is
+never in memory."""
 SCORE_BYTES = 64
 """Bytes that eager's flex_attention moves for each score, at least: the product writes it in float32; the scale, the
 mask, logsumexp and softmax read and write all scores: 4 + 8 + 9 + 20 + 23. What a score_mod does is not counted."""
 SCORE_LAUNCHES = 20
-"""Kernels that it is, at least: counted likewise."""
+"""Kernels that eager's flex_attention launches, at least: counted likewise."""
 
 
 @dataclass(frozen=True)

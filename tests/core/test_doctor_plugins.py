@@ -20,6 +20,7 @@ from litz.driver.builtin import builtin_plugins
 from litz_plugins import OptionSpec, Pass, Plugins, deprecations, hookimpl, make_plugins
 from litz_plugins.deprecations import Deprecation
 from litz_plugins.versions import API_VERSION
+from litz_plugins.words import OWN_DISTS
 from litz_tools import plugins_cli
 from litz_tools.plugin_checks import check_compiling, check_registering
 
@@ -109,17 +110,7 @@ def test_litz_plugins_lists_what_is_not_installed(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("litz.cli.plugins.load_plugins", lambda: (loaded(), ""))
     rows = json.loads(CliRunner().invoke(main, ["plugins", "--json"]).output)
     found = {row["name"]: row for row in rows if row["status"] == "missing"}
-    assert set(found) == {
-        "aot",
-        "autotune",
-        "collectives",
-        "contractions",
-        "cudagraphs",
-        "layout",
-        "passes",
-        "tools",
-        "triton_kernels",
-    }
+    assert set(found) == set(OWN_DISTS)
     assert found["layout"]["dist"] == "litz-layout"
     text = CliRunner().invoke(main, ["plugins"]).output
     assert "pip install litz-layout" in text and max(map(len, text.splitlines())) <= 80

@@ -8,6 +8,9 @@ Parts, each a transformer in bf16, forward and backward:
                 scattered. All communication is in the compiled graph, one collective a parameter, as in "simple FSDP".
     fully_shard the same by FSDP2, a layer at a time. Its hooks run, and overlap, between the compiled graphs.
     tp          tensor parallel by DTensor: an all_reduce after attention and one after the MLP, and in their backward.
+    fsdp_tp     tensor parallel between two ranks, and FSDP2 between the pairs.
+    experts     an MLP on each rank, to which an all_to_all brings a share of every rank's tokens, and another returns
+                them.
 
 "litz overlap 40%" may take 40 % more memory than the source's order, about what Inductor's overlap takes; "litz
 overlap" 10 %.
@@ -135,8 +138,8 @@ def measure(
             return model
         return torch.compile(model, backend=peer.backend, **({"options": options} if options else {}))
 
-    model, run = PARTS[part](size, device, compiled)
-    torch.manual_seed(1 + (0 if part == "tp" else dist.get_rank()))
+    model, run = PARTS[part].make(size, device, compiled)
+    torch.manual_seed(1 + dist.get_rank() // PARTS[part].same_data())
     x = torch.randn(size.batch, size.tokens, size.width, device=device, dtype=size.dtype)
 
     def step() -> None:

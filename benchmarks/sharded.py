@@ -1,5 +1,5 @@
-"""A transformer in shards: parameters gathered by hand or by FSDP2, or tensor parallel. In: a Size; out: the model and
-its compiled form."""
+"""A transformer in shards: parameters gathered by hand or by FSDP2, tensor parallel, both, or with experts, one on each
+rank. In: a Size; out: the model and its compiled form."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Size:
     dtype: torch.dtype = torch.bfloat16
 
 
-LARGE, TINY = Size(4, 4096, 2048, 2), Size(2, 256, 16, 2, torch.float32)
+LARGE, TINY = Size(4, 4096, 2048, 2), Size(2, 512, 16, 2, torch.float32)
 
 
 def _policy(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
@@ -65,13 +65,52 @@ class Layer(nn.Module):
         self.query, self.key, self.value = (linear(width, width) for _ in range(3))
         self.out, self.up, self.down = linear(width, width), linear(4 * width, width), linear(width, 4 * width)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def attended(self, x: Tensor) -> Tensor:
         batch, tokens, width = x.shape
         y = F.rms_norm(x, (width,))
         heads = [m(y).view(batch, tokens, -1, HEAD).transpose(1, 2) for m in (self.query, self.key, self.value)]
         attention = F.scaled_dot_product_attention(*heads, is_causal=True)
-        x = x + self.out(attention.transpose(1, 2).flatten(2))
-        return x + self.down(F.gelu(self.up(F.rms_norm(x, (width,))), approximate="tanh"))
+        return x + self.out(attention.transpose(1, 2).flatten(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.attended(x)
+        return x + self.down(F.gelu(self.up(F.rms_norm(x, (x.shape[-1],))), approximate="tanh"))
+
+
+class Experts(nn.Module):
+    """A mixture of as many experts as ranks, one on each; a token goes to one of them and comes back. Which token goes
+    where is fixed, as many tokens to each expert: a router's sizes would differ by step, and so would its times."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, dist.get_world_size(), bias=False)
+        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        ranks, width = dist.get_world_size(), x.shape[-1]
+        tokens = x.reshape(-1, ranks, width)
+        sent = tokens.transpose(0, 1).reshape(-1, width)
+        mine = self._exchanged(sent)
+        back = self._exchanged(self.down(F.gelu(self.up(mine), approximate="tanh")))
+        share = self.gate(tokens).softmax(-1).diagonal(dim1=1, dim2=2)
+        return (back.view(ranks, -1, width).transpose(0, 1) * share[..., None]).reshape(x.shape)
+
+    @staticmethod
+    def _exchanged(tokens: Tensor) -> Tensor:
+        equal = [tokens.shape[0] // dist.get_world_size()] * dist.get_world_size()
+        return fc.all_to_all_single_autograd(tokens, equal, equal, dist.group.WORLD)
+
+
+class ExpertLayer(Layer):
+    """A layer whose MLP is a mixture of experts."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, lambda out, width: nn.Linear(width, out, bias=False))
+        self.down, self.up = Experts(width), nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.attended(x)
+        return x + self.down(F.rms_norm(x, (x.shape[-1],)))
 
 
 class Network(nn.Module):
@@ -95,37 +134,75 @@ def make_fsdp(size: Size, device: torch.device, compiled: Compile) -> tuple[nn.M
     return model, compiled(model)
 
 
-def make_fully_shard(size: Size, device: torch.device, compiled: Compile) -> tuple[nn.Module, Callable[..., Any]]:
+def _mesh(device: torch.device, **sizes: int) -> Any:
+    """A mesh of all ranks with a dimension of each name."""
     from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+
+
+def _fully_sharded(model: Network, mesh: Any, dtype: torch.dtype) -> None:
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    model = Network(size, lambda out, width: nn.Linear(width, out, bias=False)).to(device)
-    policy = MixedPrecisionPolicy(param_dtype=size.dtype, reduce_dtype=size.dtype)
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)
+    for part in (*model.layers, model):
+        fully_shard(part, mesh=mesh, mp_policy=policy)
+
+
+def _tensor_parallel(model: Network, mesh: Any) -> None:
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    columns = {name: ColwiseParallel() for name in ("query", "key", "value", "up")}
     for layer in model.layers:
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+        parallelize_module(layer, mesh, {**columns, "out": RowwiseParallel(), "down": RowwiseParallel()})
+
+
+def _plain(size: Size, device: torch.device) -> Network:
+    return Network(size, lambda out, width: nn.Linear(width, out, bias=False)).to(device)
+
+
+def make_fully_shard(size: Size, device: torch.device, compiled: Compile) -> tuple[nn.Module, Callable[..., Any]]:
+    model = _plain(size, device)
+    _fully_sharded(model, _mesh(device, data=dist.get_world_size()), size.dtype)
     return model, compiled(model)
 
 
 def make_tp(size: Size, device: torch.device, compiled: Compile) -> tuple[nn.Module, Callable[..., Any]]:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    model = Network(size, lambda out, width: nn.Linear(width, out, bias=False)).to(device, size.dtype)
-    plan = dict.fromkeys(("query", "key", "value", "up"), ColwiseParallel)
-    for layer in model.layers:
-        parallelize_module(
-            layer,
-            mesh,
-            {**{name: style() for name, style in plan.items()}, "out": RowwiseParallel(), "down": RowwiseParallel()},
-        )
+    model = _plain(size, device).to(size.dtype)
+    _tensor_parallel(model, _mesh(device, tensor=dist.get_world_size()))
     return model, compiled(model)
 
 
-PARTS: Mapping[str, Callable[..., tuple[nn.Module, Callable[..., Any]]]] = {
-    "fsdp": make_fsdp,
-    "fully_shard": make_fully_shard,
-    "tp": make_tp,
+TENSOR = 2
+"""Ranks that share a layer in "fsdp_tp"."""
+
+
+def make_fsdp_tp(size: Size, device: torch.device, compiled: Compile) -> tuple[nn.Module, Callable[..., Any]]:
+    mesh, model = _mesh(device, data=dist.get_world_size() // TENSOR, tensor=TENSOR), _plain(size, device)
+    _tensor_parallel(model, mesh["tensor"])
+    _fully_sharded(model, mesh["data"], size.dtype)
+    return model, compiled(model)
+
+
+def make_experts(size: Size, device: torch.device, compiled: Compile) -> tuple[nn.Module, Callable[..., Any]]:
+    model = Network(size, lambda out, width: nn.Identity())
+    model.layers = nn.ModuleList(ExpertLayer(size.width) for _ in range(size.layers))
+    model.to(device, size.dtype)
+    return model, compiled(model)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A way to share the work. same_data: how many ranks, one after the other, are given the same batch."""
+
+    make: Callable[[Size, torch.device, Compile], tuple[nn.Module, Callable[..., Any]]]
+    same_data: Callable[[], int] = lambda: 1
+
+
+PARTS: Mapping[str, Part] = {
+    "fsdp": Part(make_fsdp),
+    "fully_shard": Part(make_fully_shard),
+    "tp": Part(make_tp, dist.get_world_size),
+    "fsdp_tp": Part(make_fsdp_tp, lambda: TENSOR),
+    "experts": Part(make_experts),
 }

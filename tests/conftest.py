@@ -23,7 +23,7 @@ from support.each_value import leave_cases_out
 from support.eager_attention import untraced
 from support.no_gpu import gpu_hidden
 from support.processor_times import note, seconds_so_far
-from support.ranks import Ranks
+from support.ranks import WORLD, Ranks
 from support.warm import MODULES
 from support.warm_children import warm_python
 
@@ -173,7 +173,7 @@ def nobody_left_out() -> Iterator[None]:
 def ranks() -> Iterator[Ranks]:
     """Two processes with a gloo group, for every test that communicates: starting them takes seconds. Such tests have
     the mark `xdist_group("ranks")`, so that one worker has them all."""
-    with Ranks(2) as found:
+    with Ranks(WORLD) as found:
         yield found
 
 

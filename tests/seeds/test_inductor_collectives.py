@@ -1,14 +1,15 @@
 """Functional collectives in compiled graphs. The cases are those of the seed document test_inductor_collectives.
 
-Here are those that need several ranks: two processes over gloo, and over NCCL where there are two GPUs. What one rank
-can tell is in test_inductor_collectives_alone; of that, values that only two ranks tell apart are checked here. What
-the original reads off generated text is read off the lines that ran.
+Here are those that need several ranks: two processes, or as many as LITZ_TEST_RANKS says, over gloo, and over NCCL
+where each has a GPU. What one rank can tell is in test_inductor_collectives_alone; of that, values that only two
+ranks tell apart are checked here. What the original reads off generated text is read off the lines that ran.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import functools
+import math
 import re
 import sys
 import tempfile
@@ -26,13 +27,10 @@ from litz.pipeline import compile_backend
 from litz_cudagraphs import recordings
 from support import seed_collectives
 from support.executed import executed, kinds, steps
-from support.ranks import Ranks, device
+from support.ranks import TRS, WORLD, Ranks, device
 from support.seed_collectives import litz, ranked, same
 
 pytestmark = pytest.mark.xdist_group("ranks")
-
-WORLD = 2
-TRS = {"tag": "", "ranks": [0, 1], "group_size": WORLD}
 
 
 def compiled_by_litz(func: Callable[..., Any], example_inputs: Any) -> Callable[..., Any]:
@@ -42,19 +40,19 @@ def compiled_by_litz(func: Callable[..., Any], example_inputs: Any) -> Callable[
 
 
 def multi_proc(function: Callable[[int], None]) -> Callable[[Ranks], None]:
-    """A test that runs `function(rank)` on both ranks."""
+    """A test that runs `function(rank)` on all ranks."""
     body = f"_body_{function.__name__}"
     globals()[body] = lambda rank, _: function(rank)
 
-    def test(pair: Ranks) -> None:
-        pair.run(__file__, body)
+    def test(group: Ranks) -> None:
+        group.run(__file__, body)
 
     test.__name__, test.__doc__ = function.__name__, function.__doc__
     return test
 
 
 def own(rank: int, *size: int) -> torch.Tensor:
-    """A tensor of this rank's, unlike the other's in every place: four by four unless `size` says otherwise."""
+    """A tensor of this rank's, unlike the others' in every place: four by four unless `size` says otherwise."""
     return ranked(rank, *size, device=device())
 
 
@@ -99,7 +97,7 @@ def test_allreduce_inductor_cudagraph_trees_without_graphs(rank: int) -> None:
 
 
 @pytest.mark.gpu2
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="CUDA graphs of NCCL need two GPUs")
+@pytest.mark.skipif(torch.cuda.device_count() < WORLD, reason=f"CUDA graphs of NCCL need {WORLD} GPUs")
 def test_allreduce_inductor_cudagraph_trees() -> None:
     torch.multiprocessing.spawn(_cudagraphs, args=(tempfile.mktemp(),), nprocs=WORLD)
 
@@ -189,7 +187,7 @@ def test_permute_tensor(rank: int) -> None:
     def func(tensor, src_dst_pairs, *, tag, ranks, group_size):
         return _functional_collectives.permute_tensor(tensor, src_dst_pairs, ranks, tag)
 
-    inputs = (torch.arange(2, dtype=torch.float32, device=device()) + 2 * rank, [1, 0])
+    inputs = (torch.arange(2, dtype=torch.float32, device=device()) + 2 * rank, [(i + 1) % WORLD for i in range(WORLD)])
     out, correct = litz(func)(*inputs, **TRS), func(*inputs, **TRS)
     expected = torch.arange(2, dtype=torch.float32, device=device()) + 2 * ((rank - 1 + WORLD) % WORLD)
     assert same(out, correct) and same(out, expected, tol=0) and same(correct, expected, tol=0)
@@ -215,7 +213,7 @@ def test_allgather_output_buffer_reuse(rank: int) -> None:
     assert same(litz(model)(inp, WORLD, **TRS), correct)
     torch.manual_seed(0)
     first = torch.nn.Embedding(4, 4).to(device())(inp)
-    assert same(correct[..., :4], first) and not torch.equal(correct[..., 4:], first), "rank 0's part comes first"
+    assert same(correct[..., :4], first) and not torch.equal(correct[..., 4:8], first), "rank 0's part comes first"
 
 
 class _Transposed(torch.nn.Module):
@@ -302,27 +300,27 @@ def test_all_to_all_single_inductor(rank: int) -> None:
         out = a2a / a2a.sum(dim=0)
         return out
 
-    def inputs(*sizes: list[list[int]]) -> tuple[torch.Tensor, ...]:
-        """sizes[sent or received][of each rank]; each row is another."""
-        rows = own(rank, sum(sizes[0][rank]), 5) + 100
-        return rows, *(torch.tensor(each[rank], dtype=torch.int64) for each in sizes)
+    def inputs(sent: Callable[[int, int], int]) -> tuple[torch.Tensor, ...]:
+        """sent(i, j): how many rows i sends to j; each row is another."""
+        sizes = [[sent(rank, i) for i in range(WORLD)], [sent(i, rank) for i in range(WORLD)]]
+        return own(rank, sum(sizes[0]), 5) + 100, *(torch.tensor(each, dtype=torch.int64) for each in sizes)
 
     with torch._dynamo.config.patch(
         dynamic_shapes=True, capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True
     ):
         compiled = litz(example, fullgraph=True, dynamic=True)
         # What a rank sends to i is what i receives from it.
-        given = inputs([[1, 2], [2, 4]], [[1, 2], [2, 4]])
+        given = inputs(lambda i, j: (i + 1) * (j + 1))
         lines, out = _ran(lambda: compiled(*given, **TRS))
         _, received, sent = _all_to_all(lines)
         assert all(re.fullmatch(r"u\d+", size) for size in (*received, *sent))
-        assert len(received) == len(sent) == WORLD and len({*received, *sent}) == 2 * WORLD, "four sizes, none for two"
+        assert len(received) == len(sent) == WORLD and len({*received, *sent}) == 2 * WORLD, "none for two sizes"
         # A size is an element that was read, of the tensor with the sizes sent first.
         read = [line.partition(" = ")[0] for line in lines if re.match(r"u\d+ = ", line)]
         assert read == [*sent, *received]
         assert same(out, example(*given, **TRS), tol=0.001)
         # Other sizes, what is sent unlike what is received.
-        given = inputs([[3, 1], [2, 5]], [[3, 2], [1, 5]])
+        given = inputs(lambda i, j: 1 + (2 + 3 * i + 4 * j + 3 * i * j) % 5)
         assert same(compiled(*given, **TRS), example(*given, **TRS), tol=0.001)
 
 
@@ -339,14 +337,14 @@ def test_all_to_all_single_inductor_split_sizes_none(rank: int) -> None:
     lines, out = _ran(lambda: compiled(*inputs, **TRS))
     _, received, sent = _all_to_all(lines)
     assert received == sent and len(sent) == WORLD and len({*sent}) == 1, "an equal share of each"
-    assert re.fullmatch(r"\(?s\d+ ?// ?2\)?", sent[0]), sent
+    assert re.fullmatch(rf"\(?s\d+ ?// ?{WORLD}\)?", sent[0]), sent
     assert same(out, example(*inputs, **TRS), tol=0.001)
 
 
-# ------------------------------------------------------------- what the tests of one rank cannot tell, as values of two
+# --------------------------------------------------------- what the tests of one rank cannot tell, as values of several
 
 
-def _of_two(rank: int, function: Callable[..., Any]) -> None:
+def _of_all(rank: int, function: Callable[..., Any]) -> None:
     """`function` of inputs that differ by rank: eager's results, bits and all, in memory of their own; inputs stay."""
     inputs = own(rank)
     expected = function(inputs, **TRS)
@@ -361,38 +359,38 @@ def _of_two(rank: int, function: Callable[..., Any]) -> None:
 
 @multi_proc
 def test_inductor_single_op_of_two(rank: int) -> None:
-    _of_two(rank, lambda inp, **trs: [seed_collectives.single_op(inp, **trs)])
+    _of_all(rank, lambda inp, **trs: [seed_collectives.single_op(inp, **trs)])
 
 
 @multi_proc
 def test_inductor_steal_buffer_of_two(rank: int) -> None:
-    _of_two(rank, seed_collectives.steal_buffer)
+    _of_all(rank, seed_collectives.steal_buffer)
 
 
 @multi_proc
 def test_inductor_doesnt_mutate_shared_of_two(rank: int) -> None:
-    _of_two(rank, seed_collectives.doesnt_mutate_shared)
-    _of_two(rank, seed_collectives.shared_with_a_later_call)
+    _of_all(rank, seed_collectives.doesnt_mutate_shared)
+    _of_all(rank, seed_collectives.shared_with_a_later_call)
 
 
 @multi_proc
 def test_inductor_all_gather_coalesced_of_two(rank: int) -> None:
-    _of_two(rank, seed_collectives.all_gather_coalesced)
+    _of_all(rank, seed_collectives.all_gather_coalesced)
 
 
 @multi_proc
 def test_inductor_reduce_scatter_coalesced_of_two(rank: int) -> None:
-    _of_two(rank, seed_collectives.reduce_scatter_coalesced)
+    _of_all(rank, seed_collectives.reduce_scatter_coalesced)
 
 
 @multi_proc
 def test_sent_while_computing_of_two(rank: int) -> None:
-    _of_two(rank, seed_collectives.sent_while_computing)
+    _of_all(rank, seed_collectives.sent_while_computing)
 
 
 @multi_proc
 def test_written_after_it_is_sent_of_two(rank: int) -> None:
-    """The other rank gets what the input was, however large it is and however soon it is written."""
+    """The other ranks get what the input was, however large it is and however soon it is written."""
     for passes in ([], ["sink_waits"], ["overlap"]):
         torch._dynamo.reset()
         function = litz(
@@ -407,7 +405,10 @@ def test_written_after_it_is_sent_of_two(rank: int) -> None:
 @multi_proc
 def test_dynamo_rewrite_dist_allreduce_reduce_op_of_two(rank: int) -> None:
     """Each op by its result, which is the same for all of them in a group of one."""
-    for name, expected in {"SUM": 5.0, "PRODUCT": 6.0, "MIN": 2.0, "MAX": 3.0, "AVG": 2.5}.items():
+    given_by = [2.0 + each for each in range(WORLD)]
+    total = sum(given_by)
+    results = {"SUM": total, "PRODUCT": math.prod(given_by), "MIN": 2.0, "MAX": given_by[-1], "AVG": total / WORLD}
+    for name, expected in results.items():
         if name == "AVG" and dist.get_backend() == "gloo":
             continue  # gloo has no average
         torch._dynamo.reset()

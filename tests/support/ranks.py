@@ -6,6 +6,8 @@
 The function is called as `function(rank, argument)` in each process; `device()` says where its tensors belong. The
 processes live as long as the Ranks, so that many tests pay for importing torch once; after a failure that ended one,
 the next `run` starts new ones.
+
+The seeds' tests run on two ranks, or on as many as LITZ_TEST_RANKS says.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 
 START_SECONDS, RUN_SECONDS = 180, 180
 AFTER_FAILURE_SECONDS = 15
+
+WORLD = int(os.environ.get("LITZ_TEST_RANKS", "2"))
+TRS = {"tag": "", "ranks": list(range(WORLD)), "group_size": WORLD}
+"""What the collectives of the seeds' tests are told of their group."""
 
 
 class RankFailed(AssertionError):

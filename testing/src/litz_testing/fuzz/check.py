@@ -95,6 +95,7 @@ class Checker:
 
     def check(self, program: FuzzProgram) -> Failure | None:
         """Returns what is wrong with one program, or None. Raises Rejected if unfair, TorchFails if not captured."""
+        self._begin(program)
         prepared = self._prepare(program, reference_of(program))
         if isinstance(prepared, Failure) or not self.compiled:
             return prepared if isinstance(prepared, Failure) else None

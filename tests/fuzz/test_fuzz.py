@@ -20,6 +20,7 @@ from litz.capture.graph import Graph
 from litz_testing.fuzz import contracting, execute, layers
 from litz_testing.fuzz.check import Checker, _moved
 from litz_testing.fuzz.compare import Expected, complaints
+from litz_testing.fuzz.execute import trained
 from litz_testing.fuzz.generate import generate
 from litz_testing.fuzz.gradients import expected_gradients
 from litz_testing.fuzz.inputs import InputSpec, in_one_memory, lie_apart_alike, make_inputs
@@ -196,6 +197,17 @@ def test_strides_that_the_traced_graph_promises() -> None:
         checker = Checker(compiled=False)
         assert checker.check(FuzzProgram(inputs, (Statement("v0", text),), ("v0",))) is None
         assert checker.torch_failures == excused
+
+
+def test_gradients_of_views_that_aotautograd_rebuilds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """s51c0:1258: the gradient through `as_strided` lies as the input does, that through `expand` as it comes. On a GPU
+    inputs are no views; AOTAutograd rebuilds by `as_strided` what comes from kernels."""
+    lines = (Statement("v0", "x0.expand(x0.shape)"), Statement("v1", "x1 * 2"))
+    inputs = (InputSpec((2, 3, 4), F32, 1, order=(0, 2, 1)), InputSpec((3,), F32, 2))
+    program = FuzzProgram(inputs, lines, ("v1", "v0"), dynamic=True, grad=True)
+    checker = Checker(compiled=False)
+    monkeypatch.setattr(checker, "_inputs", lambda program, specs: trained(program, _moved(make_inputs(specs), "cpu")))
+    assert checker.check(program) is None and checker.torch_failures == {"strides: wrong before litz": 1}
 
 
 def test_values_that_come_of_strides_that_torch_promises_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from litz.driver import code as building
 from litz.runtime.graph_code import load_code
 from litz_testing.fuzz import nesting
 from litz_testing.fuzz.check import Checker, Failure
-from litz_testing.fuzz.holders import CHANGES, HOLDERS, SENT, Keeper, bits
+from litz_testing.fuzz.holders import CHANGES, HOLDERS, SENT, Holder, Keeper, bits
 from litz_testing.fuzz.inputs import InputSpec
 from litz_testing.fuzz.program import FuzzProgram, Statement
 from litz_testing.fuzz.together import large_inputs
@@ -106,20 +106,38 @@ def test_inputs_are_large() -> None:
     assert spec.storage_size * 4 > 1 << 17 and spec.dtype == F32
 
 
+@pytest.fixture(scope="module")
+def holders() -> Iterator[dict[str, Holder]]:
+    keeper = Keeper()
+    yield {**HOLDERS, "another process": keeper.hold}
+    keeper.close()
+
+
 @pytest.mark.parametrize("how", [*HOLDERS, "another process"])
-def test_a_holder_holds_the_memory_itself(how: str) -> None:
+def test_a_holder_holds_the_memory_itself(how: str, holders: dict[str, Holder]) -> None:
     """A holder that copies would see no change, and a fault would pass."""
     value = torch.arange(12.0).reshape(3, 4).mT
-    keeper = Keeper() if how == "another process" else None
-    read = keeper.hold(value) if keeper is not None else HOLDERS[how](value)
+    read = holders[how](value)
     before = bits(value)
     assert torch.equal(bits(read()), before)
     value.data.mul_(-3)  # autograd, which would refuse what it saved, does not know of it
     if how == "DLPack":
-        read = HOLDERS[how](value)  # a capsule is read once
+        read = holders[how](value)  # a capsule is read once
     assert not torch.equal(bits(value), before) and torch.equal(bits(read()), bits(value))
-    if keeper is not None:
-        keeper.close()
+
+
+@pytest.mark.parametrize("how", [*HOLDERS, "another process"])
+def test_what_nobody_writes_has_not_changed(how: str, holders: dict[str, Holder]) -> None:
+    """s51a:1903, 2934, 3161, 3256, 3288 and s51n:4946: a storage does not say that a tensor reads it as negated or
+    conjugated, and arithmetic gives another NaN than its operand. The bits are those of NaN, -NaN, infinity, 0, -0."""
+    half = torch.tensor([0x7FC1, -0x3F, 0x7F80, 0, -0x8000], dtype=torch.int16).view(torch.bfloat16)
+    single = torch.tensor([0x7FC00001, -1, 0x7F800000, 0, -(1 << 31)], dtype=torch.int32).view(F32)
+    pairs = torch.complex(single, single.flip(0))
+    values = [half, single, pairs, torch.arange(5), pairs.conj().imag, pairs.conj(), torch._neg_view(pairs).conj()]
+    for value in values:
+        before = bits(value)
+        read = holders[how](value)
+        assert torch.equal(bits(read()), before), value
 
 
 @pytest.mark.parametrize("both", ["x0", "x0 * 2"])

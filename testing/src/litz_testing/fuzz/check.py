@@ -95,6 +95,7 @@ class Checker:
 
     def check(self, program: FuzzProgram) -> Failure | None:
         """Returns what is wrong with one program, or None. Raises Rejected if unfair, TorchFails if not captured."""
+        self._begin(program)
         prepared = self._prepare(program, reference_of(program))
         if isinstance(prepared, Failure) or not self.compiled:
             return prepared if isinstance(prepared, Failure) else None
@@ -229,9 +230,10 @@ class Checker:
 
     def _ours(self, program: FuzzProgram, round_: _Round, wrong: list[Complaint]) -> list[Complaint]:
         """Less what AOTAutograd's graph gets wrong when torch itself runs it in this round. Wrong strides are
-        also torch's where its decompositions make them, or where the traced graph promises others than eager has; a
-        wrong value from a decomposition counts, as litz chose to decompose."""
-        peers: tuple[Peer | None, ...] = ("plain", "decomposed", "laid out")
+        also torch's where its decompositions make them, where the traced graph promises others than eager has, or where
+        AOTAutograd rebuilds views of inputs, whose gradients then lie as the inputs do; a wrong value from a
+        decomposition counts, as litz chose to decompose."""
+        peers: tuple[Peer | None, ...] = ("plain", "decomposed", "laid out", "rebuilt")
         if self.device != "cpu" and any(c.about == "strides" for c in wrong):
             peers = (None, *peers)  # what is expected is the CPU's, and another device's kernels may lay out otherwise
         for peer in peers:

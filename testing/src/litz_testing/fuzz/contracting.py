@@ -115,7 +115,8 @@ def product_of_views(draw: Draw, name: str) -> Draft | None:
     sizes = {1: (k, n), 2: (n, k), 3: (2 * k, n)}
     text = draw.rng.choice({2: (*PRODUCTS, *ADDED), 3: (*PRODUCTS, *BATCHED)}.get(value.dim(), PRODUCTS))
     others = {number: draw.input(size, value.dtype) for number, size in sizes.items() if f"{{{number}}}" in text}
-    return Draft(text.format(name, *(others.get(number, "") for number in sizes)), rough=True)
+    text = text.format(name, *(others.get(number, "") for number in sizes))
+    return Draft(text, rough=True, deep=value.dtype == torch.float64)
 
 
 # {0}, {1}, {2}: query (b, h, l, d), key and value (b, h / group, s, d); {3}: the group.
@@ -192,7 +193,7 @@ def attention(draw: Draw) -> Draft | None:
     if draw.chance(0.3):
         text = draw.rng.choice(WRITTEN_OUT)
         other = draw.input(scores, at.dtype) if "{3}" in text else ""
-        return Draft(text.format(at.q, *_repeated(draw, at), other), rough=True)
+        return Draft(text.format(at.q, *_repeated(draw, at), other), rough=True, deep=at.dtype == torch.float64)
     arguments, (k, v) = [], _repeated(draw, at)
     if draw.chance(0.3):
         k, v = at.k, at.v
@@ -207,7 +208,8 @@ def attention(draw: Draw) -> Draft | None:
     if draw.chance(0.3):
         arguments.append(f"scale={draw.rng.choice(['0.25', '0.5', '0.1'])}")
     call = ", ".join([at.q, k, v, *arguments])
-    return Draft(f"torch.nn.functional.scaled_dot_product_attention({call})", rough=True)
+    text = f"torch.nn.functional.scaled_dot_product_attention({call})"
+    return Draft(text, rough=True, deep=at.dtype == torch.float64)
 
 
 # Bodies over s, the score, and b, h, i, j: batch, head, query and key. c is captured: (b, h, l, s).

@@ -42,7 +42,7 @@ from .torch_alone import through_aot
 
 Way = Literal["interpreted", "compiled", "traced"]
 
-Peer = Literal["captured", "plain", "decomposed", "laid out", "promised", "living"]
+Peer = Literal["captured", "plain", "decomposed", "laid out", "promised", "living", "rebuilt"]
 
 
 @dataclass
@@ -111,17 +111,19 @@ class FuzzCompiler:
         With none ("plain"), no code of litz's runs where dynamo captures the program. "laid out": each tensor then gets
         the strides that it has in the traced graph; "promised": the same, without decompositions. "captured": without
         AOTAutograd too, what dynamo makes of a program `by_dynamo`. "living": without decompositions, and without what
-        no result hangs on.
+        no result hangs on. "rebuilt": without decompositions, and results know no tensor that they are views of, as
+        those of kernels: AOTAutograd then rebuilds views of inputs by sizes, strides and offset.
         """
         way: list[Way] = ["interpreted"]
         graphs: list[str] = []
-        rules = {} if peer in ("plain", "promised", "living") else self.decompositions
+        rules = {} if peer in ("plain", "promised", "living", "rebuilt") else self.decompositions
         earlier = None if peer else partial(earlier_stages, self.compiler)
 
         def compile_graph(graph: Graph) -> Callable[[list[Any]], Any]:
             graphs.append(str(graph))
             if peer is not None:
-                return _eager(_living(graph) if peer == "living" else graph, peer in ("laid out", "promised"))
+                run = _eager(_living(graph) if peer == "living" else graph, peer in ("laid out", "promised"))
+                return _without_bases(run) if peer == "rebuilt" else run
             # Without the pool, what was freed is filled with huge numbers for those who read it.
             compiler = self.pooled if program.together else self.compiler
             return _switch(graph, compiler, way, self.compiled)
@@ -239,6 +241,18 @@ def _eager(graph: Graph, laid_out: bool = False) -> Callable[[list[Any]], Any]:
         interpreter = _LaidOut(graph, values) if laid_out else torch.fx.Interpreter(graph.module)
         outputs = interpreter.run(*values, enable_io_processing=False)
         return interpreter.outputs(outputs) if isinstance(interpreter, _LaidOut) else outputs
+
+    return call
+
+
+def _without_bases(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    def call(arguments: list[Any]) -> Any:
+        return [
+            value.new_empty(0).set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())
+            if isinstance(value, torch.Tensor) and value._base is not None
+            else value
+            for value in run(arguments)
+        ]
 
     return call
 

@@ -1,7 +1,9 @@
 """Ways to hold a tensor's memory without the tensor: whoever uses memory again must see each of them.
 
 A holder takes a tensor, and returns a `Reader` that gives the tensor's elements as whoever holds them sees them later.
-The caller drops the tensor. A `Change` does to a storage what its owner may do, and holds nothing.
+The caller drops the tensor, and compares `bits`: a storage, an address and a message to another process do not say
+whether a tensor reads its memory as negated or conjugated. A `Change` does to a storage what its owner may do, and
+holds nothing.
 """
 
 from __future__ import annotations
@@ -89,14 +91,20 @@ def _stop(pipe: Any, process: Any) -> None:
 
 
 def bits(value: torch.Tensor) -> torch.Tensor:
-    """Returns the bytes of the elements, in memory of their own."""
-    value = value.detach().resolve_conj().resolve_neg()
-    return value.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
+    """Returns the bytes of the elements as they are in memory, copied."""
+    return _in_memory(value).clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
+
+
+def _in_memory(value: torch.Tensor) -> torch.Tensor:
+    """The elements in the same memory, without a gradient, neither negated nor conjugated where they are read."""
+    value = value.detach()
+    value = torch._neg_view(value) if value.is_neg() else value
+    return value.conj() if value.is_conj() else value
 
 
 def _plain(value: torch.Tensor) -> torch.Tensor:
-    """The elements without a gradient, in the same memory, as a type that NumPy and DLPack have."""
-    value = value.detach()
+    """The elements in memory, as a type that NumPy and DLPack have."""
+    value = _in_memory(value)
     return value.view(torch.int16) if value.dtype == torch.bfloat16 else value
 
 
@@ -140,12 +148,18 @@ def _capsule(value: torch.Tensor) -> Reader:
     return lambda: torch.utils.dlpack.from_dlpack(capsule)  # type: ignore[no-any-return]
 
 
+class _Saves(torch.autograd.Function):
+    """Saves a value for a backward, which reads it as it is: a product with 1 has other bits where it is NaN."""
+
+    @staticmethod
+    def forward(ctx: Any, factor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(value)
+        return factor.clone()
+
+
 def _saved_for_backward(value: torch.Tensor) -> Reader:
-    if value.is_complex():
-        raise TypeError("the gradient is made of the conjugate, whose zeros have other signs")
-    factor = torch.ones_like(value.detach(), requires_grad=True)
-    product = value.detach() * factor
-    return lambda: torch.autograd.grad(product, factor, torch.ones_like(product), retain_graph=True)[0]
+    result: Any = _Saves.apply(torch.ones((), requires_grad=True), _in_memory(value))
+    return lambda: result.grad_fn.saved_tensors[0]  # type: ignore[no-any-return]
 
 
 def _shared_by_descriptor(value: torch.Tensor) -> Reader:

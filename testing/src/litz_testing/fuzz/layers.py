@@ -111,4 +111,4 @@ def bag(draw: Draw, name: str) -> Draft | None:
 @operation_on(_matrix, 0.8)
 def region(draw: Draw, name: str) -> Draft | None:
     """Computes without gradients, with them, or under autocast."""
-    return Draft(draw.rng.choice(REGIONS).format(name), rough=True)
+    return Draft(draw.rng.choice(REGIONS).format(name), rough=True, deep=True)

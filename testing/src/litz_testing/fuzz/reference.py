@@ -35,8 +35,8 @@ class Raised(Rejected):
         self.error = error
 
 
-REFUSALS = (RuntimeError, TypeError, IndexError, ValueError, ZeroDivisionError)
-"""The errors that eager raises where it refuses a statement."""
+REFUSALS = (RuntimeError, TypeError, IndexError, ValueError, ArithmeticError)
+"""The errors that eager raises where it refuses a statement, those of Python's own numbers among them."""
 LARGEST = {torch.float16: 1e3, torch.bfloat16: 1e4, torch.float32: 1e5, torch.float64: 1e7,
            torch.complex64: 1e5, torch.complex128: 1e7}  # fmt: skip
 """The greatest magnitude that stays far from overflow whatever the order of a sum."""

@@ -22,6 +22,7 @@ from litz.options import make_options
 from litz.targets.cpp.build import find_compiler
 
 from .generate import generate
+from .torch_alone import ENDS
 
 BATCH = 40
 """Programs that share one run of the C++ compiler."""
@@ -176,7 +177,7 @@ def _supervise(task: dict[str, Any], journal: Path, keep: Callable[[dict[str, An
             return
         label = journal.read_text(encoding="utf-8") if journal.exists() else ""
         empty: dict[str, Any] = {"programs": 0, "counts": {}, "dtypes": {}, "torch_failures": {}, "failures": []}
-        if label and label not in skip and _dies_alone([*worker, json.dumps(task), label], task):
+        if label and label not in skip and _dies_alone([*worker, json.dumps(task), label]):
             keep({**empty, "torch_failures": {"the process ended before litz": 1}})
             skip.append(label)
             continue
@@ -189,10 +190,12 @@ def _supervise(task: dict[str, Any], journal: Path, keep: Callable[[dict[str, An
         skip.append(label)
 
 
-def _dies_alone(worker: list[str], task: dict[str, Any]) -> bool:
-    """Whether a program that a worker runs by torch alone ends the process too: an address that a kernel of torch's
-    cannot read ends the use of the device. On a CPU nothing of the kind is known."""
-    return task["device"] != "cpu" and subprocess.run(worker, capture_output=True, check=False).returncode != 0
+def _dies_alone(worker: list[str]) -> bool:
+    """Whether a program that a worker makes, and runs by torch alone, ends the process or the use of the device too: a
+    kernel of torch's divides by 0, or reads an address that is none. An error of Python's in the worker is no such
+    end."""
+    status = subprocess.run(worker, capture_output=True, check=False).returncode
+    return status < 0 or status == ENDS
 
 
 def _last_words(text: str) -> str:
@@ -203,9 +206,15 @@ def _last_words(text: str) -> str:
 
 
 def _write_crash(label: str, task: dict[str, Any], said: str) -> str:
-    """The program as it is: to shrink it, somebody would have to crash many times."""
+    """The program as it is: to shrink it, somebody would have to crash many times. Its label and the reason where the
+    program cannot be made."""
     folder = Path(task["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"crash_{label.replace(':', '_')}.py"
-    path.write_text(generate(label, dynamic=task["dynamic"])[0].script("the process died\n" + said), encoding="utf-8")
+    reason = f"the process died\n{said}"
+    try:
+        text = generate(label, dynamic=task["dynamic"])[0].script(reason)
+    except Exception as error:
+        text = "".join(f"# {line}\n" for line in [label, repr(error), *reason.splitlines()])
+    path.write_text(text, encoding="utf-8")
     return str(path)

@@ -199,7 +199,7 @@ def _copy(value: torch.Tensor) -> torch.Tensor:
 
 
 def _close(value: torch.Tensor, expected: torch.Tensor) -> bool:
-    value = value.detach()
+    value = value.detach().resolve_conj().resolve_neg()
     if value.shape != expected.shape or value.dtype != expected.dtype:
         return False
     if torch.equal(bits(value), bits(expected)):

@@ -15,6 +15,9 @@ from litz_testing.torch_compile import torch_compiled
 
 from .program import FuzzProgram
 
+ENDS = 70
+"""The exit status of a process in which a program that torch alone runs ended the use of the device."""
+
 
 def through_aot(program: FuzzProgram, graphs: list[str]) -> Callable[..., Any]:
     """Returns the program through AOTAutograd (`aot_eager`). graphs: gets the text of each graph of dynamo's."""

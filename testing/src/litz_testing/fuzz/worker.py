@@ -1,7 +1,8 @@
 """One process of a fuzzing run: batches of programs, one line of JSON on stdout for each. With a label: that program by
 torch alone.
 
-Before each program its label is written to the journal, so that whoever started the process knows which one killed it.
+Before each program is made, and before it is compiled or run, its label is written to the journal, so that whoever
+started the process knows which one killed it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from .generate import generate
 from .program import FuzzProgram
 from .reference import Reference
 from .shrink import shrink
+from .torch_alone import ENDS
 
 
 def work(task: dict[str, Any]) -> None:
@@ -34,16 +36,20 @@ def work(task: dict[str, Any]) -> None:
     journal, folder = Path(task["journal"]), Path(task["folder"])
     checker = Checker(task["compiled"], task["level"], task["device"])
 
-    def note(program: FuzzProgram) -> None:
-        journal.write_text(program.label, encoding="utf-8")
+    def note(label: str) -> None:
+        journal.write_text(label, encoding="utf-8")
+
+    def made(label: str) -> tuple[FuzzProgram, Reference]:
+        note(label)
+        return generate(label, dynamic=task["dynamic"])
 
     number = task["first"]
     while number * task["batch"] < task["stop"] and time.time() < task["deadline"]:
         start = time.perf_counter()
         count = min(task["batch"], task["stop"] - number * task["batch"])
         labels = [f"{task['seed']}:{task['start'] + number * task['batch'] + k}" for k in range(count)]
-        programs = [generate(label, dynamic=task["dynamic"]) for label in labels if label not in task["skip"]]
-        checker.note = note
+        programs = [made(label) for label in labels if label not in task["skip"]]
+        checker.note = lambda program: note(program.label)
         checker.torch_failures.clear()
         checker.runs.clear()
         kernels = checker.compiler.batch.kernels
@@ -110,14 +116,21 @@ def _write(failure: Failure, folder: Path) -> dict[str, str]:
     }
 
 
-def alone(task: dict[str, Any], label: str) -> None:
-    """Runs one program by torch alone. Raises where that ends the process's use of the device."""
+def alone(task: dict[str, Any], label: str) -> int:
+    """Runs one program by torch alone, and returns the process's exit status: `ENDS` where that ends the use of the
+    device. On a CPU a signal ends the process itself, also while the program is made, for which eager runs it."""
     warnings.filterwarnings("ignore")
-    Checker(False, task["level"], task["device"]).run_alone(generate(label, dynamic=task["dynamic"])[0])
+    program, _ = generate(label, dynamic=task["dynamic"])
+    checker = Checker(False, task["level"], task["device"])
+    try:
+        checker.run_alone(program)
+    except Exception as error:
+        print(error, file=sys.stderr)
+        return ENDS
+    return 0
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
-        alone(json.loads(sys.argv[1]), sys.argv[2])
-    else:
-        work(json.loads(sys.argv[1]))
+        sys.exit(alone(json.loads(sys.argv[1]), sys.argv[2]))
+    work(json.loads(sys.argv[1]))

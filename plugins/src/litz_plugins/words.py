@@ -34,6 +34,7 @@ OWN_COMMANDS = {
     "calibrate": "tools",
     "calibrate-collectives": "collectives",
     "check-plugins": "tools",
+    "doctor": "tools",
     "estimate-collective": "collectives",
     "explain-miss": "tools",
     "fit-collectives": "collectives",
@@ -79,7 +80,7 @@ TEMPLATE_KINDS = (
 
 LAYOUT_NEEDS = get_args(LayoutNeed)
 
-CORE_COMMANDS = ("cache", "doctor", "explain", "options", "plugins")
+CORE_COMMANDS = ("cache", "explain", "options", "plugins")
 
 CORE_VARIABLES = (
     "CXX",

@@ -14,10 +14,11 @@ def litz_register_commands() -> Mapping[str, Any]:
     from .bench_cli import bench_kernels
     from .bisect_cli import bisect
     from .calibrate_cli import calibrate
+    from .doctor import doctor
     from .explain_miss_cli import explain_miss
     from .plugins_cli import check_plugins, watch_plugins
 
-    found = (bench_kernels, bisect, calibrate, check_plugins, explain_miss, watch_plugins)
+    found = (bench_kernels, bisect, calibrate, check_plugins, doctor, explain_miss, watch_plugins)
     return {str(command.name): command for command in found}
 
 

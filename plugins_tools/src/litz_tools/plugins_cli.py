@@ -29,10 +29,8 @@ def check_plugins(as_json: bool) -> None:
 
     Says what to do about whatever does not work. Exit status 1 if a plugin is at fault.
     """
-    from litz.cli import doctor
-    from litz.cli.checks import show_checks
-
-    from . import plugin_checks
+    from . import doctor, plugin_checks
+    from .checks import show_checks
 
     checks = doctor.check_plugins()  # whether they load
     if not any(check.status == "fail" and not check.name.startswith("plugin ") for check in checks):

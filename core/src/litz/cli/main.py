@@ -9,7 +9,6 @@ import click
 from litz import __version__
 from litz.cli.cache import cache
 from litz.cli.common import installed_plugins, no_plugin_warnings
-from litz.cli.doctor import doctor
 from litz.cli.explain import explain
 from litz.cli.options import options
 from litz.cli.owned import owned
@@ -70,11 +69,11 @@ def _plugin_commands() -> dict[str, click.Command]:
 def main() -> None:
     """litz, a torch.compile backend: torch.compile(model, backend="litz").
 
-    Start with `litz doctor`, which says whether this machine has what litz needs.
+    Start with `litz doctor` (of litz-tools), which says whether this machine has what litz needs.
     """
 
 
-for command in (doctor, explain, plugins, options, cache):
+for command in (explain, plugins, options, cache):
     main.add_command(command)
 
 if __name__ == "__main__":

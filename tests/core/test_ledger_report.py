@@ -18,7 +18,6 @@ from litz.backend import backend_with
 from litz.cli.main import main
 from litz.cost import count_work
 from litz.pipeline import schedule_only
-from litz.report import text
 from litz.report.effects import Effect, Effects, effect
 from litz.report.ledger import Row, by_plugin, effect_text, ledger_of, name_of, table_of, together
 from litz.report.tracing import tracing
@@ -26,6 +25,7 @@ from litz.schedule.implementations import ContractionRecord, Implementation
 from litz_plugins import Decision, Pass, Weighed, hookimpl
 from litz_plugins.blame import Called
 from litz_plugins.ledger import Entry
+from litz_tools import text
 from litz_tools.page import render_html
 from litz_tools.plugins_cli import in_short
 

@@ -15,16 +15,20 @@ def litz_register_commands() -> Mapping[str, Any]:
     from .bisect_cli import bisect
     from .calibrate_cli import calibrate
     from .doctor import doctor
+    from .explain_cli import explain
     from .explain_miss_cli import explain_miss
     from .plugins_cli import check_plugins, watch_plugins
 
-    found = (bench_kernels, bisect, calibrate, check_plugins, doctor, explain_miss, watch_plugins)
+    found = (bench_kernels, bisect, calibrate, check_plugins, doctor, explain, explain_miss, watch_plugins)
     return {str(command.name): command for command in found}
 
 
 @hookimpl
 def litz_compile_finished(report: Any, options: Any) -> None:
-    """Writes files beside the report and beside the kernels, where the user asked for them."""
+    """Logs what may be slow, and writes files beside the report and the kernels, where the user asked for them."""
+    from .hints import log_hints
+
+    log_hints(report)
     if report.folder is not None or options.benchmark_kernels:
         from .files import write_files
 

@@ -64,7 +64,9 @@ Ended = tuple[int, Exception | None]
 
 def _time(run: Callable[[], Ended], as_json: bool) -> Ended:
     from litz import report
-    from litz.report import ledger, text
+    from litz.report import ledger
+
+    from . import text
 
     with report.collect() as reports:
         ended = run()

@@ -154,8 +154,6 @@ def publish(
     if hit:
         logs.show("output_code", report.name, lambda: compiled.text)
         logs.show("kernel_code", report.name, lambda: kernel_texts(sources))
-    logs.show("fusion", report.name, lambda: reports.words.fusion_text(report))
-    logs.show("perf_hints", report.name, lambda: reports.words.hints_text(report))
     logs.say("%s", reports.words.summary_line(report))
     compiler.plugins.compile_finished(report, compiler.options)
 

@@ -1,8 +1,8 @@
-"""What was decided and why. In: the nouns of a finished compile. Out: a `CompileReport`; as text and JSON.
+"""What was decided and why. In: the nouns of a finished compile. Out: a `CompileReport`, also as JSON.
 
 with collect() as reports:
     torch.compile(model, backend="litz")(x)
-litz.report.text.render(reports[0], rich.console.Console())
+reports[0].kernels_after
 """
 
 from . import words
@@ -11,7 +11,7 @@ from .ledger import ledger_of
 from .report import CompileReport, make_report
 from .step import Step
 from .stored import from_data, to_data
-from .write import report_text, write_report_dir
+from .write import write_report_dir
 
 __all__ = [
     "Collectors",
@@ -23,7 +23,6 @@ __all__ = [
     "ledger_of",
     "make_report",
     "publish",
-    "report_text",
     "to_data",
     "words",
     "write_report_dir",

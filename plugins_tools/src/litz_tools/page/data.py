@@ -10,12 +10,12 @@ import linecache
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from litz.report.contractions import group_contractions
-from litz.report.groups import considered_text, group_decisions
 from litz.report.report import CompileReport
 from litz.report.step import Step
 from litz.report.streams import COMMUNICATION
 
+from ..contractions import group_contractions
+from ..groups import considered_text, group_decisions
 from ..trace import spans_of
 from .repeats import layers_of, step_repeats
 

@@ -43,6 +43,7 @@ from litz_plugins.records import (
     TargetSpec,
     TemplateSpec,
     Uncacheable,
+    Watcher,
 )
 
 PROJECT = "litz"
@@ -350,6 +351,22 @@ def litz_select_exporter(target: TargetSpec, source: KernelSource | None, option
 
 
 # ------------------------------------------------------------------------------------------------------------ observers
+
+
+@hookspec
+def litz_watch_graph(name: str, options: OptionsView, read: bool, slow: Callable[[], str]) -> Watcher | None:
+    """What to tell a plugin while a graph is captured or compiled: stages, kernels that are built, passes. Since 0.1.
+
+    Called: at least once a graph: before the graph is looked for in the cache, and once more for each capture; not for
+    a graph that is found without a trace.
+    Combined: every plugin is told what its `Watcher` has functions for.
+
+    name: of the graph; '' for a capture, in which graphs are made, and "traced" and "joint" passes run. options: this
+    compile's options. read: whether anybody reads the report: what takes long to find out need not be found out where
+    nobody does. slow: called from any thread, says which plugin's call has been running for more than a second, '' for
+    none.
+    Returns: a `Watcher`. None: nothing to be told.
+    """
 
 
 @hookspec

@@ -47,6 +47,7 @@ from litz_plugins.records import (
     TargetSpec,
     TemplateSpec,
     Uncacheable,
+    Watcher,
     unknown_target,
 )
 from litz_plugins.roster import SECONDS, OnError, Roster
@@ -407,6 +408,25 @@ class Plugins(Roster):
         return None if found is None else replace(found[1], plugin=found[0])
 
     # ------------------------------------------------------------------------------------------------ hooks: observers
+
+    def watch_graph(self, name: str, options: OptionsView, read: bool = False) -> list[Watcher]:
+        """Returns what plugins are told of a graph; each of their functions is the plugin's to blame."""
+        hook = "litz_watch_graph"
+        if not self.has(hook):
+            return []
+        arguments = {"name": name, "options": options, "read": read, "slow": lambda: self.slow_call}
+        return [self._owned_watcher(*found) for found in self._each(hook, arguments, of_type(Watcher))]
+
+    def _owned_watcher(self, plugin: str, watcher: Watcher) -> Watcher:
+        def owned(name: str, **more: Any) -> Callable[..., Any] | None:
+            function = getattr(watcher, name)
+            return function and self.blamed(plugin, f"the function {name!r} of its Watcher", function, **more)
+
+        def handed(pass_: Pass, before: Noun, after: Noun, seconds: float) -> list[Snapshot]:
+            return self.snapshots([before, after], deep=True)
+
+        given = {name: owned(name) for name in ("stage", "built", "ended")}
+        return Watcher(**given, passed=owned("passed", handed=handed), plugin=plugin)
 
     def compile_started(self, graph: Graph, options: OptionsView) -> None:
         """Tells every plugin that a graph is about to be compiled."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from litz_plugins import hookimpl
+from litz_plugins import OptionsView, Watcher, hookimpl
 
 
 @hookimpl
@@ -21,6 +21,14 @@ def litz_register_commands() -> Mapping[str, Any]:
 
     found = (bench_kernels, bisect, calibrate, check_plugins, doctor, explain, explain_miss, watch_plugins)
     return {str(command.name): command for command in found}
+
+
+@hookimpl
+def litz_watch_graph(name: str, options: OptionsView, slow: Callable[[], str]) -> Watcher | None:
+    """Returns what shows the progress of a long compile on the terminal."""
+    from .progress import watch
+
+    return watch(name, options.get("progress"), slow)
 
 
 @hookimpl

@@ -148,6 +148,7 @@ def publish(
         key=found.key,
         frame=compiler.frame,
         changes=log.changes.found,
+        noted=tuple(log.noted),
         code=None if report.plan is None else compiled.code.entry,
     )
     report = reports.publish(report, compiler.options.report_dir, compiler.collectors)

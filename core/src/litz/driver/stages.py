@@ -78,7 +78,11 @@ def capture(
 def earlier_stages(compiler: Compiler, label: str) -> EarlierStages:
     """Returns the stages in front of the graphs of what dynamo captured, as `label` names it. What they decide is on
     the record of the forward or inference graph, and has the forward's name in its keys."""
-    log = Log(changes=Changes(compiler.options.report_dir is not None), effects=Effects(compiler.is_watched))
+    log = Log(
+        watchers=compiler.watchers,
+        changes=Changes(compiler.options.report_dir is not None),
+        effects=Effects(compiler.is_watched),
+    )
     log.gate = Gate(f"{label}_forward", compiler.vetoes, preferences=compiler.preferences)
     plugins, options = compiler.plugins, compiler.options
 

@@ -55,7 +55,8 @@ class CompileReport:
     leave out, and of those that it did. weighed: by key, the decisions that have estimates, with what each way was
     expected to take. graph_cache: "hit KEY", "miss KEY", "not cacheable because ..." or "off"; key: of the graph cache.
     frame: the code that dynamo traced. changes: what each pass changed, where the report is written to files. ledger:
-    what plugins and passes took, changed and gained. memory_held: bytes during each step, with inputs that die here.
+    what plugins and passes took, changed and gained. noted: what plugins say of passes (`litz_watch_graph`).
+    memory_held: bytes during each step, with inputs that die here.
     plan, program, code: the nouns, and what they became as data; None in the report of a graph from the graph cache.
     """
 
@@ -89,6 +90,7 @@ class CompileReport:
     changes: tuple[Change, ...] = ()
     ledger: tuple[Row, ...] = ()
     memory_held: tuple[int, ...] = ()
+    noted: tuple[Any, ...] = ()
     key: Any = None
     plan: ExecutionPlan | None = None
     program: Program | None = None
@@ -159,6 +161,7 @@ class CompileReport:
             "frame": asdict(self.frame),
             "changes": [asdict(change) for change in self.changes],
             "ledger": [asdict(row) for row in self.ledger],
+            "noted": [asdict(note) for note in self.noted],
             "steps": [asdict(step) for step in self.steps],
             "communication": self._communication(),
             "contractions": [asdict(record) for record in self.contractions],

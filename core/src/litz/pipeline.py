@@ -50,8 +50,6 @@ from litz.driver.stages import (
 from litz.driver.unused_options import recording_notes
 from litz.driver.variants import Lowered, Search, Variant, choose_variant
 from litz.execution import ExecutionPlan
-from litz.report.changes import Changes
-from litz.report.effects import Effects
 from litz.report.log import Log
 from litz.report.unmet import unmet
 from litz.runtime.background import Replaceable
@@ -107,7 +105,7 @@ def compile_graph(graph: Graph, compiler: Compiler) -> Compiled:
 
 
 def _find_or_make(graph: Graph, compiler: Compiler) -> Compiled:
-    log = Log(changes=Changes(compiler.options.report_dir is not None), effects=Effects(compiler.is_watched))
+    log = Log()
     try:
         # A backward is compiled when it is first called.
         with compiler.watched(graph.name) as log.watchers, young_objects_only():

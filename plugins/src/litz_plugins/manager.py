@@ -54,6 +54,7 @@ from litz_plugins.roster import SECONDS, OnError, Roster
 from litz_plugins.strict import anything, mapping, of_type, sequence_of
 from litz_plugins.unchanged import Snapshot
 from litz_plugins.vetoes import VETOED, Gate
+from litz_plugins.watching import owned_watcher
 from litz_plugins.words import CORE_PLUGINS, CORE_VARIABLES, OWN_PLUGINS
 
 T = TypeVar("T")
@@ -415,18 +416,7 @@ class Plugins(Roster):
         if not self.has(hook):
             return []
         arguments = {"name": name, "options": options, "read": read, "slow": lambda: self.slow_call}
-        return [self._owned_watcher(*found) for found in self._each(hook, arguments, of_type(Watcher))]
-
-    def _owned_watcher(self, plugin: str, watcher: Watcher) -> Watcher:
-        def owned(name: str, **more: Any) -> Callable[..., Any] | None:
-            function = getattr(watcher, name)
-            return function and self.blamed(plugin, f"the function {name!r} of its Watcher", function, **more)
-
-        def handed(pass_: Pass, before: Noun, after: Noun, seconds: float) -> list[Snapshot]:
-            return self.snapshots([before, after], deep=True)
-
-        given = {name: owned(name) for name in ("stage", "built", "ended")}
-        return Watcher(**given, passed=owned("passed", handed=handed), plugin=plugin)
+        return [owned_watcher(self, *found) for found in self._each(hook, arguments, of_type(Watcher))]
 
     def compile_started(self, graph: Graph, options: OptionsView) -> None:
         """Tells every plugin that a graph is about to be compiled."""
@@ -468,11 +458,9 @@ class Plugins(Roster):
         note: takes the decisions that passes record. verify: called with each result that is another noun; what it
         raises is blamed on that pass. verify_builtin: the built-in passes' results too. accept: called with a plugin's
         name, what its pass was given and what it returned, where that is another noun; gives the noun to go on with,
-        and raises for one that promises something else. passes: to save asking
-        again, what
-        `passes(options, stage)` returned. target_of, ask: for the
-        passes' context. gate: the decisions that must not be taken, passes among them. watch: told of each
-        pass what the hook `litz_pass_finished` tells plugins.
+        and raises for one that promises something else. passes: to save asking again, what `passes(options, stage)`
+        returned. target_of, ask: for the passes' context. gate: the decisions that must not be taken, passes among
+        them. watch: told of each pass what the hook `litz_pass_finished` tells plugins.
 
         Errors: PluginHookError naming plugin and pass; PassOrderError.
         """

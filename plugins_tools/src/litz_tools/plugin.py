@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from litz_plugins import OptionsView, Watcher, hookimpl
@@ -24,11 +25,17 @@ def litz_register_commands() -> Mapping[str, Any]:
 
 
 @hookimpl
-def litz_watch_graph(name: str, options: OptionsView, slow: Callable[[], str]) -> Watcher | None:
-    """Returns what shows the progress of a long compile on the terminal."""
+def litz_watch_graph(name: str, options: OptionsView, read: bool, slow: Callable[[], str]) -> Watcher | None:
+    """Returns what shows the progress of a long compile on the terminal, and notes what passes change where somebody
+    reads the report."""
     from .progress import watch
 
-    return watch(name, options.get("progress"), slow)
+    shown = watch(name, options.get("progress"), slow)
+    if not read:
+        return shown
+    from .pass_notes import PassNotes
+
+    return replace(shown or Watcher(), passed=PassNotes(lines=options.get("report_dir") is not None))
 
 
 @hookimpl

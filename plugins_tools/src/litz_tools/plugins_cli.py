@@ -64,13 +64,12 @@ Ended = tuple[int, Exception | None]
 
 def _time(run: Callable[[], Ended], as_json: bool) -> Ended:
     from litz import report
-    from litz.report import ledger
 
-    from . import text
+    from . import ledger, text
 
     with report.collect() as reports:
         ended = run()
-    rows = ledger.together(row for one in reports for row in one.ledger)
+    rows = ledger.together(row for one in reports for row in ledger.ledger_of(one))
     if as_json:
         print_json(rows)
     elif rows:

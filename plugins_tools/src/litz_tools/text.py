@@ -14,11 +14,11 @@ from rich.text import Text
 
 from litz.logs.units import count_text, size_text, time_text
 from litz.origins.operations import break_in_words
-from litz.report import ledger
 from litz.report.communication import summary, table_of
 from litz.report.report import UNTIMED, CompileReport
 from litz.report.step import Step
 
+from . import ledger
 from .contractions import MANY_WAYS, Contractions, group_contractions
 from .groups import FEW, Group, considered_text, few, group_decisions, group_steps, in_short, origin_in_short
 
@@ -268,9 +268,10 @@ def _subjects(group: Group, verbose: bool, timed: bool) -> list[str]:
 
 def _print_ledger(report: CompileReport, console: Console, verbose: bool) -> None:
     """What each plugin took, changed and gained; each of its hooks and passes if `verbose`."""
-    if report.ledger:
+    rows = ledger.ledger_of(report)
+    if rows:
         console.print("\n[bold]plugins[/]")
-        console.print(Padding(ledger_table(ledger.shown(report.ledger, verbose)), (0, 0, 0, 2)))
+        console.print(Padding(ledger_table(ledger.shown(rows, verbose)), (0, 0, 0, 2)))
 
 
 def ledger_table(rows: Sequence[ledger.Row]) -> Table:

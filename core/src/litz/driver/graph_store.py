@@ -137,7 +137,7 @@ def publish(
     report = replace(
         report,
         decisions=(*left_out, *unrecorded, *report.decisions),
-        ledger=reports.ledger_of(compiler.plugins.ledger.take(), log.effects, report),
+        calls=compiler.plugins.ledger.take(),
         stage_seconds=dict(log.seconds),
         wrapper_path=compiled.path,
         wrapper_source=compiled.text,
@@ -147,7 +147,6 @@ def publish(
         graph_cache=said,
         key=found.key,
         frame=compiler.frame,
-        changes=log.changes.found,
         noted=tuple(log.noted),
         code=None if report.plan is None else compiled.code.entry,
     )

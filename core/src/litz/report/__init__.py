@@ -7,7 +7,6 @@ reports[0].kernels_after
 
 from . import words
 from .collect import Collectors, collect, collectors, publish
-from .ledger import ledger_of
 from .report import CompileReport, make_report
 from .step import Step
 from .stored import from_data, to_data
@@ -20,7 +19,6 @@ __all__ = [
     "collect",
     "collectors",
     "from_data",
-    "ledger_of",
     "make_report",
     "publish",
     "to_data",

@@ -12,9 +12,6 @@ from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Decision, Gate, Pass, Watcher
 from litz_plugins.nouns import Noun
 
-from .changes import Changes
-from .effects import Effects
-
 clock = time.perf_counter
 """The clock, in seconds, that times stages; a benchmark on a busy machine counts processor time instead."""
 
@@ -24,9 +21,8 @@ class Log:
     """Filled by the pipeline, read by `make_report`. `seconds` has the wall time of each stage, by name; `running` is
     the stage that the compile is in, or that it failed in; `watchers` are told of each that begins. `attachments`: file
     name -> text that a plugin adds. `contractions`: what runs each, in order. `gate` is asked before what the option
-    `veto` can leave out. `unsettled`: why another process may choose otherwise. `noted`: what
-    watchers say of passes. `changes`: what passes changed,
-    where somebody wants to know. `effects`: what they changed, counted."""
+    `veto` can leave out. `unsettled`: why another process may choose otherwise. `noted`: what watchers say of
+    passes."""
 
     decisions: list[Decision] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -37,8 +33,6 @@ class Log:
     watchers: list[Watcher] = field(default_factory=list)
     gate: Gate = field(default_factory=Gate)
     noted: list[Any] = field(default_factory=list)
-    changes: Changes = field(default_factory=Changes)
-    effects: Effects = field(default_factory=Effects)
     _aside: float = 0.0
 
     def branch(self) -> Log:
@@ -59,8 +53,6 @@ class Log:
             self.watchers,
             gate,
             list(self.noted),
-            self.changes.branch(),
-            self.effects.branch(),
         )
 
     def pass_ran(self, pass_: Pass, before: Noun, after: Noun, seconds: float) -> None:
@@ -70,8 +62,6 @@ class Log:
             note = None if watcher.passed is None else watcher.passed(pass_, before, after, seconds)
             self.noted += [] if note is None else [note]
         self._aside += time.perf_counter() - begun
-        self.changes.watch(pass_, before, after, seconds)
-        self.effects.watch(pass_, before, after)
 
     def include(self, earlier: Log | None) -> None:
         """Adds what the stages before this log began have noted down."""
@@ -84,9 +74,6 @@ class Log:
         self.gate.left_out.update(earlier.gate.left_out)
         self.gate.weighed.update(earlier.gate.weighed)
         self.noted += earlier.noted
-        self.changes.found += earlier.changes.found
-        if earlier.effects.found:
-            self.effects.found = {**earlier.effects.found, **(self.effects.found or {})}
 
     def note(self, decision: Decision) -> None:
         """Puts a decision on the graph's record."""
@@ -109,7 +96,7 @@ class Log:
         try:
             yield
         finally:
-            aside, self._aside = self.changes.take_spent() + self._aside, 0.0
+            aside, self._aside = self._aside, 0.0
             self.seconds[name] = self.seconds.get(name, 0.0) + clock() - start - aside
             if aside:
                 self.seconds["report"] = self.seconds.get("report", 0.0) + aside

@@ -395,6 +395,7 @@ CALLS = {
     "watch_graph": lambda p: p.watch_graph("graph0", {}),
     "compile_started": lambda p: p.compile_started(None, {}),
     "pass_finished": lambda p: p.pass_finished(None, 1, 2, 0.1),
+    "compile_failed": lambda p: p.compile_failed(None, KeyError(), {}),
     "compile_finished": lambda p: p.compile_finished(None, {}),
 }
 

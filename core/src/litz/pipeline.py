@@ -120,7 +120,7 @@ def _find_or_make(graph: Graph, compiler: Compiler) -> Compiled:
         if torch_api.is_restart(error):
             raise
         compiler.check_whole()
-        failure = explain_failure(error, graph, log.running, compiler.options)
+        failure = explain_failure(error, graph, log.running, compiler.options, compiler.plugins)
         if not may_run_eagerly(failure, compiler.options):
             if failure is error:
                 raise

@@ -70,6 +70,7 @@ CALLS: Mapping[str, Calls] = {
     "litz_watch_graph": Calls("graph", "told", most=None),
     "litz_compile_started": Calls("graph", "told"),
     "litz_pass_finished": Calls("pass", "told"),
+    "litz_compile_failed": Calls("graph", "first", least=0),
     "litz_compile_finished": Calls("graph", "told"),
 }
 """By hook. A "first" hook is not asked where another plugin's answer came before."""

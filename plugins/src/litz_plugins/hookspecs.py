@@ -391,6 +391,19 @@ def litz_pass_finished(pass_: Pass, before: Noun, after: Noun, seconds: float) -
     """
 
 
+@hookspec_first
+def litz_compile_failed(graph: Graph, failure: Exception, options: OptionsView) -> str | None:
+    """How the user sees a failed compile fail again. Since 0.1.
+
+    Called: at most once a graph: where litz or a plugin fails, and not where a user's mistake is told.
+    Combined: the first result that is not None. A plugin that fails here costs the message its command, and no more.
+
+    graph: the captured graph. failure: the `LitzError` that will be raised, or told in a warning. options: this
+    compile's options.
+    Returns: a command for a shell, which the message will have. None: no way is known.
+    """
+
+
 @hookspec
 def litz_compile_finished(report: Report, options: OptionsView) -> None:
     """A graph is compiled, or was fetched from the cache. Since 0.1.

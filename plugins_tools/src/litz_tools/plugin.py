@@ -39,6 +39,14 @@ def litz_watch_graph(name: str, options: OptionsView, read: bool, slow: Callable
 
 
 @hookimpl
+def litz_compile_failed(graph: Any, failure: Any, options: Any) -> str | None:
+    """Writes the graph as a script that compiles it again, and returns the command that runs the script."""
+    from .failure_script import write_script
+
+    return write_script(graph, failure, options)
+
+
+@hookimpl
 def litz_compile_finished(report: Any, options: Any) -> None:
     """Logs what may be slow, and writes files beside the report and the kernels, where the user asked for them."""
     from .hints import log_hints

@@ -165,6 +165,7 @@ def litz_register_commands() -> Mapping[str, Any] | None:
     Combined: merged by name. A command of core's cannot be replaced; two plugins for one name is an error.
 
     Returns: the name as it is typed ("estimate-collective") -> a `click.Command`. None or empty: no commands.
+    `litz_plugins.scripts` runs a user's script for a command that watches what the script compiles.
     """
 
 

@@ -13,7 +13,7 @@ import click
 from rich.markup import escape
 
 from litz.cli.common import current_options, load_plugins, make_console, make_table
-from litz.cli.script import check_script, print_failure, run_script
+from litz_plugins.scripts import check_script, print_failure, run_script
 
 if TYPE_CHECKING:
     from litz.report import CompileReport

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from litz.cli.common import make_console, print_json
-from litz.cli.script import check_script, print_failure, run_script
+from litz_plugins.scripts import check_script, print_failure, run_script
 
 if TYPE_CHECKING:
     from litz.report import CompileReport

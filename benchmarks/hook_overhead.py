@@ -76,7 +76,7 @@ def compile_once(model: Model, x: torch.Tensor, plugins: Plugins | None) -> tupl
     whole = time.process_time() - begun
     own = sum(report.compile_seconds for report in collected)
     ledger = sum(
-        row.seconds for report in collected for row in report.ledger if row.plugin not in dict(builtin_plugins())
+        row.seconds for report in collected for row in report.calls if row.plugin not in dict(builtin_plugins())
     )
     return own, whole, ledger
 

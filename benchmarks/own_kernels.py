@@ -32,7 +32,7 @@ class Own:
 
 def own_kernels(reports: Sequence[CompileReport]) -> list[Own]:
     """The Triton kernels of all graphs, in the order in which they run; C++ kernels have no name for the profiler."""
-    from litz.report.groups import in_short
+    from litz_tools.groups import in_short
 
     found = []
     for report in reports:

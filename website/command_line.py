@@ -31,8 +31,8 @@ def page() -> str:
         "",
         "The text below each command is what `--help` prints. litz-autotune adds `litz tune`. litz-collectives adds",
         "`litz audit`, `litz calibrate-collectives`, `litz estimate-collective` and `litz fit-collectives`.",
-        "litz-tools adds `litz bisect`, `litz bench-kernels`, `litz calibrate`, `litz check-plugins`,",
-        "`litz explain-miss` and `litz watch-plugins`.",
+        "litz-tools adds `litz bisect`, `litz bench-kernels`, `litz calibrate`, `litz check-plugins`, `litz doctor`,",
+        "`litz explain`, `litz explain-miss` and `litz watch-plugins`.",
         "",
     ]
     for name, command in commands(main, "litz"):

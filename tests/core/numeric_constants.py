@@ -48,12 +48,10 @@ CONSTANTS: Mapping[str, str] = {
         cpp_compiler: VERSION_SECONDS
         cuda_driver: _INVALID_CONTEXT _MAX_DYNAMIC_SHARED _DEFAULT_SHARED
         dialect: _OPS NARROW
-        doctor: _OLDEST_TORCH
         dtypes: _ROWS
         few_rows: MEASURED
         foreach: _PER_TENSOR
         graph_entry: FORMAT
-        groups: _BYTES
         indices: LIMIT
         inputs: LOWEST
         kept: VERSION
@@ -125,7 +123,6 @@ CONSTANTS: Mapping[str, str] = {
         memory: LONGEST
         no_ops: FAR
         reduction: UNROLL
-        script: MAX_LISTED
         segments: MAX_SEGMENTS
         settings: MOST_ELEMENTS MOST_STAGES LONGEST EACH WALKED
         size_cases: MOST_CASES
@@ -165,7 +162,6 @@ CONSTANTS: Mapping[str, str] = {
         arena: LARGEST MOST FEWEST
         beside: NEAR SLACK LEAST
         canonical: LARGEST_CONSTANTS
-        doctor: _LITTLE_SPACE
         fingerprints: LARGEST_SOURCES
         freezing: GROWTH SMALL
         fusion: WAITING WAITING_BYTES
@@ -186,19 +182,13 @@ CONSTANTS: Mapping[str, str] = {
         builders: PROGRAM_SECONDS LOOK_SECONDS END_SECONDS
         disk: PATIENCE TRIES
         limit: LEFT_SECONDS
-        progress: PATIENCE PAUSE
         compile: PARSES
         worker: WATCH_SECONDS
         workers: START_SECONDS BUILD_SECONDS IDLE_SECONDS LOSSES
     """,
     "what a person is shown: lines, letters, rows": """
-        write: NO_PAGES
-        changes: MOST
-        contractions: MANY_WAYS
-        explain: DETAILED
-        groups: FEW
+        write: IN_SHORT
         operations: MODULES PLACES
-        text: NAME WORD MANY
         words: NAMED
     """,
     "how litz measures: repetitions, margins of noise": """
@@ -255,7 +245,6 @@ LITERALS: Mapping[str, str] = {
     "of a format or an interface: versions, modes, bits, letters": """
         configs: misfit=1024
         cuda_driver: make_fixed_launch=15
-        doctor: _run_kernel=100000
         half_tile: _nibble=15
         intervals: _combined=64
         libraries: problem_of=64,32,28,54,42,56
@@ -274,7 +263,6 @@ LITERALS: Mapping[str, str] = {
         artifacts: keep=40
         fusion: _why_slower=1.5
         steps: _launch=80
-        text: _step_table=13
     """,
     "how torch's own kernels, Triton and libraries work": """
         backward_tiles: shared_bytes=2048

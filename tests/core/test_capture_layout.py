@@ -244,8 +244,8 @@ def test_attachments_reach_the_report(tmp_path: Any) -> None:
 
     from litz import pipeline
     from litz import report as reports
-    from litz.report.write import report_text
     from litz_tools.page import render_html
+    from litz_tools.text import report_text
 
     plugins = make_plugins(builtin_plugins(), extra=[("adds", Adds())], entry_points=())
     options = {"report_dir": tmp_path}

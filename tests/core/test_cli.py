@@ -1,35 +1,16 @@
 """The `litz` command: right in 80 columns, right as JSON, and of help when something is missing."""
 
 import json
-import sys
-from collections import Counter
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from litz.cli import doctor as doctor_module
-from litz.cli import explain as explain_module
-from litz.cli.doctor import Check, check_cache, check_compiler, check_launch
-from litz.cli.main import main
-from litz.errors import LitzError
-from litz.options import Options
+from support.command_line import make_runner, width
 
 
 @pytest.fixture
 def litz(monkeypatch, tmp_path):
     """Runs the command with a cache of its own and no setting of the caller's."""
-    for name in list(__import__("os").environ):
-        if name.startswith("LITZ_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("LITZ_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("COLUMNS", "80")
-    runner = CliRunner()
-    return lambda *arguments, **more: runner.invoke(main, list(arguments), **more)
-
-
-def width(text):
-    return max(map(len, text.splitlines()), default=0)
+    return make_runner(monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize("command", ["doctor", "plugins", "options", "cache", "explain", "bisect", "bench-kernels"])
@@ -41,100 +22,6 @@ def test_help_is_there_and_fits(litz, command):
 
 def test_version(litz):
     assert litz("--version").output.startswith("litz, version ")
-
-
-# --------------------------------------------------------------------------------------------------------------- doctor
-
-
-def test_doctor_fits_and_names_everything(litz):
-    result = litz("doctor")
-    assert width(result.output) <= 80
-    for name in ("torch", "cpu", "triton", "compiler", "cache", "plugins"):
-        assert name in result.output
-
-
-def test_doctor_as_json(litz, monkeypatch):
-    monkeypatch.setattr(doctor_module, "check_all", lambda: [Check("torch", "ok", "2.13")])
-    result = litz("doctor", "--json")
-    assert result.exit_code == 0
-    assert json.loads(result.output) == [{"name": "torch", "status": "ok", "detail": "2.13", "todo": ""}]
-
-
-@pytest.mark.parametrize(("status", "code"), [("ok", 0), ("warn", 0), ("fail", 1)])
-def test_doctor_exit_code(litz, monkeypatch, status, code):
-    monkeypatch.setattr(doctor_module, "check_all", lambda: [Check("x", status, "[found]", "mend it [now]")])
-    result = litz("doctor")
-    assert result.exit_code == code
-    assert "mend it [now]" in result.output and "[found]" in result.output
-
-
-def test_doctor_reports_a_bad_variable(litz, monkeypatch):
-    monkeypatch.setenv("LITZ_BUILD_WORKERS", "many")
-    result = litz("doctor", "--json")
-    rows = {row["name"]: row for row in json.loads(result.output)}
-    assert result.exit_code == 1 and "LITZ_BUILD_WORKERS" in rows["options"]["detail"]
-
-
-def test_doctor_survives_a_check_that_breaks(monkeypatch):
-    def _check_torch():
-        raise RuntimeError("odd")
-
-    (row,) = doctor_module._guarded(_check_torch)
-    assert row == Check("torch", "fail", "RuntimeError: odd", "please report this as a bug in litz")
-
-
-def test_compiler_check_without_a_compiler():
-    (row,) = check_compiler("/no/such/g++", "native")
-    assert row.status == "fail" and "/no/such/g++" in row.detail and "LITZ" not in row.todo and "CXX=" in row.todo
-    (row,) = check_compiler(None, "native", candidates=("no-such-compiler",))
-    assert row.status == "fail" and "no-such-compiler" in row.detail
-
-
-def make_script(path, text):
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
-def test_compiler_check_with_a_broken_compiler(tmp_path):
-    (row,) = check_compiler(make_script(tmp_path / "cc", "echo 'cc1plus: no such file' >&2; exit 1"), "native")
-    assert row.status == "fail" and "cc1plus: no such file" in row.detail
-
-
-def test_compiler_check_without_openmp(tmp_path):
-    # A compiler that knows no -fopenmp.
-    script = 'for a in "$@"; do [ "$a" = -fopenmp ] && { echo no openmp >&2; exit 1; }; done; exec c++ "$@"'
-    (row,) = check_compiler(make_script(tmp_path / "cc", script), "native")
-    assert row.status == "warn" and "no OpenMP" in row.detail and "libgomp" in row.todo
-
-
-def test_compiler_check_with_what_cannot_be_loaded(tmp_path):
-    script = 'while [ "$1" != -o ]; do shift; done; echo text > "$2"'
-    (row,) = check_compiler(make_script(tmp_path / "cc", script), "native")
-    assert row.status == "fail" and "cannot be loaded" in row.detail and "TMPDIR" in row.todo
-
-
-def test_cache_check(tmp_path):
-    (row,) = check_cache(tmp_path / "new")
-    assert row.status == "ok"
-    (tmp_path / "file").write_text("")
-    (row,) = check_cache(tmp_path / "file" / "below")
-    assert row.status == "fail" and "LITZ_CACHE_DIR" in row.todo
-    (row,) = check_cache(tmp_path / "file" / "below", enabled=False)
-    assert row.status == "ok"
-
-
-def test_launch_check(tmp_path):
-    (row,) = check_launch(Options(cache_dir=tmp_path))
-    assert row == Check("launch", "ok", "native")
-    broken = make_script(tmp_path / "cc", 'case "$1" in --version) echo 1.0;; *) echo no Python.h >&2; exit 1;; esac')
-    (row,) = check_launch(Options(cache_dir=tmp_path, cpp_compiler=broken))
-    assert row.status == "warn" and "no Python.h" in row.detail and "python3-dev" in row.todo
-    (row,) = check_launch(Options(cache_dir=tmp_path, cpp_compiler="/no/such/g++"))
-    assert row.status == "warn" and "no C++ compiler" in row.detail
-
-
-# ------------------------------------------------------------------------------------------------------------- the rest
 
 
 def test_plugins_lists_core(litz):
@@ -173,7 +60,7 @@ def test_plugins_new_of_a_kind(litz, tmp_path):
 
 
 def test_plugins_new_refuses_a_name_that_is_taken(litz, tmp_path):
-    result = litz("plugins", "new", "doctor", "--path", str(tmp_path / "p"))
+    result = litz("plugins", "new", "cache", "--path", str(tmp_path / "p"))
     assert result.exit_code == 1 and "core has the command" in result.output and not (tmp_path / "p").exists()
 
 
@@ -213,122 +100,3 @@ def test_cache_clear_as_json(litz, tmp_path):
     result = litz("cache", "clear", "--json", input="y\n")
     assert json.loads(result.stdout) == {"path": str(tmp_path / "cache"), "removed": 1}
     assert "remove everything" in result.stderr  # the question is no part of the JSON
-
-
-COMPILE = """
-from collections import Counter
-from litz.report import CompileReport, Step, publish
-def compile_one(name):
-    step = Step("op0", "extern", "cpu", "aten.mm.default", bytes_read=1024.0)
-    publish(CompileReport(name, "inference", "cpu", (step,), 1, 0, Counter({"aten.mm.default": 1})))
-"""
-"""What a script needs to look as though it had compiled a graph."""
-
-
-def test_explain_runs_the_script_as_python_would(litz, tmp_path):
-    (tmp_path / "beside.py").write_text("value = 'graph7'")
-    script = tmp_path / "script.py"
-    script.write_text(
-        f"import sys, beside\n{COMPILE}\n"
-        "assert __name__ == '__main__'\nassert sys.argv[1:] == ['--lr', '3', '--help'], sys.argv\n"
-        "compile_one(beside.value)\nsys.exit(4)\n"
-    )
-    before = sys.argv, list(sys.path)
-    result = litz("explain", str(script), "--lr", "3", "--help")
-    assert "graph7 ───" in result.output and "1.0 KiB read and written" in result.output, result.output
-    assert "litz calibrate" in result.output
-    assert width(result.output) <= 80
-    assert result.exit_code == 4
-    assert (sys.argv, sys.path) == before
-
-
-def test_explain_reports_what_was_compiled_before_a_failure(litz, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(f"{COMPILE}\ncompile_one('graph7')\nraise ValueError('later')\n")
-    result = litz("explain", str(script))
-    assert "graph7 ───" in result.output
-    assert result.exit_code == 1
-    assert "ValueError: later" in result.stderr and "script.py" in result.stderr
-    assert "runpy" not in result.stderr and "click" not in result.stderr
-
-
-def test_explain_sums_up_several_graphs_first(litz, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(f"{COMPILE}\nfor n in range(9): compile_one(f'graph{{n}}')\n")
-    text = litz("explain", str(script)).output
-    assert "graph8" in text and "graph8 ───" not in text and "litz explain -v" in text
-    assert "graph8 ───" in litz("explain", "-v", str(script)).output
-
-
-def test_explain_time_has_a_row_for_each_stage(litz, tmp_path):
-    script = tmp_path / "script.py"
-    seconds = '{"start": 0.25, "lower": 1.5, "generate": 0.25}'
-    script.write_text(
-        "from collections import Counter\nfrom litz.report import CompileReport, publish\n"
-        "made = CompileReport('graph7', 'inference', 'cpu', (), 1, 3, Counter(), "
-        f"stage_seconds={seconds}, cache_hits=2)\npublish(made)\n"
-    )
-    text = litz("explain", "--time", str(script)).output
-    rows = {line.split()[0]: line.split()[1] for line in text.splitlines() if line}
-    assert rows["lower"] == "1.50" and rows["litz"] == "2.00" and rows["all"] == "2.00", text
-    assert "build" not in rows and "graph7" not in text
-    assert "1 graph, 3 kernels, 2 of them from the cache" in text
-    assert width(text) <= 80
-
-
-def test_explain_time_tells_torchs_share():
-    from litz.capture.torch_api import TorchSeconds
-    from litz.report import CompileReport
-    from litz.report.stages import stages_of
-
-    report = CompileReport("g", "forward", "cpu", (), 1, 1, Counter(), stage_seconds={"lower": 1.0, "a plugin's": 0.5})
-    took = TorchSeconds(dynamo=2.0, backend=4.0)
-    found = {stage.name: (stage.seconds, stage.own) for stage in stages_of([report], took)}
-    assert found == {
-        "dynamo": (2.0, False),
-        "AOTAutograd": (2.5, False),
-        "lower": (1.0, True),
-        "a plugin's": (0.5, True),
-    }
-    assert [stage.name for stage in stages_of([report], None)] == ["lower", "a plugin's"]
-
-
-def test_explain_time_says_what_each_stage_does():
-    import torch
-
-    from litz.backend import backend_with
-    from litz.report import collect
-    from litz.report.stages import DOES
-
-    torch._dynamo.reset()
-    with collect() as reports:
-        torch.compile(lambda x: x.exp() * 2, backend=backend_with())(torch.ones(4))
-    assert {"lower", "schedule", "generate"} <= reports[0].stage_seconds.keys() <= DOES.keys()
-
-
-def test_explain_a_module(litz, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("explained_module.py").write_text(f"{COMPILE}\ncompile_one(__name__)\n")
-    assert "__main__ ───" in litz("explain", "-m", "explained_module").output
-
-
-def test_explain_without_a_compile_says_so(litz, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text("print('hello')\n")
-    result = litz("explain", str(script))
-    assert result.exit_code == 0 and "no graph was compiled with litz" in result.output
-
-
-def test_explain_without_a_script(litz):
-    result = litz("explain", "no_such_file.py")
-    assert result.exit_code == 2 and "no file" in result.output
-
-
-def test_litz_errors_are_messages(litz, monkeypatch):
-    def fail():
-        raise LitzError("the warp is cut", todo="tie a knot")
-
-    monkeypatch.setattr(doctor_module, "check_all", fail)
-    result = litz("doctor")
-    assert result.exit_code == 1 and "the warp is cut" in result.output and "tie a knot" in result.output
-    assert explain_module.explain.name == "explain"

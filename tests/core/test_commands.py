@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from litz.cli.main import main
 from litz.errors import InvalidOptionError, UnknownOptionError
 from litz.options import core_options, make_options
-from litz.options.inductor_names import EQUIVALENTS
+from litz.options.inductor_names import equivalents
 from litz_plugins import OptionSpec
 from litz_plugins.units import parse_size
 
@@ -167,7 +167,7 @@ def test_every_size_of_a_command_takes_units() -> None:
 
 def test_the_docs_have_the_table_of_inductors_names() -> None:
     page = (DOCS / "from_inductor.md").read_text()
-    for row in EQUIVALENTS:
+    for row in equivalents():
         names = ", ".join(f"`{name}`" for name in row.names)
         assert f"| {names} | {row.ours} | {row.note}{' ' if row.note else ''}|\n" in page, names
 
@@ -189,7 +189,7 @@ def test_a_hint_does_not_mislead(name: str, says: str) -> None:
 
 def test_options_that_the_table_names_exist() -> None:
     names = {row.name for row in core_options()}
-    for row in EQUIVALENTS:
+    for row in equivalents():
         for word in row.ours.split("`")[1::2]:
             known = word in names or "." in word or word.startswith(("mode=", "litz ")) or word == "library"
             assert known, f"{row.names} is said to be {word}, which litz does not have"

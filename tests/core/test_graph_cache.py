@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from litz import graph_cache
-from litz import report as reports
 from litz.cache import manifest
 from litz.driver import stages
 from litz.errors import StaleEntryError
 from litz.report.step import NOWHERE
+from litz_tools.text import report_text
 from support.graph_cache import Guarding, Runs, called_with, of_product, product, with_plugin
 
 
@@ -58,7 +58,7 @@ def test_a_report_from_the_cache_says_what_was_decided(runs: Runs) -> None:
     assert second.kernel_sources == first.kernel_sources and second.wrapper_path == first.wrapper_path
     assert all(path.is_file() for path in second.kernel_paths.values())
     for report, word in ((first, "miss"), (second, "hit")):
-        (line,) = [line for line in reports.report_text(report).splitlines() if line.startswith("graph cache")]
+        (line,) = [line for line in report_text(report).splitlines() if line.startswith("graph cache")]
         assert line.split()[2] == word
 
 

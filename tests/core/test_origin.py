@@ -10,8 +10,8 @@ import torch
 
 from litz.capture import torch_api
 from litz.origins.operations import Origin, Provenance, modules_text, origin_text
-from litz.report.groups import origin_in_short
 from litz.report.step import Step
+from litz_tools.groups import origin_in_short
 
 
 def test_a_text_names_module_and_line_of_the_file() -> None:

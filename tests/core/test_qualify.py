@@ -14,7 +14,6 @@ import torch
 from torch._dynamo.exc import BackendCompilerFailed
 
 from litz.cache.disk import Cache
-from litz.cli.doctor import check_compiler, check_kernels
 from litz.driver.builtin import builtin_plugins
 from litz.driver.code import generate
 from litz.options import Options, make_options
@@ -32,6 +31,7 @@ from litz.targets.cpp.qualify.known import KNOWN
 from litz.targets.cpp.qualify.probes import Probe, make_probes
 from litz_plugins import CodegenContext, Decision, KernelSource, PluginHookError, TargetSpec, Verdict, hookimpl
 from litz_plugins.manager import make_plugins
+from litz_tools.doctor import check_compiler, check_kernels
 
 PROBES = make_probes()
 GXX_12 = re.search(r"^g\+\+.* 12\.", find_compiler().version) is not None

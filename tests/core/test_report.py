@@ -20,11 +20,11 @@ from litz.backend import litz
 from litz.capture import torch_api
 from litz.logs.units import count_text, size_text, time_text
 from litz.origins.operations import Frame, break_in_words
-from litz.report.groups import group_decisions
-from litz.report.text import MANY, render
 from litz.schedule.implementations import ContractionRecord, Implementation
 from litz_plugins import Estimate
+from litz_tools.groups import group_decisions
 from litz_tools.page import render_html
+from litz_tools.text import MANY, render
 from support.small_report import plan, report
 
 CONTRACTIONS = tuple(
@@ -250,8 +250,19 @@ def test_without_litz_tools_a_report_says_what_has_its_pages(tmp_path: Path) -> 
     for plugins in ((), ("tools",)):
         folder = reports.write_report_dir(report(plugins=plugins), tmp_path)
         last[plugins] = (folder / "report.txt").read_text().splitlines()[-1]
-    assert last[()] == "The plugin 'tools' adds HTML pages and a trace: pip install litz-tools"
+    assert last[()] == ("In short. The plugin 'tools' writes more, with HTML pages and a trace: pip install litz-tools")
     assert "litz-tools" not in last[("tools",)]
+
+
+def test_a_report_in_short_has_each_step_and_decision() -> None:
+    made = report()
+    first, *lines = reports.words.brief_text(made).splitlines()
+    assert first == reports.words.summary_line(made)
+    assert len(lines) == len(made.steps) + len(made.decisions)
+    for line, step in zip(lines, made.steps, strict=False):
+        assert line.startswith(f"  {step.name}: {step.title}") and size_text(step.bytes) in line
+    for line, one in zip(lines[len(made.steps) :], made.decisions, strict=True):
+        assert line == f"  {one.subject}: {one.chosen}, because {one.reason} ({one.plugin})"
 
 
 def test_a_report_knows_its_folder(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from rich.console import Console
 from litz.report import CompileReport, Step
 from litz.report.communication import rows_of, summary
 from litz.report.streams import Realised, simulate
-from litz.report.text import render
 from litz_plugins import Estimate
 from litz_tools.page import render_html
 from litz_tools.page.lanes import timeline_svg
+from litz_tools.text import render
 from litz_tools.trace import make_trace
 
 CUDA = "cuda:0"

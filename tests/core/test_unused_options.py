@@ -12,9 +12,9 @@ from litz.backend import litz
 from litz.driver import unused_options as idle
 from litz.options import make_options
 from litz.report import collect
-from litz.report.groups import considered_text
 from litz.target import target_of
 from litz_plugins import Decision, Target, hookimpl, make_plugins
+from litz_tools.groups import considered_text
 
 
 class Tunes:

@@ -7,6 +7,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -180,7 +181,7 @@ def test_a_mistake_of_the_caller_gets_no_script(tmp_path: Path) -> None:
 
 def test_a_script_that_cannot_be_written_hides_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("litz.driver.stages.make_schedule", broken)
-    monkeypatch.setattr("litz.driver.failures.graph_script", broken)
+    monkeypatch.setattr("litz_tools.failure_script.graph_script", broken)
     error = fail(model, *inputs(), options={"cache_dir": str(tmp_path)})
     assert "stage schedule" in str(error) and "reproduce" not in str(error)
 
@@ -309,3 +310,26 @@ def test_eager_mode_does_not_hide_a_mistake_in_options(cache: bool, tmp_path: Pa
     options = {"calibration": tmp_path / "c.toml", "graph_cache": cache, "fallback": "eager"}
     with pytest.raises(BackendCompilerFailed, match=r"c\.toml"):
         torch.compile(lambda x: x.tanh() + 1, backend="litz", options=options)(torch.randn(3))
+
+
+def test_without_litz_tools_an_error_has_no_command_and_a_plugin_may_have_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def command(graph: Any, failure: LitzError) -> str:
+        assert "stage schedule" in str(failure)
+        return f"repeat {graph.name}"
+
+    def unlucky(graph: Any) -> str:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr("litz.driver.stages.make_schedule", broken)
+    for hook, said in ((None, ""), (command, "reproduce: repeat graph0_inference"), (unlucky, "")):
+        mine = SimpleNamespace(**({} if hook is None else {"litz_compile_failed": hookimpl(hook)}))
+        plugins = make_plugins(builtin_plugins(), extra=[("mine", mine)], entry_points=())
+        backend = partial(compile_backend, options={"cache_dir": str(tmp_path)}, plugins=plugins)
+        torch._dynamo.reset()
+        with pytest.raises(BackendCompilerFailed) as caught:
+            torch.compile(lambda x: x + 1, backend=backend)(torch.ones(3))
+        text = str(caught.value.inner_exception)
+        assert "a piece is missing" in text and "no luck" not in text
+        assert said in text if said else "reproduce" not in text

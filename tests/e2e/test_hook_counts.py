@@ -92,6 +92,7 @@ def test_counts_of_what_the_graph_cache_has(step: Any) -> None:
     assert second["litz_compile_finished"] == first["litz_compile_finished"] == 2
     assert second["litz_wrap_entry"] == first["litz_wrap_entry"] == 2
     assert second["litz_register_options"] == 1
+    assert first["litz_watch_graph"] == 3, "the capture and two graphs"
     assert second["litz_cache_fingerprint"] >= 1
     for hook in ("litz_compile_started", "litz_pass_finished", "litz_register_lowerings", "litz_register_passes"):
         assert second[hook] == 0, hook

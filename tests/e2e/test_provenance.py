@@ -20,8 +20,8 @@ from litz.codegen.wrapper.words import ranged
 from litz.driver import stages
 from litz.errors import FrozenWeightsError, IndexRangeError, KernelBuildError, LoweringError
 from litz.report import CompileReport
-from litz.report.text import render
 from litz_tools.page import render_html
+from litz_tools.text import render
 
 LINE = "test_provenance.py:"
 

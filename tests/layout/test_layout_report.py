@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from litz import report as reports
-from litz.report.write import report_text
+from litz_tools.text import report_text
 from support.layout_models import Residual, UNet
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -334,7 +334,7 @@ NAMES = {
     "a stage": (a_pass("programme"), "stage is one of traced, joint, partitioned, graph, program, schedule"),
     "a layout word": (plugin(register_layout_needs=lambda: {RELU: "contigous"}), "did you mean 'contiguous'?"),
     "a layout row": (plugin(register_layout_needs=lambda: {RELU: {"weigth": "any"}}), "did you mean 'weight'?"),
-    "a command of core's": (plugin(register_commands=lambda: {"doctor": print}), "'doctor' is core's"),
+    "a command of core's": (plugin(register_commands=lambda: {"cache": print}), "'cache' is core's"),
     "no command": (plugin(register_commands=lambda: {"dance": print}), "a click.Command is expected"),
     "options of one variable": (options("b.c", "b_c"), "is set by LITZ_MINE_B_C, and so is the option 'mine.b.c'"),
 }

@@ -392,8 +392,10 @@ CALLS = {
     "register_layout_needs": lambda p: p.layout_needs(),
     "select_layout": lambda p: p.select_layout(None, {}),
     "wrap_entry": lambda p: p.wrap_entry(list, EntryFacts(), {}),
+    "watch_graph": lambda p: p.watch_graph("graph0", {}),
     "compile_started": lambda p: p.compile_started(None, {}),
     "pass_finished": lambda p: p.pass_finished(None, 1, 2, 0.1),
+    "compile_failed": lambda p: p.compile_failed(None, KeyError(), {}),
     "compile_finished": lambda p: p.compile_finished(None, {}),
 }
 
@@ -420,7 +422,8 @@ def test_a_raising_hook_can_be_gone_without(hook):
 
 
 @pytest.mark.parametrize(
-    "hook", ["register_options", "register_lowerings", "register_passes", "estimate_runtime", "wrap_entry"]
+    "hook",
+    ["register_options", "register_lowerings", "register_passes", "estimate_runtime", "wrap_entry", "watch_graph"],
 )
 def test_a_result_of_the_wrong_type_is_the_plugins_fault(hook):
     with pytest.raises(PluginHookError, match=r"returned|not iterable"):

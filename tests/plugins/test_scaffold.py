@@ -36,7 +36,8 @@ def test_bad_names(tmp_path, name):
     [
         ("plugins", "litz-plugins is the plugin API"),
         ("testing", "litz-testing is what tests litz"),
-        ("doctor", "core has the command `litz doctor`"),
+        ("cache", "core has the command `litz cache`"),
+        ("doctor", "litz-tools has the command `litz doctor`"),
         ("bench-kernels", "litz-tools has the command `litz bench-kernels`"),
         ("triton", "core has a plugin of that name"),
         ("autotune", "litz-autotune is a plugin of litz's own"),

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from litz.origins.operations import Frame
 from litz.report import CompileReport, Step
-from litz.report.changes import Change
 from litz.schedule.implementations import ContractionRecord, Implementation
 from litz_plugins import Decision, Estimate
+from litz_tools.changes import Change
+from litz_tools.effects import Effect
+from litz_tools.pass_notes import PassNote
 
 LAYERS, PER_LAYER, DECISIONS = 48, 17, 2500
 _KINDS = ("kernel", "template", "kernel", "extern")
@@ -84,8 +86,11 @@ def large_report(timed: bool = True, name: str = "graph0_backward") -> CompileRe
         frame=Frame(
             "0/1", "forward", "model.py:90", "Unsupported <builtin>\n  Explanation: print", "0/0: size mismatch"
         ),
-        changes=(
-            Change("inline_pointwise", "program", "core", 0.25, 900, 600, removed, ("loop7 = kept",), 12, 0),
-            Change("order_steps", "schedule", "core", 0.01, 900, 900),
+        noted=tuple(
+            PassNote(change.plugin, change.name, Effect(), change)
+            for change in (
+                Change("inline_pointwise", "program", "core", 0.25, 900, 600, removed, ("loop7 = kept",), 12, 0),
+                Change("order_steps", "schedule", "core", 0.01, 900, 900),
+            )
         ),
     )

@@ -8,18 +8,20 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from litz.report.changes import MOST, Changes
 from litz.report.log import Log
-from litz_plugins import Pass
+from litz_plugins import Pass, Watcher
+from litz_tools.changes import MOST, Texts
 from litz_tools.files import write_index
 from litz_tools.page import render_html, summary_of
 from litz_tools.page.index import SUMMARY
 from litz_tools.page.repeats import Repeat, find_repeats, layers_of, step_repeats
+from litz_tools.pass_notes import PassNotes
 from support.browser import Browser, open_browser
 from support.report_cases import DECISIONS, LAYERS, PER_LAYER, large_report
 
@@ -196,24 +198,31 @@ def test_layers_are_named_by_their_modules() -> None:
 
 
 def test_changes_are_the_lines_that_came_and_went() -> None:
-    changes, one = Changes(wanted=True), Pass("p", "program", lambda noun, context: noun, plugin="core")
-    changes.watch(one, "a\nb\nb", "b\nc", 0.5)
-    changes.watch(one, "b\nc", "c\nb", 0.5)
-    same = "x"
-    changes.watch(one, same, same, 0.5)
-    first, moved = changes.found
+    texts, one = Texts(), Pass("p", "program", lambda noun, context: noun, plugin="core")
+    first, moved = texts.change(one, "a\nb\nb", "b\nc", 0.5), texts.change(one, "b\nc", "c\nb", 0.5)
+    assert first is not None and moved is not None
     assert (first.removed, first.added, first.before, first.after) == (("a", "b"), ("c",), 3, 2)
     assert (moved.removed, moved.added) == ((), ())
-    assert changes.branch() == changes and changes.take_spent() > 0 == changes.spent
-    log = Log(changes=changes)
+    assert texts.change(one, "x", "x", 0.5) is None
+    many = texts.change(one, "", "\n".join(map(str, range(MOST + 5))), 0.5)
+    assert many is not None and many.more_added == 5
+    assert PassNotes(lines=True)(one, "x", "x", 0.5) is None, "what it was given"
+
+
+def test_time_for_notes_is_no_stage_s() -> None:
+    def note(pass_: Pass, before: str, after: str, seconds: float) -> str:
+        time.sleep(0.02)
+        return f"{before} to {after}"
+
+    log, one = Log(), Pass("p", "program", lambda noun, context: noun, plugin="core")
     with log.stage("lower"):
         pass
-    assert set(log.seconds) == {"lower"}
+    log.watchers.append(Watcher(passed=note))
     with log.stage("schedule"):
-        changes.watch(one, "c", "d", 0.5)
-    assert set(log.seconds) == {"lower", "schedule", "report"} and min(log.seconds.values()) >= 0
-    changes.watch(one, "", "\n".join(map(str, range(MOST + 5))), 0.5)
-    assert changes.found[-1].more_added == 5
-    quiet = Changes()
-    quiet.watch(one, "a", "b", 0.5)
-    assert quiet.found == () and quiet.spent == 0
+        log.pass_ran(one, "c", "d", 0.5)
+    assert set(log.seconds) == {"lower", "schedule", "report"} and log.seconds["schedule"] < 0.02
+    assert log.seconds["report"] >= 0.02
+    branch = log.branch()
+    branch.pass_ran(one, "d", "e", 0.5)
+    assert (log.noted, branch.noted) == (["c to d"], ["c to d", "d to e"])
+    assert branch.watchers is log.watchers, "at the end of a graph nobody is told any more"

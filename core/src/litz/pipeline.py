@@ -50,10 +50,6 @@ from litz.driver.stages import (
 from litz.driver.unused_options import recording_notes
 from litz.driver.variants import Lowered, Search, Variant, choose_variant
 from litz.execution import ExecutionPlan
-from litz.logs import progress
-from litz.options import distributed_rank
-from litz.report.changes import Changes
-from litz.report.effects import Effects
 from litz.report.log import Log
 from litz.report.unmet import unmet
 from litz.runtime.background import Replaceable
@@ -87,14 +83,10 @@ def _capture(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], compiler: 
     """What dynamo captured, as Graphs; each of them goes to `compile_graph`."""
     freezing, store = compiler.options.freezing, graph_store(gm, compiler)
     compiler.check_whole()
-    with progress.BOARD.job("", _shows_progress(compiler)):
+    with compiler.watched("") as watchers:
+        compiler = replace(compiler, watchers=watchers)
         compile_one = partial(compile_graph, compiler=compiler)
         return capture(gm, example_inputs, compile_one, compiler, freezing, store, seen_by_modes=True)
-
-
-def _shows_progress(compiler: Compiler) -> bool:
-    rank, _ = torch_api.rank() or (distributed_rank(), None)
-    return compiler.options.progress and progress.can_be_seen(rank)
 
 
 # ----------------------------------------------------------------------------------------------- AOTAutograd calls this
@@ -113,23 +105,22 @@ def compile_graph(graph: Graph, compiler: Compiler) -> Compiled:
 
 
 def _find_or_make(graph: Graph, compiler: Compiler) -> Compiled:
-    log = Log(changes=Changes(compiler.options.report_dir is not None), effects=Effects(compiler.is_watched))
+    log = Log()
     try:
         # A backward is compiled when it is first called.
-        with progress.BOARD.job(graph.name, _shows_progress(compiler)) as job, young_objects_only():
-            log.watch, job.within = job.at, lambda: compiler.plugins.slow_call
+        with compiler.watched(graph.name) as log.watchers, young_objects_only():
             with log.stage("graph cache"):
                 found = graph_cache.look_up(graph, compiler)
             if found.found and not compiler.options.debug:
                 compiled = from_cache(found, graph, compiler, log)
                 if compiled is not None:
                     return compiled
-            return make_graph_code(graph, compiler, log, found, job.built).compiled
+            return make_graph_code(graph, compiler, log, found).compiled
     except Exception as error:
         if torch_api.is_restart(error):
             raise
         compiler.check_whole()
-        failure = explain_failure(error, graph, log.running, compiler.options)
+        failure = explain_failure(error, graph, log.running, compiler.options, compiler.plugins)
         if not may_run_eagerly(failure, compiler.options):
             if failure is error:
                 raise
@@ -157,11 +148,9 @@ def make_graph_code(
     compiler: Compiler,
     log: Log | None = None,
     found: graph_cache.Lookup = graph_cache.OFF,
-    built: Callable[[int], None] = lambda kernels: None,
 ) -> Made:
     """One graph, through all stages; what a stage raises is passed on. found: what the graph cache says of it; what
-    becomes of it is kept there if it has a key. built: called once for each kernel that is built, with the number of
-    all."""
+    becomes of it is kept there if it has a key."""
     log = log or Log()
     known = torch_api.guard_count(graph.shape_env)
     compiler.plugins.compile_started(graph, compiler.options)
@@ -177,7 +166,7 @@ def make_graph_code(
     schedule = schedule_program(prepared, program, compiler, log)
     variant, search = choose_variant(graph, Variant(lowered, schedule, log), compiler)
     try:
-        made = _make_code(graph, variant, compiler, found, known, built)
+        made = _make_code(graph, variant, compiler, found, known)
     finally:
         log.running = variant.log.running
     return made if search is None else replace(made, compiled=_improving(graph, made.compiled, search, compiler))
@@ -189,10 +178,9 @@ def _make_code(
     compiler: Compiler,
     found: graph_cache.Lookup = graph_cache.OFF,
     known: int = 0,
-    built: Callable[[int], None] = lambda kernels: None,
 ) -> Made:
     """The stages from a schedule to code that runs. found: what the graph cache says of the graph. known: how many
-    guards there were before the compile. built: as of `make_graph_code`."""
+    guards there were before the compile."""
     plugins, log = compiler.plugins, variant.log
     prepared = variant.lowered.graph
     logs.show("graph", graph.name, lambda: str(prepared))
@@ -212,7 +200,7 @@ def _make_code(
             entry = replace(entry, facts=replace(entry.facts, obstacle=VETOED))
         log.decisions += recording_notes(graph.name, able.options, entry.facts, plan.targets.values())
         with compiler.stage("build", log):  # whole, before anything is kept under a key that names all plugins
-            loaded = load_kernels(loads, entry, programs, words, built)
+            loaded = load_kernels(loads, entry, programs, words, log.built)
 
     log.running = "report"
     for decision in unmet(log.gate, compiler.preferences):

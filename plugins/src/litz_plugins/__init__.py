@@ -71,6 +71,7 @@ from litz_plugins.records import (
     TunableCodegen,
     Uncacheable,
     Verdict,
+    Watcher,
     unknown_target,
 )
 from litz_plugins.versions import API_VERSION, VERSION
@@ -133,6 +134,7 @@ __all__ = [
     "UnknownPluginError",
     "Verdict",
     "Vetoes",
+    "Watcher",
     "Weighed",
     "__version__",
     "hookimpl",

@@ -67,8 +67,10 @@ CALLS: Mapping[str, Calls] = {
     "litz_keep_graph": Calls("graph", "told", least=0, most=None),
     "litz_wrap_entry": Calls("graph", "nested", most=None),
     "litz_select_exporter": Calls("package", "first", most=None),
+    "litz_watch_graph": Calls("graph", "told", most=None),
     "litz_compile_started": Calls("graph", "told"),
     "litz_pass_finished": Calls("pass", "told"),
+    "litz_compile_failed": Calls("graph", "first", least=0),
     "litz_compile_finished": Calls("graph", "told"),
 }
 """By hook. A "first" hook is not asked where another plugin's answer came before."""

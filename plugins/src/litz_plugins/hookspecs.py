@@ -43,6 +43,7 @@ from litz_plugins.records import (
     TargetSpec,
     TemplateSpec,
     Uncacheable,
+    Watcher,
 )
 
 PROJECT = "litz"
@@ -164,6 +165,7 @@ def litz_register_commands() -> Mapping[str, Any] | None:
     Combined: merged by name. A command of core's cannot be replaced; two plugins for one name is an error.
 
     Returns: the name as it is typed ("estimate-collective") -> a `click.Command`. None or empty: no commands.
+    `litz_plugins.scripts` runs a user's script for a command that watches what the script compiles.
     """
 
 
@@ -353,6 +355,22 @@ def litz_select_exporter(target: TargetSpec, source: KernelSource | None, option
 
 
 @hookspec
+def litz_watch_graph(name: str, options: OptionsView, read: bool, slow: Callable[[], str]) -> Watcher | None:
+    """What to tell a plugin while a graph is captured or compiled: stages, kernels that are built, passes. Since 0.1.
+
+    Called: at least once a graph: before the graph is looked for in the cache, and once more for each capture; not for
+    a graph that is found without a trace.
+    Combined: every plugin is told what its `Watcher` has functions for.
+
+    name: of the graph; '' for a capture, in which graphs are made, and "traced" and "joint" passes run. options: this
+    compile's options. read: whether anybody reads the report: what takes long to find out need not be found out where
+    nobody does. slow: called from any thread, says which plugin's call has been running for more than a second, '' for
+    none.
+    Returns: a `Watcher`. None: nothing to be told.
+    """
+
+
+@hookspec
 def litz_compile_started(graph: Graph, options: OptionsView) -> None:
     """A graph was captured and is about to be compiled (not called when it comes from the cache). Since 0.1.
 
@@ -371,6 +389,19 @@ def litz_pass_finished(pass_: Pass, before: Noun, after: Noun, seconds: float) -
 
     pass_: the pass, with its stage and plugin. before, after: its argument and its result (the same object if nothing
     changed). seconds: wall time of the pass, in seconds.
+    """
+
+
+@hookspec_first
+def litz_compile_failed(graph: Graph, failure: Exception, options: OptionsView) -> str | None:
+    """How the user sees a failed compile fail again. Since 0.1.
+
+    Called: at most once a graph: where litz or a plugin fails, and not where a user's mistake is told.
+    Combined: the first result that is not None. A plugin that fails here costs the message its command, and no more.
+
+    graph: the captured graph. failure: the `LitzError` that will be raised, or told in a warning. options: this
+    compile's options.
+    Returns: a command for a shell, which the message will have. None: no way is known.
     """
 
 

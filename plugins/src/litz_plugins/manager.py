@@ -47,12 +47,14 @@ from litz_plugins.records import (
     TargetSpec,
     TemplateSpec,
     Uncacheable,
+    Watcher,
     unknown_target,
 )
 from litz_plugins.roster import SECONDS, OnError, Roster
-from litz_plugins.strict import anything, mapping, of_type, sequence_of
+from litz_plugins.strict import anything, of_type, sequence_of
 from litz_plugins.unchanged import Snapshot
 from litz_plugins.vetoes import VETOED, Gate
+from litz_plugins.watching import owned_watcher
 from litz_plugins.words import CORE_PLUGINS, CORE_VARIABLES, OWN_PLUGINS
 
 T = TypeVar("T")
@@ -199,13 +201,13 @@ class Plugins(Roster):
     def decompositions(self, core: bool = True) -> dict[OpOverload, Callable[..., Any]]:
         """Returns op overload -> decomposition; None keeps an op whole. core: core's, too. Raises
         DuplicateRegistrationError."""
-        check = _of_mapping(functools.partial(strict.rules, whole=True))
+        check = strict.of_mapping(functools.partial(strict.rules, whole=True))
         return self._rules("litz_register_decompositions", "decomposition", check, (), core)
 
     def lowerings(self, core: bool = True) -> dict[OpOverload, Callable[..., Any]]:
         """Returns op overload -> lowering. core: core's, too. Raises DuplicateRegistrationError."""
         # One that raises NotImplementedError leaves its op to a library call.
-        check, passes = _of_mapping(strict.rules), (NotImplementedError,)
+        check, passes = strict.of_mapping(strict.rules), (NotImplementedError,)
         return self._rules("litz_register_lowerings", "lowering", check, passes, core)
 
     def passes(self, options: OptionsView, stage: Stage | None = None) -> tuple[Pass, ...]:
@@ -253,7 +255,7 @@ class Plugins(Roster):
 
     def layout_needs(self) -> dict[OpOverload, LayoutNeed | Mapping[str, LayoutNeed]]:
         """Returns op overload -> how the op takes its tensors. Raises DuplicateRegistrationError."""
-        hook, check = "litz_register_layout_needs", _of_mapping(strict.layout_needs)
+        hook, check = "litz_register_layout_needs", strict.of_mapping(strict.layout_needs)
         merged = self._joined(hook, lambda: self._merge("layout needs of", self._registered(hook, check)))
         return {op: row for op, (_, row) in merged.items()}
 
@@ -289,7 +291,7 @@ class Plugins(Roster):
 
     def commands_by_plugin(self) -> dict[str, tuple[str, Any]]:
         """Returns name -> (plugin, click command). See `commands` for the errors."""
-        hook, check = "litz_register_commands", _of_mapping(strict.commands)
+        hook, check = "litz_register_commands", strict.of_mapping(strict.commands)
         return self._joined(hook, lambda: self._merge("command", self._registered(hook, check)))
 
     # -------------------------------------------------------------------------------- hooks: what it costs, what to do
@@ -374,7 +376,7 @@ class Plugins(Roster):
     def cache_fingerprints(self, options: OptionsView) -> dict[str, str | Uncacheable]:
         """Returns plugin -> what its results depend on, '' if it says nothing, for plugins with the hook."""
         found: dict[str, str | Uncacheable] = dict.fromkeys(sorted(self.answering("litz_cache_fingerprint")), "")
-        return found | dict(self._each("litz_cache_fingerprint", {"options": options}, _fingerprint))
+        return found | dict(self._each("litz_cache_fingerprint", {"options": options}, strict.fingerprint))
 
     def find_graph(self, options: OptionsView, kind: str, key: str, check: Callable[[bytes], T | None]) -> T | None:
         """Returns what the first plugin that has it keeps under a kind and a key; None if none has. check: gives what
@@ -408,6 +410,14 @@ class Plugins(Roster):
 
     # ------------------------------------------------------------------------------------------------ hooks: observers
 
+    def watch_graph(self, name: str, options: OptionsView, read: bool = False) -> list[Watcher]:
+        """Returns what plugins are told of a graph; each of their functions is the plugin's to blame."""
+        hook = "litz_watch_graph"
+        if not self.has(hook):
+            return []
+        arguments = {"name": name, "options": options, "read": read, "slow": lambda: self.slow_call}
+        return [owned_watcher(self, *found) for found in self._each(hook, arguments, of_type(Watcher))]
+
     def compile_started(self, graph: Graph, options: OptionsView) -> None:
         """Tells every plugin that a graph is about to be compiled."""
         self._each("litz_compile_started", {"graph": graph, "options": options}, anything)
@@ -417,6 +427,12 @@ class Plugins(Roster):
         arguments = {"pass_": pass_, "before": before, "after": after, "seconds": seconds}
         self._each("litz_pass_finished", arguments, anything)
         self._told_of = after
+
+    def compile_failed(self, graph: Graph, failure: Exception, options: OptionsView) -> str | None:
+        """Returns the command of the first plugin that knows how to see a failure again; None if no plugin knows."""
+        arguments = {"graph": graph, "failure": failure, "options": options}
+        found = self._first("litz_compile_failed", arguments, of_type(str))
+        return None if found is None else found[1]
 
     def compile_finished(self, report: Report, options: OptionsView) -> None:
         """Tells every plugin that a graph is compiled, and forgets the snapshots."""
@@ -448,11 +464,9 @@ class Plugins(Roster):
         note: takes the decisions that passes record. verify: called with each result that is another noun; what it
         raises is blamed on that pass. verify_builtin: the built-in passes' results too. accept: called with a plugin's
         name, what its pass was given and what it returned, where that is another noun; gives the noun to go on with,
-        and raises for one that promises something else. passes: to save asking
-        again, what
-        `passes(options, stage)` returned. target_of, ask: for the
-        passes' context. gate: the decisions that must not be taken, passes among them. watch: told of each
-        pass what the hook `litz_pass_finished` tells plugins.
+        and raises for one that promises something else. passes: to save asking again, what `passes(options, stage)`
+        returned. target_of, ask: for the passes' context. gate: the decisions that must not be taken, passes among
+        them. watch: told of each pass what the hook `litz_pass_finished` tells plugins.
 
         Errors: PluginHookError naming plugin and pass; PassOrderError.
         """
@@ -564,12 +578,6 @@ def _article(result: Any) -> str:
     return "None" if result is None else f"a {type(result).__name__}"
 
 
-def _fingerprint(result: Any) -> str | Uncacheable:
-    if not isinstance(result, (str, Uncacheable)):
-        raise TypeError(f"returned {type(result).__name__}; a text, Uncacheable or None is expected")
-    return result
-
-
 def _callable(result: Any) -> Entry:
     if not callable(result):
         raise TypeError(f"returned {_article(result)}; a callable that runs the graph, or None, is expected")
@@ -585,8 +593,3 @@ def _templates(result: Any) -> tuple[TemplateSpec, ...]:
     specs = sequence_of(TemplateSpec)(result)
     strict.templates(specs)
     return specs
-
-
-def _of_mapping(check: Callable[[Mapping[Any, Any]], Mapping[Any, Any]]) -> Callable[[Any], Mapping[Any, Any]]:
-    """A check of a mapping and of what is in it."""
-    return lambda result: check(mapping(result))

@@ -61,6 +61,7 @@ MEASURING = frozenset({"litz_select_choice", "litz_tune"})
 """Hooks that may take as long as they like: what is measured takes its time, and has limits of its own."""
 HANDED = {
     "litz_compile_started": ("graph",),
+    "litz_compile_failed": ("graph",),
     "litz_pass_finished": ("before", "after"),
     "litz_select_choice": ("context",),
     "litz_select_layout": ("graph",),

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from litz_plugins.errors import nearest
 from litz_plugins.passes import OPTIONAL
-from litz_plugins.records import OptionSpec, Pass, TemplateSpec
+from litz_plugins.records import OptionSpec, Pass, TemplateSpec, Uncacheable
 from litz_plugins.words import CORE_COMMANDS, CORE_PASSES, LAYOUT_NEEDS, TEMPLATE_KINDS
 
 T = TypeVar("T")
@@ -173,3 +173,15 @@ def mapping(result: Any) -> Mapping[Any, Any]:
 def anything(result: Any) -> Any:
     """Returns any result as it is."""
     return result
+
+
+def fingerprint(result: Any) -> str | Uncacheable:
+    """Returns what a plugin's results hang on, after a check."""
+    if not isinstance(result, (str, Uncacheable)):
+        raise TypeError(f"returned {type(result).__name__}; a text, Uncacheable or None is expected")
+    return result
+
+
+def of_mapping(check: Callable[[Mapping[Any, Any]], Mapping[Any, Any]]) -> Callable[[Any], Mapping[Any, Any]]:
+    """Returns a check of a mapping and of what is in it."""
+    return lambda result: check(mapping(result))

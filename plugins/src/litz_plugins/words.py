@@ -22,7 +22,10 @@ OWN_DISTS = {
     "cudagraphs": ("litz-cudagraphs", "records CUDA graphs, and replays them"),
     "layout": ("litz-layout", "chooses memory layouts, channels last where that pays"),
     "passes": ("litz-passes", "has passes that make kernels faster and memory smaller, beyond those of core"),
-    "tools": ("litz-tools", "has the pages of reports, `litz bisect`, and kernels timed alone"),
+    "tools": (
+        "litz-tools",
+        "has the pages of reports, `litz explain`, `litz doctor`, `litz bisect`, and kernels timed alone",
+    ),
     "triton_kernels": ("litz-triton-kernels", "launches the Triton kernels that a user wrote, as its own"),
 }
 """Litz's own plugins that are dists of their own, which need not be installed: the dist, and what the plugin does."""
@@ -34,7 +37,9 @@ OWN_COMMANDS = {
     "calibrate": "tools",
     "calibrate-collectives": "collectives",
     "check-plugins": "tools",
+    "doctor": "tools",
     "estimate-collective": "collectives",
+    "explain": "tools",
     "explain-miss": "tools",
     "fit-collectives": "collectives",
     "tune": "autotune",
@@ -79,7 +84,7 @@ TEMPLATE_KINDS = (
 
 LAYOUT_NEEDS = get_args(LayoutNeed)
 
-CORE_COMMANDS = ("cache", "doctor", "explain", "options", "plugins")
+CORE_COMMANDS = ("cache", "options", "plugins")
 
 CORE_VARIABLES = (
     "CXX",

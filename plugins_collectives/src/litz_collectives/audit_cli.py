@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rich.markup import escape
 
-from litz.cli.common import current_options, load_plugins, make_console
-from litz.cli.script import check_script, print_failure, run_script
+from litz.cli.common import current_options, load_plugins, make_console, make_table
+from litz_plugins.scripts import check_script, print_failure, run_script
 
 if TYPE_CHECKING:
     from litz.report import CompileReport
@@ -37,12 +38,12 @@ def audit(script: str, args: Sequence[str], module: bool, out: Path | None, as_j
         torchrun --nproc-per-node 2 -m litz audit train.py
 
     Rank 0 reports. The first call of a graph is left out if there are more; of the others the median counts. --out
-    writes each graph's report (text and JSON; with litz-tools a page that shows both streams, and a trace) and the
-    profiler's own trace, profile.json.
+    writes each graph's report (a short text and JSON; with litz-tools all of the text, a page that shows both streams,
+    and a trace) and the profiler's own trace, profile.json.
     """
     check_script(script, module)
     from litz import report  # these load torch
-    from litz.report import text
+    from litz.report.communication import summary, table_of
 
     from .audit import audit as audit_run
 
@@ -60,7 +61,13 @@ def audit(script: str, args: Sequence[str], module: bool, out: Path | None, as_j
             console = make_console()
             for one in found:
                 console.rule(one.name, align="left")
-                text.render_communication(one, console, verbose=True)
+                if one.shows_communication:
+                    console.print(f"\n[bold]communication[/] {escape(summary(one))}", highlight=False)
+                    columns, rows = table_of(one)
+                    table = make_table("collective", *columns, numbers=columns, names=columns[:3])
+                    for _, name, cells in rows:
+                        table.add_row(escape(name), *cells)
+                    console.print(table)
             if not found:
                 console.print("no graph that litz compiled communicates")
             missing = [one.name for one in found if not one.realised]

@@ -2,7 +2,9 @@
 
 `plugin` has the hooks, `files` what they write. `bisect` finds the decision that makes a script slow or wrong (`litz
 bisect`). `kernel_bench` times a kernel alone (`litz bench-kernels`), `wrapper_bench` a graph (`python wrapper.py`).
-`page` has the HTML pages of reports, `trace` their timeline. `speeds` and `trials` measure a device, and `device_file`
-writes what they find (`litz calibrate`). `plugin_checks` tries plugins (`litz check-plugins`), `cache_misses` says why
-a graph was not in the cache (`litz explain-miss`). `demo` runs two real models (`python -m litz_tools.demo`).
+`text` prints reports (`litz explain`), `page` has their HTML pages, `trace` their timeline, `hints` what logs say of
+them, `progress` the line of a long compile, `failure_script` a failed graph as a script. `speeds` and `trials` measure
+a device, and `device_file` writes what they find (`litz calibrate`). `doctor` tests the machine (`litz doctor`),
+`plugin_checks` tries plugins (`litz check-plugins`), `cache_misses` says why a graph was not in the cache (`litz
+explain-miss`). `demo` runs two real models (`python -m litz_tools.demo`).
 """

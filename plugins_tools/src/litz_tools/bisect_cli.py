@@ -13,8 +13,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from litz.cli.common import load_plugins, make_console, make_table, no_plugin_warnings, print_json
-from litz.cli.script import check_script
 from litz.logs.units import count_text, time_text
+from litz_plugins.scripts import check_script
 
 if TYPE_CHECKING:
     from litz_tools.bisect import Bisection, Finding

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litz.cli.common import current_options, print_json
-from litz.cli.script import check_script, print_failure, run_script
+from litz_plugins.scripts import check_script, print_failure, run_script
 
 if TYPE_CHECKING:
     from litz.report import CompileReport

@@ -1,8 +1,8 @@
 """What the tools write when a graph is compiled. In: the report, which knows its folder, and the options. Out: files.
 
 Beside each kernel's source, with the option `benchmark_kernels`: what a launch needs (`kernel_bench`). In the report's
-folder: the HTML page (`page`), the Chrome trace (`trace`), and what the wrapper needs to run by itself
-(`wrapper_bench`). Beside that folder: the index over all reports there.
+folder: the report as text (`text`), the HTML page (`page`), the Chrome trace (`trace`), and what the wrapper needs to
+run by itself (`wrapper_bench`). Beside that folder: the index over all reports there.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from litz.report.write import WRAPPER, kernel_place
 from . import kernel_bench, wrapper_bench
 from .page import render_html, render_index, summary_of
 from .page.index import SUMMARY, read_summaries
+from .text import report_text
 from .trace import make_trace
 
 
@@ -66,8 +67,9 @@ def _write_runnable(report: CompileReport, folder: Path, options: Options) -> No
 
 
 def write_pages(report: CompileReport, folder: Path) -> None:
-    """Writes report.html, trace.json (chrome://tracing, ui.perfetto.dev) and what the index says of the graph into the
-    report's folder, and the index beside the folder. Errors: OSError."""
+    """Writes report.txt, report.html, trace.json (chrome://tracing, ui.perfetto.dev) and what the index says of the
+    graph into the report's folder, and the index beside the folder. Errors: OSError."""
+    write_whole(folder / "report.txt", report_text(report, verbose=True))
     write_whole(folder / "report.html", render_html(report))
     write_whole(folder / "trace.json", json.dumps(make_trace(report)) + "\n")
     write_whole(folder / SUMMARY, json.dumps(summary_of(report, os.getpid(), time.time())) + "\n")

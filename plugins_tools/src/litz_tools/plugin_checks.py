@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from litz.cli.checks import Check
 from litz.cli.common import current_options, no_plugin_warnings
 from litz.errors import LitzError, in_short
 from litz.options import Options
 from litz_plugins import Plugins, make_plugins
 from litz_plugins.errors import go_on_without
 from litz_plugins.loading import Source
+
+from .checks import Check
 
 TOLERANCE = 1e-4
 """Relative and absolute error of the small program, in float32."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litz.cli.common import load_plugins, make_console, no_plugin_warnings, print_json
-from litz.cli.script import check_script, print_failure, run_script
+from litz_plugins.scripts import check_script, print_failure, run_script
 
 if TYPE_CHECKING:
     from litz_plugins.blame import Called
@@ -29,10 +29,8 @@ def check_plugins(as_json: bool) -> None:
 
     Says what to do about whatever does not work. Exit status 1 if a plugin is at fault.
     """
-    from litz.cli import doctor
-    from litz.cli.checks import show_checks
-
-    from . import plugin_checks
+    from . import doctor, plugin_checks
+    from .checks import show_checks
 
     checks = doctor.check_plugins()  # whether they load
     if not any(check.status == "fail" and not check.name.startswith("plugin ") for check in checks):
@@ -66,11 +64,12 @@ Ended = tuple[int, Exception | None]
 
 def _time(run: Callable[[], Ended], as_json: bool) -> Ended:
     from litz import report
-    from litz.report import ledger, text
+
+    from . import ledger, text
 
     with report.collect() as reports:
         ended = run()
-    rows = ledger.together(row for one in reports for row in one.ledger)
+    rows = ledger.together(row for one in reports for row in ledger.ledger_of(one))
     if as_json:
         print_json(rows)
     elif rows:

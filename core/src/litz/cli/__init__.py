@@ -1,1 +1,1 @@
-"""The `litz` command: `doctor`, `plugins`, `options`, `cache` and `explain`. `main.main` is its entry point."""
+"""The `litz` command: `plugins`, `options`, `cache`, and those of plugins. It begins in `main.main`."""

@@ -66,7 +66,7 @@ def installed_plugins() -> Plugins:
 def load_plugins() -> tuple[Plugins, str]:
     """The plugins a compile would use, but without raising for one that fails: its row of the listing says why.
 
-    Returns them and, if core's own could not be loaded, the reason: `litz doctor` has to run where litz does not.
+    Returns them and, if core's own could not be loaded, the reason: `litz plugins` has to run where litz does not.
     """
     settings = make_plugin_settings()
     builtins: tuple[tuple[str, object], ...] = ()

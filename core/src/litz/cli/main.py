@@ -1,4 +1,4 @@
-"""`litz`: what is installed, what works, what is cached, what a compile decided; and the commands of plugins."""
+"""`litz`: what is installed, what may be set, what is cached; and the commands of plugins."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import click
 from litz import __version__
 from litz.cli.cache import cache
 from litz.cli.common import installed_plugins, no_plugin_warnings
-from litz.cli.doctor import doctor
-from litz.cli.explain import explain
 from litz.cli.options import options
 from litz.cli.owned import owned
 from litz.cli.plugins import plugins
@@ -70,11 +68,11 @@ def _plugin_commands() -> dict[str, click.Command]:
 def main() -> None:
     """litz, a torch.compile backend: torch.compile(model, backend="litz").
 
-    Start with `litz doctor`, which says whether this machine has what litz needs.
+    Start with `litz doctor` (of litz-tools), which says whether this machine has what litz needs.
     """
 
 
-for command in (doctor, explain, plugins, options, cache):
+for command in (plugins, options, cache):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def plugins(ctx: click.Context, as_json: bool) -> None:
         console.print("no plugins")
     if problem:
         console.print(f"[yellow]core's own plugins could not be loaded: {escape(problem)}[/]")
-        console.print("`litz doctor` says what is missing")
+        console.print("`litz doctor` (of litz-tools) says what is missing")
 
 
 def _additions(row: PluginInfo) -> str:

@@ -29,7 +29,7 @@ from litz.report.tracing import trace
 from litz.schedule.asked import Asked
 from litz.schedule.owned import owned_program
 from litz.target import make_target
-from litz_plugins import Ask, Preferences, Target, TargetSpec, Vetoes, unknown_target
+from litz_plugins import Ask, Preferences, Target, TargetSpec, Vetoes, Watcher, unknown_target
 from litz_plugins.blame import LeftOut
 from litz_plugins.manager import Plugins, make_plugins
 from litz_plugins.vetoes import read_preferences, read_vetoes
@@ -55,6 +55,8 @@ class Compiler:
     """The code that dynamo traced, for the report."""
     start_seconds: list[float] = field(default_factory=list)
     """How long it took to make this, until the first graph's report has taken it."""
+    watchers: list[Watcher] = field(default_factory=list)
+    """What plugins are told of the capture."""
     failures: int = 0
     """`plugins.failures` when this was made: with more, what it makes is not whole."""
 
@@ -86,6 +88,18 @@ class Compiler:
         with log.stage(name):
             yield
         self.check_whole()
+
+    @contextmanager
+    def watched(self, name: str) -> Iterator[list[Watcher]]:
+        """Yields what plugins are told of a graph, or for '' of a capture. The list is empty when the `with` has ended:
+        a search in the background, which has the list too, tells nobody."""
+        watchers = self.plugins.watch_graph(name, self.options, self.is_watched)
+        try:
+            yield watchers
+        finally:
+            for watcher in [watchers.pop() for _ in list(watchers)]:
+                if watcher.ended is not None:
+                    watcher.ended()
 
     def fresh(self) -> Compiler:
         """Returns a compiler without the plugins that were left out since this one was made; this one if none was."""

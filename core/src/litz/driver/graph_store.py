@@ -137,7 +137,7 @@ def publish(
     report = replace(
         report,
         decisions=(*left_out, *unrecorded, *report.decisions),
-        ledger=reports.ledger_of(compiler.plugins.ledger.take(), log.effects, report),
+        calls=compiler.plugins.ledger.take(),
         stage_seconds=dict(log.seconds),
         wrapper_path=compiled.path,
         wrapper_source=compiled.text,
@@ -147,15 +147,13 @@ def publish(
         graph_cache=said,
         key=found.key,
         frame=compiler.frame,
-        changes=log.changes.found,
+        noted=tuple(log.noted),
         code=None if report.plan is None else compiled.code.entry,
     )
     report = reports.publish(report, compiler.options.report_dir, compiler.collectors)
     if hit:
         logs.show("output_code", report.name, lambda: compiled.text)
         logs.show("kernel_code", report.name, lambda: kernel_texts(sources))
-    logs.show("fusion", report.name, lambda: reports.words.fusion_text(report))
-    logs.show("perf_hints", report.name, lambda: reports.words.hints_text(report))
     logs.say("%s", reports.words.summary_line(report))
     compiler.plugins.compile_finished(report, compiler.options)
 

@@ -40,8 +40,6 @@ from litz.ir.verify import RULES, IllegalProgram, Rule, positions_inside, verify
 from litz.lower import lower
 from litz.lower.promised import blame as blame_lowering
 from litz.lower.promised import owners as owners_of
-from litz.report.changes import Changes
-from litz.report.effects import Effects
 from litz.report.log import Log
 from litz.schedule import check_schedule, make_schedule
 from litz.schedule.check import check_steps
@@ -78,7 +76,7 @@ def capture(
 def earlier_stages(compiler: Compiler, label: str) -> EarlierStages:
     """Returns the stages in front of the graphs of what dynamo captured, as `label` names it. What they decide is on
     the record of the forward or inference graph, and has the forward's name in its keys."""
-    log = Log(changes=Changes(compiler.options.report_dir is not None), effects=Effects(compiler.is_watched))
+    log = Log(watchers=compiler.watchers)
     log.gate = Gate(f"{label}_forward", compiler.vetoes, preferences=compiler.preferences)
     plugins, options = compiler.plugins, compiler.options
 

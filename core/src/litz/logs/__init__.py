@@ -43,8 +43,8 @@ ARTIFACTS: Mapping[str, Artifact] = {
         Artifact("graph", ("post_grad_graphs",), "The graph that litz lowers, after its graph passes."),
         Artifact("program", ("ir_pre_fusion",), "litz's program: loops and library calls before fusion."),
         Artifact("schedule", ("ir_post_fusion", "schedule"), "litz's schedule: kernels, calls, memory, in order."),
-        Artifact("fusion", ("fusion",), "What litz fused, what it kept apart, and why."),
-        Artifact("perf_hints", ("perf_hints",), "What litz leaves to the library, and where it is in the model."),
+        Artifact("fusion", ("fusion",), "What litz fused, what it kept apart, and why (litz-tools)."),
+        Artifact("perf_hints", ("perf_hints",), "What litz leaves to the library, and where (litz-tools)."),
         Artifact("output_code", ("output_code",), "The wrapper that litz generated."),
         Artifact("kernel_code", ("kernel_code",), "The kernels that litz generated, each text once."),
     )

@@ -132,7 +132,7 @@ class Options:
     )
     progress: bool = _option(
         True,
-        "a line on the terminal while a compile takes longer than three seconds; none where there is no terminal",
+        "a line on the terminal, by litz-tools, while a compile takes longer than three seconds",
         affects_code=False,
     )
     benchmark_kernels: bool = _option(

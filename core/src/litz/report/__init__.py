@@ -1,17 +1,16 @@
-"""What was decided and why. In: the nouns of a finished compile. Out: a `CompileReport`; as text and JSON.
+"""What was decided and why. In: the nouns of a finished compile. Out: a `CompileReport`, also as JSON.
 
 with collect() as reports:
     torch.compile(model, backend="litz")(x)
-litz.report.text.render(reports[0], rich.console.Console())
+reports[0].kernels_after
 """
 
 from . import words
 from .collect import Collectors, collect, collectors, publish
-from .ledger import ledger_of
 from .report import CompileReport, make_report
 from .step import Step
 from .stored import from_data, to_data
-from .write import report_text, write_report_dir
+from .write import write_report_dir
 
 __all__ = [
     "Collectors",
@@ -20,10 +19,8 @@ __all__ = [
     "collect",
     "collectors",
     "from_data",
-    "ledger_of",
     "make_report",
     "publish",
-    "report_text",
     "to_data",
     "words",
     "write_report_dir",

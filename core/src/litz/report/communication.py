@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litz.logs.units import count_text, time_text
+from litz.logs.units import count_text, size_text, time_text
 
 from .step import Step
 from .streams import COMMUNICATION, Realised
@@ -43,6 +43,18 @@ def rows_of(report: CompileReport) -> list[Row]:
         for s in report.timeline.spans
         if s.stream == COMMUNICATION
     ]
+
+
+def table_of(report: CompileReport) -> tuple[tuple[str, ...], list[tuple[Row, str, list[str]]]]:
+    """Returns the titles of the numbers, and for each collective its row, its name with op and message size (the larger
+    of input and output, such as "op4 all_reduce_ 1.5 MiB"), and its numbers as text."""
+    columns = ("est. µs", "exposed", *(MEASURED if report.realised else ()))
+    return columns, [(row, f"{row.step.name} {_op(row.step)}", row.cells(report)) for row in rows_of(report)]
+
+
+def _op(step: Step) -> str:
+    name = step.what.removeprefix("_c10d_functional.").removesuffix(".default")
+    return f"{name} {size_text(max(step.bytes_read, step.bytes_written))}"
 
 
 def summary(report: CompileReport) -> str:

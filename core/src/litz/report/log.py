@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from litz.schedule.implementations import ContractionRecord
-from litz_plugins import Decision, Gate, Pass
+from litz_plugins import Decision, Gate, Pass, Watcher
 from litz_plugins.nouns import Noun
-
-from .changes import Changes
-from .effects import Effects
 
 clock = time.perf_counter
 """The clock, in seconds, that times stages; a benchmark on a busy machine counts processor time instead."""
@@ -21,10 +19,10 @@ clock = time.perf_counter
 @dataclass
 class Log:
     """Filled by the pipeline, read by `make_report`. `seconds` has the wall time of each stage, by name; `running` is
-    the stage that the compile is in, or that it failed in; `watch` is told of each that begins. `attachments`: file
+    the stage that the compile is in, or that it failed in; `watchers` are told of each that begins. `attachments`: file
     name -> text that a plugin adds. `contractions`: what runs each, in order. `gate` is asked before what the option
-    `veto` can leave out. `unsettled`: why another process may choose otherwise. `changes`: what passes changed,
-    where somebody wants to know. `effects`: what they changed, counted."""
+    `veto` can leave out. `unsettled`: why another process may choose otherwise. `noted`: what watchers say of
+    passes."""
 
     decisions: list[Decision] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -32,10 +30,10 @@ class Log:
     contractions: list[ContractionRecord] = field(default_factory=list)
     unsettled: list[str] = field(default_factory=list)
     running: str = "start"
-    watch: Callable[[str], None] = lambda stage: None
+    watchers: list[Watcher] = field(default_factory=list)
     gate: Gate = field(default_factory=Gate)
-    changes: Changes = field(default_factory=Changes)
-    effects: Effects = field(default_factory=Effects)
+    noted: list[Any] = field(default_factory=list)
+    _aside: float = 0.0
 
     def branch(self) -> Log:
         """Returns a log of its own that begins with the content of this log."""
@@ -52,16 +50,18 @@ class Log:
             list(self.contractions),
             list(self.unsettled),
             self.running,
-            self.watch,
+            self.watchers,
             gate,
-            self.changes.branch(),
-            self.effects.branch(),
+            list(self.noted),
         )
 
     def pass_ran(self, pass_: Pass, before: Noun, after: Noun, seconds: float) -> None:
         """Notes that a pass has run, in `seconds`, and made `after` of `before`."""
-        self.changes.watch(pass_, before, after, seconds)
-        self.effects.watch(pass_, before, after)
+        begun = time.perf_counter()
+        for watcher in self.watchers:
+            note = None if watcher.passed is None else watcher.passed(pass_, before, after, seconds)
+            self.noted += [] if note is None else [note]
+        self._aside += time.perf_counter() - begun
 
     def include(self, earlier: Log | None) -> None:
         """Adds what the stages before this log began have noted down."""
@@ -73,24 +73,30 @@ class Log:
         self.gate.taken.update(earlier.gate.taken)
         self.gate.left_out.update(earlier.gate.left_out)
         self.gate.weighed.update(earlier.gate.weighed)
-        self.changes.found += earlier.changes.found
-        if earlier.effects.found:
-            self.effects.found = {**earlier.effects.found, **(self.effects.found or {})}
+        self.noted += earlier.noted
 
     def note(self, decision: Decision) -> None:
         """Puts a decision on the graph's record."""
         self.decisions.append(decision)
 
+    def built(self, kernels: int) -> None:
+        """Tells the watchers that one of so many kernels is built. Any thread may call this."""
+        for watcher in self.watchers:
+            if watcher.built is not None:
+                watcher.built(kernels)
+
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Adds the time that the `with` takes to the stage's."""
         self.running = name
-        self.watch(name)
+        for watcher in self.watchers:
+            if watcher.stage is not None:
+                watcher.stage(name)
         start = clock()
         try:
             yield
         finally:
-            aside = self.changes.take_spent()
+            aside, self._aside = self._aside, 0.0
             self.seconds[name] = self.seconds.get(name, 0.0) + clock() - start - aside
             if aside:
                 self.seconds["report"] = self.seconds.get("report", 0.0) + aside

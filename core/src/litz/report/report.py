@@ -23,10 +23,9 @@ from litz.ir.operation import storage_roots
 from litz.origins.operations import Frame
 from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Decision, Estimate, Gate, Target, Weighed
+from litz_plugins.ledger import Entry
 
-from .changes import Change
 from .communication import rows_of
-from .ledger import Row
 from .step import Step, origin_fields
 from .streams import Realised, Timeline, simulate
 
@@ -54,9 +53,9 @@ class CompileReport:
     collectives by step, where someone profiled a run. taken, left_out: keys of the decisions that the option `veto` can
     leave out, and of those that it did. weighed: by key, the decisions that have estimates, with what each way was
     expected to take. graph_cache: "hit KEY", "miss KEY", "not cacheable because ..." or "off"; key: of the graph cache.
-    frame: the code that dynamo traced. changes: what each pass changed, where the report is written to files. ledger:
-    what plugins and passes took, changed and gained. memory_held: bytes during each step, with inputs that die here.
-    plan, program, code: the nouns, and what they became as data; None in the report of a graph from the graph cache.
+    frame: the code that dynamo traced. calls: what calls of plugins took, by plugin, hook and pass. noted: what plugins
+    say of the passes of the variant that runs (`litz_watch_graph`). memory_held: bytes during each step, with inputs
+    that die here. plan, program, code: the nouns, and what they became as data; None for a graph from the graph cache.
     """
 
     name: str
@@ -86,9 +85,9 @@ class CompileReport:
     weighed: Mapping[str, Weighed] = field(default_factory=dict)
     graph_cache: str = ""
     frame: Frame = field(default_factory=Frame)
-    changes: tuple[Change, ...] = ()
-    ledger: tuple[Row, ...] = ()
+    calls: tuple[Entry, ...] = ()
     memory_held: tuple[int, ...] = ()
+    noted: tuple[Any, ...] = ()
     key: Any = None
     plan: ExecutionPlan | None = None
     program: Program | None = None
@@ -157,8 +156,8 @@ class CompileReport:
                 "held_bytes": list(self.memory_held),
             },
             "frame": asdict(self.frame),
-            "changes": [asdict(change) for change in self.changes],
-            "ledger": [asdict(row) for row in self.ledger],
+            "calls": [asdict(entry) for entry in self.calls],
+            "noted": [asdict(note) for note in self.noted],
             "steps": [asdict(step) for step in self.steps],
             "communication": self._communication(),
             "contractions": [asdict(record) for record in self.contractions],

@@ -1,17 +1,10 @@
-"""A report in a few lines, for logs: in, a report; out, text."""
+"""A report in a few lines: in, a report; out, text. litz-tools has more of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from litz.logs.units import count_text, size_text, time_text
 
-from .groups import considered_text, group_decisions, group_steps, origin_in_short
 from .report import CompileReport
-
-FUSING = ("program", "schedule")
-"""Stages whose decisions are about what is in one kernel."""
-NOTHING = "nothing"
 
 
 def summary_line(report: CompileReport) -> str:
@@ -28,29 +21,12 @@ def summary_line(report: CompileReport) -> str:
     return f"{report.name}: {'; '.join(parts)}"
 
 
-def fusion_text(report: CompileReport) -> str:
-    """Returns what was fused and what was not, equal decisions together, each with its weighed costs."""
-    lines: list[str] = []
-    for group in group_decisions(report):
-        if group.stage in FUSING:
-            lines.append(f"{group.chosen} x{len(group.decisions)}: {group.reason}")
-            lines += [f"  {considered_text(decision, report.timed)}" for decision in group.decisions]
-    return "\n".join(lines) or NOTHING
-
-
-def hints_text(report: CompileReport) -> str:
-    """Returns what may make the graph slower than it could be, as text."""
-    return "\n".join(_hints(report)) or NOTHING
-
-
-def _hints(report: CompileReport) -> Iterator[str]:
-    """What the library does that is no contraction: a kernel would read and write less, as it can be fused."""
-    for alike in group_steps([step for step in report.steps if step.kind == "extern"]):
-        origin = origin_in_short(alike)
-        times = f" x{len(alike)}" if len(alike) > 1 else ""
-        yield f"{alike[0].what}{times} is left to the library, {size_text(alike[0].bytes)} each" + (
-            f": {origin}" if origin else ""
-        )
-    for group in group_decisions(report):
-        if group.chosen == "written to a buffer":
-            yield f"{group.chosen} x{len(group.decisions)}: {group.reason}"
+def brief_text(report: CompileReport) -> str:
+    """Returns a line on the graph, and one for each step and decision, in order."""
+    lines = [summary_line(report)]
+    for step in report.steps:
+        cost = "" if step.estimate is None or not report.timed else f"{time_text(step.us)}, "
+        does = step.title if step.title == step.what else f"{step.title} {step.what}"
+        lines.append(f"  {step.name}: {does}; {cost}{size_text(step.bytes)}" + (step.origin and f"; {step.origin}"))
+    lines += [f"  {one.subject}: {one.chosen}, because {one.reason} ({one.plugin})" for one in report.decisions]
+    return "\n".join(lines) + "\n"

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from pathlib import Path
 
 from litz_plugins.words import OWN_DISTS
 
-from .report import UNTIMED, CompileReport
+from .report import CompileReport
+from .words import brief_text
 
 WRAPPER = "wrapper.py"
-NO_PAGES = f"The plugin 'tools' adds HTML pages and a trace: pip install {OWN_DISTS['tools'][0]}"
-"""The last line of a report's text without litz-tools."""
+IN_SHORT = f"In short. The plugin 'tools' writes more, with HTML pages and a trace: pip install {OWN_DISTS['tools'][0]}"
+"""The last line of a report's text without litz-tools, which writes the text where it is installed."""
 
 
 def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
-    """Writes report.txt, report.json, the schedule, the generated source and what plugins attach. Returns the folder:
-    `directory`/NAME, or NAME-2, NAME-3, ... where that exists.
+    """Writes a short report.txt, report.json, the schedule, the generated source and what plugins attach. Returns the
+    folder: `directory`/NAME, or NAME-2, NAME-3, ... where that exists.
 
     OSError if the folder cannot be written.
     """
     folder = _new_folder(Path(directory), re.sub(r"[^\w.-]+", "_", report.name) or "graph")
-    text = report_text(report, verbose=True)
-    _write(folder / "report.txt", text if "tools" in report.plugins else f"{text}\n{NO_PAGES}\n")
+    _write(folder / "report.txt", brief_text(report) + ("" if "tools" in report.plugins else f"\n{IN_SHORT}\n"))
     _write(folder / "report.json", json.dumps(report.to_json(), indent=2, default=str) + "\n")
     for name, text in report.attachments.items():
         _write(folder / re.sub(r"[^\w.-]+", "_", name), text)
@@ -41,19 +40,6 @@ def write_report_dir(report: CompileReport, directory: Path | str) -> Path:
 def kernel_place(name: str, suffix: str) -> str:
     """Returns the path of a kernel's source in a report's folder."""
     return f"kernels/{name}{suffix}"
-
-
-def report_text(report: CompileReport, verbose: bool = False) -> str:
-    """Returns the text report without colours."""
-    from rich.console import Console  # a tenth of a second that most compiles need not pay
-
-    from .text import render
-
-    stream = io.StringIO()
-    render(report, Console(file=stream, width=100, highlight=False, no_color=True), verbose)
-    if report.total_bytes and not report.timed:
-        stream.write(f"{UNTIMED}\n")
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
 def _new_folder(parent: Path, name: str) -> Path:

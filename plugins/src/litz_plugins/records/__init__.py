@@ -25,6 +25,7 @@ from litz_plugins.records.options import OptionSpec
 from litz_plugins.records.passes import STAGES, Pass, PassContext, Stage
 from litz_plugins.records.secret import Secret
 from litz_plugins.records.targets import SHARES, Figures, Share, Target, TargetOf, unknown_target
+from litz_plugins.records.watching import Watcher
 
 __all__ = [
     "COUNTERS",
@@ -61,5 +62,6 @@ __all__ = [
     "TunableCodegen",
     "Uncacheable",
     "Verdict",
+    "Watcher",
     "unknown_target",
 ]

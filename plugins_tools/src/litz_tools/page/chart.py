@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from html import escape
 
 from litz.logs.units import size_text, time_text
-from litz.report.groups import group_steps, in_short, origin_in_short
 from litz.report.report import CompileReport
 from litz.report.step import Step
+
+from ..groups import group_steps, in_short, origin_in_short
 
 BARS = 20
 """Bars in the chart: the kinds of steps that cost most."""

@@ -10,12 +10,13 @@ import linecache
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from litz.report.contractions import group_contractions
-from litz.report.groups import considered_text, group_decisions
 from litz.report.report import CompileReport
 from litz.report.step import Step
 from litz.report.streams import COMMUNICATION
 
+from ..contractions import group_contractions
+from ..groups import considered_text, group_decisions
+from ..pass_notes import changes_of
 from ..trace import spans_of
 from .repeats import layers_of, step_repeats
 
@@ -27,7 +28,7 @@ def page_data(report: CompileReport) -> dict[str, Any]:
         "time": _time(report),
         "decisions": _decisions(report),
         "contractions": _contractions(report),
-        "passes": [_change(change) for change in report.changes],
+        "passes": [_change(change) for change in changes_of(report)],
         "code": _code(report),
     }
 

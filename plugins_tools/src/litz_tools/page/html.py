@@ -14,10 +14,10 @@ from importlib import resources
 
 from litz.logs.units import count_text, size_text, time_text
 from litz.origins.operations import break_in_words
-from litz.report import ledger
 from litz.report.communication import MEASURED, rows_of, summary
 from litz.report.report import UNTIMED, CompileReport
 
+from .. import ledger
 from .chart import chart
 from .data import as_scripts, page_data
 from .lanes import timeline_svg
@@ -29,7 +29,7 @@ INDEX = "../index.html"
 def render_html(report: CompileReport) -> str:
     """Returns a report's page as HTML."""
     data = page_data(report)
-    lines, code = len(data["steps"]["lines"]), len(data["code"])
+    lines, code, passes = len(data["steps"]["lines"]), len(data["code"]), len(data["passes"])
     sections = [
         section("cost", "Where the time goes" if report.timed else "Where the bytes go", chart(report)),
         lazy("time", "Timeline and memory", len(report.steps)),
@@ -38,7 +38,7 @@ def render_html(report: CompileReport) -> str:
         lazy("lines", f"Lines of the model ({lines})", lines, shown=False),
         lazy("contractions", f"Contractions ({len(report.contractions)})", len(report.contractions)),
         lazy("decisions", f"Decisions ({len(report.decisions)})", len(report.decisions)),
-        lazy("passes", f"Passes ({len(report.changes)})", len(report.changes), shown=False),
+        lazy("passes", f"Passes ({passes})", passes, shown=False),
         *(_attachment(name, text) for name, text in report.attachments.items()),
         section("compile", "Compile time", _stages(report), shown=False),
         section("plugins", "Plugins", _ledger(report), shown=False),
@@ -175,7 +175,7 @@ def _stages(report: CompileReport) -> str:
 
 
 def _ledger(report: CompileReport) -> str:
-    rows = ledger.together(report.ledger)
+    rows = ledger.together(ledger.ledger_of(report))
     columns, cells = ledger.table_of(rows)
     texts = [[escape(ledger.name_of(row)), *map(escape, given)] for row, given in zip(rows, cells, strict=True)]
     return table([("plugin", ""), *((name, "n") for name in columns)], texts)

@@ -6,8 +6,9 @@ import re
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from litz.report.groups import stems
 from litz.report.step import Step
+
+from ..groups import stems
 
 LONGEST = 400
 """Steps of a stretch, at most: finding stretches takes time in proportion to it."""

@@ -1,4 +1,5 @@
-"""A user's script, run as `python SCRIPT ARGS` would. For the commands that watch what it compiles."""
+"""A user's script, run as `python SCRIPT ARGS` would: for plugins' commands that watch what a script compiles. Who has
+a command has click, which this package does not need."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from types import TracebackType
 
-import click
-
 
 def check_script(script: str, module: bool) -> None:
     """Raises click.UsageError if `script` is no file, unless it is a module's name (`module`)."""
+    import click
+
     if not module and not Path(script).is_file():
         raise click.UsageError(f"there is no file {script!r}; for a module write -m {script}")
 
@@ -56,3 +57,6 @@ def _arguments(script: str, args: Sequence[str], module: bool) -> Iterator[None]
         yield
     finally:
         sys.argv, sys.path = argv, path
+
+
+__all__ = ["check_script", "print_failure", "run_script"]

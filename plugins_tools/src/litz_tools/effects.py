@@ -1,28 +1,25 @@
-"""What passes changed, counted. In: the nouns before and after each pass. Out: an `Effect` for each pass that changed
-something.
+"""What passes changed, counted. In: the nouns before and after a pass. Out: an `Effect`.
 
 Nodes are a Graph's nodes, a Program's operations and a Schedule's steps. Bytes are what all operations together read
-and write. Counting them takes time for each operation that is new, so they are counted for plugins' passes, and for
-core's where somebody reads the report.
+and write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from litz.cost import count_work
 from litz.ir import Loop, Program
 from litz.schedule.schedule import Schedule
-from litz_plugins import Pass
 from litz_plugins.nouns import Noun
 
 
 @dataclass(frozen=True)
 class Effect:
     """What a pass changed: how many more there are of each; less than 0 for fewer. loops: 0 for a graph. bytes: None
-    where nobody counted."""
+    for a graph."""
 
     nodes: int = 0
     loops: int = 0
@@ -33,36 +30,14 @@ class Effect:
         return Effect(self.nodes + other.nodes, self.loops + other.loops, sum(known) if known else None)
 
 
-@dataclass
-class Effects:
-    """The effects of a compile's passes, by plugin and pass. wanted: count the bytes of core's passes too."""
-
-    wanted: bool = False
-    found: dict[tuple[str, str], Effect] | None = None
-
-    def watch(self, pass_: Pass, before: Noun, after: Noun) -> None:
-        """Notes the effect of a pass that has run."""
-        if after is before:
-            return
-        key, counts = (pass_.plugin, pass_.name), self.wanted or pass_.plugin != "core"
-        self.found = self.found or {}
-        self.found[key] = self.found.get(key, Effect()) + effect(before, after, counts)
-
-    def branch(self) -> Effects:
-        """Returns a copy of these effects, to go on with separately."""
-        return replace(self, found=None if self.found is None else dict(self.found))
-
-
-def effect(before: Noun, after: Noun, counts: bool) -> Effect:
-    """Returns the effect that leads from one noun to another of the same kind. counts: whether bytes are counted."""
+def effect(before: Noun, after: Noun) -> Effect:
+    """Returns the effect that leads from one noun to another of the same kind."""
     if not isinstance(after, (Program, Schedule)):
         return Effect(len(after.nodes) - len(before.nodes))
     old, new = _parts(before), _parts(after)
-    change = Effect(len(new) - len(old), _loops(new) - _loops(old))
-    if not counts:
-        return change
     known = {id(part) for part in old} & {id(part) for part in new}
-    return replace(change, bytes=_bytes(new, after, known) - _bytes(old, before, known))
+    count = _bytes(new, after, known) - _bytes(old, before, known)
+    return Effect(len(new) - len(old), _loops(new) - _loops(old), count)
 
 
 def _parts(noun: Any) -> list[Any]:
@@ -79,4 +54,4 @@ def _bytes(parts: Iterable[Any], noun: Any, known: set[int]) -> float:
     return sum((count_work(part, program).total_bytes for part in parts if id(part) not in known), 0.0)
 
 
-__all__ = ["Effect", "Effects", "effect"]
+__all__ = ["Effect", "effect"]

@@ -18,15 +18,17 @@ from litz.backend import backend_with
 from litz.cli.main import main
 from litz.cost import count_work
 from litz.pipeline import schedule_only
-from litz.report import text
-from litz.report.effects import Effect, Effects, effect
-from litz.report.ledger import Row, by_plugin, effect_text, ledger_of, name_of, table_of, together
 from litz.report.tracing import tracing
 from litz.schedule.implementations import ContractionRecord, Implementation
 from litz_plugins import Decision, Pass, Weighed, hookimpl
 from litz_plugins.blame import Called
 from litz_plugins.ledger import Entry
+from litz_tools import plugin as tools_plugin
+from litz_tools import text
+from litz_tools.effects import Effect, effect
+from litz_tools.ledger import Row, by_plugin, effect_text, ledger_of, name_of, table_of, together
 from litz_tools.page import render_html
+from litz_tools.pass_notes import PassNotes, effects_of
 from litz_tools.plugins_cli import in_short
 
 
@@ -47,20 +49,22 @@ def compiled() -> tuple[reports.CompileReport, list[Called]]:
     calls: list[Called] = []
     torch._dynamo.reset()
     with reports.collect() as collected, tracing(calls.append):
-        torch.compile(lambda x: (x.sin() + 1).sum(0), backend=backend_with(mine=MINE))(torch.randn(4, 8))
+        torch.compile(lambda x: (x.sin() + 1).sum(0), backend=backend_with(mine=MINE, tools=tools_plugin))(
+            torch.randn(4, 8)
+        )
     return collected[0], calls
 
 
 def test_every_plugin_and_pass_has_a_row(compiled: Any) -> None:
     report, _ = compiled
-    rows = {(row.plugin, row.what): row for row in report.ledger}
+    rows = {(row.plugin, row.what): row for row in ledger_of(report)}
     assert rows["mine", "register_passes"].calls == 1
     look, inline = rows["mine", "look"], rows["core", "inline_pointwise"]
     assert look.stage == "program" and look.calls == 1 and look.effect == Effect(0, 0, 0.0)
     assert inline.effect is not None and inline.effect.nodes < 0 and inline.effect.loops < 0
     assert inline.effect.bytes is not None and inline.effect.bytes < 0  # somebody collects this report
-    assert all(row.seconds >= 0 for row in report.ledger)
-    assert sum(row.seconds for row in report.ledger) > 0
+    assert all(row.seconds >= 0 for row in ledger_of(report))
+    assert sum(row.seconds for row in ledger_of(report)) > 0
 
 
 def test_text_html_and_json_have_it(compiled: Any) -> None:
@@ -72,8 +76,11 @@ def test_text_html_and_json_have_it(compiled: Any) -> None:
         assert word in printed and "changed" in printed
     page = render_html(report)
     assert "mine: look (program)" in page and "Plugins" in page
-    (row,) = (row for row in report.to_json()["ledger"] if row["what"] == "look")
-    assert row["effect"] == {"nodes": 0, "loops": 0, "bytes": 0.0}
+    data = report.to_json()
+    (call,) = (call for call in data["calls"] if call["what"] == "pass 'look' (program stage)")
+    assert (call["plugin"], call["calls"], call["failed"]) == ("mine", 1, 0)
+    (note,) = (note for note in data["noted"] if note["name"] == "look")
+    assert note["effect"] == {"nodes": 0, "loops": 0, "bytes": 0.0} and note["change"] is None
 
 
 def test_a_trace_has_every_call_core_s_too(compiled: Any) -> None:
@@ -90,15 +97,11 @@ def test_effects_count_what_is_not_in_both() -> None:
     fewer = replace(program, operations=program.operations[1:])
     gone = count_work(program.operations[0], program).total_bytes
     assert gone > 0
-    assert effect(program, fewer, True) == Effect(-1, -1, -gone)
-    assert effect(fewer, program, False) == Effect(1, 1, None)
-    effects = Effects()
-    for _ in range(2):
-        effects.watch(Pass("cut", "program", looked, plugin="mine"), program, fewer)
-    branch = effects.branch()
-    branch.watch(Pass("add", "program", looked, plugin="core"), fewer, program)
-    assert effects.found == {("mine", "cut"): Effect(-2, -2, -2 * gone)}
-    assert branch.found is not None and branch.found["core", "add"] == Effect(1, 1, None)
+    assert effect(program, fewer) == Effect(-1, -1, -gone)
+    assert effect(fewer, program) == Effect(1, 1, gone)
+    notes, cut = PassNotes(lines=False), Pass("cut", "program", looked, plugin="mine")
+    noted = [notes(cut, program, fewer, 0.5), notes(cut, program, fewer, 0.5), "another plugin's", None]
+    assert effects_of(SimpleNamespace(noted=noted)) == {("mine", "cut"): Effect(-2, -2, -2 * gone)}  # type: ignore[arg-type]
 
 
 def test_gains_are_whose_decision_it_was() -> None:
@@ -119,12 +122,13 @@ def test_gains_are_whose_decision_it_was() -> None:
             Decision("schedule", "g", "otherwise", "measured", plugin="tuner", gained_us=0.5),
         ),
     )
-    entries = [
+    report.noted = ()
+    report.calls = [
         Entry("mine", "pass 'look' (program stage)", 1, 0.25),
         Entry("lay", "litz_select_layout", 1, 0.5),
         Entry("fast", "litz_select_choice", 1, 0.0),
     ]
-    rows = {name_of(row): (row.estimated_us, row.measured_us) for row in ledger_of(entries, Effects(), report)}
+    rows = {name_of(row): (row.estimated_us, row.measured_us) for row in ledger_of(report)}
     assert rows == {
         "mine: look (program)": (4.0, None),
         "lay: select_layout": (2.0, None),
@@ -132,7 +136,7 @@ def test_gains_are_whose_decision_it_was() -> None:
         "tuner: tune": (None, 0.5),
     }
     report.timed = False  # a CPU that nobody measured has shares, and no times
-    assert all(row.estimated_us is None for row in ledger_of(entries, Effects(), report))
+    assert all(row.estimated_us is None for row in ledger_of(report))
 
 
 def test_rows_of_graphs_add_up() -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from litz.cli.common import make_console, print_json
-from litz.cli.script import check_script, print_failure, run_script
+from litz_plugins.scripts import check_script, print_failure, run_script
 
 if TYPE_CHECKING:
     from litz.report import CompileReport
@@ -50,11 +50,11 @@ def explain(script: str, args: Sequence[str], module: bool, verbose: bool, timed
     took = None if before is None or after is None else after - before
     console = make_console()
     if as_json:
-        from litz.report.stages import stages_of
+        from .stages import stages_of
 
         print_json(stages_of(reports, took) if timed else [one.to_json() for one in reports])
     elif timed:
-        from litz.report.stages import render_stages
+        from .stages import render_stages
 
         render_stages(reports, took, console)
     else:
@@ -70,8 +70,9 @@ def explain(script: str, args: Sequence[str], module: bool, verbose: bool, timed
 
 def _show(reports: Sequence[CompileReport], console: Console, verbose: bool) -> None:
     """A line for each graph, then the details of each; of many only with `verbose`."""
-    from litz.report import text
     from litz.report.report import UNTIMED
+
+    from . import text
 
     if len(reports) > 1:
         text.render_summary(reports, console)

@@ -13,7 +13,6 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from litz.cli import doctor
 from litz.cli import main as main_module
 from litz.cli.main import main
 from litz.driver.builtin import builtin_plugins
@@ -21,7 +20,7 @@ from litz_plugins import OptionSpec, Pass, Plugins, deprecations, hookimpl, make
 from litz_plugins.deprecations import Deprecation
 from litz_plugins.versions import API_VERSION
 from litz_plugins.words import OWN_DISTS
-from litz_tools import plugins_cli
+from litz_tools import doctor, plugins_cli
 from litz_tools.plugin_checks import check_compiling, check_registering
 
 

@@ -15,11 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from litz_plugins import threads
+from litz.options import distributed_rank
+from litz_plugins import Watcher, threads
 
 PATIENCE = 3.0
 """Seconds of silence before the line appears."""
@@ -219,6 +220,17 @@ def can_be_seen(rank: int | None) -> bool:
 
 BOARD = Board()
 """A process has one terminal, and threads that compile know nothing of one another."""
+
+
+def watch(name: str, enabled: bool, slow: Callable[[], str]) -> Watcher | None:
+    """Returns what moves the line for a graph, or for '' a capture; None where nobody would see the line."""
+    from litz.capture import torch_api  # loads torch, which a compile has loaded
+
+    rank, _ = torch_api.rank() or (distributed_rank(), None)
+    shown, stack = enabled and can_be_seen(rank), ExitStack()
+    job = stack.enter_context(BOARD.job(name, shown))
+    job.within = slow
+    return Watcher(job.at if name else None, job.built, ended=stack.close) if shown else None
 
 
 def _forget() -> None:

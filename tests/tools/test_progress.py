@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from litz.logs import progress
-from litz.logs.progress import Board, Job, can_be_seen, line
 from litz.options import distributed_rank
+from litz_tools import progress
+from litz_tools.progress import Board, Job, can_be_seen, line
 from support.warm import run_warm
 
 
@@ -160,7 +160,7 @@ def test_one_process_has_a_terminals_line(terminal: Terminal) -> None:
         claim = progress._claim()
         assert claim is not None
         job = "with progress.Board(0.05).job('graph0', True): import time; time.sleep(1.5)\n"
-        code = f"from litz.logs import progress\n{job}"
+        code = f"from litz_tools import progress\n{job}"
         for expected in (False, True):
             before = len(terminal.text())
             subprocess.run([sys.executable, "-c", code], stderr=terminal.file, check=True)
@@ -196,7 +196,7 @@ SCRIPT = """
 import sys
 import torch
 from litz import pipeline
-from litz.logs import progress
+from litz_tools import progress
 progress.BOARD.patience = 0.3
 load = pipeline.load_kernels
 def slow(*arguments):

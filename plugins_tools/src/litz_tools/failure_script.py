@@ -1,7 +1,8 @@
 """A Graph as a Python script that compiles it again: what an error message points to.
 
-In: a Graph that failed to compile. Out: the text of a script without dynamo's or the user's code in it: the ATen graph
-as a module, inputs of the same sizes, strides and dtypes (with values of its own), and the call of torch.compile.
+In: a Graph that failed to compile, and the error. Out: a file with a script without dynamo's or the user's code in it:
+the ATen graph as a module, inputs of the same sizes, strides and dtypes (with values of its own), and the call of
+torch.compile.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from typing import Any
 
 import torch
 
+from litz.cache.disk import folder_for_texts
 from litz.capture import torch_api
 from litz.capture.graph import Graph
+from litz.errors import LitzError
+from litz.options import Options
+from litz_plugins import Secret
 
 MAX_LISTED = 64
 """Elements of a constant that are written out; a larger one gets other values."""
@@ -53,6 +58,28 @@ if __name__ == "__main__":
         torch.compile({name}(), backend="litz", fullgraph=True{settings})(*inputs)
     print("compiled and ran")
 """
+
+
+NOT_REPEATED = frozenset({"cache", "cache_dir", "fallback", "progress", "report_dir", "threads"})
+"""Options that decide where things lie and what is done about a failure, and not what fails."""
+
+
+def write_script(graph: Graph, failure: LitzError, options: Options) -> str | None:
+    """Writes a script beside the cache, and returns the command that runs it; None where there can be none: that must
+    not hide the error that the script is about."""
+    try:
+        path = folder_for_texts(options.cache_dir) / f"{graph.name}.py"
+        path.write_text(graph_script(graph, str(path), str(failure), changed_options(options)), encoding="utf-8")
+    except Exception:
+        return None
+    return f"{sys.executable or 'python'} {path}"
+
+
+def changed_options(options: Options) -> Mapping[str, Any]:
+    """Returns the options that are not at their defaults and that a failure may depend on."""
+    found = {row.name: value for row, value in options.changed() if row.name not in NOT_REPEATED}
+    plugins = {name: options[name] for name in options.plugin_changed}
+    return found | {name: value for name, value in plugins.items() if not isinstance(value, Secret)}
 
 
 def graph_script(graph: Graph, path: str, problem: str, options: Mapping[str, Any]) -> str:

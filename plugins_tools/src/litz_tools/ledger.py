@@ -1,5 +1,5 @@
 """The ledger of a compile: what each plugin and pass took, changed, was estimated to gain and, where measured, gained.
-In: entries of calls, effects of passes, and a report. Out: rows, and tables of them.
+In: a report. Out: rows, and tables of them.
 """
 
 from __future__ import annotations
@@ -7,16 +7,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from litz.logs.units import size_text, time_text
-from litz_plugins.ledger import Entry
+from litz.report import CompileReport
 from litz_plugins.vetoes import parts_of
 
-from .effects import Effect, Effects
-
-if TYPE_CHECKING:
-    from .report import CompileReport
+from .effects import Effect
+from .pass_notes import effects_of
 
 _PASS = re.compile(r"pass '(.+)' \((\w+) stage\)")
 
@@ -39,14 +36,14 @@ class Row:
     failed: int = 0
 
 
-def ledger_of(entries: Iterable[Entry], effects: Effects, report: CompileReport) -> tuple[Row, ...]:
+def ledger_of(report: CompileReport) -> tuple[Row, ...]:
     """Returns the rows of one graph's compile, by plugin, and for a plugin by time, the longest first."""
     rows: dict[tuple[str, str], Row] = {}
-    for entry in entries:
+    for entry in report.calls:
         match = _PASS.fullmatch(entry.what)
         what, stage = match.groups() if match else (entry.what.removeprefix("litz_"), "")
         rows[entry.plugin, what] = Row(entry.plugin, what, stage, entry.calls, entry.seconds, failed=entry.failed)
-    for key, effect in (effects.found or {}).items():
+    for key, effect in effects_of(report).items():
         rows[key] = replace(rows.get(key, Row(*key)), effect=effect)
     for key, us in _estimated(report, rows):
         row = rows.get(key, Row(*key))

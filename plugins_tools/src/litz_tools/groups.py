@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from litz.logs.units import time_text
+from litz.report import CompileReport, Step
 from litz_plugins import Decision
-
-from .report import CompileReport
-from .step import Step
 
 FEW = 3
 """Subjects named per group of decisions, and nodes per kernel, unless all are asked for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,13 +14,13 @@ from rich.text import Text
 
 from litz.logs.units import count_text, size_text, time_text
 from litz.origins.operations import break_in_words
+from litz.report.communication import summary, table_of
+from litz.report.report import UNTIMED, CompileReport
+from litz.report.step import Step
 
 from . import ledger
-from .communication import MEASURED, rows_of, summary
 from .contractions import MANY_WAYS, Contractions, group_contractions
 from .groups import FEW, Group, considered_text, few, group_decisions, group_steps, in_short, origin_in_short
-from .report import CompileReport
-from .step import Step
 
 NAME = 28
 """Letters of a name that fit into a column beside a reason."""
@@ -75,6 +76,19 @@ def render(report: CompileReport, console: Console, verbose: bool = False) -> No
             console.print(Padding(Text(text.rstrip()), (0, 0, 0, 2)), highlight=False)
     _print_facts(report, console, verbose)
     console.print()
+
+
+def report_text(report: CompileReport, verbose: bool = False) -> str:
+    """Returns the text report without colours."""
+    from rich.console import Console  # a tenth of a second that most compiles need not pay
+
+    from litz_tools.text import render
+
+    stream = io.StringIO()
+    render(report, Console(file=stream, width=100, highlight=False, no_color=True), verbose)
+    if report.total_bytes and not report.timed:
+        stream.write(f"{UNTIMED}\n")
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
 def _headline(report: CompileReport) -> str:
@@ -168,20 +182,14 @@ def render_communication(report: CompileReport, console: Console, verbose: bool)
     if not report.shows_communication:
         return
     console.print(f"\n[bold]communication[/] {escape(summary(report))}", highlight=False)
-    rows = rows_of(report)
-    shown = rows if verbose else _first(rows, lambda row: row.exposed_us)
-    table = _table("collective", ("est. µs", "exposed", *(MEASURED if report.realised else ())))
-    for row in shown:
-        table.add_row(Text(f"{row.step.name} {_op(row.step)}"), *row.cells(report))
+    columns, rows = table_of(report)
+    shown = rows if verbose else _first(rows, lambda row: row[0].exposed_us)
+    table = _table("collective", columns)
+    for _, name, cells in shown:
+        table.add_row(Text(name), *cells)
     console.print(table)
     if len(shown) < len(rows):
         console.print(f"[dim]{MANY} of {len(rows)} collectives, those with the most exposed time, in order[/]")
-
-
-def _op(step: Step) -> str:
-    """Returns a collective's op and message size, the larger of input and output, such as "all_reduce_ 1.5 MiB"."""
-    name = step.what.removeprefix("_c10d_functional.").removesuffix(".default")
-    return f"{name} {size_text(max(step.bytes_read, step.bytes_written))}"
 
 
 # ------------------------------------------------------------------------------------------------------ contractions
@@ -260,9 +268,10 @@ def _subjects(group: Group, verbose: bool, timed: bool) -> list[str]:
 
 def _print_ledger(report: CompileReport, console: Console, verbose: bool) -> None:
     """What each plugin took, changed and gained; each of its hooks and passes if `verbose`."""
-    if report.ledger:
+    rows = ledger.ledger_of(report)
+    if rows:
         console.print("\n[bold]plugins[/]")
-        console.print(Padding(ledger_table(ledger.shown(report.ledger, verbose)), (0, 0, 0, 2)))
+        console.print(Padding(ledger_table(ledger.shown(rows, verbose)), (0, 0, 0, 2)))
 
 
 def ledger_table(rows: Sequence[ledger.Row]) -> Table:

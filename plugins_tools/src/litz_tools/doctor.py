@@ -18,7 +18,6 @@ from pathlib import Path
 import click
 
 from litz.cache.disk import Cache
-from litz.cli.checks import Check, show_checks
 from litz.cli.common import current_options, load_plugins, missing_plugins, no_plugin_warnings
 from litz.errors import KernelBuildError, LitzError, compiler_install_hint
 from litz.logs.units import size_text
@@ -26,6 +25,8 @@ from litz.options import Options, default_cache_dir
 from litz.origins.trust import OWN, Trust, make_trust
 from litz.runtime.cpp_compiler import COMPILERS, compile_library, find_command
 from litz_plugins import CodegenContext, PluginDeprecationWarning, Verdict, unknown_target
+
+from .checks import Check, show_checks
 
 _OLDEST_TORCH = (2, 11)
 _LITTLE_SPACE = 1 << 30  # bytes; a big model's kernels take some hundred MiB
@@ -272,7 +273,7 @@ def check_plugins() -> list[Check]:
 def doctor(as_json: bool) -> None:
     """Check torch, Triton, the C++ compiler, devices, the cache, and whether plugins load.
 
-    Says what to do about whatever does not work. Exit status 1 if litz cannot work here. With litz-tools,
-    `litz check-plugins` tries each plugin.
+    Says what to do about whatever does not work. Exit status 1 if litz cannot work here. `litz check-plugins` tries
+    each plugin.
     """
     show_checks(check_all(), as_json, "litz can work here")

@@ -10,8 +10,7 @@ from rich.table import Table
 
 from litz.capture.torch_api import TorchSeconds
 from litz.logs.units import count_text
-
-from .report import CompileReport
+from litz.report import CompileReport
 
 DOES = {
     "dynamo": "torch: traces Python, makes guards",

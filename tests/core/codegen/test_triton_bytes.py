@@ -150,10 +150,10 @@ CODES = [
 def test_every_byte_of_float8(dtype: torch.dtype, half: torch.dtype) -> None:
     """As torch converts them, with the signs of zeros; every byte beside others, whose bits stay where they are."""
     assert survives(dtype, half)
-    name = f"{STORAGE[dtype].name[2:].upper()}_{'BF16' if half == torch.bfloat16 else 'F16'}"
+    name = STORAGE[dtype].name, "bf16" if half == torch.bfloat16 else "f16"
     wanted = every_byte(dtype).double()
-    (found,) = converted(getattr(triton_float8, f"_{name}").value, half)
-    low, high = of_words(getattr(triton_float8, f"_WORD_{name}").value, half, 2)
+    (found,) = converted(triton_float8._CODES[*name, False], half)
+    low, high = of_words(triton_float8._CODES[*name, True], half, 2)
     for got, right in ((found, wanted), (low, wanted), (high, wanted.flip(0))):
         torch.testing.assert_close(got, right, rtol=0, atol=0, equal_nan=True)
         assert torch.equal(got.signbit() & ~got.isnan(), right.signbit() & ~right.isnan())

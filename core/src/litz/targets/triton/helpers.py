@@ -23,27 +23,7 @@ from litz.targets.triton.bytes import (  # noqa: F401
     _word_unsigned_bf16,
     _word_unsigned_f16,
 )
-from litz.targets.triton.float8 import (  # noqa: F401
-    _from_f8e4m3fn,
-    _from_f8e4m3fnuz,
-    _from_f8e5m2,
-    _from_f8e5m2fnuz,
-    _from_f8e8m0fnu,
-    _half_f8e4m3fn,
-    _half_f8e4m3fnuz,
-    _half_f8e5m2,
-    _half_f8e5m2fnuz,
-    _half_f8e8m0fnu,
-    _to_f8e4m3fn,
-    _to_f8e4m3fnuz,
-    _to_f8e5m2,
-    _to_f8e5m2fnuz,
-    _to_f8e8m0fnu,
-    _word_f8e4m3fn,
-    _word_f8e4m3fnuz,
-    _word_f8e5m2,
-    _word_f8e5m2fnuz,
-)
+from litz.targets.triton.float8 import _from_float8, _half_float8, _to_float8, _word_float8  # noqa: F401
 
 # Arithmetic.
 

@@ -157,7 +157,6 @@ CONSTANTS: Mapping[str, str] = {
     """,
     "memory and files that litz may hold: a promise that no device changes": """
         recordings: MOST_RECORDINGS MOST_SEEN MOST_ATTEMPTS
-        backend: LARGE_MEMO
         aliasing: REMEMBERED LARGEST_MAP
         aot_cache: LARGEST
         arena: LARGEST MOST FEWEST

@@ -12,13 +12,15 @@ from litz.ir import KernelCall
 from litz.pipeline import make_compiler
 from litz.target import target_named, warp_lines
 from litz.targets.triton.compile import Job, compile_kernel, make_target
+from litz.targets.triton.imports import HELPERS
 from litz.targets.triton.warps import warps_of
+from litz_contractions.module import DEVICE_FUNCTIONS
 from litz_plugins import Target
 from support.retarget import CUDA, cuda_schedules
 
 TEXT = """import triton
 import triton.language as tl
-from litz.targets.triton.helpers import {name}
+from {module} import {name}
 @triton.jit
 def kernel(p0, p1):
     at = tl.arange(0, 256)
@@ -56,7 +58,7 @@ def compiled(name: str, pointer: str, vendor: str) -> tuple[str, int]:
         "limits": [],
         "asserts": False,
     }
-    text = TEXT.format(name=name, more=more, value=value)
+    text = TEXT.format(module=DEVICE_FUNCTIONS.get(name, HELPERS), name=name, more=more, value=value)
     target = GPUTarget("hip", "gfx942", 64) if vendor == "hip" else make_target((9, 0))
     found = compile_kernel(Job(text, "kernel", {**settings, "num_warps": 4}, (9, 0), 1 << 16), target)
     return found.asm["ttir"], found.metadata.num_warps

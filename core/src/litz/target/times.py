@@ -93,9 +93,9 @@ def matrix(flops: float, kind: str, on: Target, share: Share = WHOLE, busy: floa
     return Limit(flops / (on.matrix_rate(kind)[0] * busy), share, why)
 
 
-def vector(flops: float, on: Target, share: Share = WHOLE, why: str = "") -> Limit:
-    """Returns the limit of arithmetic in float32 by the ordinary units."""
-    return Limit(flops / on.vector["fp32"], share, why)
+def vector(flops: float, on: Target, busy: float = 1.0) -> Limit:
+    """Returns the limit of arithmetic in float32 by the ordinary units. busy: the share of them that is at work."""
+    return Limit(flops / (on.vector["fp32"] * busy))
 
 
 def launches(count: float, on: Target, replaced: float = 0.0) -> Share:

@@ -222,7 +222,7 @@ def _cost(gemm: Gemm, config: Config, shape: Shape, library: Estimate, context: 
     extra = shape.extra_bytes + _lost_bytes(gemm.epilogue, program)
     work = shape.m * shape.n * sum(instructions(node, target) for node in gemm.epilogue.loop.nodes if node.op != "load")
     limits = figures_of(target, ManyRowsFigures)
-    added = memory(extra, target).us / limits.reads_share + vector(work, target).us / limits.computes_share
+    added = memory(extra, target, busy=limits.reads_share).us + vector(work, target, limits.computes_share).us
     why = f"{tiles} tiles in {programs.waves} waves, {extra / 1e6:.3g} MB more"
     return Cost(library, filled, added, limits.usual_share, why)
 

@@ -14,12 +14,10 @@ CONSTANTS: Mapping[str, str] = {
         apart: WIDE
         arena: ALIGNMENT
         broadcast: LEAST
-        column: LINE
         configs: THREAD_REGISTERS
         convolution: LEAST_CHANNELS
         counters: WORDS
         describe: _OLDEST
-        devices: LINE SECTOR
         frame: VECTOR
         jam: MOST
         jammed: LANES
@@ -31,7 +29,7 @@ CONSTANTS: Mapping[str, str] = {
         rows: MOST_ROWS FEW ALIGNED
         rows_loop: GAP
         scales: BLOCK
-        segments: LEAST_BYTES
+        segments: LEAST_SECTORS
         settings: MOST_WARPS
         tile_shape: SIXTEEN_WARPS
         tiles: LEAST
@@ -75,8 +73,7 @@ CONSTANTS: Mapping[str, str] = {
         spelling: SMALL
         stored: ALIGNMENT
         bytes: _OF_NIBBLES_BF16 _OF_NIBBLES_F16 _OF_SIGNED_BF16 _OF_UNSIGNED_BF16 _OF_SIGNED_F16 _OF_UNSIGNED_F16
-        float8: _BF16 _F16 _BYTES _WORDS _E4M3FN_BF16 _E4M3FN_F16 _E4M3FNUZ_BF16 _E4M3FNUZ_F16 _E5M2FNUZ_BF16
-        float8: _WORD_E4M3FN_BF16 _WORD_E4M3FN_F16 _WORD_E4M3FNUZ_BF16 _WORD_E4M3FNUZ_F16 _WORD_E5M2FNUZ_BF16
+        float8: _BF16 _F16 _BYTES _WORDS _CODES
         trust: _LINKS
         umask: OWNER _within _before
         launch: _STAND_INS
@@ -104,6 +101,7 @@ CONSTANTS: Mapping[str, str] = {
         spread: ZEROS
         upsample: NEAR FAR
         written_out: B H Q K AT
+        times: WHOLE NONE
     """,
     "a limit of compile time or of a search: terms, nodes, ways, cases": """
         access: MAX_UNROLLED
@@ -156,7 +154,6 @@ CONSTANTS: Mapping[str, str] = {
     """,
     "memory and files that litz may hold: a promise that no device changes": """
         recordings: MOST_RECORDINGS MOST_SEEN MOST_ATTEMPTS
-        backend: LARGE_MEMO
         aliasing: REMEMBERED LARGEST_MAP
         aot_cache: LARGEST
         arena: LARGEST MOST FEWEST
@@ -210,7 +207,7 @@ CONSTANTS: Mapping[str, str] = {
     """,
     "a coarse choice that no device was asked for": """
         jam: FEW USUAL CHUNK
-        processor: ROWS KEYS
+        processor: ROWS KEYS CALLS_US
         rows: INSTRUCTIONS
         rows_loop: ROUNDING
         sum_products: MANY LITTLE
@@ -280,7 +277,6 @@ LITERALS: Mapping[str, str] = {
         configs: all_configs=128,256
         describe: _by_row=0.9
         pointwise: _write_owned=64,16 __init__=64,32
-        processor: offer_blocked=20
         rows: _config=128,64,32,16
         tile_shape: warps_for=2048,16,32
         tiling: _pointwise=128,64 _rows=128 _chain=16 _two_axes=16,64,4096,128,1024 _reduction=512 _gathers_across=16

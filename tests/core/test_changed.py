@@ -113,7 +113,7 @@ def test_what_is_loaded_by_name_is_reached() -> None:
     for name in (
         "lower/scans",
         "targets/cpp/build",
-        "targets/triton/bytes",
+        "targets/triton/float8",
         "schedule/split",
         "ir/ops",
         "report/changes",

@@ -115,6 +115,8 @@ def test_a_column_costs_its_sectors() -> None:
     x, y = buffer("x", 1000, 1000), buffer("y", 1000)
     work = count_work(loop([Store("y", (I0,), load("x", (I0, to_expr(3)), F32))], 1000), program(x, y))
     assert work.bytes_read == 1000 * 32
+    column = loop([Store("y", (I0,), load("x", (I0, to_expr(3)), F32))], 1000)
+    assert count_work(column, program(x, y), replace(H100, sector_bytes=64)).bytes_read == 1000 * 64
     every_other = loop([Store("y", (I0,), load("x", (to_expr(0), 2 * I0), F32))], 500)
     assert count_work(every_other, program(x, y)).bytes_read == 500 * 8
 

@@ -24,7 +24,7 @@ class BytesAlone:
     def litz_estimate_runtime(self, operation: Any, target: Any, program: Any) -> Estimate | None:
         if not isinstance(operation, Loop):
             return None
-        work = count_work(operation, program)
+        work = count_work(operation, program, target)
         us = (work.bytes_read + work.bytes_written) / target.usual_bandwidth + target.launch_us
         us *= self.origin_factor ** (len(operation.origins) - 1)
         return Estimate(us, us / 2, us * 2, "bytes alone")

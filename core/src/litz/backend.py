@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import _lru_cache_wrapper, cache
+from functools import cache
 from typing import Any
 
 import torch
 
 from litz.driver.garbage import young_objects_only
 
-LARGE_MEMO = 1024
-"""Answers that a memo of expressions, loads or layouts holds at least; memos of the machine hold fewer."""
+MEMOS: Mapping[str, Sequence[str]] = {
+    "litz.capture.torch_api.origins": ("_user_frame", "user_name"),
+    "litz.cost.contractions": ("_schema_of",),
+    "litz.cost.work": ("_static_sizes",),
+    "litz.ir.accesses": ("_load",),
+    "litz.ir.complexity": ("terms", "_occurrences"),
+    "litz.ir.index": ("symbols_in", "_substitute", "recombine", "flat_index", "stride_of"),
+}
+"""The functions, by module, that remember answers about expressions, loads or layouts of graphs."""
 
 
 def litz(
@@ -87,10 +94,9 @@ def backend_with(**plugins: object) -> Callable[..., Any]:
 def _reset() -> None:
     """Forgets, when `torch._dynamo.reset()` is called, what was found out about expressions of the graphs that are
     gone."""
-    for module in [module for name, module in list(sys.modules.items()) if name.startswith("litz")]:
-        for memo in list(vars(module).values()):
-            if isinstance(memo, _lru_cache_wrapper) and (memo.cache_parameters()["maxsize"] or 0) >= LARGE_MEMO:
-                memo.cache_clear()
+    for module, names in MEMOS.items():
+        for name in names if module in sys.modules else ():  # who compiled nothing has nothing to forget
+            getattr(sys.modules[module], name).cache_clear()
 
 
 litz.reset = _reset  # type: ignore[attr-defined]

@@ -67,7 +67,7 @@ def _expected(operation: Template, context: ChoiceContext) -> float:
     known = context.estimate(operation)
     if known is not None and known.us:
         return known.us
-    work = count_work(operation, context.program)
+    work = count_work(operation, context.program, context.target)
     return 1e-6 * (work.total_flops + work.bytes_read + work.bytes_written)
 
 

@@ -22,6 +22,7 @@ from litz import codegen, ir, schedule
 from litz.cache.disk import digest
 from litz.ir import Program, Template
 from litz.schedule.choices import Recipe, absorbed_by, needed_outside, replacement_of, substituted
+from litz.target.times import memory
 from litz.targets.triton.cuda_driver import driver_version
 from litz_contractions.api import cut, others, shared_users
 from litz_plugins import Choice, ChoiceContext
@@ -110,7 +111,7 @@ def _reading_us(context: ChoiceContext) -> float:
     """How long reading the contraction's result once takes at best."""
     program: Program = context.program
     nbytes = sum(program.hint(program.buffers[name].nbytes) for name in context.operation.writes)
-    return nbytes / context.target.bandwidth
+    return memory(nbytes, context.target).us
 
 
 def _key(problem: Problem, offers: Sequence[Choice]) -> str:

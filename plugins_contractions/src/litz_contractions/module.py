@@ -5,7 +5,7 @@ In: the lines of a kernel, the names of its buffers and sizes, and how it is lau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from litz.ir import Buffer, Program
 from litz.ir.dtypes import short
@@ -16,6 +16,14 @@ from litz.targets.triton.imports import import_lines
 from litz.targets.triton.names import Names
 from litz.targets.triton.text import size_text
 from litz_plugins import COUNTERS, KernelSource
+
+DEVICE_FUNCTIONS: Mapping[str, str] = {
+    f"_{words}{kind}_{half}": "litz_contractions.products.bytes"
+    for words in ("", "word_")
+    for kind in ("nibbles", "signed", "unsigned")
+    for half in ("bf16", "f16")
+}
+"""The functions that kernels call beside those of core, with their modules."""
 
 
 def write_module(
@@ -48,5 +56,5 @@ def write_module(
     header = [f"# {note}", *(f"#   {text}: {short(buffer.dtype)}, {use}" for text, buffer, use in uses)]
     kernel = ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
     settings = launch_settings(buffers, program.is_unaligned, launch, len(names.sizes), limits, body, pointer)
-    text = "\n".join([*header, *import_lines(body), *kernel])
+    text = "\n".join([*header, *import_lines(body, DEVICE_FUNCTIONS), *kernel])
     return KernelSource(name, "triton", text, symbol, (*names.buffers, *counters, *names.sizes), settings, suffix="py")

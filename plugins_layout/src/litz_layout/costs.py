@@ -19,6 +19,7 @@ from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.layout import restrided
 from litz.target import rate_kind
+from litz.target.times import memory
 from litz_layout.frames import FIRST, LAST, tensor_of
 from litz_layout.measured import Case, Figures, load_figures
 from litz_layout.roles import CONVOLUTIONS, takes_part_in_statistics, takes_statistics_of_parts
@@ -71,7 +72,7 @@ class Costs:
 
     def pass_us(self, size: float) -> float:
         """Returns the µs of one pass over `size` bytes."""
-        return size / (self.target.bandwidth * self.target.shares["copy"].usual)
+        return memory(size, self.target).us / self.target.shares["copy"].usual
 
     def copy_us(self, node: torch.fx.Node) -> float:
         """Returns the most µs for a copy of a tensor into another layout, by its own kernel; 0 for frozen weights."""

@@ -19,6 +19,7 @@ import torch
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.target import rate_kind
+from litz.target.times import alike, matrix, memory, time_of
 from litz_plugins import PassContext, Target
 
 aten = torch.ops.aten
@@ -153,11 +154,12 @@ def _up(size: int, multiple: int) -> int:
 def _product_us(
     sizes: tuple[int, int, int], batch: int, alignment: Alignment, target: Target, dtype: torch.dtype
 ) -> float:
-    rate, _ = target.matrix_rate(rate_kind(dtype))
     m, k, n = sizes
-    bandwidth = target.bandwidth * target.shares["copy"].usual
-    moved = batch * (m * k + k * n + m * n) * dtype.itemsize / bandwidth
-    return max(2.0 * batch * m * k * n / (rate * alignment.share), moved) + target.launch_us
+    bounds = (
+        matrix(2.0 * batch * m * k * n, rate_kind(dtype), target, alike(alignment.share)),
+        memory(batch * (m * k + k * n + m * n) * dtype.itemsize, target, target.shares["copy"]),
+    )
+    return time_of(bounds, target).us
 
 
 def _copies_us(
@@ -174,10 +176,8 @@ def _copies_us(
     if (sizes[0], sizes[2]) != (padded[0], padded[2]):
         moved += 2 * sizes[0] * sizes[2]
         copies += 1
-    return (
-        batch * moved * left.dtype.itemsize / (target.bandwidth * target.shares["copy"].worst)
-        + copies * target.launch_us
-    )
+    copied = memory(batch * moved * left.dtype.itemsize, target, alike(target.shares["copy"].worst))
+    return time_of((copied,), target, alike(copies)).us
 
 
 # --------------------------------------------------------------------------------------------------------- rewriting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,11 @@ pytest.importorskip("triton")
 import torch
 
 from litz.ir.dtypes import FLOAT8, STORAGE, survives
-from litz.targets.triton import bytes as triton_bytes
+from litz.targets.triton import build as triton_build
 from litz.targets.triton import float8 as triton_float8
+from litz.targets.triton.imports import HELPERS, import_lines, imported_helpers, lines_for
+from litz_contractions.module import DEVICE_FUNCTIONS
+from litz_contractions.products import bytes as triton_bytes
 from support.float8 import every_byte
 
 BYTES = torch.arange(256)
@@ -150,10 +154,21 @@ CODES = [
 def test_every_byte_of_float8(dtype: torch.dtype, half: torch.dtype) -> None:
     """As torch converts them, with the signs of zeros; every byte beside others, whose bits stay where they are."""
     assert survives(dtype, half)
-    name = f"{STORAGE[dtype].name[2:].upper()}_{'BF16' if half == torch.bfloat16 else 'F16'}"
+    name = STORAGE[dtype].name, "bf16" if half == torch.bfloat16 else "f16"
     wanted = every_byte(dtype).double()
-    (found,) = converted(getattr(triton_float8, f"_{name}").value, half)
-    low, high = of_words(getattr(triton_float8, f"_WORD_{name}").value, half, 2)
+    (found,) = converted(triton_float8._CODES[*name, False], half)
+    low, high = of_words(triton_float8._CODES[*name, True], half, 2)
     for got, right in ((found, wanted), (low, wanted), (high, wanted.flip(0))):
         torch.testing.assert_close(got, right, rtol=0, atol=0, equal_nan=True)
         assert torch.equal(got.signbit() & ~got.isnan(), right.signbit() & ~right.isnan())
+
+
+def test_functions_of_a_plugin_are_imported_from_there_and_part_of_the_key() -> None:
+    lines = import_lines("_signed_bf16(_div(a, b))", DEVICE_FUNCTIONS)
+    text = "\n".join([*lines, ""])
+    home = "litz_contractions.products.bytes"
+    assert imported_helpers(text) == {HELPERS: ["_div"], home: ["_signed_bf16"]}
+    assert lines_for(imported_helpers(text)) == lines
+    assert all(hasattr(triton_bytes, name) for name in DEVICE_FUNCTIONS)
+    assert triton_build._text_of(home) == Path(triton_bytes.__file__).read_text()
+    assert triton_build._text_of("nobody_has_this.module") == ""

@@ -12,17 +12,19 @@ from litz.ir import KernelCall
 from litz.pipeline import make_compiler
 from litz.target import target_named, warp_lines
 from litz.targets.triton.compile import Job, compile_kernel, make_target
+from litz.targets.triton.imports import HELPERS
 from litz.targets.triton.warps import warps_of
+from litz_contractions.module import DEVICE_FUNCTIONS
 from litz_plugins import Target
 from support.retarget import CUDA, cuda_schedules
 
 TEXT = """import triton
 import triton.language as tl
-from litz.targets.triton.helpers import {name}
+from {module} import {name}
 @triton.jit
 def kernel(p0, p1):
     at = tl.arange(0, 256)
-    found = {name}(tl.load(p0 + at){dtype})
+    found = {name}(tl.load(p0 + at){more})
     tl.store(p1 + at, {value})
 """
 FLOATS = ("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")
@@ -34,9 +36,9 @@ CASES = [
     ),
     *((f"_nibbles_{half}", "*u8") for half in ("bf16", "f16")),
     *((f"_word_{name}_{half}", "*u16") for name in ("signed", "unsigned", "nibbles") for half in ("bf16", "f16")),
-    *((f"_half_{name}", "*u8") for name in FLOATS),
-    *((f"_word_{name}", "*u16") for name in FLOATS),
-    *((f"_from_{name}", "*u8") for name in FLOATS),
+    *((f"_half_float8 {name}", "*u8") for name in FLOATS),
+    *((f"_word_float8 {name}", "*u16") for name in FLOATS),
+    *((f"_from_float8 {name}", "*u8") for name in FLOATS),
 ]
 
 
@@ -44,7 +46,9 @@ def compiled(name: str, pointer: str, vendor: str) -> tuple[str, int]:
     from triton.backends.compiler import GPUTarget
 
     half = "*fp32" if "_from_" in name else "*fp16" if name.endswith("_f16") else "*bf16"
-    dtype = ", tl.bfloat16" if name.startswith(("_half_f8", "_word_f8")) else ""
+    name, _, kind = name.partition(" ")
+    more = ", tl.bfloat16" if name in ("_half_float8", "_word_float8") else ""
+    more += f', "{kind}"' if kind else ""
     value = "found[0] + found[1]" if name.startswith(("_word", "_nibbles")) else "found"
     settings = {
         "pointers": [pointer, half],
@@ -54,7 +58,7 @@ def compiled(name: str, pointer: str, vendor: str) -> tuple[str, int]:
         "limits": [],
         "asserts": False,
     }
-    text = TEXT.format(name=name, dtype=dtype, value=value)
+    text = TEXT.format(module=DEVICE_FUNCTIONS.get(name, HELPERS), name=name, more=more, value=value)
     target = GPUTarget("hip", "gfx942", 64) if vendor == "hip" else make_target((9, 0))
     found = compile_kernel(Job(text, "kernel", {**settings, "num_warps": 4}, (9, 0), 1 << 16), target)
     return found.asm["ttir"], found.metadata.num_warps
@@ -75,7 +79,7 @@ def test_cuda_has_ptx_and_warps_of_32(name: str, pointer: str) -> None:
 def test_warps_are_threads() -> None:
     assert [warps_of(count, 64) for count in (1, 2, 8)] == [1, 1, 4] and warps_of(8, 32) == 8
     # 64 threads that are 128 bytes apart touch twice the lines of 32.
-    assert warp_lines([(4096, 128.0)], 64) == 2 * warp_lines([(4096, 128.0)], 32)
+    assert warp_lines([(4096, 128.0)], Target("a", warp=64)) == 2 * warp_lines([(4096, 128.0)], Target("b", warp=32))
     assert target_named("H100 SXM").warp == 32
 
 

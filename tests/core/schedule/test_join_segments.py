@@ -197,14 +197,16 @@ def test_what_is_the_same_for_all_parts_is_not_written_twice() -> None:
     (store,) = loop.stores
     once = replace(store, buffer="once", index=(store.index[0],))
     program.buffers["once"] = replace(program.buffers["y"], name="once", layout=Layout.contiguous((30,)))
-    assert list(joined_segments(loop, program))
-    assert not list(joined_segments(replace(loop, stores=(store, once)), program))
+    assert list(joined_segments(loop, program, Target("cpu")))
+    assert not list(joined_segments(replace(loop, stores=(store, once)), program, Target("cpu")))
 
 
 def test_a_loop_that_writes_what_it_reads_stays() -> None:
     program = rotated().program("y")
     (loop,) = program.loops
-    assert not list(joined_segments(replace(loop, stores=(replace(loop.stores[0], buffer="x"),)), program))
+    assert not list(
+        joined_segments(replace(loop, stores=(replace(loop.stores[0], buffer="x"),)), program, Target("cpu"))
+    )
 
 
 def test_the_decision_is_on_record_and_may_be_vetoed() -> None:

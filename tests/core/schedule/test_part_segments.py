@@ -13,7 +13,7 @@ from core.schedule.test_join_segments import before, joined, part
 from litz.ir import Node
 from litz.schedule import Kernel, make_schedule
 from litz.schedule.segments import parted_segments
-from litz_plugins import Decision, Gate, Vetoes
+from litz_plugins import Decision, Gate, Target, Vetoes
 from support.own_plugins import passes, prepare
 
 ROWS = 4096
@@ -113,8 +113,8 @@ def test_a_loop_that_writes_what_it_reads_stays() -> None:
     program = prepare(sides(rows=8).program("y"), OPTIONS, lambda device: GPU)
     (loop,) = program.loops
     (store,) = loop.stores
-    assert list(parted_segments(loop, program))
-    assert not list(parted_segments(replace(loop, stores=(replace(store, buffer="x0"),)), program))
+    assert list(parted_segments(loop, program, Target("cpu")))
+    assert not list(parted_segments(replace(loop, stores=(replace(store, buffer="x0"),)), program, Target("cpu")))
 
 
 def test_segments_without_stores_stay() -> None:
@@ -122,7 +122,7 @@ def test_segments_without_stores_stay() -> None:
     (loop,) = program.loops
     (store,) = loop.stores
     some = replace(store, mask=before(loop.ranges[-1].var, 64))
-    assert not list(parted_segments(replace(loop, stores=(some,)), program))
+    assert not list(parted_segments(replace(loop, stores=(some,)), program, Target("cpu")))
 
 
 def test_the_decision_is_on_record_and_may_be_vetoed() -> None:

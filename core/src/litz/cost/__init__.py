@@ -5,7 +5,7 @@ built-in plugin `Roofline`; whatever another plugin answers goes before it.
 
     target = target_of(torch.device("cuda"), options)   # litz.target; quick when asked again
     estimate(operation, target, program)                # core's own answer
-    count_work(operation, program)                      # FLOPs and bytes, for a model of one's own
+    count_work(operation, program, target)              # FLOPs and bytes, for a model of one's own
 """
 
 from .plugin import Roofline

@@ -10,27 +10,17 @@ model", 2009.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from litz.ir import Collective, Program
-from litz.target import CacheFigures, Room, figures_of, rate_kind
+from litz.target import CacheFigures, figures_of, rate_kind
+from litz.target.times import Limit, RooflineFigures, launches, longest, memory, second_level, time_of
 from litz_plugins import Estimate, Share, Target
 
 from .work import Work, count_work
-
-
-@dataclass(frozen=True)
-class RooflineFigures(Room):
-    """Figures of the roofline, which `target/figures/any/roofline.toml` explains."""
-
-    table = "roofline"
-    launch_share: tuple[float, float, float]
-    unknown_times: float
-    cpu_times: float
-    measured_times: float
 
 
 def estimate(operation: Any, target: Target, program: Program) -> Estimate | None:
@@ -41,7 +31,7 @@ def estimate(operation: Any, target: Target, program: Program) -> Estimate | Non
     if target.rough and not target.measured:
         # The cost of a CPU graph depends on its processor, of which no table knows enough; only measuring helps.
         return Estimate(0.0, 0.0, 0.0, "a CPU costs nothing here until it is measured: `litz calibrate`")
-    return estimate_work(count_work(operation, program), target)
+    return estimate_work(count_work(operation, program, target), target)
 
 
 def estimate_work(work: Work, on: Target, cold: float = 0.0) -> Estimate:
@@ -49,54 +39,46 @@ def estimate_work(work: Work, on: Target, cold: float = 0.0) -> Estimate:
     from memory at best, too."""
     if work.kind == "none":
         return Estimate(0.0, 0.0, 0.0, "nothing to run: a view, an allocation or no elements")
-    limits, caches = figures_of(on, RooflineFigures), figures_of(on, CacheFigures)
-    memory, memory_share, memory_text = _memory(work, on)
-    compute, compute_share, compute_text = _compute(work, on)
-    bound = max(memory / memory_share.usual, compute / compute_share.usual)
-    far = min(cold / on.bandwidth, memory)
-    cached = far + (memory - far) / caches.left_times if work.total_bytes <= on.cache_bytes else memory
-    low = max(cached / memory_share.best, compute / compute_share.best)
-    high = max(memory / memory_share.worst, compute / compute_share.worst)
-    # The rest waits for what one unit has to do alone.
-    alone = work.alone * on.units / (caches.second_level_times * on.bandwidth)
-    bound, low, high = max(bound, alone), max(low, alone), max(high, alone)
+    bounds = [_memory(work, on, cold), _compute(work, on)]
+    if work.alone:  # the rest waits for what one unit has to do alone
+        bounds.append(
+            second_level(work.alone, on, 1 / on.units, why=f"one unit alone reads {_scaled(work.alone, 'B')}")
+        )
+    first, launch = longest(bounds), on.launch_us * work.launches
+    why = f"launch-bound ({launch:.3g} µs; {first.why})" if first.at("usual") < launch else first.why
+    spread = figures_of(on, RooflineFigures).cpu_times if on.rough else 1.0
+    return time_of(bounds, on, launches(work.launches, on), spread=spread, why=why)
+
+
+def _memory(work: Work, on: Target, cold: float) -> Limit:
+    """The limit of the traffic. At best the cache has what fits."""
+    share = _shares(on.shares["memory"], "bandwidth_gb_s" in on.measured, on)
+    why = f"memory-bound: {_scaled(work.total_bytes, 'B')} at {on.bandwidth / 1e3:.4g} GB/s"
+    found = memory(work.total_bytes, on, share, why=why)
+    if work.total_bytes <= on.cache_bytes:
+        far = min(memory(cold, on).us, found.us)
+        found = replace(found, best_us=far + (found.us - far) / figures_of(on, CacheFigures).left_times)
     if work.kind == "other":
-        high = max(high, limits.unknown_times * memory)
-    launch, (fastest, _, slowest) = on.launch_us * work.launches, limits.launch_share
-    us, low, high = bound + launch, low + fastest * launch, high + slowest * launch
-    if on.rough:
-        low, high = low / limits.cpu_times, high * limits.cpu_times
-    why = memory_text if memory / memory_share.usual >= compute / compute_share.usual else compute_text
-    if alone > max(memory / memory_share.usual, compute / compute_share.usual):
-        why = f"one unit alone reads {_scaled(work.alone, 'B')}"
-    if bound < launch:
-        why = f"launch-bound ({launch:.3g} µs; {why})"
-    return Estimate(us, min(low, us), max(high, us), why)
+        worst = min(share.worst, 1 / figures_of(on, RooflineFigures).unknown_times)
+        found = replace(found, share=replace(share, worst=worst))
+    return found
 
 
-def _memory(work: Work, on: Target) -> tuple[float, Share, str]:
-    """(µs at the given bandwidth, shares of it, text)."""
-    text = f"memory-bound: {_scaled(work.total_bytes, 'B')} at {on.bandwidth / 1e3:.4g} GB/s"
-    return work.total_bytes / on.bandwidth, _shares(on.shares["memory"], "bandwidth_gb_s" in on.measured, on), text
-
-
-def _compute(work: Work, on: Target) -> tuple[float, Share, str]:
-    """Returns the time of the arithmetic, as `_memory` does for the traffic. A contraction too small to fill the
-    machine runs at a part of its rate."""
-    total, measured, longest, text = 0.0, True, 0.0, ""
+def _compute(work: Work, on: Target) -> Limit:
+    """The limit of the arithmetic. A contraction too small to fill the machine runs at a part of its rate."""
+    total, measured, longest_us, text = 0.0, True, 0.0, ""
     for dtype, flops in work.flops.items():
         rate, figure = _rate(work, dtype, on)
         if work.pieces:
             rate *= min(1.0, work.pieces / on.units)
         total += flops / rate
         measured = measured and figure in on.measured
-        if flops / rate >= longest:
-            longest = flops / rate
+        if flops / rate >= longest_us:
+            longest_us = flops / rate
             text = f"{_scaled(work.total_flops, 'FLOP')} at {rate / 1e6:.4g} TFLOP/s {figure.partition('.')[2]}"
-    share = on.shares[work.kind]
     # What was measured is how fast ordinary work goes; only contractions are measured as contractions.
-    shares = _shares(share, measured and bool(work.flops) and work.kind != "loop", on)
-    return total, shares, f"compute-bound: {text}"
+    measured = measured and bool(work.flops) and work.kind != "loop"
+    return Limit(total, _shares(on.shares[work.kind], measured, on), f"compute-bound: {text}")
 
 
 def _rate(work: Work, dtype: torch.dtype, on: Target) -> tuple[float, str]:

@@ -3,7 +3,7 @@
 Symbolic sizes count with their hints (`Program.hint`). Bytes are those that must cross the memory bus if caches are
 perfect: each element of a buffer that an operation touches counts once, however many iterations load it. A broadcast
 load therefore costs the buffer's size and not the iteration space's, and two overlapping slices of a buffer cost at
-most the buffer. A load that strides over memory costs the 32-byte sectors that it touches (CUDA C++ Best Practices
+most the buffer. A load that strides over memory costs the target's sectors that it touches (CUDA C++ Best Practices
 Guide, "Coalesced access to global memory"; a processor's lines are 64 bytes, and neighbours are often used).
 
 FLOPs come from the `flops` columns of the tables of ops and reductions (`litz.ir`), times the points at which the node
@@ -27,7 +27,8 @@ from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Symbol, is_placeholder, stride_of
 from litz.ir.ops import flops_of
 from litz.ir.reductions import REDUCTIONS
-from litz.target import SECTOR
+from litz.target import target_of
+from litz_plugins import Target
 
 from .contractions import argument_names, count_contraction
 
@@ -73,12 +74,14 @@ class Work:
 NOTHING = Work("none")
 
 
-def count_work(operation: Any, program: Program) -> Work:
-    """Returns the FLOPs and bytes of a Loop, Extern, Template, or of a schedule's kernel. A Collective counts its bytes
-    only: what it costs depends on the network. Waits and Checks do nothing."""
+def count_work(operation: Any, program: Program, on: Target | None = None) -> Work:
+    """Returns the FLOPs and bytes of a Loop, Extern, Template, or of a schedule's kernel. on: the target whose sectors
+    count; by default that of the operation's device. A Collective counts its bytes only: what it costs depends on the
+    network. Waits and Checks do nothing."""
     loops = (operation,) if isinstance(operation, Loop) else getattr(operation, "loops", ())
     if loops:
-        return _together([_loop_work(loop, program) for loop in loops])
+        sector = (on or target_of(operation.device)).sector_bytes
+        return _together([_loop_work(loop, program, sector) for loop in loops])
     if isinstance(operation, (Wait, Check)) or not isinstance(operation, Extern):
         return NOTHING
     return _extern_work(operation, program)
@@ -87,7 +90,7 @@ def count_work(operation: Any, program: Program) -> Work:
 # ---------------------------------------------------------------------------------------------------------- loops
 
 
-def _loop_work(loop: Loop, program: Program) -> Work:
+def _loop_work(loop: Loop, program: Program, sector: int) -> Work:
     extents = {r.var: program.hint(r.size) for r in loop.all_ranges}
     outer = prod(extents[r.var] for r in loop.ranges)
     inner = outer * prod(extents[r.var] for r in loop.reduction_ranges)
@@ -111,7 +114,7 @@ def _loop_work(loop: Loop, program: Program) -> Work:
             if key in seen:
                 continue
             seen.add(key)
-        size = _touched(access, extents, points, program)
+        size = _touched(access, extents, points, program, sector)
         if access.is_store:
             _add(written, program, access.buffer, size)
         if access.mode != "set":
@@ -143,7 +146,7 @@ def _add(sizes: dict[str, float], program: Program, name: str, size: float) -> N
     sizes[name] = min(sizes.get(name, 0.0) + size, bytes_of(program.buffers[name], program, gaps=True))
 
 
-def _touched(access: Access, extents: Mapping[Symbol, int], points: int, program: Program) -> float:
+def _touched(access: Access, extents: Mapping[Symbol, int], points: int, program: Program, sector: int) -> float:
     """Bytes of a buffer that an access touches over the whole loop, sectors included."""
     buffer = program.buffers[access.buffer]
     size, stride = _sizes(buffer.layout, program)
@@ -168,8 +171,8 @@ def _touched(access: Access, extents: Mapping[Symbol, int], points: int, program
     elements = min(reach, points if gathered else prod(extents[var] for var in variables))
     itemsize = access.itemsize
     # Elements apart from each other bring their neighbours along; a gather along no variable hits anywhere.
-    apart = step * itemsize if step else (SECTOR if gathered else itemsize)
-    return float(elements * max(itemsize, min(SECTOR, apart)))
+    apart = step * itemsize if step else (sector if gathered else itemsize)
+    return float(elements * max(itemsize, min(sector, apart)))
 
 
 def _slope(expr: Expr, var: Symbol) -> int:

@@ -18,7 +18,7 @@ from litz.ir.index import Ranges, Symbol
 from litz.ir.ops import flops_of
 from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import walks_loading
-from litz.target import SECTOR, Room, figures_of, target_of
+from litz.target import Room, figures_of, target_of
 from litz_plugins import Ask, Target, TargetOf
 
 from .instructions import instructions
@@ -101,11 +101,11 @@ class CostModel:
         """Yields the forms of a loop over a concatenation, with their costs."""
         target, least = self.target(loop.device), inf
         if "beside" in target.abilities:
-            for r, loops in parted_segments(loop, self.program):
+            for r, loops in parted_segments(loop, self.program, target):
                 cost = self.in_one_launch(loops)
                 least = min(least, cost.us - target.launch_us)
                 yield cost, Form(r, loops)
-        for r, joined in joined_segments(loop, self.program):
+        for r, joined in joined_segments(loop, self.program, target):
             cost = self.as_it_is(joined)
             if cost.us - target.launch_us < self.limits(loop).shared_share * least:
                 yield cost, Form(r, (joined,))
@@ -207,16 +207,18 @@ class CostModel:
         if not loop.reduction_ranges:
             return self.limits(loop).turned_times
         apart = self.stride(loop, each.access, fast, sizes[fast]) * each.access.itemsize
-        if each.unit is not None or apart < SECTOR or "blocks" not in self.target(loop.device).abilities:
+        target = self.target(loop.device)
+        if each.unit is not None or apart < target.sector_bytes or "blocks" not in target.abilities:
             return self.limits(loop).turned_rows_times
-        return SECTOR / each.access.itemsize
+        return target.sector_bytes / each.access.itemsize
 
     def _waste(self, loop: Loop, access: Access, unit: Symbol | None, sizes: Mapping[Symbol, int]) -> float:
         """Returns the factor by which whole sectors exceed the bytes of an access. The factor is above 1 where the
         values of one output lie in many short runs: the rest of a sector belongs to outputs of other units."""
         inner = {r.var for r in loop.reduction_ranges}
         values = prod(sizes[var] for var in inner)
-        alone = "blocks" in self.target(loop.device).abilities and values >= self.limits(loop).row_values
+        target = self.target(loop.device)
+        alone = "blocks" in target.abilities and values >= self.limits(loop).row_values
         if not alone or not access.inner or access.is_indirect or unit not in inner:
             return 1.0
         steps = {var: self.stride(loop, access, var, sizes[var]) for var in inner & access.symbols}
@@ -226,9 +228,9 @@ class CostModel:
                 break
             run = max(run, round(steps[var] * (sizes[var] - 1)) + run)
         size = run * access.itemsize
-        if run >= values or size % SECTOR == 0:
+        if run >= values or size % target.sector_bytes == 0:
             return 1.0
-        return 1 + (SECTOR - access.itemsize) / size  # on average, wherever a run begins
+        return 1 + (target.sector_bytes - access.itemsize) / size  # on average, wherever a run begins
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,16 @@ from litz.ir import Loop, Program, Range
 from litz.ir.complexity import excess
 from litz.ir.index import symbols_in
 from litz.ir.segments import at_once, cuts, segment
-from litz.target import SECTOR
+from litz_plugins import Target
 
 MOST = 8
 """The most segments that one iteration writes: registers hold the values of all of them at the same time."""
 
-LEAST_BYTES = 2 * SECTOR
-"""The shortest segment of a row in memory: a cache line of a processor, two sectors of a GPU."""
+LEAST_SECTORS = 2
+"""The shortest segment of a row in memory."""
 
 
-def joined_segments(loop: Loop, program: Program) -> Iterator[tuple[Range, Loop]]:
+def joined_segments(loop: Loop, program: Program, target: Target) -> Iterator[tuple[Range, Loop]]:
     """Yields each range that the loop divides into equal segments, with the loop over the first of them that stores
     all of them. Both loops write the same elements. A form with masks is left out: its points would compute all values
     under masks that hold at few points (as for one step's gradient in the tensor of all steps)."""
@@ -37,14 +37,16 @@ def joined_segments(loop: Loop, program: Program) -> Iterator[tuple[Range, Loop]
         size, count = places[1], len(places) - 1
         if count > MOST or any(stop - start != size for start, stop in pairwise(places)):
             continue
-        if not all(r.var in symbols_in(store.index) for store in loop.stores) or not _long(loop, r, size, program):
+        if not all(r.var in symbols_in(store.index) for store in loop.stores) or not _long(
+            loop, r, size, program, target
+        ):
             continue
         found = at_once(loop, r, count)
         if excess(found) is None and all(load.mask is None for load in found.loads):
             yield r, found
 
 
-def parted_segments(loop: Loop, program: Program) -> Iterator[tuple[Range, tuple[Loop, ...]]]:
+def parted_segments(loop: Loop, program: Program, target: Target) -> Iterator[tuple[Range, tuple[Loop, ...]]]:
     """Yields each range that the loop divides into segments, with a loop for each of them. The loops together write the
     same elements, none that another of them writes."""
     if not set(loop.reads).isdisjoint(loop.writes):
@@ -53,14 +55,14 @@ def parted_segments(loop: Loop, program: Program) -> Iterator[tuple[Range, tuple
         sizes = [stop - start for start, stop in pairwise(places)]
         if len(sizes) > MOST or not all(r.var in symbols_in(store.index) for store in loop.stores):
             continue
-        if not all(_long(loop, r, size, program) for size in sizes):
+        if not all(_long(loop, r, size, program, target) for size in sizes):
             continue
         loops = tuple(segment(loop, r, start, stop) for start, stop in pairwise(places))
         if all(each.stores for each in loops):
             yield r, loops
 
 
-def _long(loop: Loop, r: Range, size: int, program: Program) -> bool:
+def _long(loop: Loop, r: Range, size: int, program: Program, target: Target) -> bool:
     """Are the segments long enough in each buffer whose neighbouring elements belong to neighbouring positions?"""
     units = (a.itemsize for a in loop.accesses if a.unit_variable(program.buffers[a.buffer].layout) == r.var)
-    return all(size * itemsize >= LEAST_BYTES for itemsize in units)
+    return all(size * itemsize >= LEAST_SECTORS * target.sector_bytes for itemsize in units)

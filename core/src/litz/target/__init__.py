@@ -19,12 +19,9 @@ from .describe import (
     target_named,
     target_of,
 )
-from .devices import LINE, SECTOR
 from .warp_lines import warp_lines
 
 __all__ = [
-    "LINE",
-    "SECTOR",
     "CacheFigures",
     "CalibrationError",
     "DeviceCalibration",

@@ -197,6 +197,7 @@ def cpu_target(threads: int) -> Target:
         shares={**SHARES, "memory": Share(*known.memory_share), "loop": Share(*known.loop_share)},
         cache_bytes=known.cache_bytes,
         row_bytes=known.row_bytes,
+        line_bytes=64,
         most_buffers=known.most_buffers,
         abilities=frozenset({"float8", "library_windows"}),
         allocator="pool",

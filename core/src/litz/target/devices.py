@@ -19,11 +19,6 @@ from typing import Any
 
 from .data import device_file, device_names, read
 
-LINE = 128
-"""Bytes of a line of a GPU's caches, by the ISA."""
-SECTOR = 32
-"""Bytes that a GPU's memory system moves at least, by the ISA."""
-
 
 @dataclass(frozen=True)
 class DeviceSpec:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .devices import LINE
+from litz_plugins import Target
 
 
-def warp_lines(walk: Iterable[tuple[int, float]], warp: int, together: int = 1) -> int:
-    """Returns the lines that one load of each thread of a warp lies in, at least 1.
+def warp_lines(walk: Iterable[tuple[int, float]], target: Target, together: int = 1) -> int:
+    """Returns the lines that one load of each thread of the target's warp lies in, at least 1.
 
     walk: of each range that neighbouring elements go along, the innermost first, how many elements it has and how many
-    bytes lie between neighbours. warp: its threads (`Target.warp`). together: neighbouring elements that belong to one
-    thread.
+    bytes lie between neighbours. together: neighbouring elements that belong to one thread.
     """
     threads, lines, taken = 1, 1, together
     for count, apart in walk:
         inner = max(1, count // taken)  # threads along the range, were there enough
-        beside = min(inner, warp // threads)
-        lines *= min(beside, 1 + int((beside - 1) * apart * taken) // LINE)
+        beside = min(inner, target.warp // threads)
+        lines *= min(beside, 1 + int((beside - 1) * apart * taken) // target.line_bytes)
         threads, taken = threads * beside, max(1, taken // max(count, 1))
     return lines
 

@@ -16,14 +16,14 @@ import sympy
 import torch
 
 from litz.cost import bytes_of
-from litz.cost.roofline import RooflineFigures
 from litz.ir import Buffer, KernelCall, Layout, Loop, Operation, Program, Range, Store, TensorRef
 from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import ONE, ZERO, Symbol, loop_var, reduction_var
 from litz.ir.interpret import interpret
 from litz.schedule.choices import Recipe, Replacement
 from litz.target import Room, figures_of
-from litz_plugins import Choice, ChoiceContext, Estimate, Target
+from litz.target.times import Limit, Programs, launches, memory, time_of
+from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
 from ..subprogram import on_device
 from .in_place import InPlace, read_in_place, whole
@@ -143,25 +143,20 @@ def estimate(attention: Attention, split: Split, program: Program, target: Targe
     batch, heads, queries, _ = map(hint, attention.query.layout.size)
     result = batch * heads * queries * hint(attention.value.layout.size[3])
     moved += result * program.buffers[attention.query.buffer].dtype.itemsize
-    launches = 1 + (split.parts > 1) / (_sharing(program) if finishes(attention) else 1)
+    launched = 1 + (split.parts > 1) / (_sharing(program) if finishes(attention) else 1)
     if split.parts > 1:
         moved += 2 * 4 * split.parts * result
-    programs = split.parts * batch * hint(attention.key.layout.size[1])
-    busy = min(1.0, programs / target.units)
-    waves = ceil(programs / (target.units * limits.resident_programs))
-    steps = waves * ceil(ceil(hint(attention.key.layout.size[2]) / split.parts) / split.keys)
-    share, (fastest, _, slowest) = target.shares["memory"], figures_of(target, RooflineFigures).launch_share
-
-    def at(of_peak: float, spread: float, launched: float) -> float:
-        memory = moved / (target.bandwidth * of_peak * busy)
-        alone = limits.start_us + steps * limits.step_us + limits.finish_us * (split.parts > 1)
-        return max(memory, alone * spread) + launched * target.launch_us
-
-    us, low = at(share.usual, 1.0, launches), at(share.best, limits.spread_times[0], fastest * launches)
-    instead = min(launches, replaced)
-    high = at(share.worst, limits.spread_times[1], fastest * instead + slowest * (launches - instead))
-    why = f"keys and values once: {moved / 1e6:.3g} MB by {programs} programs, {launches:.3g} launches"
-    return Estimate(us, min(low, us), max(us, high), why)
+    count = split.parts * batch * hint(attention.key.layout.size[1])
+    programs = Programs(count, target.units, limits.resident_programs)
+    steps = programs.waves * ceil(ceil(hint(attention.key.layout.size[2]) / split.parts) / split.keys)
+    alone = limits.start_us + steps * limits.step_us + limits.finish_us * (split.parts > 1)
+    best, worst = limits.spread_times
+    bounds = (
+        memory(moved, target, target.shares["memory"], programs.busy),
+        Limit(alone, Share(1 / best, 1.0, 1 / worst)),
+    )
+    why = f"keys and values once: {moved / 1e6:.3g} MB by {count} programs, {launched:.3g} launches"
+    return time_of(bounds, target, launches(launched, target, replaced), why=why)
 
 
 def _sharing(program: Program) -> int:

@@ -17,6 +17,7 @@ import sympy
 from litz.ir import KernelCall, Program
 from litz.schedule.choices import Recipe, Replacement
 from litz.target import Room, figures_of, rate_kind
+from litz.target.times import Programs, alike, matrix, time_of
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from .bounds import find_bounds
@@ -45,15 +46,16 @@ class Pace:
     shares: Mapping[int, float]
     start: float
 
-    def us(self, scores: float, programs: float, plan: AttentionPlan, target: Target, slower: float = 1.0) -> float:
-        """Returns the expected microseconds of so many scores by so many programs. slower: a factor on the scores."""
+    def time(
+        self, scores: float, count: float, plan: AttentionPlan, target: Target, why: str, slower: float = 1.0
+    ) -> Estimate:
+        """Returns the time of so many scores by so many programs. slower: a factor on the scores."""
         share = next(
             (share for most, share in self.shares.items() if max(plan.widths) <= most), min(self.shares.values())
         )
-        rate = target.matrix_rate(rate_kind(plan.dtype), "matmul")[0]
-        each = max(1.0, programs / target.units)
-        busy = min(1.0, programs / target.units)
-        return 2 * scores * sum(map(padded, plan.widths)) * slower / (rate * share * busy) + each * self.start
+        flops, programs = 2 * scores * sum(map(padded, plan.widths)) * slower, Programs(count, target.units)
+        bound = matrix(flops, rate_kind(plan.dtype), target, alike(share), programs.busy)
+        return time_of((bound,), target, added_us=max(1.0, count / target.units) * self.start, why=why)
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,8 @@ def _kernel(plan: AttentionPlan, tiles: Tiles, target: Target) -> Estimate:
     scores, programs = worked_on(plan, tiles), float(batch * heads * ceil(queries / tiles.rows))
     limits = figures_of(target, MaskedFigures)
     pace = Pace(dict(limits.kernel_shares), limits.kernel_start_us)
-    us = pace.us(scores, programs, plan, target, limits.reading_times if plan.read[0] else 1.0) + target.launch_us
-    return Estimate(us, us, us, f"{scores:.3g} scores in tiles that the mask leaves")
+    why = f"{scores:.3g} scores in tiles that the mask leaves"
+    return pace.time(scores, programs, plan, target, why, limits.reading_times if plan.read[0] else 1.0)
 
 
 def _library(plan: AttentionPlan, found: InPlace, pace: Pace, context: ChoiceContext) -> Estimate:
@@ -157,12 +159,12 @@ def _library(plan: AttentionPlan, found: InPlace, pace: Pace, context: ChoiceCon
     batch, heads, queries, keys = map(program.hint, plan.size)
     rows, columns = (ceil(size / LIBRARY_TILE) for size in (queries, keys))
     programs = float(batch * heads * rows)
-    call_us = pace.us(programs * columns * LIBRARY_TILE**2, programs, plan, context.target) + context.target.launch_us
+    why = f"scores by {LIBRARY_TILE} x {LIBRARY_TILE}, with a bias"
+    call = pace.time(programs * columns * LIBRARY_TILE**2, programs, plan, context.target, why)
     absorbed = [context.estimate(program.operations[program.positions[name]]) for name in found.absorbs]
-    us = call_us / figures_of(context.target, MaskedFigures).sure_times + sum(
-        each.low_us for each in absorbed if each is not None
-    )
-    return Estimate(us, us, us, f"scores by {LIBRARY_TILE} x {LIBRARY_TILE}, with a bias")
+    us = call.us / figures_of(context.target, MaskedFigures).sure_times
+    us += sum(each.low_us for each in absorbed if each is not None)
+    return Estimate(us, us, us, why)
 
 
 def replacement(

@@ -19,13 +19,14 @@ from litz.ir.index import ONE, ZERO, Expr, Symbol, floordiv, to_expr
 from litz.ir.node import walk
 from litz.schedule.choices import Replacement
 from litz.target import figures_of
+from litz.target.times import NONE, Limit, matrix, time_of
 from litz.targets.cpp.body import Body, Lines
 from litz.targets.cpp.codegen import SYMBOL
 from litz.targets.cpp.dialect import ELEMENTS, read, written
 from litz.targets.cpp.figures import CppFigures
 from litz.targets.cpp.prelude import prelude
 from litz.targets.cpp.text import IndexText
-from litz_plugins import Choice, ChoiceContext, Estimate, KernelSource
+from litz_plugins import Choice, ChoiceContext, KernelSource
 
 from ..subprogram import Meaning, cut
 from .bounds import Bounds, find_bounds
@@ -40,6 +41,8 @@ ABILITY = "attention_blocks"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 PASSES = 3
 """Eager's attention makes all scores and goes over them more often than this: many times what the kernel takes."""
+CALLS_US = 20.0
+"""Microseconds for the calls of these passes, about: a guess."""
 
 
 def offer_blocked(template: Attention, context: ChoiceContext) -> list[Choice]:
@@ -63,9 +66,10 @@ def offer_blocked(template: Attention, context: ChoiceContext) -> list[Choice]:
         source=source,
     )
     batch, heads, rows, keys = map(plan.program.hint, plan.size)
-    us = 2.0 * batch * heads * rows * keys * sum(plan.widths) / context.target.matrix_rate("fp32")[0]
-    own = Estimate(us, us, us, f"{ROWS} queries by {KEYS} keys at a time")
-    other = Estimate(PASSES * us + 20, PASSES * us + 20, PASSES * us + 20, "all scores in memory, several times")
+    bound = matrix(2.0 * batch * heads * rows * keys * sum(plan.widths), "fp32", context.target)
+    own = time_of((bound,), context.target, NONE, why=f"{ROWS} queries by {KEYS} keys at a time")
+    all_scores = Limit(PASSES * bound.us, why="all scores in memory, several times")
+    other = time_of((all_scores,), context.target, NONE, added_us=CALLS_US)
     return [Choice("blocked attention", "template", Replacement((call,)), own, other)]
 
 

@@ -381,13 +381,13 @@ def _times(
     )
     buffers = {**program.buffers, **{buffer.name: buffer for buffer in made.buffers}}
     after = CostModel(replace(program, operations=made.operations, buffers=buffers), context.target_of, context.ask)
-    us = 0.0
+    us, target = 0.0, context.target_of(loop.device)
     for operation in made.operations:
         if isinstance(operation, Loop):
             us += after.cost(operation).us
         else:
-            us += estimate_work(count_work(operation, after.program), context.target_of(loop.device)).us
-    as_loop, target = costs.cost(summed).us, context.target_of(loop.device)
+            us += estimate_work(count_work(operation, after.program, target), target).us
+    as_loop = costs.cost(summed).us
     if "blocks" in target.abilities:
         loaded = sum(node.dtype.itemsize for node in summed.loads if summed.levels[node])
         points = program.hint(summed.numel) * program.hint(summed.reduction_numel)

@@ -13,7 +13,8 @@ from math import ceil
 
 import torch
 
-from litz.target import CacheFigures, Room, figures_of, rate_kind
+from litz.target import Room, figures_of, rate_kind
+from litz.target.times import Limit, Programs, alike, longest, matrix, second_level, time_of
 from litz.targets.triton.warps import THREADS
 from litz_plugins import Estimate, Target
 
@@ -179,19 +180,13 @@ def estimate(config: Config, shape: Shape, target: Target) -> Estimate:
     rows, columns = ceil(shape.m / config.m), ceil(shape.n / config.n)
     tiles = rows * columns * shape.batch * config.split
     depth = ceil(ceil(shape.k / config.split) / config.k) * config.k
-    peak, _ = target.matrix_rate(rate_kind(shape.dtype))
     area = min(32768, max(256, config.m * config.n))
     reached = dict(limits.efficiency_shares)[1 << (area.bit_length() - 1)]
-    resident = blocks_per_unit(config, shape.in_bytes, target)
-    resident = 1 if config.programs else resident
-    waves = ceil(tiles / (target.units * resident))
+    resident = 1 if config.programs else blocks_per_unit(config, shape.in_bytes, target)
+    programs = Programs(tiles, target.units, resident)
     # Tiles that share a multiprocessor share its tensor cores, so a full wave takes `resident` times as long.
-    full = min(resident, ceil(tiles / target.units))
-    compute = waves * full * 2.0 * config.m * config.n * depth / (peak / target.units * reached)
-    # What every tile reads, from the L2 where the group still has it; units without a tile draw nothing.
-    busy = min(1.0, tiles / target.units)
-    through_l2 = float(tiles) * (config.m + config.n) * depth * shape.in_bytes
-    through_l2 /= target.bandwidth * figures_of(target, CacheFigures).second_level_usual_times * busy
+    places = programs.waves * min(resident, ceil(tiles / target.units)) * target.units
+    reached /= limits.tma_share if config.programs and programs.waves > 1 else 1.0
     # What must come from memory at least once.
     operands = shape.batch * (shape.m + shape.n) * shape.k * shape.in_bytes
     result = shape.batch * shape.m * shape.n * shape.out_bytes + shape.extra_bytes
@@ -200,17 +195,18 @@ def estimate(config: Config, shape: Shape, target: Target) -> Estimate:
     # Few tiles in flight do not fill the memory's pipes: each has stages - 1 tiles of operands on the way.
     flight = min(tiles, target.units * resident) * (config.stages - 1) * (config.m + config.n) * config.k
     reachable = min(target.bandwidth * limits.reached_share, max(1, flight) * shape.in_bytes / limits.step_us)
-    memory = (operands + result) / reachable
-    launches = 2 if config.split > 1 else 1
-    compute *= limits.tma_share if config.programs and waves > 1 else 1.0
-    us = max(compute, through_l2, memory) + limits.step_us * 2 + launches * target.launch_us
-    why = f"{tiles} tiles in {waves} wave{'s' if waves > 1 else ''}, {_bound(compute, through_l2, memory)}"
-    return Estimate(us, us / limits.spread_times, us * limits.spread_times, why)
-
-
-def _bound(compute: float, through_l2: float, memory: float) -> str:
-    most = max(compute, through_l2, memory)
-    return "arithmetic" if most == compute else "L2 traffic" if most == through_l2 else "memory traffic"
+    through_l2 = float(tiles) * (config.m + config.n) * depth * shape.in_bytes
+    bounds = (
+        matrix(
+            places * 2.0 * config.m * config.n * depth, rate_kind(shape.dtype), target, alike(reached), why="arithmetic"
+        ),
+        # What every tile reads, from the L2 where the group still has it; units without a tile draw nothing.
+        second_level(through_l2, target, programs.busy, usual=True, why="L2 traffic"),
+        Limit((operands + result) / reachable, why="memory traffic"),
+    )
+    why = f"{tiles} tiles in {programs.waves} wave{'s' if programs.waves > 1 else ''}, {longest(bounds).why}"
+    launched = alike(1.0 + (config.split > 1))
+    return time_of(bounds, target, launched, 2 * limits.step_us, limits.spread_times, why)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from litz.target import Room, figures_of, rate_kind
-from litz_plugins import Estimate, Target
+from litz.target.times import NONE, Limit, time_of
+from litz_plugins import Estimate, Share, Target
 
 MEASURED = (1, 2, 4, 8, 16)
 """Rows whose products were measured."""
@@ -71,16 +72,13 @@ def compare(problem: FewRowsProblem, on: Target) -> tuple[Estimate, Estimate] | 
     if problem.weights * problem.dtype.itemsize > on.cache_bytes:
         written = max(written, known.far_ns * problem.dtype.itemsize)
     other = share * (product + written)
-    why = f"{problem.rows} rows, {problem.nodes:.3g} operations a weight"
-    return (
-        Estimate(own, own * limits.library_share, own * limits.loop_times, why),
-        Estimate(
-            other,
-            other * limits.library_share,
-            other * limits.loop_times,
-            "the library's product of weights that are written out",
-        ),
+    surely = Share(1 / limits.library_share, 1.0, 1 / limits.loop_times)
+    ways = (
+        Limit(own, surely, f"{problem.rows} rows, {problem.nodes:.3g} operations a weight"),
+        Limit(other, surely, "the library's product of weights that are written out"),
     )
+    loop, call = (time_of((way,), on, NONE) for way in ways)
+    return loop, call
 
 
 __all__ = ["FewRowsProblem", "compare"]

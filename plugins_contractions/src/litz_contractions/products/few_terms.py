@@ -26,7 +26,8 @@ from litz.ir.dtypes import compute_dtype
 from litz.ir.index import ONE, ZERO, Expr, loop_var, product, to_expr
 from litz.ir.views import position_through
 from litz.schedule import CostModel
-from litz.target import LINE, CacheFigures, Room, figures_of, warp_lines
+from litz.target import Room, figures_of, warp_lines
+from litz.target.times import second_level
 from litz_plugins import PassContext, Target
 
 from .gemm import OPERANDS, Unsuitable, broadcast, with_bias
@@ -75,7 +76,7 @@ def _considered(template: Template, program: Program, costs: CostModel, context:
             context.record(f"product {template.name}", "a product of matrices", message, about=template.name)
         return None
     limits = figures_of(target, FewTermFigures)
-    library = estimate_work(count_work(template, program), target).us
+    library = estimate_work(count_work(template, program, target), target).us
     as_loop = max(costs.cost(loop).us, _cache_us(loop, costs, target))
     ways = (("a loop", as_loop), ("a product of matrices", library))
     pays, why = context.weigh(template.name, as_loop < limits.empty_times * library, *(us for _, us in ways))
@@ -94,14 +95,8 @@ def _cache_us(loop: Loop, costs: CostModel, target: Target) -> float:
             count = costs.hint(r.size)
             yield count, costs.stride(loop, access, r.var, count) * access.itemsize
 
-    lines = sum(warp_lines(walk(access), target.warp) for access in loop.accesses if not access.is_store)
-    return (
-        costs.hint(loop.numel)
-        / target.warp
-        * lines
-        * LINE
-        / (figures_of(target, CacheFigures).second_level_times * target.bandwidth)
-    )
+    lines = sum(warp_lines(walk(access), target) for access in loop.accesses if not access.is_store)
+    return second_level(costs.hint(loop.numel) / target.warp * lines * target.line_bytes, target).us
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,10 @@ class HalfTile(Tile):
             mask = f", {masks}, other=0" if masks else ""
             self.emit(f"{word} = tl.load({base}.to(tl.pointer_type(tl.uint16), bitcast=True) + {at}{mask})")
             planes = [self.fresh("plane") for _ in range(count)]
-            of_type = f"({word}, {ELEMENTS[dtype]})" if node.dtype in FLOAT8 else f"_{short(dtype)}({word})"
-            self.emit(f"{', '.join(planes)} = _word_{kind}{of_type}")
+            made = f"{kind}_{short(dtype)}({word})"
+            if node.dtype in FLOAT8:
+                made = f'float8({word}, {ELEMENTS[dtype]}, "{kind}")'
+            self.emit(f"{', '.join(planes)} = _word_{made}")
             self._planes[key] = planes
         planes = self._planes[key]
         each = len(planes) // 2

@@ -22,6 +22,7 @@ from litz.ir.ops import OPS
 from litz.ir.pattern import STORED, fits, match_loop
 from litz.schedule.choices import Replacement, needed_outside
 from litz.target import Room, figures_of
+from litz.target.times import memory
 from litz_plugins import Choice, ChoiceContext, Estimate
 
 from ..epilogue import shared_users, stands
@@ -113,7 +114,7 @@ def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequen
         return ()
     adds = limits.first_us + adds * rows * columns / 1e6
     if shared_users(program, template, [found.loop.name]):  # a loop could have been fused with it
-        adds += rows * columns * made.dtype.itemsize / context.target.bandwidth
+        adds += memory(rows * columns * made.dtype.itemsize, context.target).us
     us = call.low_us + adds
     estimate = Estimate(us, us, us, f"{adds:.3g} µs more than the library's call at its best, as measured")
     return [_choice(found, template, program, estimate)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 
 import torch
 
@@ -21,6 +20,7 @@ from litz.schedule.choices import absorbed_by
 from litz.schedule.fusion_size import most_operations
 from litz.schedule.instructions import instructions
 from litz.target import Room, figures_of
+from litz.target.times import Programs, memory, vector
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..epilogue import Epilogue, fused
@@ -171,7 +171,8 @@ def _replaced(choice: Choice, template: Template, library: Estimate, context: Ch
     parts = [library]
     for user in users:
         cold = sum(program.hint(program.buffers[name].nbytes) for name in {*user.reads} - made)
-        far, known = estimate_work(count_work(user, program), context.target, cold), context.estimate(user)
+        work, known = count_work(user, program, context.target), context.estimate(user)
+        far = estimate_work(work, context.target, cold)
         parts += [] if known is None else [replace(known, low_us=min(max(known.low_us, far.low_us), known.us))]
     us, low, high = (sum(getattr(part, name) for part in parts) for name in ("us", "low_us", "high_us"))
     return Estimate(us, low, high, "the library's call and its users")
@@ -216,15 +217,14 @@ def _configs(shape: Shape, target: Target, tiles: Sequence[Tile], apart: int) ->
 def _cost(gemm: Gemm, config: Config, shape: Shape, library: Estimate, context: ChoiceContext) -> Cost:
     program, target = context.program, context.target
     tiles = int(tiles_of(gemm, config))
-    waves = ceil(tiles / target.units)
-    filled = tiles / (waves * target.units) * (shape.m * shape.n) / (tiles * config.m * config.n)
+    programs = Programs(tiles, target.units)
+    filled = programs.filled * (shape.m * shape.n) / (tiles * config.m * config.n)
     extra = shape.extra_bytes + _lost_bytes(gemm.epilogue, program)
     work = shape.m * shape.n * sum(instructions(node, target) for node in gemm.epilogue.loop.nodes if node.op != "load")
     limits = figures_of(target, ManyRowsFigures)
-    added = extra / (target.bandwidth * limits.reads_share) + work / (target.vector["fp32"] * limits.computes_share)
-    return Cost(
-        library, filled, added, limits.usual_share, f"{tiles} tiles in {waves} waves, {extra / 1e6:.3g} MB more"
-    )
+    added = memory(extra, target, busy=limits.reads_share).us + vector(work, target, limits.computes_share).us
+    why = f"{tiles} tiles in {programs.waves} waves, {extra / 1e6:.3g} MB more"
+    return Cost(library, filled, added, limits.usual_share, why)
 
 
 def _lost_bytes(epilogue: Epilogue, program: Program) -> float:

@@ -20,8 +20,9 @@ from litz.ir.index import ZERO
 from litz.schedule.choices import replacement_of
 from litz.schedule.fusion_size import most_operations
 from litz.target import Room, figures_of
+from litz.target.times import memory, time_of, vector
 from litz.targets.triton.warps import THREADS
-from litz_plugins import Choice, ChoiceContext, Estimate, Target
+from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
 from ..epilogue import fused, stands
 from .choice import make_choice
@@ -318,10 +319,11 @@ def _part(gemm: Gemm, template: Template, context: ChoiceContext, together: bool
     weights = program.hint(gemm.count * gemm.n) * sum(program.hint(product.k) for product in gemm.products)
     for buffer in (program.buffers[name] for name in gathered):
         moved += min(weights * buffer.dtype.itemsize, program.hint(buffer.nbytes))
-    convert = weights * len(prologue.nodes) * INSTRUCTIONS / (target.vector["fp32"] / 2)
-    times = (max(moved / (target.bandwidth * share), convert) for share in limits.reached_shares)
-    best, usual, worst = (time + target.launch_us for time in times)
-    return Estimate(usual, best, worst, f"{moved / 1e6:.3g} MB at {target.bandwidth / 1e3:.4g} GB/s")
+    bounds = (
+        memory(moved, target, Share(*limits.reached_shares)),
+        vector(2 * weights * len(prologue.nodes) * INSTRUCTIONS, target),
+    )
+    return time_of(bounds, target, why=f"{moved / 1e6:.3g} MB at {target.bandwidth / 1e3:.4g} GB/s")
 
 
 def _gathered(gemm: Gemm) -> set[str]:

@@ -21,9 +21,6 @@ from .loops import Level, Writer
 from .reduction import COLUMN_CHUNK, PART_CHUNK, _Stage, outer_nodes, unit_load
 from .tiling import known
 
-LINE = 16
-"""Elements of a lane's type in a cache line."""
-
 
 def tile_size(w: Writer, vector: Range) -> int:
     """Returns the lanes per tile: whole cache lines, few enough for the accumulators to stay in the nearest cache, and
@@ -126,7 +123,7 @@ class _ColumnStage(_Stage):
 
         def element() -> None:
             if ahead:
-                w.lines.add(f"for ({w.index.var_type(column.vector.size)} i = t; i < t_end; i += {LINE})")
+                w.lines.add(f"for ({w.index.var_type(column.vector.size)} i = t; i < t_end; i += {w.line_values})")
                 w.lines.add("  " + " ".join(ahead))
             for a in self.walked:
                 w.lines.add(*a.lines(a.form.before, self.refs(a, parts)))

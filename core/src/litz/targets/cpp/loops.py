@@ -35,6 +35,8 @@ class Writer:
     def __init__(self, tiling: Tiling, body: Body, target: Target, team: bool = False) -> None:
         self.tiling, self.body, self.lines, self.index, self.team = tiling, body, body.lines, body.index, team
         self.threads, self.limits = target.units, figures_of(target, CppFigures)
+        self.line_values = target.line_bytes // 4
+        """Lanes of four bytes in a line of the cache."""
         self.loop = tiling.loop
         self.final = tiling.stages.final
         self.roots = [root for store in self.final for root in store.roots]

@@ -11,6 +11,7 @@ indices needed. The one that the hints expect is built ahead of time, others whe
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import itertools
 import json
 import threading
@@ -30,6 +31,7 @@ from litz_plugins import CodegenContext, KernelSource
 
 from . import cuda_driver, native_launch, workers
 from .compile import CUBIN, INFO, SETTINGS, Compile, Job, Variant, compile_job
+from .imports import HELPERS, imported_helpers
 
 FORMAT = "2"
 """Part of every key: to be raised when what an entry holds changes."""
@@ -65,9 +67,19 @@ def _compiled(text: str) -> CodeType:
 @cache
 def _toolchain() -> str:
     """What besides the source decides how a kernel comes out: Triton's version and the helpers' text."""
-    names = ("helpers", "bytes", "float8", "backend")
+    names = ("helpers", "float8", "backend")
     helpers = "".join(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8") for name in names)
     return digest(FORMAT, importlib.metadata.version("triton"), helpers)
+
+
+@cache
+def _text_of(module: str) -> str:
+    """The text of a plugin's module of device functions, '' where the plugin is not installed."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        spec = None
+    return "" if spec is None or spec.origin is None else Path(spec.origin).read_text(encoding="utf-8")
 
 
 def build(
@@ -81,7 +93,8 @@ def build(
     settings = {name: source.settings.get(name, 1) for name in SETTINGS}
     shared = nearest_family(capability[0] * 10 + capability[1]).shared_kib << 10
     job = Job(source.text, source.symbol, settings, capability, shared, variant)
-    key = digest(_toolchain(), job.text, json.dumps(list(settings.values())), repr(variant), repr(capability))
+    others = [_text_of(module) for module in sorted(imported_helpers(job.text)) if module != HELPERS]
+    key = digest(_toolchain(), *others, job.text, json.dumps(list(settings.values())), repr(variant), repr(capability))
 
     def make(folder: Path) -> None:
         problem = compile_(job, folder)

@@ -83,14 +83,14 @@ _OPS: Mapping[str, Text] = {
 
 def read(dtype: torch.dtype, bits: str, wanted: torch.dtype = torch.float32) -> str:
     """Returns the text that reads a float8's value from its bits. wanted: float32 or a half type."""
-    name = STORAGE[dtype].name
-    return f"_half_{name}({bits}, {ELEMENTS[wanted]})" if wanted in HALF else f"_from_{name}({bits})"
+    kind = f'"{STORAGE[dtype].name}"'
+    return f"_half_float8({bits}, {ELEMENTS[wanted]}, {kind})" if wanted in HALF else f"_from_float8({bits}, {kind})"
 
 
 def written(dtype: torch.dtype, value: str) -> str:
     """Returns the text that makes a float8's bits of a float32."""
     row = STORAGE[dtype]
-    return f"_to_{row.name}({value}, {row.overflow})"
+    return f'_to_float8({value}, "{row.name}", {row.overflow})'
 
 
 _SINGLE = frozenset({torch.float32})

@@ -16,6 +16,8 @@ be made of it.
 """
 
 # The functions below are Triton's language, not Python: a type hint would mean something else there.
+from functools import partial
+
 import triton
 import triton.language as tl
 
@@ -37,10 +39,10 @@ def _selector(*bytes_):
 
 def _block(registers, lines):
     # The given bytes are read first: a result may have the same register.
-    return tl.constexpr("\n".join(["{", *registers, "mov.b32 given, $2;", *lines, "}"]))
+    return "\n".join(["{", *registers, "mov.b32 given, $2;", *lines, "}"])
 
 
-def _code(pairs, mantissa, bias, nan, half):
+def _code(mantissa, bias, nan, pairs, half):
     """Assembly for a type without infinities: four bytes to two registers of a half type."""
     name, places, middle = half
     shift = places - mantissa
@@ -68,21 +70,34 @@ def _e5m2_code(pairs, half):
     return _block(registers, lines)
 
 
-_E4M3FN_BF16, _E4M3FN_F16 = (_code(_BYTES, 3, 7, _SIGNED, half) for half in (_BF16, _F16))
-_E4M3FNUZ_BF16, _E4M3FNUZ_F16 = (_code(_BYTES, 3, 8, _UNSIGNED, half) for half in (_BF16, _F16))
-_E5M2_BF16, _E5M2_F16 = (_e5m2_code(_BYTES, half) for half in (_BF16, _F16))
-_E5M2FNUZ_BF16 = _code(_BYTES, 2, 16, _UNSIGNED, _BF16)  # in a float16's place its large numbers would be infinity
-_WORD_E4M3FN_BF16, _WORD_E4M3FN_F16 = (_code(_WORDS, 3, 7, _SIGNED, half) for half in (_BF16, _F16))
-_WORD_E4M3FNUZ_BF16, _WORD_E4M3FNUZ_F16 = (_code(_WORDS, 3, 8, _UNSIGNED, half) for half in (_BF16, _F16))
-_WORD_E5M2_BF16, _WORD_E5M2_F16 = (_e5m2_code(_WORDS, half) for half in (_BF16, _F16))
-_WORD_E5M2FNUZ_BF16 = _code(_WORDS, 2, 16, _UNSIGNED, _BF16)
+_CODES = {
+    (kind, half[0], pairs is _WORDS): code(pairs, half)
+    for kind, code, halves in (
+        ("f8e4m3fn", partial(_code, 3, 7, _SIGNED), (_BF16, _F16)),
+        ("f8e4m3fnuz", partial(_code, 3, 8, _UNSIGNED), (_BF16, _F16)),
+        ("f8e5m2", _e5m2_code, (_BF16, _F16)),
+        ("f8e5m2fnuz", partial(_code, 2, 16, _UNSIGNED), (_BF16,)),  # float16 has no room for its large numbers
+    )
+    for half in halves
+    for pairs in (_BYTES, _WORDS)
+}
+
+
+@tl.core.builtin
+def _halves(given, kind, dtype, words, _semantic=None):
+    """Numbers of a half type of bytes, four at a time, or of the low and the high bytes of words, two at a time. They
+    are bfloat16 where the kind has no assembly for `dtype`."""
+    name, words = "bf16" if dtype == tl.bfloat16 or kind.value == "f8e5m2fnuz" else "f16", words.value
+    half = tl.bfloat16 if name == "bf16" else tl.float16
+    code, types = _CODES[kind.value, name, words], (half, half) if words else half
+    return tl.inline_asm_elementwise(code, "=r,=r,r", [given], types, True, 2 if words else 4, _semantic=_semantic)
 
 
 # Numbers of bytes, one by one: for the few that a register of four is too many for, and for the interpreter.
 
 
 @triton.jit
-def _one(byte, shift: tl.constexpr, power: tl.constexpr, special: tl.constexpr):
+def _finite(byte, shift: tl.constexpr, power: tl.constexpr, special: tl.constexpr):
     """Exponent and mantissa in a float's place are the value times a power of two, subnormal numbers included; from
     `special` on they are infinity and NaN."""
     word = byte.to(tl.uint32)
@@ -93,161 +108,64 @@ def _one(byte, shift: tl.constexpr, power: tl.constexpr, special: tl.constexpr):
 
 
 @triton.jit
-def _one_f8e4m3fn(byte):
-    return _one(byte, 20, 1.329227995784916e36, 0x7F)  # 2 ** 120
+def _one(byte, kind: tl.constexpr):
+    """float32 of a byte."""
+    if kind == "f8e4m3fn":
+        return _finite(byte, 20, 1.329227995784916e36, 0x7F)  # 2 ** 120
+    elif kind == "f8e5m2":
+        return _finite(byte, 21, 5.192296858534828e33, 0x7C)  # 2 ** 112
+    elif kind == "f8e4m3fnuz":
+        return tl.where(byte == 0x80, float("nan"), _finite(byte, 20, 6.64613997892458e35, 0x80))  # 2 ** 119
+    elif kind == "f8e5m2fnuz":
+        return tl.where(byte == 0x80, float("nan"), _finite(byte, 21, 2.596148429267414e33, 0x80))  # 2 ** 111
+    else:  # f8e8m0fnu: a power of two alone
+        word = byte.to(tl.uint32)
+        bits = tl.where(word == 0, 0x00400000, tl.where(word == 0xFF, 0x7FC00000, word << 23))
+        return bits.to(tl.float32, bitcast=True)
 
 
-@triton.jit
-def _one_f8e5m2(byte):
-    return _one(byte, 21, 5.192296858534828e33, 0x7C)  # 2 ** 112
-
-
-@triton.jit
-def _one_f8e4m3fnuz(byte):
-    return tl.where(byte == 0x80, float("nan"), _one(byte, 20, 6.64613997892458e35, 0x80))  # 2 ** 119
-
-
-@triton.jit
-def _one_f8e5m2fnuz(byte):
-    return tl.where(byte == 0x80, float("nan"), _one(byte, 21, 2.596148429267414e33, 0x80))  # 2 ** 111
-
-
-@triton.jit
-def _from_f8e8m0fnu(byte):
-    # A power of two alone.
-    word = byte.to(tl.uint32)
-    bits = tl.where(word == 0, 0x00400000, tl.where(word == 0xFF, 0x7FC00000, word << 23))
-    return bits.to(tl.float32, bitcast=True)
-
-
-# What kernels call: `_from_` gives float32 of bytes, `_half_` a half type, `_word_` that of the low and the high bytes
-# of words.
+# What kernels call: float32 of bytes, a half type, and that of the low and the high bytes of words.
 
 if triton.knobs.runtime.interpret:
 
-    def _half_by(read):
+    def _from_float8(byte, kind):
+        return _one(byte, kind)
+
+    def _half_float8(byte, dtype, kind):
         # Triton's interpreter has no arithmetic of bfloat16, which stays in float32 there.
-        return lambda byte, dtype: read(byte) if dtype == tl.bfloat16 else read(byte).to(dtype)
+        return _one(byte, kind) if dtype == tl.bfloat16 else _one(byte, kind).to(dtype)
 
-    def _word_by(half):
-        return lambda words, dtype: (half((words & 255).to(tl.uint8), dtype), half((words >> 8).to(tl.uint8), dtype))
-
-    _from_f8e4m3fn, _from_f8e5m2 = _one_f8e4m3fn, _one_f8e5m2
-    _from_f8e4m3fnuz, _from_f8e5m2fnuz = _one_f8e4m3fnuz, _one_f8e5m2fnuz
-    _half_f8e4m3fn, _half_f8e5m2 = _half_by(_from_f8e4m3fn), _half_by(_from_f8e5m2)
-    _half_f8e4m3fnuz, _half_f8e5m2fnuz = _half_by(_from_f8e4m3fnuz), _half_by(_from_f8e5m2fnuz)
-    _half_f8e8m0fnu = _half_by(_from_f8e8m0fnu)
-    _word_f8e4m3fn, _word_f8e5m2 = _word_by(_half_f8e4m3fn), _word_by(_half_f8e5m2)
-    _word_f8e4m3fnuz, _word_f8e5m2fnuz = _word_by(_half_f8e4m3fnuz), _word_by(_half_f8e5m2fnuz)
+    def _word_float8(words, dtype, kind):
+        return tuple(_half_float8(each.to(tl.uint8), dtype, kind) for each in (words & 255, words >> 8))
 
 else:
 
     @triton.jit
-    def _bytes_of(words):
-        return (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-
-    @triton.jit
-    def _half_f8e4m3fn(byte, dtype: tl.constexpr):
-        if one_by_one(byte):
-            return _one_f8e4m3fn(byte).to(dtype)
-        elif dtype == tl.bfloat16:
-            return tl.inline_asm_elementwise(_E4M3FN_BF16, "=r,=r,r", [byte], tl.bfloat16, True, 4)
+    def _half_float8(byte, dtype: tl.constexpr, kind: tl.constexpr):
+        if kind == "f8e8m0fnu" or one_by_one(byte):
+            return _one(byte, kind).to(dtype)
         else:
-            return tl.inline_asm_elementwise(_E4M3FN_F16, "=r,=r,r", [byte], tl.float16, True, 4)
+            found = _halves(byte, kind, dtype, False)
+            return found if found.dtype == dtype else found.to(tl.float32).to(dtype)
 
     @triton.jit
-    def _word_f8e4m3fn(words, dtype: tl.constexpr):
+    def _word_float8(words, dtype: tl.constexpr, kind: tl.constexpr):
         if without_ptx():
-            low, high = _bytes_of(words)
-            return _half_f8e4m3fn(low, dtype), _half_f8e4m3fn(high, dtype)
-        elif dtype == tl.bfloat16:
-            return tl.inline_asm_elementwise(_WORD_E4M3FN_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
+            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+            return _half_float8(low, dtype, kind), _half_float8(high, dtype, kind)
         else:
-            return tl.inline_asm_elementwise(_WORD_E4M3FN_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
+            low, high = _halves(words, kind, dtype, True)
+            if low.dtype == dtype:
+                return low, high
+            else:
+                return low.to(tl.float32).to(dtype), high.to(tl.float32).to(dtype)
 
     @triton.jit
-    def _from_f8e4m3fn(byte):
-        return _one_f8e4m3fn(byte) if one_by_one(byte) else _half_f8e4m3fn(byte, tl.float16).to(tl.float32)
-
-    @triton.jit
-    def _half_f8e5m2(byte, dtype: tl.constexpr):
-        if one_by_one(byte):
-            return _one_f8e5m2(byte).to(dtype)
-        elif dtype == tl.bfloat16:
-            return tl.inline_asm_elementwise(_E5M2_BF16, "=r,=r,r", [byte], tl.bfloat16, True, 4)
+    def _from_float8(byte, kind: tl.constexpr):
+        if kind == "f8e8m0fnu" or one_by_one(byte):
+            return _one(byte, kind)
         else:
-            return tl.inline_asm_elementwise(_E5M2_F16, "=r,=r,r", [byte], tl.float16, True, 4)
-
-    @triton.jit
-    def _word_f8e5m2(words, dtype: tl.constexpr):
-        if without_ptx():
-            low, high = _bytes_of(words)
-            return _half_f8e5m2(low, dtype), _half_f8e5m2(high, dtype)
-        elif dtype == tl.bfloat16:
-            return tl.inline_asm_elementwise(_WORD_E5M2_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
-        else:
-            return tl.inline_asm_elementwise(_WORD_E5M2_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
-
-    @triton.jit
-    def _from_f8e5m2(byte):
-        return _one_f8e5m2(byte) if one_by_one(byte) else _half_f8e5m2(byte, tl.float16).to(tl.float32)
-
-    @triton.jit
-    def _half_f8e4m3fnuz(byte, dtype: tl.constexpr):
-        if one_by_one(byte):
-            return _one_f8e4m3fnuz(byte).to(dtype)
-        elif dtype == tl.bfloat16:
-            return tl.inline_asm_elementwise(_E4M3FNUZ_BF16, "=r,=r,r", [byte], tl.bfloat16, True, 4)
-        else:
-            return tl.inline_asm_elementwise(_E4M3FNUZ_F16, "=r,=r,r", [byte], tl.float16, True, 4)
-
-    @triton.jit
-    def _word_f8e4m3fnuz(words, dtype: tl.constexpr):
-        if without_ptx():
-            low, high = _bytes_of(words)
-            return _half_f8e4m3fnuz(low, dtype), _half_f8e4m3fnuz(high, dtype)
-        elif dtype == tl.bfloat16:
-            return tl.inline_asm_elementwise(
-                _WORD_E4M3FNUZ_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2
-            )
-        else:
-            return tl.inline_asm_elementwise(_WORD_E4M3FNUZ_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
-
-    @triton.jit
-    def _from_f8e4m3fnuz(byte):
-        return _one_f8e4m3fnuz(byte) if one_by_one(byte) else _half_f8e4m3fnuz(byte, tl.float16).to(tl.float32)
-
-    @triton.jit
-    def _half_f8e5m2fnuz(byte, dtype: tl.constexpr):
-        if one_by_one(byte):
-            return _one_f8e5m2fnuz(byte).to(dtype)
-        else:
-            found = tl.inline_asm_elementwise(_E5M2FNUZ_BF16, "=r,=r,r", [byte], tl.bfloat16, True, 4)
-            return found if dtype == tl.bfloat16 else found.to(tl.float32).to(dtype)
-
-    @triton.jit
-    def _ptx_f8e5m2fnuz(words):
-        types: tl.constexpr = (tl.bfloat16, tl.bfloat16)
-        return tl.inline_asm_elementwise(_WORD_E5M2FNUZ_BF16, "=r,=r,r", [words], types, True, 2)
-
-    @triton.jit
-    def _word_f8e5m2fnuz(words, dtype: tl.constexpr):
-        if without_ptx():
-            low, high = _bytes_of(words)
-            return _half_f8e5m2fnuz(low, dtype), _half_f8e5m2fnuz(high, dtype)
-        elif dtype == tl.bfloat16:
-            return _ptx_f8e5m2fnuz(words)
-        else:
-            low, high = _ptx_f8e5m2fnuz(words)
-            return low.to(tl.float32).to(dtype), high.to(tl.float32).to(dtype)
-
-    @triton.jit
-    def _from_f8e5m2fnuz(byte):
-        return _one_f8e5m2fnuz(byte) if one_by_one(byte) else _half_f8e5m2fnuz(byte, tl.bfloat16).to(tl.float32)
-
-    @triton.jit
-    def _half_f8e8m0fnu(byte, dtype: tl.constexpr):
-        return _from_f8e8m0fnu(byte).to(dtype)
+            return _halves(byte, kind, tl.float16, False).to(tl.float32)
 
 
 # Bytes of numbers.
@@ -278,43 +196,21 @@ def _signed_byte(byte, value, nan: tl.constexpr):
 
 
 @triton.jit
-def _to_f8e4m3fn(value, overflow: tl.constexpr):
-    return _signed_byte(_float8_written(value, 20, 120 << 23, 16384.0, 0x43E80001, overflow), value, 0x7F)
-
-
-@triton.jit
-def _to_f8e5m2(value, overflow: tl.constexpr):
-    return _signed_byte(_float8_written(value, 21, 112 << 23, 128.0, 0x47700000, overflow), value, 0x7F)
-
-
-# Without infinities and -0, whose byte is NaN.
-
-
-@triton.jit
-def _without_negative_zero(byte, value):
-    return tl.where(byte == 0, 0, _signed_byte(byte, value, 0x80)).to(tl.uint8)
-
-
-@triton.jit
-def _to_f8e4m3fnuz(value, overflow: tl.constexpr):
-    byte = _float8_written(value, 20, 119 << 23, 8192.0, 0x43780000, overflow)
-    return _without_negative_zero(byte, value)
-
-
-@triton.jit
-def _to_f8e5m2fnuz(value, overflow: tl.constexpr):
-    byte = _float8_written(value, 21, 111 << 23, 64.0, 0x47700000, overflow)
-    return _without_negative_zero(byte, value)
-
-
-# A power of two alone.
-
-
-@triton.jit
-def _to_f8e8m0fnu(value, overflow: tl.constexpr):
-    # Halfway between two powers is rounded up; infinity and NaN are NaN.
-    bits = value.to(tl.uint32, bitcast=True)
-    exponent = (bits >> 23) & 0xFF
-    rest = bits & 0x7FFFFF
-    up = (rest > 0x400000) | ((rest == 0x400000) & (exponent > 0))
-    return tl.where(exponent == 0xFF, overflow, exponent + up.to(tl.uint32)).to(tl.uint8)
+def _to_float8(value, kind: tl.constexpr, overflow: tl.constexpr):
+    """The byte of a float32. Kinds that end in "fnuz" have neither infinities nor -0, whose byte is NaN."""
+    if kind == "f8e4m3fn":
+        return _signed_byte(_float8_written(value, 20, 120 << 23, 16384.0, 0x43E80001, overflow), value, 0x7F)
+    elif kind == "f8e5m2":
+        return _signed_byte(_float8_written(value, 21, 112 << 23, 128.0, 0x47700000, overflow), value, 0x7F)
+    elif kind == "f8e8m0fnu":
+        # Halfway between two powers is rounded up; infinity and NaN are NaN.
+        bits = value.to(tl.uint32, bitcast=True)
+        exponent, rest = (bits >> 23) & 0xFF, bits & 0x7FFFFF
+        up = (rest > 0x400000) | ((rest == 0x400000) & (exponent > 0))
+        return tl.where(exponent == 0xFF, overflow, exponent + up.to(tl.uint32)).to(tl.uint8)
+    else:
+        if kind == "f8e4m3fnuz":
+            byte = _float8_written(value, 20, 119 << 23, 8192.0, 0x43780000, overflow)
+        else:  # f8e5m2fnuz
+            byte = _float8_written(value, 21, 111 << 23, 64.0, 0x47700000, overflow)
+        return tl.where(byte == 0, 0, _signed_byte(byte, value, 0x80)).to(tl.uint8)

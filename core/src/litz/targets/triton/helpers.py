@@ -9,41 +9,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice  # kernels import it from here
 
-from litz.targets.triton.bytes import (  # noqa: F401
-    _nibbles_bf16,
-    _nibbles_f16,
-    _signed_bf16,
-    _signed_f16,
-    _unsigned_bf16,
-    _unsigned_f16,
-    _word_nibbles_bf16,
-    _word_nibbles_f16,
-    _word_signed_bf16,
-    _word_signed_f16,
-    _word_unsigned_bf16,
-    _word_unsigned_f16,
-)
-from litz.targets.triton.float8 import (  # noqa: F401
-    _from_f8e4m3fn,
-    _from_f8e4m3fnuz,
-    _from_f8e5m2,
-    _from_f8e5m2fnuz,
-    _from_f8e8m0fnu,
-    _half_f8e4m3fn,
-    _half_f8e4m3fnuz,
-    _half_f8e5m2,
-    _half_f8e5m2fnuz,
-    _half_f8e8m0fnu,
-    _to_f8e4m3fn,
-    _to_f8e4m3fnuz,
-    _to_f8e5m2,
-    _to_f8e5m2fnuz,
-    _to_f8e8m0fnu,
-    _word_f8e4m3fn,
-    _word_f8e4m3fnuz,
-    _word_f8e5m2,
-    _word_f8e5m2fnuz,
-)
+from litz.targets.triton.float8 import _from_float8, _half_float8, _to_float8, _word_float8  # noqa: F401
 
 # Arithmetic.
 

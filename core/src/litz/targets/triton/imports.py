@@ -6,30 +6,32 @@ In: the text of its functions. Out: the lines that go before them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 HELPERS = "litz.targets.triton.helpers"
-"""The module of device functions; their names begin with `_`. `libdevice` comes from there as well."""
+"""The module of core's device functions; their names begin with `_`. `libdevice` comes from there as well."""
 _CALLED = re.compile(r"(?<![\w.])_[a-z]\w*")
-_IMPORTED = re.compile(rf"^from {re.escape(HELPERS)} import ([^\n]*)\n", re.M)
+_IMPORTED = re.compile(r"^from (litz\w*(?:\.\w+)+) import ([^\n]*)\n", re.M)
 
 
-def import_lines(body: str) -> list[str]:
-    """Returns the lines that import what a kernel's functions call."""
-    helpers = sorted(set(_CALLED.findall(body)))
-    return lines_for([*helpers, "libdevice"] if "libdevice." in body else helpers)
+def import_lines(body: str, homes: Mapping[str, str] | None = None) -> list[str]:
+    """Returns the lines that import what a kernel's functions call. homes: the modules of functions that are not
+    core's."""
+    found: dict[str, list[str]] = {}
+    for name in (*sorted(set(_CALLED.findall(body))), *["libdevice"] * ("libdevice." in body)):
+        found.setdefault((homes or {}).get(name, HELPERS), []).append(name)
+    return lines_for(found)
 
 
-def lines_for(helpers: Collection[str]) -> list[str]:
-    """Returns the lines that import Triton and some helpers, in their order."""
-    lines = ["import triton", "import triton.language as tl"]
-    return [*lines, f"from {HELPERS} import {', '.join(helpers)}"] if helpers else lines
+def lines_for(helpers: Mapping[str, Collection[str]]) -> list[str]:
+    """Returns the lines that import Triton and some helpers of each module, in their order."""
+    lines = (f"from {module} import {', '.join(names)}" for module, names in sorted(helpers.items()))
+    return ["import triton", "import triton.language as tl", *lines]
 
 
-def imported_helpers(text: str) -> frozenset[str]:
-    """Returns the names of the helpers that a module imports."""
-    found = _IMPORTED.search(text)
-    return frozenset(found[1].split(", ")) if found else frozenset()
+def imported_helpers(text: str) -> Mapping[str, Collection[str]]:
+    """Returns the names of the helpers that a text imports, by module."""
+    return {module: names.split(", ") for module, names in _IMPORTED.findall(text)}
 
 
 __all__ = ["HELPERS", "import_lines", "imported_helpers", "lines_for"]

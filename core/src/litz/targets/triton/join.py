@@ -25,12 +25,13 @@ def join_sources(sources: Sequence[KernelSource], name: str) -> KernelSource | N
     if not static or len({each["limit"] for each in settings}) > 1:
         return None
     functions: dict[str, str] = {}
-    helpers: set[str] = set()
+    helpers: dict[str, set[str]] = {}
     arguments: list[Any] = []
     calls: list[str] = []
     first = counted = 0
     for source, own in zip(sources, settings, strict=True):
-        helpers |= imported_helpers(source.text)
+        for module, used in imported_helpers(source.text).items():
+            helpers.setdefault(module, set()).update(used)
         function = _add(source, functions)
         passed = []
         for argument in source.arguments:
@@ -45,7 +46,7 @@ def join_sources(sources: Sequence[KernelSource], name: str) -> KernelSource | N
     symbol = f"{sources[0].symbol}_of_{len(sources)}"
     names = [f"p{number}" for number in range(len(arguments))] + (["counters"] if counted else [])
     lines = [source.text[: source.text.index("import triton")].rstrip() for source in sources]
-    lines += lines_for(sorted(helpers))
+    lines += lines_for({module: sorted(used) for module, used in helpers.items()})
     lines += [f"\n\n@triton.jit\ndef {function}{text}" for text, function in functions.items()]
     lines += ["\n", "@triton.jit", f"def {symbol}({', '.join(names)}):", f"    number = {_NUMBER}", *calls, ""]
     return replace(

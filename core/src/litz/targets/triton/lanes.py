@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from litz.codegen.kernel_plan import KernelPlan
 from litz.ir import Loop, Range
 from litz.ir.accesses import Access, mean_stride
-from litz.target import LINE, CacheFigures, figures_of, warp_lines
+from litz.target import CacheFigures, figures_of, warp_lines
 from litz_plugins import Target
 
 from .frame import VECTOR, is_multiple
@@ -34,7 +34,7 @@ def fewer_lanes(
     memory = sum(parts.values()) / max(plan.hint(loop.numel), 1)
     tried = [most >> n for n in range(most.bit_length())]
     times = figures_of(target, CacheFigures).first_level_times
-    cache = {lanes: sum(walk.lines(lanes, target.warp) for walk in walks) * LINE / times for lanes in tried}
+    cache = {lanes: sum(walk.lines(lanes, target) for walk in walks) * target.line_bytes / times for lanes in tried}
     return next((lanes for lanes in tried if cache[lanes] <= memory), min(tried, key=lambda lanes: cache[lanes]))
 
 
@@ -50,9 +50,9 @@ class _Walk:
             self.steps.append((size, abs(step) * access.itemsize))
         self.vector = _vector(ranges, plan, access)
 
-    def lines(self, lanes: int, warp: int) -> float:
+    def lines(self, lanes: int, target: Target) -> float:
         """Returns the lines for each element, with so many elements a thread."""
-        return warp_lines(self.steps, warp, lanes) / (warp * min(self.vector, lanes))
+        return warp_lines(self.steps, target, lanes) / (target.warp * min(self.vector, lanes))
 
 
 def _vector(ranges: Sequence[Range], plan: KernelPlan, access: Access) -> int:

@@ -108,9 +108,7 @@ def libraries(compiler: Compiler, blas: bool = False) -> tuple[str, ...]:
     openmp = openmp_library()
     if openmp is not None and "libgomp" in openmp.name and not compiler.clang:
         found += [str(openmp), f"-Wl,-rpath,{openmp.parent}"]
-    found += [*(("-lmvec",) if vector_math() else ()), "-lm"]
-    # A kernel uses nothing of the C++ library, which the linker takes a fifth of a build to read.
-    return tuple(found) if compiler.clang else ("-nodefaultlibs", *found, "-lgcc", "-lc")
+    return (*found, *(("-lmvec",) if vector_math() else ()), "-lm")
 
 
 def toolchain(options: Any, forms: Sequence[str] = (), blas: bool = False) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import _lru_cache_wrapper, cache
+from functools import _lru_cache_wrapper, cache, lru_cache
 from typing import Any
 
 import torch
@@ -87,10 +87,16 @@ def backend_with(**plugins: object) -> Callable[..., Any]:
 def _reset() -> None:
     """Forgets, when `torch._dynamo.reset()` is called, what was found out about expressions of the graphs that are
     gone."""
-    for module in [module for name, module in list(sys.modules.items()) if name.startswith("litz")]:
-        for memo in list(vars(module).values()):
-            if isinstance(memo, _lru_cache_wrapper) and (memo.cache_parameters()["maxsize"] or 0) >= LARGE_MEMO:
-                memo.cache_clear()
+    for memo in _large_memos(len(sys.modules)):
+        memo.cache_clear()
+
+
+@lru_cache(maxsize=1)
+def _large_memos(modules: int) -> tuple[_lru_cache_wrapper[Any], ...]:
+    """Returns litz's large memos, looked for again where there are more or fewer modules than before."""
+    own = [module for name, module in list(sys.modules.items()) if name.startswith("litz")]
+    memos = (memo for module in own for memo in list(vars(module).values()) if isinstance(memo, _lru_cache_wrapper))
+    return tuple(memo for memo in memos if (memo.cache_parameters()["maxsize"] or 0) >= LARGE_MEMO)
 
 
 litz.reset = _reset  # type: ignore[attr-defined]

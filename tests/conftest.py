@@ -187,6 +187,15 @@ def warm_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def interpreters_with_litz(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `warm_interpreters`; they have imported what a first compile imports, too."""
+    import torch
+
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(sys, "executable", warm_python(imported=True))
+
+
+@pytest.fixture
 def attention_untraced() -> Iterator[None]:
     """`support.eager_attention.untraced` for a whole test."""
     with untraced():

@@ -18,7 +18,7 @@ import torch
 from litz_autotune.library_settings import SETTINGS, restore, snapshot
 from litz_autotune.pool import Failure, InProcess, WorkerPool, devices_for
 
-pytestmark = [pytest.mark.xdist_group("pool"), pytest.mark.usefixtures("warm_interpreters")]
+pytestmark = [pytest.mark.xdist_group("pool"), pytest.mark.usefixtures("interpreters_with_litz")]
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ from support.seed_autotune import (
 from support.tuned import Tuned
 
 gpu = pytest.mark.gpu
-pytestmark = [gpu] if HAS_GPU else [pytest.mark.usefixtures("warm_interpreters")]
+pytestmark = [gpu] if HAS_GPU else [pytest.mark.usefixtures("interpreters_with_litz")]
 
 
 @pytest.fixture

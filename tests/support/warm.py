@@ -81,9 +81,9 @@ def run_together(
     return _asked(several, os.environ if environ is None else environ, timeout, stderr, {"imported": imported})
 
 
-def listening(place: Path, environ: Mapping[str, str]) -> None:
+def listening(place: Path, environ: Mapping[str, str], imported: bool) -> None:
     """Has a copy of the waiting process answer the clients of `support.warm_children` at the socket `place`."""
-    _asked([], environ, 60, None, {"listen": str(place), "imported": True})
+    _asked([], environ, 60, None, {"listen": str(place), "imported": imported})
 
 
 def _asked(

@@ -16,15 +16,15 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
-from _pytest.logging import LogCaptureHandler
 from hypothesis import HealthCheck, settings
 
 from support.each_value import leave_cases_out
 from support.eager_attention import untraced
+from support.installed import read_once
 from support.no_gpu import gpu_hidden
 from support.processor_times import note, seconds_so_far
 from support.ranks import WORLD, Ranks
-from support.warm import MODULES
+from support.warm import MODULES, leave_guards_unprofiled
 from support.warm_children import warm_python
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
         print_blob=True,
     )
     settings.load_profile("busy machine")
+    read_once()
     gpus, worker = config.getoption("--gpus"), os.environ.get("PYTEST_XDIST_WORKER", "")
     if gpus and worker:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(int(worker.removeprefix("gw")) % gpus)
@@ -132,10 +133,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     torch writes no traces for pytest, which throws each away when torch has made its text; a test that wants traces
     adds a handler. Dynamo does not time the guards for its metrics, before which it empties the processor's caches."""
     traces = logging.getLogger("torch.__trace")
-    traces.handlers[:] = [handler for handler in traces.handlers if not isinstance(handler, LogCaptureHandler)]
-    guards = sys.modules.get("torch._dynamo.guards")  # not loaded: by the next test
-    if guards is not None:
-        guards.profile_guard_manager = lambda *_: 0.0  # type: ignore[attr-defined]
+    # All of pytest's handlers: one of them is enough for torch to write, whatever the handler's level.
+    traces.handlers[:] = [handler for handler in traces.handlers if type(handler).__module__ != "_pytest.logging"]
+    leave_guards_unprofiled()  # where dynamo is not loaded yet, in the next test
     return (yield)
 
 
@@ -184,6 +184,15 @@ def warm_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
 
     if not torch.cuda.is_available():  # a copy finds the GPUs that its original found
         monkeypatch.setattr(sys, "executable", warm_python())
+
+
+@pytest.fixture
+def interpreters_with_litz(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `warm_interpreters`; they have imported what a first compile imports, too."""
+    import torch
+
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(sys, "executable", warm_python(imported=True))
 
 
 @pytest.fixture

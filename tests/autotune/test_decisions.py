@@ -128,6 +128,7 @@ def test_fusions_that_a_wrong_cost_model_refused_are_tried(refused, tmp_path):
     assert len(tuned.report.steps) <= 4, tuned.text
 
 
+@pytest.mark.nightly
 def test_fusions_that_a_wrong_cost_model_refused_are_made(refused, tmp_path):
     """By the clock. Others may have the processor for as long as a duel takes: once in three times is enough, as
     nothing but a gain that was measured makes a fusion that the estimates refuse."""

@@ -22,7 +22,7 @@ from support.own_plugins import CONTRACTIONS
 from support.rivals import Rivals
 from support.tuned import Tuned
 
-pytestmark = pytest.mark.usefixtures("warm_interpreters")
+pytestmark = pytest.mark.usefixtures("interpreters_with_litz")
 A, B = torch.randn(32, 48), torch.randn(48, 16)
 
 

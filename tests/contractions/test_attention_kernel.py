@@ -75,6 +75,7 @@ def test_the_meaning_of_the_kernel_is_what_it_replaces(name: str) -> None:
 COMPILED = ["packed", "odd-widths", "causal-odd", "dynamic", "dynamic-relative", "dynamic-causal", "fp16", "maxima"]
 
 
+@pytest.mark.ci_cases("packed", "odd-widths", "causal-odd", "dynamic-relative", "fp16", "maxima")
 @pytest.mark.parametrize("name", COMPILED)
 def test_kernels_compile(name: str) -> None:
     source = CASES[name].kernel().source

@@ -220,6 +220,7 @@ def test_few_queries_are_left_with_a_reason() -> None:
     assert any("queries" in decision.reason for decision in decisions)
 
 
+@pytest.mark.ci_cases("gpt2", "t5", "deberta")
 @pytest.mark.parametrize("name", MODELS)
 def test_models_write_no_scores(name: str) -> None:
     """With `attn_implementation="eager"`: one kernel of attention a layer, and nothing as large as the scores."""

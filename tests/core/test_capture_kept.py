@@ -37,7 +37,7 @@ def process(tmp_path: Path) -> Run:
         places = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torch"), "PYTHONPATH": path}
         variables = {**os.environ, **places, **environ}
         arguments = [str(SCRIPT), str(tmp_path / "graphs"), setting, *cases]
-        done = run_warm(arguments, variables, timeout=300)
+        done = run_warm(arguments, variables, imported=True)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.strip().splitlines()[-1])
 

@@ -285,10 +285,10 @@ def test_the_command_says_what_changed(tmp_path: Path) -> None:
     )
     cache = {"LITZ_CACHE_DIR": str(tmp_path / "cache")}
     command = ("-m", "litz", "explain-miss", str(script))
-    first = run_python(*command, "4", **cache)
+    first = run_python(*command, "4", imported=True, **cache)
     assert first.returncode == 0 and "no graph in the cache yet" in first.stdout, first.stderr
-    assert "hit" in run_python(*command, "4", **cache).stdout
-    other = run_python(*command, "5", **cache).stdout
+    assert "hit" in run_python(*command, "4", imported=True, **cache).stdout
+    other = run_python(*command, "5", imported=True, **cache).stdout
     assert "graph, set by the program" in other and "[4, 3]" in other and "[5, 3]" in other
-    option = run_python(*command, "4", **cache, LITZ_FUSION="0").stdout
+    option = run_python(*command, "4", imported=True, **cache, LITZ_FUSION="0").stdout
     assert "option fusion" in option and "LITZ_FUSION" in option and "graph, set by" not in option

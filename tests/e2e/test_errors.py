@@ -166,7 +166,7 @@ def test_the_script_fails_as_the_graph_did(tmp_path: Path, monkeypatch: pytest.M
     source = Path(re.search(r"source (\S+\.cpp)", text)[1])  # type: ignore[index]
     assert 'extern "C"' in source.read_text(), "the source that did not build is kept"
     (script,) = (tmp_path / "cache" / "failed").glob("*.py")
-    done = run_warm([str(script)])
+    done = run_warm([str(script)], imported=True)
     assert done.returncode != 0
     assert "no luck today" in done.stderr, done.stderr
 

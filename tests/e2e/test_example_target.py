@@ -50,7 +50,7 @@ def test_installed_it_writes_the_cpus_kernels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_its_tests_pass(name: str, tmp_path: Path) -> None:
     tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(PROJECT), str(PROJECT / "tests" / name))
-    done = run_python(*tests, LITZ_CACHE_DIR=str(tmp_path))
+    done = run_python(*tests, imported=True, LITZ_CACHE_DIR=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

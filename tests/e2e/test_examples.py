@@ -28,7 +28,7 @@ def test_each_is_tested() -> None:
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_it_runs(name: str, tmp_path: Path) -> None:
-    done = run_python(str(EXAMPLES / name), LITZ_CACHE_DIR=str(tmp_path), PYTHONIOENCODING="utf-8")
+    done = run_python(str(EXAMPLES / name), imported=True, LITZ_CACHE_DIR=str(tmp_path), PYTHONIOENCODING="utf-8")
     assert done.returncode == 0, done.stdout + done.stderr
     missing = [part for part in PRINTED[name] if part not in done.stdout]
     assert not missing, f"{missing} not in:\n{done.stdout}"

@@ -44,7 +44,7 @@ def run(folder: Path, before: str = "", timeout: float = 60, **variables: object
         "BEFORE": before,
     }
     environ |= {name: str(value) for name, value in variables.items()}
-    return run_warm(["-c", PROGRAM], environ, timeout)
+    return run_warm(["-c", PROGRAM], environ, timeout, imported=True)
 
 
 def warned(done: subprocess.CompletedProcess[str]) -> list[str]:

@@ -47,7 +47,7 @@ def said(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def run(cache: Path, *more: str, path: tuple[Path, ...] = (), warm: bool = True) -> list[str]:
-    return said(run_python("-c", SCRIPT, *more, path=path, warm=warm, LITZ_CACHE_DIR=str(cache)))
+    return said(run_python("-c", SCRIPT, *more, path=path, warm=warm, imported=True, LITZ_CACHE_DIR=str(cache)))
 
 
 def test_another_process_finds_what_one_has_compiled(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_processes_at_a_time_and_of_several_versions_share_a_folder(tmp_path: Pa
 @pytest.mark.parametrize("name", ["LITZ_GRAPH_CACHE", "LITZ_CACHE"])
 def test_off_is_off(tmp_path: Path, name: str) -> None:
     run(tmp_path)
-    done = run_python("-c", SCRIPT, LITZ_CACHE_DIR=str(tmp_path), **{name: "0"})
+    done = run_python("-c", SCRIPT, imported=True, LITZ_CACHE_DIR=str(tmp_path), **{name: "0"})
     assert set(said(done)[:2]) <= {"off", "miss"}
 
 
@@ -137,7 +137,7 @@ def test_torchs_own_function_loads_them_in_a_fresh_process(tmp_path: Path) -> No
 
     before = "import sys, torch; before = sorted(sys.modules)\n"
     after = "assert dict(counters['aot_autograd'])['autograd_cache_hit'] == 1, counters['aot_autograd']\n"
-    saved = said(run_python("-c", SCRIPT + SAVE, str(data), **environ(first)))
+    saved = said(run_python("-c", SCRIPT + SAVE, str(data), imported=True, **environ(first)))
     done = run_python("-c", before + FRESH + SCRIPT + after, str(data), path=(site,), warm=False, **environ(second))
     loaded = said(done)
     assert saved[:2] == ["miss", "miss"] and loaded[:2] == ["hit", "hit"] and loaded[2] == saved[2]
@@ -188,12 +188,12 @@ assert torch.compiler.load_cache_artifacts(torch.compiler.save_cache_artifacts()
 @pytest.mark.parametrize("damaged", [False, True])
 def test_torchs_artifacts_carry_litzs(tmp_path: Path, damaged: bool) -> None:
     data, first, second = (tmp_path / name for name in ("artifacts", "first", "second"))
-    saved = said(run_python("-c", SCRIPT + SAVE, str(data), LITZ_CACHE_DIR=str(first)))
+    saved = said(run_python("-c", SCRIPT + SAVE, str(data), imported=True, LITZ_CACHE_DIR=str(first)))
     if damaged:
         content = data.read_bytes()
         at = content.index(b'"zlib": "') + 40
         data.write_bytes(content[:at] + b"????" + content[at + 4 :])
-    done = run_python("-c", LOAD + SCRIPT, str(data), LITZ_CACHE_DIR=str(second))
+    done = run_python("-c", LOAD + SCRIPT, str(data), imported=True, LITZ_CACHE_DIR=str(second))
     if damaged:  # torch's own sum says so, and nothing is loaded
         assert done.returncode != 0 and not (second / "graph").exists()
         return

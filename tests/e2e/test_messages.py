@@ -83,6 +83,6 @@ PLUGINS = {
 )
 def test_rubbish_from_a_plugin_is_the_plugins_without_debug_mode(kind: str, parts: list[str], tmp_path: Path) -> None:
     write_dist(tmp_path / "site", "litz-careless", {"careless": "careless_plugin"}, {"careless_plugin": PLUGINS[kind]})
-    done = run_python("-c", COMPILE, path=(tmp_path / "site",), LITZ_CACHE_DIR=str(tmp_path / "cache"))
+    done = run_python("-c", COMPILE, path=(tmp_path / "site",), imported=True, LITZ_CACHE_DIR=str(tmp_path / "cache"))
     assert done.returncode == 1
     assert all(part in done.stderr for part in [*parts, "LITZ_DISABLE_PLUGINS=careless"]), done.stderr

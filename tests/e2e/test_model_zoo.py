@@ -22,8 +22,8 @@ pytest.importorskip("transformers")
 
 TRAINED_ALIKE = ("clip", "gpt2", "whisper", "mobilenet", "bert", "llama", "swin")
 """Their training is made of what that of bert and vit, of llama and vit, of t5 and the models with convolutions, of
-resnet, of vit and t5, of mixtral, and of vit and convnext is made of. bert and llama are trained in bfloat16. What swin
-alone has, windows by `roll`, has tests of its own (tests/core/lowering/test_joining.py)."""
+resnet, of vit and t5, of mixtral, and of vit and convnext is made of. llama is trained in bfloat16. What swin alone
+has, windows by `roll`, has tests of its own (tests/core/lowering/test_joining.py)."""
 
 
 def cases(thorough: bool) -> list[Any]:
@@ -101,6 +101,7 @@ def test_training(entry: Entry, dynamic: bool, device: str, request: pytest.Fixt
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.ci_cases("llama-cpu", "resnet-cpu")
 @pytest.mark.parametrize("entry", [entry for entry in ZOO if entry.autocast], ids=str)
 def test_training_in_bfloat16(entry: Entry, device: str) -> None:
     check(entry, device, training=True, dynamic=False, autocast=True)

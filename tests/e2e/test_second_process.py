@@ -29,7 +29,7 @@ def process(tmp_path: Path) -> Run:
     def run(*cases: str, **environ: str) -> dict[str, Any]:
         caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torch"), "LITZ_CACHE_DIR": str(tmp_path / "litz")}
         settings = {"LITZ_GRAPH_CACHE": "1", "LITZ_CPP_QUALIFY": "0"}
-        done = run_warm([SCRIPT, *cases], {**os.environ, **caches, **settings, **environ}, timeout=300)
+        done = run_warm([SCRIPT, *cases], {**os.environ, **caches, **settings, **environ}, imported=True)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.strip().splitlines()[-1])  # type: ignore[no-any-return]
 

@@ -66,7 +66,12 @@ BOMB = """
 
 def run_compile(tmp_path, code, *path, **environ):
     return run_python(
-        "-c", COMPILE + textwrap.dedent(code), path=path, LITZ_CACHE_DIR=str(tmp_path / "cache"), **environ
+        "-c",
+        COMPILE + textwrap.dedent(code),
+        path=path,
+        imported=True,
+        LITZ_CACHE_DIR=str(tmp_path / "cache"),
+        **environ,
     )
 
 

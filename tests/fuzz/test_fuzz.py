@@ -36,10 +36,10 @@ ABOUT_MEMORY = pytest.mark.filterwarnings("ignore:litz leaves calls")
 
 
 @ABOUT_MEMORY
-@pytest.mark.parametrize("seed", ["ci-c", pytest.param("ci-d", marks=pytest.mark.thorough)])
-def test_random_programs_are_as_in_eager(seed: str) -> None:
+@pytest.mark.parametrize(("seed", "count"), [("ci-c", 16), pytest.param("ci-d", 60, marks=pytest.mark.thorough)])
+def test_random_programs_are_as_in_eager(seed: str, count: int) -> None:
     checker = Checker()
-    failures = checker.check_all([generate(f"{seed}:{number}") for number in range(30)])
+    failures = checker.check_all([generate(f"{seed}:{number}") for number in range(count)])
     assert not failures, "\n".join(f.program.script(f"{f.kind}: {f.message}") for f in failures)
 
 

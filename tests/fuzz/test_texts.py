@@ -22,8 +22,6 @@ from litz_testing.parse.kernel_plans import parse_kernel_plan
 from litz_testing.parse.programs import parse_program
 from litz_testing.parse.schedules import parse_schedule
 
-PROGRAMS = 60
-
 
 def check(program: Program) -> None:
     found = parse_program(str(program), objects_in(program))
@@ -43,7 +41,8 @@ def test_no_statement_names_a_device() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_random_programs_are_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("programs", [24, pytest.param(120, marks=pytest.mark.nightly)])
+def test_random_programs_are_read_back(programs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     schedules: list[Schedule] = []
 
     def spy(schedule: Any) -> Program:
@@ -52,12 +51,12 @@ def test_random_programs_are_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(execute, "unscheduled", spy)
     compiler = execute.FuzzCompiler(compiled=False)
-    for number in range(PROGRAMS):
+    for number in range(programs):
         program, _ = generate(f"texts:{number}", grad=False)
         if not program.by_dynamo:  # which takes most of the time, and makes the same graphs
             with suppress(Exception):  # torch refuses some; what litz gets wrong is for the fuzzer's own test
                 compiler.compile(program, make_inputs(program.inputs))
-    assert len(schedules) > 0.8 * PROGRAMS
+    assert len(schedules) > 0.8 * programs
     for schedule in schedules:
         found = parse_schedule(f"{schedule.program}\n{schedule}", objects=objects_in(schedule.program))
         assert found == schedule and str(found) == str(schedule), str(schedule)

@@ -117,5 +117,5 @@ def test_each_kind_passes_its_tests(tmp_path):
     )
     path = tuple(tmp_path / kind / "src" for kind in KINDS)
     environ = {"LITZ_GRAPH_CACHE": "0", "LITZ_CACHE_DIR": os.environ["LITZ_CACHE_DIR"]}  # with the examples' kernels
-    done = run_python("-m", "pytest", *options, *tests, path=path, **environ)
+    done = run_python("-m", "pytest", *options, *tests, path=path, imported=True, **environ)
     assert done.returncode == 0, done.stdout + done.stderr

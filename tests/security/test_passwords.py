@@ -126,7 +126,7 @@ def test_no_file_and_no_stream_has_the_password(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     said = ""
     program = PROGRAM.replace("REPORTS", repr(str(tmp_path / "reports")))
-    done = run_warm(["-c", program], environ, 60)
+    done = run_warm(["-c", program], environ, 60, imported=True)
     assert done.returncode == 0, done.stderr[-3000:]
     said += done.stdout + done.stderr
     assert "made to fail" in said and "redis://***@127.0.0.1:1/0" in said
@@ -139,7 +139,7 @@ def test_no_file_and_no_stream_has_the_password(tmp_path: Path) -> None:
         ["explain", str(script)],
         ["explain-miss", str(script)],
     ):
-        done = run_warm(["-m", "litz", *command], environ, 60)
+        done = run_warm(["-m", "litz", *command], environ, 60, imported=True)
         assert done.returncode == 0, done.stderr[-3000:]
         assert "options" not in command or "redis://***@127.0.0.1:1/0" in done.stdout
         said += done.stdout + done.stderr

@@ -348,7 +348,7 @@ def run(folder: Path, **variables: object) -> subprocess.CompletedProcess[str]:
         "LITZ_GRAPH_CACHE": "1",
         **{name: str(value) for name, value in variables.items()},
     }
-    done = run_warm(["-c", PROGRAM], environ, 60)
+    done = run_warm(["-c", PROGRAM], environ, 60, imported=True)
     assert done.returncode == 0 and done.stdout.split() == ["right"], done.stderr[-3000:]
     assert (folder / "stolen").exists() is ("LITZ_TRUST" in variables)
     return done
@@ -422,7 +422,7 @@ def test_no_mask_makes_a_cache_that_others_may_write(tmp_path: Path) -> None:
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "traces"),
         "LITZ_CPP_QUALIFY": "0",
     }
-    done = run_warm(["-c", program], environ, 60)
+    done = run_warm(["-c", program], environ, 60, imported=True)
     assert done.stdout.split() == ["right"], done.stderr
     paths = list((tmp_path / "cache").rglob("*"))
     assert paths and not [path for path in paths if path.lstat().st_mode & 0o022]

@@ -21,7 +21,7 @@ def interpreted(module: str, names: Sequence[str] | None = None) -> Mapping[str,
     names: of the only cases to run, which follow SHARD OF."""
     paths = [str(ROOT / "tests"), str(ROOT / "core/src"), str(ROOT / "plugins/src"), os.environ.get("PYTHONPATH", "")]
     environ = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    done = run_warm(["-m", module, "0", "1", *(names or ())], environ, timeout=600)
+    done = run_warm(["-m", module, "0", "1", *(names or ())], environ, timeout=600, imported=True)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     return found

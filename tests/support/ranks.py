@@ -53,7 +53,7 @@ class Ranks:
         real = spawn.get_executable()
         if self.backend == "gloo":  # a copy has not looked at GPUs
             resource_tracker.ensure_running()  # by the interpreter itself, as no torch is needed there
-            context.set_executable(warm_python())
+            context.set_executable(warm_python(imported=True))
         try:
             self._start_by(context)
         finally:

@@ -28,7 +28,7 @@ def run_texts(schedule: Schedule, inputs: Sequence[torch.Tensor], folder: Path) 
     file.write_bytes(dumps((unscheduled(schedule), list(inputs))))
     paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
     environ = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": paths}
-    done = run_warm(["-m", "support.run_texts", str(file)], environ)
+    done = run_warm(["-m", "support.run_texts", str(file)], environ, imported=True)
     assert done.returncode == 0, done.stderr[-3000:]
     found: list[torch.Tensor] = torch.load(file)
     return found

@@ -44,23 +44,28 @@ def write_dist(
 
 
 def run_python(
-    *arguments: str, path: tuple[Path, ...] = (), warm: bool = True, children: bool = False, **environ: str
+    *arguments: str,
+    path: tuple[Path, ...] = (),
+    warm: bool = True,
+    children: bool = False,
+    imported: bool = False,
+    **environ: str,
 ) -> subprocess.CompletedProcess[str]:
     """An interpreter with folders of dists in front of its path, and no LITZ_ setting but those given.
 
-    warm: torch may be imported in it already, which saves seconds; nothing of litz's is. The C++ compiler is not
-    tested: each interpreter has a cache of its own, and would test the compiler again. children: are the interpreters
-    that this one starts warm, too?
+    warm: torch may be imported in it already, which saves seconds. imported: litz is, too (`run_warm`). The C++
+    compiler is not tested: each interpreter has a cache of its own, and would test the compiler again. children: are
+    the interpreters that this one starts warm, too?
     """
     env = _environment(path, environ) | ({"WARM_PYTHON": warm_python()} if children else {})
     if warm:
-        return run_warm(arguments, env, timeout=300)
+        return run_warm(arguments, env, imported=imported)
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, timeout=300)
 
 
 def run_python_together(*several: Sequence[str], **environ: str) -> list[subprocess.CompletedProcess[str]]:
     """As `run_python`, for several interpreters at a time, by the arguments of each."""
-    return run_together(several, _environment((), environ))
+    return run_together(several, _environment((), environ), imported=True)
 
 
 def _environment(path: tuple[Path, ...], environ: dict[str, str]) -> dict[str, str]:

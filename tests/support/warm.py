@@ -5,6 +5,9 @@ of JSON with those that are to run at the same time. It forks for each; the chil
 be, and the parent answers with the exit statuses. Triton decides when it is imported whether kernels are interpreted,
 so another process waits for those requests. What such a child starts itself by `sys.executable` can be a copy, too:
 `support.warm_children`.
+
+A request may ask for a child that has imported what a first compile imports, litz and 600 modules: most of what a small
+program in a process of its own takes. A copy of the waiting process, with these modules, answers it.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ import contextlib
 import gc
 import importlib
 import importlib.util
+import io
 import json
 import os
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,28 +30,43 @@ import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 MODULES = (
     *("torch._dynamo", "torch._functorch.aot_autograd", "torch._functorch.partitioners", "torch.export._trace"),
     *("torch._inductor.pattern_matcher", "networkx"),
 )
 """What torch itself imports when it first compiles something."""
+FIRST_COMPILE = """
+import sys, torch
+def softmax(x, w): return torch.softmax(x @ w, 1).sum(0)
+x, w = torch.ones(8, 16), torch.ones(16, 4, requires_grad=True)
+torch.compile(softmax, backend="litz")(x, w).sum().backward()
+found = [name for name, module in list(sys.modules.items()) if getattr(module, "__spec__", None)]
+open(sys.argv[-1], "w").write("\\n".join(found))
+"""
+"""A program that leaves the names of the modules that it has imported in a file."""
 _lock = threading.Lock()
 _processes: dict[str, subprocess.Popen[str]] = {}
 """What waits, by TRITON_INTERPRET."""
 
 
 def run_warm(
-    arguments: Sequence[str], environ: Mapping[str, str] | None = None, timeout: float = 300, stderr: str | None = None
+    arguments: Sequence[str],
+    environ: Mapping[str, str] | None = None,
+    timeout: float = 300,
+    stderr: str | None = None,
+    imported: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """`python ARGUMENTS` (a script or `-c CODE` or `-m MODULE`, with their arguments) in a copy of the waiting process.
 
     environ: the whole environment, None for this process's. PYTHONPATH and TRITON_INTERPRET count; what an interpreter
     or torch reads when it starts (PYTHONHASHSEED, -W, TORCH_LOGS, OMP_NUM_THREADS) does not. stderr: the path of a
-    terminal to write to, in place of the result's `stderr`. Errors: subprocess.TimeoutExpired.
+    terminal to write to, in place of the result's `stderr`. imported: the copy has imported what a first compile
+    imports: not for a test of what is imported, or of another litz than this process's.
+    Errors: subprocess.TimeoutExpired.
     """
-    (done,) = run_together([arguments], environ, timeout, stderr)
+    (done,) = run_together([arguments], environ, timeout, stderr, imported)
     return done
 
 
@@ -55,14 +75,15 @@ def run_together(
     environ: Mapping[str, str] | None = None,
     timeout: float = 300,
     stderr: str | None = None,
+    imported: bool = False,
 ) -> list[subprocess.CompletedProcess[str]]:
     """As `run_warm`, for several processes at a time, by the arguments of each."""
-    return _asked(several, os.environ if environ is None else environ, timeout, stderr)
+    return _asked(several, os.environ if environ is None else environ, timeout, stderr, {"imported": imported})
 
 
-def listening(place: Path, environ: Mapping[str, str]) -> None:
+def listening(place: Path, environ: Mapping[str, str], imported: bool) -> None:
     """Has a copy of the waiting process answer the clients of `support.warm_children` at the socket `place`."""
-    _asked([], environ, 60, None, {"listen": str(place)})
+    _asked([], environ, 60, None, {"listen": str(place), "imported": imported})
 
 
 def _asked(
@@ -114,24 +135,73 @@ def _started(interpret: str) -> subprocess.Popen[str]:
     return process
 
 
+def leave_guards_unprofiled() -> None:
+    """Has dynamo, where it is loaded, not time the guards of each compile for its metrics: a tenth of a small one."""
+    guards = sys.modules.get("torch._dynamo.guards")
+    if guards is not None:
+        guards.profile_guard_manager = lambda *_: 0.0  # type: ignore[attr-defined]
+
+
 def serve() -> None:
     """Answer requests until standard input ends."""
     for module in MODULES:
         importlib.import_module(module)  # children find it imported
+    leave_guards_unprofiled()
     gc.freeze()  # and look for no garbage in it, which would copy the memory that they share
-
+    with_litz: tuple[TextIO, TextIO] | None = None
     for line in sys.stdin:
-        asked = json.loads(line)
-        if "listen" in asked:
-            warm_children.listen(asked["listen"], become)
-        children = []
-        for request in asked["requests"]:
-            child = os.fork()
-            if child == 0:
-                _redirect(request)
-                become(request)
-            children.append(child)
-        print(json.dumps([_wait(child, asked["timeout"]) for child in children]), flush=True)
+        if json.loads(line).get("imported"):
+            with_litz = with_litz or _copy_with_litz()
+            with_litz[0].write(line)
+            with_litz[0].flush()
+            print(with_litz[1].readline(), end="", flush=True)
+        else:
+            _answer(line, sys.stdout)
+
+
+def _copy_with_litz() -> tuple[TextIO, TextIO]:
+    """A copy of this process that imports what a first compile imports and answers requests: where to write these, and
+    where to read the answers."""
+    (asked, asks), (answer, answers) = os.pipe(), os.pipe()
+    if os.fork():
+        os.close(asked)
+        os.close(answers)
+        return open(asks, "w"), open(answer)
+    os.close(asks)
+    os.close(answer)
+    folder = tempfile.mkdtemp()  # a TemporaryDirectory would be removed by the child, as that ends
+    names = Path(folder, "names")
+    files = {name: str(Path(folder, name)) for name in ("stdout", "stderr")}
+    caches = {"LITZ_CACHE_DIR": folder, "TORCHINDUCTOR_CACHE_DIR": folder}  # empty, for else nothing is compiled
+    environ = {**os.environ, **caches, "LITZ_GRAPH_CACHE": "1", "LITZ_CPP_QUALIFY": "0"}
+    request = {"arguments": ["-c", FIRST_COMPILE, str(names)], "environ": environ, "cwd": os.getcwd()}
+    _answer(json.dumps({"requests": [{**request, **files}], "timeout": 300}), io.StringIO())
+    for name in names.read_text().split() if names.exists() else ():
+        with contextlib.suppress(Exception):  # made while compiling, and no file
+            importlib.import_module(name)
+    with contextlib.suppress(Exception):  # where litz is broken, the program itself shall say so
+        importlib.import_module("litz.capture.decompositions").decompositions()  # a table of torch's rules, that stays
+    shutil.rmtree(folder, ignore_errors=True)
+    gc.freeze()
+    with open(asked) as requests, open(answers, "w") as out:
+        for line in requests:
+            _answer(line, out)
+    os._exit(0)
+
+
+def _answer(line: str, out: TextIO) -> None:
+    """Does what a request asks for, and writes the exit statuses."""
+    asked = json.loads(line)
+    if "listen" in asked:
+        warm_children.listen(asked["listen"], become)
+    children = []
+    for request in asked["requests"]:
+        child = os.fork()
+        if child == 0:
+            _redirect(request)
+            become(request)
+        children.append(child)
+    print(json.dumps([_wait(child, asked["timeout"]) for child in children]), file=out, flush=True)
 
 
 def _wait(child: int, timeout: float) -> int | None:

@@ -48,7 +48,7 @@ def _values(folder: Path) -> object:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
     script, result = folder / "run.py", folder / "values.pt"
     script.write_text(CODE)
-    done = run_warm([str(script), str(result)], environment)
+    done = run_warm([str(script), str(result)], environment, imported=True)
     assert done.returncode == 0, done.stderr[-2000:]
     import torch
 

@@ -58,5 +58,5 @@ except Exception as error:
 """
     paths = [str(ROOT / "tests"), str(ROOT / "core/src"), str(ROOT / "plugins/src")]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    done = run_warm(["-c", code], environment)
+    done = run_warm(["-c", code], environment, imported=True)
     assert "index out of range for size 11" in done.stdout, done.stderr[-2000:]

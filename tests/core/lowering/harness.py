@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from litz.ir.verify import verify
 from litz.lower import lower
 from litz_testing.tensors import eager_or_exact
 
+_rules = functools.cache(decompositions)
+
 
 def capture(function: Callable[..., Any], *inputs: Any, dynamic: bool = False) -> Graph:
     """The functional ATen graph of `function`, decomposed as by litz; every size a symbol if dynamic."""
@@ -27,9 +30,9 @@ def capture(function: Callable[..., Any], *inputs: Any, dynamic: bool = False) -
     functional = torch.func.functionalize(flat, remove="mutations")
     mode = "symbolic" if dynamic else "fake"
     with torch.no_grad():
-        module = make_fx(
-            functional, decomposition_table=decompositions(), tracing_mode=mode, _allow_non_fake_inputs=True
-        )(*inputs)
+        module = make_fx(functional, decomposition_table=_rules(), tracing_mode=mode, _allow_non_fake_inputs=True)(
+            *inputs
+        )
     module.graph.eliminate_dead_code()
     return make_graph("test", module, "inference")
 

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from litz.capture import aot, torch_api
 from litz.capture.graph import Graph
-from litz_testing.fuzz import execute
+from litz_testing.fuzz import execute, layers
 from litz_testing.fuzz.check import Checker, _moved
 from litz_testing.fuzz.compare import Expected, complaints
 from litz_testing.fuzz.generate import generate
@@ -152,6 +152,24 @@ def test_a_gradient_of_the_result_counts_how_that_is_rounded() -> None:
     assert 0 <= abs(weighted) < 1e-10
     kernels = torch.tensor([weighted + 2 * torch.finfo(torch.float64).eps], dtype=torch.float64)
     assert not complaints([kernels], [named]) and complaints([kernels + 1e-13], [named])
+
+
+def test_a_divergence_counts_how_its_terms_are_rounded() -> None:
+    """s51a:3150 and s51n:1168: of a row and itself a divergence is 0, or what the roundings of its terms add up to."""
+    rng = random.Random(0)
+    for dtype, wrong in ((torch.bfloat16, 0.25), (F32, 1e-4)):
+        for seed in range(12):
+            inputs = (InputSpec((1, 5), dtype, seed),)
+            drafts = (layers.loss(Draw(rng, Reference(inputs), (2, 3), False, input_count=1)) for _ in range(200))
+            draft = next(each for each in drafts if each is not None and "kl_div" in each.text)
+            statement = Statement("v0", draft.text, rough=draft.rough, deep=draft.deep)
+            found = reference_of(FuzzProgram(inputs, (statement,), ("v0",)))
+            expected = Expected("v0", found.eager["v0"], found.exact["v0"], found.noisy["v0"])
+            (x,) = make_inputs(inputs)
+            logs, target = x.log_softmax(1), x.softmax(1)
+            one_kernel = (target.double() * (target.double().log() - logs.double())).sum().to(dtype)
+            assert abs(float(found.exact["v0"])) < 1e-15 and not complaints([one_kernel], [expected])
+            assert complaints([one_kernel + wrong], [expected])
 
 
 def test_complex_halves_are_rejected() -> None:

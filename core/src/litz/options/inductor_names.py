@@ -114,7 +114,7 @@ EQUIVALENTS = (
     Equivalent(
         ("triton.unique_kernel_names",), "none", "kernels are named for what they compute; profiles name the module too"
     ),
-    Equivalent(("emulate_precision_casts",), "none", "fused operations on half types do not round in between"),
+    Equivalent(("emulate_precision_casts",), "none", "a half value rounds in between where several operations read it"),
     Equivalent(
         ("size_asserts", "nan_asserts"), "none", "inputs are always checked; `debug` checks the compiler's stages"
     ),

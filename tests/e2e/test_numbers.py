@@ -550,3 +550,27 @@ def test_ends_at_the_edges_of_a_type() -> None:
     end = torch.tensor(1.0)
     for ours, theirs in zip(litz(f)(end), f(end), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+
+
+# --------------------------------------------------------------------------------------- half values that several read
+
+
+def distance_from_all(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    value = x * y
+    return value, (value.float().amax() - value.float()).sqrt()
+
+
+def distance_from_those_before(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    value = x * y
+    return (value.cummax(0)[0] - value).sqrt(), (value.cummin(0)[0] - value).neg().sqrt()
+
+
+@device_param
+@pytest.mark.parametrize("f", [distance_from_all, distance_from_those_before])
+def test_a_half_value_is_one_number_for_all_who_read_it(f: Callable[..., Any], device: str) -> None:
+    """The greatest of values that were not rounded yet may be less than one of them in memory: a root below 0."""
+    compiled = torch.compile(f, backend="litz")
+    for _ in range(4):
+        x, y = (torch.randn(3000, 64, device=device).to(torch.bfloat16) for _ in range(2))
+        for result, expected in zip(compiled(x, y), f(x, y), strict=True):
+            assert torch.equal(result.isnan(), expected.isnan()) and torch.equal(result == 0, expected == 0)

@@ -54,6 +54,7 @@ CORE_PASSES = {
     "eliminate_dead_code": "graph",
     "fold_frozen": "graph",
     "remove_dead_operations": "program",
+    "round_shared": "program",
     "split_reductions": "program",
     "inline_pointwise": "program",
     "simplify_bodies": "program",

@@ -23,6 +23,7 @@ from .inline import inline_pointwise
 from .join_segments import join_segments
 from .part_segments import part_segments
 from .schedule import Kernel, Schedule, Steps
+from .share import round_shared
 from .simplify import remove_dead_operations
 from .split import split_reductions
 
@@ -31,7 +32,8 @@ def core_program_passes() -> tuple[Pass, ...]:
     """Returns core's own passes of stage "program", in their order."""
     return (
         Pass("remove_dead_operations", "program", remove_dead_operations),
-        Pass("split_reductions", "program", split_reductions, ("remove_dead_operations",)),
+        Pass("round_shared", "program", round_shared, ("remove_dead_operations",)),
+        Pass("split_reductions", "program", split_reductions, ("round_shared",)),
         Pass("inline_pointwise", "program", inline_pointwise, ("split_reductions",)),
         Pass("simplify_bodies", "program", simplify_bodies, ("inline_pointwise",)),
     )

@@ -11,7 +11,7 @@ import torch
 from .compare import Expected
 from .inputs import make_inputs
 from .program import NAMES, FuzzProgram, is_trained
-from .reference import Reference, in_double, magnitude, same_specials
+from .reference import Reference, further, in_double, magnitude, same_specials
 from .rounding import Rounding
 
 KERNEL_ROUNDINGS = 4
@@ -40,18 +40,13 @@ def expected_gradients(program: FuzzProgram, reference: Reference) -> list[Expec
         both = [_run(program, "noisy", reference, sign) for sign in (1, -1)]
     except RuntimeError:
         return []
-    runs = [eager, exact, [_further(*three) for three in zip(exact, *both, strict=False)]]
+    runs = [eager, exact, [further(*three) for three in zip(exact, *both, strict=False)]]
     trained = [f"x{n}" for n, spec in enumerate(program.inputs) if is_trained(spec)]
     names = [f"gradient of {name}" for name in trained]
     dtypes = [_dtypes_after(program, name, reference) for name in trained]
     rows = [Expected(*row) for row in zip(names, *runs, dtypes, strict=False)]
     fair = all(same_specials(row.eager.double(), row.exact) and same_specials(row.exact, row.noisy) for row in rows)
     return rows if fair and all(len(run) == len(rows) for run in runs) else []
-
-
-def _further(exact: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Returns, of each element of a and b, the one that is further from exact, or NaN if one is NaN."""
-    return torch.where((a - exact).abs() > (b - exact).abs(), a, b) if same_specials(a, b) else a * torch.nan
 
 
 def _dtypes_after(program: FuzzProgram, name: str, reference: Reference) -> frozenset[torch.dtype]:

@@ -98,7 +98,8 @@ def loss(draw: Draw, name: str) -> Draft | None:
     rows, classes = map(int, draw.value(name).shape)
     text = draw.rng.choice(LOSSES)
     target = draw.index((rows,), classes) if "{1}" in text else ""
-    return Draft(f"torch.nn.functional.{text.format(name, target)}", rough=True)
+    # What rows differ by may be 0, of terms that were rounded one by one.
+    return Draft(f"torch.nn.functional.{text.format(name, target)}", rough=True, deep=text.startswith("kl_div"))
 
 
 @operation_on(_matrix, 0.6)

@@ -244,6 +244,8 @@ class Body:
     def element(self, node: Node) -> str:
         """Returns C++ text for the value of a visible node, as memory holds it."""
         value = self.value(node)
+        if node.op == "cast" and node.dtype in HALF and VALUES[node.args[0].dtype] == "float":
+            value = self.visible.get(node.args[0], value)  # g++ rounds once, for the store and for who uses the value
         return self.stored[value] if node.dtype in FLOAT8 and value in self.stored else written(node.dtype, value)
 
     def store(self, *stores: Store) -> None:

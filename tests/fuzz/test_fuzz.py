@@ -156,6 +156,18 @@ def test_what_torch_raises_as_well_is_no_failure(monkeypatch: pytest.MonkeyPatch
     assert checker.torch_failures == {"IndexError before litz": 1}
 
 
+def test_what_litz_s_plugins_raise_is_no_fault_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass of a joint graph runs in the middle of torch's capture; its errors were counted among torch's."""
+
+    def broken(graph: Any) -> Any:
+        raise ValueError("no such symbol")
+
+    monkeypatch.setattr("litz_passes.joint.redundant_copies._redundant", broken)
+    program = FuzzProgram((InputSpec((3,), F32, 1),), (Statement("v0", "x0.sin()"),), ("v0",), grad=True)
+    failure = Checker(compiled=False).check(program)
+    assert failure is not None and failure.kind == "compile: PluginHookError ValueError"
+
+
 @pytest.mark.parametrize(("device", "excused"), [("cpu", False), ("cuda", True)])
 def test_what_another_device_s_kernels_refuse_is_no_failure(
     device: str, excused: bool, monkeypatch: pytest.MonkeyPatch

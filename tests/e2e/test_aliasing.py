@@ -380,6 +380,8 @@ def test_what_eager_takes_of_parts_of_one_tensor_is_compiled(dynamic: bool) -> N
         x.mul_(x).sub_(x.view(-1))
         x[40:60].index_add_(0, torch.tensor([1, 2]), x[60:62])
         x[1:5] = x[5:9]
+        x[2:] += 1
+        x[torch.tensor([3, 1])] += x[50:52]
         x.view(10, 10)[:, 1:].add_(x.view(10, 10)[:, :9].clone())
         return x.sin()
 
@@ -388,6 +390,21 @@ def test_what_eager_takes_of_parts_of_one_tensor_is_compiled(dynamic: bool) -> N
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         torch.testing.assert_close(compiled(x.clone()), f(x.clone()))
+
+
+def test_ops_in_place_under_transforms_of_functions_are_compiled() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        def summed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            c = a * 1
+            c.add_(b)
+            c[1:] = b[1:]
+            return c.sin().sum()
+
+        return torch.func.vmap(torch.func.grad(summed))(x, y)
+
+    torch._dynamo.reset()
+    x, y = torch.linspace(-1, 1, 12).view(3, 4), torch.ones(3, 4)
+    torch.testing.assert_close(torch.compile(f, backend="litz", fullgraph=True)(x, y), f(x, y))
 
 
 def test_elements_are_compared_exactly() -> None:

@@ -133,9 +133,10 @@ def reads_what_it_writes(graph: torch.fx.Graph) -> str:
             continue
         args, named = torch.fx.map_arg((node.args, node.kwargs), lambda of: of.meta.get("example_value"))
         written, read = (args[:1], (args[1:], named)) if in_place else (named["out"], (args, {**named, "out": None}))
-        if name == "setitem" and not _tensors(args[1]):
-            written, read = args[0][args[1]], args[2]
-        by_index = name.startswith(("index_", "scatter_", "put_", "setitem"))
+        by_index = name.startswith(("index_", "scatter_", "put_"))
+        if name == "setitem" and _tensors(args[0]):
+            by_index = any(isinstance(index, torch.Tensor) for index in pytree.tree_leaves(args[1]))
+            written, read = (args[0] if by_index else args[0][args[1]]), args[2]
         if any(_refused(a, b, by_index) for a, b in product(_tensors(written), _tensors(read))):
             return name
     return ""

@@ -18,10 +18,11 @@ from litz.capture import aot, torch_api
 from litz.capture.graph import Graph
 from litz_testing.fuzz import execute
 from litz_testing.fuzz.check import Checker, _moved
+from litz_testing.fuzz.compare import Expected, complaints
 from litz_testing.fuzz.execute import trained
-from litz_testing.fuzz.generate import generate
+from litz_testing.fuzz.generate import RAISING, generate
 from litz_testing.fuzz.inputs import InputSpec, in_one_memory, lie_apart_alike, make_inputs
-from litz_testing.fuzz.operations import Draw, Row, load_table
+from litz_testing.fuzz.operations import Draft, Draw, Row, load_table
 from litz_testing.fuzz.program import FuzzProgram, Statement
 from litz_testing.fuzz.reference import Raised, Reference, Rejected, reference_of
 from litz_testing.fuzz.shrink import shrink
@@ -69,6 +70,32 @@ def test_inputs_have_the_strides_and_values_of_their_spec() -> None:
     assert torch.equal(value.double(), double) and double.stride() == value.stride()
     (again,) = make_inputs((spec,))
     assert torch.equal(value, again)
+
+
+def test_a_maker_that_eager_has_no_kernel_for_makes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """s52n:452: a number that is greater than 0, of float8."""
+
+    def refuse(draw: Draw) -> Draft | None:
+        raise NotImplementedError('"gt_cpu" not implemented')
+
+    rows = [replace(row, maker=refuse) if row.kind == "raising" else row for row in load_table()]
+    monkeypatch.setattr("litz_testing.fuzz.generate.load_table", lambda: rows)
+    labels = (f"maker:{number}" for number in itertools.count())
+    raising = next(label for label in labels if _draws_refusal(label))
+    assert not generate(raising)[0].raises
+
+
+def _draws_refusal(label: str) -> bool:
+    rng = random.Random(label)
+    _, grad, roll = rng.random(), rng.random() < 0.12, rng.random()
+    return not grad and roll < RAISING
+
+
+def test_a_result_that_is_no_tensor_is_of_the_wrong_type() -> None:
+    """s52n:8718: torch's tracing raises where it compares complex numbers with a truth value of a size; Python then
+    says False."""
+    want = Expected("v0", *(torch.ones(2, dtype=torch.bool) for _ in range(3)))
+    assert [str(c) for c in complaints([False], [want])] == ["v0: False for a tensor"]
 
 
 def test_what_jumps_on_rounding_errors_is_rejected() -> None:

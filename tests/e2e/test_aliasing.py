@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -270,7 +271,7 @@ def test_attention_that_is_left_to_torch_is_as_it_was_captured(monkeypatch: pyte
     left: list[Callable[..., Any]] = []
     changes = partial(fuse_attention, unfused=lambda *args, **named: bool(named.get("enable_gqa")))
     monkeypatch.setattr("litz_contractions.traced.fused_attention.fuse_attention", changes)
-    monkeypatch.setattr("litz.capture.aot.left_to_torch", lambda original: left.append(original) or original)
+    monkeypatch.setattr("litz.capture.aot.left_to_torch", lambda original, *_: left.append(original) or original)
 
     def function(a: torch.Tensor, b: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
         a.add_(1)
@@ -299,6 +300,111 @@ def test_an_input_that_overlaps_itself_is_not_compiled_for_writes() -> None:
     example = torch.empty(8).as_strided((4, 5), (1, 1))
     with pytest.warns(UserWarning, match="elements share memory"):
         assert respecting(operator.add, operator.sub, [example], frozenset({0}), ()) is operator.sub
+
+
+def shifted_out(x: torch.Tensor) -> None:
+    torch.add(x[1:40], 1, out=x[:39])
+
+
+def shifted_item(x: torch.Tensor) -> None:
+    x[1:] = x[:-1]
+
+
+def shifted_sum(x: torch.Tensor) -> None:
+    x[2:] += x[:-2]
+
+
+def picked_item(x: torch.Tensor) -> None:
+    x[torch.tensor([3, 1])] = x[:2]
+
+
+REFUSED: dict[str, Callable[[torch.Tensor], Any]] = {
+    "add_": lambda x: x[1:].add_(x[:-1]),
+    "copy_": lambda x: x[:50].view(5, 10).copy_(x[7:57].view(5, 10)),
+    "index_add_": lambda x: x[:40].view(4, 10).index_add_(0, torch.tensor([0, 2]), x[5:25].view(2, 10)),
+    "index_add_ of itself": lambda x: x.index_add_(0, torch.arange(100), x),
+    "scatter_": lambda x: x[:40].scatter_(0, torch.arange(10), x[30:50]),
+    "lerp_": lambda x: x[3:].lerp_(x[:-3], 0.5),
+    "_foreach_add_": lambda x: torch._foreach_add_([x[:50], x[50:99]], [x[1:51], x[51:]]),
+    "out=": shifted_out,
+    "setitem": shifted_item,
+    "iadd": shifted_sum,
+    "setitem by index": picked_item,
+}
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_op_that_reads_a_part_of_what_it_writes_is_refused_as_in_eager(name: str, dynamic: bool) -> None:
+    """AOTAutograd takes such ops, as if what is read were a copy (done40g:1746)."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x * 1  # also where it is no input
+        REFUSED[name](y)
+        return y + 1
+
+    torch._dynamo.reset()
+    with pytest.raises(RuntimeError, match="refer to a single memory location"):
+        f(torch.arange(100.0))
+    compiled = torch.compile(f, backend="litz", dynamic=dynamic, fullgraph=True)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="reads a part of the memory that it writes") if _ == 0 else nullcontext():
+            with pytest.raises(RuntimeError, match="refer to a single memory location"):
+                compiled(torch.arange(100.0))
+
+
+def test_inputs_that_overlap_are_refused_as_in_eager() -> None:
+    """done40g:1746, of which the written tensor is the input itself by `to`."""
+
+    def f(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        written = x.to(torch.float16)
+        written.index_add_(1, index, source)
+        return x.amax() + 1
+
+    base, index = torch.arange(120.0, dtype=torch.float16), torch.tensor([0, 2, 1, 1])
+    inputs = base.as_strided((4, 3, 7), (21, 7, 1), 0), index, base.as_strided((4, 4, 7), (28, 7, 1), 2)
+    torch._dynamo.reset()
+    with pytest.warns(UserWarning, match="index_add_ reads"), pytest.raises(RuntimeError, match="single memory"):
+        torch.compile(f, backend="litz")(*inputs)
+    apart = [tensor.clone() for tensor in inputs]
+    torch.testing.assert_close(torch.compile(f, backend="litz")(*apart), f(*[tensor.clone() for tensor in inputs]))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_eager_takes_of_parts_of_one_tensor_is_compiled(dynamic: bool) -> None:
+    """Parts that do not meet, a tensor and itself, and parts with gaps, of which eager does not know."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x[:20].add_(x[20:40])
+        x.mul_(x).sub_(x.view(-1))
+        x[40:60].index_add_(0, torch.tensor([1, 2]), x[60:62])
+        x[1:5] = x[5:9]
+        x[2:] += 1
+        x[torch.tensor([3, 1])] += x[50:52]
+        x.view(10, 10)[:, 1:].add_(x.view(10, 10)[:, :9].clone())
+        return x.sin()
+
+    torch._dynamo.reset()
+    x, compiled = torch.linspace(-1, 1, 100), torch.compile(f, backend="litz", dynamic=dynamic, fullgraph=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(compiled(x.clone()), f(x.clone()))
+
+
+def test_ops_in_place_under_transforms_of_functions_are_compiled() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        def summed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            c = a * 1
+            c.add_(b)
+            c[1:] = b[1:]
+            return c.sin().sum()
+
+        return torch.func.vmap(torch.func.grad(summed))(x, y)
+
+    torch._dynamo.reset()
+    x, y = torch.linspace(-1, 1, 12).view(3, 4), torch.ones(3, 4)
+    torch.testing.assert_close(torch.compile(f, backend="litz", fullgraph=True)(x, y), f(x, y))
 
 
 def test_elements_are_compared_exactly() -> None:

@@ -16,11 +16,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from litz.capture import aot, torch_api
 from litz.capture.graph import Graph
-from litz_testing.fuzz import contracting, execute, layers
+from litz_testing.fuzz import execute
 from litz_testing.fuzz.check import Checker, _moved
-from litz_testing.fuzz.generate import generate
+from litz_testing.fuzz.compare import Expected, complaints
+from litz_testing.fuzz.execute import trained
+from litz_testing.fuzz.generate import RAISING, generate
 from litz_testing.fuzz.inputs import InputSpec, in_one_memory, lie_apart_alike, make_inputs
-from litz_testing.fuzz.operations import Draw, Row, load_table
+from litz_testing.fuzz.operations import Draft, Draw, Row, load_table
 from litz_testing.fuzz.program import FuzzProgram, Statement
 from litz_testing.fuzz.reference import Raised, Reference, Rejected, reference_of
 from litz_testing.fuzz.shrink import shrink
@@ -68,6 +70,32 @@ def test_inputs_have_the_strides_and_values_of_their_spec() -> None:
     assert torch.equal(value.double(), double) and double.stride() == value.stride()
     (again,) = make_inputs((spec,))
     assert torch.equal(value, again)
+
+
+def test_a_maker_that_eager_has_no_kernel_for_makes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """s52n:452: a number that is greater than 0, of float8."""
+
+    def refuse(draw: Draw) -> Draft | None:
+        raise NotImplementedError('"gt_cpu" not implemented')
+
+    rows = [replace(row, maker=refuse) if row.kind == "raising" else row for row in load_table()]
+    monkeypatch.setattr("litz_testing.fuzz.generate.load_table", lambda: rows)
+    labels = (f"maker:{number}" for number in itertools.count())
+    raising = next(label for label in labels if _draws_refusal(label))
+    assert not generate(raising)[0].raises
+
+
+def _draws_refusal(label: str) -> bool:
+    rng = random.Random(label)
+    _, grad, roll = rng.random(), rng.random() < 0.12, rng.random()
+    return not grad and roll < RAISING
+
+
+def test_a_result_that_is_no_tensor_is_of_the_wrong_type() -> None:
+    """s52n:8718: torch's tracing raises where it compares complex numbers with a truth value of a size; Python then
+    says False."""
+    want = Expected("v0", *(torch.ones(2, dtype=torch.bool) for _ in range(3)))
+    assert [str(c) for c in complaints([False], [want])] == ["v0: False for a tensor"]
 
 
 def test_what_jumps_on_rounding_errors_is_rejected() -> None:
@@ -153,6 +181,18 @@ def test_what_torch_raises_as_well_is_no_failure(monkeypatch: pytest.MonkeyPatch
     checker = Checker(compiled=False)
     assert checker.check(program) is None
     assert checker.torch_failures == {"IndexError before litz": 1}
+
+
+def test_what_litz_s_plugins_raise_is_no_fault_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass of a joint graph runs in the middle of torch's capture; its errors were counted among torch's."""
+
+    def broken(graph: Any) -> Any:
+        raise ValueError("no such symbol")
+
+    monkeypatch.setattr("litz_passes.joint.redundant_copies._redundant", broken)
+    program = FuzzProgram((InputSpec((3,), F32, 1),), (Statement("v0", "x0.sin()"),), ("v0",), grad=True)
+    failure = Checker(compiled=False).check(program)
+    assert failure is not None and failure.kind == "compile: PluginHookError ValueError"
 
 
 @pytest.mark.parametrize(("device", "excused"), [("cpu", False), ("cuda", True)])
@@ -277,13 +317,17 @@ def test_what_eager_refuses_litz_refuses(statements: tuple[tuple[str, str], ...]
     assert checker.runs["refused"] == 2 and not checker.torch_failures  # interpreted and compiled
 
 
-def test_what_eager_refuses_and_no_assertion_says_may_be_torch_s() -> None:
-    """Eager does not write an input that overlaps with what is written into it; AOTAutograd's graph may."""
+@ABOUT_MEMORY
+def test_what_eager_refuses_and_no_assertion_says_may_be_torch_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager does not write an input that overlaps with what is written into it, nor does litz; AOTAutograd's graph
+    may."""
     inputs = (InputSpec((6,), F32, 1), InputSpec((6,), F32, 2, alias="x0[:]"))
     statements = (Statement("", "x0[1:].add_(x1[:-1])", writes="x0"), Statement("v1", "x0 + 1"))
     program = FuzzProgram(inputs, statements, ("v1",), by_dynamo=True)
     assert reference_of(program).raised is RuntimeError
     checker = Checker()
+    assert checker.check(program) is None and not checker.torch_failures and checker.runs["refused"] == 4
+    monkeypatch.setattr(aot, "reads_what_it_writes", lambda graph: "")
     assert checker.check(program) is None and "accepted before litz" in checker.torch_failures
 
 
@@ -367,7 +411,7 @@ def test_inputs_that_have_elements_in_common(shift: int, alike: bool) -> None:
 
 
 def test_programs_that_write_inputs_are_called_with_shared_memory() -> None:
-    programs = [generate(f"meet:{number}", dynamic=False, grad=False)[0] for number in range(60)]
+    programs = [generate(f"meet:{number}", dynamic=False, grad=False)[0] for number in range(120)]
     meeting = [program.other_inputs for program in programs if program.shift is not None]
     assert len(meeting) > 5 and {what for others in meeting for what in others} >= {"shared memory", "own memory"}
 

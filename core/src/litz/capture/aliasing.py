@@ -21,10 +21,11 @@ import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, zip_longest
+from itertools import accumulate, pairwise, product, zip_longest
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from litz.capture import torch_api
 
@@ -108,15 +109,60 @@ def storages_shared(examples: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(positions) for positions in found.values() if len(positions) > 1)
 
 
-def left_to_torch(original: Run) -> Run:
-    """`original`, a graph that writes inputs that overlap and returns views of inputs.
+def left_to_torch(original: Run, reads: str = "") -> Run:
+    """`original`, a graph that writes inputs that overlap and returns views of inputs, or whose op called `reads` reads
+    what it writes.
 
     AOTAutograd makes such results again, either by the views of the program, on the merged inputs' base in place of the
     input, or by the sizes, strides and offset of what the graph returned, which after a write begins elsewhere: values
     of another place, or an error (torch 2.11 to 2.13).
     """
-    _warn("it writes an input that shares memory with another, and returns a view of an input")
+    returns = "it writes an input that shares memory with another, and returns a view of an input"
+    _warn(f"{reads} reads a part of the memory that it writes" if reads else returns)
     return original
+
+
+def reads_what_it_writes(graph: torch.fx.Graph) -> str:
+    """The first op of dynamo's graph that reads a part of the memory that it writes, neither with gaps; '' for none.
+
+    Eager refuses most of these. AOTAutograd takes all, as if what is read were a copy."""
+    for node in graph.nodes:
+        name = str(getattr(node.target, "__name__", node.target)).partition(".")[0]
+        in_place = name.endswith("_") or name == "setitem" or (name[:1] == "i" and f"__{name}__" in dir(operator))
+        if not in_place and "out" not in node.kwargs:
+            continue
+        args, named = torch.fx.map_arg((node.args, node.kwargs), lambda of: of.meta.get("example_value"))
+        written, read = (args[:1], (args[1:], named)) if in_place else (named["out"], (args, {**named, "out": None}))
+        by_index = name.startswith(("index_", "scatter_", "put_"))
+        if name == "setitem" and _tensors(args[0]):
+            by_index = any(isinstance(index, torch.Tensor) for index in pytree.tree_leaves(args[1]))
+            written, read = (args[0] if by_index else args[0][args[1]]), args[2]
+        if any(_refused(a, b, by_index) for a, b in product(_tensors(written), _tensors(read))):
+            return name
+    return ""
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [value for value in pytree.tree_leaves(values) if _is_plain(value)]
+
+
+def _refused(written: torch.Tensor, read: torch.Tensor, by_index: bool) -> bool:
+    """As ATen's `get_overlap_status` says, for sizes as when they were traced. Ops by index refuse the same memory,
+    too."""
+    if written.untyped_storage()._cdata != read.untyped_storage()._cdata:
+        return False
+    spans = []
+    for tensor in (written, read):
+        numbers = [torch_api.hint_or_none(n) for n in (*tensor.shape, *tensor.stride(), tensor.storage_offset())]
+        if None in numbers or 0 in numbers[: tensor.dim()]:
+            return False
+        steps = sorted((step, n) for n, step in zip(numbers[: tensor.dim()], numbers[tensor.dim() : -1]) if n != 1)
+        reach = list(accumulate((n for _, n in steps), operator.mul, initial=1))
+        if [step for step, _ in steps] != reach[:-1]:
+            return False
+        spans.append((numbers[-1] * tensor.itemsize, (numbers[-1] + reach[-1]) * tensor.itemsize, steps))
+    (first, end, _), (other_first, other_end, _) = spans
+    return first < other_end and other_first < end and (by_index or spans[0] != spans[1])
 
 
 @dataclass(frozen=True)

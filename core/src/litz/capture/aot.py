@@ -19,7 +19,7 @@ import torch
 from torch._ops import OpOverload
 
 from litz.capture import torch_api
-from litz.capture.aliasing import beginning_as_traced, left_to_torch, respecting, storages_shared
+from litz.capture.aliasing import beginning_as_traced, left_to_torch, reads_what_it_writes, respecting, storages_shared
 from litz.capture.backward_inputs import SavedTensorHooks, as_traced, traced_inputs
 from litz.capture.earlier import EarlierStages
 from litz.capture.graph import Graph, Kind, make_graph
@@ -85,6 +85,8 @@ def compile_with_aot(
         return torch_api.flatten_outputs(gm, lambda flat: again(flat, example_inputs))
     if seen_by_modes and any(map(torch_api.is_users_trace, example_inputs)):
         return gm
+    if isinstance(gm, torch.fx.GraphModule) and (name := reads_what_it_writes(gm.graph)):
+        return left_to_torch(gm, name)
 
     job = _Job(torch_api.compile_label(), compile_graph, graph_passes, count=len(example_inputs))
     job.user_names = torch_api.placeholder_names(gm)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import traceback
 from collections import Counter
@@ -346,12 +347,18 @@ class Checker:
 _OURS = ("lower", "schedule", "codegen", "runtime", "ir", "cost", "report", "passes", "decompositions.py", "foreach.py")
 
 
+_PLUGINS = re.compile(r"/litz_(?!plugins|testing)\w+/")
+"""What litz's own plugins are written in: nothing of them runs while torch captures a program."""
+
+
 def _is_ours(error: BaseException) -> bool:
-    """Did litz's own stages raise the error?"""
+    """Did litz's own stages or plugins raise the error?"""
     current: BaseException | None = error
     while current is not None:
         for frame in traceback.extract_tb(current.__traceback__):
             _, found, rest = frame.filename.partition("/litz/")
+            if _PLUGINS.search(frame.filename):
+                return True
             if found and any(part in rest.split("/") for part in _OURS):
                 return True
         current = current.__cause__ or current.__context__

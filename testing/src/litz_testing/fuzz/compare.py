@@ -45,7 +45,8 @@ def complaints(actual: Sequence[torch.Tensor], expected: Sequence[Expected], ali
     """Returns what is wrong with the values; empty if nothing is. aliases: compares what shares memory, too."""
     found = []
     for got, want in zip(actual, expected, strict=True):
-        about, text = _complaint(got.detach().cpu(), want)
+        is_tensor = isinstance(got, torch.Tensor)  # where torch's tracing of `==` raises, Python compares identities
+        about, text = _complaint(got.detach().cpu(), want) if is_tensor else ("type", f"{got!r} for a tensor")
         if text:
             found.append(Complaint(want.name, about, text))
     if aliases and not found:

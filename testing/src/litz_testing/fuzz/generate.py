@@ -185,7 +185,10 @@ def _draw(
     statement."""
     symbolic = program.dynamic or program.by_dynamo
     draw = Draw(rng, reference, pool, symbolic, input_count=len(program.inputs))
-    draft = row.maker(draw)
+    try:
+        draft = row.maker(draw)
+    except RuntimeError:  # eager computes what a maker asks, and has no kernel for some types
+        return None
     if draft is None:
         return None
     for number, spec in enumerate(draw.new_inputs, len(program.inputs)):

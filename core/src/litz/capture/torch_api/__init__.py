@@ -48,7 +48,17 @@ from .asserts import (
 )
 from .custom_ops import defining_module, is_custom
 from .dynamo import as_captured, compile_label, disable_dynamo, is_restart
-from .fake import add_call, fake_mode_around, fake_mode_of, hint_of, is_fake, make_fake, missing_value, real_mode
+from .fake import (
+    add_call,
+    fake_mode_around,
+    fake_mode_of,
+    hint_of,
+    hint_or_none,
+    is_fake,
+    make_fake,
+    missing_value,
+    real_mode,
+)
 from .frames import frame_of
 from .later import Later
 from .modes import is_users_trace, seen_by_modes

@@ -247,10 +247,11 @@ def _fixed(number: Any) -> int | None:
 
 
 def is_wrapper(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is of a subclass that wraps others, which AOTAutograd takes out of it."""
+    """Whether a tensor is of a subclass that wraps others, which AOTAutograd takes out of it, or wrapped by a transform
+    of `torch.func`. Neither has an address."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-    return is_traceable_wrapper_subclass(tensor)
+    return is_traceable_wrapper_subclass(tensor) or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def unwatched(compiled: Callable[..., Any]) -> Callable[..., Any]:

@@ -101,3 +101,8 @@ def missing_value(node: torch.fx.Node, mode: Any | None) -> Any | None:
 def hint_of(size: Any) -> int:
     """Returns the value that a size had when it was traced."""
     return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
+
+
+def hint_or_none(size: Any) -> Any:
+    """Returns the value that a size had when it was traced; None for a size that hangs on data."""
+    return hint_of(size) if not isinstance(size, torch.SymInt) or size.node.has_hint() else None

@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from litz.capture import torch_api
 from support.warm import run_warm
-
-pytestmark = pytest.mark.skipif(
-    bool(torch_api.why_not_kept(torch.fx.symbolic_trace(torch.nn.Identity()))), reason="this torch has no such cache"
-)
 
 SCRIPT = str(Path(__file__).parents[1] / "support" / "second_process.py")
 Run = Callable[..., dict[str, Any]]

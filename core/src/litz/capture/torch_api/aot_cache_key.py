@@ -27,6 +27,8 @@ _HELPERS = (
     "_get_custom_estimator_solver_uuids",
 )
 """What `own_key` takes from torch (2.11 to 2.13)."""
+_memory_budget = getattr(traceback, "_get_memory_budget_annotation", lambda node: None)
+"""How much memory the activations of a node's region may take; torch 2.11 has no such regions."""
 
 
 def is_spelled_out(module: Any) -> bool:
@@ -62,12 +64,6 @@ def own_key(
         }
         data = torchs.AOTAutogradCachePickler(module).dumps(state)
     return f"a{hashlib.sha256(data).hexdigest()}", []
-
-
-def _memory_budget(node: torch.fx.Node) -> Any:
-    """How much memory a region's activations may take; torch 2.11 has no such regions."""
-    read = getattr(traceback, "_get_memory_budget_annotation", None)
-    return None if read is None else read(node)
 
 
 def _process_state() -> tuple[Any, ...]:

@@ -41,6 +41,8 @@ from benchmarks.zoo_step import TASKS, error, make_peer_step, make_subject, why_
 PEERS = ("inductor", "litz")
 TEN = ("gpt2", "llama", "bert", "t5", "vit_b", "resnet50", "mobilenet_v3", "convnext_t", "dlrm", "gru")
 """Of every kind one, and none that a CPU is long at."""
+FILLING = 0.6
+"""The share of all seconds in which caches are filled."""
 PATIENCE = 400.0
 """Seconds after which a call is given up."""
 
@@ -94,6 +96,11 @@ class Row:
     task: str
     calls: dict[str, FirstCall] = field(default_factory=dict)
     problem: str = ""
+
+    @property
+    def filled(self) -> bool:
+        """Whether both caches are full."""
+        return all(not self.calls[f"{peer} cold"].problem for peer in PEERS)
 
     def ratio(self, state: str, what: str = "seconds") -> float:
         """litz over Inductor; nan where one of the calls is missing."""
@@ -206,18 +213,21 @@ def fill(row: Row, folder: str, device: str, clock: Clock) -> dict[str, FirstCal
     return {f"{peer} cold": first_call(row, peer, folder, device, clock) for peer in PEERS}
 
 
-def reuse(row: Row, folder: str, device: str, clock: Clock, warm: int, profiled: bool) -> dict[str, FirstCall]:
+def reuse(row: Row, folder: str, device: str, clock: Clock, warm: int) -> dict[str, FirstCall]:
     """The warm calls of a row, in turns. warm: processes of each peer, of which the quickest counts."""
-    if any(row.calls[f"{peer} cold"].problem for peer in PEERS):
-        return {}
     calls: dict[str, FirstCall] = {}
-    for turn in range(warm):
+    for turn in range(warm if row.filled else 0):
         for peer in PEERS if turn % 2 else reversed(PEERS):
             call, name = first_call(row, peer, folder, device, clock), f"{peer} warm"
             if name not in calls or call.processor < calls[name].processor or calls[name].problem:
                 calls[name] = call
-    more = {f"{peer} stages": first_call(row, peer, folder, device, clock, profiled=True) for peer in PEERS * profiled}
-    return {**calls, **more}
+    return calls
+
+
+def profile(row: Row, folder: str, device: str, clock: Clock) -> dict[str, FirstCall]:
+    """A warm call of each peer under cProfile."""
+    peers = PEERS if row.filled else ()
+    return {f"{peer} stages": first_call(row, peer, folder, device, clock, profiled=True) for peer in peers}
 
 
 def _mean(ratios: Sequence[float]) -> float:
@@ -288,16 +298,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"first call: seconds on the clock (of processors); litz over TorchInductor; {about}", flush=True)
     with tempfile.TemporaryDirectory(prefix="litz-first-call-") as folder:
         place: dict[str, Any] = {"folder": folder, "device": args.device, "clock": clock}
-        cold, warm = partial(fill, **place), partial(reuse, **place, warm=args.warm, profiled=args.stages)
-        for job, count in ((cold, args.cold_jobs), (warm, args.warm_jobs)):
+        phases = [(partial(fill, **place | {"clock": Clock(args.seconds and args.seconds * FILLING)}), args.cold_jobs)]
+        phases.append((partial(reuse, **place, warm=args.warm), args.warm_jobs))
+        phases += [(partial(profile, **place), args.warm_jobs)] if args.stages else []
+        for job, count in phases:
             with ThreadPoolExecutor(max(count, 1)) as pool:
                 for row, calls in zip(rows, pool.map(job, rows), strict=True):
                     row.calls.update(calls)
                     if args.json:
                         args.json.write_text(json.dumps({**about, "rows": list(map(asdict, rows))}, indent=1))
     print(table(rows))
-    for row in rows if args.stages else ():
-        print(stages_table(row))
+    for row in rows:
+        if any(row.calls.get(f"{peer} stages", FirstCall()).stages for peer in PEERS):
+            print(stages_table(row))
 
 
 if __name__ == "__main__":

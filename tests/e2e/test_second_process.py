@@ -46,6 +46,16 @@ def test_found_without_a_trace_and_right(process: Run) -> None:
         assert found["error"] < (0.02 if case == "half" else 1e-5), case
 
 
+@pytest.mark.gpu
+def test_found_without_a_trace_on_a_gpu(process: Run) -> None:
+    case = "training on a GPU"
+    assert compiled(process(case)[case])
+    found = process(case)[case]
+    assert found["hits"] == 1 and found["error"] < 1e-5
+    assert [said.partition(" ")[0] for said in found["graphs"]] == ["hit", "hit"]
+    assert all(said.endswith("without a trace") for said in found["graphs"]), found
+
+
 def test_what_differs_is_compiled(process: Run) -> None:
     """Another width, dtype, option or task."""
     assert compiled(process("inference")["inference"])

@@ -62,9 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         host_time.main([])
     if args.part in ("compile", "all"):
-        from benchmarks import compile_time
+        from benchmarks import first_call
 
-        compile_time.main([])
+        first_call.main([])
     if args.part == "decode":
         from benchmarks import decode
 

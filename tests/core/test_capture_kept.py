@@ -16,12 +16,9 @@ from litz.capture import torch_api
 from litz.capture.backward_inputs import BackwardInputs, SavedTensorHooks, TracedTensor, as_traced
 from litz.capture.kept import Facts
 from litz.capture.size_text import read_size, size_text
+from litz.origins.trust import OWN
 from support import kept_cases
 from support.warm import run_warm
-
-known = pytest.mark.skipif(
-    bool(torch_api.why_not_kept(torch.fx.symbolic_trace(torch.nn.Identity()))), reason="this torch has no such cache"
-)
 
 SCRIPT = Path(kept_cases.__file__)
 Run = Callable[..., dict[str, dict[str, Any]]]
@@ -59,7 +56,6 @@ TRACED_ONCE = (
 )
 
 
-@known
 def test_a_second_process_traces_nothing(process: Run) -> None:
     first = process(*TRACED_ONCE)
     assert first["inference"]["compiled"] == 1 and first["training"]["compiled"] == 2
@@ -70,7 +66,6 @@ def test_a_second_process_traces_nothing(process: Run) -> None:
         assert again[case]["error"] < 1e-4, case
 
 
-@known
 def test_other_sizes_within_the_guards_are_found_and_others_traced(process: Run) -> None:
     process("dynamic")
     found = process("longer", "training")
@@ -79,7 +74,6 @@ def test_other_sizes_within_the_guards_are_found_and_others_traced(process: Run)
 
 
 @pytest.mark.ci_cases("transposed", "other")
-@known
 @pytest.mark.parametrize("other", ["wider", "transposed", "bfloat16", "other"])
 def test_what_differs_in_shape_strides_dtype_or_program_is_traced(process: Run, other: str) -> None:
     process("inference")
@@ -87,13 +81,11 @@ def test_what_differs_in_shape_strides_dtype_or_program_is_traced(process: Run, 
     assert found["compiled"] == 1 and found["hits"] == 0 and found["error"] < (0.02 if other == "bfloat16" else 1e-5)
 
 
-@known
 def test_another_setting_is_traced(process: Run) -> None:
     process("inference")
     assert process("inference", setting="b")["inference"]["compiled"] == 1
 
 
-@known
 def test_where_the_graph_is_gone_it_is_traced_and_kept_again(process: Run, tmp_path: Path) -> None:
     process("training")
     for file in (tmp_path / "graphs").iterdir():
@@ -104,7 +96,6 @@ def test_where_the_graph_is_gone_it_is_traced_and_kept_again(process: Run, tmp_p
 
 
 @pytest.mark.ci_cases("users_op", "shared")
-@known
 @pytest.mark.parametrize("case", ["shared", "users_op", "through_storage"])
 def test_what_no_key_tells_is_traced_each_time(process: Run, case: str) -> None:
     """Inputs that share memory and are written, ops whose rules are a user's, offsets into a storage."""
@@ -113,7 +104,6 @@ def test_what_no_key_tells_is_traced_each_time(process: Run, case: str) -> None:
     assert found["compiled"] == 1 and found["hits"] == 0 and found["error"] < 1e-5
 
 
-@known
 def test_nothing_is_kept_where_the_user_switched_torchs_cache_off(process: Run) -> None:
     process("inference", setting="off")
     assert process("inference", setting="off")["inference"]["compiled"] == 1
@@ -129,6 +119,26 @@ def test_the_reason_where_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch_api.aot_cache, "_missing", lambda: "FxGraphCacheLoadable")
     with config.patch(enable_autograd_cache=True):
         assert "has no FxGraphCacheLoadable" in torch_api.why_not_kept(module)
+
+
+def test_this_torchs_cache_is_known() -> None:
+    """Otherwise each process would trace anew, and nobody would notice but by the time."""
+    assert torch_api.why_not_kept(torch.fx.symbolic_trace(torch.nn.Identity())) == ""
+
+
+@pytest.mark.parametrize("form", [lambda found: (found, "settings"), lambda found: found], ids=["2.13", "2.11"])
+@pytest.mark.parametrize("found", [None, len])
+def test_a_miss_is_seen_in_either_form_of_torchs_answer(
+    monkeypatch: pytest.MonkeyPatch, form: Callable[[Any], Any], found: Any
+) -> None:
+    from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCache
+
+    missed: list[str] = []
+    monkeypatch.setattr(AOTAutogradCache, "try_load", staticmethod(lambda: form(found)))
+    module = torch.fx.symbolic_trace(torch.nn.Identity())
+    with torch_api.found_by(module, "", lambda key, facts: None, OWN, lambda: missed.append("traced")):
+        assert AOTAutogradCache.try_load() == form(found)
+    assert bool(missed) is (found is None)
 
 
 def test_facts_come_back_from_their_text() -> None:

@@ -48,7 +48,7 @@ BREAKS: dict[str, tuple[str, list[str]]] = {
     "schedule": ("litz.driver.stages.make_schedule", ["stage schedule", "graph0_inference"]),
     "schedule pass": ("litz.schedule.part_segments.storage_roots", ["pass 'part_segments' (schedule stage)"]),
     "plan": ("litz.execution.memory._reuse", ["stage plan", "graph0_inference"]),
-    "generate": ("litz.targets.cpp.codegen._write", ["stage generate", "kernel kernel", "device cpu", "add"]),
+    "generate": ("litz.targets.cpp.generate._write", ["stage generate", "kernel kernel", "device cpu", "add"]),
     "wrapper": ("litz.pipeline.generate_wrapper", ["stage generate", "graph0_inference"]),
     "build": ("litz.pipeline.load_kernels", ["stage build", "graph0_inference"]),
 }

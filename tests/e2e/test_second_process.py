@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from litz.capture import torch_api
 from support.warm import run_warm
-
-pytestmark = pytest.mark.skipif(
-    bool(torch_api.why_not_kept(torch.fx.symbolic_trace(torch.nn.Identity()))), reason="this torch has no such cache"
-)
 
 SCRIPT = str(Path(__file__).parents[1] / "support" / "second_process.py")
 Run = Callable[..., dict[str, Any]]
@@ -49,6 +44,16 @@ def test_found_without_a_trace_and_right(process: Run) -> None:
         assert found["hits"] == 1 and found["graphs"], case
         assert all(said.startswith("hit") and said.endswith("without a trace") for said in found["graphs"]), case
         assert found["error"] < (0.02 if case == "half" else 1e-5), case
+
+
+@pytest.mark.gpu
+def test_found_without_a_trace_on_a_gpu(process: Run) -> None:
+    case = "training on a GPU"
+    assert compiled(process(case)[case])
+    found = process(case)[case]
+    assert found["hits"] == 1 and found["error"] < 1e-5
+    assert [said.partition(" ")[0] for said in found["graphs"]] == ["hit", "hit"]
+    assert all(said.endswith("without a trace") for said in found["graphs"]), found
 
 
 def test_what_differs_is_compiled(process: Run) -> None:

@@ -33,6 +33,7 @@ class Block(nn.Module):
 CASES: dict[str, dict[str, Any]] = {
     "inference": {},
     "training": {"train": True},
+    "training on a GPU": {"train": True, "device": "cuda"},
     "retained": {"train": True, "retain": True},
     "offloaded": {"train": True, "offload": True},
     "dynamic": {"train": True, "dynamic": True},
@@ -65,7 +66,8 @@ def main(case: str) -> dict[str, Any]:
     torch.manual_seed(0)
     width = known.get("width", 16)
     model, x = Block(width, dtype), torch.randn(known.get("rows", 7), width, dtype=dtype)
-    exact = Block(width).double()
+    device = known.get("device", "cpu")
+    model, x, exact = model.to(device), x.to(device), Block(width).double().to(device)
     exact.load_state_dict(model.state_dict())
     settings = {name: known[name] for name in ("mode", "options", "dynamic") if name in known}
     compiled = torch.compile(model, backend="litz", **settings)

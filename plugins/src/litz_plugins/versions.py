@@ -33,9 +33,10 @@ def unmet_of(requirements: Iterable[str], version: str) -> str:
     """Does what `unmet` does, of the requirements as metadata has them ("litz-plugins>=1.4; python_version > '3'"). A
     requirement that cannot be read asks for nothing: pip has the last word on those."""
     asking = [text for text in requirements if API_DIST in text.replace("_", "-").lower()]
+    asking = [text for text in asking if text != f"{API_DIST}=={version}"]  # litz's own dists: nothing to be parsed
     if not asking:
         return ""
-    from packaging.requirements import InvalidRequirement, Requirement  # a hundredth of a second
+    from packaging.requirements import InvalidRequirement, Requirement  # 0.03 s
     from packaging.utils import canonicalize_name
 
     for text in asking:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from litz.ir import Buffer, Program
 from litz.ir.dtypes import short
 from litz.ir.index import Expr
-from litz.targets.triton.codegen import Launch, launch_settings
 from litz.targets.triton.dialect import POINTER_TYPES
+from litz.targets.triton.generate import Launch, launch_settings
 from litz.targets.triton.imports import import_lines
 from litz.targets.triton.names import Names
 from litz.targets.triton.text import size_text

@@ -164,7 +164,7 @@ def test_steps_of_a_loop_are_built_once() -> None:
     """Kernels that differ only in which row they read have one text."""
     from litz.codegen.kernel_plan import plan_kernel
     from litz.options import Options
-    from litz.targets.cpp.codegen import generate
+    from litz.targets.cpp.generate import generate
     from litz_plugins.records import CodegenContext
 
     def f(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

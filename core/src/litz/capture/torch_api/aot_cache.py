@@ -59,14 +59,13 @@ def _missing() -> str:
     if not hasattr(config, "force_autograd_cache"):
         return "torch._functorch.config.force_autograd_cache"
     try:
-        from torch._functorch._aot_autograd import aot_autograd_result, autograd_cache, graph_compile
+        from torch._functorch._aot_autograd import aot_autograd_result, autograd_cache
     except Exception as error:  # what torch imports with it reads files in the locale's encoding, for one
         return f"cache of AOTAutograd's that can be imported: {type(error).__name__}: {error}"
     wanted = (
         (aot_autograd_result, "FxGraphCacheLoadable"),
         (autograd_cache, "FXGraphCacheMiss"),
         (autograd_cache, "should_bundle_autograd_cache"),
-        (graph_compile, "_should_save_cache"),
         (autograd_cache.AOTAutogradCache, "try_load"),
     )
     return next((name for module, name in wanted if not hasattr(module, name)), "")
@@ -129,7 +128,7 @@ def found_by(
 
     def try_load(*args: Any, **kwargs: Any) -> Any:
         found = torchs_load(*args, **kwargs)
-        if found[0] is None:
+        if (found[0] if isinstance(found, tuple) else found) is None:  # torch 2.11 returns the callable alone
             missed()
         return found
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch._guards import TracingContext
+from torch.fx import traceback
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .custom_ops import is_custom
@@ -23,11 +24,11 @@ _HELPERS = (
     "sanitize_gm_for_cache",
     "check_node_safe",
     "_collect_context_fn_hashes",
-    "_collect_saved_tensors_hooks_fx_wrap_cache_hashes",
     "_get_custom_estimator_solver_uuids",
-    "_get_memory_budget_annotation",
 )
-"""What `own_key` takes from torch (2.13)."""
+"""What `own_key` takes from torch (2.11 to 2.13)."""
+_memory_budget = getattr(traceback, "_get_memory_budget_annotation", lambda node: None)
+"""How much memory the activations of a node's region may take; torch 2.11 has no such regions."""
 
 
 def is_spelled_out(module: Any) -> bool:
@@ -55,10 +56,10 @@ def own_key(
             "inputs": list(example_inputs),
             "config": aot_config,
             "settings": config.save_config(),
-            "hooks": torchs._collect_saved_tensors_hooks_fx_wrap_cache_hashes(module),
+            "wrapped": [node.meta["user_cache_hash"] for node in _nodes(module) if node.meta.get("is_wrapped")],
             "checkpoints": torchs._collect_context_fn_hashes(module),
             "memory": torchs._get_custom_estimator_solver_uuids(config),
-            "budget": torchs._get_memory_budget_annotation(next(iter(module.graph.nodes))),
+            "budget": _memory_budget(next(iter(module.graph.nodes))),
             "state": _process_state(),
         }
         data = torchs.AOTAutogradCachePickler(module).dumps(state)

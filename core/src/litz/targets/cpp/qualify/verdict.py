@@ -33,8 +33,8 @@ from litz.runtime.cpp_compiler import find_compiler
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz.targets.cpp import build as cpp_build
-from litz.targets.cpp.codegen import generate
 from litz.targets.cpp.constructs import CONSTRUCTS, find_construct
+from litz.targets.cpp.generate import generate
 from litz_plugins import CodegenContext, KernelSource, Verdict
 
 from .known import KNOWN

@@ -1,0 +1,84 @@
+"""The Triton source of one kernel, and what a launch needs of it. In: a `KernelPlan`, and a tiling for each of its
+loops. Out: a `KernelSource`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from litz.codegen.kernel_plan import KernelPlan
+from litz.ir import Buffer
+from litz_plugins import COUNTERS, KernelSource
+
+from .dialect import POINTER_TYPES
+from .indices import LIMIT, choose_index_type
+from .kernel import Part, write_kernel
+from .names import make_names
+from .tile_shape import Tiling
+
+Launch = Mapping[str, Any]
+"""Settings of a launch: `grid`, `num_warps`, and perhaps `num_stages` and `counters` (see `launch_settings`)."""
+
+
+def generate_tiled(kernel: KernelPlan, tilings: Sequence[Tiling], language: str) -> KernelSource:
+    """Returns the source of one kernel. tilings: one for each of its loops. language: the source's."""
+    index = choose_index_type(kernel)
+    names = make_names(kernel, tilings, index[1])
+    parts = [
+        Part(loop, tiling, own, kernel.stages(loop, one_walk=not tiling.persistent))
+        for loop, tiling, own in zip(kernel.loops, tilings, names, strict=True)
+    ]
+    written = write_kernel(kernel, index, *parts)
+    counters = (COUNTERS,) if written.counters else ()
+    return KernelSource(
+        name=kernel.name,
+        language=language,
+        text=written.text,
+        symbol=written.symbol,
+        arguments=(*kernel.buffers, *counters, *kernel.values(tuple(names[0].sizes))),
+        settings=launch_settings(
+            kernel.buffers.values(),
+            kernel.unaligned.__contains__,
+            {
+                "counters": written.counters,
+                "num_warps": tilings[0].num_warps,
+                "grid": int(written.grid) if written.grid.isdigit() else written.grid,
+            },
+            len(names[0].sizes),
+            written.limits,
+            written.text,
+        ),
+        suffix="py",
+    )
+
+
+def launch_settings(
+    buffers: Collection[Buffer],
+    unaligned: Callable[[str], bool],
+    launch: Launch,
+    sizes: int,
+    limits: Sequence[str],
+    body: str,
+    pointer: Callable[[Buffer], str] = lambda buffer: POINTER_TYPES[buffer.dtype],
+) -> dict[str, Any]:
+    """Returns the `settings` of a KernelSource of language "triton". A plugin's source has others: `loader`, a
+    module whose `load` builds and launches the kernel, and `unstorable`, why the graph cache cannot keep the kernel.
+
+    - `pointers`: Triton's type of each buffer argument (`pointer`); `sizes`: how many size arguments follow (int32 or
+      int64);
+    - `counters`: how many int32 zeros there are where `COUNTERS` is among the arguments;
+    - `unaligned`: positions of buffers that may not start at a multiple of 16 bytes;
+    - `num_warps`, of 32 threads each on any device; `grid`: how many programs, a number or Python text over s0, ...;
+    - `limits`: texts over the sizes; where one exceeds `limit`, the kernel's INDEX argument must be int64;
+    - `asserts`: the kernel asserts that indices are in range.
+    """
+    return {
+        "pointers": [*map(pointer, buffers), *["*i32"] * bool(launch.get("counters"))],
+        **{key: launch[key] for key in ("counters",) if key in launch},
+        "sizes": sizes,
+        "unaligned": [n for n, buffer in enumerate(buffers) if unaligned(buffer.name)],
+        **{key: launch[key] for key in ("num_warps", "num_stages", "grid") if key in launch},
+        "limits": list(limits),
+        "limit": LIMIT,
+        "asserts": "device_assert" in body,
+    }

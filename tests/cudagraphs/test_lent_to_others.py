@@ -80,3 +80,55 @@ def test_a_stream_that_is_behind(made: Machine) -> None:
     for late in on_other_stream:
         torch.testing.assert_close(late(), x.sin())
     torch.testing.assert_close(other, (x + 1).sin())
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_memory_that_a_caller_gave_back(made: Machine, holds: bool) -> None:
+    """`untyped_storage().resize_`, by which sharded training frees what it gathered: a storage of the fake machine
+    cannot be resized, and sharing it with other processes moves it elsewhere as well."""
+    run, x = producer(made), torch.rand(SIZE)
+    (lent,) = run([x])
+    lent.untyped_storage()._share_fd_cpu_()
+    held = lent.fill_(7) if holds else None
+    del lent
+    for number in range(3):
+        (other,) = run([x + number])
+        torch.testing.assert_close(other, (x + number).sin())
+        assert held is None or bool((held == 7).all())
+        del other
+
+
+def test_another_process(made: Machine) -> None:
+    """Nobody in this process holds what was sent, and the other process reads it when it likes."""
+    run, x = producer(made), torch.rand(SIZE)
+    (lent,) = run([x])
+    elsewhere = made.send(lent)
+    del lent
+    for number in range(1, 5):
+        (other,) = run([x + number])
+        torch.testing.assert_close(other, (x + number).sin())
+        torch.testing.assert_close(elsewhere(), x.sin())
+        del other
+    assert recordings.count() == 1
+
+
+def test_another_process_and_a_recording_that_was_made_before(made: Machine) -> None:
+    """The earlier recording's memory may be where the later one's outputs lie."""
+    facts, x = replace(FACTS, returned_inputs=(None,)), torch.rand(SIZE)
+
+    def with_temporary(args: list[Any]) -> tuple[Any, ...]:
+        temporary = kernel(made, torch.cos, args.pop())
+        return (kernel(made, torch.sin, temporary),)
+
+    first = replayed(with_temporary, facts)
+    for _ in range(3):
+        first([x])
+    second = producer(made)
+    (lent,) = second([x])
+    elsewhere = made.send(lent)
+    del lent
+    for number in range(1, 4):
+        torch.testing.assert_close(first([x + number])[0], (x + number).cos().sin())
+        torch.testing.assert_close(elsewhere(), x.sin())
+        torch.testing.assert_close(second([x - number])[0], (x - number).sin())
+        torch.testing.assert_close(elsewhere(), x.sin())

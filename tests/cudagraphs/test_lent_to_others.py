@@ -132,3 +132,28 @@ def test_another_process_and_a_recording_that_was_made_before(made: Machine) -> 
         torch.testing.assert_close(elsewhere(), x.sin())
         torch.testing.assert_close(second([x - number])[0], (x - number).sin())
         torch.testing.assert_close(elsewhere(), x.sin())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("way", ["sent", "given back"])
+def test_what_a_gpu_lent(way: str) -> None:
+    """As with the machine above, where torch's own allocator and CUDA's handles for other processes do it."""
+    recordings.release()
+    run = torch.compile(lambda x: x.sin() * 2, backend="litz", mode="reduce-overhead")
+    x = torch.rand(1 << 20, device="cuda")
+    for _ in range(4):
+        run(x)
+    assert recordings.count() == 1
+    lent = run(x)
+    storage, place = lent.untyped_storage(), lent.data_ptr()
+    if way == "sent":
+        storage._share_cuda_()
+    else:
+        storage.resize_(0)
+    size = 4 * x.numel()
+    del lent, storage
+    for number in range(1, 4):
+        torch.testing.assert_close(run(x + number), (x + number).sin() * 2)
+        if way == "sent":
+            read = torch.empty(0, device="cuda").set_(storage_at(place, x.device, size), 0, x.shape, (1,))  # type: ignore[call-overload]
+            torch.testing.assert_close(read.clone(), x.sin() * 2)

@@ -6,11 +6,15 @@ import ast
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
+import litz
 from support.warm import run_warm
+
+LITZ = Path(litz.__file__).parent
 
 PROGRAM = """
 import os, sys, warnings
@@ -181,6 +185,32 @@ def test_a_home_that_is_nobodys(tmp_path: Path) -> None:
     message = message_of(run(tmp_path, LITZ_CACHE_DIR="~no_such_user/cache"))
     assert "'cache_dir' cannot be '~no_such_user/cache'" in message and "is no user's of this machine" in message
     assert_right(run(tmp_path, LITZ_CACHE_SHARED="~no_such_user/cache"))
+
+
+IN_AN_ARCHIVE = """
+import litz
+from litz.cache.disk import Cache
+from litz.runtime import host_memory
+from litz.targets.cpp.qualify.verdict import _sources
+
+assert ".zip" in litz.__file__
+assert _sources() and host_memory.build(None, Cache(os.environ["LITZ_CACHE_DIR"])).is_file()
+litz.register()
+"""
+
+
+def test_litz_in_an_archive(tmp_path: Path) -> None:
+    """Python imports from zips. Another archive is another litz: its graphs are its own."""
+    for name in ("one", "two"):
+        archive = tmp_path / f"{name}.zip"
+        with zipfile.ZipFile(archive, "w") as made:
+            made.writestr("litz/note", name)
+            for file in sorted(LITZ.rglob("*")):
+                if file.is_file() and file.suffix != ".pyc":
+                    made.write(file, file.relative_to(LITZ.parent))
+        assert_right(run(tmp_path, f"sys.path.insert(0, {str(archive)!r})\n{IN_AN_ARCHIVE}"))
+    graphs = [folder for folder in (tmp_path / "cache" / "graph").iterdir() if not folder.name.startswith(".")]
+    assert len(graphs) == 4
 
 
 def test_texts_do_not_depend_on_the_locale(tmp_path: Path) -> None:

@@ -574,3 +574,24 @@ def test_a_half_value_is_one_number_for_all_who_read_it(f: Callable[..., Any], d
         x, y = (torch.randn(3000, 64, device=device).to(torch.bfloat16) for _ in range(2))
         for result, expected in zip(compiled(x, y), f(x, y), strict=True):
             assert torch.equal(result.isnan(), expected.isnan()) and torch.equal(result == 0, expected == 0)
+
+
+BESIDE_HALF: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "a product": (lambda x, n: x * n, (70000, 1e5, 1e-8, torch.tensor(1e-8), torch.tensor(70000))),
+    "a quotient": (lambda x, n: x / n, (70000, 1e5, torch.tensor(7e4), torch.tensor(1e-8, dtype=torch.float64))),
+    "divided": (lambda x, n: n / x, (70000, torch.tensor(1e5))),
+    "truncated": (lambda x, n: torch.div(x, n, rounding_mode="trunc"), (1e-6, torch.tensor(1e-6))),
+    "alpha": (lambda x, n: torch.add(x, x, alpha=n), (70000, 1e-8)),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_HALF)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+def test_numbers_that_are_arguments_are_not_rounded_to_a_half_type(name: str, dtype: torch.dtype) -> None:
+    """They keep their values, as constants do: the result alone is rounded, by float64 half a unit at most."""
+    function, numbers = BESIDE_HALF[name]
+    x = torch.tensor([1e-3, 1.0, -2.0, 100.0]).to(dtype)
+    compiled = litz(function, dynamic=True)
+    for number in numbers:
+        reference = function(x.double(), number)
+        torch.testing.assert_close(compiled(x, number), reference.to(dtype), rtol=0, atol=0)

@@ -93,6 +93,7 @@ class Machine:
         self.arenas: dict[object, Arena] = {}
         self.recording: tuple[Graph, Arena] | None = None
         self.borrowed: set[int] = set()
+        self.without_block: set[int] = set()
 
     @contextlib.contextmanager
     def record(self, graph: Graph, pool: object, **_: Any) -> Iterator[None]:
@@ -145,6 +146,19 @@ class Machine:
         arena = self.arena_of(storage)
         assert arena is not None
         del arena.used[storage.data_ptr()]
+        self.without_block.add(storage._cdata)
+
+    def send(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """Another process gets a tensor: torch keeps its block until that process is done, and the storage does not
+        own the block any more. Returns what that process finds there."""
+        found, arena = _at_its_place(tensor), self.arena_of(tensor.untyped_storage())
+        assert arena is not None
+        arena.used[tensor.untyped_storage().data_ptr()] = (tensor.nbytes, next(arena.numbers))  # no Block frees it
+        self.without_block.add(storage_of(tensor))
+        return lambda: found().clone()
+
+    def owns_block(self, number: int) -> bool:
+        return number not in self.without_block
 
     @property
     def peak(self) -> int:
@@ -169,6 +183,7 @@ def machine(patch: pytest.MonkeyPatch) -> Machine:
     patch.setattr(ceding, "storage_that_tells", made.storage_that_tells)
     patch.setattr(ceding, "may_be_freed", made.owns_memory)
     patch.setattr(ceding, "free_under", made.free)
+    patch.setattr(lent, "owns_block", made.owns_block)
     return made
 
 

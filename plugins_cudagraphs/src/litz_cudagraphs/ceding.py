@@ -88,7 +88,10 @@ def to_cede(args: Sequence[Any], made: frozenset[int], out: Iterable[Outputs]) -
     return {
         loan: positions
         for loan, positions in found.items()
-        if not loan.is_held(_tensors(args, positions)) and loan.storage.nbytes() and may_be_freed(loan.storage)
+        if not loan.is_held(_tensors(args, positions))
+        and not loan.is_elsewhere()
+        and loan.storage.nbytes()
+        and may_be_freed(loan.storage)
     }
 
 

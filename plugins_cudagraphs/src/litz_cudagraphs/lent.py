@@ -1,10 +1,11 @@
 """Outputs of a recording: callers get the recording's memory itself, and keep what they hold.
 
 A replay writes its outputs to the same memory each time. Before a replay litz asks which outputs somebody still holds
-(`Outputs.held`): an output, a view of an output, or a tensor that autograd saved. If there is one, litz makes the
-recording anew, elsewhere, and the new recording copies this output for each caller, before any other recording runs. So
-memory that somebody holds is neither written nor moved: any thread may be about to hand its address to the GPU, and any
-stream may have a kernel that is still to read there. A caller who drops outputs before the next call pays nothing.
+(`Outputs.held`): an output, a view of an output, a tensor that autograd saved, or another process. If there is one,
+litz makes the recording anew, elsewhere, and the new recording copies this output for each caller, before any other
+recording runs. So memory that somebody holds is neither written nor moved: any thread may be about to hand its address
+to the GPU, and any stream may have a kernel that is still to read there. The same is done for an output whose memory
+somebody gave back (`storage.resize_(0)`). A caller who drops outputs before the next call pays nothing.
 """
 
 from __future__ import annotations
@@ -19,25 +20,40 @@ import torch
 
 from litz.runtime.torch_runtime import empty_cuda
 
-from .torch_memory import storage_at, storage_of, storage_use_count, use_count
+from .torch_memory import owns_block, storage_at, storage_of, storage_use_count, use_count
 
 
 @dataclass(eq=False)
 class Loan:
     """Memory that callers get. storage: of the memory. number: what torch has for the storage. idle: how many
     references the storage has while no caller holds the memory. outputs: the positions of the outputs in this memory.
-    ceded: the number of the recording that was the first to get the memory for its own use after it had read it
+    place: its address. owned: whether the storage owned a block of torch's allocator when the memory was lent. ceded:
+    the number of the recording that was the first to get the memory for its own use after it had read it
     (`ceding.py`), 0 while there is none."""
 
     storage: torch.UntypedStorage
     number: int
     idle: int
     outputs: list[int]
+    place: int
+    owned: bool
     ceded: int = 0
 
     def is_held(self, by: int = 0) -> bool:
-        """Returns whether somebody holds the memory besides `by` tensors that are known."""
-        return use_count(self.number) > self.idle + by or _is_known_to_python(self)
+        """Returns whether somebody holds the memory besides `by` tensors that are known. Of what was sent to another
+        process nobody can tell when that process is done: it is held for ever."""
+        return use_count(self.number) > self.idle + by or _is_known_to_python(self) or self._was_sent()
+
+    def is_elsewhere(self) -> bool:
+        """Returns whether somebody resized the storage, so that the memory is not under the outputs any more."""
+        return self.storage.data_ptr() != self.place
+
+    def owns(self) -> bool:
+        """Returns whether the storage owns its block while nobody has sent or resized the storage."""
+        return self.owned and not self.ceded
+
+    def _was_sent(self) -> bool:
+        return self.owns() and not owns_block(self.number) and not self.is_elsewhere()
 
 
 class Outputs:
@@ -68,19 +84,33 @@ class Outputs:
             first = self.values[positions[0]]
             if _references(first) == one + len(positions) and can_move(first.untyped_storage()):
                 storage = first.untyped_storage()
-                self.loans.append(Loan(storage, storage._cdata, one + len(positions), positions))
+                number, place = storage._cdata, storage.data_ptr()
+                self.loans.append(Loan(storage, number, one + len(positions), positions, place, owns_block(number)))
         self._note()
 
     def held(self) -> list[Loan]:
-        """Returns what somebody holds of the memory. Each call asks this, so the usual answer takes one comparison."""
-        if list(map(use_count, self._numbers)) == self._idle and not any(map(_is_known_to_python, self.loans)):
+        """Returns what somebody holds of the memory. Each call asks this, so the usual answer takes few comparisons."""
+        if (
+            list(map(use_count, self._numbers)) == self._idle
+            and list(map(owns_block, self._numbers)) == self._owned
+            and not any(map(_is_known_to_python, self.loans))
+        ):
             return []
-        return [loan for loan in self.loans if loan.is_held()]
+        held = [loan for loan in self.loans if loan.is_held()]
+        if not held:
+            self._note()  # some have been ceded since
+        return held
+
+    def unavailable(self) -> list[Loan]:
+        """Returns what a replay must not write and lend again: what somebody holds, or gave back."""
+        held = self.held()
+        return held + [loan for loan in self.loans if loan.is_elsewhere() and loan not in held]
 
     def _note(self) -> None:
         """Takes note of what the loans are now."""
         self._numbers = [loan.number for loan in self.loans]
         self._idle = [loan.idle for loan in self.loans]
+        self._owned = [loan.owns() for loan in self.loans]
         lent = {position for loan in self.loans for position in loan.outputs}
         self._is_lent = [position in lent for position in range(len(self.values))]
 
@@ -138,7 +168,7 @@ def _is_known_to_python(loan: Loan) -> bool:
 def _idle_references() -> int:
     """How many references the Python object of a storage has that a loan alone holds."""
     tensor = torch.empty(1, device="cpu")
-    loan = Loan(tensor.untyped_storage(), 0, 0, [])
+    loan = Loan(tensor.untyped_storage(), 0, 0, [], 0, True)
     return getrefcount(loan.storage)
 
 

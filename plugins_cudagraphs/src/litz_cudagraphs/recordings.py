@@ -166,7 +166,7 @@ class _Replayer:
         places = [args[position].data_ptr() for position in self.fixed]
         key = (_stream(), kept, *places, *[_varying(args[position]) for position in self.varying])
         recording = self.recordings.get(key)
-        held = recording.outputs.held() if recording is not None else []
+        held = recording.outputs.unavailable() if recording is not None else []
         if held:
             self.held.setdefault(key, []).append({number for loan in held for number in loan.outputs})
         if recording is None:

@@ -16,6 +16,12 @@ use_count: Callable[[int], int] = torch._C._storage_Use_Count
 """Returns how many owners a storage has, by the number that torch has for the storage."""
 
 
+owns_block: Callable[[int], bool] = getattr(torch._C, "_has_Standard_Deleter", lambda number: True)
+"""Returns whether a storage, by that number, owns a block of torch's caching allocator. A storage that was sent to
+another process does not: torch keeps the block until that process is done. Builds of torch without CUDA have no such
+function, and no such storages."""
+
+
 def storage_use_count(storage: torch.UntypedStorage) -> int:
     """Returns how many owners a storage has, this Python object included."""
     return use_count(storage._cdata)
@@ -43,7 +49,7 @@ def storage_that_tells(owner: Any, place: int, device: torch.device, size: int) 
 def may_be_freed(storage: torch.UntypedStorage) -> bool:
     """Returns whether `free_under` can be called: the memory is a block of torch's caching allocator, which the storage
     owns. torch needs NumPy for `storage_that_tells`."""
-    return _has_numpy() and bool(torch._C._has_Standard_Deleter(storage._cdata))
+    return _has_numpy() and owns_block(storage._cdata)
 
 
 def free_under(storage: torch.UntypedStorage) -> None:

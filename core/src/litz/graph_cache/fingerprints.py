@@ -253,13 +253,24 @@ def plugin_sources(source: Source) -> str:
 
 @functools.cache
 def _file_digest(file: str) -> str:
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:32]
+    found = _file_or_archive(Path(file))
+    if found is None:
+        raise NotCacheable(f"the sources in {file} are no files")
+    return hashlib.sha256(found.read_bytes()).hexdigest()[:32]
+
+
+def _file_or_archive(path: Path) -> Path | None:
+    """Returns the file, or the archive that has the path within; None where there is none."""
+    return next((each for each in (path, *path.parents) if each.is_file()), None)
 
 
 @functools.cache
 def sources_digest(folder: str) -> str:
-    """Returns the digest of all files of a package, bytecode aside. The files are read once a process, as Python reads
-    them. Errors: NotCacheable for a package that is too large."""
+    """Returns the digest of all files of a package, bytecode aside, or of the archive that the package is in. The files
+    are read once a process, as Python reads them. Errors: NotCacheable for a package that is too large, or has no
+    files."""
+    if not os.path.isdir(folder):
+        return _file_digest(folder)
     sha, total = hashlib.sha256(), 0
     for file in sorted(_files(folder)):
         data = Path(folder, file).read_bytes()

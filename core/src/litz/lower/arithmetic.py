@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +32,8 @@ def _scaled_operand(name: str, alpha: Any) -> NodeFunction:
 @lowering("prims.add.default", "prims.sub.default", aten.add.Tensor, aten.sub.Tensor)
 def add_or_sub(ctx: LoweringContext, x: Any, y: Any, scale: Any = None, *, alpha: Any = 1) -> View:
     """Lowers add and sub: x + alpha * y or x - alpha * y, in the promoted dtype."""
-    return same(ctx, _scaled_operand(ctx.op_name, alpha if scale is None else scale), x, y)
+    scale = alpha if scale is None else scale
+    return same(ctx, _scaled_operand(ctx.op_name, scale), x, y, also=scale)
 
 
 @lowering(aten.div.Tensor, aten.true_divide.Tensor)
@@ -45,15 +47,15 @@ def div_mode(ctx: LoweringContext, x: Any, y: Any, *, rounding_mode: str | None 
     """Lowers division with a rounding mode: None, "trunc" (towards zero) or "floor"."""
     if rounding_mode is None:
         return div(ctx, x, y)
-    if rounding_mode == "trunc" and result_type(x, y) in HALF:
-        return same(ctx, _truncated_half, x, y)
+    half = result_type(x, y)
+    if rounding_mode == "trunc" and half in HALF:
+        return elementwise(ctx, partial(_truncated_half, half), (x, y), half, compute=torch.float32)
     return divided(ctx, op({"trunc": "truncdiv", "floor": "floordiv"}[rounding_mode]), x, y)
 
 
-def _truncated_half(a: Node, b: Node) -> Node:
+def _truncated_half(half: torch.dtype, a: Node, b: Node) -> Node:
     """Eager rounds the quotient to the half type before it truncates: 3.999 may become 4."""
-    quotient = call("div", cast(a, torch.float32), cast(b, torch.float32))
-    return call("trunc", cast(quotient, a.dtype))
+    return call("trunc", cast(call("div", a, b), half))
 
 
 # --------------------------------------------------------------------------------------------------------------- powers

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import sympy
 import torch
 
 from litz.errors import ZERO_DIVISION
@@ -26,7 +27,7 @@ from .context import LoweringContext
 from .elementwise import NodeFunction, broadcast_size, device_of, elementwise
 from .promotion import result_type, to_float
 from .registry import lowering
-from .view import View
+from .view import Tensor, View
 
 bool_ = torch.bool
 
@@ -41,10 +42,23 @@ def like(node: Node, value: float) -> Node:
     return const(value, node.dtype)
 
 
-def same(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
-    """Lowers an op whose operands meet in one dtype, which is the result's."""
+def computed_in(dtype: torch.dtype, *args: Any) -> torch.dtype:
+    """Returns what an op computes in whose operands meet in `dtype`: in float32, if a number is among them that a half
+    type may not hold. Numbers keep their values in eager, be they arguments, sizes or tensors of the CPU without
+    dimensions, and the result alone is rounded. A constant keeps its value as a node of a half type."""
+
+    def is_number(arg: Any) -> bool:
+        if isinstance(arg, Tensor):
+            return not arg.size and arg.device.type == "cpu" and arg.dtype not in (dtype, bool_)
+        return isinstance(arg, sympy.Expr)
+
+    return torch.float32 if dtype in HALF and any(map(is_number, args)) else dtype
+
+
+def same(ctx: LoweringContext, function: NodeFunction, *args: Any, also: Any = None) -> View:
+    """Lowers an op whose operands meet in one dtype, which is the result's. also: a number of the function's own."""
     dtype = result_type(*args)
-    return elementwise(ctx, function, args, dtype, compute=dtype)
+    return elementwise(ctx, function, args, dtype, compute=computed_in(dtype, *args, also))
 
 
 def divided(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
@@ -74,7 +88,7 @@ def nonzero(ctx: LoweringContext, divisor: Node, extents: Ranges) -> Node:
 def floating(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
     """Lowers an op whose operands meet in a floating-point dtype, which is the result's."""
     dtype = to_float(result_type(*args))
-    return elementwise(ctx, function, args, dtype, compute=dtype)
+    return elementwise(ctx, function, args, dtype, compute=computed_in(dtype, *args))
 
 
 def predicate(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
@@ -83,7 +97,8 @@ def predicate(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:
     if dtype in HALF and device_of(*args).type == "cpu":
         # Eager's CPU kernels round a Python number to the tensor's dtype before they compare; its CUDA kernels do not.
         args = tuple(torch.tensor(arg, dtype=dtype).item() if isinstance(arg, float) else arg for arg in args)
-    return elementwise(ctx, function, args, bool_, compute=dtype)
+        return elementwise(ctx, function, args, bool_, compute=dtype)
+    return elementwise(ctx, function, args, bool_, compute=computed_in(dtype, *args))
 
 
 def logical(ctx: LoweringContext, function: NodeFunction, *args: Any) -> View:

@@ -12,6 +12,7 @@ import functools
 import platform
 import sys
 import threading
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from .libraries import problem_of
 from .native_build import build_native, unless_it_fails
 
 NAME = "litz_host_memory"
-SOURCE = Path(__file__).with_name("host_memory.cpp")
+SOURCE = files("litz.runtime") / "host_memory.cpp"
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 
 _lock = threading.Lock()

@@ -6,6 +6,8 @@ In: a source of litz's, a command, and the cache. Out: the library's file. A mac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.resources import as_file
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from litz.cache.disk import Cache, digest
@@ -17,7 +19,7 @@ from .cpp_compiler import compile_library, find_compiler
 def build_native(
     label: str,
     name: str,
-    source: Path,
+    source: Traversable,
     compiler: str | None,
     cache: Cache,
     *,
@@ -35,8 +37,9 @@ def build_native(
     command = [*found.words, *flags]
 
     def make(folder: Path) -> None:
-        line = [*command, "-o", str(folder / name), str(source), *linked]
-        problem = compile_library(line, folder / name)
+        with as_file(source) as file:  # litz may be in an archive
+            line = [*command, "-o", str(folder / name), str(file), *linked]
+            problem = compile_library(line, folder / name)
         if problem:
             raise KernelBuildError(label, line, problem, str(source))
 

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -68,7 +69,7 @@ def _compiled(text: str) -> CodeType:
 def _toolchain() -> str:
     """What besides the source decides how a kernel comes out: Triton's version and the helpers' text."""
     names = ("helpers", "float8", "backend")
-    helpers = "".join(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8") for name in names)
+    helpers = "".join((files("litz.targets.triton") / f"{name}.py").read_text(encoding="utf-8") for name in names)
     return digest(FORMAT, importlib.metadata.version("triton"), helpers)
 
 

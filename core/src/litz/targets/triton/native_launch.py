@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 
@@ -25,7 +26,7 @@ from litz.runtime.libraries import problem_of
 from litz.runtime.native_build import build_native, unless_it_fails
 
 NAME = "litz_native_launch"
-SOURCE = Path(__file__).with_name("native_launch.cpp")
+SOURCE = files("litz.targets.triton") / "native_launch.cpp"
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-w")
 
 _lock = threading.RLock()

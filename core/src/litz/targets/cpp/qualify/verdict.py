@@ -15,12 +15,12 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import litz.codegen.dialect
 from litz.cache.disk import Cache, digest
 from litz.codegen.kernel_plan import plan_kernel
 from litz.errors import KernelBuildError
@@ -101,9 +101,10 @@ def _found_here() -> dict[str, Finding]:
 @functools.cache
 def _sources() -> str:
     """Returns a digest of the generator's and the probes' source files."""
-    folders = (Path(__file__).parents[1], Path(__file__).parent)
-    files = (path for folder in folders for path in sorted(folder.glob("*.py")))
-    return digest(*(path.read_bytes() for path in (Path(litz.codegen.dialect.__file__), *files)))
+    folders = (files("litz.targets.cpp"), files("litz.targets.cpp.qualify"))
+    found = (file for folder in folders for file in sorted(folder.iterdir(), key=lambda file: file.name))
+    sources = (file for file in found if file.name.endswith(".py"))
+    return digest(*(file.read_bytes() for file in (files("litz.codegen") / "dialect.py", *sources)))
 
 
 def _keep(key: str, finding: Finding, cache: Cache) -> None:

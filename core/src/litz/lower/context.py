@@ -7,10 +7,11 @@ take their strides from that node's fake tensor, so that everything lies in memo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
+import sympy
 import torch
 
 from litz.capture import torch_api
@@ -40,6 +41,7 @@ from litz.ir.strides import same_stride
 from litz.target import Room, figures_of
 from litz_plugins import TargetOf
 
+from . import inside
 from .promises import Promises
 from .strides import dense_strides, layout_of
 from .view import Computed, Position, Tensor, View
@@ -178,7 +180,12 @@ class LoweringContext:
         return buffer
 
     def add(self, operation: Operation) -> None:
-        """Appends an operation to the program."""
+        """Appends an operation to the program, after a Check of what its sizes must be for it to stay inside of its
+        buffers, where only a run tells them."""
+        if isinstance(operation, Loop) and self.promises.of_data:
+            for condition, message in inside.conditions(operation, self.buffers):
+                self.promises.require(condition, message, RuntimeError)
+            operation = replace(operation, name=self.new_operation_name())
         self.operations.append(operation)
         self.contents.add(operation, self.buffers)
         if isinstance(operation, Loop):
@@ -419,6 +426,12 @@ class LoweringContext:
         values the error tells. error: which is raised."""
         said: dict[str, Any] = {"message": message, "shown": shown, "error": error}
         self.add_extern(require, (condition,), {}, CPU, operation=Check, effect=True, **said)
+
+    def same_size(self, mine: Sequence[Expr], its: Sequence[Expr], message: str) -> None:
+        """Has the run check that two sizes are the same where only the run tells: eager does, and the error is its."""
+        for one, other in zip(mine, its, strict=True):
+            if one != other:
+                self.promises.require(sympy.Eq(one, other), message, RuntimeError)
 
     def extern(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import sympy
 import torch
 
 from litz.capture import torch_api
@@ -26,6 +27,9 @@ from .strides import layout_of, overlap
 from .view import Position, Tensor, View
 
 aten = torch.ops.aten
+
+
+SLICE = "expected src to have a size equal to the slice of self"
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,7 @@ def select_scatter(ctx: LoweringContext, x: Tensor, source: Tensor, dim: int, in
     """Lowers select_scatter: x with entry `index` along `dim` replaced by `source`."""
     dim = views.canonical_dim(dim, x.ndim)
     where = selected(ctx, x, dim, index)
+    ctx.same_size(source.size, (*x.size[:dim], *x.size[dim + 1 :]), SLICE)
 
     def at(indices: Indices) -> tuple[Node, list[Expr]]:
         return compare("eq", indices[dim], where), [*indices[:dim], *indices[dim + 1 :]]
@@ -196,11 +201,13 @@ def slice_scatter(
     end: int | Expr | None = None,
     step: int | Expr = 1,
 ) -> Tensor:
-    """Lowers slice_scatter: x with `source` in place of a slice. `end` is not read: the extent of `source` says where
-    the slice ends."""
+    """Lowers slice_scatter: x with `source` in place of a slice. The extent of `source` says where the slice ends."""
     dim = views.canonical_dim(dim, x.ndim)
     first, stride = slice_start(ctx, start, x.size[dim]), to_expr(step)
     length = source.size[dim]
+    last = x.size[dim] if end is None else views.from_front(end, x.size[dim])
+    most = sympy.ceiling((sympy.Max(first, sympy.Min(last, x.size[dim])) - first) / stride)
+    ctx.same_size((length,), (most,), SLICE)
 
     def at(indices: Indices) -> tuple[Node | None, list[Expr]]:
         ranges = extents_of(indices, x.size)
@@ -219,6 +226,8 @@ def diagonal_scatter(
 ) -> Tensor:
     """Lowers diagonal_scatter: x with a diagonal of two of its dimensions replaced by `source`."""
     row, column = views.canonical_dim(dim1, x.ndim), views.canonical_dim(dim2, x.ndim)
+    rows, columns = x.size[row] - max(-offset, 0), x.size[column] - max(offset, 0)
+    ctx.same_size(source.size[-1:], (sympy.Max(0, sympy.Min(rows, columns)),), SLICE)
 
     def at(indices: Indices) -> tuple[Node, list[Expr]]:
         rest = [index for dim, index in enumerate(indices) if dim not in (row, column)]

@@ -40,8 +40,11 @@ class Promises:
         self.places: dict[sympy.Symbol, str] = {}
         self.messages: dict[Any, str] = {}
         self.pending: list[Any] = []
+        self.of_data = False
+        """Is there a size or a scalar that only a run tells?"""
         if self.shape_env is None:
             return
+        self.of_data = any(torch_api.is_data_dependent(self.shape_env, s) for s in self.shape_env.var_to_range)
         unclaimed = set(map(self._key, graph.unclaimed))
         asserted = torch_api.runtime_asserts(self.shape_env)
         self.pending = [condition for condition in asserted if torch_api.same_condition(condition) not in unclaimed]

@@ -97,6 +97,8 @@ def index_put(
     if any(index is not None and index.dtype == torch.bool for index in indices):
         return _masked_put(ctx, x, indices, values, accumulate)
     parts: Advanced = advanced(ctx, x, indices)
+    given = [(mine, its) for mine, its in zip(values.size[::-1], parts.size[::-1]) if mine != 1]
+    ctx.same_size(*zip(*given) if given else ((), ()), "shape mismatch: values cannot be broadcast to indexing result")
     spread = views.expand(values, parts.size)
     mode: StoreMode = "add" if accumulate else "set"
     return overwrite(ctx, x, parts.size, lambda where: parts.positions(ctx, where), spread.load, mode)
@@ -110,6 +112,7 @@ def _masked_put(
     dim, mask = given[0]
     if len(given) != 1 or values.numel != 1 or (mask.device != x.device and mask.ndim):
         raise NotImplementedError("a boolean mask with a tensor of values")
+    ctx.same_size(mask.size, x.size[dim : dim + mask.ndim], "the size of the mask does not match the indexed tensor's")
     number = views.reshape(values, (), ctx.hint)
 
     def body(where: Indices) -> Node:
@@ -252,6 +255,8 @@ def index_add_or_copy(
         raise NotImplementedError("what torch has not for float8")
     dim = views.canonical_dim(dim, x.ndim)
     index, source = views.with_dims(index), views.with_dims(source)
+    slices = tuple(index.size[0] if at == dim else extent for at, extent in enumerate(x.size))
+    ctx.same_size(source.size, slices, "source tensor shape must match self tensor shape, but for its dim")
     for other in [d for d in range(x.ndim) if d != dim]:
         index = views.unsqueeze(index, other)
     x, size, places = _along_dim(ctx, x, dim, views.expand(index, source.size))

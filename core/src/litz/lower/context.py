@@ -427,11 +427,13 @@ class LoweringContext:
         said: dict[str, Any] = {"message": message, "shown": shown, "error": error}
         self.add_extern(require, (condition,), {}, CPU, operation=Check, effect=True, **said)
 
-    def same_size(self, mine: Sequence[Expr], its: Sequence[Expr], message: str) -> None:
+    def same_size(
+        self, mine: Sequence[Expr], its: Sequence[Expr], message: str, error: type[Exception] = RuntimeError
+    ) -> None:
         """Has the run check that two sizes are the same where only the run tells: eager does, and the error is its."""
         for one, other in zip(mine, its, strict=True):
             if one != other:
-                self.promises.require(sympy.Eq(one, other), message, RuntimeError)
+                self.promises.require(sympy.Eq(one, other), message, error)
 
     def extern(
         self,

@@ -112,7 +112,8 @@ def _masked_put(
     dim, mask = given[0]
     if len(given) != 1 or values.numel != 1 or (mask.device != x.device and mask.ndim):
         raise NotImplementedError("a boolean mask with a tensor of values")
-    ctx.same_size(mask.size, x.size[dim : dim + mask.ndim], "the size of the mask does not match the indexed tensor's")
+    message = "The shape of the mask does not match the shape of the indexed tensor"
+    ctx.same_size(mask.size, x.size[dim : dim + mask.ndim], message, IndexError)
     number = views.reshape(values, (), ctx.hint)
 
     def body(where: Indices) -> Node:

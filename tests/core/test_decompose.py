@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from core.lowering.harness import capture
 from litz import pipeline
+from litz.capture.passes.check_pass import check_pass
+from litz.capture.passes.rewrite import Call, Changes, rewrite
 from litz.driver import stages
 from litz.driver.builtin import builtin_plugins
 from litz.ir import Extern
@@ -132,3 +135,11 @@ def test_ordinary_graphs_stay_the_same_object(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(stages, "decompose", lambda *args: pytest.fail("nothing was put in"))
     schedules = pipeline.schedule_only(lambda x: torch.nn.functional.gelu(x).softmax(-1) @ x, (torch.randn(8, 8),))
     assert schedules
+
+
+def test_the_check_of_a_pass_makes_no_tensor() -> None:
+    """A tensor that has no tensor among its arguments, too: of a device that is not here, or too large for memory."""
+    graph = capture(lambda x: x.expand(2**45, 2).sin(), torch.ones(2))
+    (sin,) = (node for node in graph.nodes if node.target is aten.sin.default)
+    filled = rewrite(graph, Changes(emit={sin: Call(aten.full.default, ([2**45, 2], 1.0), {})}))
+    assert check_pass("mine", graph, filled) is filled

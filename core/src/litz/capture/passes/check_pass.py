@@ -161,7 +161,7 @@ def _recomputed(node: torch.fx.Node, op: OpOverload) -> Iterator[str]:
         return
     args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda given: given.meta["val"])  # type: ignore[arg-type]
     try:
-        expected = torch_api.fake_result(op, args, kwargs)
+        expected = torch_api.fake_result(op, args, kwargs, like=node.meta["val"])
     except Exception as error:
         yield f"{node.name} cannot be: {op} says {type(error).__name__}: {error}"
         return

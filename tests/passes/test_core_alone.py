@@ -81,7 +81,7 @@ def test_a_models_training_step(model: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.nightly)])
 def test_programs_of_the_fuzzer(count: int) -> None:
-    checker, programs = Checker(compiled=False, passes=False), []
+    checker, programs = Checker(compiled=False, plugins=False), []
     for number in range(count):
         program, _ = generate(f"core alone:{number}")
         with contextlib.suppress(Rejected):

@@ -21,6 +21,10 @@ OWN_DISTS = {
     ),
     "cudagraphs": ("litz-cudagraphs", "records CUDA graphs, and replays them"),
     "layout": ("litz-layout", "chooses memory layouts, channels last where that pays"),
+    "operators": (
+        "litz-operators",
+        "has kernels for pooling, resampling and random numbers, which the library runs without it",
+    ),
     "passes": ("litz-passes", "has passes that make kernels faster and memory smaller, beyond those of core"),
     "tools": ("litz-tools", "has the pages of reports, `litz bisect`, and kernels timed alone"),
     "triton_kernels": ("litz-triton-kernels", "launches the Triton kernels that a user wrote, as its own"),

@@ -91,7 +91,7 @@ from .origins import (
 from .partition import min_cut, with_kept_values
 from .random import is_random, is_random_draw
 from .regions import inline_regions
-from .rules import NEAREST, RESAMPLING
+from .rules import RESAMPLING
 from .shapes import (
     backed_values,
     decide_again,

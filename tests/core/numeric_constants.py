@@ -45,7 +45,7 @@ CONSTANTS: Mapping[str, str] = {
         flex_attention: NO_BLOCKS
         flex_attention_backward: RESULTS
         bias_gradients: GRADIENT BIAS
-        constants: _FILLS
+        fold_constants: _FILLS
         contractions: _FORMULAS
         cpp_compiler: VERSION_SECONDS
         cuda_driver: _INVALID_CONTEXT _MAX_DYNAMIC_SHARED _DEFAULT_SHARED

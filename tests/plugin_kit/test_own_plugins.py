@@ -46,7 +46,7 @@ TRIED = {
     "cudagraphs": {"litz_wrap_entry"},
     "layout": {"pass pad_contractions"},
     "passes": {"pass order_steps", "pass lay_out_temporaries", "pass sum_products"},
-    "core": {"pass inline_pointwise", "pass split_reductions", "pass fold_constants"},
+    "core": {"pass inline_pointwise", "pass split_reductions", "pass eliminate_dead_code"},
 }
 """What must be among what was tried."""
 

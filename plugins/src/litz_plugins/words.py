@@ -47,9 +47,6 @@ OWN_COMMANDS = {
 """The commands of these plugins, each with its plugin."""
 
 CORE_PASSES = {
-    "fold_constants": "graph",
-    "remove_no_ops": "graph",
-    "eliminate_common_subexpressions": "graph",
     "eliminate_dead_code": "graph",
     "fold_frozen": "graph",
     "remove_dead_operations": "program",

@@ -267,7 +267,6 @@ PLANES: Mapping[str, tuple[str, tuple[int, ...], str]] = {
     "max_pool_1d": ("F.max_pool1d(a * 2, 3, 2)", (2, 8, 64), "float32"),
     "max_pool_3d": ("F.max_pool3d(a, 2, 1, ceil_mode=True)", (2, 3, 5, 6, 7), "float32"),
     "max_unpool": ("F.max_unpool2d(*F.max_pool2d(a, 2, return_indices=True), 2)", (2, 4, 16, 16), "float32"),
-    "max_unpool_3d": ("F.max_unpool3d(*F.max_pool3d(a, 2, return_indices=True), 2)", (1, 4, 8, 8, 8), "float32"),
     "avg_pool": ("F.avg_pool2d(a.exp(), 3, 2, 1, count_include_pad=False)", (2, 8, 31, 32), "bfloat16"),
     "avg_pool_divided": ("F.avg_pool2d(a, 2, ceil_mode=True, divisor_override=3)", (2, 8, 31, 33), "float32"),
     "avg_pool_large": ("F.avg_pool2d(a, 40, ceil_mode=True)", (2, 8, 31, 32), "float32"),

@@ -77,7 +77,6 @@ CONSTANTS: Mapping[str, str] = {
         rules: RESAMPLING
         unpooling: LOWERINGS
         report: JSON_VERSION
-        rules: NEAREST
         sampling: BICUBIC ZEROS REFLECTION
         scales: _ALL _ROW
         sizes: INT32

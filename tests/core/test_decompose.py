@@ -143,3 +143,11 @@ def test_the_check_of_a_pass_makes_no_tensor() -> None:
     (sin,) = (node for node in graph.nodes if node.target is aten.sin.default)
     filled = rewrite(graph, Changes(emit={sin: Call(aten.full.default, ([2**45, 2], 1.0), {})}))
     assert check_pass("mine", graph, filled) is filled
+
+
+def test_an_index_by_numbers_may_get_another_tensor() -> None:
+    """aten.index finds out its size by data where a mask is its index, and in no other case."""
+    graph = capture(lambda x, at: x.cos().clone()[at], torch.ones(4), torch.tensor([2, 0]))
+    cos, clone = (next(node for node in graph.nodes if op in str(node.target)) for op in ("cos", "clone"))
+    changed = rewrite(graph, Changes(replace={clone: cos}))
+    assert check_pass("mine", graph, changed) is changed

@@ -226,16 +226,16 @@ class _ScalarContext(LoweringContext):
         raise NotImplementedError(f"{self.op}, which makes a buffer")
 
     def new_buffer(self, *args: Any, **kwargs: Any) -> Buffer:
-        return self._refuse()  # type: ignore[no-any-return]
+        return self._refuse()
 
     def add(self, operation: Operation) -> None:
         self._refuse()
 
     def ref(self, value: Tensor, stride: Size | None = None) -> TensorRef:
-        return self._refuse()  # type: ignore[no-any-return]
+        return self._refuse()
 
     def realize(self, value: Tensor, stride: Size | None = None) -> View:
-        return self._refuse()  # type: ignore[no-any-return]
+        return self._refuse()
 
 
 def _simplified(roots: tuple[Node, ...], extents: Ranges, contents: Contents) -> tuple[Node, ...]:

@@ -156,7 +156,8 @@ def _values(node: torch.fx.Node) -> Any:
 def _recomputed(node: torch.fx.Node, op: OpOverload) -> Iterator[str]:
     if any("val" not in given.meta for given in node.all_input_nodes):
         return  # said of that node
-    if torch_api.depends_on_data(op) and not node.meta.get("unbacked_bindings"):
+    open_ = torch_api.depends_on_data(op) and torch_api.hangs_on_data(node.meta["val"])  # an index by numbers is not
+    if open_ and not node.meta.get("unbacked_bindings"):
         yield f"{node.name} finds out by data what it returns, and meta['unbacked_bindings'] names no symbol for that"
         return
     args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda given: given.meta["val"])  # type: ignore[arg-type]

@@ -101,6 +101,7 @@ from .shapes import (
     facts_of,
     guard_count,
     guards_since,
+    hangs_on_data,
     known,
     same_layout,
     same_statically,

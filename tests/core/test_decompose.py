@@ -151,3 +151,12 @@ def test_an_index_by_numbers_may_get_another_tensor() -> None:
     cos, clone = (next(node for node in graph.nodes if op in str(node.target)) for op in ("cos", "clone"))
     changed = rewrite(graph, Changes(replace={clone: cos}))
     assert check_pass("mine", graph, changed) is changed
+
+
+def test_a_fake_result_that_was_wrong_before_is_no_fault_of_a_pass() -> None:
+    graph = capture(lambda x: x.cos().clone().exp(), torch.ones(4))
+    cos, clone, exp = (node for node in graph.nodes if node.op == "call_function")
+    with exp.meta["val"].fake_mode:
+        exp.meta["val"] = torch.empty(4, dtype=torch.float64)
+    changed = rewrite(graph, Changes(replace={clone: cos}))
+    assert check_pass("mine", graph, changed) is changed

@@ -104,7 +104,7 @@ class Item:
         """Returns what compiles the item, and whether its graphs have to be computed to go on. Adds the item's own
         text."""
         kind, _, name = self.name.partition("/")
-        makers = {"fuzz": _fuzzed, "model": _model, "written_out": _written_out, "flex": _flex}
+        makers = {"fuzz": _fuzzed, "model": _model, "written_out": _written_out, "flex": _flex, "planes": _planes}
         return makers.get(kind, _contraction)(name, texts)
 
 
@@ -113,6 +113,7 @@ def items(programs: int) -> list[Item]:
     models = [f"model/{name}{kind}" for name in MODELS for kind in (".train", ".eval")]
     models += [f"written_out/{name}{kind}" for name in WRITTEN_OUT for kind in (".train", ".eval")]
     contractions = [*(f"contraction/{name}" for name in CONTRACTIONS), *(f"flex/{name}" for name in FLEX)]
+    contractions += [f"planes/{name}{kind}" for name in PLANES for kind in ("", ".dynamic")]
     return [Item(name) for name in [*models, *contractions, *(f"fuzz/{number:03}" for number in range(programs))]]
 
 
@@ -256,6 +257,71 @@ def _flex(name: str, texts: dict[str, str]) -> tuple[Run, bool]:
             torch.compile(function, backend=backend, dynamic=False)(*inputs, torch.randn(8))
 
     return run, False
+
+
+PLANES: Mapping[str, tuple[str, tuple[int, ...], str]] = {
+    "max_pool": ("F.max_pool2d(a.relu(), 3, 2, 1)", (2, 8, 31, 32), "bfloat16"),
+    "max_pool_of_two": ("F.max_pool2d(a.relu(), 2)", (2, 8, 32, 32), "float32"),
+    "max_pool_dilated": ("F.max_pool2d(a, 3, 1, 1, dilation=2)", (2, 4, 17, 19), "float32"),
+    "max_pool_large": ("F.max_pool2d(a, (6, 7), (2, 1), (3, 2))", (2, 3, 22, 21), "float32"),
+    "max_pool_1d": ("F.max_pool1d(a * 2, 3, 2)", (2, 8, 64), "float32"),
+    "max_pool_3d": ("F.max_pool3d(a, 2, 1, ceil_mode=True)", (2, 3, 5, 6, 7), "float32"),
+    "max_unpool": ("F.max_unpool2d(*F.max_pool2d(a, 2, return_indices=True), 2)", (2, 4, 16, 16), "float32"),
+    "avg_pool": ("F.avg_pool2d(a.exp(), 3, 2, 1, count_include_pad=False)", (2, 8, 31, 32), "bfloat16"),
+    "avg_pool_divided": ("F.avg_pool2d(a, 2, ceil_mode=True, divisor_override=3)", (2, 8, 31, 33), "float32"),
+    "avg_pool_large": ("F.avg_pool2d(a, 40, ceil_mode=True)", (2, 8, 31, 32), "float32"),
+    "avg_pool_1d": ("F.avg_pool1d(a, 3, 2, 1)", (2, 8, 65), "float16"),
+    "avg_pool_3d": ("F.avg_pool3d(a, (2, 3, 2), 2, 1)", (2, 3, 6, 7, 5), "float32"),
+    "adaptive_avg": ("F.adaptive_avg_pool2d(a, (3, 5))", (2, 8, 16, 17), "float32"),
+    "adaptive_avg_3d": ("F.adaptive_avg_pool3d(a, (3, 5, 4))", (2, 3, 7, 10, 9), "float32"),
+    "adaptive_max": ("F.adaptive_max_pool2d(a, (3, 5))", (2, 8, 16, 17), "float32"),
+    "fractional_max": (
+        "F.fractional_max_pool2d(a, 2, output_size=7, _random_samples=a.new_full((2, 8, 2), 0.5))",
+        (2, 8, 16, 16),
+        "float32",
+    ),
+    "nearest": ("F.interpolate(a, scale_factor=2).sin()", (2, 8, 16, 17), "bfloat16"),
+    "nearest_exact": ("F.interpolate(a, size=(24, 20), mode='nearest-exact')", (2, 8, 16, 17), "float32"),
+    "nearest_1d": ("F.interpolate(a, size=100)", (2, 8, 65), "float32"),
+    "nearest_3d": ("F.interpolate(a, scale_factor=(2, 3, 1.5))", (1, 2, 4, 5, 6), "float32"),
+    "linear": ("F.interpolate(a, size=100, mode='linear')", (2, 8, 65), "float32"),
+    "bilinear": ("F.interpolate(a, scale_factor=2, mode='bilinear')", (2, 8, 16, 17), "float16"),
+    "bilinear_shrunk": (
+        "F.interpolate(a, size=(7, 3), mode='bilinear', align_corners=True)",
+        (2, 8, 64, 64),
+        "float32",
+    ),
+    "trilinear": ("F.interpolate(a, scale_factor=2, mode='trilinear')", (1, 2, 4, 5, 6), "float32"),
+    "bicubic": ("F.interpolate(a, scale_factor=1.5, mode='bicubic')", (2, 8, 16, 17), "float32"),
+    "grid_sample": (
+        "F.grid_sample(a, a[:, 0, :, :2, None].expand(-1, -1, -1, 2), padding_mode='border', align_corners=False)",
+        (2, 4, 8, 9),
+        "float32",
+    ),
+    "unfold": ("a.unfold(2, 6, 3).unfold(3, 6, 3) * 2", (2, 4, 21, 24), "float32"),
+    "columns": ("F.fold(F.unfold(a, 3, padding=1) * 2, (16, 17), 3, padding=1)", (2, 4, 16, 17), "float32"),
+}
+"""Expressions over an image, plane or row a, its size and its type: pooling, resampling, windows."""
+
+
+def _planes(name: str, texts: dict[str, str]) -> tuple[Run, bool]:
+    import torch
+
+    name, _, kind = name.partition(".")
+    text, size, dtype = PLANES[name]
+    texts["program.py"] = f"{text}  # {dtype} {size}"
+    scope = {"torch": torch, "F": torch.nn.functional}
+
+    def run(backend: Callable[..., Any]) -> None:
+        function = eval(f"lambda a: ({text})", scope)
+        for order in (torch.contiguous_format, torch.channels_last):
+            a = torch.randn(size, dtype=getattr(torch, dtype))
+            if order == torch.channels_last and len(size) != 4:
+                continue
+            a = a.contiguous(memory_format=order).requires_grad_()
+            torch.compile(function, backend=backend, dynamic=kind == "dynamic")(a).sum().backward()
+
+    return run, True
 
 
 # ---------------------------------------------------------------------------------------------------------- its texts

@@ -25,7 +25,7 @@ CONSTANTS: Mapping[str, str] = {
         many_rows: STEP_BYTES
         masked_call: LEAST_ROWS
         pointwise: OWNED
-        pooling: GATHERED
+        max_pooling: GATHERED
         rows: MOST_ROWS FEW ALIGNED
         rows_loop: GAP
         scales: BLOCK
@@ -37,14 +37,17 @@ CONSTANTS: Mapping[str, str] = {
         written_offer: LEAST_QUERIES
     """,
     "of a format or an interface: versions, types, argument positions, torch's numbers": """
+        adaptive_pooling: LOWERINGS
         aot: _STRIDED
+        average_pooling: LOWERINGS
         flex_attention: NO_BLOCKS
         flex_attention_backward: RESULTS
         bias_gradients: GRADIENT BIAS
-        constants: _FILLS
+        fold_constants: _FILLS
         contractions: _FORMULAS
         cpp_compiler: VERSION_SECONDS
         cuda_driver: _INVALID_CONTEXT _MAX_DYNAMIC_SHARED _DEFAULT_SHARED
+        decompositions: NEAREST
         dialect: _OPS NARROW
         dtypes: _ROWS
         few_rows: MEASURED
@@ -56,6 +59,8 @@ CONSTANTS: Mapping[str, str] = {
         kernel_plan: PIECES
         eager_layouts: _DECIDING
         layout_needs: _STRICTNESS
+        max_pooling: LOWERINGS
+        padding: LOWERINGS
         saved_positions: TYPES BELOW
         ops: _ROWS
         pattern: BUFFERS LOOPS
@@ -64,8 +69,10 @@ CONSTANTS: Mapping[str, str] = {
         prelude: _SCALAR PIECES
         random: _SEED_ARGS
         reductions: _first _second ROWS
+        resampling: LOWERINGS
+        rules: RESAMPLING
+        unpooling: LOWERINGS
         report: JSON_VERSION
-        rules: NEAREST
         sampling: BICUBIC ZEROS REFLECTION
         scales: _ALL _ROW
         sizes: INT32
@@ -99,12 +106,12 @@ CONSTANTS: Mapping[str, str] = {
         score_tile: BATCH HEAD QUERY KEY
         split: LOG2E
         spread: ZEROS
-        upsample: NEAR FAR
+        resampling: NEAR FAR
         written_out: B H Q K AT
         times: WHOLE NONE
     """,
     "a limit of compile time or of a search: terms, nodes, ways, cases": """
-        access: MAX_UNROLLED
+        taps: MAX_UNROLLED
         beside: MOST
         broadcast: MOST_FACTORS MOST_NODES
         comparisons: MOST_STEPS
@@ -115,7 +122,8 @@ CONSTANTS: Mapping[str, str] = {
         index: MOST_STEPS
         inline: MAX_GROWTH
         intervals: MOST_QUOTIENTS MOST_NESTED
-        joining: MAX_JOINED MAX_PLACES
+        joining: MAX_JOINED
+        padding: MAX_PLACES
         kernel: MOST_UNROLLED
         many_rows: CANDIDATES UNALIGNED_CANDIDATES
         memory: LONGEST
@@ -253,7 +261,7 @@ LITERALS: Mapping[str, str] = {
         backward_operation: contraction=2.5
         coverage: _points=1e-09
         library: _named=1.7 _places=0.0137
-        upsample: touched=1e-12
+        resampling: touched=1e-12
         written_out: _scaled=1e-30,1e+30
     """,
     "what a person is shown, or why a decision was taken": """

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from core.lowering.harness import capture
 from litz import pipeline
+from litz.capture.passes.check_pass import check_pass
+from litz.capture.passes.rewrite import Call, Changes, rewrite
 from litz.driver import stages
 from litz.driver.builtin import builtin_plugins
 from litz.ir import Extern
@@ -132,3 +135,28 @@ def test_ordinary_graphs_stay_the_same_object(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(stages, "decompose", lambda *args: pytest.fail("nothing was put in"))
     schedules = pipeline.schedule_only(lambda x: torch.nn.functional.gelu(x).softmax(-1) @ x, (torch.randn(8, 8),))
     assert schedules
+
+
+def test_the_check_of_a_pass_makes_no_tensor() -> None:
+    """A tensor that has no tensor among its arguments, too: of a device that is not here, or too large for memory."""
+    graph = capture(lambda x: x.expand(2**45, 2).sin(), torch.ones(2))
+    (sin,) = (node for node in graph.nodes if node.target is aten.sin.default)
+    filled = rewrite(graph, Changes(emit={sin: Call(aten.full.default, ([2**45, 2], 1.0), {})}))
+    assert check_pass("mine", graph, filled) is filled
+
+
+def test_an_index_by_numbers_may_get_another_tensor() -> None:
+    """aten.index finds out its size by data where a mask is its index, and in no other case."""
+    graph = capture(lambda x, at: x.cos().clone()[at], torch.ones(4), torch.tensor([2, 0]))
+    cos, clone = (next(node for node in graph.nodes if op in str(node.target)) for op in ("cos", "clone"))
+    changed = rewrite(graph, Changes(replace={clone: cos}))
+    assert check_pass("mine", graph, changed) is changed
+
+
+def test_a_fake_result_that_was_wrong_before_is_no_fault_of_a_pass() -> None:
+    graph = capture(lambda x: x.cos().clone().exp(), torch.ones(4))
+    cos, clone, exp = (node for node in graph.nodes if node.op == "call_function")
+    with exp.meta["val"].fake_mode:
+        exp.meta["val"] = torch.empty(4, dtype=torch.float64)
+    changed = rewrite(graph, Changes(replace={clone: cos}))
+    assert check_pass("mine", graph, changed) is changed

@@ -34,7 +34,7 @@ from litz_tools.trials import TRIALS
 
 CORE = Path(litz.__file__).parent
 ROOT = Path(__file__).parents[2]
-OWN = ("contractions", "cudagraphs", "passes", "triton_kernels")
+OWN = ("contractions", "cudagraphs", "operators", "passes", "triton_kernels")
 """Plugins that decide what runs on a device."""
 MODULES = [*CORE.rglob("*.py"), *(file for name in OWN for file in ROOT.glob(f"plugins_{name}/src/**/*.py"))]
 FOLDERS = [CORE / "target/figures", *ROOT.glob("plugins_*/src/*/figures")]

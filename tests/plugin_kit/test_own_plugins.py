@@ -16,6 +16,7 @@ import litz_collectives.plugin
 import litz_contractions.plugin
 import litz_cudagraphs.plugin
 import litz_layout
+import litz_operators.plugin
 import litz_passes.plugin
 import litz_tools.plugin
 from litz.driver.builtin import builtin_plugins
@@ -31,6 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
     "collectives": {"examples": ["pointwise"], "builds": True},
     "cudagraphs": {"options": {"cuda_graphs": True}, "examples": ["pointwise"], "builds": True},
     "layout": {"examples": ["convolution"]},
+    "operators": {"ops": lambda op: "pool2d" in str(op), "variants": VARIANTS[::5]},
     "passes": {"examples": ["reductions"]},
     "tools": {"examples": ["pointwise"], "builds": True},
     "contractions": {"examples": ["one row"], "choices": 2},
@@ -44,7 +46,7 @@ TRIED = {
     "cudagraphs": {"litz_wrap_entry"},
     "layout": {"pass pad_contractions"},
     "passes": {"pass order_steps", "pass lay_out_temporaries", "pass sum_products"},
-    "core": {"pass inline_pointwise", "pass split_reductions", "pass fold_constants"},
+    "core": {"pass inline_pointwise", "pass split_reductions", "pass eliminate_dead_code"},
 }
 """What must be among what was tried."""
 
@@ -58,6 +60,7 @@ def test_it_conforms(name: str) -> None:
         "contractions": litz_contractions.plugin,
         "cudagraphs": litz_cudagraphs.plugin,
         "layout": litz_layout,
+        "operators": litz_operators.plugin,
         "passes": litz_passes.plugin,
         "tools": litz_tools.plugin,
     }

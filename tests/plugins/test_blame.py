@@ -330,7 +330,7 @@ NAMES = {
     "before": (a_pass(before=("inline_pointwize",)), "did you mean 'inline_pointwise'?"),
     "after": (a_pass(after=("split_reduction",)), "did you mean 'split_reductions'?"),
     "nothing near": (a_pass(after=("zzz",)), "write 'zzz?'"),
-    "a pass of another stage": (a_pass(after=("fold_constants",)), "a pass of the graph stage"),
+    "a pass of another stage": (a_pass(after=("eliminate_dead_code",)), "a pass of the graph stage"),
     "a stage": (a_pass("programme"), "stage is one of traced, joint, partitioned, graph, program, schedule"),
     "a layout word": (plugin(register_layout_needs=lambda: {RELU: "contigous"}), "did you mean 'contiguous'?"),
     "a layout row": (plugin(register_layout_needs=lambda: {RELU: {"weigth": "any"}}), "did you mean 'weight'?"),

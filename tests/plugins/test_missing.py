@@ -36,14 +36,13 @@ def test_own_dists_that_are_not_installed() -> None:
         "contractions",
         "cudagraphs",
         "layout",
+        "operators",
         "passes",
         "tools",
         "triton_kernels",
     ]
     assert [one.plugin for one in own_dists(())] == names
-    (one,) = own_dists(
-        {"aot", "autotune", "collectives", "contractions", "cudagraphs", "passes", "tools", "triton_kernels"}
-    )
+    (one,) = own_dists(OWN_DISTS.keys() - {"layout"})
     assert (one.dist, one.todo, one.wanted) == ("litz-layout", "pip install litz-layout", False)
     assert own_dists(OWN_DISTS) == []
 

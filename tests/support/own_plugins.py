@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import litz_contractions.plugin
+import litz_operators.plugin
 import litz_passes.plugin
 from litz.driver.builtin import builtin_plugins
 from litz.ir import Program
@@ -16,12 +17,19 @@ from litz_plugins.manager import Plugins, make_plugins
 from litz_plugins.records import Stage
 
 CONTRACTIONS = ("contractions", litz_contractions.plugin)
+OPERATORS = ("operators", litz_operators.plugin)
 PASSES = ("passes", litz_passes.plugin)
 
 
 def with_passes(*extra: tuple[str, object], **how: Any) -> Plugins:
     """Core's plugins and litz-passes, whatever is installed. extra: others."""
     return make_plugins(builtin_plugins(), extra=[PASSES, *extra], entry_points=(), **how)
+
+
+@cache
+def operators() -> Plugins:
+    """Core's plugins and litz-operators, whatever is installed."""
+    return make_plugins(builtin_plugins(), extra=[OPERATORS], entry_points=())
 
 
 @cache

@@ -212,7 +212,9 @@ def litz_select_choice(choices: Sequence[Choice], context: ChoiceContext) -> Cho
 
 
 @hookspec_first
-def litz_select_layout(graph: Graph, options: OptionsView, needs: Any, target_of: TargetOf) -> LayoutPlan | None:
+def litz_select_layout(
+    graph: Graph, options: OptionsView, needs: Any, target_of: TargetOf, lowered: frozenset[Any]
+) -> LayoutPlan | None:
     """Memory layouts for a graph's tensors, such as channels last for convolutions. Since 0.1.
 
     Called: once a graph, after the graph passes and before lowering.
@@ -220,7 +222,7 @@ def litz_select_layout(graph: Graph, options: OptionsView, needs: Any, target_of
 
     graph: the captured graph. options: this compile's options. needs: called as ``needs(node, argument)`` with two FX
     nodes, says how ``node`` takes ``argument`` (a `LayoutNeed`), by the table of `litz_register_layout_needs`.
-    target_of: called with a torch.device, gives its `Target`.
+    target_of: called with a torch.device, gives its `Target`. lowered: the ops that core and plugins have lowerings of.
     Returns: a plan; nodes that it does not name keep their layout. None: no opinion; all layouts stay
     if nobody has one.
     """

@@ -338,10 +338,11 @@ class Plugins(Roster):
         options: OptionsView,
         needs: Callable[[Any, Any], LayoutNeed] = _takes_any,
         target_of: TargetOf = unknown_target,
+        lowered: frozenset[Any] = frozenset(),
     ) -> tuple[str, LayoutPlan] | None:
-        """Returns (plugin, plan) of the first plugin with an opinion; None if nobody has one. needs, target_of: as the
-        hook documents."""
-        arguments = {"graph": graph, "options": options, "needs": needs, "target_of": target_of}
+        """Returns (plugin, plan) of the first plugin with an opinion; None if nobody has one. needs, target_of,
+        lowered: as the hook documents."""
+        arguments = {"graph": graph, "options": options, "needs": needs, "target_of": target_of, "lowered": lowered}
         return self._first("litz_select_layout", arguments, of_type(LayoutPlan))
 
     def partition(

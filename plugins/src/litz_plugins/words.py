@@ -21,6 +21,10 @@ OWN_DISTS = {
     ),
     "cudagraphs": ("litz-cudagraphs", "records CUDA graphs, and replays them"),
     "layout": ("litz-layout", "chooses memory layouts, channels last where that pays"),
+    "operators": (
+        "litz-operators",
+        "has kernels for pooling, resampling and random numbers, which the library runs without it",
+    ),
     "passes": ("litz-passes", "has passes that make kernels faster and memory smaller, beyond those of core"),
     "tools": (
         "litz-tools",
@@ -48,9 +52,6 @@ OWN_COMMANDS = {
 """The commands of these plugins, each with its plugin."""
 
 CORE_PASSES = {
-    "fold_constants": "graph",
-    "remove_no_ops": "graph",
-    "eliminate_common_subexpressions": "graph",
     "eliminate_dead_code": "graph",
     "fold_frozen": "graph",
     "remove_dead_operations": "program",

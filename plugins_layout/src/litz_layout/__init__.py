@@ -52,7 +52,9 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
 
 
 @hookimpl
-def litz_select_layout(graph: Graph, options: OptionsView, needs: Any, target_of: TargetOf) -> LayoutPlan | None:
+def litz_select_layout(
+    graph: Graph, options: OptionsView, needs: Any, target_of: TargetOf, lowered: frozenset[Any]
+) -> LayoutPlan | None:
     """Returns the plan of layouts for a graph with convolutions, None for other graphs or with `layout.enable` off."""
     if not options["layout.enable"]:
         return None
@@ -64,4 +66,4 @@ def litz_select_layout(graph: Graph, options: OptionsView, needs: Any, target_of
     from litz_layout.choose import choose_layouts
 
     device = calls[0].all_input_nodes[0].meta["val"].device
-    return choose_layouts(graph, target_of(device), options, needs)
+    return choose_layouts(graph, target_of(device), options, needs, lowered)

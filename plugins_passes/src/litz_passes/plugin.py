@@ -44,14 +44,20 @@ def _joint_passes() -> Iterator[Pass]:
 
 def _graph_passes(freezing: bool) -> Iterator[Pass]:
     from .graph.bias_gradients import split_bias_gradients
+    from .graph.common_subexpressions import eliminate_common_subexpressions
     from .graph.fold_affine import fold_affine
+    from .graph.fold_constants import fold_constants
+    from .graph.no_ops import remove_no_ops
     from .graph.place_constants import place_constants
     from .graph.sum_products import sum_products
     from .graph.sum_scatters import sum_scatters
 
     common, dead = "eliminate_common_subexpressions", "eliminate_dead_code"
-    yield Pass("place_constants", "graph", place_constants, ("fold_constants",), ("remove_no_ops",))
-    yield Pass("split_bias_gradients", "graph", split_bias_gradients, ("remove_no_ops",), (common,))
+    yield Pass("fold_constants", "graph", fold_constants, (), (dead,))
+    yield Pass("place_constants", "graph", place_constants, ("fold_constants",), (dead,))
+    yield Pass("remove_no_ops", "graph", remove_no_ops, ("place_constants",), (dead,))
+    yield Pass("split_bias_gradients", "graph", split_bias_gradients, ("remove_no_ops",), (dead,))
+    yield Pass(common, "graph", eliminate_common_subexpressions, ("split_bias_gradients",), (dead,))
     yield Pass("sum_scatters", "graph", sum_scatters, (common,), (dead,))
     yield Pass("sum_products", "graph", sum_products, (dead, "fold_frozen"))
     if freezing:

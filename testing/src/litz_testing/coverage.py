@@ -1,6 +1,7 @@
 """How each op of torch's core set is compiled: `python -m litz_testing.coverage` prints the table.
 
-In: torch's registry, litz's decompositions and lowerings. Out: for each op tagged `torch.Tag.core`, how.
+In: torch's registry, the decompositions and lowerings of core and of the installed plugins. Out: for each op tagged
+`torch.Tag.core`, how.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Mapping
 import torch
 from torch._ops import OpOverload
 
-from litz.capture.decompositions import decompositions
-from litz.lower import core_lowerings
+from litz.driver.builtin import builtin_plugins
+from litz_plugins import make_plugins
 
 LIBRARY: Mapping[str, tuple[str, ...]] = {
     "sorting": ("sort.default", "topk.default", "randperm.default"),
@@ -44,7 +45,8 @@ def core_ops() -> list[OpOverload]:
 
 def coverage() -> dict[str, str]:
     """Returns op name -> "native", "decomposed", "library: why", "no kernel: why", or "missing"."""
-    lowerings, rules = core_lowerings(), decompositions()
+    plugins = make_plugins(builtin_plugins())
+    lowerings, rules = plugins.lowerings(), plugins.decompositions()
     reasons = {
         f"aten.{name}": f"{kind}: {why}"
         for kind, table in (("library", LIBRARY), ("no kernel", NO_KERNEL))

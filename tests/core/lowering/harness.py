@@ -12,17 +12,23 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from litz.capture.decompositions import decompositions
 from litz.capture.graph import Graph, make_graph
+from litz.capture.promised import checked
 from litz.ir import Extern, Program
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify
 from litz.lower import lower
+from litz_plugins.manager import Plugins
 from litz_testing.tensors import eager_or_exact
 
-_rules = functools.cache(decompositions)
+_core_rules = functools.cache(decompositions)
 
 
-def capture(function: Callable[..., Any], *inputs: Any, dynamic: bool = False) -> Graph:
-    """The functional ATen graph of `function`, decomposed as by litz; every size a symbol if dynamic."""
+def capture(function: Callable[..., Any], *inputs: Any, dynamic: bool = False, plugins: Plugins | None = None) -> Graph:
+    """The functional ATen graph of `function`, decomposed as by litz; every size a symbol if dynamic. plugins: core
+    alone if None."""
+    rules = {} if plugins is None else plugins.decompositions(core=False)
+    own = {op: None if rule is None else checked(op, rule) for op, rule in rules.items()}
+    table = decompositions(own) if own else _core_rules()
 
     def flat(*args: Any) -> list[Any]:
         return tree_flatten(function(*args))[0]
@@ -30,15 +36,16 @@ def capture(function: Callable[..., Any], *inputs: Any, dynamic: bool = False) -
     functional = torch.func.functionalize(flat, remove="mutations")
     mode = "symbolic" if dynamic else "fake"
     with torch.no_grad():
-        module = make_fx(functional, decomposition_table=_rules(), tracing_mode=mode, _allow_non_fake_inputs=True)(
-            *inputs
-        )
+        module = make_fx(functional, decomposition_table=table, tracing_mode=mode, _allow_non_fake_inputs=True)(*inputs)
     module.graph.eliminate_dead_code()
     return make_graph("test", module, "inference")
 
 
-def program_of(function: Callable[..., Any], *inputs: Any, dynamic: bool = False) -> Program:
-    program = lower(capture(function, *inputs, dynamic=dynamic))
+def program_of(
+    function: Callable[..., Any], *inputs: Any, dynamic: bool = False, plugins: Plugins | None = None
+) -> Program:
+    graph = capture(function, *inputs, dynamic=dynamic, plugins=plugins)
+    program = lower(graph, None if plugins is None else plugins.lowerings())
     verify(program)
     str(program)
     return program
@@ -53,14 +60,16 @@ def check(
     atol: float | None = None,
     strides: bool = True,
     by_float64: bool = False,
+    plugins: Plugins | None = None,
 ) -> Program:
     """Fail unless the program's outputs equal eager's in value, dtype, shape and stride, and so do written inputs.
 
-    native: no Extern may be in the program. by_float64: the values are those of eager in float64, rounded.
+    native: no Extern may be in the program. by_float64: the values are those of eager in float64, rounded. plugins:
+    core alone if None.
     """
     ours, theirs = tree_map(copied, list(inputs)), tree_map(copied, list(inputs))
     expected = tree_flatten(function(*theirs))[0]
-    program = program_of(function, *inputs, dynamic=dynamic)
+    program = program_of(function, *inputs, dynamic=dynamic, plugins=plugins)
     if native:
         externs = [operation.target_name for operation in program.operations if isinstance(operation, Extern)]
         assert not externs, f"not lowered: {externs}"

@@ -21,6 +21,7 @@ from litz.errors import IndexRangeError
 from litz.ir.interpret import interpret
 from litz_testing.fuzz.execute import FuzzCompiler
 from support.index_cases import CASES, IndexCase
+from support.own_plugins import operators
 from support.triton_cases import CASES as TRITON
 
 GUARD = 32
@@ -55,7 +56,7 @@ def asked(case: IndexCase, value: Any) -> bool:
 @pytest.mark.parametrize("name", CASES)
 def test_as_eager_or_an_error(name: str) -> None:
     case = CASES[name]
-    program = program_of(case.function, *case.inputs(case.tried[0]))
+    program = program_of(case.function, *case.inputs(case.tried[0]), plugins=operators())
     for value in case.tried:
         expected = outcome(lambda v=value: case.function(*case.inputs(v))) if asked(case, value) else None
         judge(case, value, outcome(lambda v=value: interpret(program, list(case.inputs(v)))), expected)
@@ -69,7 +70,7 @@ DYNAMIC = ("index", "gather", "index_select.last", "take", "embedding.2d", "scat
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_with_symbolic_sizes(name: str) -> None:
     case = CASES[name]
-    program = program_of(case.function, *case.inputs(case.tried[0]), dynamic=True)
+    program = program_of(case.function, *case.inputs(case.tried[0]), dynamic=True, plugins=operators())
     for value in case.tried:
         expected = outcome(lambda v=value: case.function(*case.inputs(v))) if asked(case, value) else None
         judge(case, value, outcome(lambda v=value: interpret(program, inputs_of(program, case.inputs(v)))), expected)

@@ -17,11 +17,10 @@ from typing import Any
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
-from litz.capture import distances, torch_api
+from litz.capture import torch_api
 from litz.capture.eager_layouts import laid_as_in_eager, whole_ops
 from litz.capture.eager_types import unless_left_to_eager
 from litz.capture.foreach import foreach_decompositions
-from litz.capture.resampling import blocks
 
 aten = torch.ops.aten
 
@@ -188,7 +187,7 @@ def _overloads(names: Iterable[str]) -> Iterable[OpOverload]:
 
 
 # torch's rules give few channels contiguous on a GPU.
-_LINEAR = (aten.upsample_linear1d.default, aten.upsample_bilinear2d.default, aten.upsample_trilinear3d.default)
+_RESAMPLING = tuple(getattr(aten, name).default for name in torch_api.RESAMPLING if name != "upsample_bicubic2d")
 
 
 def _own_rules() -> dict[OpOverload, Decomposition]:
@@ -205,16 +204,12 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.split_with_sizes.default: _split_with_sizes,
         aten.repeat.default: _repeat,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
-        **{op: functools.partial(_nearest, op) for op in (getattr(aten, name).default for name in torch_api.NEAREST)},
-        **{op: functools.partial(_in_format_of_input, op) for op in _LINEAR},
+        **{op: functools.partial(_in_format_of_input, op) for op in _RESAMPLING},
         aten.max_unpool2d.default: _max_unpool2d,
         aten.roll.default: _roll,
         aten.index_fill.int_Scalar: _index_fill,
         aten.index_fill.int_Tensor: _index_fill,
         aten.grid_sampler_2d.default: _grid_sampler_2d,
-        aten._cdist_forward.default: distances.cdist_forward,
-        aten._pdist_forward.default: distances.pdist_forward,
-        aten.masked_scatter.default: distances.masked_scatter,
         aten._assert_async.default: _assert_async,
         **{op: functools.partial(_of_contiguous, op) for op in torch_api.elementwise_collectives()},
         # One overload for tensor and number operands, so that a lowering has one row per op.
@@ -318,15 +313,6 @@ def _in_format_of_input(op: OpOverload, x: torch.Tensor, *args: Any) -> torch.Te
     """Applies torch's rule, and lays the result out as eager does: channels last where x is, else contiguous."""
     result: torch.Tensor = torch_api.decomposition_registry()[op](x, *args)
     return result.contiguous(memory_format=torch_api.suggested_format(x))
-
-
-def _nearest(op: OpOverload, x: torch.Tensor, output_size: Sequence[Any], *scales: float | None) -> Any:
-    """Leaves the op whole where the output is an exact multiple of the input: such an output is a view."""
-    sizes = x.shape[-len(output_size) :]
-    if all(isinstance(size, int) for size in (*sizes, *output_size)):
-        if blocks(sizes, output_size, scales, "exact" in op.name()) is not None:
-            return NotImplemented
-    return _in_format_of_input(op, x, output_size, *scales)
 
 
 def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> Any:

@@ -18,6 +18,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from litz.capture import torch_api
+from litz.capture.eager_types import unless_left_to_eager
 from litz_plugins.blame import Blamed
 
 
@@ -101,12 +102,12 @@ def _sizes(sizes: Any) -> str:
 
 
 def checked(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a decomposition of `op` that checks each result of a plugin's rule against what the op itself gives; one
-    of core's rules unchanged."""
+    """Returns a decomposition of `op` that checks each result of a plugin's rule against what the op itself gives, and
+    leaves the op whole where eager refuses the types, as core's rules do; one of core's rules unchanged."""
     if not isinstance(rule, Blamed) or not isinstance(op, OpOverload):
         return rule
 
-    function = torch_api.whole_where_undecided(rule.function)
+    function = unless_left_to_eager(op, torch_api.whole_where_undecided(rule.function))
 
     @functools.wraps(rule.function)
     def run(*args: Any, **kwargs: Any) -> Any:

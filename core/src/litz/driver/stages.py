@@ -136,7 +136,7 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
         added = added_ops(graph, passed)
         graph = decompose(passed, added, decompositions(compiler), _kept_whole(compiler)) if added else passed
         needs = _layout_needs(compiler)
-        planned = plugins.select_layout(graph, options, needs.of, compiler.target_of)
+        planned = plugins.select_layout(graph, options, needs.of, compiler.target_of, needs.lowered)
         if planned is not None:
             with plugins.blaming(planned[0], "litz_select_layout"):
                 graph = _with_layouts(graph, *planned, log, needs)

@@ -9,14 +9,13 @@ from typing import Any
 import torch
 
 from litz.ir import Node, build
-from litz.ir.dtypes import compute_dtype
-from litz.ir.index import ZERO, Expr, Ranges, mod, to_expr
+from litz.ir.index import ZERO, Expr, mod, to_expr
 
-from .access import all_of, at_least, compare, extents_of, inside, less_than, masked_load
+from .access import all_of, at_least, extents_of, inside, less_than, masked_load
 from .context import Indices, LoweringContext
-from .registry import lowering, lowering_by_rank
+from .registry import lowering
 from .shapes import meta_size
-from .view import Tensor, View, combined, ranges_of, variables
+from .view import Tensor, View, ranges_of, variables
 from .views import canonical_dim
 
 aten = torch.ops.aten
@@ -110,64 +109,6 @@ def _front(pad: Sequence[int | Expr], ndim: int) -> list[Expr]:
     for number in range(len(pad) // 2):
         front[ndim - 1 - number] = to_expr(pad[2 * number])
     return front
-
-
-MAX_PLACES = 27
-"""The most elements of a padded gradient that one element of the result adds up."""
-
-
-def _replicated(where: Expr, extent: Expr, left: int, right: int, ranges: Ranges) -> list[tuple[Expr, Node]]:
-    """Returns the places in grad that replicate an element at an edge, each with the condition that the element is at
-    that edge."""
-    at_first, at_last = compare("eq", where, ZERO), compare("eq", where, extent - 1)
-    first = [(to_expr(step), at_first) for step in range(left)]
-    return [*first, *((extent + left + step, at_last) for step in range(right))]
-
-
-def _reflected(where: Expr, extent: Expr, left: int, right: int, ranges: Ranges) -> list[tuple[Expr, Node | None]]:
-    """Returns the places in grad that mirror an element at either edge, each with its condition."""
-    found: list[tuple[Expr, Node | None]] = []
-    if left:
-        mirrored = build.logical_and(at_least(where, 1, ranges), less_than(where, left + 1, ranges))
-        found.append((left - where, mirrored))
-    if right:
-        mirrored = build.logical_and(at_least(where, extent - 1 - right, ranges), less_than(where, extent - 1, ranges))
-        found.append((left + 2 * (extent - 1) - where, mirrored))
-    return found
-
-
-@lowering_by_rank((1, 2, 3), "aten.replication_pad{}d_backward.default", copies=_replicated)
-@lowering_by_rank((1, 2, 3), "aten.reflection_pad{}d_backward.default", copies=_reflected)
-def pad_backward(
-    ndim: int, ctx: LoweringContext, grad: Tensor, x: Tensor, padding: Sequence[int], *, copies: Any
-) -> Tensor:
-    """Lowers the gradient of padding: for each element of `x`, the sum of `grad` at its own place and at those that
-    were copied from it.
-
-    copies(position, extent, left, right, ranges): (place in grad, condition) pairs along one dimension.
-    """
-    if any(not isinstance(extent, int) or extent < 0 for extent in padding):
-        raise NotImplementedError("padding that is symbolic or negative")
-    outer = x.ndim - ndim
-    wide = compute_dtype(grad.dtype)
-
-    def body(indices: Indices) -> Node:
-        ranges = extents_of(indices, x.size)
-        found: list[tuple[list[Expr], Node | None]] = [(list(indices[:outer]), None)]
-        for dim in range(outer, x.ndim):
-            pair = 2 * (x.ndim - 1 - dim)
-            left, right = padding[pair : pair + 2]
-            along = [(indices[dim] + left, None), *copies(indices[dim], x.size[dim], left, right, ranges)]
-            if len(found) * len(along) > MAX_PLACES:
-                raise NotImplementedError("padding so wide that the library does better")
-            found = [
-                ([*position, place], build.logical_and(mask, condition))
-                for position, mask in found
-                for place, condition in along
-            ]
-        return combined("add", [build.cast(masked_load(grad, position, mask), wide) for position, mask in found])
-
-    return ctx.pointwise(x.size, x.dtype, x.device, body)
 
 
 @lowering(aten.roll.default, moves=True)

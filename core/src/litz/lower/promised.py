@@ -56,17 +56,6 @@ def _mark_calls(ctx: LoweringContext, function: Blamed, first: int) -> None:
             ctx.operations[at] = replace(operation, target=target)
 
 
-def check_scalar(ctx: LoweringContext, result: Any, before: Sequence[Operation]) -> None:
-    """`check_lowered` inside a body, where a fake result may be a slice of what the body computes element by element:
-    the type has to agree, and the number of dimensions, or there are none."""
-    expected = ctx.node.meta.get("val")
-    if not isinstance(expected, torch.Tensor):
-        return
-    known = isinstance(result, (View, Computed)) and result.dtype == expected.dtype
-    if not known or result.ndim not in (0, expected.dim()):
-        raise ValueError(f"it returned {_described(result)}, where {expected.dtype} of size () is expected")
-
-
 def check_lowered(ctx: LoweringContext, result: Any, before: Sequence[Operation]) -> None:
     """ValueError unless `result` is what the node that is being lowered promises, and what was added to the program is
     legal. before: the operations that there were."""

@@ -12,8 +12,8 @@ that is not made). NotImplementedError from it means "not this case": the op the
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from functools import cache, partial, update_wrapper
+from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -38,14 +38,7 @@ MODULES = (
     "joining",
     "indexing",
     "scatter",
-    "pooling",
-    "planes",
     "sampling",
-    "average_pooling",
-    "folding",
-    "adaptive",
-    "upsample",
-    "random",
     "scans",
 )
 """The files of this room with lowerings in them.
@@ -80,19 +73,6 @@ def lowering(*ops: OpOverload | str, any_dtype: bool = False, moves: bool = Fals
             if name in _TABLE:
                 raise ValueError(f"two lowerings for {name}: {_TABLE[name].__module__} and {function.__module__}")
             _TABLE[name] = function
-        return function
-
-    return enter
-
-
-def lowering_by_rank(ranks: Sequence[int], *ops: str, **given: Any) -> Callable[[_F], _F]:
-    """Enters one function as the lowering of ops that differ in the number of dimensions that they work on
-    ("aten.avg_pool{}d.default"). The number is the function's first argument. given: further arguments by keyword."""
-
-    def enter(function: _F) -> _F:
-        for ndim in ranks:
-            named = (op.format(ndim) for op in ops)
-            lowering(*named)(update_wrapper(partial(function, ndim, **given), function))
         return function
 
     return enter

@@ -26,10 +26,10 @@ from litz.lower.context import Indices, LoweringContext
 from litz.lower.contraction import matrix
 from litz.lower.elementwise import scalar
 from litz.lower.fallback import fallback
-from litz.lower.scalar_graph import scalar_graph
 from litz.lower.view import Computed, Tensor, View
 
 from ..attention.operation import SCORE, Attention, Blocks
+from .scalar_graph import scalar_graph
 
 aten = torch.ops.aten
 

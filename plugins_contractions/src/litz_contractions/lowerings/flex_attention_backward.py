@@ -18,12 +18,12 @@ from litz.ir.build import cast, const
 from litz.ir.index import Expr, Ranges, loop_var, to_expr
 from litz.lower.context import LoweringContext
 from litz.lower.fallback import fallback
-from litz.lower.scalar_graph import scalar_graph
 from litz.lower.view import Computed, Tensor
 
 from ..attention.backward_operation import AttentionBackward
 from ..attention.operation import GRADIENT, SCORE, Blocks
 from .flex_attention import NO_BLOCKS, Asked, as_passed, has_kernel, positions
+from .scalar_graph import scalar_graph
 
 RESULTS = 3
 """Gradients of query, key and value; what comes after them are those of captured tensors."""

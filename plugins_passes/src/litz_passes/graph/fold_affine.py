@@ -14,10 +14,11 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.capture.passes.constants import CONVERSIONS
 from litz.capture.passes.freezing import constants
 from litz.capture.passes.rewrite import Call, Changes, Constant, rewrite
 from litz_plugins.records import PassContext
+
+from .fold_constants import CONVERSIONS
 
 aten = torch.ops.aten
 

@@ -82,10 +82,10 @@ _Results = tuple[Sequence[Any], Sequence[torch.Tensor], Sequence[torch.Tensor]]
 
 class Checker:
     """Checks programs with one compiler. compiled: also builds and runs the kernels, not only the interpreter.
-    passes: see `FuzzCompiler`."""
+    plugins: see `FuzzCompiler`."""
 
-    def __init__(self, compiled: bool = True, level: int = 1, device: str = "cpu", passes: bool = True) -> None:
-        self.compiler = FuzzCompiler(compiled, level, device, passes)
+    def __init__(self, compiled: bool = True, level: int = 1, device: str = "cpu", plugins: bool = True) -> None:
+        self.compiler = FuzzCompiler(compiled, level, device, plugins)
         self.compiled, self.device = compiled, device
         self.torch_failures: dict[str, int] = {}
         self.runs: Counter[str] = Counter()

@@ -82,10 +82,14 @@ class Executable:
             return False
 
 
-class FuzzCompiler:
-    """litz with the C++ of many programs built at once. passes: with litz-passes, where that dist is installed."""
+PLUGINS = ("operators", "passes")
+"""Plugins of litz's own that take part in each program, beside core."""
 
-    def __init__(self, compiled: bool = True, level: int = 1, device: str = "cpu", passes: bool = True) -> None:
+
+class FuzzCompiler:
+    """litz with the C++ of many programs built at once. plugins: with those of `PLUGINS` that are installed."""
+
+    def __init__(self, compiled: bool = True, level: int = 1, device: str = "cpu", plugins: bool = True) -> None:
         self.batch = CppBatch(level)
         self.compiled, self.device = compiled, device
         options = {"debug": True, "cache_dir": self.batch.folder.name, "memory_pool": False}
@@ -96,7 +100,7 @@ class FuzzCompiler:
                 ("cpp", _Cpp(self.batch)),
                 ("roofline", Roofline()),
             ]
-            points = [point for point in installed_entry_points() if passes and point.name == "passes"]
+            points = [point for point in installed_entry_points() if plugins and point.name in PLUGINS]
             self.compiler = make_compiler(None, options, make_plugins(own, entry_points=points))
         else:
             torch.backends.cudnn.allow_tf32 = False  # the judges know the roundings of float32

@@ -38,10 +38,17 @@ MODULES: Sequence[Module] = (
         "Call call_at Constant Changes rewrite tensor_of same_geometry same_layout Escapes find_escapes",
     ),
     Module(
+        "litz.capture.decompositions",
+        "core's rules, for a decomposition that leaves other cases to core's",
+        "decompositions",
+    ),
+    Module(
         "litz.lower",
         "for lowerings",
         "LoweringContext Tensor View Computed elementwise reduce_over reduce_one broadcast_size device_of "
-        "load_broadcast scalar result_type to_float to_int64 canonical_dim checked masked_load fallback find_op",
+        "load_broadcast scalar operand result_type to_float to_int64 canonical_dim meta_size used reshape checked "
+        "masked_load extents_of as_node compare at_least less_than inside all_of combined put_in_zeros fallback "
+        "find_op",
     ),
     Module(
         "litz.ir",
@@ -69,7 +76,7 @@ MODULES: Sequence[Module] = (
     Module("litz.schedule.schedule", "the Schedule", "Schedule Kernel"),
     Module("litz.cost", "what operations cost"),
     Module("litz.target", "devices"),
-    Module("litz.capture.torch_api", "what ends with `torch._dynamo.reset()`", "reset_with_dynamo"),
+    Module("litz.capture.torch_api", "what plugins may ask of torch's inside", "reset_with_dynamo known"),
     Module("litz.pipeline", "to look at the stages of a compile", "make_compiler schedule_only plan_schedule"),
 )
 """These names stay, or are deprecated for two minor versions. Anything else of litz's may change."""

@@ -101,7 +101,7 @@ from .origins import (
 from .partition import min_cut, with_kept_values
 from .random import is_random, is_random_draw
 from .regions import inline_regions
-from .rules import NEAREST, RESAMPLING
+from .rules import RESAMPLING
 from .shapes import (
     backed_values,
     decide_again,
@@ -111,6 +111,7 @@ from .shapes import (
     facts_of,
     guard_count,
     guards_since,
+    hangs_on_data,
     known,
     same_layout,
     same_statically,

@@ -82,17 +82,17 @@ def trace(
     return None if traced is NotImplemented else traced
 
 
-def fake_result(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def fake_result(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], like: Any = None) -> Any:
     """What `op` itself returns for fake tensors, whatever is being traced: nothing is recorded, and it is not taken
     apart. NotImplemented where that cannot be asked: an argument is no fake tensor, the op writes, or what it returns
-    depends on data. Raises what the op does."""
+    depends on data. like: the mode of this fake tensor is used where no argument has one. Raises what the op does."""
     from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
     data = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
     tensors = [item for item in tree_leaves((args, dict(kwargs))) if isinstance(item, torch.Tensor)]
     if _is_mutable(op) or not data.isdisjoint(op.tags) or not all(map(is_fake, tensors)):
         return NotImplemented
-    with disable_proxy_modes_tracing(), fake_mode_around(tensors):
+    with disable_proxy_modes_tracing(), fake_mode_around([*tensors, *tree_leaves(like)]):
         return op(*args, **kwargs)
 
 

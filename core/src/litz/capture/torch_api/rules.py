@@ -23,10 +23,10 @@ aten = torch.ops.aten
 Rules = Sequence[tuple[OpOverload, Callable[..., Any] | None]]
 """Ops, and the function that each is traced by; None for torch's own C++."""
 
-NEAREST = tuple(f"{name}{ndim}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for ndim in (1, 2, 3))
-"""The names of ops that resample by the nearest neighbour."""
-
-RESAMPLING = (*NEAREST, "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d")
+RESAMPLING = (
+    *(f"{name}{ndim}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for ndim in (1, 2, 3)),
+    *("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"),
+)
 """The names of all ops that resample, for which torch has rules."""
 
 
@@ -83,4 +83,4 @@ def traced_by(rules: Rules) -> Iterator[None]:
             collected.cache_clear()
 
 
-__all__ = ["NEAREST", "RESAMPLING", "Rules", "rules_of_resampling", "traced_by"]
+__all__ = ["RESAMPLING", "Rules", "rules_of_resampling", "traced_by"]

@@ -11,7 +11,7 @@ from typing import Any
 import sympy
 import torch
 from torch._prims_common import compute_elementwise_output_logical_to_physical_perm, suggest_memory_format
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, statically_known_true
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols, statically_known_true
 
 from .fake import fake_mode_around, fake_mode_of
 
@@ -126,6 +126,11 @@ def without_guards(shape_env: ShapeEnv | None) -> contextlib.AbstractContextMana
 def known(condition: Any) -> bool:
     """Whether a condition on sizes (a bool or SymBool) holds whatever they are; no guard is made."""
     return bool(statically_known_true(condition))
+
+
+def hangs_on_data(value: Any) -> bool:
+    """Whether a fake result has a size, or is a number, that only data decide."""
+    return bool(free_unbacked_symbols(value))
 
 
 def same_statically(a: Any, b: Any) -> bool:

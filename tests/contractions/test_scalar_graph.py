@@ -18,9 +18,9 @@ from litz.ir.index import loop_var, to_expr
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify
 from litz.lower.context import LoweringContext
-from litz.lower.scalar_graph import scalar_graph
 from litz.lower.view import Computed, View
 from litz.target import target_of
+from litz_contractions.lowerings.scalar_graph import scalar_graph
 
 SIZES = (2, 3, 5, 7)
 CPU = torch.device("cpu")

@@ -9,11 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from core.lowering.harness import check, program_of
 from litz.ir import Extern, Loop
 from litz.ir.interpret import interpret
 from litz.lower import lower
+from operators.harness import check, program_of
 from passes.test_saved_positions import eager, graphs_of
+from support.own_plugins import operators
 
 aten = torch.ops.aten
 
@@ -31,7 +32,7 @@ WINDOWS = [
 @pytest.fixture(params=[frozenset({"cpu"}), frozenset()], ids=["held", "masked"])
 def taps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Taps in the padding as on a CPU, whose positions are held inside, and as on a GPU, under masks."""
-    monkeypatch.setattr("litz.lower.pooling.BRANCHLESS", request.param)
+    monkeypatch.setattr("litz_operators.max_pooling.BRANCHLESS", request.param)
 
 
 def image(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -104,7 +105,7 @@ def test_a_cpus_backward_is_generated_where_vectors_search(
     x = image(2, 3, 8, 9, dtype=dtype)
     graphs, gradient = graphs_of(lambda x: F.max_pool2d(x, kernel, stride), x)
     torch.testing.assert_close(gradient, eager(lambda x: F.max_pool2d(x, kernel, stride), x))
-    calls = [str(op.target) for op in lower(graphs[1]).operations if isinstance(op, Extern)]
+    calls = [str(op.target) for op in lower(graphs[1], operators().lowerings()).operations if isinstance(op, Extern)]
     assert any("max_pool" in call for call in calls) != generated
 
 

@@ -10,13 +10,19 @@ from typing import Any
 
 from litz.ir.index import Expr, product, to_expr
 from litz.ir.operation import StoreMode
+from litz.lower import (
+    Indices,
+    LoweringContext,
+    Position,
+    Tensor,
+    View,
+    checked,
+    extents_of,
+    put_in_zeros,
+    reshape,
+)
 
-from . import views
-from .access import checked, extents_of
-from .context import Indices, LoweringContext
-from .registry import lowering_by_rank
-from .scatter import put_in_zeros
-from .view import Position, Tensor, View
+from .table import of_ranks
 
 
 def put_in_planes(
@@ -28,7 +34,7 @@ def put_in_planes(
     plane = product(size[lead:])
 
     def flat(target: View) -> Tensor:
-        return views.reshape(target, [*size[:lead], plane], ctx.hint)
+        return reshape(target, [*size[:lead], plane], ctx.hint)
 
     def where(indices: Indices) -> list[Position]:
         ranges = extents_of(indices, values.size)
@@ -37,7 +43,6 @@ def put_in_planes(
     return put_in_zeros(ctx, values, size, where, mode, flat)
 
 
-@lowering_by_rank((2, 3), "aten.max_unpool{}d.default")
 def max_unpool(
     ndim: int, ctx: LoweringContext, x: Tensor, places: Tensor, output_size: Sequence[int | Expr], *_: Any
 ) -> Tensor:
@@ -45,8 +50,14 @@ def max_unpool(
     return put_in_planes(ctx, x, places, (*x.size[: x.ndim - ndim], *map(to_expr, output_size)), ndim, "set")
 
 
-@lowering_by_rank((2, 3), "aten.adaptive_max_pool{}d_backward.default", "aten.fractional_max_pool{}d_backward.default")
 def max_pool_backward(ndim: int, ctx: LoweringContext, grad: Tensor, x: Tensor, *rest: Any) -> Tensor:
     """Lowers the gradients of adaptive and fractional max pooling: each is added at the place of its window's greatest
     element. rest: window and output sizes, which are not needed, and the places last."""
     return put_in_planes(ctx, grad, rest[-1], x.size, ndim, "add")
+
+
+LOWERINGS = {
+    **of_ranks((2, 3), "aten.max_unpool{}d.default", max_unpool),
+    **of_ranks((2, 3), "aten.adaptive_max_pool{}d_backward.default", max_pool_backward),
+    **of_ranks((2, 3), "aten.fractional_max_pool{}d_backward.default", max_pool_backward),
+}

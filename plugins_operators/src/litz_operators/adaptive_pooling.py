@@ -13,12 +13,23 @@ import torch
 from litz.ir import Node, build
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Ranges, floordiv, to_expr
+from litz.lower import (
+    Indices,
+    LoweringContext,
+    Tensor,
+    all_of,
+    as_node,
+    at_least,
+    combined,
+    extents_of,
+    inside,
+    less_than,
+    masked_load,
+    meta_size,
+)
 
-from .access import all_of, as_node, at_least, extents_of, inside, less_than, masked_load, static, sum_taps
-from .context import Indices, LoweringContext
-from .registry import lowering_by_rank
-from .shapes import meta_size
-from .view import Tensor, combined
+from .table import of_ranks
+from .taps import static, sum_taps
 
 
 def _start(o: Expr, n: int, out: int, ranges: Ranges) -> Expr:
@@ -34,7 +45,6 @@ def _longest(n: int, out: int) -> int:
     return max(-(-(o + 1) * n // out) - o * n // out for o in range(out))
 
 
-@lowering_by_rank((3,), "aten._adaptive_avg_pool{}d.default")
 def adaptive_avg_pool(ndim: int, ctx: LoweringContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
     """Lowers adaptive average pooling over the last `ndim` dimensions. Errors: NotImplementedError for integers, for
     dimensions without elements and for symbolic sizes."""
@@ -70,7 +80,6 @@ def _count(outer: Sequence[Expr], extents: list[int], outs: list[int], ranges: R
     return build.cast(combined("mul", [as_node(length) for length in lengths if length != 1] or [as_node(1)]), dtype)
 
 
-@lowering_by_rank((2, 3), "aten._adaptive_avg_pool{}d_backward.default")
 def adaptive_avg_pool_backward(ndim: int, ctx: LoweringContext, grad: Tensor, x: Tensor) -> Tensor:
     """Lowers the gradient of adaptive average pooling: each input element adds up its share of the gradients of the
     windows that cover it. Along N elements with O windows, the first window that covers element h is number floor(h O /
@@ -93,3 +102,8 @@ def adaptive_avg_pool_backward(ndim: int, ctx: LoweringContext, grad: Tensor, x:
         return build.call("div", value, _count(position, extents, outs, ranges, wide))
 
     return sum_taps(ctx, x.size, taps, x, tap)
+
+
+LOWERINGS = of_ranks((3,), "aten._adaptive_avg_pool{}d.default", adaptive_avg_pool) | of_ranks(
+    (2, 3), "aten._adaptive_avg_pool{}d_backward.default", adaptive_avg_pool_backward
+)

@@ -10,14 +10,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from litz.capture.graph import Graph, make_graph
-from litz.capture.passes import (
-    default_graph_passes,
-    eliminate_common_subexpressions,
-    eliminate_dead_code,
-    fold_constants,
-    remove_no_ops,
-)
+from litz.capture.passes import eliminate_dead_code
+from litz_passes.graph.common_subexpressions import eliminate_common_subexpressions
+from litz_passes.graph.fold_constants import fold_constants
+from litz_passes.graph.no_ops import remove_no_ops
 from litz_passes.graph.place_constants import _is_move, _known, place_constants
+from support.own_plugins import passes
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -79,7 +77,7 @@ def test_dead_code_keeps_writes():
 
 def test_nothing_to_do_returns_the_same_graph():
     graph = graph_of(lambda x: aten.cos.default(x), X)
-    for each in default_graph_passes():
+    for each in passes("graph"):
         assert each.run(graph, None) is graph
 
 

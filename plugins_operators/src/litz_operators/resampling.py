@@ -16,19 +16,26 @@ from typing import Any
 
 import torch
 
-from litz.capture.resampling import blocks, sources, step
 from litz.ir import Node, build
 from litz.ir.dtypes import compute_dtype
-from litz.ir.index import Expr, Ranges, floordiv, to_expr
+from litz.ir.index import Expr, Ranges, floordiv, loop_var, to_expr
+from litz.lower import (
+    Computed,
+    Indices,
+    LoweringContext,
+    Tensor,
+    as_node,
+    combined,
+    compare,
+    extents_of,
+    inside,
+    masked_load,
+    meta_size,
+)
 
-from .access import MAX_UNROLLED, as_node, compare, extents_of, inside, masked_load, static, sum_taps
-from .context import Indices, LoweringContext
-from .registry import lowering, lowering_by_rank
-from .shapes import meta_size
-from .view import Computed, Tensor, combined, variables
-
-aten = torch.ops.aten
-
+from .sources import blocks, sources, step
+from .table import of_ranks
+from .taps import MAX_UNROLLED, static, sum_taps
 
 Touched = tuple[torch.Tensor, torch.Tensor]
 """Outputs, and the elements of the input that each uses."""
@@ -64,7 +71,7 @@ def _nearest_line(n: int, out: int, scale: float | None, exact: bool, dtype: tor
         position = build.call("minimum", build.cast(build.call("floor", scaled), torch.int64), as_node(to_expr(n - 1)))
         return build.cast(compare("eq", position, h), dtype)
 
-    return Line(n, out, (torch.arange(out), sources(n, out, scale, exact)), weight)
+    return Line(n, out, (torch.arange(out), torch.tensor(sources(n, out, scale, exact))), weight)
 
 
 @dataclass(frozen=True)
@@ -213,8 +220,6 @@ def search_or_raise(ctx: LoweringContext, grad: Tensor) -> None:
         raise NotImplementedError("a search for outputs is slower than torch's loop over outputs")
 
 
-@lowering_by_rank((1, 2, 3), "aten.upsample_nearest{}d.default", exact=False)
-@lowering_by_rank((1, 2, 3), "aten._upsample_nearest_exact{}d.default", exact=True)
 def nearest(
     ndim: int, ctx: LoweringContext, x: Tensor, output_size: Sequence[int], *scales: float | None, exact: bool
 ) -> Tensor:
@@ -223,14 +228,12 @@ def nearest(
     steps = blocks(static(x.size[-ndim:]), static(size[-ndim:]), scales, exact)
     if steps is None:
         raise NotImplementedError("the output is no multiple of the input")
-    names = variables(x.ndim)
+    names = tuple(map(loop_var, range(x.ndim)))
     ranges = extents_of(names, size)
     within = [floordiv(o, to_expr(each), ranges) for o, each in zip(names[-ndim:], steps, strict=True)]
     return x.reindex(size, [*names[:-ndim], *within])
 
 
-@lowering_by_rank((1, 2, 3), "aten.upsample_nearest{}d_backward.default", exact=False)
-@lowering_by_rank((1, 2, 3), "aten._upsample_nearest_exact{}d_backward.default", exact=True)
 def nearest_backward(
     ndim: int,
     ctx: LoweringContext,
@@ -260,17 +263,11 @@ def nearest_backward(
     return _gathered(ctx, grad, size, lines)
 
 
-@lowering(
-    aten.upsample_linear1d_backward.default,
-    aten.upsample_bilinear2d_backward.default,
-    aten.upsample_trilinear3d_backward.default,
-)
 def linear_backward(ctx: LoweringContext, grad: Tensor, output_size: Sequence[int], *args: Any) -> Tensor:
     """Lowers the gradient of linear, bilinear and trilinear resampling. Errors: those of `search_or_raise`."""
     return _weighted_backward(ctx, grad, _linear_line, *args)
 
 
-@lowering(aten.upsample_bicubic2d_backward.default)
 def bicubic_backward(ctx: LoweringContext, grad: Tensor, output_size: Sequence[int], *args: Any) -> Tensor:
     """Lowers the gradient of bicubic resampling. Errors: those of `search_or_raise`."""
     return _weighted_backward(ctx, grad, _cubic_line, *args)
@@ -289,3 +286,15 @@ def _weighted_backward(
     parts = zip(static(size[-ndim:]), static(grad.size[-ndim:]), scales or (None,) * ndim, strict=True)
     lines = [line(_Positions.of(n, out, s, align_corners), compute_dtype(grad.dtype)) for n, out, s in parts]
     return _gathered(ctx, grad, size, lines)
+
+
+LOWERINGS = {
+    **of_ranks((1, 2, 3), "aten.upsample_nearest{}d.default", nearest, exact=False),
+    **of_ranks((1, 2, 3), "aten._upsample_nearest_exact{}d.default", nearest, exact=True),
+    **of_ranks((1, 2, 3), "aten.upsample_nearest{}d_backward.default", nearest_backward, exact=False),
+    **of_ranks((1, 2, 3), "aten._upsample_nearest_exact{}d_backward.default", nearest_backward, exact=True),
+    "aten.upsample_linear1d_backward.default": linear_backward,
+    "aten.upsample_bilinear2d_backward.default": linear_backward,
+    "aten.upsample_trilinear3d_backward.default": linear_backward,
+    "aten.upsample_bicubic2d_backward.default": bicubic_backward,
+}

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from litz.capture import torch_api
+from litz.capture.torch_api import known
 
 MATRIX_PRODUCT_FROM = 25
 """Rows from which eager computes euclidean distances by a matrix product, which is work for the library
@@ -19,7 +19,7 @@ MATRIX_PRODUCT_FROM = 25
 def cdist_forward(x: torch.Tensor, y: torch.Tensor, p: float, compute_mode: int | None) -> Any:
     """Returns the `[*batch, n, m]` distances (p-norms) between the rows of x, `[*batch, n, d]`, and of y, `[*batch, m,
     d]`; NotImplemented where eager computes Euclidean distances by a matrix product."""
-    few = all(torch_api.known(t.shape[-2] <= MATRIX_PRODUCT_FROM) for t in (x, y))
+    few = all(known(t.shape[-2] <= MATRIX_PRODUCT_FROM) for t in (x, y))
     by_product = compute_mode == 1 or (compute_mode in (None, 0) and not few)
     if p == 2 and by_product:
         return NotImplemented
@@ -62,7 +62,7 @@ def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
         return NotImplemented
     x, mask = torch.broadcast_tensors(x, mask)
     source = source.reshape(-1)
-    if not torch_api.known(source.shape[0] > 0):
+    if not known(source.shape[0] > 0):
         source = torch.cat([source, source.new_zeros(1)])  # there is something to read where the mask is False
     position = mask.reshape(-1).cumsum(0) - 1
     # Before the first True, position is -1: any element will do.

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from litz.ir import Node, build
-from litz.ir.index import ZERO, Expr, Ranges, floordiv, mod, to_expr
+from litz.ir.index import ONE, ZERO, Expr, Ranges, floordiv, mod, to_expr
+from litz.lower import Position, all_of, as_node, at_least, inside, less_than
 
-from .access import all_of, as_node, at_least, divisible, inside, less_than
-from .view import Position
+
+def _divisible(position: Expr, number: int, ranges: Ranges) -> Node | None:
+    """The condition that `number` divides the position; None if every point of the ranges fulfils it."""
+    return less_than(mod(position, to_expr(number), ranges), ONE, ranges) if number != 1 else None
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class Window:
                 offset = h + p - number * s
                 outer.append(number)
                 taps.append(floordiv(offset, to_expr(d), ranges))
-                conditions += [inside(offset, d * (k - 1) + 1, ranges), divisible(offset, d, ranges)]
+                conditions += [inside(offset, d * (k - 1) + 1, ranges), _divisible(offset, d, ranges)]
                 continue
             if d == 1:
                 outer.append(floordiv(h + p, to_expr(s), ranges) - number)
@@ -125,7 +128,7 @@ class Window:
                 start = h + p - number * d
                 outer.append(floordiv(start, to_expr(s), ranges))
                 taps.append(number)
-                conditions.append(divisible(start, s, ranges))
+                conditions.append(_divisible(start, s, ranges))
             conditions.append(inside(outer[-1], extent, ranges))
         return outer, taps, all_of(conditions)
 

@@ -2,8 +2,8 @@
 
 A small window is written out as one masked read per tap, so that a pool is a pointwise loop and fuses like one; a large
 window is a reduction. The gradient is gathered: each input element looks at the windows that may cover it, so there are
-no atomics, and every element is written once. `average_pooling.py` has the averages, `adaptive.py` the pools whose
-windows vary.
+no atomics, and every element is written once. `average_pooling.py` has the averages, `adaptive_pooling.py` the
+pools whose windows vary.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from collections.abc import Sequence
 import torch
 
 from litz.ir import Node, build
-from litz.ir.dtypes import compute_dtype
+from litz.ir.dtypes import compute_dtype, least
 from litz.ir.index import ZERO, Expr, Ranges, floordiv, known_nonnegative, mod, to_expr
-
-from .access import (
-    MAX_UNROLLED,
+from litz.lower import (
+    Indices,
+    LoweringContext,
+    Position,
+    Tensor,
+    View,
     all_of,
     as_node,
     at_least,
@@ -26,17 +29,14 @@ from .access import (
     extents_of,
     inside,
     masked_load,
-    sum_taps,
+    meta_size,
     used,
-    window_positions,
 )
-from .context import Indices, LoweringContext
-from .planes import put_in_planes
-from .registry import lowering_by_rank
-from .scatter import identity
-from .shapes import meta_size
-from .view import Position, Tensor, View
-from .windows import Window, window
+
+from .table import of_ranks
+from .taps import MAX_UNROLLED, sum_taps, window_positions
+from .unpooling import put_in_planes
+from .window import Window, window
 
 BRANCHLESS = frozenset({"cpu"})
 """Devices whose compilers make vectors of reads at positions that are held inside, and not of reads under masks."""
@@ -45,7 +45,6 @@ GATHERED = 4
 """The fewest bytes of an element that a processor's vectors gather, as the gradient does those of windows."""
 
 
-@lowering_by_rank((2, 3), "aten.max_pool{}d_with_indices.default")
 def max_pool_with_indices(
     ndim: int,
     ctx: LoweringContext,
@@ -90,7 +89,7 @@ def _greatest(x: Tensor, w: Window, indices: Indices, ranges: Ranges) -> tuple[N
     plain = all(d == 1 and known_nonnegative(n - 1) for d, n in zip(w.dilation, w.size, strict=True))
     branchless = x.device.type in BRANCHLESS and plain
     position: Sequence[Position]
-    lowest = identity("max", x.dtype)
+    lowest = least(x.dtype)
     best = build.const(lowest, x.dtype)
     place = as_node(_flat(_first_inside(w, outer, ranges), w.size))
     for number, step in enumerate(window_positions(w.taps)):
@@ -140,7 +139,7 @@ def _max_pool_reduced(
     def body(indices: Indices, inner: Indices) -> tuple[Node, ...]:
         ranges = extents_of((*indices, *inner), (*size, *map(to_expr, w.taps)))
         position, mask = w.tap(indices[-w.ndim :], inner, ranges)
-        value = masked_load(x, [*indices[: -w.ndim], *position], mask, identity("max", x.dtype))
+        value = masked_load(x, [*indices[: -w.ndim], *position], mask, least(x.dtype))
         best = build.reduce("max", value)
         return (best, _place(w, indices, build.reduce("argmax", value))) if wanted else (best,)
 
@@ -174,7 +173,6 @@ def search_is_slow(ctx: LoweringContext, w: Window, grad: Tensor) -> bool:
     return quick and (math.prod(w.covering) > 1 or grad.dtype.itemsize < GATHERED)
 
 
-@lowering_by_rank((2, 3), "aten.max_pool{}d_with_indices_backward.default")
 def max_pool_with_indices_backward(
     ndim: int,
     ctx: LoweringContext,
@@ -213,3 +211,8 @@ def max_pool_with_indices_backward(
         return build.cast(masked_load(grad, position, chosen), wide)
 
     return sum_taps(ctx, x.size, w.covering, x, tap)
+
+
+LOWERINGS = of_ranks((2, 3), "aten.max_pool{}d_with_indices.default", max_pool_with_indices) | of_ranks(
+    (2, 3), "aten.max_pool{}d_with_indices_backward.default", max_pool_with_indices_backward
+)

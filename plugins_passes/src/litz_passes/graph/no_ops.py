@@ -15,9 +15,10 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.capture.passes.constants import VIEWS, Number, uniform_values
 from litz.capture.passes.rewrite import Call, Changes, find_escapes, rewrite, same_geometry, tensor_of
 from litz_plugins.records import PassContext
+
+from .fold_constants import VIEWS, Number, uniform_values
 
 aten, prims = torch.ops.aten, torch.ops.prims
 

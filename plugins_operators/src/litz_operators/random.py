@@ -10,30 +10,20 @@ here (randperm, multinomial, poisson), stay with the library.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from litz.ir import Extern, Node, build
 from litz.ir.index import ZERO, Expr, to_expr
-
-from .access import as_node
-from .context import Indices, LoweringContext
-from .elementwise import operand
-from .registry import Lowering, lowering
-from .shapes import meta_size
-from .view import Tensor, View
-
-aten = torch.ops.aten
-prims = torch.ops.prims
+from litz.lower import Indices, Lowering, LoweringContext, Tensor, View, as_node, meta_size, operand
 
 Draw = Callable[[Node, Node], Node]
 """Makes a random value of a key and a position."""
 
-_SEED = aten.randint.low
+_SEED = torch.ops.aten.randint.low
 _SEED_ARGS = (-(2**63), 2**63 - 1, (1,))
 _MIX = 0x9E3779B97F4A7C15
 """2**64 divided by the golden ratio: its multiples differ in many bits."""
@@ -85,20 +75,17 @@ def draw(ctx: LoweringContext, value: Draw) -> View:
     return ctx.pointwise(size, meta.dtype, meta.device, lambda indices: value(key, row_major(indices, size)))
 
 
-def drawing(*ops: OpOverload | str) -> Callable[[Lowering], Lowering]:
-    """Enters a lowering of ops that may draw from a generator of the user's; with such a generator it raises
+def _drawing(function: Lowering) -> Lowering:
+    """The lowering of an op that may draw from a generator of the user's: with such a generator it raises
     NotImplementedError."""
 
-    def enter(function: Lowering) -> Lowering:
-        @wraps(function)
-        def lower(*args: Any, generator: Any = None, **kwargs: Any) -> Any:
-            if generator is not None:
-                raise NotImplementedError("a generator of the user's own")
-            return function(*args, **kwargs)
+    @wraps(function)
+    def lower(*args: Any, generator: Any = None, **kwargs: Any) -> Any:
+        if generator is not None:
+            raise NotImplementedError("a generator of the user's own")
+        return function(*args, **kwargs)
 
-        return lowering(*ops)(lower)
-
-    return enter
+    return lower
 
 
 # ------------------------------------------------------------------------------------------------------ distributions
@@ -179,32 +166,21 @@ def integers(low: int | Expr, high: int | Expr) -> Draw:
 # --------------------------------------------------------------------------------------------------------------- ops
 
 
-@drawing(
-    "aten.rand.default", "aten.rand.generator", "aten.rand_like.default", "aten.rand_like.generator",
-)  # fmt: skip
 def rand(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     """Lowers rand and rand_like: uniform numbers in [0, 1)."""
     return draw(ctx, uniform(ctx.meta.dtype))
 
 
-@drawing(
-    "aten.randn.default", "aten.randn.generator", "aten.randn_like.default", "aten.randn_like.generator",
-)  # fmt: skip
 def randn(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     """Lowers randn and randn_like: normal numbers of mean 0 and variance 1."""
     return draw(ctx, normal(ctx.meta.dtype))
 
 
-@drawing("aten.randint.default", "aten.randint.generator", "aten.randint.low", "aten.randint.low_generator")
 def randint(ctx: LoweringContext, *bounds_and_size: Any, **options: Any) -> Tensor:
     """Lowers randint: integers in [low, high), or [0, high) if one bound is given. The last argument is the size."""
     return _randint(ctx, *bounds_and_size[:-1])
 
 
-@drawing(
-    *("aten.randint_like.default", "aten.randint_like.generator", "aten.random.to"),
-    *("aten.randint_like.low_dtype", "aten.randint_like.low_generator_dtype", "aten.random.from"),
-)
 def randint_like(ctx: LoweringContext, x: Tensor, *bounds: Any, **options: Any) -> Tensor:
     """Lowers randint_like and random: integers in the given bounds, in the shape of x."""
     return _randint(ctx, *bounds)
@@ -221,7 +197,6 @@ def _randint(ctx: LoweringContext, *bounds: Any) -> Tensor:
     return draw(ctx, integers(low, high))
 
 
-@drawing("aten.bernoulli.p", "aten.bernoulli.Tensor")
 def bernoulli(ctx: LoweringContext, x: Tensor, p: float | Tensor) -> Tensor:
     """Lowers bernoulli: 1 with probability p, else 0. The draw is in float32 whatever the dtype, so that p is kept."""
     size, meta = meta_size(ctx), ctx.meta
@@ -234,7 +209,6 @@ def bernoulli(ctx: LoweringContext, x: Tensor, p: float | Tensor) -> Tensor:
     return ctx.pointwise(size, meta.dtype, meta.device, body)
 
 
-@drawing(prims.uniform.default)
 def prims_uniform(
     ctx: LoweringContext, shape: Sequence[int | Expr], *, low: float, high: float, dtype: torch.dtype, **options: Any
 ) -> Tensor:
@@ -257,7 +231,6 @@ def _scaled(unit: Draw, factor: float, shift: float) -> Draw:
     return value
 
 
-@drawing(prims.normal.default)
 def prims_normal(
     ctx: LoweringContext, shape: Sequence[int | Expr], *, mean: float, std: float, dtype: torch.dtype, **options: Any
 ) -> Tensor:
@@ -268,13 +241,11 @@ def prims_normal(
     return _normal(ctx, mean, std)
 
 
-@drawing("aten.normal_functional.default")
 def normal_functional(ctx: LoweringContext, x: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """Lowers normal_functional: normal numbers in the shape of x."""
     return _normal(ctx, mean, std)
 
 
-@lowering(aten.native_dropout.default)
 def native_dropout(ctx: LoweringContext, x: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, Tensor]:
     """Lowers native_dropout to (result, mask): x with the kept elements scaled by 1 / (1 - p) and the others 0, and
     which elements are kept; outside of training all are kept, unscaled. The draw is in float32 whatever the dtype, so
@@ -295,3 +266,35 @@ def native_dropout(ctx: LoweringContext, x: Tensor, p: float, train: bool | None
         value = build.call("mul", build.call("mul", build.cast(value, wide), factor), scale)
     ctx.add_loop(device, size, (), [ctx.store(result, indices, value), ctx.store(mask, indices, kept)])
     return result, mask
+
+
+LOWERINGS: Mapping[str, Lowering] = {
+    **dict.fromkeys(
+        ("aten.rand.default", "aten.rand.generator", "aten.rand_like.default", "aten.rand_like.generator"),
+        _drawing(rand),
+    ),
+    **dict.fromkeys(
+        ("aten.randn.default", "aten.randn.generator", "aten.randn_like.default", "aten.randn_like.generator"),
+        _drawing(randn),
+    ),
+    **dict.fromkeys(
+        ("aten.randint.default", "aten.randint.generator", "aten.randint.low", "aten.randint.low_generator"),
+        _drawing(randint),
+    ),
+    **dict.fromkeys(
+        (
+            "aten.randint_like.default",
+            "aten.randint_like.generator",
+            "aten.random.to",
+            "aten.randint_like.low_dtype",
+            "aten.randint_like.low_generator_dtype",
+            "aten.random.from",
+        ),
+        _drawing(randint_like),
+    ),
+    **dict.fromkeys(("aten.bernoulli.p", "aten.bernoulli.Tensor"), _drawing(bernoulli)),
+    "prims.uniform.default": _drawing(prims_uniform),
+    "prims.normal.default": _drawing(prims_normal),
+    "aten.normal_functional.default": _drawing(normal_functional),
+    "aten.native_dropout.default": native_dropout,
+}

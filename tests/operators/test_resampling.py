@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from core.lowering.harness import check
+from operators.harness import check
 
 aten = torch.ops.aten
 
@@ -22,7 +22,7 @@ SIZES: dict[int, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each element searches its outputs, as on a GPU."""
-    monkeypatch.setattr("litz.lower.upsample.search_or_raise", lambda ctx, grad: None)
+    monkeypatch.setattr("litz_operators.resampling.search_or_raise", lambda ctx, grad: None)
 
 
 def op_of(exact: bool, ndim: int, backward: bool) -> Any:

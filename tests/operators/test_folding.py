@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from core.lowering.harness import check, program_of
 from litz.ir import Loop
+from operators.harness import check, program_of
 
 aten = torch.ops.aten
 

@@ -26,12 +26,11 @@ from litz.ir.intervals import Contents, Intervals
 from litz.ir.node import rewrite, walk, with_args
 from litz.ir.operation import Operation, expressions
 from litz.ir.transform import rename_nodes
-
-from .arguments import SYMBOLIC, positional, simple, with_a_tensor
-from .context import Body, LoweringContext, Size
-from .promised import check_scalar, lowered
-from .registry import core_lowerings
-from .view import Computed, Position, Tensor, View, index_node, variables
+from litz.lower import Computed, LoweringContext, Position, Tensor, View, core_lowerings
+from litz.lower.arguments import SYMBOLIC, positional, simple, with_a_tensor
+from litz.lower.context import Body, Size
+from litz.lower.promised import lowered
+from litz.lower.view import index_node, variables
 
 
 def scalar_graph(
@@ -139,7 +138,7 @@ class _Walk:
         args, kwargs = positional(target, tuple(self.argument(node.args)), dict(self.argument(node.kwargs)))
         if any(isinstance(item, Tensor) and item.dtype not in SUPPORTED for item in args):
             raise NotImplementedError(f"{target} of a type that loops cannot hold")
-        return lowered(self.ctx, function, with_a_tensor(target, args, meta), kwargs, check_scalar)
+        return lowered(self.ctx, function, with_a_tensor(target, args, meta), kwargs, _check_scalar)
 
     def output(self, value: Any) -> Node | None:
         if value is None:
@@ -147,6 +146,18 @@ class _Walk:
         if not isinstance(value, Tensor) or value.ndim:
             raise NotImplementedError("an output that is no tensor of size ()")
         return value.load(())
+
+
+def _check_scalar(ctx: LoweringContext, result: Any, before: Sequence[Operation]) -> None:
+    """ValueError unless a plugin's lowering returned what the node promises. A fake result may be a slice of what the
+    graph computes element by element: the type has to agree, and the number of dimensions, or there are none."""
+    expected = ctx.node.meta.get("val")
+    if not isinstance(expected, torch.Tensor):
+        return
+    known = isinstance(result, (View, Computed)) and result.dtype == expected.dtype
+    if not known or result.ndim not in (0, expected.dim()):
+        found = f"{result.dtype}, {result.ndim}-d" if isinstance(result, Tensor) else type(result).__name__
+        raise ValueError(f"it returned {found}, where {expected.dtype} of size () is expected")
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,16 +226,16 @@ class _ScalarContext(LoweringContext):
         raise NotImplementedError(f"{self.op}, which makes a buffer")
 
     def new_buffer(self, *args: Any, **kwargs: Any) -> Buffer:
-        return self._refuse()  # type: ignore[no-any-return]
+        return self._refuse()
 
     def add(self, operation: Operation) -> None:
         self._refuse()
 
     def ref(self, value: Tensor, stride: Size | None = None) -> TensorRef:
-        return self._refuse()  # type: ignore[no-any-return]
+        return self._refuse()
 
     def realize(self, value: Tensor, stride: Size | None = None) -> View:
-        return self._refuse()  # type: ignore[no-any-return]
+        return self._refuse()
 
 
 def _simplified(roots: tuple[Node, ...], extents: Ranges, contents: Contents) -> tuple[Node, ...]:

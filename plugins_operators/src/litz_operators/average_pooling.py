@@ -13,16 +13,24 @@ import torch
 from litz.ir import Node, build
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import ZERO, Expr, Ranges, known_less
+from litz.lower import (
+    Indices,
+    LoweringContext,
+    Tensor,
+    as_node,
+    at_least,
+    combined,
+    extents_of,
+    less_than,
+    masked_load,
+    meta_size,
+)
 
-from .access import as_node, at_least, extents_of, less_than, masked_load, sum_taps
-from .context import Indices, LoweringContext
-from .registry import lowering_by_rank
-from .shapes import meta_size
-from .view import Tensor, combined
-from .windows import Window, window
+from .table import of_ranks
+from .taps import sum_taps
+from .window import Window, window
 
 
-@lowering_by_rank((2, 3), "aten.avg_pool{}d.default")
 def avg_pool(
     ndim: int,
     ctx: LoweringContext,
@@ -93,7 +101,6 @@ def _common_divisor(w: Window, include_pad: bool, override: int | None) -> int |
     return prod(w.kernel) if alike else None
 
 
-@lowering_by_rank((2, 3), "aten.avg_pool{}d_backward.default")
 def avg_pool_backward(
     ndim: int,
     ctx: LoweringContext,
@@ -129,3 +136,8 @@ def avg_pool_backward(
         return total if common is None else build.call("div", total, build.const(common, wide))
 
     return sum_taps(ctx, x.size, w.covering, x, tap, share)
+
+
+LOWERINGS = of_ranks((2, 3), "aten.avg_pool{}d.default", avg_pool) | of_ranks(
+    (2, 3), "aten.avg_pool{}d_backward.default", avg_pool_backward
+)

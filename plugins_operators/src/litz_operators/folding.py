@@ -8,24 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from litz.ir import Node, build
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Ranges
+from litz.lower import Indices, LoweringContext, Tensor, canonical_dim, masked_load, meta_size
 
-from . import views
-from .access import masked_load, sum_taps
-from .context import Indices, LoweringContext
-from .registry import lowering
-from .shapes import meta_size
-from .view import Tensor
-from .windows import window
-
-aten = torch.ops.aten
+from .taps import sum_taps
+from .window import window
 
 
-@lowering(aten.unfold_backward.default)
 def unfold_backward(
     ctx: LoweringContext, grad: Tensor, input_size: Sequence[Expr], dim: int, size: int, step: int
 ) -> Tensor:
@@ -35,7 +26,7 @@ def unfold_backward(
     result = meta_size(ctx)
     if not result:
         raise NotImplementedError("windows of a number")
-    dim = views.canonical_dim(dim, len(result))
+    dim = canonical_dim(dim, len(result))
     w = window(1, size, step, 0, 1, result[dim : dim + 1], grad.size[dim : dim + 1])
 
     def tap(indices: Indices, number: Indices, ranges: Ranges) -> Node:
@@ -46,7 +37,6 @@ def unfold_backward(
     return sum_taps(ctx, result, w.covering, grad, tap)
 
 
-@lowering(aten.col2im.default)
 def col2im(
     ctx: LoweringContext,
     columns: Tensor,
@@ -72,3 +62,6 @@ def col2im(
         return build.cast(masked_load(columns, position, mask), compute_dtype(columns.dtype))
 
     return sum_taps(ctx, result, w.covering, columns, tap)
+
+
+LOWERINGS = {"aten.unfold_backward.default": unfold_backward, "aten.col2im.default": col2im}

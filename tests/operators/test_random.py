@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from core.lowering.harness import program_of
 from litz.ir import Extern, Loop, Program
 from litz.ir.interpret import interpret
+from operators.harness import program_of
 
 COUNT = 20_000
 

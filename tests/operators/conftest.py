@@ -1,0 +1,5 @@
+"""Tests of litz-operators."""
+
+import pytest
+
+pytest.importorskip("litz_operators")

@@ -189,9 +189,9 @@ def litz_estimate_runtime(
 
     operation: a Loop, Extern, Template, Collective or Wait of the IR; a fused kernel is asked about as its Loop.
     target: where it runs. program: what the operation is part of; it has the buffers that the operation names, and
-    ``program.hint(size)`` gives a likely value of a size that is symbolic. ``litz.cost.count_work(operation, program, target)``
-    counts the FLOPs and bytes, and ``litz.cost.estimate`` is core's own answer, to start from. options: the compile's
-    options; None where nothing is compiled (a notebook that asks what something would cost).
+    ``program.hint(size)`` gives a likely value of a size that is symbolic. ``litz.cost.count_work(operation, program,
+    target)`` counts the FLOPs and bytes, and ``litz.cost.estimate`` is core's own answer, to start from. options: the
+    compile's options; None where nothing is compiled (a notebook that asks what something would cost).
     Returns: microseconds as an `Estimate` (with an interval and a reason). None: not known here, ask the next.
     """
 

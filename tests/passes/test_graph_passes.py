@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -200,6 +201,15 @@ def test_views_and_copies_within_the_graph_go():
 
     after = check(lambda g: eliminate_dead_code(remove_no_ops(g)), function, X, left=["aten.neg.default"])
     assert after.placeholders[0].name in str(after)
+
+
+def test_a_view_that_a_size_is_read_off_stays() -> None:
+    """torch 2.11 binds a symbol for the size of such a slice; it may be asserted to be the whole (s52n:8364)."""
+    graph = graph_of(lambda x: x.view(2, 2).neg(), X)
+    (view,) = (node for node in graph.nodes if "view" in str(node.target))
+    assert "view" not in str(ops(remove_no_ops(graph)))
+    view.meta["unbacked_bindings"] = {sympy.Symbol("u0"): ()}
+    assert remove_no_ops(graph) is graph
 
 
 def test_multiplication_by_a_tensor_of_ones():

@@ -34,7 +34,7 @@ def remove_no_ops(graph: Graph, context: PassContext | None = None) -> Graph:
     replace: dict[torch.fx.Node, torch.fx.Node] = {}
     emit: dict[torch.fx.Node, Call] = {}
     for node in graph.nodes:
-        if node.op != "call_function":
+        if node.op != "call_function" or _finds_out(node):
             continue
         if node.target in _VIEWS:
             # The caller may tell a returned view from its base (autograd does), so returned views stay.
@@ -57,6 +57,11 @@ def remove_no_ops(graph: Graph, context: PassContext | None = None) -> Graph:
         if source is not None:
             replace[node] = replace.get(source, source)
     return rewrite(graph, Changes(replace=replace, emit=emit))
+
+
+def _finds_out(node: torch.fx.Node) -> bool:
+    """Whether a size is read off the node's result: torch 2.11's slice of a size that hangs on data."""
+    return bool(node.meta.get("unbacked_bindings"))
 
 
 def _owns_its_storage(node: torch.fx.Node) -> bool:
@@ -95,7 +100,7 @@ def _same_view(node: torch.fx.Node) -> torch.fx.Node | None:
     found = None
     base: Any = node
     for _ in range(FAR):
-        if not isinstance(base, torch.fx.Node) or base.target not in _VIEWS:
+        if not isinstance(base, torch.fx.Node) or base.target not in _VIEWS or _finds_out(base):
             break
         base = base.args[0]
         if isinstance(base, torch.fx.Node) and same_geometry(node, base, offset=True):

@@ -125,7 +125,8 @@ def new_nodes(before: Any, after: Any) -> Iterator[str]:
         if node.op != "call_function" or _is_known(node, old):
             continue
         if "val" not in node.meta:
-            yield f"the node {node.name} has no fake result in meta['val']"
+            if old is None or old.target is not node.target or "val" in old.meta:
+                yield f"the node {node.name} has no fake result in meta['val']"
         elif isinstance(node.target, OpOverload):
             wrong = list(_recomputed(node, node.target))
             kept = old is not None and old.target is node.target and old.meta.get("val") is node.meta["val"]

@@ -15,6 +15,7 @@ from litz_testing.fuzz.inputs import InputSpec, make_inputs
 from litz_testing.fuzz.operations import Draw
 from litz_testing.fuzz.program import FuzzProgram, Statement
 from litz_testing.fuzz.reference import Reference, reference_of
+from litz_testing.fuzz.rounding import Rounding
 
 F32, F64 = torch.float32, torch.float64
 
@@ -139,3 +140,12 @@ def test_what_cancels_in_a_narrower_type_may_be_off_by_its_terms_roundings() -> 
     expected = [Expected("v1", found.eager["v1"], found.exact["v1"], found.noisy["v1"])]
     assert not complaints([torch.tensor(5e-9)], expected)
     assert complaints([torch.tensor(1e-3)], expected)
+
+
+def test_zeros_without_memory_stay() -> None:
+    """Autograd makes such gradients; a product that reads one ended the process (s52a:5022)."""
+    with Rounding(0.5, torch.Generator().manual_seed(0)):
+        zeros = torch._efficientzerotensor((2, 3))
+        rest = torch.ones(3) / 3
+    assert zeros._is_zerotensor() and zeros.shape == (2, 3)
+    assert not torch.equal(rest, torch.ones(3) / 3)

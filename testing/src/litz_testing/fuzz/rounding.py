@@ -35,7 +35,7 @@ class Rounding(TorchDispatchMode):
     def _rounded(self, value: torch.Tensor) -> torch.Tensor:
         if value.dtype.is_complex:
             return torch.view_as_complex(self._rounded(torch.view_as_real(value.resolve_conj())))
-        if not value.dtype.is_floating_point:
+        if not value.dtype.is_floating_point or value._is_zerotensor():  # zeros without memory to read
             return value
         signs = torch.randint(0, 2, value.shape, generator=self.rng) * 2 - 1
         return value * (1 + self.eps * signs.to(value.dtype))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import sympy
 import torch
 
 from core.schedule.harness import GPU, plan_of
@@ -73,3 +74,16 @@ def test_rows_are_not_reduced_together_with_a_transposition() -> None:
     assert [bool(kernel.loop.reduction_ranges) for kernel in plan.kernels] == [False, True]
     plan = plan_of(batch_norm_gradient(turned=False).program("z"), GPU)
     assert len(plan.kernels) == 1
+
+
+def test_a_size_is_no_variable_that_neighbours_in_memory_lie_along() -> None:
+    """A flipped load of a symbolic size is at s0 - 1 - i0: the cost of one ended in KeyError: s0 (s52n:3617)."""
+    s0 = sympy.Symbol("s0", integer=True, positive=True)
+    w = Writer()
+    w.input("x", 7, 30)
+    w.pointwise("y", (7, 30), lambda i, j: w.load("x", i, s0 - 1 - to_expr(j)))
+    (loop,) = w.program("y").loops
+    load, store = loop.accesses
+    row = w.program("y").buffers["x"].layout
+    assert load.unit_variable(row, loop.extents) is None
+    assert store.unit_variable(row, loop.extents) == loop.ranges[-1].var

@@ -65,11 +65,11 @@ class Access:
         """Returns how many elements an access of a flat loop moves when `var` grows by one; None if that varies."""
         return stride_of(self.offset, var)
 
-    def unit_variable(self, layout: Layout) -> Symbol | None:
+    def unit_variable(self, layout: Layout, extents: Ranges) -> Symbol | None:
         """Returns the variable along which neighbouring iterations touch neighbouring elements of a buffer of this
-        layout; None if there is none."""
+        layout; None if there is none. extents: of the loop's variables."""
         steps = zip(self.index, layout.stride, strict=True)
-        found = (_unit(expr) for expr, step in steps if step == 1)
+        found = (_unit(expr, extents) for expr, step in steps if step == 1)
         return next((var for var in found if var is not None), None)
 
     def __str__(self) -> str:
@@ -77,14 +77,14 @@ class Access:
         return f"{verb} {self.buffer}[{', '.join(map(str, self.index))}]"
 
 
-def _unit(expr: Expr) -> Symbol | None:
-    """Returns the variable that has coefficient 1 in an index expression; None if there is none."""
+def _unit(expr: Expr, extents: Ranges) -> Symbol | None:
+    """Returns the loop variable that has coefficient 1 in an index expression; None if there is none."""
     if expr.is_Symbol:
-        return None if is_placeholder(expr) else expr
+        return expr if expr in extents else None
     if expr.is_Add:
-        found = (_unit(term) for term in expr.args if not term.is_Mul)
+        found = (_unit(term, extents) for term in expr.args if not term.is_Mul)
         return next((var for var in found if var is not None), None)
-    return _unit(expr.args[0]) if isinstance(expr, (Mod, PythonMod)) else None
+    return _unit(expr.args[0], extents) if isinstance(expr, (Mod, PythonMod)) else None
 
 
 def mean_stride(expr: Expr, var: Symbol, loop: Loop, size: int, hint: Callable[[Expr], int]) -> float:

@@ -164,7 +164,7 @@ class CostModel:
             whole = self.nbytes(access.buffer)
             amount = bytes_moved(loop, access, self.hint, whole)
             times = walks.get(access.site, 1) if access.mode in (None, "set") else 2
-            unit = access.unit_variable(buffer.layout)
+            unit = access.unit_variable(buffer.layout, loop.extents)
             found.append(_Traffic(access, amount, whole, unit, times, self._waste(loop, access, unit, sizes)))
         return found
 

@@ -64,5 +64,6 @@ def parted_segments(loop: Loop, program: Program, target: Target) -> Iterator[tu
 
 def _long(loop: Loop, r: Range, size: int, program: Program, target: Target) -> bool:
     """Are the segments long enough in each buffer whose neighbouring elements belong to neighbouring positions?"""
-    units = (a.itemsize for a in loop.accesses if a.unit_variable(program.buffers[a.buffer].layout) == r.var)
+    layouts = {name: buffer.layout for name, buffer in program.buffers.items()}
+    units = (a.itemsize for a in loop.accesses if a.unit_variable(layouts[a.buffer], loop.extents) == r.var)
     return all(size * itemsize >= LEAST_SECTORS * target.sector_bytes for itemsize in units)

@@ -151,8 +151,8 @@ def as_finish(first: Loop, second: Loop) -> Loop | None:
 def _parts_neighbours(first: Loop, finish: Loop, program: Program) -> bool:
     """Would neighbours in memory that the first loop loads be pieces, which have programs of their own?"""
     pieces = {r.var for r in first.ranges} - {r.var for r in finish.ranges}
-    loads = (access for access in first.accesses if not access.is_store)
-    return any(access.unit_variable(program.buffers[access.buffer].layout) in pieces for access in loads)
+    loads = [(each, program.buffers[each.buffer].layout) for each in first.accesses if not each.is_store]
+    return any(access.unit_variable(layout, first.extents) in pieces for access, layout in loads)
 
 
 def _is_small(finish: Loop, first: Loop, program: Program, limits: FinishFigures) -> bool:

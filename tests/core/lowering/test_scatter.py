@@ -26,7 +26,7 @@ DISTINCT, REPEATED = torch.tensor([2, 0, -1]), torch.tensor([1, 1, 0, 1])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_index_put(dtype: torch.dtype, dynamic: bool) -> None:
     def function(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> Any:
-        return x.index_put((i,), v), x.index_put((i, i), v[0, :3])
+        return x.index_put((i,), v), x.index_put((i, i), v[0, :3]), x.index_put((i,), v[None])
 
     check(function, make(4, 5, dtype=dtype), DISTINCT, make(3, 5, dtype=dtype), dynamic=dynamic)
 

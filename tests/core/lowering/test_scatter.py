@@ -26,7 +26,7 @@ DISTINCT, REPEATED = torch.tensor([2, 0, -1]), torch.tensor([1, 1, 0, 1])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_index_put(dtype: torch.dtype, dynamic: bool) -> None:
     def function(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> Any:
-        return x.index_put((i,), v), x.index_put((i, i), v[0, :3]), x.index_put((i,), v[None])
+        return x.index_put((i,), v), x.index_put((i, i), v[0, :3])
 
     check(function, make(4, 5, dtype=dtype), DISTINCT, make(3, 5, dtype=dtype), dynamic=dynamic)
 
@@ -38,6 +38,16 @@ def test_index_put_accumulates(dtype: torch.dtype, dynamic: bool) -> None:
         return x.index_put((i,), v, accumulate=True), x.index_put((i, i), v[:, 0], accumulate=True)
 
     check(function, make(3, 5, dtype=dtype), REPEATED, make(4, 5, dtype=dtype), dynamic=dynamic)
+
+
+def test_values_of_more_dimensions_than_places_are_refused_as_in_eager() -> None:
+    def function(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.index_put(x, (i,), v)
+
+    args = torch.ones(5, 2), torch.tensor([1, 2]), torch.ones(1, 2, 2)
+    for call in (function, torch.compile(function, backend="litz")):
+        with pytest.raises(RuntimeError, match="shape mismatch"):
+            call(*args)
 
 
 def test_index_put_of_views() -> None:

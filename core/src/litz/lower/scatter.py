@@ -97,9 +97,11 @@ def index_put(
     if any(index is not None and index.dtype == torch.bool for index in indices):
         return _masked_put(ctx, x, indices, values, accumulate)
     parts: Advanced = advanced(ctx, x, indices)
-    last_first = list(zip(reversed(values.size), reversed(parts.size)))  # more dimensions of 1 may be in front
-    broadcast = [mine if mine == 1 else its for mine, its in last_first]
-    ctx.same_size([mine for mine, _ in last_first], broadcast, "shape mismatch: values cannot be broadcast to indexing")
+    if values.ndim > len(parts.size):
+        raise NotImplementedError("values of more dimensions than they have places, which eager refuses")
+    into = parts.size[len(parts.size) - values.ndim :]
+    broadcast = [mine if mine == 1 else its for mine, its in zip(values.size, into, strict=True)]
+    ctx.same_size(values.size, broadcast, "shape mismatch: values cannot be broadcast to indexing result")
     spread = views.expand(values, parts.size)
     mode: StoreMode = "add" if accumulate else "set"
     return overwrite(ctx, x, parts.size, lambda where: parts.positions(ctx, where), spread.load, mode)

@@ -26,7 +26,7 @@ from support.doc_blocks import ROOT, Block, blocks, pages
 ALL = [block for page in pages() for block in blocks(page)]
 RUN = sorted({block.page for block in ALL if block.is_python and not block.mark[0]})
 COMMAND = re.compile(r"^(?:\$ )?((?:[A-Z][A-Z0-9_]*=\S* )*)(litz|make|python|torchrun|pip)(?=\s|$)(.*)$")
-MADE_UP = re.compile(r"LITZ_(PLUGIN_(OPTION|NAME)|CACHEDIR|NEED_BROWSER|GENTLE_\w+|RECIPROCALS_\w+|MY_\w+)")
+MADE_UP = re.compile(r"LITZ_(PLUGIN_(OPTION|NAME)|CACHEDIR|NEED_BROWSER|TEST_RANKS|GENTLE_\w+|RECIPROCALS_\w+|MY_\w+)")
 """Variables that pages explain something by (a misspelt one, those of the plugins that pages write), and one that only
 tests read."""
 MADE_UP_PLUGINS = ("gentle.", "mine.", "my_")

@@ -63,6 +63,8 @@ def rewrite(graph: Graph, changes: Changes) -> Graph:
     attributes = {str(node.target): constant_of(graph, node) for node in graph.nodes if node.op == "get_attr"}
     names = (name for number in itertools.count() if (name := f"_constant{number}") not in attributes)
     new = {node: fresh.node_copy(node) for node in graph.placeholders}
+    for node, copy in new.items():
+        copy.name = node.name  # FX renames one that is called as something of Python's: torch.export's `input`
 
     def made(item: Any) -> Any:
         if isinstance(item, torch.fx.Node):

@@ -28,6 +28,7 @@ from .worker import small
 @click.option("--dynamic/--static", default=None, help="only symbolic or only fixed sizes; else both")
 @click.option("--folder", default="fuzz_failures", show_default=True, type=click.Path(path_type=Path))
 @click.option("--shrink", "shrink_seconds", default=60.0, show_default=True, help="seconds to shrink a failure")
+@click.option("--sanitize", is_flag=True, help="C++ kernels with AddressSanitizer, by g++: five times as slow")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="where to write the record")
 @click.option("--only", help="one program, by its label (SEED:NUMBER), in this process, with its failure in full")
 def main(
@@ -42,6 +43,7 @@ def main(
     dynamic: bool | None,
     folder: Path,
     shrink_seconds: float,
+    sanitize: bool,
     path: Path | None,
     only: str | None,
 ) -> None:
@@ -68,6 +70,7 @@ def main(
         dynamic=dynamic,
         folder=folder,
         shrink_seconds=shrink_seconds,
+        sanitize=sanitize,
         show=show,
     )
     click.echo(record.summary())

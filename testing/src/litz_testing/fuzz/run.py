@@ -22,6 +22,7 @@ from litz.options import make_options
 from litz.targets.cpp.build import find_compiler
 
 from .generate import generate
+from .sanitize import settings as sanitizer_settings
 from .torch_alone import ENDS
 
 BATCH = 40
@@ -103,13 +104,15 @@ def run(
     dynamic: bool | None = None,
     folder: Path = Path("fuzz_failures"),
     shrink_seconds: float = 60.0,
+    sanitize: bool = False,
     show: Callable[[Record], None] = lambda record: None,
 ) -> Record:
     """Checks up to that many programs, from number `start` on, for up to that many seconds. A program depends on `seed`
-    and its number alone."""
+    and its number alone. sanitize: with kernels that say where they leave a buffer (`sanitize`)."""
     settings = {
         "device": device,
         "kernels": f"compiled with -O{level}" if compiled else "interpreted",
+        **({"sanitizer": "AddressSanitizer"} if sanitize else {}),
         "first program": start,
         "sizes": "both" if dynamic is None else "dynamic" if dynamic else "static",
         "workers": workers,
@@ -137,6 +140,8 @@ def run(
             show(record)
 
     with tempfile.TemporaryDirectory(prefix="litz-fuzz-") as scratch:
+        if sanitize:
+            task["environment"] = sanitizer_settings(find_compiler(make_options().cpp_compiler), Path(scratch))
         threads = [
             threading.Thread(target=_supervise, args=({**task, "first": n}, Path(scratch) / f"{n}", keep, record))
             for n in range(workers)
@@ -156,7 +161,7 @@ def _supervise(task: dict[str, Any], journal: Path, keep: Callable[[dict[str, An
     while True:
         current = {**task, "first": first, "skip": skip, "journal": str(journal)}
         # New and freed memory is filled with bytes that make huge numbers: whoever reads it is found out.
-        settings = ["MALLOC_PERTURB_=1", "OMP_WAIT_POLICY=passive", "OMP_NUM_THREADS=2"]
+        settings = ["MALLOC_PERTURB_=1", "OMP_WAIT_POLICY=passive", "OMP_NUM_THREADS=2", *task.get("environment", ())]
         if task["device"] == "cuda":
             settings.append("CUDA_LAUNCH_BLOCKING=1")  # the program that ends the process is the one that is noted
         worker = ["env", *settings, sys.executable, "-X", "faulthandler", "-m", "litz_testing.fuzz.worker"]

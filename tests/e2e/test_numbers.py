@@ -481,6 +481,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "threshold of bools": (lambda x: F.threshold(x, 1, 1), (BOOL,)),
     "a bool as alpha": (lambda x: torch.add(x, x, alpha=True), (HALF,)),
     "a bool as alpha of integers": (lambda x: torch.add(x, 1, alpha=True), (LONG,)),
+    "a float as alpha of bools": (lambda x: torch.add(x, True, alpha=1.5), (BOOL,)),
     "alpha without an opposite": (lambda x: torch.sub(x, x, alpha=-128), (CHAR,)),
     "linspace beyond the type": (lambda: torch.linspace(0, 128, 3, dtype=torch.int8), ()),
     "linspace to infinity": (lambda: torch.linspace(0, INF, 3, dtype=torch.int64), ()),

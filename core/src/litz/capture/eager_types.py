@@ -157,9 +157,11 @@ def is_given_too_much(
     """Whether `op` is called with a number that the type of its result cannot hold, or may not hold. Eager's kernels
     refuse most such calls, so that the op stays a call. dtype: of the result; None where it is not one tensor. inside:
     numbers at the edges of the type are too much as well, as those of a factor `alpha` always are."""
-    if not isinstance(op, OpOverload) or dtype is None or dtype == torch.bool:
+    if not isinstance(op, OpOverload) or dtype is None:
         return False
     given = [(name, args[at] if at < len(args) else kwargs.get(name)) for at, name in _number_arguments(op)]
+    if dtype == torch.bool:
+        return any(name == "alpha" and isinstance(number, float) for name, number in given)
     if dtype.itemsize <= 2 and not dtype.is_floating_point and any(_is_symbol(number) for _, number in given):
         return True
     return not all(

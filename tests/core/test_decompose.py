@@ -163,7 +163,7 @@ def test_a_fake_result_that_was_wrong_before_is_no_fault_of_a_pass() -> None:
 
 
 def test_a_call_without_a_fake_result_may_get_another_argument() -> None:
-    """torch 2.11's assertions have none."""
+    """torch 2.11's assertions have no fake result."""
     graph = capture(lambda x: x.cos().clone().exp().neg(), torch.ones(4))
     cos, clone, exp, _ = (node for node in graph.nodes if node.op == "call_function")
     del exp.meta["val"]

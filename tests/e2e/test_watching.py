@@ -74,3 +74,24 @@ def test_a_failing_watcher_is_named_and_hears_of_the_end() -> None:
         compiled(watching)
     assert "watching" in str(error.value) and "no luck" in str(error.value)
     assert watching.told["graph0_inference"][-1] == "ended"
+
+
+class FailingAtTheEnd:
+    @hookimpl
+    def litz_watch_graph(self) -> Watcher:
+        def ended() -> None:
+            raise RuntimeError("no end")
+
+        return Watcher(ended=ended)
+
+
+@pytest.mark.parametrize("failing_first", [False, True])
+def test_each_watcher_hears_of_the_end_where_anothers_function_fails(failing_first: bool) -> None:
+    torch._dynamo.reset()
+    watching = Watching()
+    plugins = [("watching", watching), ("failing", FailingAtTheEnd())]
+    backend = backend_with(**dict(plugins[::-1] if failing_first else plugins))
+    compiled = torch.compile(lambda x: x.sin() + 1, backend=backend, options={"graph_cache": False})
+    with pytest.raises(Exception, match="no end"):
+        compiled(torch.randn(4))
+    assert {told[-1] for told in watching.told.values()} == {"ended"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -94,12 +94,12 @@ class Compiler:
         """Yields what plugins are told of a graph, or for '' of a capture. The list is empty when the `with` has ended:
         a search in the background, which has the list too, tells nobody."""
         watchers = self.plugins.watch_graph(name, self.options, self.is_watched)
-        try:
-            yield watchers
-        finally:
-            for watcher in [watchers.pop() for _ in list(watchers)]:
+        with ExitStack() as ends:  # each is told, also where another's function fails
+            for watcher in watchers:
                 if watcher.ended is not None:
-                    watcher.ended()
+                    ends.callback(watcher.ended)
+            ends.callback(watchers.clear)
+            yield watchers
 
     def fresh(self) -> Compiler:
         """Returns a compiler without the plugins that were left out since this one was made; this one if none was."""

@@ -13,7 +13,7 @@ from typing import Any
 import sympy
 
 from litz.ir import Buffer, Loop, Node
-from litz.ir.index import Expr, fits, is_placeholder, known_nonnegative
+from litz.ir.index import Expr, bounds, fits, is_placeholder, known_nonnegative, stride_of
 from litz.ir.intervals import conditions as conditions_of
 from litz.ir.node import walk
 from litz.ir.operation import expressions
@@ -40,16 +40,11 @@ def _last(position: Expr, mask: Node | None, loop: Loop) -> Expr | None:
     """The greatest position that a loop reaches where a mask holds; None where that takes more than the ends of its
     ranges to say."""
     variables = [var for var in loop.extents if var in position.free_symbols]
-    if not variables or any(map(is_placeholder, position.free_symbols)) or not position.is_polynomial(*variables):
+    if not variables or any(map(is_placeholder, position.free_symbols)):
         return None
     held = tuple(conditions_of(mask))
     masked = {symbol for node in walk(*held) for expr in expressions(node) for symbol in expr.free_symbols}
-    if not masked.isdisjoint(variables):
+    steps = [stride_of(position, var) for var in variables]
+    if not masked.isdisjoint(variables) or any(step is None or not step.is_Integer for step in steps):
         return None
-    last = position
-    for var in variables:
-        factor = position.coeff(var)
-        if not factor.is_Integer or var in (position - factor * var).expand().free_symbols:
-            return None
-        last = last.xreplace({var: loop.extents[var] - 1 if factor > 0 else sympy.S.Zero})
-    return last
+    return bounds(position, loop.extents)[1]

@@ -1,4 +1,5 @@
-"""Times of kernels, from limits and a target's figures: the one place that works them out. Out: an `Estimate`.
+"""Times of kernels, from limits and a target's figures, worked out for all estimators. Out: an `Estimate`. The schedule
+compares thousands of loops, by the usual figures alone (`schedule/estimate.py`).
 
     time = the longest of the limits + what is added + launches
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,12 +21,17 @@ Run = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def process(tmp_path: Path) -> Run:
-    """Cases of the script, in a process of their own with the test's caches; the C++ compiler is not tested anew."""
+    """Cases of the script, in a process of their own with the test's caches; the C++ compiler is not tested anew. CUDA
+    does not start in a copy of a process that has it."""
 
-    def run(*cases: str, **environ: str) -> dict[str, Any]:
+    def run(*cases: str, on_a_gpu: bool = False, **environ: str) -> dict[str, Any]:
         caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torch"), "LITZ_CACHE_DIR": str(tmp_path / "litz")}
         settings = {"LITZ_GRAPH_CACHE": "1", "LITZ_CPP_QUALIFY": "0"}
-        done = run_warm([SCRIPT, *cases], {**os.environ, **caches, **settings, **environ}, imported=True)
+        environ = {**os.environ, **caches, **settings, **environ}
+        if on_a_gpu:
+            done = subprocess.run([sys.executable, SCRIPT, *cases], env=environ, capture_output=True, text=True)
+        else:
+            done = run_warm([SCRIPT, *cases], environ, imported=True)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.strip().splitlines()[-1])  # type: ignore[no-any-return]
 
@@ -49,8 +56,8 @@ def test_found_without_a_trace_and_right(process: Run) -> None:
 @pytest.mark.gpu
 def test_found_without_a_trace_on_a_gpu(process: Run) -> None:
     case = "training on a GPU"
-    assert compiled(process(case)[case])
-    found = process(case)[case]
+    assert compiled(process(case, on_a_gpu=True)[case])
+    found = process(case, on_a_gpu=True)[case]
     assert found["hits"] == 1 and found["error"] < 1e-5
     assert [said.partition(" ")[0] for said in found["graphs"]] == ["hit", "hit"]
     assert all(said.endswith("without a trace") for said in found["graphs"]), found

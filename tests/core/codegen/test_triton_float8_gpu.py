@@ -19,7 +19,7 @@ from support.float8 import every_byte
 TEXT = """
 import triton
 import triton.language as tl
-from litz.targets.triton.helpers import {names}
+from litz.targets.triton.helpers import _from_float8, _half_float8, _word_float8
 
 
 @triton.jit
@@ -27,9 +27,9 @@ def read(p, f, b, h, ROWS: tl.constexpr, COLUMNS: tl.constexpr, TURNED: tl.const
     row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
     at = row + ROWS * column if TURNED else COLUMNS * row + column
     byte = tl.load(p + at)
-    tl.store(f + at, _from_{name}(byte))
-    tl.store(b + at, _half_{name}(byte, tl.bfloat16))
-    tl.store(h + at, _half_{name}(byte, tl.float16))
+    tl.store(f + at, _from_float8(byte, "{name}"))
+    tl.store(b + at, _half_float8(byte, tl.bfloat16, "{name}"))
+    tl.store(h + at, _half_float8(byte, tl.float16, "{name}"))
 """
 WORDS = """
 
@@ -38,10 +38,10 @@ def read_words(p, b, h, ROWS: tl.constexpr, COLUMNS: tl.constexpr, TURNED: tl.co
     row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
     at = row + ROWS * column if TURNED else COLUMNS * row + column
     word = tl.load(p.to(tl.pointer_type(tl.uint16), bitcast=True) + at)
-    low, high = _word_{name}(word, tl.bfloat16)
+    low, high = _word_float8(word, tl.bfloat16, "{name}")
     tl.store(b + 2 * at, low)
     tl.store(b + 2 * at + 1, high)
-    low, high = _word_{name}(word, tl.float16)
+    low, high = _word_float8(word, tl.float16, "{name}")
     tl.store(h + 2 * at, low)
     tl.store(h + 2 * at + 1, high)
 """
@@ -52,9 +52,7 @@ TILES = [(1, 1, False, 1), (16, 16, True, 1), (8, 64, False, 4), (64, 32, False,
 def module(dtype: torch.dtype) -> ModuleType:
     """Kernels that read a type."""
     row = STORAGE[dtype]
-    names = [f"_{prefix}_{row.name}" for prefix in ("from", "half", *(["word"] if row.bits else []))]
-    text = TEXT + (WORDS if row.bits else "")
-    return load_module(text.format(names=", ".join(names), name=row.name))
+    return load_module((TEXT + (WORDS if row.bits else "")).format(name=row.name))
 
 
 def same(got: torch.Tensor, wanted: torch.Tensor, what: str) -> None:

@@ -401,6 +401,25 @@ def test_layer_norm_and_more(layout: str) -> None:
     Case(ranges, stores, inputs, outputs, inner).check(rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("where", ["beside", "in place", "apart"])
+@pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float16, torch.float8_e5m2], ids=str)
+def test_a_later_walk_reads_what_an_earlier_one_stored(where: str, dtype: torch.dtype) -> None:
+    """A sum that is stored side by side is not computed again; every second element, and float8's NaN, are."""
+    x, residual = randn(65, 200, dtype=F32).to(dtype), randn(65, 200, dtype=F32, seed=2).to(dtype)
+    index = (I[0], R[0])
+    total = build.cast(add(*(build.cast(build.load(name, index, dtype), F32) for name in ("x", "residual"))), dtype)
+    value = build.cast(total, F32)
+    normal = build.call("div", value, build.reduce("max", build.call("abs", value)))
+    stores = [Store("sum", index, total), Store("o", index, normal)]
+    memory = out(65, 400, dtype=dtype)[:, ::2] if where == "apart" else out(65, 200, dtype=dtype)
+    outputs = {"sum": memory, "o": out(65, 200)}
+    inplace = {"sum": "x"} if where == "in place" else {}
+    case = Case((65,), stores, {"x": x, "residual": residual}, outputs, (200,), inplace)
+    text = case.check(rtol=0, atol=0).text.split("int kernel")[1]
+    again = where != "beside" or dtype == torch.float8_e5m2
+    assert text.count("p1[") == (2 if again else 1)
+
+
 @pytest.mark.each_value
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
 @pytest.mark.parametrize("layout", ["row", "column", "small"])

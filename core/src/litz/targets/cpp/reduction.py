@@ -16,7 +16,7 @@ from litz.ir.operation import Range
 from litz.ir.stages import Stage
 
 from .accumulators import Accumulator, make_accumulators, of_lanes, states_of
-from .dialect import VALUES
+from .dialect import VALUES, read
 from .forms import State, scan_form
 from .halves import BLOCK as HALF_BLOCK
 from .halves import Halves
@@ -173,7 +173,7 @@ class _RowStage(_Stage):
 
     def write(self) -> None:
         w = self.w
-        w.body.visible.update({node: self._place(node) for node in self.scratch})
+        w.body.visible.update(self.scratch)
         nodes = self.body_nodes()
         *outer, inner = w.loop.reduction_ranges
         sequential = (
@@ -193,23 +193,23 @@ class _RowStage(_Stage):
         self.results()
         for node in list(self.scratch):
             w.body.visible.pop(node, None)
+        for store in self.stage.stores:
+            if store.value in w.tiling.reread:
+                self.scratch[store.value] = read(store.value.dtype, w.body.place(store.buffer, store.index))
 
-    # Scratch: an array as long as the row, for values that a later stage needs again.
-
-    def _place(self, node: Node) -> str:
-        return f"{self.scratch[node]}[{position(self.w)}]"
+    # Scratch: where values are that a later stage needs again: in an array as long as the row, or stored already.
 
     def _declare_scratch(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
             if node in self.w.tiling.scratch and node not in self.scratch:
                 name = self.w.body.name("row")
                 self.w.lines.add(f"alignas(64) {VALUES[node.dtype]} {name}[{self.w.loop.reduction_numel}];")
-                self.scratch[node] = name
+                self.scratch[node] = f"{name}[{position(self.w)}]"
 
     def _write_scratch(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            if node in self.scratch:
-                self.w.lines.add(f"{self._place(node)} = {self.w.body.value(node)};")
+            if node in self.w.tiling.scratch and node in self.scratch:
+                self.w.lines.add(f"{self.scratch[node]} = {self.w.body.value(node)};")
 
     def _sequential(self, nodes: Sequence[Node]) -> None:
         w = self.w

@@ -15,7 +15,7 @@ Four ways:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
@@ -24,6 +24,7 @@ import torch
 from litz.codegen.kernel_plan import KernelPlan
 from litz.ir import Loop, Node, Range
 from litz.ir.accesses import Access
+from litz.ir.dtypes import FLOAT8
 from litz.ir.index import (
     ONE,
     ZERO,
@@ -39,7 +40,7 @@ from litz.ir.index import (
     stride_of,
 )
 from litz.ir.node import intern, walk, with_args
-from litz.ir.operation import expressions
+from litz.ir.operation import Store, expressions
 from litz.ir.ops import flops_of
 from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import Stages, find_stages
@@ -66,9 +67,10 @@ USUAL = 64
 class Tiling:
     """`loop` is flat; its ranges are in order, outermost first. `vector` is the vectorized range.
 
-    `scratch` are values at reduction level that are kept for later
-    stages. `swap` is the other range of a transpose, None if there is none. `work` is a number of element-operations,
-    symbolic where sizes are. `jam` are outputs of a row's reduction that are made at a time.
+    `scratch` are values at reduction level that are kept for later stages, `reread` those that a stage stores and a
+    later one reads from there, with their stores. `swap` is the other range of a transpose, None if there is none.
+    `work` is a number of element-operations, symbolic where sizes are. `jam` are outputs of a row's reduction that are
+    made at a time.
     """
 
     loop: Loop
@@ -76,6 +78,7 @@ class Tiling:
     vector: Range | None
     stages: Stages
     scratch: frozenset[Node] = frozenset()
+    reread: Mapping[Node, Store] = field(default_factory=dict)
     swap: Range | None = None
     work: Expr = ZERO
     jam: Jam | None = None
@@ -101,6 +104,7 @@ def tile_loop(loop: Loop, kernel: KernelPlan, limits: CppFigures) -> Tiling:
     tiling = Tiling(loop, mode, vector, stages, work=work)
     if mode != "row":
         return tiling
+    tiling = replace(tiling, reread=_reread(tiling))
     return replace(
         tiling,
         scratch=_scratch(tiling, limits.row_bytes),
@@ -337,6 +341,20 @@ def _vector_last(loop: Loop, vector: Range) -> Loop:
     return replace(loop, ranges=(*(r for r in loop.ranges if r != vector), vector))
 
 
+def _reread(tiling: Tiling) -> dict[Node, Store]:
+    """Values that are stored side by side, with their stores: a later walk reads one rather than compute it again."""
+    loop = tiling.loop
+    inner, buffers = loop.reduction_ranges[-1].var, [store.buffer for store in loop.stores]
+    return {
+        store.value: store
+        for stage in tiling.stages.walks[:-1]
+        for store in stage.stores
+        if store.mode == "set" and store.mask is None and not store.indirect and buffers.count(store.buffer) == 1
+        if stride_of(store.index[0], inner) == 1 and store.value.op not in ("load", "const", "index")
+        if store.value.dtype not in FLOAT8  # a NaN keeps its bits in what is computed alone
+    }
+
+
 def _scratch(tiling: Tiling, most_bytes: int) -> frozenset[Node]:
     """Values at reduction level that cost something and are needed in a later stage than the first that computes them.
 
@@ -347,10 +365,15 @@ def _scratch(tiling: Tiling, most_bytes: int) -> frozenset[Node]:
     if not loop.reduction_numel.is_Integer or len(tiling.stages.walks) < 2:
         return frozenset()
     # What each walk computes at reduction level.
-    needed = [
-        set(walk(*stage.roots, into=lambda node: loop.levels[node] and node.op != "reduce"))
-        for stage in tiling.stages.walks
-    ]
+    needed: list[set[Node]] = []
+    stored: set[Node] = set()
+
+    def computed(node: Node) -> bool:
+        return bool(loop.levels[node]) and node.op != "reduce" and node not in stored
+
+    for stage in tiling.stages.walks:
+        needed.append(set(walk(*stage.roots, into=computed)))
+        stored |= tiling.reread.keys() & {store.value for store in stage.stores}
     again = {node for later, nodes in enumerate(needed) for node in nodes if any(node in e for e in needed[:later])}
     costly: dict[Node, bool] = {}
     inner = loop.reduction_ranges[-1].var

@@ -25,6 +25,7 @@ from torch.utils._sympy.functions import Min as Min
 from torch.utils._sympy.functions import Mod as Mod
 from torch.utils._sympy.functions import PythonMod as PythonMod
 from torch.utils._sympy.functions import ToFloat as ToFloat
+from torch.utils._sympy.functions import Where as Where
 
 FUNCTIONS: Mapping[str, type] = {
     name: each

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.testing
 
 from litz.capture.aliasing import meet, respecting
 from litz_contractions.traced.fused_attention import fuse_attention
@@ -352,6 +353,29 @@ def test_an_op_that_reads_a_part_of_what_it_writes_is_refused_as_in_eager(name: 
         with pytest.warns(UserWarning, match="reads a part of the memory that it writes") if _ == 0 else nullcontext():
             with pytest.raises(RuntimeError, match="refer to a single memory location"):
                 compiled(torch.arange(100.0))
+
+
+def test_what_an_op_reads_of_what_it_writes_may_hang_on_a_size() -> None:
+    """With 16 or 12 elements the two lie apart: traced again for more, and for those sizes alone."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        count = x.size(0) // 4
+        x[:count].mul_(x[4 : 4 + count])
+        return x + 1
+
+    torch._dynamo.reset()
+    calls = torch._dynamo.testing.CompileCounterWithBackend("litz")
+    compiled = torch.compile(f, backend=calls, dynamic=True, fullgraph=True)
+    for size in (16, 12, 15):
+        torch.testing.assert_close(compiled(torch.arange(float(size))), f(torch.arange(float(size))))
+    assert calls.frame_count == 1
+    with pytest.warns(UserWarning, match="reads a part of the memory that it writes"):
+        for size in (20, 24):
+            with pytest.raises(RuntimeError, match="refer to a single memory location"):
+                f(torch.arange(float(size)))
+            with pytest.raises(RuntimeError, match="refer to a single memory location"):
+                compiled(torch.arange(float(size)))
+    assert calls.frame_count == 2
 
 
 def test_inputs_that_overlap_are_refused_as_in_eager() -> None:

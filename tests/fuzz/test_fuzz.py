@@ -6,6 +6,8 @@ import copy
 import inspect
 import itertools
 import random
+import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,6 +21,7 @@ from litz.capture.graph import Graph
 from litz_testing.fuzz import execute
 from litz_testing.fuzz.check import Checker, _moved
 from litz_testing.fuzz.compare import Expected, complaints
+from litz_testing.fuzz.cpp_batch import CppBatch
 from litz_testing.fuzz.execute import trained
 from litz_testing.fuzz.generate import RAISING, generate
 from litz_testing.fuzz.inputs import InputSpec, in_one_memory, lie_apart_alike, make_inputs
@@ -183,6 +186,19 @@ def test_what_torch_raises_as_well_is_no_failure(monkeypatch: pytest.MonkeyPatch
     assert checker.torch_failures == {"IndexError before litz": 1}
 
 
+@ABOUT_MEMORY
+def test_what_torch_raises_when_it_is_called_again_is_no_failure() -> None:
+    """AOTAutograd makes the result again by a view that eager makes as a copy; traced with the second inputs, whose
+    storage is merged, AOTAutograd does not."""
+    mask, x0 = InputSpec((1,), torch.bool, 217805), InputSpec((2, 2, 1), torch.uint8, 328414, steps=(2, 2, 2))
+    x0 = replace(x0, order=(1, 0, 2), steps=(3, 1, 1))
+    statements = (Statement("", "x0.masked_fill_(x1, 0)", writes="x0"), Statement("v0", "x0.unsqueeze(3).reshape(-1)"))
+    program = FuzzProgram((x0, mask, replace(x0, seed=3)), statements, ("v0",), shift=1)
+    checker = Checker(compiled=False)
+    assert checker.check(program) is None
+    assert checker.torch_failures["RuntimeError before litz"] == 2 == len(checker.runs)
+
+
 def test_what_litz_s_plugins_raise_is_no_fault_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass of a joint graph runs in the middle of torch's capture; its errors were counted among torch's."""
 
@@ -242,6 +258,19 @@ def test_a_batch_is_one_run_of_the_compiler() -> None:
     checker.compiler.finish()
     batch = checker.compiler.batch
     assert (batch._builds, batch.kernels) == (1, 2)
+
+
+def test_a_slow_compiler_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of a batch are built once for all programs: the seconds that one program has are not for that."""
+    checker, built = Checker(), threading.Event()
+
+    def slow(batch: Any, build: Callable[[Any], None] = CppBatch.build) -> None:
+        built.set() if signal.alarm(0) == 0 else pytest.fail("the build runs on a program's time")
+        build(batch)
+
+    monkeypatch.setattr(CppBatch, "build", slow)
+    program = FuzzProgram((InputSpec((3,), F32, 1),), (Statement("v0", "x0 * 2"),), ("v0",), grad=True)
+    assert checker.check_all([(program, reference_of(program))]) == [] and built.is_set()
 
 
 def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

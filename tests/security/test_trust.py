@@ -387,6 +387,31 @@ def test_torchs_cache_of_traces_is_not_unpickled(tmp_path: Path, how: str) -> No
         run(tmp_path, LITZ_TRUST=STRANGER)
 
 
+@pytest.mark.parametrize(("mask", "mode"), [(0o000, 0o700), (0o022, 0o755)])
+def test_traces_that_torch_wrote_under_any_mask_are_found(tmp_path: Path, mask: int, mode: int) -> None:
+    """torch's files have the mode that the mask lets, so nobody else may enter their folder where that is 666."""
+    (tmp_path / "traces").mkdir(0o755)
+    program = f"import os; os.umask({mask})\n" + PROGRAM + "from torch._dynamo.utils import counters\n"
+    program += 'print(counters["aot_autograd"]["autograd_cache_hit"])\n'
+    environ = {
+        **os.environ,
+        "LITZ_CACHE_DIR": str(tmp_path / "cache"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "traces"),
+        "LITZ_CPP_QUALIFY": "0",
+        "LITZ_GRAPH_CACHE": "1",
+    }
+    for hits in "01":
+        done = run_warm(["-c", program], environ, 60, imported=True)
+        assert done.stdout.split() == ["right", hits] and "Warning: litz" not in done.stderr, done.stderr
+    entries = [path for path in (tmp_path / "traces").rglob("*") if path.is_file() and "aotautograd" in path.parts]
+    assert entries and {stat.S_IMODE(path.parent.stat().st_mode) for path in entries} == {mode}
+    for path in entries:  # whoever may enter the folder may write such a file
+        path.parent.chmod(0o711)
+        path.chmod(0o666)
+    done = run_warm(["-c", program], environ, 60, imported=True)
+    assert done.stdout.split() == ["right", "0"] and "is not used" in done.stderr
+
+
 def test_a_whole_cache_of_evil_libraries(tmp_path: Path) -> None:
     """Every library and wrapper of a cache that others may write is replaced, with sums that agree."""
     run(tmp_path)

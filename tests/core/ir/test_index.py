@@ -53,6 +53,12 @@ def test_the_last_of_a_symbolic_number_of_elements() -> None:
 T0 = sympy.Symbol("t0", integer=True, positive=True)
 
 
+def test_a_loop_without_iterations_has_positions_too():
+    ranges = {I0: n(0), I1: n(0)}
+    for expr in (I0, I0 * 64 + I1, I0 * S0, n(7), floordiv(I0, n(2))):
+        assert floordiv(expr, n(0), ranges) == 0 and mod(expr, n(0), ranges) == 0
+
+
 @pytest.mark.parametrize(
     "divisor", [S0 - 1, 5 - S0, 2 * S0 + 1, S0 + T0, S0 * T0 - T0, FloorDiv(S0, 2) + 1, S0 + 2], ids=str
 )

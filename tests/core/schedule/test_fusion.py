@@ -62,6 +62,15 @@ def test_rows_and_columns_of_a_square_are_not_one_reduction():
     assert all(len(k.loop.loads) == 1 for k in schedule.kernels if len(k.fused) == 1) or len(schedule.kernels) == 1
 
 
+def test_reductions_of_nothing():
+    """Of a buffer without elements, in as many values each by other ranges: nothing divides by a size of 0."""
+    w = Writer()
+    w.input("x", 2, 0, 0)
+    w.reduce("s", "sum", (), (2, 0, 0), lambda a, b, c: w.load("x", a, b, c))
+    w.reduce("t", "sum", (), (0, 0), lambda b, c: w.load("x", 1, b, c))
+    check(w.program("s", "t"), w.args())
+
+
 def test_reductions_of_different_length_stay_apart():
     w = Writer()
     w.input("x", 8, 4)

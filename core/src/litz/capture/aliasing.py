@@ -147,20 +147,21 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 
 
 def _refused(written: torch.Tensor, read: torch.Tensor, by_index: bool) -> bool:
-    """As ATen's `get_overlap_status` says, for sizes as when they were traced. Ops by index refuse the same memory,
-    too."""
+    """As ATen's `get_overlap_status` says. Ops by index refuse the same memory, too. Of sizes that vary this makes
+    guards: with others, the graph is traced again. False where only data tell a size."""
     if written.untyped_storage()._cdata != read.untyped_storage()._cdata:
         return False
     spans = []
     for tensor in (written, read):
-        numbers = [torch_api.hint_or_none(n) for n in (*tensor.shape, *tensor.stride(), tensor.storage_offset())]
-        if None in numbers or 0 in numbers[: tensor.dim()]:
+        offset = tensor.storage_offset()
+        if None in map(torch_api.hint_or_none, (*tensor.shape, *tensor.stride(), offset)) or 0 in tensor.shape:
             return False
-        steps = sorted((step, n) for n, step in zip(numbers[: tensor.dim()], numbers[tensor.dim() : -1]) if n != 1)
+        steps = [(step, n) for n, step in zip(tensor.shape, tensor.stride(), strict=True) if n != 1]
+        steps.sort(key=lambda pair: torch_api.hint_or_none(pair[0]))
         reach = list(accumulate((n for _, n in steps), operator.mul, initial=1))
         if [step for step, _ in steps] != reach[:-1]:
             return False
-        spans.append((numbers[-1] * tensor.itemsize, (numbers[-1] + reach[-1]) * tensor.itemsize, steps))
+        spans.append((offset * tensor.itemsize, (offset + reach[-1]) * tensor.itemsize, steps))
     (first, end, _), (other_first, other_end, _) = spans
     return first < other_end and other_first < end and (by_index or spans[0] != spans[1])
 

@@ -25,6 +25,7 @@ from torch.utils._sympy.functions import Min as Min
 from torch.utils._sympy.functions import Mod as Mod
 from torch.utils._sympy.functions import PythonMod as PythonMod
 from torch.utils._sympy.functions import ToFloat as ToFloat
+from torch.utils._sympy.functions import Where as Where
 
 FUNCTIONS: Mapping[str, type] = {
     name: each
@@ -269,10 +270,11 @@ def _common_factor(expr: Expr, divisor: Expr, ranges: Ranges) -> tuple[int, Expr
 
 
 def floordiv(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
-    """Returns expr // divisor, simplified by the variables' `ranges`. The divisor is positive."""
+    """Returns expr // divisor, simplified by the variables' `ranges`. The divisor is positive, or the 0 of a loop
+    without iterations, in which nothing asks what a position is: 0."""
     ranges = ranges or {}
-    if divisor == 1:
-        return expr
+    if divisor == 1 or divisor == 0:
+        return expr if divisor == 1 else ZERO
     if expr.is_Integer and divisor.is_Integer:
         return sympy.Integer(int(expr) // int(divisor))
     quotient, rest = _split(recombine(expr), divisor)
@@ -299,9 +301,9 @@ def floordiv(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
 
 def mod(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
     """Returns expr mod divisor, simplified by the variables' `ranges`. The divisor is positive, and so is the result,
-    as in Python."""
+    as in Python; of the divisor 0 see `floordiv`."""
     ranges = ranges or {}
-    if divisor == 1:
+    if divisor == 1 or divisor == 0:
         return ZERO
     if expr.is_Integer and divisor.is_Integer:
         return sympy.Integer(int(expr) % int(divisor))

@@ -7,19 +7,19 @@ as generated kernels do.
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce as fold
 from typing import Any
 
 import sympy
 import torch
-from sympy.logic.boolalg import Boolean
 
 from .arguments import rebuild
 from .buffer import Layout, TensorRef
 from .dtypes import FLOAT8, HALF, compute_dtype
-from .index import Expr, FloorDiv, Mod, PythonMod, Symbol, ToFloat, placeholder
+from .index import FUNCTIONS, Expr, FloorDiv, Mod, PythonMod, Symbol, ToFloat, Where, placeholder
 from .node import Node
 from .operation import Check, Extern, Loop, Store, Unbacked, require
 from .ops import OPS
@@ -101,15 +101,10 @@ def evaluate(expr: Expr, env: Env) -> Any:
         return env[expr]
     if not expr.args:
         return _number(expr)
-    if not (expr.is_Add or expr.is_Mul or isinstance(expr, (FloorDiv, Mod, PythonMod))):
-        values = {symbol: env[symbol] for symbol in expr.free_symbols}
-        if any(isinstance(value, torch.Tensor) for value in values.values()):
-            raise NotImplementedError(f"cannot evaluate {expr} at loop variables")
-        known = {symbol: sympy.sympify(value) for symbol, value in values.items()}
-        for node in expr.atoms(ToFloat):  # of a condition: sympy keeps ToFloat(True) as it is
-            if isinstance(node.args[0], Boolean):
-                known[node] = sympy.Float(int(evaluate(node.args[0], env)))
-        return _number(expr.xreplace(known))
+    if isinstance(expr, sympy.Piecewise):
+        return next(evaluate(value, env) for value, condition in expr.args if evaluate(condition, env))
+    if isinstance(expr, Where):
+        return evaluate(expr.args[1 if evaluate(expr.args[0], env) else 2], env)
     args = [evaluate(arg, env) for arg in expr.args]
     if expr.is_Add:
         return fold(operator.add, args)
@@ -117,7 +112,22 @@ def evaluate(expr: Expr, env: Env) -> Any:
         return fold(operator.mul, args)
     if isinstance(expr, FloorDiv):
         return args[0] // args[1]
-    return args[0] % args[1]
+    if isinstance(expr, (Mod, PythonMod)):
+        return args[0] % args[1]
+    if any(isinstance(arg, torch.Tensor) for arg in args):
+        raise NotImplementedError(f"cannot evaluate {expr} at loop variables")
+    if type(expr) in _OF_NUMBERS:
+        return _OF_NUMBERS[type(expr)](*args)
+    return _number(expr.func(*map(sympy.sympify, args)))
+
+
+_OF_NUMBERS: Mapping[type, Callable[..., Any]] = {
+    **{sympy.Eq: operator.eq, sympy.Ne: operator.ne, sympy.Lt: operator.lt, sympy.Le: operator.le},
+    **{sympy.Gt: operator.gt, sympy.Ge: operator.ge, sympy.Not: operator.not_, ToFloat: float},
+    **{sympy.And: lambda *args: all(args), sympy.Or: lambda *args: any(args)},
+    **{FUNCTIONS["FloorToInt"]: math.floor, FUNCTIONS["CeilToInt"]: math.ceil, FUNCTIONS["TruncToInt"]: math.trunc},
+}
+"""What Python computes otherwise than sympy: sympy compares no NaN and takes no truth value for a number."""
 
 
 def _number(value: Any) -> bool | int | float:

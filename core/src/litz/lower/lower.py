@@ -33,6 +33,7 @@ from litz_plugins.errors import PluginError
 from litz_plugins.vetoes import key_of
 
 from .arguments import SYMBOLIC, excess_of, fake_value, positional, simple, with_a_tensor
+from .conditions import of_floats
 from .context import LoweringContext, same_strides
 from .fallback import fallback
 from .nodes import (
@@ -244,7 +245,7 @@ class _Lowerer:
         if isinstance(meta, SYMBOLIC) and not node.meta.get("unbacked_bindings"):
             if target is torch.ops.aten.sym_storage_offset.default:
                 self.read_offset(node, torch_api.sympy_of(meta))
-            return simple(torch_api.sympy_of(meta))
+            return simple(self.scalar(node, torch_api.sympy_of(meta)))
         args, kwargs = self.arguments(node)
         if target is torch.ops.aten.as_strided.default:
             args = self.strided_arguments(node, args)
@@ -281,6 +282,15 @@ class _Lowerer:
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
             raise LoweringError(op=str(target), node=node.name, problem=problem) from error
+
+    def scalar(self, node: torch.fx.Node, traced: Any) -> Any:
+        """What a node that computes a scalar gives; of constants a constant, whatever tracing says: torch makes some
+        conditions on floats constants, and keeps what reads them."""
+        if isinstance(node.target, OpOverload) or not callable(node.target):
+            return traced
+        args = map_aggregate(node.args, lambda item: self.values[item] if isinstance(item, torch.fx.Node) else item)
+        known = all(isinstance(arg, (bool, int, float)) for arg in args)
+        return sympy.sympify(node.target(*args)) if known else of_floats(node.target, args, traced)
 
     @staticmethod
     def is_left_to_eager(node: torch.fx.Node) -> bool:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -198,14 +199,14 @@ class Checker:
                     self.runs[way] += 1
                     outputs = prepared.executable.run(inputs, way)
                     found = gradients(outputs, inputs) if grads else []
-                    if way == "interpreted" and grads and self.compiled:
-                        self.compiler.finish()  # the backward was compiled just now; more rounds may follow
+                if way == "interpreted" and grads and self.compiled:
+                    self.compiler.finish()  # the backward was compiled just now; more rounds may follow
             except Exception as error:
                 # The interpreter's own calls decide what they raise.
                 if round_.error is not None and (way == "interpreted" or isinstance(error, round_.error)):
                     self.runs["refused"] += 1
                     continue
-                if self._torch_raises(program, specs, error):
+                if self._torch_raises(program, (specs, prepared.rounds[0].specs), error):
                     self._excuse(f"{type(error).__name__} before litz")
                     continue
                 return self._raised(program, way, error)
@@ -271,9 +272,12 @@ class Checker:
             self._excuse("values: promised before litz")
         return [c for c in wrong if c not in excused]
 
-    def _torch_raises(self, program: FuzzProgram, specs: tuple[InputSpec, ...], error: Exception) -> bool:
+    def _torch_raises(
+        self, program: FuzzProgram, calls: tuple[tuple[InputSpec, ...], tuple[InputSpec, ...]], error: Exception
+    ) -> bool:
         """Does torch itself raise the same, where it runs AOTAutograd's graph or, if litz's error is an assertion,
-        dynamo's? AOTAutograd drops an assertion that dynamo made of its own assumptions during capture; litz keeps the
+        dynamo's? calls: the inputs of the call that raised, and those that litz traced with, as what is traced may
+        differ. AOTAutograd drops an assertion that dynamo made of its own assumptions during capture; litz keeps the
         assertion. On another device eager may refuse what the CPU took, also where no result hangs on that: what litz
         leaves to torch (inputs that share memory) runs as it is written."""
         peers: list[Peer | None] = ["plain"]
@@ -281,9 +285,9 @@ class Checker:
             peers.append(None)
         if program.by_dynamo and _is_assertion(error):
             peers.append("captured")
-        for peer in peers:
+        for peer, traced in product(peers, dict.fromkeys(calls)):
             try:
-                self._run_peer(program, specs, peer, program.grad)
+                self._run_peer(program, calls[0], peer, program.grad, traced)
             except Exception as theirs:
                 if type(theirs) is type(error) and (peer != "captured" or _is_assertion(theirs)):
                     return True
@@ -303,11 +307,18 @@ class Checker:
                 return True
         return False
 
-    def _run_peer(self, program: FuzzProgram, specs: tuple[InputSpec, ...], peer: Peer | None, grads: bool) -> _Results:
-        """Without litz's stages. peer: None for eager, on the device."""
+    def _run_peer(
+        self,
+        program: FuzzProgram,
+        specs: tuple[InputSpec, ...],
+        peer: Peer | None,
+        grads: bool,
+        traced: tuple[InputSpec, ...] | None = None,
+    ) -> _Results:
+        """Without litz's stages. peer: None for eager, on the device. traced: the inputs to trace with, if others."""
         if peer is None:
             return self._run_eager(program, specs)
-        executable = self.compiler.compile(program, self._inputs(program, specs), peer)
+        executable = self.compiler.compile(program, self._inputs(program, traced or specs), peer)
         inputs = self._inputs(program, specs)
         with _deadline(), torch.set_grad_enabled(program.grad), default_device(self.device):
             outputs = executable.run(inputs, "traced")

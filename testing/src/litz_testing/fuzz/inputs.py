@@ -134,13 +134,13 @@ def lie_apart_alike(
 def _meetings(specs: tuple[InputSpec, ...], written: Collection[int] | None) -> frozenset[tuple[int, int]]:
     """Pairs of inputs, by their numbers, that have an element in common, and one of which is written."""
     values = make_inputs(specs)
-    places = [_addresses(value) for value in values]
+    places = [addresses(value) for value in values]
     counted = range(len(values)) if written is None else written
     pairs = ((a, b) for a, b in combinations(range(len(values)), 2) if a in counted or b in counted)
     return frozenset((a, b) for a, b in pairs if places[a] & places[b])
 
 
-def _addresses(value: torch.Tensor) -> set[int]:
+def addresses(value: torch.Tensor) -> set[int]:
     """Returns the addresses of all bytes of all elements."""
     found = torch.tensor(value.data_ptr())
     steps = [step * value.itemsize for step in value.stride()]

@@ -18,6 +18,7 @@ import torch
 
 from litz_testing.tensors import overlaps
 
+from .defined import UndefinedError, defined
 from .inputs import InputSpec, is_inexact, make_inputs
 from .program import NAMES, FuzzProgram, Statement
 from .rounding import Rounding
@@ -96,7 +97,10 @@ class Reference:
         known = {_memory(value) for value in self.eager.values()}
         old = self.eager[statement.writes].clone() if statement.writes else None
         try:
-            value = _run(statement, self.eager, statement.text)
+            with defined(statement):
+                value = _run(statement, self.eager, statement.text)
+        except UndefinedError as error:
+            raise Rejected(str(error)) from error
         except NotImplementedError as error:
             # Eager has no kernel for the dtype. litz may have one, and then finds what is wrong with the values.
             raise Rejected(str(error)) from error

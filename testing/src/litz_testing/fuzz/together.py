@@ -24,6 +24,7 @@ import torch
 
 import litz
 
+from .defined import UndefinedError, defined
 from .execute import Executable, trained
 from .gradients import gradients
 from .holders import CHANGES, HOLDERS, REFUSES, SENT, Keeper, Reader, bits
@@ -59,12 +60,13 @@ def large_inputs(program: FuzzProgram) -> tuple[InputSpec, ...] | None:
     values = dict(zip((f"x{n}" for n in range(len(specs))), make_inputs(specs), strict=True))
     try:
         for statement in program.statements:
-            result = eval(statement.text, dict(NAMES), values)
+            with defined(statement):
+                result = eval(statement.text, dict(NAMES), values)
             if isinstance(result, torch.Tensor) and result.numel() > MOST_ELEMENTS:
                 return None
             if statement.target:
                 values[statement.target] = result
-    except REFUSALS:
+    except (*REFUSALS, UndefinedError):
         return None
     return specs
 

@@ -153,7 +153,7 @@ def _check_folder(folder: str, trust: Trust) -> None:
     from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 
     with contextlib.suppress(OSError):  # else somebody else may make it between the look and torch's reading
-        trust.make(Path(folder))
+        _make(Path(folder), trust)
     problem = trust.problem_of(folder)
     if problem:
         problem = f"is not used: {problem}"
@@ -162,7 +162,7 @@ def _check_folder(folder: str, trust: Trust) -> None:
             found = {file.path: file.stat(follow_symlinks=False) for file in files if not file.name.startswith(".")}
         if any(not stat.S_ISREG(file.st_mode) or file.st_size > LARGEST for file in found.values()):
             problem = "has links, pipes or huge files in place of entries. Remove the folder"
-        elif foreign := next(filter(None, map(trust.problem_of, found)), ""):
+        elif not _is_closed(folder) and (foreign := next(filter(None, map(trust.problem_of, found)), "")):
             problem = f"is not used: {foreign}"
     else:
         problem = "cannot be written. Make the folder usable"
@@ -172,3 +172,21 @@ def _check_folder(folder: str, trust: Trust) -> None:
             f"litz has graphs traced anew in each process: {text}, or name another: TORCHINDUCTOR_CACHE_DIR=/path"
         )
         raise BypassAOTAutogradCache(text)
+
+
+def _make(folder: Path, trust: Trust) -> None:
+    """Makes the folder of a key, which nobody else may enter where the process's mask lets others write the files that
+    torch writes there. Errors: OSError."""
+    trust.make(folder.parent)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(0o700)
+        (like := folder / ".like").mkdir(0o777)
+        open_mode, closed_mode = like.stat().st_mode & trust.mode, 0o770 if trust.groups else 0o700
+        folder.chmod(open_mode if trust.owns(like) else closed_mode)
+        like.rmdir()
+
+
+def _is_closed(folder: str) -> bool:
+    """Can nobody enter the folder who may not write there?"""
+    mode = os.stat(folder).st_mode
+    return not mode & stat.S_IXOTH and bool(mode & stat.S_IWGRP or not mode & stat.S_IXGRP)

@@ -1,0 +1,74 @@
+"""What eager takes although the result hangs on what lies beside a tensor, or on the order of reads and writes: nobody
+can judge a program with such a call."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from .inputs import addresses
+from .program import Statement
+
+
+class UndefinedError(Exception):
+    """A call whose result eager does not define."""
+
+
+def defined(statement: Statement) -> AbstractContextManager[Any]:
+    """While it lasts, the statement raises UndefinedError where its result is undefined."""
+    may_be = statement.writes or "scaled_dot_product_attention" in statement.text
+    return Defined() if may_be else nullcontext()
+
+
+class Defined(TorchFunctionMode):
+    """Raises UndefinedError for a call on real tensors whose result is undefined.
+
+    Eager refuses to write what the same call reads, shifted, of tensors without gaps. Of others eager does not know,
+    and what is read is the old value or the new one. Attention on the CPU reads as many keys as there are values, from
+    beyond the end of the keys if there are fewer (torch 2.11 to 2.13).
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        """Looks at the call, and makes it."""
+        name, kwargs = getattr(func, "__name__", ""), kwargs or {}
+        if name == "scaled_dot_product_attention":
+            _, key, value = args[:3]
+            if key.size(-2) != value.size(-2):
+                raise UndefinedError(f"{key.size(-2)} keys and {value.size(-2)} values")
+        for written, read, by_index in _written_and_read(name, args, kwargs):
+            if _meet(written, read, by_index):
+                raise UndefinedError(f"{name} reads memory that it writes")
+        return func(*args, **kwargs)
+
+
+def _written_and_read(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, bool]]:
+    """Pairs of a tensor that a call writes and one that it reads, with whether the positions are data."""
+    by_index = name.startswith(("index_", "scatter_", "put_"))
+    if name == "__setitem__":
+        by_index = any(isinstance(index, torch.Tensor) for index in tree_leaves(args[1]))
+        written, read = [args[0] if by_index else args[0][args[1]]], args[2:]
+    elif kwargs.get("out") is not None:
+        written, read = tree_leaves(kwargs["out"]), (args, {**kwargs, "out": None})
+    elif (name.endswith("_") and not name.startswith("_")) or (name.startswith("__i") and hasattr(operator, name)):
+        written, read = list(args[:1]), (args[1:], kwargs)
+    else:
+        return
+    for target in written:
+        for other in tree_leaves(read):
+            if isinstance(target, torch.Tensor) and isinstance(other, torch.Tensor):
+                yield target, other, by_index
+
+
+def _meet(written: torch.Tensor, read: torch.Tensor, by_index: bool) -> bool:
+    if written.untyped_storage().data_ptr() != read.untyped_storage().data_ptr():
+        return False
+    places = [(t.data_ptr(), t.dtype, t.shape, t.stride()) for t in (written, read)]
+    return (by_index or places[0] != places[1]) and not addresses(written).isdisjoint(addresses(read))

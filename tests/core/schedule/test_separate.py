@@ -136,7 +136,7 @@ def test_attention_over_many_keys_is_split_and_finished() -> None:
   return o[2, 3]""")
     given = [x.float() for x in inputs(program)]
     plan = check(program, given, EAGER_GPU)
-    first, second = plan.kernels
+    first, _ = plan.kernels
     assert first.loop.name == "op0_parts" and len(first.loop.stores) == 3
     a, b = (x.double() for x in given)
     (found,) = interpret(unscheduled(plan), given)
@@ -155,7 +155,7 @@ def test_random_programs_nested_and_separated(block: int) -> None:
         owned += sum(bool(loop.nested) for loop in made.loops)
         deepest = max(deepest, max((len(loop.nested) for loop in made.loops), default=0))
         expected, found = interpret(program, maker.args()), interpret(made, maker.args())
-        torch.testing.assert_close(found, expected, equal_nan=True, msg=lambda m: f"{m}\n{program}\n{made}")
+        torch.testing.assert_close(found, expected, equal_nan=True, msg=f"{program}\n{made}")
         assert parse_program(str(made), {op.name: op.target for op in made.externs}) == made
         check(made, maker.args(), GPU if seed % 2 else CPU)
     assert owned > 20 and deepest > 1
@@ -169,4 +169,4 @@ def test_a_schedule_has_no_nested_reductions() -> None:
     assert len(schedule.kernels) == 2
     (loop,) = program.loops
     with pytest.raises(IllegalSchedule, match="a reduction owns r1<4, r0<7; no target generates nested reductions"):
-        check_schedule(Schedule(program, (Kernel(loop.name, (loop.name,), loop),)))
+        check_schedule(Schedule(program, (Kernel(loop.name, loop, (loop.name,)),)))

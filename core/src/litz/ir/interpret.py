@@ -1,8 +1,8 @@
 """Run a Program with plain torch: slowly, and as the IR's meaning says.
 
-The reference for code generators and passes. Every loop variable, and every one that a reduction owns, is an
-`arange` along a dimension of its own, every node a tensor that broadcasts over the iteration space. Half types compute in float32 and round at casts and stores,
-as generated kernels do.
+The reference for code generators and passes. Every loop variable, and every one that a reduction owns, is an `arange`
+along a dimension of its own, every node a tensor that broadcasts over the iteration space. Half types compute in
+float32 and round at casts and stores, as generated kernels do.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Nested reductions as Loops of their own, for targets generate no others. In and out: a Program.
 
-A reduction that owns its ranges becomes a Loop over the variables that its value depends on. The value is a buffer then,
-which the Loop reads that the reduction was part of. Reductions that a Loop makes once for each of its points, over the
-same ranges, stay in the Loop, which takes these for its reduction ranges.
+A reduction that owns its ranges becomes a Loop over the variables that its value depends on, and stores the value. The
+Loop that the reduction was part of loads it. Reductions that a Loop makes once for each of its points, over the same
+ranges, stay in the Loop, which takes these for its reduction ranges.
 """
 
 from __future__ import annotations

@@ -37,9 +37,9 @@ def nested(program: Program) -> Program:
         for name, body in [*bodies.items()]:
             if written & {roots.get(read, read) for read in (name, *body.loop.reads)}:
                 del bodies[name]
-        body = Body.of(made) if isinstance(made, Loop) and made.nested else None
-        if body is not None and fits("temporary unshared", body.store.buffer, program):
-            bodies[body.store.buffer] = body
+        found = Body.of(made) if isinstance(made, Loop) and made.nested else None
+        if found is not None and fits("temporary unshared", found.store.buffer, program):
+            bodies[found.store.buffer] = found
     return replace(program, operations=tuple(operations))
 
 

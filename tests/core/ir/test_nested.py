@@ -113,6 +113,30 @@ MIXED = """program p
     store o[i0] = v4  # f64 [5]
   return o[5]"""
 
+INSIDE = """program p
+  input a: f64 [5, 7] cpu
+  input b: f64 [6] cpu
+  loop op0 [i0<5 | r0<7] cpu
+    v0: f64 = load a[i0, r0]
+    v1: f64 = reduce sum v0
+    v2: f64 = load b[r1]
+    v3: f64 = mul v1, v2
+    v4: f64 = reduce[r1<6] max v3
+    store o[i0] = v4  # f64 [5]
+  return o[5]"""
+BESIDE = """program p
+  input a: f64 [5, 7] cpu
+  input b: f64 [6] cpu
+  loop op0 [i0<5 | r0<7] cpu
+    v0: f64 = load a[i0, r0]
+    v1: f64 = load b[r1]
+    v2: f64 = mul v0, v1
+    v3: f64 = reduce[r1<6] max v2
+    v4: f64 = reduce sum v0
+    v5: f64 = sub v3, v4
+    store o[i0, r0] = v5  # f64 [5, 7]
+  return o[5, 7]"""
+
 
 def convolved(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return F.conv2d(F.pad(a, (1, 0)), b)
@@ -130,7 +154,9 @@ MEANINGS: dict[str, tuple[str, Callable[..., torch.Tensor]]] = {
     "layer norm": (LAYER_NORM, lambda a, b: F.layer_norm(a, (7,), b)),
     "causal attention": (ATTENTION, attended),
     "positions": (POSITIONS, lambda a: a.permute(1, 2, 0).reshape(4, 15).argmax(-1)),
-    "beside the loop's own": (MIXED, lambda a, b: (a[..., None] * b).amax(-1).sum(-1)),
+    "around the loop's own": (INSIDE, lambda a, b: (a.sum(-1, keepdim=True) * b).amax(-1)),
+    "beside the loop's own": (BESIDE, lambda a, b: (a[..., None] * b).amax(-1) - a.sum(-1, keepdim=True)),
+    "inside of the loop's own": (MIXED, lambda a, b: (a[..., None] * b).amax(-1).sum(-1)),
 }
 
 

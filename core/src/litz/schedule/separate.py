@@ -62,8 +62,9 @@ def _loops(loop: Loop, program: Program, buffers: dict[str, Buffer]) -> list[Loo
     last = replace(loop, stores=map_stores(loop.stores, change))
     if kept:
         own = _canonical(kept[0].over, reduction_var)
-        last = rename_loop(last, _mapping(kept[0].over, own), loop.ranges, own)
-    return [*found, last]
+        return [*found, rename_loop(last, _mapping(kept[0].over, own), loop.ranges, own)]
+    needs = any(node.op in ("reduce", "scan") for node in last.nodes) or any(map(last.at_reduction_level, last.stores))
+    return [*found, last if needs else replace(last, reduction_ranges=())]
 
 
 def _alone(

@@ -210,7 +210,8 @@ def _switch(
     if nests:
         verify(lowered := nested(lowered))
     schedule = schedule_program(prepared, lowered, compiler, log)
-    program = lowered if nests else unscheduled(schedule)
+    run = unscheduled(schedule)
+    program = lowered if nests else run
     entry = None
     if compiled:
         plan = plan_schedule(schedule, compiler)

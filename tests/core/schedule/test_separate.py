@@ -147,7 +147,7 @@ def test_attention_over_many_keys_is_split_and_finished() -> None:
 def test_random_programs_nested_and_separated(block: int) -> None:
     """Whatever is put inside of each other, it means what it did, and kernels come of it."""
     deepest = owned = 0
-    for seed in range(25 * block, 25 * block + 25):
+    for seed in range(15 * block, 15 * block + 15):
         maker = Maker(7000 + seed)
         program = maker.program(5 + seed % 9)
         made = nested(program)
@@ -158,7 +158,7 @@ def test_random_programs_nested_and_separated(block: int) -> None:
         torch.testing.assert_close(found, expected, equal_nan=True, msg=f"{program}\n{made}")
         assert parse_program(str(made), {op.name: op.target for op in made.externs}) == made
         check(made, maker.args(), GPU if seed % 2 else CPU)
-    assert owned > 20 and deepest > 1
+    assert owned > 10 and deepest > 1
 
 
 def test_a_schedule_has_no_nested_reductions() -> None:

@@ -47,16 +47,6 @@ def case_of(kinds: tuple[str, ...], size: tuple[int, int], dtype: torch.dtype) -
     return make({"a": a}, outputs, a.shape[:1], a.shape[1:], stores, tolerance=1e-4)
 
 
-def masked_case(size: tuple[int, int]) -> Case:
-    """Values weighted by scores of which some are -inf, those of a whole row among them."""
-    scores = random(*size, dtype=f32)
-    scores[:, ::3], scores[-1] = -torch.inf, -torch.inf
-    values = [build.load(name, (i0, r0), f32) for name in "ab"]
-    stores = [Store("o", (i0,), build.reduce("weighted_softmax", *values))]
-    inputs = {"a": scores, "b": random(*size, dtype=f32)}
-    return make(inputs, [output("o", size[:1], f32)], size[:1], size[1:], stores, tolerance=1e-4)
-
-
 def scan_case(size: tuple[int, int], dtype: torch.dtype) -> Case:
     value = build.scan("parity", build.load("a", (i0, r0), dtype))
     stores = [Store("o", (i0, r0), value)]
@@ -73,8 +63,6 @@ def sources() -> Mapping[str, Callable[[], Case]]:
             found[f"{name}-{dtype}"] = lambda size=size, dtype=dtype: case_of(("squares", "parity"), size, dtype)
     for name in ("row", "long"):
         found[f"{name}-scan"] = lambda size=SIZES[name]: scan_case(size, torch.int32)
-    for name in ("row", "long"):
-        found[f"{name}-masked scores"] = lambda size=SIZES[name]: masked_case(size)
     for name, size in SIZES.items():
         found[f"{name}-by row"] = lambda size=size: case_of(OLD, size, f32)
     return found

@@ -18,6 +18,7 @@ from litz.schedule.schedule import Schedule
 from litz_testing.fuzz import execute
 from litz_testing.fuzz.generate import generate
 from litz_testing.fuzz.inputs import make_inputs
+from litz_testing.fuzz.owning import nested
 from litz_testing.parse.kernel_plans import parse_kernel_plan
 from litz_testing.parse.programs import parse_program
 from litz_testing.parse.schedules import parse_schedule
@@ -61,5 +62,6 @@ def test_random_programs_are_read_back(programs: int, monkeypatch: pytest.Monkey
         found = parse_schedule(f"{schedule.program}\n{schedule}", objects=objects_in(schedule.program))
         assert found == schedule and str(found) == str(schedule), str(schedule)
         check(unscheduled(schedule))
+        check(nested(schedule.program))
         for plan in (plan_kernel(part, schedule.program) for kernel in schedule.kernels for part in kernel.parts):
             assert parse_kernel_plan(str(plan)) == plan, str(plan)

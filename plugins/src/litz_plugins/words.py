@@ -54,6 +54,7 @@ OWN_COMMANDS = {
 CORE_PASSES = {
     "eliminate_dead_code": "graph",
     "fold_frozen": "graph",
+    "separate_reductions": "program",
     "remove_dead_operations": "program",
     "round_shared": "program",
     "split_reductions": "program",

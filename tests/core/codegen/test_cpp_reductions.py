@@ -54,6 +54,22 @@ def test_rows_with_forms_by_hand_do_without(name: str, dtype: torch.dtype, monke
         case.check(rtol=1e-4, atol=2e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_weights_of_masked_scores(dtype: torch.dtype) -> None:
+    """A score of -inf weighs nothing, in a block of such scores as well; a row of them gives NaN, as softmax does."""
+    generator = torch.Generator().manual_seed(5)
+    scores, values = (torch.randn(size, generator=generator) for size in ((6, 301), (301, 5)))
+    scores[:, ::3], scores[1, :200], scores[3] = -torch.inf, -torch.inf, -torch.inf
+    scores[4, 4], scores[5, 7] = torch.nan, torch.inf
+    loads = build.load("s", (I[0], R[0]), torch.float32), build.load("v", (R[0], I[1]), dtype)
+    store = Store("o", (I[0], I[1]), build.reduce("weighted_softmax", *loads))
+    case = Case([6, 5], [store], {"s": scores, "v": values.to(dtype)}, {"o": torch.empty(6, 5)}, [301])
+    case.check(rtol=1e-5, atol=1e-5)
+    exact = scores.double().softmax(-1) @ values.to(dtype).double()
+    torch.testing.assert_close(case.run()["o"].double(), exact, rtol=1e-5, atol=1e-5, equal_nan=True)
+    assert exact.isnan().all(-1).tolist() == [False, False, False, True, True, True]
+
+
 @pytest.mark.parametrize("kind", ["squares", "log_sum_exp", "largest"])
 @pytest.mark.parametrize("rows", [12_000, 12_001], ids=["divisible", "prime"])
 def test_a_row_is_enough_to_split(kind: str, rows: int) -> None:

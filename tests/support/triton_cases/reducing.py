@@ -247,3 +247,16 @@ def _scans(symbolic: bool) -> Case:
 
 CASES["scan"] = cache(lambda: _scans(False))
 CASES["scan-long"] = cache(lambda: _scans(True))
+
+
+def _weighted(rows: int, columns: int) -> Case:
+    """Values weighted by scores of which some are -inf, those of a whole row among them."""
+    scores = random(rows, columns)
+    scores[:, ::3], scores[-1] = -torch.inf, -torch.inf
+    value = reduce("weighted_softmax", load("a", (i0, r0), f32), load("b", (i0, r0), f32))
+    inputs = {"a": scores, "b": random(rows, columns, seed=1)}
+    return make(inputs, [output("o", [rows], f32)], [rows], [columns], [Store("o", (i0,), value)], tolerance=1e-4)
+
+
+CASES["weighted-softmax"] = cache(lambda: _weighted(5, 19))
+CASES["weighted-softmax-long"] = cache(lambda: _weighted(2, 16385))

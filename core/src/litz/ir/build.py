@@ -7,6 +7,7 @@ y = call("mul", call("exp", x), const(2.0, torch.float32))
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,6 +21,9 @@ from .scalars import cast as cast
 from .scalars import const as const
 from .scalars import no_such
 from .scalars import rounded as rounded
+
+if TYPE_CHECKING:
+    from .operation import Range
 
 
 def index(expr: int | Expr) -> Node:
@@ -64,15 +68,15 @@ def bounded(position: Node, size: int | Expr, what: str = "", mask: Node | None 
     return intern("bounded", torch.int64, args, (to_expr(size), what))
 
 
-def reduce(kind: str, *values: Node) -> Node:
-    """Returns `values` reduced over all reduction ranges of the loop. Errors: ValueError for an unknown kind; TypeError
-    for another number of values."""
+def reduce(kind: str, *values: Node, over: tuple[Range, ...] = ()) -> Node:
+    """Returns `values` reduced over the ranges `over`, or over all reduction ranges of the loop. Errors: ValueError for
+    an unknown kind; TypeError for another number of values."""
     row = REDUCTIONS.get(kind)
     if row is None:
         raise no_such("reduction", kind, REDUCTIONS)
     if len(values) != row.arity:
         raise TypeError(f"{kind} takes {row.arity} values, got {len(values)}")
-    return intern("reduce", row.dtype(kind, values[0].dtype), values, (kind,))
+    return intern("reduce", row.dtype(kind, values[0].dtype), values, (kind, over) if over else (kind,))
 
 
 def scan(kind: str, value: Node) -> Node:

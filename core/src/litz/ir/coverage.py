@@ -30,10 +30,10 @@ def loops_inside(program: Program) -> Iterator[str]:
     """Yields a complaint for each access of a loop that lies outside of its buffer at one of the points that are tried,
     with hints in place of symbolic sizes. Loops with an unknown or an empty extent are not checked."""
     for loop in program.loops:
-        extents = _numbers((r.size for r in loop.all_ranges), program.hints)
+        extents = _numbers(loop.extents.values(), program.hints)
         if extents is None or 0 in extents:
             continue  # not known, or no point at all
-        ranges = dict(zip((r.var for r in loop.all_ranges), extents, strict=True))
+        ranges = dict(zip(loop.extents, extents, strict=True))
         accesses = [("reads", node.buffer, node.index, node.mask) for node in loop.loads]
         accesses += [("writes", store.buffer, store.index, store.mask) for store in loop.stores]
         for verb, name, index, mask in dict.fromkeys(accesses):
@@ -142,7 +142,7 @@ def _least_read(loop: Loop, node: Node, program: Program) -> int | None:
     plain = all(position in loop.extents or position.is_Integer for position in node.index)
     if node.mask is not None or node.indirect or not plain or len(set(variables)) != len(variables):
         return None
-    sizes = _numbers((r.size for r in loop.all_ranges), program.hints)
+    sizes = _numbers(loop.extents.values(), program.hints)
     return None if sizes is None or 0 in sizes else _product([loop.extents[var] for var in variables], program)
 
 

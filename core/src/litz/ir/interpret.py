@@ -1,8 +1,8 @@
 """Run a Program with plain torch: slowly, and as the IR's meaning says.
 
-The reference for code generators and passes. Every loop variable is an `arange` along a dimension of its own, every
-node a tensor that broadcasts over the iteration space. Half types compute in float32 and round at casts and stores,
-as generated kernels do.
+The reference for code generators and passes. Every loop variable, and every one that a reduction owns, is an `arange`
+along a dimension of its own, every node a tensor that broadcasts over the iteration space. Half types compute in
+float32 and round at casts and stores, as generated kernels do.
 """
 
 from __future__ import annotations
@@ -156,13 +156,11 @@ def _allocate(name: str, program: Program, memory: dict[str, torch.Tensor], size
 def run_loop(loop: Loop, program: Program, memory: dict[str, torch.Tensor], sizes: Sizes) -> None:
     """Runs one loop: computes every value before the first store, as the stores of a loop do not see each other."""
     env: dict[Symbol, Any] = dict(sizes)
-    total = len(loop.all_ranges)
-    extents = [evaluate(r.size, sizes) for r in loop.all_ranges]
-    device = loop.device
-    for dim, (r, extent) in enumerate(zip(loop.all_ranges, extents, strict=True)):
-        shape = [1] * total
+    extents = [evaluate(size, sizes) for size in loop.extents.values()]
+    for dim, (var, extent) in enumerate(zip(loop.extents, extents, strict=True)):
+        shape = [1] * len(extents)
         shape[dim] = extent
-        env[r.var] = torch.arange(extent, device=device).reshape(shape)
+        env[var] = torch.arange(extent, device=loop.device).reshape(shape)
     body = _Body(loop, extents, env, memory)
     for node in loop.nodes:
         body.values[node] = body.value(node)
@@ -183,7 +181,8 @@ class _Body:
     def __init__(self, loop: Loop, extents: list[int], env: Env, memory: Mapping[str, torch.Tensor]) -> None:
         self.loop, self.extents, self.env, self.memory = loop, extents, env, memory
         self.values: dict[Node, torch.Tensor] = {}
-        self.outer = len(loop.ranges)
+        self.dims = {var: dim for dim, var in enumerate(loop.extents)}
+        self.outer, self.whole = len(loop.ranges), len(loop.all_ranges)
 
     def tensor(self, value: Any, dtype: torch.dtype) -> torch.Tensor:
         if isinstance(value, torch.Tensor):
@@ -240,24 +239,26 @@ class _Body:
         value = value.to(_held(node.dtype))
         return value if mask is None else torch.where(mask, value, value.new_zeros(()))
 
-    def _flat(self, value: torch.Tensor) -> torch.Tensor:
-        """Returns a value over the whole iteration space, with the reduction ranges as one last dimension."""
-        full = value.expand([*value.shape[: self.outer], *self.extents[self.outer :]])
-        count = fold(operator.mul, self.extents[self.outer :], 1)
-        return full.reshape([*full.shape[: self.outer], count])
+    def _flat(self, value: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+        """Returns a value with some dimensions, over their whole extents and in their order, as one last dimension."""
+        full = value.expand([self.extents[dim] if dim in dims else n for dim, n in enumerate(value.shape)])
+        kept = [dim for dim in range(value.ndim) if dim not in dims]
+        count = fold(operator.mul, (self.extents[dim] for dim in dims), 1)
+        return full.permute([*kept, *dims]).reshape([*(full.shape[dim] for dim in kept), count])
 
     def _reduce(self, node: Node, *args: torch.Tensor) -> torch.Tensor:
-        args = torch.broadcast_tensors(*args)
-        reduced = REDUCTIONS[node.attrs[0]].results[node.attrs[0]].torch(*(self._flat(arg) for arg in args))
-        return reduced.reshape([*reduced.shape, *[1] * len(self.loop.reduction_ranges)])
+        dims = [self.dims[r.var] for r in node.over or self.loop.reduction_ranges]
+        args = tuple(self._flat(arg, dims) for arg in torch.broadcast_tensors(*args))
+        reduced = REDUCTIONS[node.attrs[0]].results[node.attrs[0]].torch(*args)
+        return reduced[tuple(None if dim in dims else slice(None) for dim in range(len(self.extents)))]
 
     def _scan(self, node: Node, value: torch.Tensor) -> torch.Tensor:
-        return SCANS[node.attrs[0]](self._flat(value))
+        return SCANS[node.attrs[0]](self._flat(value, [self.outer])).movedim(-1, self.outer)
 
     def prepare(self, store: Store) -> tuple[list[Any], torch.Tensor, torch.Tensor | None]:
         """Returns position, value and mask of a store, over the points at which it happens."""
-        inner = self.loop.at_reduction_level(store)
-        shape = [n if dim < self.outer or inner else 1 for dim, n in enumerate(self.extents)]
+        level = self.whole if self.loop.at_reduction_level(store) else self.outer
+        shape = [n if dim < level else 1 for dim, n in enumerate(self.extents)]
         position = [p.expand(shape) for p in self.position(store.index, store.indirect)]
         mask = None if store.mask is None else self.values[store.mask].expand(shape)
         return position, self.values[store.value].expand(shape), mask

@@ -13,6 +13,7 @@ Ops with a meaning beyond the op table (`ir/ops.py`):
 | `load` | (buffer, index, masked) | indirect..., mask if masked | one element; 0 where the mask is False |
 | `bounded` | (size, what) | (position,), mask if masked | the position; an error unless 0 <= position < size |
 | `reduce` | (kind,) | values | over all reduction ranges of the loop (`ir/reductions.py`) |
+| `reduce` | (kind, ranges) | values | over ranges of its own, whose variables only its values know |
 | `scan` | (kind,) | (value,) | inclusive scan along the loop's only reduction range |
 
 `index` in a load has one expression per dimension of the buffer, over loop variables, sizes, and the placeholders
@@ -24,10 +25,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import torch
+
+if TYPE_CHECKING:
+    from .operation import Range
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True, repr=False)
@@ -60,6 +64,11 @@ class Node:
         """Returns the index of a load, an expression per dimension of its buffer."""
         assert self.op == "load"
         return tuple(self.attrs[1])
+
+    @property
+    def over(self) -> tuple[Range, ...]:
+        """Returns the ranges that a reduction owns; () if it takes those of its loop, and for other nodes."""
+        return self.attrs[1] if self.op == "reduce" and len(self.attrs) > 1 else ()
 
     @property
     def mask(self) -> Node | None:

@@ -73,7 +73,8 @@ class Loop:
 
     The body is the stores and the expressions that they need. Fusing two loops over one iteration space gives a Loop,
     so a fused kernel is the same kind of data as what it was made of: it prints, verifies and runs in the interpreter.
-    The order of the ranges is not the order of execution; code generation chooses that.
+    The order of the ranges is not the order of execution; code generation chooses that. A reduction takes its values
+    over the reduction ranges, or has ranges of its own and may be part of the values of another (`nested`).
     """
 
     name: str
@@ -112,9 +113,14 @@ class Loop:
         return (*self.ranges, *self.reduction_ranges)
 
     @cached_property
+    def nested(self) -> tuple[Range, ...]:
+        """Returns the ranges that reductions of the body own, each once, in order of first use."""
+        return tuple(dict.fromkeys(r for node in self.nodes if node.op == "reduce" for r in node.over))
+
+    @cached_property
     def extents(self) -> Mapping[Symbol, Expr]:
-        """Returns the size of each loop variable."""
-        return {r.var: r.size for r in self.all_ranges}
+        """Returns the size of each variable: of the loop's ranges, then of those that its reductions own."""
+        return {r.var: r.size for r in (*self.all_ranges, *self.nested)}
 
     @property
     def numel(self) -> Expr:
@@ -161,15 +167,17 @@ class Loop:
 
     @cached_property
     def variables(self) -> Mapping[Node, frozenset[Symbol]]:
-        """Returns the loop variables that each node's value depends on; for a reduction, those of the output ranges."""
-        own = {r.var for r in self.all_ranges}
-        outer = frozenset(own - {r.var for r in self.reduction_ranges})
+        """Returns the variables that each node's value depends on; for a reduction over the loop's reduction ranges,
+        those of the output ranges."""
+        own, nested = set(self.extents), frozenset(r.var for r in self.nested)
+        outer, whole = frozenset(r.var for r in self.ranges), frozenset(r.var for r in self.all_ranges)
         found: dict[Node, frozenset[Symbol]] = {}
         for node in self.nodes:
-            if node.op == "reduce":
-                found[node] = outer
-            elif node.op == "scan":
-                found[node] = frozenset(own)
+            if node.over:
+                found[node] = frozenset[Symbol]().union(*(found[arg] for arg in node.args)) - {r.var for r in node.over}
+            elif node.op in ("reduce", "scan"):
+                inside = nested.intersection(*(found[arg] for arg in node.args)) if nested else nested
+                found[node] = (outer if node.op == "reduce" else whole) | inside
             else:
                 found[node] = (symbols_in(expressions(node)) & own).union(*(found[arg] for arg in node.args))
         return found
@@ -205,7 +213,7 @@ def expressions(node: Node) -> tuple[Expr, ...]:
     """Returns the index expressions in a node's attributes."""
     if node.op == "load":
         return node.index
-    return node.attrs[:1] if node.op in ("index", "bounded") else ()
+    return node.attrs[:1] if node.op in ("index", "bounded") else tuple(r.size for r in node.over)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
 """The reductions, a row each, as data: what is held while values come in, how it grows, what comes of it.
 
-A `reduce` node takes its values over all the reduction ranges of its loop; its kind is a result of one of the rows.
+A `reduce` node takes its values over all the reduction ranges of its loop, or over ranges of its own; its kind is a
+result of one of the rows.
 Results of one row and the same values share one state: `welford_mean` and `welford_m2` are the mean, and the sum of
 squared deviations from it (Welford, "Note on a method for calculating corrected sums of squares and products", 1962;
 merged as Chan, Golub and LeVeque do, 1979). `dot` is the sum of products of two values, which need not be rounded
 before they are added: contractions are made of it. `argmax` and `argmin` give the row-major position within the
-reduction ranges, the first of equals; NaN is the extreme.
+reduction ranges, the first of equals; NaN is the extreme. `weighted_softmax` is the sum of values, weighted by the
+softmax of scores, in one walk (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018): attention is
+made of it. A score of -inf has the weight 0; where no score is greater, the result is NaN, as that of a softmax is.
 
 Adding a reduction is adding a row. The interpreter computes its torch column, `litz.schedule.split` splits it, and code
 generators write it from the row; a faster form that was made by hand is an entry of a target's dialect.
@@ -269,6 +272,30 @@ def _merge_moments(a: State, b: State) -> State:
     return call("add", mean, call("mul", delta, share)), call("add", call("add", m2, other_m2), moved), total
 
 
+def _weight(score: Node, top: Node) -> Node:
+    """Returns exp(score - top), 0 of a score of -inf."""
+    least_score = const(least(top.dtype), top.dtype)
+    return call("exp", call("sub", score, call("where", call("eq", top, least_score), const(0, top.dtype), top)))
+
+
+def _lift_weighted(values: State, position: Node) -> State:
+    score, value = values
+    weight = _weight(score, score)  # 1; 0 of -inf, NaN of what is not finite otherwise
+    return score, weight, call("mul", weight, value)
+
+
+def _merge_weighted(a: State, b: State) -> State:
+    top = call("maximum", a[0], b[0])
+    by_a, by_b = _weight(a[0], top), _weight(b[0], top)
+    sums = (call("add", call("mul", one, by_a), call("mul", other, by_b)) for one, other in zip(a[1:], b[1:]))
+    return top, *sums
+
+
+def _weighted_softmax(scores: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    weights = scores.softmax(-1)
+    return (weights * values).sum(-1) / weights.sum(-1)
+
+
 ROWS: tuple[Reduction, ...] = (
     _by_op("sum", "add", lambda dtype: 0, _typed(torch.sum, torch.any), lambda x: torch.cumsum(x, -1, dtype=x.dtype)),
     _by_op(
@@ -300,6 +327,16 @@ ROWS: tuple[Reduction, ...] = (
         lift=lambda values, position: (values[0], const(0, values[0].dtype), const(1, values[0].dtype)),
         parts=("mean", "m2", "weight"),
         merge_flops=6,
+    ),
+    Reduction(
+        "weighted_softmax",
+        {"weighted_softmax": Result(lambda state: call("div", state[2], state[1]), _weighted_softmax, flops=12)},
+        identity=lambda dtype: (const(least(dtype), dtype), const(0, dtype), const(0, dtype)),
+        merge=_merge_weighted,
+        lift=_lift_weighted,
+        arity=2,
+        parts=("top", "weights", "total"),
+        merge_flops=22,
     ),
 )
 

@@ -14,9 +14,9 @@ from .buffer import Buffer
 from .build import placeholders_in
 from .coverage import loops_inside, written_where_read
 from .dtypes import FLOAT8, STORED
-from .index import kind_of, known_nonnegative, may_be_empty, placeholder
+from .index import kind_of, known_nonnegative, may_be_empty, placeholder, symbols_in
 from .intervals import Contents, Intervals, conditions
-from .node import Node
+from .node import Node, walk
 from .operation import Check, Extern, Loop, expressions, sizes_in
 from .ops import OPS
 from .program import Opaque, Program
@@ -78,9 +78,10 @@ def _constants_kept(program: Program) -> Iterator[str]:
 
 def _loops_are_sound(program: Program) -> Iterator[str]:
     for loop in program.loops:
-        variables = [r.var for r in loop.all_ranges]
+        variables = [r.var for r in (*loop.all_ranges, *loop.nested)]
         if len(set(variables)) != len(variables):
             yield f"{loop.name}: a loop variable has two ranges"
+        yield from _nesting(loop)
         if not loop.stores:
             yield f"{loop.name}: stores nothing"
         for node in loop.nodes:
@@ -102,10 +103,27 @@ def _loops_are_sound(program: Program) -> Iterator[str]:
                 yield f"{loop.name}: the mask of the store into {store.buffer} is {store.mask.dtype}"
 
 
+def _nesting(loop: Loop) -> Iterator[str]:
+    """What a reduction owns is known in its values alone."""
+    own = {r.var for r in loop.nested}
+    for r in (*loop.all_ranges, *loop.nested) if own else ():
+        if not r.size.free_symbols.isdisjoint(loop.extents):
+            yield f"{loop.name}: the extent of {r} is no number or size"
+    for node in loop.nodes if own else ():
+        if node.over and any(each.op == "scan" for each in walk(*node.args)):
+            yield f"{loop.name}: {node!r} owns its ranges and takes a scan"
+    for store in loop.stores if own else ():
+        found = symbols_in(store.index).union(*(loop.variables[root] for root in store.roots)) & own
+        for var in sorted(found, key=str):
+            yield f"{loop.name}: the store into {store.buffer} uses {var}, which only the values of a reduction know"
+
+
 def _scopes(loop: Loop, node: Node) -> Iterator[str]:
     if node.op == "reduce":
-        if not loop.reduction_ranges:
+        if not (loop.reduction_ranges or node.over):
             yield f"{loop.name}: reduces without reduction ranges"
+        if len({r.var for r in node.over}) < len(node.over):
+            yield f"{loop.name}: {node!r} has two ranges of one variable"
     elif node.op == "scan" and len(loop.reduction_ranges) != 1:
         yield f"{loop.name}: a scan needs one reduction range, there are {len(loop.reduction_ranges)}"
     for expr in expressions(node):
@@ -140,8 +158,11 @@ def _node(node: Node, program: Program) -> Iterator[str]:
         if node.mask is not None and node.mask.dtype != torch.bool:
             yield f"the mask is {node.mask.dtype}"
     elif node.op == "reduce":
-        if node.attrs[0] not in REDUCTIONS:
+        row = REDUCTIONS.get(node.attrs[0])
+        if row is None:
             yield f"unknown reduction {node.attrs[0]}"
+        elif len(node.args) != row.arity:
+            yield f"takes {row.arity} values, has {len(node.args)}"
     elif node.op == "scan":
         if node.attrs[0] not in SCANS:
             yield f"unknown scan {node.attrs[0]}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from litz.ir import Program
 from litz.ir.coverage import loops_inside, written_where_read
 from litz.ir.promised import check_promises
 from litz.ir.verify import Illegal, written_before_read
@@ -18,7 +19,16 @@ from .merge import race
 from .schedule import Kernel, Steps
 from .schedule_program import unscheduled
 
-RULES = (written_before_read, loops_inside, written_where_read)
+
+def _one_set_of_ranges(program: Program) -> Iterator[str]:
+    """No kernel has a reduction that owns its ranges: `litz.schedule.separate` makes Loops of those."""
+    for loop in program.loops:
+        if loop.nested:
+            owned = ", ".join(map(str, loop.nested))
+            yield f"{loop.name}: a reduction owns {owned}; no target generates nested reductions, separate them before"
+
+
+RULES = (written_before_read, loops_inside, written_where_read, _one_set_of_ranges)
 """The rules of the IR that a schedule may break, of what it runs."""
 
 

@@ -23,6 +23,7 @@ from .inline import inline_pointwise
 from .join_segments import join_segments
 from .part_segments import part_segments
 from .schedule import Kernel, Schedule, Steps
+from .separate import separate_reductions, separated
 from .share import round_shared
 from .simplify import remove_dead_operations
 from .split import split_reductions
@@ -31,7 +32,8 @@ from .split import split_reductions
 def core_program_passes() -> tuple[Pass, ...]:
     """Returns core's own passes of stage "program", in their order."""
     return (
-        Pass("remove_dead_operations", "program", remove_dead_operations),
+        Pass("separate_reductions", "program", separate_reductions),
+        Pass("remove_dead_operations", "program", remove_dead_operations, ("separate_reductions",)),
         Pass("round_shared", "program", round_shared, ("remove_dead_operations",)),
         Pass("split_reductions", "program", split_reductions, ("round_shared",)),
         Pass("inline_pointwise", "program", inline_pointwise, ("split_reductions",)),
@@ -65,7 +67,7 @@ def make_schedule(
     (`core_schedule_passes()` for core's own), for callers that have no plugin manager to run them. gate: decisions not
     to take.
     """
-    gate = gate or Gate()
+    gate, program = gate or Gate(), separated(program)  # what took a contraction's place may nest reductions
     enabled, most = getattr(options, "fusion", True), most_operations(options)
     schedule = Schedule(program, fuse(program, CostModel(program, target_of, ask), note, enabled, most, gate))
     for item in passes:

@@ -10,6 +10,7 @@ regions.py    the functions with a graph of their own that statements of nesting
 generate.py   a random program
 cpp_batch.py  the C++ kernels of many programs, built at once
 execute.py    a program through AOTAutograd and litz, without dynamo
+owning.py     the reductions of its Loops nested
 together.py   a program in several threads at once, its results held (holders.py) while later calls run
 compare.py    are these outputs as right as eager's?
 check.py      one batch of programs, from generating to comparing

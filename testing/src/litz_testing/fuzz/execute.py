@@ -23,8 +23,9 @@ from litz.capture.layout import changed_strides
 from litz.codegen.wrapper import generate_wrapper
 from litz.cost import Roofline
 from litz.driver.builtin import Core, EstimatedChoice
-from litz.driver.stages import earlier_stages, prepare_graph, schedule_prepared
+from litz.driver.stages import earlier_stages, lower_graph, prepare_graph, schedule_program
 from litz.ir.interpret import interpret
+from litz.ir.verify import verify
 from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, plan_schedule
 from litz.report.log import Log
 from litz.schedule import unscheduled
@@ -37,6 +38,7 @@ from litz_testing.tensors import overlaps
 from litz_testing.torch_compile import torch_compiled
 
 from .cpp_batch import CppBatch
+from .owning import nested
 from .program import FuzzProgram, is_trained
 from .torch_alone import through_aot
 
@@ -130,7 +132,7 @@ class FuzzCompiler:
                 return _without_bases(run) if peer == "rebuilt" else run
             # Without the pool, what was freed is filled with huge numbers for those who read it.
             compiler = self.pooled if program.together else self.compiler
-            return _switch(graph, compiler, way, self.compiled)
+            return _switch(graph, compiler, way, self.compiled, program.nests)
 
         if program.by_dynamo and peer == "plain":
             call = through_aot(program, graphs)
@@ -199,11 +201,17 @@ def _call_once(program: FuzzProgram, call: Callable[..., Any], inputs: Sequence[
         call(*inputs)
 
 
-def _switch(graph: Graph, compiler: Compiler, way: list[Way], compiled: bool) -> Callable[[list[Any]], Any]:
+def _switch(
+    graph: Graph, compiler: Compiler, way: list[Way], compiled: bool, nests: bool
+) -> Callable[[list[Any]], Any]:
     log = Log()
     prepared = prepare_graph(graph, compiler, log)
-    schedule = schedule_prepared(prepared, compiler, log)
-    program = unscheduled(schedule)
+    lowered = lower_graph(prepared, compiler, log)
+    if nests:
+        verify(lowered := nested(lowered))
+    schedule = schedule_program(prepared, lowered, compiler, log)
+    run = unscheduled(schedule)
+    program = lowered if nests else run
     entry = None
     if compiled:
         plan = plan_schedule(schedule, compiler)

@@ -22,6 +22,8 @@ BY_DYNAMO, RAISING = 0.1, 0.04
 """How many programs dynamo captures, and how many of all end with what eager refuses: these take longer than others."""
 NESTED, NESTED_GRAD = 0.03, 0.7
 """How many have statements with a graph inside, and how many of these have gradients."""
+OWNING = 0.25
+"""How many run with their reductions nested."""
 SHARED_FIRST, SHARED_BY_DYNAMO = 0.3, 0.25
 """How many of the static ones that run with shared memory and without are compiled for the former, and by dynamo."""
 
@@ -46,7 +48,8 @@ def generate(label: str, dynamic: bool | None = None, grad: bool | None = None) 
     if raises:
         program, reference = _refused(rng, program, reference, pool)
     together = program.dynamic and not by_dynamo
-    program = replace(program, outputs=_outputs(rng, program, reference), together=together)
+    nests = random.Random(f"{label} nests").random() < OWNING
+    program = replace(program, outputs=_outputs(rng, program, reference), together=together, nests=nests)
     return _meeting(random.Random(f"{label} shared"), program, reference)
 
 

@@ -59,7 +59,8 @@ class FuzzProgram:
     by_dynamo: captured by torch.compile, as sizes that come from data and what is checked of them have to be; else by
     AOTAutograd alone, which is faster. raises: eager refuses the last statement. shift: the program writes an input and
     runs with inputs that share memory, that many elements apart, and with inputs that do not. together: several threads
-    call it at once, with large inputs.
+    call it at once, with large inputs. nests: the reductions of its Loops are nested (`owning.nested`); these Loops are
+    what is interpreted, and compiled.
     """
 
     inputs: tuple[InputSpec, ...]
@@ -73,6 +74,7 @@ class FuzzProgram:
     raises: bool = False
     shift: int | None = None
     together: bool = False
+    nests: bool = False
 
     @property
     def other_inputs(self) -> dict[str, tuple[InputSpec, ...]]:

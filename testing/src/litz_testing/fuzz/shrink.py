@@ -70,6 +70,8 @@ def _smaller(program: FuzzProgram) -> Iterator[FuzzProgram]:
         yield replace(program, shift=None)
     if program.together:
         yield replace(program, together=False)
+    if program.nests:
+        yield replace(program, nests=False)
     if program.grad:
         yield replace(program, grad=False)
     yield from _resized(program)

@@ -196,11 +196,17 @@ class LoopParser:
             mask = (self._arg(line),) if line.takes("if") else ()
             return intern(op, dtype, (position, *mask), (size, "" if line.is_done else line.string("what is checked")))
         if op in ("reduce", "scan"):
+            own = self._own_ranges(line) if op == "reduce" and line.takes("[") else ()
             kind = line.name(f"the kind of {op}")
-            return intern(op, dtype, tuple(line.listed(lambda: self._arg(line))), (kind,))
+            return intern(op, dtype, tuple(line.listed(lambda: self._arg(line))), (kind, own) if own else (kind,))
         if op is None or (op not in OPS and op not in ("cast", "bitcast")):
             line.fail("a scalar op, load, index, bounded, reduce or scan", start)
         return intern(op, dtype, () if line.is_done else tuple(line.listed(lambda: self._arg(line))), ())
+
+    def _own_ranges(self, line: Cursor) -> tuple[Range, ...]:
+        found = tuple(line.listed(lambda: self.range(line)))
+        line.take("]", "',' or ']'")
+        return found
 
     def _arg(self, line: Cursor) -> Node:
         """A value by its name, or a constant `2.0:f32`."""

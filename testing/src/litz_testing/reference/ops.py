@@ -28,7 +28,12 @@ def ops_page() -> str:
     lines += table(("op", "types", "means", "FLOPs"), rows)
     lines += ["## Nodes with attributes", "", doc_of(node).partition("Ops with a meaning")[2].partition("\n\n")[2], ""]
     lines += ["## Reductions", "", doc_of(reductions).partition("\n\n")[2], ""]
-    lines += ['`build.reduce("sum", value)`, over all reduction ranges of the loop; `build.scan("sum", value)`.', ""]
+    own = '`build.reduce("sum", value, over=ranges)`, over ranges of its own'
+    lines += [
+        f'`build.reduce("sum", value)`, over all reduction ranges of the loop; {own};',
+        '`build.scan("sum", value)`.',
+    ]
+    lines += [""]
     kinds = [kind for row in ROWS for kind in row.results]
     described = ((code(kind), _reduced(kind), _values(kind), "yes" if kind in SCANS else "") for kind in kinds)
     lines += table(("kind", "types", "values", "scan"), described)

@@ -11,7 +11,8 @@ import pytest
 import sympy
 import torch
 
-from litz.cost import Roofline, Work, count_work, estimate, estimate_work
+from litz.cost import Work, count_work, estimate, estimate_work
+from litz.driver.builtin import Roofline
 from litz.ir import (
     Buffer,
     Collective,

@@ -11,8 +11,7 @@ import pytest
 import sympy
 import torch
 
-from litz.cost import Work, count_work, estimate, estimate_work
-from litz.driver.builtin import Roofline
+from litz.cost import Roofline, Work, count_work, estimate, estimate_work
 from litz.ir import (
     Buffer,
     Collective,

@@ -83,15 +83,15 @@ class EstimatedChoice:
         return by_estimate(choices, context) or next((choice for choice in choices if choice.kind == "extern"), None)
 
 
-class Roofline:
-    """The cost model, for every operation but a Collective, for which plugins know the network."""
+class EstimatedTime:
+    """`litz.cost.Roofline`, which is imported when it is asked."""
 
     @hookimpl(trylast=True)
     def litz_estimate_runtime(self, operation: Any, target: Target, program: Any) -> Estimate | None:
-        """Returns core's estimate of an operation, by `litz.cost.roofline.estimate`."""
-        from litz.cost import estimate
+        """Returns core's estimate of an operation."""
+        from litz.cost import Roofline
 
-        return estimate(operation, target, program)
+        return Roofline().litz_estimate_runtime(operation, target, program)
 
 
 class Device:
@@ -126,5 +126,5 @@ def builtin_plugins() -> tuple[tuple[str, object], ...]:
         ("cpp", Device(cpp)),
         ("triton", Device(triton)),
         ("meta", Device(TargetSpec("meta", describe_meta, MetaCodegen()))),
-        ("roofline", Roofline()),
+        ("roofline", EstimatedTime()),
     )

@@ -21,7 +21,8 @@ from litz.capture.earlier import EarlierStages
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
 from litz.codegen.wrapper import generate_wrapper
-from litz.driver.builtin import Core, EstimatedChoice, Roofline
+from litz.cost import Roofline
+from litz.driver.builtin import Core, EstimatedChoice
 from litz.driver.stages import earlier_stages, prepare_graph, schedule_prepared
 from litz.ir.interpret import interpret
 from litz.pipeline import Compiler, build, decompositions, generate, make_compiler, plan_schedule

@@ -22,7 +22,9 @@ from litz.capture.layout_needs import LayoutNeeds
 from litz.capture.passes.check_pass import check_pass
 from litz.capture.passes.decompose import added_ops, decompose
 from litz.capture.passes.freezing import fold_frozen, freeze
-from litz.driver.capturing import capture, decompositions, earlier_stages, passed_on
+from litz.driver.capturing import capture as capture
+from litz.driver.capturing import decompositions, passed_on
+from litz.driver.capturing import earlier_stages as earlier_stages
 from litz.driver.compiler import Compiler
 from litz.driver.size_cases import case_log, of_same_communication, other_sizes, size_grid, with_cases
 from litz.driver.template_choice import choose_contractions
@@ -188,18 +190,3 @@ def _verify(program: Program, graph: Graph, rules: Sequence[Rule], owners: Mappi
     except IllegalProgram as error:
         blame_lowering(error, program, owners)
         raise VerifyError("program", graph.name, error.complaints) from error
-
-
-__all__ = [
-    "allowed",
-    "capture",
-    "decompositions",
-    "earlier_stages",
-    "lower_graph",
-    "lowerings",
-    "plan_schedule",
-    "prepare_graph",
-    "schedule_graph",
-    "schedule_prepared",
-    "schedule_program",
-]

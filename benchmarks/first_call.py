@@ -2,15 +2,17 @@
 
 python -m benchmarks.first_call [--only MODEL ...] [--tasks inference training] [--device cpu] [--json FILE]
 python -m benchmarks.first_call --only transformers:dpt --stages           where the seconds of a warm call go
+python -m benchmarks.first_call --only layers:32 --share                   what the compilers add to dynamo's share
 python -m benchmarks.first_call --cold-jobs 6 --warm-jobs 3 --seconds 420  as many rows as fit into seven minutes
 
-A model is one of the zoo's, or `transformers:TYPE`, `timm:NAME`. Two figures each: seconds on the clock, and of the
-processors, with those of processes that were started and awaited, which say more where other programs run too.
-Importing torch and an eager call come before. First all caches are filled; then the peers' warm calls come in turns,
-and of several the one with the fewest processor seconds counts. With jobs, calls of the same phase run at a time: their
-seconds on the clock include the wait for each other's processors. `--stages` adds a warm call of each peer under
-cProfile, which makes everything slower: its seconds say how the stages share the call, not how long it takes.
-Bytecode is written, as for an installed package, whatever the environment says.
+A model is one of the zoo's, or `transformers:TYPE`, `timm:NAME`, `layers:N` (N equal layers). Two figures each: seconds
+on the clock, and of the processors, with those of processes that were started and awaited, which say more where other
+programs run too. Importing torch and an eager call come before. First all caches are filled; then the peers' warm calls
+come in turns, and of several the one with the fewest processor seconds counts. With jobs, calls of the same phase run
+at a time: their seconds on the clock include the wait for each other's processors. `--stages` adds a warm call of each
+peer under cProfile, which makes everything slower: its seconds say how the stages share the call, not how long it
+takes. `--share` adds a call of dynamo alone, which runs what it captured in eager mode: no backend can spare this
+share. Bytecode is written, as for an installed package, whatever the environment says.
 """
 
 from __future__ import annotations
@@ -36,11 +38,27 @@ from typing import Any
 import torch
 
 from benchmarks.zoo import find, known
-from benchmarks.zoo_step import TASKS, error, make_peer_step, make_subject, why_not
+from benchmarks.zoo_step import (
+    TASKS,
+    Step,
+    Subject,
+    error,
+    make_peer_step,
+    make_step,
+    make_subject,
+    subject_patches,
+    why_not,
+)
 
 PEERS = ("inductor", "litz")
+DYNAMO = "dynamo"
+"""The peer that compiles nothing."""
 TEN = ("gpt2", "llama", "bert", "t5", "vit_b", "resnet50", "mobilenet_v3", "convnext_t", "dlrm", "gru")
 """Of every kind one, and none that a CPU is long at."""
+MORE = ("albert", "swin_t", "gpt_neox", "qwen2", "unet", "densenet121", "deberta_v2", "bart", "lstm_norm", "layers:32")
+"""With `TEN`, what is measured on a GPU."""
+BARS: Mapping[str, tuple[float, float]] = {"cold": (0.33, 0.5), "warm": (0.5, 0.8)}
+"""litz over Inductor at most, in geometric mean and in any row."""
 FILLING = 0.6
 """The share of all seconds in which caches are filled."""
 PATIENCE = 400.0
@@ -154,7 +172,7 @@ def child(name: str, task: str, peer: str, device: torch.device, profiled: bool)
     start, spent = time.perf_counter(), _processor()
     if profiled:
         profile.enable()
-    found = make_peer_step(subject, peer, "default")()
+    found = _step(subject, peer)()
     wait()
     if profiled:
         profile.disable()
@@ -174,6 +192,13 @@ def child(name: str, task: str, peer: str, device: torch.device, profiled: bool)
         _top(profile) if profiled else (),
     )
     print(json.dumps(asdict(call)))
+
+
+def _step(subject: Subject, peer: str) -> Step:
+    if peer != DYNAMO:
+        return make_peer_step(subject, peer, "default")
+    with subject_patches(subject.model):
+        return make_step(subject, torch.compile(subject.module, backend="eager"))
 
 
 def _nothing() -> None:
@@ -213,11 +238,13 @@ def fill(row: Row, folder: str, device: str, clock: Clock) -> dict[str, FirstCal
     return {f"{peer} cold": first_call(row, peer, folder, device, clock) for peer in PEERS}
 
 
-def reuse(row: Row, folder: str, device: str, clock: Clock, warm: int) -> dict[str, FirstCall]:
-    """The warm calls of a row, in turns. warm: processes of each peer, of which the quickest counts."""
+def reuse(row: Row, folder: str, device: str, clock: Clock, warm: int, share: bool) -> dict[str, FirstCall]:
+    """The warm calls of a row, in turns. warm: processes of each peer, of which the quickest counts. share: those of
+    dynamo alone, too."""
     calls: dict[str, FirstCall] = {}
+    peers = (*PEERS, DYNAMO) if share else PEERS
     for turn in range(warm if row.filled else 0):
-        for peer in PEERS if turn % 2 else reversed(PEERS):
+        for peer in peers if turn % 2 else reversed(peers):
             call, name = first_call(row, peer, folder, device, clock), f"{peer} warm"
             if name not in calls or call.processor < calls[name].processor or calls[name].problem:
                 calls[name] = call
@@ -245,6 +272,10 @@ def table(rows: Sequence[Row]) -> str:
         for state in ("cold", "warm"):
             line += f"{row.ratio(state):7.2f} ({row.ratio(state, 'processor'):4.2f})"
         lines.append(line)
+        alone, litz = (row.calls.get(f"{peer} warm", FirstCall()) for peer in (DYNAMO, "litz"))
+        if not math.isnan(alone.seconds):
+            more = f"{litz.seconds - alone.seconds:.2f} ({litz.processor - alone.processor:.2f})"
+            lines.append(f"    dynamo alone {alone.seconds:.2f} ({alone.processor:.2f}), litz warm {more} more")
         traced = row.calls.get("litz warm", FirstCall()).misses
         lines += [f"    litz traced {traced} of its graphs in a warm call"] if traced else []
         problems = {head: call.problem for head, call in zip(heads, calls, strict=True) if call.problem}
@@ -258,8 +289,15 @@ def table(rows: Sequence[Row]) -> str:
             if clock:
                 means = f"{_mean(clock):.2f} on the clock ({_mean(processor):.2f} of processors)"
                 largest = f"largest {max(clock):.2f} ({max(processor):.2f}), {len(clock)} rows"
-                lines.append(f"{task} {state}: geometric mean {means}, {largest}")
+                lines.append(f"{task} {state}: geometric mean {means}, {largest}; {_verdict(state, clock)}")
     return "\n".join(lines)
+
+
+def _verdict(state: str, ratios: Sequence[float]) -> str:
+    mean, each = BARS[state]
+    above = sum(ratio > each for ratio in ratios)
+    met = "met" if _mean(ratios) <= mean and not above else "missed"
+    return f"bar {mean}, none above {each}: {met}" + (f", {above} above" if above else "")
 
 
 def stages_table(row: Row) -> str:
@@ -276,13 +314,14 @@ def stages_table(row: Row) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a table of seconds, and litz's over TorchInductor's."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.first_call")
-    parser.add_argument("--only", nargs="*", type=known, default=list(TEN))
+    parser.add_argument("--only", nargs="*", type=known, help="models; else ten on a CPU, and twenty on a GPU")
     parser.add_argument("--tasks", nargs="*", choices=TASKS, default=["inference", "training"])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--warm", type=int, default=2, help="processes with full caches, of which the quickest counts")
     parser.add_argument("--cold-jobs", type=int, default=1, help="rows at a time while caches are filled")
     parser.add_argument("--warm-jobs", type=int, default=1, help="rows at a time with full caches")
     parser.add_argument("--seconds", type=float, help="of the whole run: what does not fit is left out")
+    parser.add_argument("--share", action="store_true", help="a warm call of dynamo alone, too")
     parser.add_argument("--stages", action="store_true", help="a table of the stages of a warm call")
     parser.add_argument("--json", type=Path, help="write the rows there as well, as soon as each is measured")
     parser.add_argument("--child", nargs=3, metavar=("MODEL", "TASK", "PEER"), help=argparse.SUPPRESS)
@@ -291,7 +330,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         child(*args.child, torch.device(args.device), args.stages)
         return
     clock = Clock(args.seconds)
-    rows = [Row(name, task) for task in args.tasks for name in args.only if not why_not(find(name), task)]
+    names = args.only or (TEN if args.device == "cpu" else (*TEN, *MORE))
+    rows = [Row(name, task) for task in args.tasks for name in names if not why_not(find(name), task)]
     machine = torch.cuda.get_device_name() if args.device == "cuda" else platform.processor() or platform.machine()
     about = {"machine": machine, "torch": torch.__version__, "date": time.strftime("%Y-%m-%d"), "jobs": args.warm_jobs}
 
@@ -299,7 +339,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="litz-first-call-") as folder:
         place: dict[str, Any] = {"folder": folder, "device": args.device, "clock": clock}
         phases = [(partial(fill, **place | {"clock": Clock(args.seconds and args.seconds * FILLING)}), args.cold_jobs)]
-        phases.append((partial(reuse, **place, warm=args.warm), args.warm_jobs))
+        phases.append((partial(reuse, **place, warm=args.warm, share=args.share), args.warm_jobs))
         phases += [(partial(profile, **place), args.warm_jobs)] if args.stages else []
         for job, count in phases:
             with ThreadPoolExecutor(max(count, 1)) as pool:

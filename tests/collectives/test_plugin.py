@@ -16,7 +16,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from litz.execution import ExecutionPlan
 from litz.ir import Collective, Loop, Wait
 from litz.pipeline import make_compiler, plan_schedule, schedule_only
-from litz.report import make_report
+from litz.report.make import make_report
 from litz.target import target_of
 from litz_collectives import plugin
 from litz_collectives.nccl import Message

@@ -67,10 +67,11 @@ class Machine:
         return 0
 
     def cuDevicePrimaryCtxRetain(self, context: Any, device: int) -> int:
-        self.current.append(device)
+        context._obj.value = 1 + device
         return 0
 
     def cuCtxSetCurrent(self, context: Any) -> int:
+        self.current.append(context.value - 1)
         return 0
 
     def cuGetErrorName(self, status: int, text: Any) -> int:
@@ -90,6 +91,7 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
+    cuda_driver._context.cache_clear()
     monkeypatch.setattr(cuda_driver, "_driver", lambda: machine)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: machine.device, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: STREAM + device, raising=False)

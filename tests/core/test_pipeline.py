@@ -1,5 +1,5 @@
 """The page that shows the compiler: each stage is called by its name, from the page, in its order, and from nowhere
-else."""
+else. The first, capture, is called where dynamo enters: a process that finds its graphs does without the page."""
 
 import ast
 import inspect
@@ -12,6 +12,7 @@ import torch
 
 import litz
 from litz import pipeline
+from litz.driver import entry
 
 STAGES = (
     "capture",
@@ -37,6 +38,10 @@ AWAY: Mapping[str, frozenset[str]] = {
 """The rooms of other stages, in which a stage runs no function."""
 
 
+def stage(name: str) -> object:
+    return getattr(entry if name == "capture" else pipeline, name)
+
+
 @contextmanager
 def traced() -> Iterator[list[tuple[str, str, tuple[str, ...]]]]:
     """Collects each call of a function of litz: its room or loose file, the stage that it is or "", and the stages that
@@ -49,7 +54,7 @@ def traced() -> Iterator[list[tuple[str, str, tuple[str, ...]]]]:
         if not path.startswith(str(ROOT)) or event not in ("call", "return"):
             return
         name = frame.f_code.co_name
-        is_stage = name in STAGES and getattr(getattr(pipeline, name), "__code__", None) is frame.f_code
+        is_stage = name in STAGES and getattr(stage(name), "__code__", None) is frame.f_code
         if event == "return" and is_stage:
             running.pop()
         elif event == "call":
@@ -73,7 +78,7 @@ def called(function) -> list[str]:
 
 
 def test_the_page_calls_each_stage_once_in_order() -> None:
-    functions = (pipeline._capture, pipeline.make_graph_code, pipeline._make_code)
+    functions = (entry._capture, pipeline.make_graph_code, pipeline._make_code)
     assert [name for function in functions for name in called(function)] == list(STAGES)
 
 

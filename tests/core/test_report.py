@@ -20,6 +20,7 @@ from litz.backend import litz
 from litz.capture import torch_api
 from litz.logs.units import count_text, size_text, time_text
 from litz.origins.operations import Frame, break_in_words
+from litz.report.make import make_report
 from litz.schedule.implementations import ContractionRecord, Implementation
 from litz_plugins import Estimate
 from litz_tools.groups import group_decisions
@@ -68,7 +69,7 @@ def test_what_a_report_says() -> None:
 
 
 def test_a_schedule_that_was_not_built_has_a_report() -> None:
-    made = reports.make_report(None, plan(estimates={}))
+    made = make_report(None, plan(estimates={}))
     assert made.total_us == 0.0 and made.wrapper_path is None
     text = text_of(made)
     assert "est. µs" not in text and "because" not in text and "768 B" in text
@@ -224,7 +225,7 @@ def test_a_long_schedule_shows_its_slowest_steps() -> None:
 
 
 def test_an_empty_graph_renders() -> None:
-    made = reports.make_report(None, plan(steps=(), estimates={}))
+    made = make_report(None, plan(steps=(), estimates={}))
     assert made.device == "no device"
     assert "0 kernels" in text_of(made)
     assert render_html(made).startswith("<!doctype html>")

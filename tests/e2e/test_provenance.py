@@ -16,9 +16,9 @@ from torch._subclasses import FakeTensorMode
 import litz_aot
 from litz import pipeline, report
 from litz.codegen.wrapper import annotated, generate_wrapper, words_of
-from litz.codegen.wrapper.words import ranged
 from litz.driver import stages
 from litz.errors import FrozenWeightsError, IndexRangeError, KernelBuildError, LoweringError
+from litz.origins.words import ranged
 from litz.report import CompileReport
 from litz_tools.page import render_html
 from litz_tools.text import render

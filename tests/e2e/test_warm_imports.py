@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 from support.warm import run_warm
@@ -21,6 +22,10 @@ TARGETS = {f"litz.targets{rest}" for rest in ("", ".cpp", ".meta", ".triton")} |
     *("litz.targets.cpp.build", "litz.targets.cpp.codegen", "litz.targets.meta.codegen", "litz.targets.triton.codegen")
 }
 """What knows of each device how to load its kernels."""
+COMPILING = ("litz.codegen", "litz.cost", "litz.execution", "litz.ir", "litz.lower", "litz.pipeline", "litz.schedule")
+"""Stages, and the page that calls them."""
+MOST = {"litz": 120, "litz_plugins": 40, "litz_tools": 5, "litz_autotune": 3, "litz_collectives": 3}
+"""Modules of a dist at most; of any other the package and its plugin."""
 
 
 def test_a_warm_process_imports_no_generator(tmp_path: Path) -> None:
@@ -36,4 +41,8 @@ def test_a_warm_process_imports_no_generator(tmp_path: Path) -> None:
     assert (cold_hits, hits) == (0, 1)
     assert "litz.targets.cpp.generate" in cold  # the names below are those of modules that a compile imports
     assert {name for name in warm if name.startswith("litz.targets")} == TARGETS
+    assert set(COMPILING) <= set(cold)
+    assert not [name for name in warm if name.startswith((*COMPILING, "litz.capture.passes", "litz.capture.joint"))]
     assert not [name for name in warm if name.partition(".")[0] in ("packaging", "rich", "click", "triton")]
+    counts = Counter(name.partition(".")[0] for name in warm if name.startswith("litz"))
+    assert not {dist: count for dist, count in counts.items() if count > MOST.get(dist, 2)}

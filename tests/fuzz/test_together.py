@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from litz.driver import code as building
+from litz.driver import code_loading as building
 from litz.runtime.graph_code import load_code
 from litz_testing.fuzz import nesting
 from litz_testing.fuzz.check import Checker, Failure

@@ -9,7 +9,7 @@ import pytest
 
 import litz_plugins
 from litz_plugins import API_VERSION, PluginVersionError, PluginWarning, make_plugins
-from litz_plugins.versions import minor, unmet_of
+from litz_plugins.versions import minor, unmet
 from support.third_party import write_dist
 
 
@@ -33,7 +33,7 @@ from support.third_party import write_dist
     ],
 )
 def test_what_is_missing(requirements: list[str], version: str, missing: str) -> None:
-    assert unmet_of(requirements, version) == missing
+    assert unmet(requirements, version) == missing
 
 
 def entry_points(site: Path) -> list[EntryPoint]:

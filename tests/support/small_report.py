@@ -13,6 +13,7 @@ from litz.execution import ExecutionPlan, MemoryPlan
 from litz.ir import Buffer, Layout, Loop, Program, Range, Store, Template, TensorRef
 from litz.ir.build import call, load
 from litz.ir.index import loop_var, to_expr
+from litz.report.make import make_report
 from litz.schedule.schedule import Kernel
 from litz_plugins import Decision, Estimate
 
@@ -76,7 +77,7 @@ class Source:
 
 
 def report(**changes: Any) -> reports.CompileReport:
-    made = reports.make_report(
+    made = make_report(
         None,
         plan(),
         Compiled(),

@@ -41,17 +41,24 @@ def litz(
     mode and options by value) when it looks for code that it compiled before.
     """
     with young_objects_only():
-        from litz import pipeline  # here, so that listing the backends does not load the compiler
-        from litz.capture import torch_api
+        from litz.capture import torch_api  # here, so that listing the backends does not load the compiler
+        from litz.driver.entry import enter
         from litz.errors import NOT_OURS
 
         torch_api.reset_with_dynamo(litz)
         try:
-            return pipeline.compile_backend(gm, example_inputs, mode, options)
+            return enter(gm, example_inputs, _compile_graph, mode, options)
         except NOT_OURS as error:
             # Where in litz a misspelt option or a missing compiler was found is of no use; fifty lines would hide what
             # is.
             raise error.with_traceback(None) from error.__cause__
+
+
+def _compile_graph(graph: Any, compiler: Any) -> Callable[[list[Any]], Sequence[Any]]:
+    """`litz.pipeline.compile_graph`, which a process that finds all of its graphs does without."""
+    from litz.pipeline import compile_graph
+
+    return compile_graph(graph, compiler)
 
 
 def backend_with(**plugins: object) -> Callable[..., Any]:

@@ -5,8 +5,9 @@
                    --load_kernels--> launch functions --keep--> CompiledGraph
 
 Each stage is a function of its input, the options and the plugins; what it decided is in what it returns or in the
-report. `compile_backend` is what `litz.backend` calls; AOTAutograd calls `compile_graph` for each graph that it makes.
-What stands around the stages (retries, failures, the graph cache) is in `litz.driver`.
+report. `compile_backend` compiles what dynamo captured; AOTAutograd calls `compile_graph` for each graph that it makes.
+What stands around the stages (retries, failures, the graph cache) is in `litz.driver`. `litz.backend` begins at
+`litz.driver.entry` and imports this page for the first graph that is in no cache.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ from typing import Any
 import torch
 
 from litz import graph_cache, logs
-from litz import report as reports
 from litz.capture import torch_api
 from litz.capture.eager import run_eagerly
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
 from litz.capture.provenance import by_position, mark_positions, positions_of
 from litz.codegen.wrapper import WrapperSource, annotated, generate_wrapper, named_of, words_of
-from litz.driver.code import build, describe_code, generate, graph_of, other_files, programs_of
+from litz.driver.code import build, describe_code, generate, other_files, programs_of
+from litz.driver.code_loading import graph_of
 from litz.driver.compiler import Compiler, make_compiler
 from litz.driver.dry_run import schedule_only
 from litz.driver.eager_fallback import with_way_out
+from litz.driver.entry import enter
 from litz.driver.failures import eager_warning, explain_failure, may_run_eagerly
 from litz.driver.garbage import young_objects_only
-from litz.driver.graph_store import Kept, from_cache, graph_store, keep, kernel_texts, publish
+from litz.driver.graph_store import Kept, from_cache, keep, kernel_texts, publish
 from litz.driver.kernel_loading import Loads, load_kernels, prepare
 from litz.driver.retry import starting_over
 from litz.driver.size_cases import merge_equal
 from litz.driver.stages import (
     allowed,
-    capture,
     decompositions,
     lower_graph,
     plan_schedule,
@@ -51,6 +52,7 @@ from litz.driver.unused_options import recording_notes
 from litz.driver.variants import Lowered, Search, Variant, choose_variant
 from litz.execution import ExecutionPlan
 from litz.report.log import Log
+from litz.report.make import make_report
 from litz.report.unmet import unmet
 from litz.runtime.background import Replaceable
 from litz.runtime.compiled_graph import CompiledGraph, Entry
@@ -74,19 +76,7 @@ def compile_backend(
 ) -> Callable[..., Any]:
     """Compiles what dynamo captured, and returns the function that dynamo calls. mode, options: as `torch.compile` has
     them. plugins: instead of the installed ones. Errors: LitzError, of the stage that failed."""
-    logs.register()
-    compiler = replace(make_compiler(mode, options, plugins), frame=torch_api.frame_of(gm))
-    return starting_over(partial(_capture, gm, example_inputs), compiler)
-
-
-def _capture(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], compiler: Compiler) -> Callable[..., Any]:
-    """What dynamo captured, as Graphs; each of them goes to `compile_graph`."""
-    freezing, store = compiler.options.freezing, graph_store(gm, compiler)
-    compiler.check_whole()
-    with compiler.watched("") as watchers:
-        compiler = replace(compiler, watchers=watchers)
-        compile_one = partial(compile_graph, compiler=compiler)
-        return capture(gm, example_inputs, compile_one, compiler, freezing, store, seen_by_modes=True)
+    return enter(gm, example_inputs, compile_graph, mode, options, plugins)
 
 
 # ----------------------------------------------------------------------------------------------- AOTAutograd calls this
@@ -205,7 +195,7 @@ def _make_code(
     log.running = "report"
     for decision in unmet(log.gate, compiler.preferences):
         log.note(decision)
-    report = reports.make_report(
+    report = make_report(
         graph,
         plan,
         None,
@@ -219,12 +209,12 @@ def _make_code(
     strides, others = changed_strides(graph, prepared), other_files(plan)
     with log.stage("keep"):
         code, found = keep(entry, Kept(graph, known, strides, report, others, programs), loaded, able, found, log)
-    compiled = graph_of(code, graph.name, words, able, strides, "" if found.key is None else found.key.digest)
+    compiled = graph_of(code, graph.name, lambda: words, able, strides, "" if found.key is None else found.key.digest)
     if graph.frozen_values:
         names = graph.input_names
         frozen = [(at, names[at], value) for at, value in graph.frozen_values.items()]
         compiled = compiled.inside(lambda entry: refusing(entry, graph.name, frozen))
-    publish(report, compiled, found, compiler, log, sources)
+    publish(lambda: report, compiled, found, compiler, log, sources)
     return Made(graph, plan, sources, commented, compiled)
 
 

@@ -63,31 +63,49 @@ def load_entry_points(
     whether to raise. A name in ``disable`` is not imported at all; nor, if ``quarantined``, what failed earlier in this
     process. Errors: DuplicatePluginError, when two dists share a name that is not disabled.
     """
-    by_name: dict[str, dict[tuple[str, str], importlib.metadata.EntryPoint]] = defaultdict(dict)
-    for entry_point in entry_points:
+    by_name: dict[str, dict[tuple[str, str], _Offered]] = defaultdict(dict)
+    for offered in map(_offered, entry_points):
         # A dist that is on sys.path twice (installed, and as a checkout's egg-info) is one plugin, not two.
-        by_name[entry_point.name].setdefault((_dist_name(entry_point), entry_point.value), entry_point)
+        by_name[offered.point.name].setdefault((offered.dist, offered.point.value), offered)
     sources = []
     for name, candidates in sorted(by_name.items()):
-        entry_point = next(iter(candidates.values()))
-        dist, version = _dist_name(entry_point), _dist_version(entry_point)
+        offered = next(iter(candidates.values()))
         if name in disable:
-            sources.append(Source(name, None, "blocked", dist, version))
+            sources.append(Source(name, None, "blocked", offered.dist, offered.version))
         elif len(candidates) > 1:
             # Sorted: the order of directories differs from machine to machine, and the message should not.
             raise DuplicatePluginError(
-                name, sorted(f"{_dist_name(e)} {_dist_version(e)} ({e.value})" for e in candidates.values())
+                name, sorted(f"{each.dist} {each.version} ({each.point.value})" for each in candidates.values())
             )
         else:
-            sources.append(_load(entry_point, dist, version, quarantined))
+            sources.append(_load(offered, quarantined))
     return sources
 
 
-def _load(entry_point: importlib.metadata.EntryPoint, dist: str, version: str, quarantined: bool) -> Source:
+@dataclass(frozen=True)
+class _Offered:
+    """An entry point and what its dist says of itself; each look at a dist's metadata parses the text anew."""
+
+    point: importlib.metadata.EntryPoint
+    dist: str = "an unknown dist"
+    version: str = ""
+    requires: tuple[str, ...] = ()
+
+
+def _offered(point: importlib.metadata.EntryPoint) -> _Offered:
+    if point.dist is None:
+        return _Offered(point)
+    about = point.dist.metadata
+    requires = about.get_all("Requires-Dist") or point.dist.requires or ()  # an egg-info has them elsewhere
+    return _Offered(point, str(about["Name"]), str(about["Version"]), tuple(requires))
+
+
+def _load(offered: _Offered, quarantined: bool) -> Source:
+    entry_point, dist, version = offered.point, offered.dist, offered.version
     known = quarantine.entry_reason(dist, version, entry_point.value) if quarantined else None
     if known is not None:
         return Source(entry_point.name, None, "failed", dist, version, known, tried=True)
-    needs = unmet(entry_point.dist, VERSION)
+    needs = unmet(offered.requires, VERSION)
     if needs:
         version_error = PluginVersionError(entry_point.name, f"{dist} {version}".strip(), needs, VERSION)
         return Source(entry_point.name, None, "failed", dist, version, version_error)
@@ -113,13 +131,3 @@ def _repair(cause: BaseException, module: str, dist: str) -> str:
     if name == module or module.startswith(f"{name}."):
         return f"{dist} is installed without {name}: install it again (pip install --force-reinstall --no-deps {dist})"
     return f"install the dist that has the module {name}, which {dist} imports"
-
-
-def _dist_name(entry_point: importlib.metadata.EntryPoint) -> str:
-    dist = entry_point.dist
-    return str(dist.metadata["Name"]) if dist is not None else "an unknown dist"
-
-
-def _dist_version(entry_point: importlib.metadata.EntryPoint) -> str:
-    dist = entry_point.dist
-    return str(dist.version) if dist is not None else ""

@@ -9,7 +9,6 @@ checkout may come first on the path: then the message names the version that is 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.metadata import Distribution
 
 VERSION = "0.1.0"
 """Of the dist litz-plugins, and of all of litz's."""
@@ -24,14 +23,10 @@ def minor(version: str) -> tuple[int, int]:
     return int(major), int(rest.partition(".")[0] or 0)
 
 
-def unmet(dist: Distribution | None, version: str) -> str:
-    """Returns what a plugin's dist asks of litz-plugins and ``version`` is not, such as ">=1.4"; '' if all is well."""
-    return "" if dist is None else unmet_of(dist.requires or (), version)
-
-
-def unmet_of(requirements: Iterable[str], version: str) -> str:
-    """Does what `unmet` does, of the requirements as metadata has them ("litz-plugins>=1.4; python_version > '3'"). A
-    requirement that cannot be read asks for nothing: pip has the last word on those."""
+def unmet(requirements: Iterable[str], version: str) -> str:
+    """Returns what a plugin's dist asks of litz-plugins and ``version`` is not, such as ">=1.4"; '' if all is well.
+    requirements: as metadata has them ("litz-plugins>=1.4; python_version > '3'"). A requirement that cannot be read
+    asks for nothing: pip has the last word on those."""
     asking = [text for text in requirements if API_DIST in text.replace("_", "-").lower()]
     asking = [text for text in asking if text != f"{API_DIST}=={version}"]  # litz's own dists: nothing to be parsed
     if not asking:
@@ -51,4 +46,4 @@ def unmet_of(requirements: Iterable[str], version: str) -> str:
     return ""
 
 
-__all__ = ["API_DIST", "API_VERSION", "VERSION", "minor", "unmet", "unmet_of"]
+__all__ = ["API_DIST", "API_VERSION", "VERSION", "minor", "unmet"]

@@ -7,15 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from litz_plugins import Estimate, LitzError, OptionSpec, OptionsView, Pass, Target, Uncacheable, hookimpl
 
 from .memory_limit import ACCEPTED, read_limit
-from .model import Cost, collective_cost
-from .profile import Profile, builtin_profile, read_profile
-from .shared_builds import SharedBuilds
-from .topology import TopologyError, machine_topology, make_topology
+
+if TYPE_CHECKING:
+    from .model import Cost
+    from .profile import Profile
+    from .shared_builds import SharedBuilds
 
 PASSES = ("overlap", "sink_waits", "raise_comms", "reorder_compute_for_overlap")
 
@@ -112,6 +113,8 @@ def litz_keep_graph(kind: str, key: str, content: bytes | None, options: Options
 def _shared_builds() -> SharedBuilds:
     from litz.capture.torch_api import default_store
 
+    from .shared_builds import SharedBuilds
+
     return SharedBuilds(default_store)
 
 
@@ -129,6 +132,8 @@ def litz_cache_fingerprint(options: OptionsView) -> str | Uncacheable | None:
             return Uncacheable(f"nobody knows the source of {name} (collectives.cost)")
         found.append(Path(source).read_text(encoding="utf-8"))
     if path is None and _communicates():
+        from .topology import machine_topology
+
         found.append(repr(machine_topology()))
     return "\n".join(found)
 
@@ -177,6 +182,7 @@ def litz_estimate_runtime(operation: Any, target: Target, program: Any, options:
 
 def operation_cost(operation: Any, program: Any, profile: Profile) -> Cost | None:
     """Returns the cost of a Collective; None for an op that is not modelled or a group that is not known."""
+    from .model import collective_cost
     from .traffic import message_of
 
     message = message_of(operation, program)
@@ -191,12 +197,17 @@ def chosen_profile(target: Target, options: OptionsView | None) -> Profile:
 
 @lru_cache(maxsize=8)
 def _profile_at(path: Path, changed_ns: int) -> Profile:
+    from .profile import read_profile
+
     return read_profile(path)
 
 
 @lru_cache(maxsize=8)
 def profile_of(gpu: str) -> Profile:
     """Returns the profile for a GPU's name: of this machine's links if NVML knows them, else of the usual links."""
+    from .profile import Profile, builtin_profile
+    from .topology import TopologyError, machine_topology, make_topology
+
     here = machine_topology()
     if here is not None:
         return Profile(here)

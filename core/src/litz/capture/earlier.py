@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from litz.capture import torch_api
-from litz.capture.joint import Halves, JointGraph, TracedGraph
 from litz_plugins.records import Stage
+
+if TYPE_CHECKING:
+    from litz.capture.joint import JointGraph
 
 Modules = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 
@@ -32,13 +34,16 @@ class EarlierStages:
 
     def traced(self, name: str, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
         """Returns the module that AOTAutograd traces: `module` itself where no pass changed the graph."""
-        passed: TracedGraph = self.run("traced", TracedGraph(name, module))
-        return passed.module
+        from litz.capture.joint import TracedGraph  # here: a process that finds its graphs traces none
+
+        return cast("TracedGraph", self.run("traced", TracedGraph(name, module))).module
 
     def halves(
         self, name: str, module: torch.fx.GraphModule, inputs: Any = (), *, num_fwd_outputs: int, **more: Any
     ) -> Modules:
         """Splits a joint graph: a partitioner as AOTAutograd calls one."""
+        from litz.capture.joint import Halves, JointGraph
+
         joint = JointGraph(f"{name}_joint", module, num_fwd_outputs, tuple(inputs), more)
         forward, backward = torch_api.with_kept_values(*self.partition(self.run("joint", joint)), num_fwd_outputs)
         halves: Halves = self.run("partitioned", Halves(f"{name}_halves", forward, backward, num_fwd_outputs))

@@ -1,6 +1,7 @@
 """Core's own plugins: what litz itself puts behind the hooks that plugins use. There is no second way in.
 
-Each is a class of hook implementations, so that `litz plugins` lists it and `LITZ_DISABLE_PLUGINS` can block it.
+Each is a class of hook implementations, so that `litz plugins` lists it and `LITZ_DISABLE_PLUGINS` can block it. Hooks
+import what they use: a process that finds its graphs compiled calls next to none.
 """
 
 from __future__ import annotations
@@ -11,7 +12,18 @@ from typing import Any
 from torch._ops import OpOverload
 
 from litz.target import describe_cpu, describe_cuda, describe_meta
-from litz_plugins import Choice, ChoiceContext, CodegenContext, LayoutNeed, Pass, TargetSpec, Verdict, hookimpl
+from litz_plugins import (
+    Choice,
+    ChoiceContext,
+    CodegenContext,
+    Estimate,
+    LayoutNeed,
+    Pass,
+    Target,
+    TargetSpec,
+    Verdict,
+    hookimpl,
+)
 from litz_plugins.nouns import OptionsView
 
 
@@ -71,6 +83,17 @@ class EstimatedChoice:
         return by_estimate(choices, context) or next((choice for choice in choices if choice.kind == "extern"), None)
 
 
+class EstimatedTime:
+    """`litz.cost.Roofline`, which is imported when it is asked."""
+
+    @hookimpl(trylast=True)
+    def litz_estimate_runtime(self, operation: Any, target: Target, program: Any) -> Estimate | None:
+        """Returns core's estimate of an operation."""
+        from litz.cost import Roofline
+
+        return Roofline().litz_estimate_runtime(operation, target, program)
+
+
 class Device:
     """The plugin of one type of device: each type has its own, so that `LITZ_DISABLE_PLUGINS` can block one."""
 
@@ -91,7 +114,6 @@ def _qualify_cpp(constructs: Collection[str] | None, context: CodegenContext) ->
 
 def builtin_plugins() -> tuple[tuple[str, object], ...]:
     """Returns (name, plugin) of core's own plugins, in the order of registration."""
-    from litz.cost import Roofline
     from litz.targets.cpp.codegen import CppCodegen
     from litz.targets.meta.codegen import MetaCodegen
     from litz.targets.triton.codegen import TritonCodegen
@@ -104,5 +126,5 @@ def builtin_plugins() -> tuple[tuple[str, object], ...]:
         ("cpp", Device(cpp)),
         ("triton", Device(triton)),
         ("meta", Device(TargetSpec("meta", describe_meta, MetaCodegen()))),
-        ("roofline", Roofline()),
+        ("roofline", EstimatedTime()),
     )

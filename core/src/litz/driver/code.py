@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch.autograd.profiler import record_function
 
-from litz.cache.disk import digest
 from litz.codegen.facts import entry_facts
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.known import Known
 from litz.codegen.plan_rules import verify_plan
-from litz.codegen.wrapper import Named, Words, WrapperSource, annotated, named_of
-from litz.codegen.wrapper.words import RANGE, ranged
+from litz.codegen.wrapper import Named, WrapperSource, named_of
+from litz.driver.code_loading import graph_of, join_code, write_code
 from litz.driver.compiler import Compiler
-from litz.driver.kernel_loading import Launchers, Loads, load_kernels, said_from
+from litz.driver.kernel_loading import Loads, load_kernels, said_from
 from litz.errors import CodegenError, VerifyError
 from litz.execution import ExecutionPlan
 from litz.execution.inputs import inputs_written_over
-from litz.graph_cache.key import Key
 from litz.ir import KernelCall, Program
-from litz.runtime.compiled_graph import CompiledGraph, Entry, Lazily, Site, load_wrapper
-from litz.runtime.graph_code import GraphCode, Said, load_code
-from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, StoredKernel, write_entry
-from litz.runtime.pool import pool_for
+from litz.runtime.compiled_graph import CompiledGraph
+from litz.runtime.graph_entry import GraphEntry, StoredKernel
 from litz.schedule.schedule import Kernel
 from litz_plugins import Codegen, CodegenContext, Decision, JoiningCodegen, KernelSource, TargetSpec, Verdict
 from litz_plugins.errors import LitzError, describe
@@ -177,50 +171,6 @@ def other_files(plan: ExecutionPlan) -> dict[str, str]:
     return {"schedule.txt": "\n".join(map(str, plan.variants))}
 
 
-def load_entry(entry: GraphEntry, folder: Path, compiler: Compiler) -> GraphCode:
-    """Returns the code of an entry whose texts lie in a folder; builds its kernels or finds them."""
-    with Loads(compiler) as loads:
-        return join_code(entry, folder, load_kernels(loads, entry, {}), compiler)
-
-
-def join_code(entry: GraphEntry, folder: Path, loaded: tuple[Launchers, int], compiler: Compiler) -> GraphCode:
-    """Returns the code of an entry whose texts lie in a folder. loaded: what `load_kernels` returned."""
-    launchers, hits = loaded
-    return load_code(entry, folder, launchers, pool_for(compiler.options, compiler.cache), hits)
-
-
-def write_code(entry: GraphEntry, others: Mapping[str, str], compiler: Compiler, key: Key | None = None) -> Path:
-    """Returns the folder in the disk cache with what a graph became: to be read by people, and with a key by other
-    processes too. others: more texts by file name. Errors: NotCacheable, only with a key."""
-    files, made = {**entry.texts(), **others}, list[Path]()
-
-    def write(folder: Path) -> None:
-        made.append(folder)
-        for name, text in files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        if key is not None:
-            (folder / KEY).write_text(key.to_json(), encoding="utf-8")
-            write_entry(entry, folder)
-
-    if key is None:
-        return compiler.cache.build("graph", digest(*files.values()), write, needs=tuple(files), asks=False)
-    folder = compiler.cache.build("graph", key.digest, write, needs=(*files, KEY, ENTRY), asks=False)
-    if made:
-        compiler.cache.offer("graph", key.digest, folder)
-    return folder
-
-
-def likely_values(entry: GraphEntry, programs: Mapping[str, Program]) -> GraphEntry:
-    """Returns the entry with likely values in place of the sizes among its kernels' arguments."""
-
-    def known(name: str, kernel: StoredKernel) -> StoredKernel:
-        hint, given = programs[name].hint, kernel.source.arguments
-        arguments = tuple(item if isinstance(item, str) else hint(item) for item in given)
-        return replace(kernel, source=replace(kernel.source, arguments=arguments))
-
-    return replace(entry, kernels={name: known(name, kernel) for name, kernel in entry.kernels.items()})
-
-
 def build(
     plan: ExecutionPlan, sources: Mapping[str, KernelSource], wrapper: WrapperSource, compiler: Compiler
 ) -> CompiledGraph:
@@ -229,37 +179,7 @@ def build(
     with Loads(compiler) as loads:
         loaded = load_kernels(loads, entry, programs_of(plan))
     folder = write_code(entry, other_files(plan), compiler)
-    return graph_of(join_code(entry, folder, loaded, compiler), plan.program.name, wrapper.words, compiler)
-
-
-def graph_of(
-    code: GraphCode, name: str, words: Words, compiler: Compiler, output_strides: Any = None, key: str = ""
-) -> CompiledGraph:
-    """Returns one graph of a code, with words of its own, its entry in what plugins wrap around it. See
-    `GraphCode.graph` for the other arguments."""
-    entry, path = code.entry, code.folder / WRAPPER
-    plain = WrapperSource(entry.wrapper, entry.objects, Named.from_data(entry.named).places, words)
-    texts = {str(path): plain}  # what is run has no comments: equal graphs share it
-
-    def load_ranged() -> Entry:
-        with_ranges, its_path = ranged(plain), code.folder / f"wrapper_of_{name}_with_ranges.py"
-        texts[str(its_path)] = with_ranges
-        return load_wrapper(with_ranges.text, its_path, {**code.namespace, RANGE: record_function})
-
-    def sites(path: str) -> tuple[Site, ...]:
-        return _sites(texts[path]) if path in texts else ()
-
-    said = Said(annotated(plain, words).text, Lazily(load_ranged), sites, words.known_as)
-    graph = code.graph(name, output_strides, key, said)
-    around = compiler.plugins.wrap_entry(graph.entry, replace(entry.facts, graph=name), compiler.options)
-    # What plugins run has no steps to put into a profile.
-    return graph if around is graph.entry else replace(graph, entry=around, ranged=None)
-
-
-def _sites(wrapper: WrapperSource) -> tuple[Site, ...]:
-    """Where the steps are that come from somewhere."""
-    origins = wrapper.words.origins
-    return tuple((p.first, p.last, f"{origins[p.step]}, {p.step}") for p in wrapper.places if p.step in origins)
+    return graph_of(join_code(entry, folder, loaded, compiler), plan.program.name, lambda: wrapper.words, compiler)
 
 
 def programs_of(plan: ExecutionPlan) -> dict[str, Program]:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,21 +18,20 @@ from litz.cache.disk import Cache
 from litz.cache.stores import Stores
 from litz.driver.builtin import builtin_plugins
 from litz.driver.plugin_options import plugin_options
-from litz.ir import Program
-from litz.ir.promised import check_promises
 from litz.options import Options, make_plugin_settings
 from litz.origins.operations import Frame
 from litz.origins.plugin_call import Owner
 from litz.origins.trust import make_trust
 from litz.report.log import Log
 from litz.report.tracing import trace
-from litz.schedule.asked import Asked
-from litz.schedule.owned import owned_program
 from litz.target import make_target
 from litz_plugins import Ask, Preferences, Target, TargetSpec, Vetoes, Watcher, unknown_target
 from litz_plugins.blame import LeftOut
 from litz_plugins.manager import Plugins, make_plugins
 from litz_plugins.vetoes import read_preferences, read_vetoes
+
+if TYPE_CHECKING:
+    from litz.ir import Program
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,9 @@ class Compiler:
     def accept_program(self, plugin: str, before: Program, after: Program) -> Program:
         """Returns what a plugin's pass made of a program, its calls and kernels marked as that plugin's. ValueError
         where it does otherwise for who calls it."""
+        from litz.ir.promised import check_promises  # here: a process that finds its graphs has no programs
+        from litz.schedule.owned import owned_program
+
         check_promises(before, after)
         return owned_program(before, after, self.owner(plugin))
 
@@ -125,6 +127,8 @@ class Compiler:
     @cached_property
     def ask(self) -> Ask | None:
         """Returns what plugins say of the time of an operation (`PassContext.ask`)."""
+        from litz.schedule.asked import Asked
+
         found = self.plugins.asker(self.options)
         return None if found is None else Asked(found)
 

@@ -7,10 +7,11 @@ what it has compiled; keys and entries are `litz.graph_cache`'s.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,12 +20,13 @@ from litz import report as reports
 from litz.capture.graph import Graph
 from litz.capture.kept import GraphStore
 from litz.capture.provenance import by_position
-from litz.codegen.wrapper import Named
-from litz.driver.code import graph_of, join_code, likely_values, load_entry, write_code
+from litz.driver.code_loading import graph_of, join_code, likely_values, load_entry, write_code
 from litz.driver.compiler import Compiler
 from litz.driver.eager_fallback import needs_way_out
 from litz.driver.unused_options import recorder_notes
-from litz.ir import Program
+from litz.origins.named import Named
+from litz.origins.operations import ByPosition
+from litz.origins.places import Words
 from litz.origins.trust import make_trust
 from litz.report.log import Log
 from litz.runtime.compiled_graph import CompiledGraph
@@ -32,6 +34,9 @@ from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import GraphEntry, NotCacheable, check_same, check_storable
 from litz_plugins import Decision, KernelSource
 from litz_plugins.errors import LitzError
+
+if TYPE_CHECKING:
+    from litz.ir import Program
 
 
 def graph_store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | None:
@@ -50,11 +55,10 @@ def graph_store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | No
             code = graph_cache.take(key, compiler, lambda entry, folder: load_entry(entry, folder, compiler))
         if code is None or needs_way_out(code.entry.objects, compiler):  # that takes a graph, which is not here
             return None
-        named = Named.from_data(code.entry.named)
-        known = named.known_to(program)  # the graph that was compiled may be another layer's
-        compiled = graph_of(code, name, named.words(known), compiler, key=key)
-        plain = reports.from_data(name, code.entry.report, named.origins(known), plugins=compiler.plugins.names())
-        publish(plain, compiled, graph_cache.OFF, compiler, log, said=f"hit {key[:12]} without a trace")
+        stored = _Stored(code.entry, lambda named: named.known_to(program))  # it may be another layer's
+        compiled = graph_of(code, name, stored.words, compiler, key=key)
+        make = partial(stored.report, name, compiler.plugins.names())
+        publish(make, compiled, graph_cache.OFF, compiler, log, said=f"hit {key[:12]} without a trace")
         return compiled
 
     return GraphStore(setting, load, program, make_trust(compiler.options.trust))
@@ -69,12 +73,27 @@ def from_cache(
         code = graph_cache.load(found, graph, compiler.cache, lambda entry, folder: load_entry(entry, folder, compiler))
     if code is None or found.key is None:
         return None
-    entry, known = code.entry, by_position(graph)
-    named, strides = Named.from_data(entry.named), graph_cache.strides_of(graph, entry.output_strides)
-    compiled = graph_of(code, graph.name, named.words(known), compiler, strides, found.key.digest)
-    plain = reports.from_data(graph.name, entry.report, named.origins(known), plugins=compiler.plugins.names())
-    publish(plain, compiled, found, compiler, log)
+    known, strides = by_position(graph), graph_cache.strides_of(graph, code.entry.output_strides)
+    stored = _Stored(code.entry, lambda named: known)
+    compiled = graph_of(code, graph.name, stored.words, compiler, strides, found.key.digest)
+    publish(partial(stored.report, graph.name, compiler.plugins.names()), compiled, found, compiler, log)
     return compiled
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What an entry says of its graph, made where somebody reads it. known: what is known of the graph at hand."""
+
+    entry: GraphEntry
+    known: Callable[[Named], ByPosition]
+
+    def words(self) -> Words:
+        named = Named.from_data(self.entry.named)
+        return named.words(self.known(named))
+
+    def report(self, name: str, plugins: Sequence[str]) -> reports.CompileReport:
+        named = Named.from_data(self.entry.named)
+        return reports.from_data(name, self.entry.report, named.origins(self.known(named)), plugins=plugins)
 
 
 @dataclass(frozen=True)
@@ -119,7 +138,7 @@ def keep(
 
 
 def publish(
-    report: reports.CompileReport,
+    make: Callable[[], reports.CompileReport],
     compiled: CompiledGraph,
     found: graph_cache.Lookup,
     compiler: Compiler,
@@ -127,34 +146,41 @@ def publish(
     sources: Mapping[str, KernelSource] | None = None,
     said: str = "",
 ) -> None:
-    """Hands out the report, with where everything lies. sources: None for a graph from the graph cache. said: of that
-    cache, in place of what the lookup says."""
+    """Hands out the report that `make` makes, with where everything lies. sources: None for a graph from the graph
+    cache, whose report is made where somebody reads it. said: of that cache, in place of what the lookup says."""
     said, hit = said or found.says(hit=sources is None), sources is None
-    if sources is None:
-        sources = {name: kernel.source for name, kernel in compiled.code.entry.kernels.items()}
-    left_out = (Decision("start", f"plugin {e.plugin}", "left out", e.what) for e in compiler.plugins.errors())
-    unrecorded = recorder_notes(report.name, compiler.options, compiled.code.entry.facts, compiler.plugins)
-    report = replace(
-        report,
-        decisions=(*left_out, *unrecorded, *report.decisions),
-        calls=compiler.plugins.ledger.take(),
-        stage_seconds=dict(log.seconds),
-        wrapper_path=compiled.path,
-        wrapper_source=compiled.text,
-        kernel_paths={name: Path(path) for name, path in compiled.kernels.items()},
-        kernel_sources={name: source.text for name, source in sources.items()},
-        cache_hits=compiled.cache_hits,
-        graph_cache=said,
-        key=found.key,
-        frame=compiler.frame,
-        noted=tuple(log.noted),
-        code=None if report.plan is None else compiled.code.entry,
-    )
-    report = reports.publish(report, compiler.options.report_dir, compiler.collectors)
+    texts = sources or {name: kernel.source for name, kernel in compiled.code.entry.kernels.items()}
+    left_out = [Decision("start", f"plugin {e.plugin}", "left out", e.what) for e in compiler.plugins.errors()]
+    unrecorded = recorder_notes(compiled.name, compiler.options, compiled.code.entry.facts, compiler.plugins)
+    calls, seconds, noted = compiler.plugins.ledger.take(), dict(log.seconds), tuple(log.noted)
+
+    def whole() -> reports.CompileReport:
+        report = make()
+        return replace(
+            report,
+            decisions=(*left_out, *unrecorded, *report.decisions),
+            calls=calls,
+            stage_seconds=seconds,
+            wrapper_path=compiled.path,
+            wrapper_source=compiled.text,
+            kernel_paths={name: Path(path) for name, path in compiled.kernels.items()},
+            kernel_sources={name: source.text for name, source in texts.items()},
+            cache_hits=compiled.cache_hits,
+            graph_cache=said,
+            key=found.key,
+            frame=compiler.frame,
+            noted=noted,
+            code=None if report.plan is None else compiled.code.entry,
+        )
+
+    if hit and not compiler.is_watched:
+        report = reports.unread(whole, name=compiled.name, folder=None)
+    else:
+        report = reports.publish(whole(), compiler.options.report_dir, compiler.collectors)
     if hit:
-        logs.show("output_code", report.name, lambda: compiled.text)
-        logs.show("kernel_code", report.name, lambda: kernel_texts(sources))
-    logs.say("%s", reports.words.summary_line(report))
+        logs.show("output_code", compiled.name, lambda: compiled.text)
+        logs.show("kernel_code", compiled.name, lambda: kernel_texts(texts))
+    logs.say(lambda: reports.words.summary_line(report))
     compiler.plugins.compile_finished(report, compiler.options)
 
 

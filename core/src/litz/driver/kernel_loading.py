@@ -11,19 +11,21 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from litz import graph_cache
 from litz.capture.graph import Graph
-from litz.codegen.wrapper import Words
 from litz.driver.compiler import Compiler
-from litz.ir import Program
+from litz.origins.places import Words
 from litz.runtime.builders import Builders, processors
 from litz.runtime.graph_entry import GraphEntry
 from litz_plugins import CodegenContext, KernelSource, PreparingCodegen
 from litz_plugins.errors import LitzError
+
+if TYPE_CHECKING:
+    from litz.ir import Program
 
 SILENT = Words()
 """Nothing is said."""

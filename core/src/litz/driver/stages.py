@@ -10,26 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 
 from litz import logs
-from litz.capture import torch_api
-from litz.capture.aot import compile_with_aot
 from litz.capture.decompositions import drawn_in_eager
-from litz.capture.earlier import EarlierStages
 from litz.capture.graph import Graph
-from litz.capture.joint import JointGraph
-from litz.capture.joint.check import check_joint, check_modules
-from litz.capture.kept import GraphStore
 from litz.capture.layout import apply_layout
 from litz.capture.layout_needs import LayoutNeeds
 from litz.capture.passes.check_pass import check_pass
 from litz.capture.passes.decompose import added_ops, decompose
 from litz.capture.passes.freezing import fold_frozen, freeze
-from litz.capture.promised import checked
+from litz.driver.capturing import capture as capture
+from litz.driver.capturing import decompositions, passed_on
+from litz.driver.capturing import earlier_stages as earlier_stages
 from litz.driver.compiler import Compiler
 from litz.driver.size_cases import case_log, of_same_communication, other_sizes, size_grid, with_cases
 from litz.driver.template_choice import choose_contractions
@@ -46,67 +41,6 @@ from litz.schedule.check import check_steps
 from litz.schedule.schedule import Schedule, Step
 from litz_plugins import Decision, Estimate, Gate, LayoutPlan
 from litz_plugins.blame import Blamed
-from litz_plugins.records import Stage
-
-
-def capture(
-    gm: torch.fx.GraphModule,
-    example_inputs: Sequence[Any],
-    compile_graph: Callable[[Graph], Callable[[list[Any]], Sequence[Any]]],
-    compiler: Compiler,
-    freezing: bool = False,
-    store: GraphStore | None = None,
-    seen_by_modes: bool = False,
-) -> Callable[..., Any]:
-    """Returns a callable for the module that dynamo captured: `compile_graph` compiles each of its Graphs. See
-    `compile_with_aot`."""
-    return compile_with_aot(
-        gm,
-        example_inputs,
-        compile_graph=compile_graph,
-        decompositions=torch_api.Later(lambda: decompositions(compiler)),
-        freezing=freezing,
-        eager_random=compiler.options.fallback_random,
-        store=store,
-        earlier=partial(earlier_stages, compiler),
-        seen_by_modes=seen_by_modes,
-    )
-
-
-def earlier_stages(compiler: Compiler, label: str) -> EarlierStages:
-    """Returns the stages in front of the graphs of what dynamo captured, as `label` names it. What they decide is on
-    the record of the forward or inference graph, and has the forward's name in its keys."""
-    log = Log(watchers=compiler.watchers)
-    log.gate = Gate(f"{label}_forward", compiler.vetoes, preferences=compiler.preferences)
-    plugins, options = compiler.plugins, compiler.options
-
-    def run(stage: Stage, noun: Any) -> Any:
-        plugins.settle(options)  # who is left out for what it registers must have had no part in the trace
-        with compiler.stage("partition" if stage == "partitioned" else f"{stage} passes", log):
-            known: dict[str, Any] = {"accept": check_joint, "watch": log.pass_ran}
-            return plugins.run_passes(stage, noun, **_passed_on(compiler, log), **known)
-
-    def partition(joint: JointGraph) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-        with compiler.stage("partition", log):
-            asked = plugins.asks("litz_partition")  # a plugin's partitioner may change the graph that it is handed
-            found = plugins.partition(joint.copy() if asked else joint, options, partial(check_modules, joint))
-        if found is None:
-            return torch_api.min_cut(joint)
-        plugin, halves = found
-        if not plugins.is_builtin(plugin):
-            log.note(Decision("partitioned", joint.name, f"the partitioner of {plugin}", "it answered", plugin=plugin))
-        return halves
-
-    return EarlierStages(run, partition, log)
-
-
-def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
-    """Returns the decompositions for capture, by op. An op for which a plugin registers None stays whole."""
-    compiler.plugins.settle(compiler.options)  # all they register: who is left out must have had no part in the trace
-    rules = compiler.plugins.decompositions()
-    compiler.check_whole()
-    table = {op: checked(op, rule) for op, rule in rules.items() if rule is not None}
-    return drawn_in_eager(table) if compiler.options.fallback_random else table
 
 
 def lowerings(compiler: Compiler) -> Mapping[Any, Callable[..., Any]]:
@@ -132,7 +66,7 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
                 reason = "only inference graphs are, of parameters whose values are known (torch.no_grad())"
                 log.note(Decision("graph", graph.name, "parameters not frozen", reason))
         watched: dict[str, Any] = {"accept": check_pass, "watch": log.pass_ran}
-        passed = plugins.run_passes("graph", graph, **_passed_on(compiler, log), **watched)
+        passed = plugins.run_passes("graph", graph, **passed_on(compiler, log), **watched)
         added = added_ops(graph, passed)
         graph = decompose(passed, added, decompositions(compiler), _kept_whole(compiler)) if added else passed
         needs = _layout_needs(compiler)
@@ -200,7 +134,7 @@ def _schedule(program: Program, compiler: Compiler, log: Log) -> Schedule:
     """From a program to its schedule, both for the program's hints."""
     options, plugins = compiler.options, compiler.plugins
     # Core's passes are checked in debug mode; a plugin's always: it must not be able to make a program wrong.
-    known = _passed_on(compiler, log)
+    known = passed_on(compiler, log)
     check: dict[str, Any] = {"verify": verify, "verify_builtin": options.debug, "watch": log.pass_ran}
     with compiler.stage("program passes", log):
         program = plugins.run_passes("program", program, **known, **check, accept=compiler.accept_program)
@@ -220,12 +154,6 @@ def schedule_graph(graph: Graph, compiler: Compiler, log: Log | None = None) -> 
     """Returns the schedule of a graph, by the stages that need no compiler and no device."""
     log = log or Log()
     return schedule_prepared(prepare_graph(graph, compiler, log), compiler, log)
-
-
-def _passed_on(compiler: Compiler, log: Log) -> dict[str, Any]:
-    """What every pass, and fusion, is handed beside its noun."""
-    shared = {"options": compiler.options, "note": log.note, "target_of": compiler.target_of, "ask": compiler.ask}
-    return {**shared, "gate": log.gate}
 
 
 def allowed(compiler: Compiler, option: str, gate: Gate) -> Compiler:

@@ -273,7 +273,8 @@ def sources_digest(folder: str) -> str:
         return _file_digest(folder)
     sha, total = hashlib.sha256(), 0
     for file in sorted(_files(folder)):
-        data = Path(folder, file).read_bytes()
+        with open(os.path.join(folder, file), "rb", buffering=0) as opened:
+            data = opened.read()
         total += len(data)
         if total > LARGEST_SOURCES:
             raise NotCacheable(f"the sources in {folder} have more than {LARGEST_SOURCES >> 20} MiB")
@@ -282,10 +283,16 @@ def sources_digest(folder: str) -> str:
     return sha.hexdigest()[:32]
 
 
-def _files(folder: str) -> Iterator[str]:
-    for path, names, files in os.walk(folder):
-        names[:] = [name for name in names if name != "__pycache__"]
-        yield from (os.path.relpath(os.path.join(path, file), folder) for file in files)
+def _files(folder: str, inside: str = "") -> Iterator[str]:
+    """Yields the names of the files below a folder, seen from there."""
+    with os.scandir(os.path.join(folder, inside)) as found:
+        entries = list(found)
+    for entry in entries:
+        name = f"{inside}{entry.name}"
+        if not entry.is_dir():
+            yield name
+        elif entry.name != "__pycache__" and not entry.is_symlink():
+            yield from _files(folder, f"{name}/")
 
 
 def version_of(dist: str) -> str:

@@ -19,7 +19,6 @@ from litz.cache import artifacts
 from litz.cache.disk import Cache
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.codegen.sizes import python_text
 from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, NotCacheable, Strides, read_entry
 from litz_plugins.errors import LitzError, describe
@@ -209,6 +208,8 @@ def strides_of(graph: Graph, strides: Strides | None) -> Any:
 
 
 def _text(expr: Any, graph: Graph, what: str) -> str:
+    from litz.codegen.sizes import python_text  # here: a process that finds its graphs keeps none
+
     unknown = expr.free_symbols - torch_api.size_symbols(graph.shape_env)
     if unknown:
         raise NotCacheable(f"{what} depends on {', '.join(sorted(map(str, unknown)))}, which no input determines")

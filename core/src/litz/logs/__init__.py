@@ -69,6 +69,7 @@ def show(name: str, graph: str, text: Callable[[], str]) -> None:
     torch_logging.trace(f"litz_{graph}_{name}", text)
 
 
-def say(message: str, *values: object) -> None:
-    """Logs a line at INFO. values: for the placeholders in `message`."""
-    LOGGER.info(message, *values)
+def say(text: Callable[[], str]) -> None:
+    """Logs a line at INFO; makes no text for nobody."""
+    if LOGGER.isEnabledFor(logging.INFO):
+        LOGGER.info("%s", text())

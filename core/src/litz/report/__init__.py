@@ -7,9 +7,10 @@ reports[0].kernels_after
 
 from . import words
 from .collect import Collectors, collect, collectors, publish
-from .report import CompileReport, make_report
+from .report import CompileReport
 from .step import Step
 from .stored import from_data, to_data
+from .unread import unread
 from .write import write_report_dir
 
 __all__ = [
@@ -19,9 +20,9 @@ __all__ = [
     "collect",
     "collectors",
     "from_data",
-    "make_report",
     "publish",
     "to_data",
+    "unread",
     "words",
     "write_report_dir",
 ]

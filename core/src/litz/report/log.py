@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from litz.schedule.implementations import ContractionRecord
 from litz_plugins import Decision, Gate, Pass, Watcher
 from litz_plugins.nouns import Noun
+
+if TYPE_CHECKING:
+    from litz.schedule.implementations import ContractionRecord
 
 clock = time.perf_counter
 """The clock, in seconds, that times stages; a benchmark on a busy machine counts processor time instead."""

@@ -8,14 +8,16 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litz.origins.operations import Origin
-from litz.schedule.implementations import ContractionRecord, Implementation
 from litz_plugins import Decision, Estimate, Weighed
 
 from .report import CompileReport
 from .step import NOWHERE, Step, origin_fields
+
+if TYPE_CHECKING:
+    from litz.schedule.implementations import ContractionRecord
 
 _PLAIN = ("kind", "device", "loops_before", "kernels_after", "memory_peak_bytes", "memory_total_bytes", "memory_reused")
 
@@ -74,6 +76,8 @@ def _weighed(row: Mapping[str, Any]) -> Weighed:
 
 
 def _contraction(row: Mapping[str, Any]) -> ContractionRecord:
+    from litz.schedule.implementations import ContractionRecord, Implementation  # here: most are read by nobody
+
     ways = tuple(Implementation(**way) for way in row["implementations"])
     return ContractionRecord(**{**_tuples(row), "implementations": ways})
 

@@ -28,17 +28,18 @@ PREPARED = "litz's ranges, once"
 class CompiledGraph:
     """What a graph became. Calling it runs the graph; it empties the list that it is given.
 
-    `path` is where the wrapper's source lies; `kernels` maps each kernel's name to where its source lies.
+    `written` makes the wrapper's text, with comments. `path` is where the wrapper's source lies; `kernels` maps each
+    kernel's name to where its source lies.
     `cache_hits` is how many of them were not built, as the cache had them.
     `output_strides` are those of each output where they are others than traced (saved tensors only), else None.
     `ranged` does what `entry` does with a range around each step, for calls under a profiler. `sites`: for the path of
     a text that is run, where its steps are; asked where something was raised. `inputs`: what the user calls them, by
-    name.
+    name; asked for there, too.
     `key` is under which the graph cache has it, '' where it has not; `code` is what equal graphs share.
     """
 
     name: str
-    text: str
+    written: Callable[[], str] = field(repr=False, compare=False)
     path: Path
     entry: Entry
     kernels: Mapping[str, str] = field(default_factory=dict)
@@ -48,10 +49,15 @@ class CompiledGraph:
     code: Any = field(default=None, repr=False, compare=False)
     ranged: Entry | None = None
     sites: Callable[[str], Sequence[Site]] = lambda path: ()
-    inputs: Mapping[str, str] = field(default_factory=dict)
+    inputs: Callable[[], Mapping[str, str]] = dict
 
     # AOTAutograd hands a callable with this mark its inputs as one list, so that they can be freed early.
     _boxed_call: bool = True
+
+    @property
+    def text(self) -> str:
+        """Returns the wrapper's text, with comments."""
+        return self.written()
 
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
         """Run the graph. Under torch.profiler, and `emit_nvtx`, the call is a range "litz NAME", and each step one in
@@ -69,8 +75,8 @@ class CompiledGraph:
 
     def _note(self, error: Exception) -> None:
         """Add to an error which step raised it."""
-        if isinstance(error, MissingMemoryError) and error.name in self.inputs:
-            error.add_note(f"litz: {error.name} is {self.inputs[error.name]}")
+        if isinstance(error, MissingMemoryError) and (known := self.inputs().get(error.name)):
+            error.add_note(f"litz: {error.name} is {known}")
         for frame, line in traceback.walk_tb(error.__traceback__):
             for first, last, step in self.sites(frame.f_code.co_filename):
                 if first <= line <= last:

@@ -39,7 +39,7 @@ class GraphCode:
     ) -> CompiledGraph:
         """Returns one graph that runs this code. output_strides: as CompiledGraph has them. key: of the graph cache, or
         ''. said: the words for its steps, if any."""
-        said = said or Said(self.entry.wrapper)
+        said = said or Said(lambda: self.entry.wrapper)
         overwritten = self.entry.overwritten
         around = partial(retaining, overwritten=overwritten) if overwritten else lambda entry: entry
         return CompiledGraph(
@@ -47,7 +47,7 @@ class GraphCode:
             said.text,
             self.folder / WRAPPER,
             around(self.call),
-            {name: str(self.folder / self.entry.file_of(name)) for name in self.entry.kernels},
+            {name: str(self.folder / file) for name, file in self.entry.kernel_files.items()},
             output_strides,
             self.cache_hits,
             key,
@@ -60,13 +60,13 @@ class GraphCode:
 
 @dataclass(frozen=True)
 class Said:
-    """The words for one graph's steps. text: the wrapper with comments. ranged, sites, inputs: as CompiledGraph has
-    them."""
+    """The words for one graph's steps. text: makes the wrapper with comments. ranged, sites, inputs: as CompiledGraph
+    has them."""
 
-    text: str
+    text: Callable[[], str]
     ranged: Entry | None = None
     sites: Callable[[str], Sequence[Site]] = lambda path: ()
-    inputs: Mapping[str, str] = field(default_factory=dict)
+    inputs: Callable[[], Mapping[str, str]] = dict
 
 
 def load_code(

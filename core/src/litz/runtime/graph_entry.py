@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from litz_plugins import EntryFacts, KernelSource
 
 from .stored import function_at, place_of, read_tensors, write_tensors
 
-FORMAT = 4
+FORMAT = 5
 """Part of every key: to be raised when what an entry holds, or how it is read, changes."""
 ENTRY, OBJECTS, WRAPPER, KEY = "graph.json", "objects.bin", "wrapper.py", "key.json"
 LARGEST_OBJECTS = 64 << 20
@@ -51,7 +52,7 @@ class GraphEntry:
     take over. output_strides: as `CompiledGraph.output_strides` has them, symbolic ones as
     Python text over the symbols. guards: conditions on sizes that compiling has decided, as such text. report: the
     compile's report (`litz.report.stored`). named: what of the wrapper can be called as the user calls it
-    (`litz.codegen.wrapper.named`).
+    (`litz.origins.named`).
     """
 
     wrapper: str
@@ -64,14 +65,20 @@ class GraphEntry:
     report: Mapping[str, Any] = field(default_factory=dict)
     named: Mapping[str, Any] = field(default_factory=dict)
 
-    def file_of(self, kernel: str) -> str:
-        """Returns the name of the file with a kernel's text."""
-        source = self.kernels[kernel].source
-        return f"{kernel}.{source.suffix or source.language}"
+    @cached_property
+    def kernel_files(self) -> Mapping[str, str]:
+        """Returns the name of the file with a kernel's text, by kernel: equal texts, as those of equal layers, have one
+        file, which is called as the first kernel."""
+        found: dict[str, str] = {}
+        files: dict[tuple[str, str], str] = {}
+        for name, kernel in self.kernels.items():
+            suffix = kernel.source.suffix or kernel.source.language
+            found[name] = files.setdefault((kernel.source.text, suffix), f"{name}.{suffix}")
+        return found
 
     def texts(self) -> dict[str, str]:
         """Returns the files that a reader looks at, by name."""
-        return {WRAPPER: self.wrapper, **{self.file_of(name): k.source.text for name, k in self.kernels.items()}}
+        return {WRAPPER: self.wrapper, **{self.kernel_files[name]: k.source.text for name, k in self.kernels.items()}}
 
 
 def write_entry(entry: GraphEntry, folder: Path) -> None:
@@ -87,6 +94,7 @@ def write_entry(entry: GraphEntry, folder: Path) -> None:
         "tensors": places,
         "functions": {name: place_of(value) for name, value in entry.objects.items() if name not in tensors},
         "kernels": {name: _kernel_data(kernel) for name, kernel in entry.kernels.items()},
+        "kernel_files": entry.kernel_files,
         "facts": _facts_data(entry.facts),
         "overwritten": entry.overwritten,
         "output_strides": entry.output_strides,
@@ -106,11 +114,12 @@ def read_entry(folder: Path) -> GraphEntry:
     except FunctionPlaceError as error:
         raise ImportError(error.problem) from error
     strides = data["output_strides"]
-    bare = {name: _read_kernel(name, kernel) for name, kernel in data["kernels"].items()}
-    entry = GraphEntry(
+    files = data["kernel_files"]
+    texts = {file: (folder / file).read_text(encoding="utf-8") for file in dict.fromkeys(files.values())}
+    return GraphEntry(
         wrapper=(folder / WRAPPER).read_text(encoding="utf-8"),
         objects={**read_tensors(data["tensors"], folder / OBJECTS), **functions},
-        kernels=bare,
+        kernels={name: _read_kernel(name, kernel, texts[files[name]]) for name, kernel in data["kernels"].items()},
         facts=_read_facts(data["facts"]),
         overwritten=tuple(data["overwritten"]),
         output_strides=None if strides is None else tuple(None if s is None else tuple(s) for s in strides),
@@ -118,9 +127,6 @@ def read_entry(folder: Path) -> GraphEntry:
         report=data["report"],
         named=data["named"],
     )
-    texts = {name: (folder / entry.file_of(name)).read_text(encoding="utf-8") for name in bare}
-    whole = {name: replace(k, source=replace(k.source, text=texts[name])) for name, k in bare.items()}
-    return replace(entry, kernels=whole)
 
 
 def check_storable(entry: GraphEntry) -> None:
@@ -194,9 +200,9 @@ def _kernel_data(kernel: StoredKernel) -> dict[str, Any]:
     }
 
 
-def _read_kernel(name: str, data: Mapping[str, Any]) -> StoredKernel:
+def _read_kernel(name: str, data: Mapping[str, Any], text: str) -> StoredKernel:
     known = {key: data[key] for key in ("language", "symbol", "settings", "suffix")}
-    return StoredKernel(KernelSource(name, text="", arguments=tuple(data["arguments"]), **known), data["device"])
+    return StoredKernel(KernelSource(name, text=text, arguments=tuple(data["arguments"]), **known), data["device"])
 
 
 def _facts_data(facts: EntryFacts) -> dict[str, Any]:

@@ -14,13 +14,16 @@ frees:
         return (buf1,)
 
 A plan that has cases gets a function for each that is different, and a `call` that chooses (`dispatch`). What is done
-and in which order is in the plan; the files here say how it is spelled. Whose model it is comes last (`words`).
+and in which order is in the plan; the files here say how it is spelled. Whose model it is comes last (`said`,
+`litz.origins.words`).
 """
 
-from .module import WrapperSource, generate_wrapper
-from .named import NOBODYS, Named, named_of
-from .places import Words
-from .words import annotated, words_of
+from litz.origins.named import NOBODYS, Named
+from litz.origins.places import Words, WrapperSource
+from litz.origins.words import annotated
+
+from .module import generate_wrapper
+from .said import named_of, words_of
 
 __all__ = [
     "NOBODYS",

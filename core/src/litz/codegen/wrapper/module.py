@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from litz.execution import ExecutionPlan
 from litz.execution.counters import place_counters
 from litz.ir import Opaque, Program
+from litz.origins.places import INPUTS, OUTPUTS, Place, WrapperSource
 from litz_plugins import KernelSource
 
 from ..call_names import CallNames
 from ..dispatch import dispatch_lines
 from .inputs import input_lines
-from .places import INPUTS, OUTPUTS, Place, Words
 from .spelling import Spelling, device_name
 from .steps import step_lines
-
-
-@dataclass(frozen=True)
-class WrapperSource:
-    """The text of a wrapper and the objects its globals must hold besides kernels and runtime support.
-
-    places: where in the text the steps are, so that comments and profiles can say what each is. words: what they say,
-    once that is known (`annotated`).
-    """
-
-    text: str
-    objects: Mapping[str, Any] = field(default_factory=dict)
-    places: tuple[Place, ...] = ()
-    words: Words = field(default_factory=Words)
 
 
 def generate_wrapper(plan: ExecutionPlan, sources: Mapping[str, KernelSource]) -> WrapperSource:

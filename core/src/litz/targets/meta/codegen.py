@@ -8,10 +8,12 @@ allocates; so a model can be compiled and called on shapes alone, as eager can.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from litz.codegen.kernel_plan import KernelPlan
 from litz_plugins import CodegenContext, KernelSource
+
+if TYPE_CHECKING:
+    from litz.codegen.kernel_plan import KernelPlan
 
 
 class MetaCodegen:

@@ -51,10 +51,16 @@ def driver_version() -> int:
 
 def _make_current(device: int) -> None:
     """Make torch's context of the device this thread's: a thread that has not used CUDA yet has none."""
+    _check(_driver().cuCtxSetCurrent(_context(device)), "cuCtxSetCurrent")
+
+
+@cache
+def _context(device: int) -> ctypes.c_void_p:
+    """Torch's context of a device; the process keeps it, as its kernels stay loaded."""
     torch.cuda.init()
-    driver, context = _driver(), ctypes.c_void_p()
-    _check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), "cuDevicePrimaryCtxRetain")
-    _check(driver.cuCtxSetCurrent(context), "cuCtxSetCurrent")
+    context = ctypes.c_void_p()
+    _check(_driver().cuDevicePrimaryCtxRetain(ctypes.byref(context), device), "cuDevicePrimaryCtxRetain")
+    return context
 
 
 @dataclass(frozen=True)

@@ -10,34 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from litz.execution import ExecutionPlan
-from litz.ir import Buffer, Check
-from litz.ir.dtypes import short
-
-from .module import WrapperSource
-from .places import INPUTS, OUTPUTS, Place, Words
+from .places import INPUTS, OUTPUTS, Place, Words, WrapperSource
 
 RANGE = "_range"
 """The global of a wrapper with ranges that makes one."""
-NAMED = 60
-"""Characters of a range's name that say what is computed."""
-
-
-def words_of(plan: ExecutionPlan) -> Words:
-    """Returns the words of a plan, from the provenance of its program."""
-    steps = [(step, variant.program.provenance) for variant in plan.variants for step in variant.steps]
-    origins = {step.name: text for step, provenance in steps if (text := provenance.text(step.origins))}
-    program = plan.program
-    known_as = program.provenance.inputs
-    texts = [(name, buffer_text(program.buffers[name])) for name in program.input_buffers]
-    outputs = {at: name for at, name in program.provenance.outputs.items() if program.outputs[at] is not None}
-    return make_words(origins, computed(plan), texts, known_as, outputs)
-
-
-def computed(plan: ExecutionPlan) -> dict[str, str]:
-    """Returns, by the step's name, what a profile says that the step computes. Checks have no such text."""
-    steps = [step for variant in plan.variants for step in variant.steps]
-    return {step.name: _does(step.origins) for step in steps if not isinstance(step, Check)}
 
 
 def make_words(
@@ -48,8 +24,8 @@ def make_words(
     outputs: Mapping[int, str],
 ) -> Words:
     """Returns the Words of a wrapper. origins: what each step comes from. computed: what each step does. inputs: the
-    name and `buffer_text` of each. known_as: what the user calls inputs. outputs: what the user calls those that are
-    tensors, by position."""
+    name, and the type and sizes as text, of each. known_as: what the user calls inputs. outputs: what the user calls
+    those that are tensors, by position."""
     ranges = {step: _range_name(step, origins.get(step, ""), does) for step, does in computed.items()}
     named = ((name, known_as.get(name, ""), text) for name, text in inputs)
     comments = tuple(f"# {name}: {known}, {text}" for name, known, text in named if known and known != name)
@@ -106,18 +82,8 @@ def _edited(wrapper: WrapperSource, edit: Callable[[Place, Sequence[str]], Edite
     return replace(wrapper, text="\n".join(out + lines[done:]), places=tuple(places))
 
 
-def _does(nodes: Sequence[str]) -> str:
-    does = " + ".join(dict.fromkeys(nodes))
-    return does if len(does) <= NAMED else f"{does[: NAMED - 3]}..."
-
-
 def _range_name(step: str, origin: str, does: str) -> str:
     return f"{' '.join(filter(None, (step, origin)))}{f': {does}' if does else ''}"
-
-
-def buffer_text(buffer: Buffer) -> str:
-    """Returns a buffer's dtype and sizes as text, such as "bf16[8, 768]"."""
-    return f"{short(buffer.dtype)}[{', '.join(map(str, buffer.layout.size))}]"
 
 
 def _indent(line: str) -> str:

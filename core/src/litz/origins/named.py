@@ -1,7 +1,7 @@
 """What of a wrapper can be called as the user calls it.
 
-In: a plan, and which nodes of the captured graph its steps were made of. Out: `Named`, data that is kept with a
-compiled graph; an equal graph, of another layer or in another process, gets words of its own by it.
+`Named` is data that is kept with a compiled graph (`litz.codegen.wrapper.said.named_of` makes it): an equal graph, of
+another layer or in another process, gets words of its own by it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,9 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
-from litz.execution import ExecutionPlan
-from litz.origins.operations import ByPosition, Origin, origin_text
-
-from .module import WrapperSource
+from .operations import ByPosition, Origin, origin_text
 from .places import Place, Words
-from .words import buffer_text, computed, make_words
+from .words import make_words
 
 NOBODYS = ByPosition()
 """The names of a graph of which nothing is known."""
@@ -87,34 +84,3 @@ class Named:
             tuple(data["outputs"]),
             first,
         )
-
-
-def named_of(
-    plan: ExecutionPlan, wrapper: WrapperSource, positions: Mapping[str, int], known: ByPosition = NOBODYS
-) -> Named:
-    """Returns what gives an equal graph, of another layer or in another process, words of its own.
-
-    positions: in the graph as captured, of the nodes that the plan's program was lowered from. known: of the graph that
-    was compiled. A step has positions if what is known of those is what is known of its nodes: a wrong name would be
-    worse than none.
-    """
-    steps = {}
-    for variant in plan.variants:
-        for step in variant.steps:
-            found = tuple(dict.fromkeys(positions[name] for name in step.origins if name in positions))
-            of_nodes = variant.program.provenance.of(step.origins)
-            if found and _said(known.of(found)) == _said(of_nodes):
-                steps[step.name] = found
-    program = plan.program
-    inputs = tuple(
-        (at, item, buffer_text(program.buffers[item]))
-        for at, item in enumerate(program.inputs)
-        if isinstance(item, str)
-    )
-    outputs = tuple(at for at, item in enumerate(program.outputs) if item is not None)
-    return Named(wrapper.places, steps, computed(plan), inputs, outputs, known)
-
-
-def _said(origins: tuple[Origin, ...]) -> tuple[Any, ...]:
-    """All that a report or a comment says of them."""
-    return origin_text(origins), {origin.module for origin in origins}, {(o.file, o.line) for o in origins}

@@ -2,13 +2,14 @@
 
 A wrapper is generated without a word of whose model it runs, so that graphs that are the same have the same text. What
 people are to read, comments and ranges of a profile, is put in afterwards at the places of the steps
-(`litz.codegen.wrapper.words`).
+(`litz.origins.words`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 INPUTS, OUTPUTS = "inputs", "outputs"
 """The places where a function takes its inputs and where it returns; all others are called as their steps are."""
@@ -41,3 +42,17 @@ class Words:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     known_as: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WrapperSource:
+    """The text of a wrapper and the objects its globals must hold besides kernels and runtime support.
+
+    places: where in the text the steps are, so that comments and profiles can say what each is. words: what they say,
+    once that is known (`annotated`).
+    """
+
+    text: str
+    objects: Mapping[str, Any] = field(default_factory=dict)
+    places: tuple[Place, ...] = ()
+    words: Words = field(default_factory=Words)

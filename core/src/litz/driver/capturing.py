@@ -1,0 +1,99 @@
+"""Capture, and what it calls while it captures: the first stages, whose functions import what only a trace uses.
+
+In: what dynamo hands to a backend. Out: the callable that dynamo runs; a process that finds its graphs compiled calls
+nothing else of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from litz.capture import torch_api
+from litz.capture.aot import compile_with_aot
+from litz.capture.earlier import EarlierStages
+from litz.capture.graph import Graph
+from litz.capture.kept import GraphStore
+from litz.driver.compiler import Compiler
+from litz.report.log import Log
+from litz_plugins import Decision, Gate
+from litz_plugins.records import Stage
+
+if TYPE_CHECKING:
+    from litz.capture.joint import JointGraph
+
+
+def capture(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    compile_graph: Callable[[Graph], Callable[[list[Any]], Sequence[Any]]],
+    compiler: Compiler,
+    freezing: bool = False,
+    store: GraphStore | None = None,
+    seen_by_modes: bool = False,
+) -> Callable[..., Any]:
+    """Returns a callable for the module that dynamo captured: `compile_graph` compiles each of its Graphs. See
+    `compile_with_aot`."""
+    return compile_with_aot(
+        gm,
+        example_inputs,
+        compile_graph=compile_graph,
+        decompositions=torch_api.Later(lambda: decompositions(compiler)),
+        freezing=freezing,
+        eager_random=compiler.options.fallback_random,
+        store=store,
+        earlier=partial(earlier_stages, compiler),
+        seen_by_modes=seen_by_modes,
+    )
+
+
+def earlier_stages(compiler: Compiler, label: str) -> EarlierStages:
+    """Returns the stages in front of the graphs of what dynamo captured, as `label` names it. What they decide is on
+    the record of the forward or inference graph, and has the forward's name in its keys."""
+    log = Log(watchers=compiler.watchers)
+    log.gate = Gate(f"{label}_forward", compiler.vetoes, preferences=compiler.preferences)
+    plugins, options = compiler.plugins, compiler.options
+
+    def run(stage: Stage, noun: Any) -> Any:
+        from litz.capture.joint.check import check_joint
+
+        plugins.settle(options)  # who is left out for what it registers must have had no part in the trace
+        with compiler.stage("partition" if stage == "partitioned" else f"{stage} passes", log):
+            known: dict[str, Any] = {"accept": check_joint, "watch": log.pass_ran}
+            return plugins.run_passes(stage, noun, **passed_on(compiler, log), **known)
+
+    def partition(joint: JointGraph) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+        from litz.capture.joint.check import check_modules
+
+        with compiler.stage("partition", log):
+            asked = plugins.asks("litz_partition")  # a plugin's partitioner may change the graph that it is handed
+            found = plugins.partition(joint.copy() if asked else joint, options, partial(check_modules, joint))
+        if found is None:
+            return torch_api.min_cut(joint)
+        plugin, halves = found
+        if not plugins.is_builtin(plugin):
+            log.note(Decision("partitioned", joint.name, f"the partitioner of {plugin}", "it answered", plugin=plugin))
+        return halves
+
+    return EarlierStages(run, partition, log)
+
+
+def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
+    """Returns the decompositions for capture, by op. An op for which a plugin registers None stays whole."""
+    from litz.capture.decompositions import drawn_in_eager
+    from litz.capture.promised import checked
+
+    compiler.plugins.settle(compiler.options)  # all they register: who is left out must have had no part in the trace
+    rules = compiler.plugins.decompositions()
+    compiler.check_whole()
+    table = {op: checked(op, rule) for op, rule in rules.items() if rule is not None}
+    return drawn_in_eager(table) if compiler.options.fallback_random else table
+
+
+def passed_on(compiler: Compiler, log: Log) -> dict[str, Any]:
+    """What every pass, and fusion, is handed beside its noun."""
+    shared = {"options": compiler.options, "note": log.note, "target_of": compiler.target_of, "ask": compiler.ask}
+    return {**shared, "gate": log.gate}

@@ -56,7 +56,7 @@ class Artifact:
         checked: bool = True,
     ) -> None:
         self._run, self._make, self._data = run, make, b""
-        self._inputs = Inputs(call) if checked else None
+        self._inputs = Inputs(call)
         self._autograd = bool(call["autograd"])
         self._out_spec = pytree.treespec_loads(call["out_spec"])
 
@@ -65,8 +65,7 @@ class Artifact:
         Inputs that the graph writes are written. Errors: ArtifactInputError for other inputs; TracedCallError under
         FakeTensorMode and the like."""
         refuse_tracing()
-        if self._inputs is not None:
-            self._inputs.check(args)
+        self._inputs.check(args)
         if self._autograd:
             return pytree.tree_unflatten(list(self._run(*args)), self._out_spec)
         with torch.no_grad():
@@ -93,7 +92,7 @@ class Artifact:
             raise
 
 
-def load(path: str | os.PathLike[str], trust: Trust = OWN, checked: bool = True) -> Artifact:
+def load(path: str | os.PathLike[str], trust: Trust = OWN) -> Artifact:
     """Returns the artifact in a file. Errors: those of `deserialize`, and ArtifactError for a file that others than
     those of `trust` may write."""
     path = Path(path)
@@ -105,11 +104,11 @@ def load(path: str | os.PathLike[str], trust: Trust = OWN, checked: bool = True)
             data = file.read()
     except OSError as cause:
         raise ArtifactError(f"the file cannot be read: {cause}", path=str(path)) from cause
-    return deserialize(data, checked, str(path))
+    return deserialize(data, str(path))
 
 
-def deserialize(data: bytes, checked: bool = True, path: str = "") -> Artifact:
-    """Returns the artifact that `serialize` has made bytes of. checked: compare the inputs of calls. path: for errors.
+def deserialize(data: bytes, path: str = "") -> Artifact:
+    """Returns the artifact that `serialize` has made bytes of. path: for errors.
 
     Errors: ArtifactError for bytes that are damaged, and for what was made with another torch, for another device, or
     with a litz or a plugin that was edited since.
@@ -133,7 +132,7 @@ def deserialize(data: bytes, checked: bool = True, path: str = "") -> Artifact:
         problem = f"it is damaged: {type(cause).__name__}: {cause}"
         raise ArtifactError(problem, path=path, todo=AGAIN) from cause
     kept = bytes(data)
-    return Artifact(run, spec["call"], lambda: kept, checked)
+    return Artifact(run, spec["call"], lambda: kept)
 
 
 def _loaded(files: Mapping[str, bytes], spec: Mapping[str, Any]) -> Callable[..., Sequence[Any]]:
@@ -176,7 +175,8 @@ def _around(
 
 def _plain(entry: Entry, state: Sequence[torch.Tensor], returned: Sequence[int | None], *args: Any) -> Sequence[Any]:
     """Runs a graph that needs nothing around it. returned: for each output the position of the input that it is."""
-    found = entry([*state, *args])
+    with torch.no_grad():
+        found = entry([*state, *args])
     if any(at is not None for at in returned):
         given = [*state, *args]
         return [value if at is None else given[at] for value, at in zip(found, returned, strict=True)]

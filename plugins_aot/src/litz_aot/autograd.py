@@ -103,11 +103,8 @@ def plain_outputs(entry: Mapping[str, Any]) -> list[int | None] | None:
 
 def wrappers_of(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what `wrapped` has to know, as JSON-able data. Errors: ValueError for what cannot be said as data."""
-    known = {name: encoded(entry[name]) for name in KEPT if name not in ("runtime_metadata", "dispatch_wrappers")}
-    meta = dataclasses.replace(entry["runtime_metadata"], traced_tangents_descs=[])
-    known["dispatch_wrappers"] = [encoded(wrapper) for wrapper in entry["dispatch_wrappers"]]
-    config = entry["sanitized_aot_config"]
-    return {**known, "runtime_metadata": encoded(meta), "count": config.num_params_buffers, "keep": True}
+    known = {name: encoded(entry[name]) for name in KEPT}
+    return {**known, "count": entry["sanitized_aot_config"].num_params_buffers}
 
 
 def wrapped(entries: Mapping[str, Callable[..., Any]], call: Mapping[str, Any]) -> Callable[[list[Any]], Sequence[Any]]:
@@ -117,8 +114,7 @@ def wrapped(entries: Mapping[str, Callable[..., Any]], call: Mapping[str, Any]) 
     """
     hooks, known = SavedTensorHooks(), {kind: Facts.from_text(text) for kind, text in call["facts"].items()}
     ready = {kind: _with_facts(entries[kind], known[kind], hooks) for kind in entries}
-    data = {name: decoded(call["wrappers"][name]) for name in KEPT if name != "dispatch_wrappers"}
-    data["dispatch_wrappers"] = [decoded(item) for item in call["wrappers"]["dispatch_wrappers"]]
+    data = {name: decoded(call["wrappers"][name]) for name in KEPT}
     run = _in_wrappers(ready, data, call["wrappers"]["count"])
     (main,) = (facts for kind, facts in known.items() if kind != "backward")
     bits = {} if main is None else dict(main.bits or {})

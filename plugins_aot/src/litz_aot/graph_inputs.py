@@ -126,28 +126,31 @@ def _static(mode: FakeTensorMode, value: Any, autograd: bool, storages: dict[int
     if not isinstance(value, FakeTensor):
         return mode.from_tensor(value, static_shapes=True)
     size, stride = ([torch_api.hint_of(n) for n in numbers] for numbers in (value.shape, value.stride()))
-    offset, one = torch_api.hint_of(value.storage_offset()), id(value.untyped_storage()._cdata)
+    memory, offset = value.untyped_storage(), torch_api.hint_of(value.storage_offset())
     with mode:
-        key = value.untyped_storage()._cdata
-        if key not in storages:
-            nbytes = torch_api.hint_of(value.untyped_storage().nbytes())
-            storages[key] = torch.empty(nbytes, dtype=torch.uint8, device=value.device)
+        if memory._cdata not in storages:
+            bytes_ = torch.empty(torch_api.hint_of(memory.nbytes()), dtype=torch.uint8, device=value.device)
+            storages[memory._cdata] = bytes_.untyped_storage()
         found = torch.empty(0, dtype=value.dtype, device=value.device)
-        found.set_(storages[key].untyped_storage(), offset, size, stride)
-    del one
-    return found.requires_grad_(value.requires_grad) if value.requires_grad else found
+        found.set_(storages[memory._cdata], offset, size, stride)
+    return found.requires_grad_(value.requires_grad)
 
 
-def faked(value: Any) -> Any:
-    """An input as AOTAutograd is handed it: a tensor of no trace becomes one of the present trace."""
-    context = TracingContext.get()
-    if (
-        isinstance(value, torch.Tensor)
-        and torch_api.fake_mode_of([value]) is context.fake_mode
-        and not isinstance(value, FakeTensor)
-    ):
-        return context.fake_mode.from_tensor(value, static_shapes=True)
-    return value
+def fake_state(mode: FakeTensorMode, flat: FlatGraph) -> list[Any]:
+    """Returns the tensors that a graph holds, as inputs of a trace."""
+    return [mode.from_tensor(value, static_shapes=True) for value in flat.state.values()]
+
+
+def as_it_is(gm: torch.fx.GraphModule) -> FlatGraph | None:
+    """Returns a graph of dynamo's, which is flat; None for another one."""
+    if not torch_api.returns_flat_tuple(gm):
+        return None
+    nodes = gm.graph.find_nodes(op="get_attr")
+    if any(isinstance(_held(gm, node), torch.Tensor) for node in nodes):
+        return None
+    returned = gm.graph.output_node().args[0]
+    names = tuple(node.name for node in gm.graph.find_nodes(op="placeholder"))
+    return FlatGraph(gm, {}, names, pytree.tree_flatten([0] * len(returned))[1])  # type: ignore[arg-type]
 
 
 @contextmanager

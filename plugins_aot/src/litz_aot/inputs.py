@@ -38,6 +38,7 @@ class Inputs:
         self._gradless = [(at, item) for at, item in self._tensors if item["grad"] is False]
         self._bound = self._binding()
         self._rows: dict[tuple[int, ...], list[_Row]] = {}
+        self._checked = data["checked"]
         self._written = [at for at in data["written"] if self._all[at]["kind"] == "tensor"]
 
     def _binding(self) -> dict[str, tuple[int, int | None]]:
@@ -54,6 +55,12 @@ class Inputs:
 
     def check(self, args: Sequence[Any]) -> None:
         """Raises ArtifactInputError for arguments of another kind than the graph was compiled for."""
+        if self._checked:
+            self._compare(args)
+        if self._written:
+            self._check_memory(args)
+
+    def _compare(self, args: Sequence[Any]) -> None:
         if len(args) != len(self._all):
             raise ArtifactInputError(f"it is given {len(args)} inputs, and takes {len(self._all)}")
         for at, item in self._tensors:
@@ -78,8 +85,6 @@ class Inputs:
             if args[at].requires_grad and torch.is_grad_enabled():
                 raise ArtifactInputError(f"{item['name']} requires gradients, and was compiled without")
         self._check_others(args, key if rows else ())
-        if self._written:
-            self._check_memory(args)
 
     def _rows_for(self, key: tuple[int, ...]) -> list[_Row]:
         sizes = dict(zip(self._bound, key, strict=False))

@@ -43,8 +43,14 @@ def encoded(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return {"enum": path_of(type(value)), "name": value.name}
     module = type(value).__module__
-    if module.startswith(VIEWS):
+    if module == VIEWS and isinstance(value, torch._C._functionalization.ViewMeta):
         return {"view": type(value).__name__, "args": encoded(value.as_tuple())}
+    if module == VIEWS:
+        return {"inverse": value.name}
+    if module.startswith(ROOM) and hasattr(value, "sequence"):  # what else is in it serves to compare views
+        if any(view.has_symbolic_inputs for view in value.sequence):
+            return None  # which AOTAutograd does not replay
+        return {"record": path_of(type(value)), "fields": {"sequence": encoded(value.sequence)}}
     if module.startswith(ROOM):
         return {"record": path_of(type(value)), "fields": {k: encoded(v) for k, v in _fields(value).items()}}
     raise ValueError(f"{type(value).__module__}.{type(value).__qualname__} cannot be said as data")
@@ -83,7 +89,9 @@ def decoded(data: Any) -> Any:
         case "enum":
             return _room(found, enum.Enum)[more[0][1]]
         case "view":
-            return _view(found)(*decoded(more[0][1]))
+            return _view(found)(decoded(more[0][1]))
+        case "inverse":
+            return torch._C._functionalization.InverseReturnMode.__members__[found]
         case "record":
             return _record(_room(found, object), more[0][1])
     raise ValueError(f"no record is of the kind {kind!r}")

@@ -80,9 +80,10 @@ def standalone_compile(
     compiler = make_compiler(options, passes, plugins)
     flat = graph_inputs.flat_graph(gm)
     mode, examples = graph_inputs.examples_of(gm, inputs, dynamic_shapes, aot)
-    job = Job(flat, examples, compiler, aot)
+    fakes = [*graph_inputs.fake_state(mode, flat), *examples]
+    job = Job(flat, fakes, fakes, aot)
     with graph_inputs.tracing(mode), torch.set_grad_enabled(aot):
-        return starting_over(job.compiled, compiler)
+        return starting_over(job.compiled, compiler).artifact()
 
 
 def make_compiler(
@@ -100,19 +101,22 @@ def make_compiler(
 
 @dataclass
 class Job:
-    """One graph on its way to an artifact. flat: with its tensors as first inputs. examples: fake, for the others.
-    autograd: may the artifact record gradients? checked: compare the inputs of calls."""
+    """One graph on its way to an artifact. flat: with its tensors as first inputs. examples: all its inputs, fake or
+    real. fakes: the same, with symbols for sizes that may vary. autograd: may the artifact record gradients? checked:
+    are the inputs of calls compared with these?"""
 
     flat: graph_inputs.FlatGraph
     examples: Sequence[Any]
-    compiler: pipeline.Compiler
+    fakes: Sequence[Any]
     autograd: bool
     checked: bool = True
     graphs: dict[str, tuple[Graph, Any]] = field(default_factory=dict)
     entries: list[Mapping[str, Any]] = field(default_factory=list)
+    run: Callable[..., Sequence[Any]] = tuple
 
-    def compiled(self, compiler: pipeline.Compiler) -> Artifact:
-        """Returns the artifact, compiled by this compiler."""
+    def compiled(self, compiler: pipeline.Compiler) -> Job:
+        """Returns the job done by this compiler: `run` runs the graph."""
+        self.compiler = compiler
         self.graphs.clear()
         self.entries.clear()
 
@@ -123,40 +127,41 @@ class Job:
             return replace(made, key=graph.kind) if isinstance(made, CompiledGraph) else made
 
         store = GraphStore("", lambda key, name: None, recording=lambda: recorded(self.entries))
-        everything = [*self.flat.state.values(), *self.examples]
-        faked = [graph_inputs.faked(value) for value in everything]
-        env = torch_api.shape_env_of(faked)
-        known = torch_api.guard_count(env)
+        self.env = torch_api.shape_env_of(self.fakes)
+        known = torch_api.guard_count(self.env)
         compiler.check_whole()
         with compiler.watched("") as watchers:
-            own = replace(compiler, watchers=watchers)
-            run = capture(self.flat.module, faked, compile_one, own, compiler.options.freezing, store)
-        call = self._call(torch_api.guards_since(env, known), faked)
-        state = list(self.flat.state.values())
-        return Artifact(lambda *args: run(*state, *args), call, lambda: self._serialized(compiler, call), self.checked)
+            own, seen = replace(compiler, watchers=watchers), not self.checked
+            freezing = compiler.options.freezing
+            self.run = capture(self.flat.module, self.examples, compile_one, own, freezing, store, seen_by_modes=seen)
+        self.call = self._call(torch_api.guards_since(self.env, known))
+        return self
 
-    def _call(self, guards: Sequence[Any], faked: Sequence[Any]) -> dict[str, Any]:
+    def artifact(self) -> Artifact:
+        """Returns the artifact for this process."""
+        state, run = list(self.flat.state.values()), self.run
+        return Artifact(lambda *args: run(*state, *args), self.call, self.serialized)
+
+    def _call(self, guards: Sequence[Any]) -> dict[str, Any]:
         """What of a call is known, as `litz_aot.inputs` and `litz_aot.artifact` have it."""
         count = len(self.flat.state)
-        names, env = self.flat.names[count:], torch_api.shape_env_of(faked)
         autograd = self.autograd and "backward" in self.graphs
-        inputs = [
-            graph_inputs.described(name, value, autograd) for name, value in zip(names, faked[count:], strict=True)
-        ]
+        pairs = zip(self.flat.names[count:], self.fakes[count:], strict=True)
         entry = self.entries[-1] if self.entries else None
         known = entry["runtime_metadata"].input_info if entry is not None else ()
         written = [at - count for at, info in enumerate(known) if info.mutates_data and at >= count]
         return {
-            "inputs": inputs,
-            "guards": graph_inputs.guard_texts(guards, env, faked),
-            "written": written if len(known) == len(faked) else [],
+            "checked": self.checked,
+            "inputs": [graph_inputs.described(name, value, autograd) for name, value in pairs],
+            "guards": graph_inputs.guard_texts(guards, self.env, self.fakes) if self.checked else [],
+            "written": written if len(known) == len(self.fakes) else [],
             "out_spec": pytree.treespec_dumps(self.flat.out_spec),
             "state": list(self.flat.state),
             "autograd": self.autograd,
         }
 
-    def _serialized(self, compiler: pipeline.Compiler, call: Mapping[str, Any]) -> bytes:
-        """The artifact as bytes. Errors: ArtifactError."""
+    def serialized(self) -> bytes:
+        """Returns the artifact as bytes. Errors: ArtifactError."""
         if not self.entries:
             problem = (
                 "the graph runs by torch's own operations (litz has warned why), which no other process could load"
@@ -172,7 +177,7 @@ class Job:
             raise ArtifactError(problem, todo="give it inputs that share no memory; LITZ_LOG=graph_cache says more")
         folder = Path(tempfile.mkdtemp(prefix="litz-"))
         try:
-            return self._packed(compiler, call, facts, folder)
+            return self._packed(facts, folder)
         except (FunctionPlaceError, PackageError) as error:
             raise ArtifactError(error.problem, todo=error.todo or "run it in this process") from error
         except ValueError as error:
@@ -180,9 +185,8 @@ class Job:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _packed(
-        self, compiler: pipeline.Compiler, call: Mapping[str, Any], facts: Mapping[str, str], folder: Path
-    ) -> bytes:
+    def _packed(self, facts: Mapping[str, str], folder: Path) -> bytes:
+        compiler = self.compiler
         exporters, entry = Exporters(compiler), self.entries[-1]
         outputs, graphs = plain_outputs(entry), {}
         for kind, (graph, made) in self.graphs.items():
@@ -207,7 +211,7 @@ class Job:
             "sources": digests_of(["litz", "litz_plugins", "litz_aot", *sorted(packages)]),
             "graphs": graphs,
             "call": {
-                **call,
+                **self.call,
                 "outputs": outputs,
                 "facts": dict(facts),
                 "wrappers": None if outputs is not None else wrappers_of(entry),

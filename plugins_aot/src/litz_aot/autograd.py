@@ -199,4 +199,4 @@ def _in_wrappers(
         runtime = torchs.RuntimeWrapper(indices_of_inps_to_detach=detached, trace_joint=False, disable_amp=False)
         run = runtime.post_compile(run, config, runtime_metadata=meta)
     done = torchs.post_compile(data["dispatch_wrappers"], run, config, runtime_metadata=meta)
-    return done[0] if isinstance(done, tuple) else done  # type: ignore[no-any-return]
+    return done[0] if isinstance(done, tuple) else done

@@ -1,8 +1,8 @@
 """Artifacts where torch itself asks for something to keep: `aot_compile` of a compiled function, and precompiling.
 
-In: what dynamo captured. Out: a callable that is one of torch's `SerializableCallable`, so that torch saves litz's bytes
-with its own, and with `torch._dynamo.config.caching_precompile` a `BackendCacheArtifact`. Dynamo's guards stand in front
-of each call, so the inputs are not compared again.
+In: what dynamo captured. Out: a callable that is one of torch's `SerializableCallable`, so that torch saves litz's
+bytes with its own, and with `torch._dynamo.config.caching_precompile` a `BackendCacheArtifact`. Dynamo's guards stand
+in front of each call, so the inputs are not compared again.
 """
 
 from __future__ import annotations

@@ -79,58 +79,63 @@ def _plain(value: Any) -> Any:
 
 
 def examples_of(
-    gm: torch.fx.GraphModule, inputs: Sequence[Any], dynamic_shapes: str, autograd: bool
+    gm: torch.fx.GraphModule, inputs: Sequence[Any], dynamic_shapes: str
 ) -> tuple[FakeTensorMode, list[Any]]:
     """Returns the mode of a trace, and the inputs as fake tensors and numbers of the mode. See `standalone_compile`.
     Errors: ArtifactError for inputs that do not fit the graph."""
     nodes = list(gm.graph.find_nodes(op="placeholder"))
-    known = [node.meta.get("example_value", node.meta.get("val")) for node in nodes]
+    known, given = [_noted(node) for node in nodes], list(inputs)
     if dynamic_shapes == "from_graph":
-        mode = torch_api.fake_mode_of(
-            [*known, *(node.meta.get("example_value", node.meta.get("val")) for node in gm.graph.nodes)]
-        )
-        given = list(inputs) + [None] * (len(nodes) - len(inputs))
-        values = [own if own is not None else value for own, value in zip(known, given, strict=False)]
-        if any(value is None for value in values):
-            missing = ", ".join(node.name for node, value in zip(nodes, values, strict=True) if value is None)
-            raise ArtifactError(f"no input is given for {missing}, of which the graph has no meta['example_value']")
-        mode = mode or FakeTensorMode(shape_env=ShapeEnv())
-        return mode, [_static(mode, value, autograd, {}) if _foreign(mode, value) else value for value in values]
-    if len(inputs) != len(nodes):
-        raise ArtifactError(f"{len(inputs)} inputs are given for a graph that takes {len(nodes)}")
-    if any(isinstance(value, (list, dict, set)) for value in inputs):
+        given += [None] * (len(nodes) - len(given))
+        given = [own if own is not None else value for own, value in zip(known, given, strict=False)]
+        missing = [node.name for node, value in zip(nodes, given, strict=False) if value is None]
+        if missing:
+            problem = f"nothing is given for {', '.join(missing)}, of which the graph has no meta['example_value']"
+            raise ArtifactError(problem, todo="give inputs for all placeholders")
+        mode = torch_api.fake_mode_of([*known, *map(_noted, gm.graph.nodes)]) or _new_mode()
+    elif dynamic_shapes == "from_example_inputs":
+        mode = _new_mode()
+    else:
+        context = TracingContext.try_get()
+        if context is None or context.fake_mode is None:
+            todo = 'call it inside a backend of torch.compile, or use dynamic_shapes="from_graph"'
+            raise ArtifactError("no trace is under way, from which sizes could be taken", todo=todo)
+        env = context.fake_mode.shape_env  # dynamo and its backends have a mode each, of one environment
+        modes = (value.fake_mode for value in given if isinstance(value, FakeTensor))
+        mode = next((own for own in modes if own.shape_env is env), context.fake_mode)
+    if len(given) != len(nodes):
+        raise ArtifactError(f"{len(given)} inputs are given for a graph that takes {len(nodes)}")
+    if any(isinstance(value, (list, dict, set)) for value in given):
         raise ArtifactError("an input is a list or a dict", todo="give a graph with flat inputs")
-    memo = dict[int, torch.UntypedStorage]()
-    if dynamic_shapes == "from_example_inputs":
-        mode = FakeTensorMode(shape_env=ShapeEnv())
-        return mode, [_static(mode, value, autograd, memo) for value in inputs]
-    context = TracingContext.try_get()
-    if context is None or context.fake_mode is None:
-        todo = 'call it inside a backend of torch.compile, or use dynamic_shapes="from_graph"'
-        raise ArtifactError("no trace is under way, from which sizes could be taken", todo=todo)
-    mode = context.fake_mode
-    return mode, [_static(mode, value, autograd, memo) if _foreign(mode, value) else value for value in inputs]
+    storages = dict[int, torch.UntypedStorage]()
+    return mode, [_of_mode(mode, value, storages) for value in given]
 
 
-def _foreign(mode: FakeTensorMode, value: Any) -> bool:
-    """Is a tensor not one of the mode's?"""
-    return isinstance(value, torch.Tensor) and torch_api.fake_mode_of([value]) is not mode
+def _noted(node: torch.fx.Node) -> Any:
+    """What a graph says of a node's result."""
+    return node.meta.get("example_value", node.meta.get("val"))
 
 
-def _static(mode: FakeTensorMode, value: Any, autograd: bool, storages: dict[int, Any]) -> Any:
-    """An input of the mode, with the sizes that it has. storages: made for fake tensors that share one."""
+def _new_mode() -> FakeTensorMode:
+    return FakeTensorMode(shape_env=ShapeEnv())
+
+
+def _of_mode(mode: FakeTensorMode, value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
+    """An input as one of the mode, with the sizes that it has: symbols only of the mode's own environment. storages:
+    those made so far, as fake tensors of another mode may share one."""
     if isinstance(value, torch.SymInt):
-        return torch_api.hint_of(value)
-    if not isinstance(value, torch.Tensor):
+        return value if value.node.shape_env is mode.shape_env else torch_api.hint_of(value)
+    if not isinstance(value, torch.Tensor) or (isinstance(value, FakeTensor) and value.fake_mode is mode):
         return value
     if not isinstance(value, FakeTensor):
         return mode.from_tensor(value, static_shapes=True)
-    size, stride = ([torch_api.hint_of(n) for n in numbers] for numbers in (value.shape, value.stride()))
-    memory, offset = value.untyped_storage(), torch_api.hint_of(value.storage_offset())
+    kept = value.fake_mode.shape_env is mode.shape_env
+    memory = value.untyped_storage()
+    numbers = [value.shape, value.stride(), (value.storage_offset(), memory.nbytes())]
+    size, stride, (offset, nbytes) = ([n if kept else torch_api.hint_of(n) for n in row] for row in numbers)
     with mode:
         if memory._cdata not in storages:
-            bytes_ = torch.empty(torch_api.hint_of(memory.nbytes()), dtype=torch.uint8, device=value.device)
-            storages[memory._cdata] = bytes_.untyped_storage()
+            storages[memory._cdata] = torch.empty(nbytes, dtype=torch.uint8, device=value.device).untyped_storage()
         found = torch.empty(0, dtype=value.dtype, device=value.device)
         found.set_(storages[memory._cdata], offset, size, stride)
     return found.requires_grad_(value.requires_grad)

@@ -19,6 +19,7 @@ ROOM = "torch._functorch._aot_autograd."
 """Whose classes are read back as records."""
 VIEWS = "torch._C._functionalization"
 """Whose classes say how a view is made of its base; made by the constructor, of plain values."""
+_views: Any = torch._C._functionalization
 _VALUES: tuple[type, ...] = (torch.dtype, torch.memory_format, torch.layout)
 
 
@@ -43,7 +44,7 @@ def encoded(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return {"enum": path_of(type(value)), "name": value.name}
     module = type(value).__module__
-    if module == VIEWS and isinstance(value, torch._C._functionalization.ViewMeta):
+    if module == VIEWS and isinstance(value, _views.ViewMeta):
         return {"view": type(value).__name__, "args": encoded(value.as_tuple())}
     if module == VIEWS:
         return {"inverse": value.name}
@@ -91,7 +92,7 @@ def decoded(data: Any) -> Any:
         case "view":
             return _view(found)(decoded(more[0][1]))
         case "inverse":
-            return torch._C._functionalization.InverseReturnMode.__members__[found]
+            return _views.InverseReturnMode.__members__[found]
         case "record":
             return _record(_room(found, object), more[0][1])
     raise ValueError(f"no record is of the kind {kind!r}")
@@ -116,7 +117,7 @@ def _room(path: str, kind: type) -> Any:
 
 def _view(name: str) -> Any:
     """A class that says how a view is made of its base."""
-    found = getattr(torch._C._functionalization, name)
+    found = getattr(_views, name)
     if not (isinstance(found, type) and name.endswith("ViewMeta")):
         raise ValueError(f"{name} is no view")
     return found

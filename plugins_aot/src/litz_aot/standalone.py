@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -79,7 +79,7 @@ def standalone_compile(
         )
     compiler = make_compiler(options, passes, plugins)
     flat = graph_inputs.flat_graph(gm)
-    mode, examples = graph_inputs.examples_of(gm, inputs, dynamic_shapes, aot)
+    mode, examples = graph_inputs.examples_of(gm, inputs, dynamic_shapes)
     fakes = [*graph_inputs.fake_state(mode, flat), *examples]
     job = Job(flat, fakes, fakes, aot)
     with graph_inputs.tracing(mode), torch.set_grad_enabled(aot):
@@ -112,7 +112,10 @@ class Job:
     checked: bool = True
     graphs: dict[str, tuple[Graph, Any]] = field(default_factory=dict)
     entries: list[Mapping[str, Any]] = field(default_factory=list)
-    run: Callable[..., Sequence[Any]] = tuple
+    run: Callable[..., Any] = tuple
+    compiler: Any = None
+    env: Any = None
+    call: Mapping[str, Any] = field(default_factory=dict)
 
     def compiled(self, compiler: pipeline.Compiler) -> Job:
         """Returns the job done by this compiler: `run` runs the graph."""

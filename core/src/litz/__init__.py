@@ -10,6 +10,7 @@ what can be set. Importing this package imports nothing heavy. What compiles ahe
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from litz import logs
@@ -21,12 +22,9 @@ logs.register()
 def __getattr__(name: str) -> Any:
     if name not in ("standalone_compile", "deserialize", "load"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module("litz_aot"), name)
-    except ModuleNotFoundError as error:
-        raise AttributeError(
-            f"litz.{name} is in the dist litz-aot, which is not installed: pip install litz-aot"
-        ) from error
+    if find_spec("litz_aot") is None:
+        raise AttributeError(f"litz.{name} is in the dist litz-aot, which is not installed: pip install litz-aot")
+    return getattr(import_module("litz_aot"), name)
 
 
 def register() -> None:

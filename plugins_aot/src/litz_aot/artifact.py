@@ -21,7 +21,6 @@ import torch
 from torch.utils import _pytree as pytree
 
 from litz.errors import FunctionPlaceError
-from litz.origins.sources import changed_sources
 from litz.origins.trust import OWN, Trust
 from litz.runtime.compiled_graph import Entry, refuse_tracing
 from litz.runtime.retained import retaining
@@ -29,6 +28,7 @@ from litz.runtime.stored import imported
 
 from . import container
 from .code import LoadedCode
+from .edited import changed_sources
 from .errors import ArtifactError, PackageError
 from .inputs import Inputs
 from .package import unfit_here

@@ -52,14 +52,14 @@ class Precompiled(BackendCacheArtifact[Any]):
 
 
 def compiled(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], compiler: Any) -> Any:
-    """Returns what runs a graph that dynamo captured, for torch to save; None for a graph that is not flat."""
+    """Returns what runs a graph that dynamo captured, for torch to save; None for another graph than dynamo's."""
     from litz.capture import torch_api
 
     from . import graph_inputs
     from .errors import ArtifactError
     from .standalone import Job
 
-    flat = graph_inputs.as_it_is(gm)
+    flat = graph_inputs.as_it_is(gm) if isinstance(gm, torch.fx.GraphModule) else None
     if flat is None:
         return None
     job = Job(flat, example_inputs, torch_api.as_captured(gm, example_inputs), autograd=True, checked=False)

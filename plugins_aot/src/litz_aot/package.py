@@ -8,7 +8,6 @@ shared objects, cubins): load only what you would run.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from litz.cache import manifest
 from litz.errors import FunctionPlaceError
+from litz.origins.sources import version_of
 from litz.origins.trust import OWN, Trust
 from litz.runtime.compiled_graph import refuse_tracing
 from litz.runtime.wrapper_support import resolved
@@ -139,14 +139,6 @@ def device_facts(target: Target, exporter: str) -> dict[str, str]:
     """Returns what a device is, and what of it binaries depend on."""
     made_for = importlib.import_module(exporter).made_for(target)
     return {"type": target.type, "name": target.name or target.type.upper(), "made_for": made_for}
-
-
-def version_of(dist: str) -> str:
-    """Returns the version of an installed dist; '' if it is not installed."""
-    try:
-        return importlib.metadata.version(dist)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 class Package:

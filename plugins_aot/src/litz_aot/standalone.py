@@ -29,7 +29,6 @@ from litz.driver.retry import starting_over
 from litz.driver.stages import capture
 from litz.errors import FunctionPlaceError
 from litz.options import make_plugin_settings
-from litz.origins.sources import digests_of
 from litz.runtime.compiled_graph import CompiledGraph
 from litz_plugins import CodegenContext, Exporter, KernelSource
 from litz_plugins.manager import Plugins, make_plugins
@@ -40,6 +39,7 @@ from .autograd import facts_of, plain_outputs, recorded, wrappers_of
 from .code import COMMON, Code, write_code
 from .compiling import Exporters, needs_of, only_target
 from .custom_passes import CustomPasses
+from .edited import digests_of
 from .errors import ArtifactError, PackageError
 from .package import device_facts
 

@@ -105,7 +105,7 @@ def compile_with_aot(
     backward = torch_api.disable_dynamo(job.backward, "litz compiles the backward graph")
     recording = None if store is None else store.recording
     reason = "nowhere to look" if store is None or freezing or recording else torch_api.why_not_kept(gm)
-    if reason and not recording:
+    if reason:
         _log.info("%s is traced, because: %s", job.label, reason)
     with contextlib.ExitStack() as stack:
         pass_traced: Callable[[], None] = _nothing

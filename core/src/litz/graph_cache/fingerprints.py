@@ -6,7 +6,6 @@ In: a graph and its compiler. Out: `Part`s. Errors: NotCacheable, where somebody
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.errors import CompilerNotFoundError
 from litz.options import Options, core_options
-from litz.origins.sources import SourcesError, sources_digest
+from litz.origins.sources import sources_digest, version_of
 from litz.runtime.graph_entry import FORMAT, NotCacheable
 from litz.targets.cpp import build as cpp_build
 from litz_plugins import Target, Uncacheable
@@ -39,7 +38,7 @@ def version_parts() -> Iterator[Part]:
     """Yields the versions of litz, Python, torch and Triton as parts of a key."""
     yield Part("format", str(FORMAT), "litz")
     packages = [sys.modules[name] for name in ("litz", "litz_plugins")]
-    sources = " ".join(_digest(str(Path(str(package.__file__)).parent)) for package in packages)
+    sources = " ".join(sources_digest(str(Path(str(package.__file__)).parent)) for package in packages)
     yield Part("litz", f"{version_of('litz')} {sources}", f"litz {version_of('litz')}")
     yield Part("Python", sys.version, "the interpreter")
     yield Part("torch", f"{torch.__version__} {torch.version.git_version} {torch.version.cuda}", "the installation")
@@ -243,21 +242,5 @@ def plugin_sources(source: Source) -> str:
     whole = sys.modules.get(module.__name__.partition(".")[0]) if source.dist else module
     package = getattr(whole, "__path__", None)
     if not package:
-        return _digest(str(file))
-    return " ".join(_digest(str(folder)) for folder in package)
-
-
-def _digest(path: str) -> str:
-    """The digest of the sources in a folder, or of one file. NotCacheable where they cannot be read."""
-    try:
-        return sources_digest(path)
-    except SourcesError as why:
-        raise NotCacheable(str(why)) from why
-
-
-def version_of(dist: str) -> str:
-    """Returns the version of an installed dist; '' if it is not installed."""
-    try:
-        return importlib.metadata.version(dist)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+        return sources_digest(str(file))
+    return " ".join(sources_digest(str(folder)) for folder in package)

@@ -29,7 +29,7 @@ from .aot import (
     with_lazy_bits,
     written_inputs,
 )
-from .aot_cache import found_by, guards_left_out, keep_as, why_not_kept
+from .aot_cache import found_by, guards_left_out, is_saved_by_torch, keep_as, why_not_kept
 from .aot_cache_key import captured_devices, current_shape_env, rank
 from .asserts import (
     asserted,
@@ -47,7 +47,7 @@ from .asserts import (
     unclaimed,
 )
 from .custom_ops import defining_module, is_custom
-from .dynamo import as_captured, compile_label, disable_dynamo, is_restart, is_saved_by_torch
+from .dynamo import as_captured, compile_label, disable_dynamo, is_restart
 from .fake import (
     add_call,
     fake_mode_around,

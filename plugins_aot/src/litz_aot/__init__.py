@@ -40,11 +40,13 @@ def load(path: str | os.PathLike[str]) -> Callable[..., Any]:
     A package, a folder, runs without gradients. Errors: PackageError, or of an artifact ArtifactError, if the package
     is damaged, was made with another torch or for another device, or lies where others may write (`LITZ_TRUST` names
     whom you trust); on a call PackageInputError or ArtifactInputError for inputs that the package was not made for. A
-    package is code: load only what you would run."""
+    package is code: load only what you would run.
+    """
     from litz.options import make_options
     from litz.origins.trust import make_trust
 
-    trust = make_trust(make_options().trust)
+    known = {"cache_dir": os.curdir}  # nothing is cached, and looking for a folder takes longer than loading
+    trust = make_trust(make_options(None, known).trust)
     if os.path.isfile(path):
         from .artifact import load
 

@@ -59,15 +59,16 @@ def standalone_compile(
     """Compiles a graph without dynamo. Returns what runs the graph, with `save(path)` and `serialize()`.
 
     gm: a graph of ATen ops or of torch's functions, with flat inputs: a graph that dynamo or make_fx made, or a
-    region of one. It stays as it is; tensors that it holds are parts of the artifact. inputs: tensors, fake ones or
-    real ones, and numbers, one for each placeholder. dynamic_shapes: which sizes may vary. "from_example_inputs":
-    none; the inputs say all. "from_tracing_context": those that are symbols in the inputs, which are of the trace
-    that is under way. "from_graph": those that are symbols in `meta["example_value"]` or `meta["val"]` of the graph's
-    placeholders; inputs may then be anything. options: as `torch.compile(options=...)`; a mode is {"mode": ...}. CUDA
-    graphs are not recorded. aot: also compile the backward where an input requires gradients; else the artifact
-    records no gradients. passes: each is called with the functional `torch.fx.Graph`, which it edits in place, in
-    this order, and has an identity, which is part of the graph's key: its method `uuid()`, or the first of a pair
-    (identity, function). plugins: for tests, not the installed ones.
+        region of one. It stays as it is; tensors that it holds are parts of the artifact.
+    inputs: tensors, fake ones or real ones, and numbers, one for each placeholder.
+    dynamic_shapes: which sizes may vary. "from_example_inputs": none; the inputs say all. "from_tracing_context":
+        those that are symbols in the inputs, which are of the trace that is under way. "from_graph": those that are
+        symbols in `meta["example_value"]` or `meta["val"]` of the graph's placeholders, which count before inputs.
+    options: as `torch.compile(options=...)`; a mode is {"mode": ...}. CUDA graphs are not recorded.
+    aot: also compile the backward where an input requires gradients; else the artifact records no gradients.
+    passes: each is called with the functional `torch.fx.Graph`, which it edits in place, in this order, and has an
+        identity, which is part of the graph's key: its method `uuid()`, or the first of a pair (identity, function).
+    plugins: for tests, in place of the installed ones and of passes.
 
     Errors: ArtifactError for a graph or inputs that cannot be compiled so, and what compiling raises.
     """
@@ -92,7 +93,7 @@ def make_compiler(
     """Returns a compiler for these options and passes that records no CUDA graphs."""
     given = {**(options or {}), "cuda_graphs": False}
     mode = given.pop("mode", None)
-    if passes:
+    if passes and plugins is None:
         settings, extra = make_plugin_settings(given), (("standalone_passes", CustomPasses(passes)),)
         known: dict[str, Any] = {"on_plugin_error": settings.on_error, "seconds": settings.seconds}
         plugins = make_plugins(builtin_plugins(), extra=extra, disable=settings.disable, **known)

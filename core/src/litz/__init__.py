@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
     if name not in ("standalone_compile", "deserialize", "load"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if find_spec("litz_aot") is None:
-        raise AttributeError(f"litz.{name} is in the dist litz-aot, which is not installed: pip install litz-aot")
+        raise AttributeError(f"litz.{name} is in the dist litz-aot, which is not here: install it")
     return getattr(import_module("litz_aot"), name)
 
 

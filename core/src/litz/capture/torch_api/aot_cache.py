@@ -46,7 +46,7 @@ def why_not_kept(gm: Any) -> str:
     if missing:
         return f"torch {torch.__version__} has no {missing}"
     if is_saved_by_torch():
-        return "torch bundles compiled graphs with its entries (caching_precompile): pip install litz-aot"
+        return "torch bundles compiled graphs with its entries (caching_precompile), which the dist litz-aot does"
     return ""
 
 

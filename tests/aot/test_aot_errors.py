@@ -8,13 +8,16 @@ import pickle
 import pytest
 
 import litz_aot.errors as errors
-from litz_aot.errors import PackageError, PackageInputError
+from litz_aot.errors import ArtifactError, ArtifactInputError, PackageError, PackageInputError
 from litz_plugins import LitzError
 
 EXAMPLES = [
     (PackageError("made with torch 1", path="/x", todo="write it anew"), ["made with torch 1", "/x", "write it anew"]),
     (PackageError("it has no name"), ["it has no name", "litz_aot.compile"]),
     (PackageInputError("x is a list"), ["x is a list", "a loaded package", "dynamic_shapes="]),
+    (ArtifactError("it is damaged", path="/x", todo="make it anew"), ["it is damaged", "/x", "make it anew"]),
+    (ArtifactError("it has no data"), ["it has no data", "litz.standalone_compile"]),
+    (ArtifactInputError("x is 3"), ["x is 3", "an artifact", "litz.standalone_compile"]),
 ]
 
 

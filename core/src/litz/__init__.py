@@ -3,17 +3,28 @@
     torch.compile(model, backend="litz")
 
 `litz.backend` is what torch.compile finds; `litz.pipeline` has the whole compiler on one page; `litz.options` lists
-what can be set. Importing this package imports nothing heavy. What compiles ahead of time is `litz_aot`.
+what can be set. Importing this package imports nothing heavy. What compiles ahead of time is `litz_aot`, whose
+`standalone_compile`, `deserialize` and `load` are attributes of this package, too.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from litz import logs
 
 __version__ = "0.1.0"
 logs.register()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("standalone_compile", "deserialize", "load"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if find_spec("litz_aot") is None:
+        raise AttributeError(f"litz.{name} is in the dist litz-aot, which is not here: install it")
+    return getattr(import_module("litz_aot"), name)
 
 
 def register() -> None:

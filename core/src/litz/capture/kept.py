@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ class GraphStore:
     setting: what litz makes of a graph depends on that, too: options, target, versions, plugins. As text.
     load: of a key and what to call the graph: the graph that lies there, ready to be called; None where there is none.
     program: a digest of the names and lines of what is being compiled, for provenances. trust: whose entries are read.
+    recording: entered during the trace by who serializes what is compiled; nothing is looked for then.
     What `compile_graph` returns has its key as the attribute `key`, '' or absent where it is not kept.
     """
 
@@ -33,6 +35,7 @@ class GraphStore:
     load: Callable[[str, str], Callable[[list[Any]], Sequence[Any]] | None]
     program: str = ""
     trust: Trust = OWN
+    recording: Callable[[], AbstractContextManager[Any]] | None = None
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from litz.driver.unused_options import recorder_notes
 from litz.origins.named import Named
 from litz.origins.operations import ByPosition
 from litz.origins.places import Words
+from litz.origins.sources import SourcesError
 from litz.origins.trust import make_trust
 from litz.report.log import Log
 from litz.runtime.compiled_graph import CompiledGraph
@@ -44,7 +45,7 @@ def graph_store(gm: torch.fx.GraphModule, compiler: Compiler) -> GraphStore | No
     try:
         setting, program = graph_cache.setting_of(gm, compiler), graph_cache.program_of(gm)
     except Exception as why:
-        if not isinstance(why, NotCacheable) and (compiler.options.debug or isinstance(why, LitzError)):
+        if not isinstance(why, (NotCacheable, SourcesError)) and (compiler.options.debug or isinstance(why, LitzError)):
             raise
         logs.LOGGER.getChild("graph_cache").info("no graph is looked for without a trace, because %s", why)
         return None

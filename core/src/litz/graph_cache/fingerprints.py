@@ -6,10 +6,6 @@ In: a graph and its compiler. Out: `Part`s. Errors: NotCacheable, where somebody
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
-import importlib.metadata
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +18,7 @@ from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.errors import CompilerNotFoundError
 from litz.options import Options, core_options
+from litz.origins.sources import sources_digest, version_of
 from litz.runtime.graph_entry import FORMAT, NotCacheable
 from litz.targets.cpp import build as cpp_build
 from litz_plugins import Target, Uncacheable
@@ -33,8 +30,6 @@ from .key import Part
 if TYPE_CHECKING:
     from litz.driver.compiler import Compiler
 
-LARGEST_SOURCES = 64 << 20
-"""Bytes of a plugin's source files that are read for a key."""
 _WRITTEN = ("benchmark_kernels",)
 """Options that change no code, and what is written beside it."""
 
@@ -247,57 +242,5 @@ def plugin_sources(source: Source) -> str:
     whole = sys.modules.get(module.__name__.partition(".")[0]) if source.dist else module
     package = getattr(whole, "__path__", None)
     if not package:
-        return _file_digest(str(file))
+        return sources_digest(str(file))
     return " ".join(sources_digest(str(folder)) for folder in package)
-
-
-@functools.cache
-def _file_digest(file: str) -> str:
-    found = _file_or_archive(Path(file))
-    if found is None:
-        raise NotCacheable(f"the sources in {file} are no files")
-    return hashlib.sha256(found.read_bytes()).hexdigest()[:32]
-
-
-def _file_or_archive(path: Path) -> Path | None:
-    """Returns the file, or the archive that has the path within; None where there is none."""
-    return next((each for each in (path, *path.parents) if each.is_file()), None)
-
-
-@functools.cache
-def sources_digest(folder: str) -> str:
-    """Returns the digest of all files of a package, bytecode aside, or of the archive that the package is in. The files
-    are read once a process, as Python reads them. Errors: NotCacheable for a package that is too large, or has no
-    files."""
-    if not os.path.isdir(folder):
-        return _file_digest(folder)
-    sha, total = hashlib.sha256(), 0
-    for file in sorted(_files(folder)):
-        with open(os.path.join(folder, file), "rb", buffering=0) as opened:
-            data = opened.read()
-        total += len(data)
-        if total > LARGEST_SOURCES:
-            raise NotCacheable(f"the sources in {folder} have more than {LARGEST_SOURCES >> 20} MiB")
-        sha.update(f"{file}:{len(data)}:".encode())
-        sha.update(data)
-    return sha.hexdigest()[:32]
-
-
-def _files(folder: str, inside: str = "") -> Iterator[str]:
-    """Yields the names of the files below a folder, seen from there."""
-    with os.scandir(os.path.join(folder, inside)) as found:
-        entries = list(found)
-    for entry in entries:
-        name = f"{inside}{entry.name}"
-        if not entry.is_dir():
-            yield name
-        elif entry.name != "__pycache__" and not entry.is_symlink():
-            yield from _files(folder, f"{name}/")
-
-
-def version_of(dist: str) -> str:
-    """Returns the version of an installed dist; '' if it is not installed."""
-    try:
-        return importlib.metadata.version(dist)
-    except importlib.metadata.PackageNotFoundError:
-        return ""

@@ -19,6 +19,7 @@ from litz.cache import artifacts
 from litz.cache.disk import Cache
 from litz.capture import torch_api
 from litz.capture.graph import Graph
+from litz.origins.sources import SourcesError
 from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, NotCacheable, Strides, read_entry
 from litz_plugins.errors import LitzError, describe
@@ -86,7 +87,7 @@ def look_up(graph: Graph, compiler: Compiler) -> Lookup:
         return OFF
     try:
         key = make_key(graph, compiler)
-    except NotCacheable as why:
+    except (NotCacheable, SourcesError) as why:
         return Lookup(reason=str(why))
     except Exception as error:  # what nobody thought of is no reason not to compile
         if compiler.options.debug or isinstance(error, LitzError):

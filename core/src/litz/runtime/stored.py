@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import importlib.metadata
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 
 from litz.errors import FunctionPlaceError
 from litz.origins.plugin_call import Owner, PluginCall, source_digest
+from litz.origins.sources import version_of
 
 ALIGNMENT = 64
 """Bytes at whose multiples a tensor starts in the file."""
@@ -69,20 +69,13 @@ def function_at(place: Place) -> Any:
         raise FunctionPlaceError(problem, todo=f"install {owner.origin}" if owner and owner.dist else "") from cause
     if owner is None or isinstance(place, str):
         return found
-    here = _version_of(owner.dist) if owner.dist else ""
+    here = version_of(owner.dist) if owner.dist else ""
     if here != owner.version:
         problem = f"it calls {whose}, and {f'{owner.dist} {here}' if here else 'no such dist'} is here"
         raise FunctionPlaceError(problem, todo=f"pip install {owner.dist}=={owner.version}, or write it anew here")
     if source_digest(found) != place["source"]:
         raise FunctionPlaceError(f"it calls {whose}, whose source was edited since", todo="write it anew here")
     return PluginCall(owner, found, tuple(place.get("writes", ())))
-
-
-def _version_of(dist: str) -> str:
-    try:
-        return importlib.metadata.version(dist)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def path_of(value: Any) -> str:

@@ -29,7 +29,7 @@ from .aot import (
     with_lazy_bits,
     written_inputs,
 )
-from .aot_cache import found_by, guards_left_out, keep_as, why_not_kept
+from .aot_cache import found_by, guards_left_out, is_saved_by_torch, keep_as, why_not_kept
 from .aot_cache_key import captured_devices, current_shape_env, rank
 from .asserts import (
     asserted,

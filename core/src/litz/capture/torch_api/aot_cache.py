@@ -45,11 +45,15 @@ def why_not_kept(gm: Any) -> str:
     missing = _missing()
     if missing:
         return f"torch {torch.__version__} has no {missing}"
-    from torch._functorch._aot_autograd import autograd_cache
-
-    if autograd_cache.should_bundle_autograd_cache():
-        return "torch bundles compiled graphs with its entries (caching_precompile), which has to be TorchInductor's"
+    if is_saved_by_torch():
+        return "torch bundles compiled graphs with its entries (caching_precompile), which the dist litz-aot does"
     return ""
+
+
+def is_saved_by_torch() -> bool:
+    """Will torch ask for bytes of what is compiled: `aot_compile` of a compiled function, or precompiling?"""
+    precompiles = getattr(torch._dynamo.config, "caching_precompile", False)
+    return bool(precompiles or getattr(torch._functorch.config, "bundled_autograd_cache", False))
 
 
 def _missing() -> str:
@@ -65,7 +69,6 @@ def _missing() -> str:
     wanted = (
         (aot_autograd_result, "FxGraphCacheLoadable"),
         (autograd_cache, "FXGraphCacheMiss"),
-        (autograd_cache, "should_bundle_autograd_cache"),
         (autograd_cache.AOTAutogradCache, "try_load"),
     )
     return next((name for module, name in wanted if not hasattr(module, name)), "")

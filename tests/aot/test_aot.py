@@ -27,7 +27,6 @@ from litz.targets.triton import build as triton_build
 from litz.targets.triton import native_launch
 from litz_aot import package, triton_kernels
 from litz_aot import plugin as aot_plugin
-from litz_aot.compiling import compile_package
 from litz_aot.errors import PackageError, PackageInputError
 from litz_plugins import Exporter, KernelSource, PluginHookError, TargetSpec, hookimpl
 from litz_plugins.manager import make_plugins
@@ -404,7 +403,7 @@ def test_who_exports_a_kernel(tmp_path: Path) -> None:
 
     extra = [("mine", SimpleNamespace(litz_select_exporter=litz_select_exporter)), ("aot", aot_plugin)]
     plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
-    folder = compile_package(lambda x: torch.softmax(x, -1).sum(0), (X,), tmp_path / "p", plugins=plugins)
+    folder = Path(litz_aot.compile(lambda x: torch.softmax(x, -1).sum(0), (X,), tmp_path / "p", plugins=plugins))
     kernels = json.loads((folder / package.MANIFEST).read_text())["kernels"]
     assert sorted(asked) == sorted(["package", *("cpp" for _ in kernels)])
     options, spec = make_options(), plugins.targets(make_options())["cpu"]
@@ -424,7 +423,7 @@ def test_an_exporter_that_fails_is_named(tmp_path: Path) -> None:
     extra = [("mine", Mine()), ("aot", aot_plugin)]
     plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
     with pytest.raises(PluginHookError, match=r"'mine'.*pack of no_such_dist.packed.*ModuleNotFoundError"):
-        compile_package(torch.sin, (X,), tmp_path / "p", plugins=plugins)
+        litz_aot.compile(torch.sin, (X,), tmp_path / "p", plugins=plugins)
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match=r"full name of a module, not '.x'"):
         Exporter(".x")
@@ -438,7 +437,7 @@ def test_a_target_that_packs_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         PackageError, match=r"the plugin 'mine' compiles for devices of type 'cpu', and no plugin exports"
     ):
-        compile_package(torch.sin, (X,), tmp_path / "p", plugins=plugins)
+        litz_aot.compile(torch.sin, (X,), tmp_path / "p", plugins=plugins)
     assert not list(tmp_path.iterdir())
     with pytest.raises(PackageError, match="the plugin 'meta' compiles for devices of type 'meta'"):
         litz_aot.compile(torch.sin, (X.to("meta"),), tmp_path / "p")

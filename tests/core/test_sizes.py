@@ -21,7 +21,6 @@ from litz.ir import Collective, Extern, Program, Template
 from litz.report.log import Log
 from litz.schedule.schedule import Schedule
 from litz_aot import plugin as aot_plugin
-from litz_aot.compiling import compile_package
 from litz_plugins import Pass, hookimpl
 from litz_plugins.manager import make_plugins
 
@@ -187,7 +186,7 @@ def test_a_package_chooses_too(tmp_path: Path) -> None:
     plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())
     args, dims = (torch.randn(20, 3), W), ({0: torch.export.Dim("rows", min=2, max=4000)}, None)
     options = {"sizes": (500,), "cache_dir": tmp_path / "cache"}
-    compile_package(multiply, args, tmp_path / "p", options=options, dynamic_shapes=dims, plugins=plugins)
+    litz_aot.compile(multiply, args, tmp_path / "p", options=options, dynamic_shapes=dims, plugins=plugins)
     call = litz_aot.load(tmp_path / "p")
     for count, way in ((20, 0), (99, 0), (101, 1), (3000, 1)):
         TAKEN.clear()

@@ -18,7 +18,6 @@ from litz.driver.builtin import builtin_plugins
 from litz.schedule import core_program_passes
 from litz.targets.meta.codegen import MetaCodegen
 from litz_aot import plugin as aot_plugin
-from litz_aot.compiling import compile_package
 from litz_plugins import (
     DuplicateRegistrationError,
     Pass,
@@ -157,6 +156,6 @@ def test_a_clash_is_found_first_by_whoever_traces(way: str, tmp_path: Path) -> N
         if way == "schedule only":
             assert len(pipeline.schedule_only(f, (x,), {}, plugins)) == 1
         else:
-            compile_package(f, (x,), tmp_path / "package", plugins=plugins)
+            litz_aot.compile(f, (x,), tmp_path / "package", plugins=plugins)
             torch.testing.assert_close(litz_aot.load(tmp_path / "package")(x), f(x))
     assert ran == []

@@ -25,7 +25,6 @@ from litz.driver.builtin import builtin_plugins
 from litz.ir import Extern
 from litz.origins import plugin_call
 from litz_aot import plugin as aot_plugin
-from litz_aot.compiling import compile_package
 from litz_aot.errors import PackageError
 from litz_plugins import Choice, Pass, PluginHookError, PluginWarning, TemplateSpec, hookimpl, make_plugins
 from litz_plugins.loading import Source
@@ -209,7 +208,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[P
     plugins = make_plugins(builtin_plugins(), extra=[("mine", taking(function)), ("aot", aot_plugin)], entry_points=())
     known = {"mine": Source("mine", None, "external", "litz-mine", "1.0")}
     monkeypatch.setattr(plugins, "source_of", known.__getitem__)
-    compile_package(lambda a, b: a @ b, (torch.ones(4, 5), torch.ones(5, 6)), tmp_path / "p", plugins=plugins)
+    litz_aot.compile(lambda a, b: a @ b, (torch.ones(4, 5), torch.ones(5, 6)), tmp_path / "p", plugins=plugins)
     yield tmp_path / "p", site / "mine_functions.py"
     sys.modules.pop("mine_functions", None)
 

@@ -3,17 +3,30 @@
     torch.compile(model, backend="litz")
 
 `litz.backend` is what torch.compile finds; `litz.pipeline` has the whole compiler on one page; `litz.options` lists
-what can be set. Importing this package imports nothing heavy. What compiles ahead of time is `litz_aot`.
+what can be set. Importing this package imports nothing heavy. What compiles ahead of time is `litz_aot`, whose
+`standalone_compile`, `deserialize` and `load` are attributes of this package, too.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from litz import logs
 
 __version__ = "0.1.0"
 logs.register()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("standalone_compile", "deserialize", "load"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module("litz_aot"), name)
+    except ModuleNotFoundError as error:
+        raise AttributeError(
+            f"litz.{name} is in the dist litz-aot, which is not installed: pip install litz-aot"
+        ) from error
 
 
 def register() -> None:

@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -83,6 +85,10 @@ def _capture(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], compiler: 
     """What dynamo captured, as Graphs; each of them goes to `compile_graph`."""
     freezing, store = compiler.options.freezing, graph_store(gm, compiler)
     compiler.check_whole()
+    if torch_api.is_saved_by_torch(gm) and find_spec("litz_aot"):
+        made = import_module("litz_aot.for_torch").compiled(gm, example_inputs, compiler)
+        if made is not None:
+            return made  # type: ignore[no-any-return]
     with compiler.watched("") as watchers:
         compiler = replace(compiler, watchers=watchers)
         compile_one = partial(compile_graph, compiler=compiler)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -69,12 +71,12 @@ def test_a_product_with_an_epilogue_is_one_kernel():
 
 
 def test_a_package(tmp_path):
-    compiling, package = pytest.importorskip("litz_aot.compiling"), pytest.importorskip("litz_aot.package")
+    litz_aot = pytest.importorskip("litz_aot")
     plugins = make_plugins(builtin_plugins(), extra=[("faketriton", litz_faketriton)], entry_points=())
     x = random(20, 130)
-    folder = compiling.compile_package(lambda x: x.softmax(-1), (x,), tmp_path / "p", plugins=plugins)
+    folder = Path(litz_aot.compile(lambda x: x.softmax(-1), (x,), tmp_path / "p", plugins=plugins))
     assert list(folder.rglob("kernel.py")) and "warps of 64" in (folder / "package.json").read_text()
-    torch.testing.assert_close(package.load_package(folder)(x), x.softmax(-1))
+    torch.testing.assert_close(litz_aot.load(folder)(x), x.softmax(-1))
 
 
 def test_half_types():

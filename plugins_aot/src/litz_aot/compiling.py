@@ -11,7 +11,7 @@ import inspect
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,11 @@ from litz_plugins import CodegenContext, Exporter, KernelSource, Target
 from litz_plugins.manager import Plugins
 
 from . import package, torch_export
+from .code import Code
 from .errors import PackageError
 
 
-def compile_package(
+def compile(  # as torch.compile, and with the module's name in front
     fn: Any,
     args: Sequence[Any] | None,
     path: str | os.PathLike[str],
@@ -42,8 +43,17 @@ def compile_package(
     options: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     plugins: Plugins | None = None,
-) -> Path:
-    """Compiles a function into a package. See `litz_aot.compile`. plugins: for tests, not the installed ones."""
+) -> str:
+    """Compiles `fn(*args, **kwargs)` for inference and writes a package, with the weights, into the folder `path`.
+
+    Another process loads the package with `load` and runs the package; that process tunes and compiles nothing. Fused
+    and tuned as by `torch.compile(fn, backend="litz")`, whose `mode=` and `options=` these are; CUDA graphs are not
+    recorded.
+
+    fn: a module, or a function of tensors, that torch.export takes; or the ExportedProgram that torch.export has
+    made, which has its dynamic shapes, and for which args may be None. dynamic_shapes: as torch.export's, for sizes
+    that may vary; all others are fixed. path: a folder that is not there yet. plugins: for tests, not the installed
+    ones. Returns the path. Errors: PackageError, what torch.export raises, and what compiling raises."""
     folder = Path(path)
     if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
         raise PackageError("there is something already", path=str(folder), todo="name a folder that is not there yet")
@@ -53,7 +63,7 @@ def compile_package(
     elif args is None:
         raise PackageError("the function has no arguments", todo="give args, a tuple, as torch.export takes it")
     compiler = pipeline.make_compiler(mode, {**(options or {}), "cuda_graphs": False}, plugins)
-    return starting_over(lambda own: _compile(fn, given, folder, own), compiler)
+    return str(starting_over(lambda own: _compile(fn, given, folder, own), compiler))
 
 
 def _check_arguments(program: Any, given: Mapping[str, Any]) -> None:
@@ -83,13 +93,17 @@ def _compile(fn: Any, given: Mapping[str, Any], folder: Path, compiler: pipeline
         graph = make_graph(_label(fn), exported.module, "inference", static_inputs=positions, provenance=known_as)
         guards = torch_api.guard_count(graph.shape_env)
         made = pipeline.make_graph_code(graph, compiler)
-        target = _target(made, compiler)
-        exporters = _Exporters(compiler)
+        target = only_target([buffer.device for buffer in made.plan.program.buffers.values()], compiler)
+        kernels = [kernel for variant in made.plan.variants for kernel in variant.launched]
+        launched = [(kernel.device, made.sources[kernel.name]) for kernel in kernels]
+        exporters = Exporters(compiler)
         contents = package.Contents(
-            wrapper=made.wrapper.text,
-            objects=made.wrapper.objects,
-            sources=made.sources,
-            state={item["name"]: exported.state[item["name"]] for item in state},
+            code=Code(
+                made.wrapper.text,
+                made.wrapper.objects,
+                made.sources,
+                {item["name"]: exported.state[item["name"]] for item in state},
+            ),
             target=target,
             facts={
                 "inputs": _inputs(exported.inputs, graph),
@@ -97,14 +111,14 @@ def _compile(fn: Any, given: Mapping[str, Any], folder: Path, compiler: pipeline
                 "in_spec": exported.in_spec,
                 "out_spec": exported.out_spec,
                 "guards": _guards(graph, guards, exported.ranges),
-                "needs": _needs(made, target, exporters),
+                "needs": needs_of(launched, target, exporters),
             },
             exporter=exporters.of(torch.device(target.type)),
         )
     return _write(contents, made, exporters, folder)
 
 
-class _Exporters:
+class Exporters:
     """Who exports what: each type of device, and each kernel, is asked about once."""
 
     def __init__(self, compiler: pipeline.Compiler) -> None:
@@ -130,7 +144,7 @@ class _Exporters:
         return found
 
 
-def _write(contents: package.Contents, made: pipeline.Made, exporters: _Exporters, folder: Path) -> Path:
+def _write(contents: package.Contents, made: pipeline.Made, exporters: Exporters, folder: Path) -> Path:
     """Writes the package into a folder that appears whole or not at all."""
     compiler = exporters.compiler
     devices = {kernel.name: kernel.device for variant in made.plan.variants for kernel in variant.launched}
@@ -158,13 +172,14 @@ def _write(contents: package.Contents, made: pipeline.Made, exporters: _Exporter
     return folder
 
 
-def _needs(made: pipeline.Made, target: Target, exporters: _Exporters) -> list[tuple[str, str, str]]:
-    """(plugin, dist, version) of the plugins whose code launches the package's kernels, of those that have a dist.
-    litz-aot's own is what the package's format stands for."""
+def needs_of(
+    launched: Sequence[tuple[torch.device, KernelSource]], target: Target, exporters: Exporters
+) -> list[tuple[str, str, str]]:
+    """Returns (plugin, dist, version) of the plugins whose code launches these kernels, of those that have a dist.
+    litz-aot's own is what the format stands for."""
     compiler, device = exporters.compiler, torch.device(target.type)
-    launched = [kernel for variant in made.plan.variants for kernel in variant.launched]
-    found = {compiler.specs[type_].plugin for type_ in {target.type, *(kernel.device.type for kernel in launched)}}
-    used = [exporters.of(device), *(exporters.of(kernel.device, made.sources[kernel.name]) for kernel in launched)]
+    found = {compiler.specs[type_].plugin for type_ in {target.type, *(its.type for its, _ in launched)}}
+    used = [exporters.of(device), *(exporters.of(its, source) for its, source in launched)]
     found |= {exporter.plugin for exporter in used if exporter.module.partition(".")[0] != "litz_aot"}
     external = (source for source in compiler.plugins.sources() if source.status == "external")
     return [(source.name, source.dist, source.version) for source in external if source.name in found and source.dist]
@@ -226,10 +241,10 @@ def _guards(graph: Graph, known: int, ranges: Mapping[Any, tuple[int, int | None
     return list(dict.fromkeys(found))
 
 
-def _target(made: pipeline.Made, compiler: pipeline.Compiler) -> Target:
-    """What its kernels are made for: its one device beside the CPU, else the CPU. PackageError if there are several."""
-    devices = {buffer.device for buffer in made.plan.program.buffers.values()}
-    others = sorted((device for device in devices if device.type != "cpu"), key=str)
+def only_target(devices: Iterable[torch.device], compiler: pipeline.Compiler) -> Target:
+    """Returns what kernels of a graph on these devices are made for: the one device beside the CPU, else the CPU.
+    PackageError if there are several."""
+    others = sorted({device for device in devices if device.type != "cpu"}, key=str)
     targets = [compiler.target_of(device) for device in others or [torch.device("cpu")]]
     if len(targets) > 1 or targets[0].index not in (None, 0):
         names = ", ".join(map(str, others))

@@ -26,4 +26,22 @@ class PackageInputError(LitzError):
         super().__init__(problem, where="a loaded package", todo=todo)
 
 
-__all__ = ["PackageError", "PackageInputError"]
+class ArtifactError(LitzError):
+    """An artifact of `litz.standalone_compile` cannot be made, serialized or loaded. problem: why. path: of a file."""
+
+    def __init__(self, problem: str, *, path: str = "", todo: str = "") -> None:
+        self.problem = problem
+        self.path = str(path)
+        super().__init__(problem, where=self.path or "litz.standalone_compile", todo=todo)
+
+
+class ArtifactInputError(LitzError):
+    """An artifact is called with inputs that it was not made for."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        todo = "call it with inputs like those given to litz.standalone_compile, or make an artifact for these"
+        super().__init__(problem, where="an artifact", todo=todo)
+
+
+__all__ = ["ArtifactError", "ArtifactInputError", "PackageError", "PackageInputError"]

@@ -11,9 +11,9 @@ import importlib
 import importlib.metadata
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,27 +22,19 @@ from torch.utils import _pytree as pytree
 from litz.cache import manifest
 from litz.errors import FunctionPlaceError
 from litz.origins.trust import OWN, Trust
-from litz.runtime import host_memory
-from litz.runtime.compiled_graph import Entry, load_wrapper, refuse_tracing
-from litz.runtime.pool import Pool
-from litz.runtime.stored import function_at, place_of, read_tensors, write_tensors
-from litz.runtime.wrapper_support import resolved, support
-from litz_plugins import Exporter, KernelSource, Target
+from litz.runtime.compiled_graph import refuse_tracing
+from litz.runtime.wrapper_support import resolved
+from litz_plugins import Exporter, Target
 
+from .code import COMMON, WEIGHTS, WRAPPER, Code, LoadedCode, Pack, write_code
 from .errors import PackageError, PackageInputError
 
 FORMAT, VERSION = "litz-package", 3
-MANIFEST, WRAPPER, WEIGHTS, COMMON = "package.json", "wrapper.py", "weights.bin", "common"
+MANIFEST = "package.json"
 LARGEST_MANIFEST = 1 << 26
 """Bytes: it has a line for each weight and size."""
-MOST_ARGUMENTS = 1 << 16
-"""Of a kernel."""
 AGAIN = "write it anew here, with litz_aot.compile"
 """The advice for a package that cannot be used."""
-
-Pack = Callable[[KernelSource, Path, Path], tuple[Exporter, Mapping[str, Any]]]
-"""Puts what a kernel's launch needs into a folder, and what all kernels need into another; returns the exporter that
-did, and what its module wants to know again."""
 
 
 # Writing.
@@ -52,16 +44,11 @@ did, and what its module wants to know again."""
 class Contents:
     """What goes into a package.
 
-    wrapper: the module's text; objects: what it names besides kernels and ops (tensors, functions of modules).
-    sources: of kernels, by name. state: tensors by name, which are inputs of kind "state". target: what it is made for.
-    exporter: of its target. facts: what else loading and calling go by, JSON-able: inputs, outputs,
-    in_spec, out_spec, guards, and needs, (plugin, dist, version) of those whose code has a part in it.
-    """
+    code: the graph's; its state are the tensors that are inputs of kind "state". target: what it is made for.
+    exporter: of its target. facts: what else loading and calling go by, JSON-able: inputs, outputs, in_spec,
+    out_spec, guards, and needs, (plugin, dist, version) of those whose code has a part in it."""
 
-    wrapper: str
-    objects: Mapping[str, Any]
-    sources: Mapping[str, KernelSource]
-    state: Mapping[str, torch.Tensor]
+    code: Code
     target: Target
     exporter: Exporter
     facts: Mapping[str, Any]
@@ -69,30 +56,13 @@ class Contents:
 
 def write_package(contents: Contents, folder: Path, pack: Pack) -> None:
     """Writes a package into an empty folder."""
-    (folder / WRAPPER).write_text(contents.wrapper, encoding="utf-8")
-    (folder / COMMON).mkdir()
-    tensors = {**contents.state, **{k: v for k, v in contents.objects.items() if isinstance(v, torch.Tensor)}}
-    kernels = {}
-    for name, source in contents.sources.items():
-        (folder / "kernels" / name).mkdir(parents=True)
-        exporter, known = pack(source, folder / "kernels" / name, folder / COMMON)
-        kernels[name] = {
-            "exporter": exporter.module,
-            "language": source.language,
-            "symbol": source.symbol,
-            "arguments": len(source.arguments),
-            "settings": dict(source.settings),
-            "data": dict(known),
-        }
     data = {
         "format": FORMAT,
         "version": VERSION,
         "torch": str(torch.__version__),
         "exporter": contents.exporter.module,
-        "device": _facts(contents.target, contents.exporter.module),
-        "tensors": write_tensors(tensors, folder / WEIGHTS),
-        "functions": {k: place_of(v) for k, v in contents.objects.items() if not isinstance(v, torch.Tensor)},
-        "kernels": kernels,
+        "device": device_facts(contents.target, contents.exporter.module),
+        **write_code(contents.code, folder, folder / COMMON, pack),
         **contents.facts,
         "sums": manifest.sums(folder),
     }
@@ -131,21 +101,9 @@ def _unfit(folder: Path, data: Mapping[str, Any], trust: Trust) -> tuple[str, st
     """Why a package cannot be used here and what to do about it; '' if it can."""
     if data.get("format") != FORMAT or data.get("version") != VERSION:
         return f"this is {data.get('format')} {data.get('version')}, not {FORMAT} {VERSION}", AGAIN
-    if data["torch"] != str(torch.__version__):
-        return f"it was made with torch {data['torch']}, and this is torch {torch.__version__}", AGAIN
-    for plugin, dist, version in data["needs"]:
-        found = _version_of(dist)
-        if found != version:
-            problem = f"it needs the plugin {plugin!r} ({dist} {version}), and {found or 'none'} is here"
-            return problem, f"pip install {dist}=={version}"
-    wanted = data["device"]
-    target = importlib.import_module(data["exporter"]).here()
-    if target.assumed:
-        return f"it was made for a {wanted['name']}, and there is no {wanted['type'].upper()} device here", AGAIN
-    here = _facts(target, data["exporter"])
-    if here["made_for"] != wanted["made_for"]:
-        device = f"{here['name']}, {here['made_for']}"
-        return f"it was made for {wanted['name']}, {wanted['made_for']}; this is {device}", AGAIN
+    problem, todo = unfit_here(data)
+    if problem:
+        return problem, todo or AGAIN
     sums = manifest.check_sums(data["sums"])
     for name, wanted_sum in sums.items():
         if not manifest.agrees(folder, name, wanted_sum, trust):
@@ -156,13 +114,35 @@ def _unfit(folder: Path, data: Mapping[str, Any], trust: Trust) -> tuple[str, st
     return "", ""
 
 
-def _facts(target: Target, exporter: str) -> dict[str, str]:
-    """What a package's device is, and what of it the binaries depend on."""
+def unfit_here(data: Mapping[str, Any]) -> tuple[str, str]:
+    """Why what was made elsewhere cannot run in this process, and what to do about it ('' where it is to be made anew);
+    two empty texts if it can. data: with torch, needs, exporter and device, as `write_package` has them."""
+    if data["torch"] != str(torch.__version__):
+        return f"it was made with torch {data['torch']}, and this is torch {torch.__version__}", ""
+    for plugin, dist, version in data["needs"]:
+        found = version_of(dist)
+        if found != version:
+            problem = f"it needs the plugin {plugin!r} ({dist} {version}), and {found or 'none'} is here"
+            return problem, f"pip install {dist}=={version}"
+    wanted = data["device"]
+    target = importlib.import_module(data["exporter"]).here()
+    if target.assumed:
+        return f"it was made for a {wanted['name']}, and there is no {wanted['type'].upper()} device here", ""
+    here = device_facts(target, data["exporter"])
+    if here["made_for"] != wanted["made_for"]:
+        device = f"{here['name']}, {here['made_for']}"
+        return f"it was made for {wanted['name']}, {wanted['made_for']}; this is {device}", ""
+    return "", ""
+
+
+def device_facts(target: Target, exporter: str) -> dict[str, str]:
+    """Returns what a device is, and what of it binaries depend on."""
     made_for = importlib.import_module(exporter).made_for(target)
     return {"type": target.type, "name": target.name or target.type.upper(), "made_for": made_for}
 
 
-def _version_of(dist: str) -> str:
+def version_of(dist: str) -> str:
+    """Returns the version of an installed dist; '' if it is not installed."""
     try:
         return importlib.metadata.version(dist)
     except importlib.metadata.PackageNotFoundError:
@@ -174,14 +154,9 @@ class Package:
 
     def __init__(self, folder: Path, data: Mapping[str, Any]) -> None:
         self.folder, self._data = folder, data
-        tensors = read_tensors(data["tensors"], folder / WEIGHTS)
-        functions = {name: function_at(place) for name, place in data["functions"].items()}
-        launchers = {name: self._launcher(name, kernel) for name, kernel in data["kernels"].items()}
-        library = f"{COMMON}/{host_memory.library_name()}"
-        pool = Pool((lambda: host_memory.address(folder / library)) if library in data["sums"] else lambda: 0)
-        namespace = {**support(pool), **tensors, **functions, **launchers}
-        self.state = {item["name"]: tensors[item["name"]] for item in data["inputs"] if item["kind"] == "state"}
-        self._entry: Entry = load_wrapper((folder / WRAPPER).read_text(encoding="utf-8"), folder / WRAPPER, namespace)
+        code = LoadedCode(folder, "", data, data["sums"])
+        self._entry = code.entry
+        self.state = {item["name"]: code.tensors[item["name"]] for item in data["inputs"] if item["kind"] == "state"}
         self._in_spec, self._out_spec = (pytree.treespec_loads(data[name]) for name in ("in_spec", "out_spec"))
         self._guards = [(text, compile(text, "<litz guard>", "eval")) for text in data["guards"]]
         self._user = [item for item in data["inputs"] if item["kind"] != "state"]
@@ -260,20 +235,6 @@ class Package:
         if value.numel() and any(n > 1 and have != want for n, have, want in strides):
             have = list(value.stride())
             raise PackageInputError(f"{wanted['name']} has the strides {have}; the package was made for {stride}")
-
-    def _launcher(self, name: str, kernel: Mapping[str, Any]) -> Callable[..., Any]:
-        if type(kernel["arguments"]) is not int or not 0 <= kernel["arguments"] <= MOST_ARGUMENTS:
-            raise ValueError(f"the kernel {name} takes {kernel['arguments']!r} arguments")
-        arguments = tuple(f"a{n}" for n in range(kernel["arguments"]))
-        source = KernelSource(name, kernel["language"], "", kernel["symbol"], arguments, kernel["settings"])
-        places = (COMMON, f"kernels/{name}")
-        files = {
-            path.name: self.folder / path
-            for path in map(PurePosixPath, self._data["sums"])
-            if str(path.parent) in places
-        }
-        launcher: Callable[..., Any] = importlib.import_module(kernel["exporter"]).unpack(source, files, kernel["data"])
-        return launcher
 
 
 def _value(text: int | str, sizes: Mapping[str, int]) -> int:

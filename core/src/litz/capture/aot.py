@@ -103,14 +103,17 @@ def compile_with_aot(
     # Dynamo itself keeps out of the callable returned here, and of all it calls. The backward is called by the
     # autograd engine, possibly in a frame that dynamo traces, and is compiled there too: both have to be guarded.
     backward = torch_api.disable_dynamo(job.backward, "litz compiles the backward graph")
-    reason = "nowhere to look" if store is None or freezing else torch_api.why_not_kept(gm)
-    if reason:
+    recording = None if store is None else store.recording
+    reason = "nowhere to look" if store is None or freezing or recording else torch_api.why_not_kept(gm)
+    if reason and not recording:
         _log.info("%s is traced, because: %s", job.label, reason)
     with contextlib.ExitStack() as stack:
         pass_traced: Callable[[], None] = _nothing
         if isinstance(gm, torch.fx.GraphModule):
             pass_traced = partial(_pass_traced, gm, job, stages, stack.enter_context(torch_api.traced_instead(gm)))
         if store is None or reason:
+            job.kept = recording is not None
+            stack.enter_context(recording() if recording else contextlib.nullcontext())
             pass_traced()
         else:
             job.shared = storages_shared(example_inputs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,16 +24,17 @@ VERSION = 1
 class GraphStore:
     """Where compiled graphs are kept for other processes.
 
-    setting: what litz makes of a graph depends on that, too: options, target, versions, plugins. As text.
-    load: of a key and what to call the graph: the graph that lies there, ready to be called; None where there is none.
-    program: a digest of the names and lines of what is being compiled, for provenances. trust: whose entries are read.
-    What `compile_graph` returns has its key as the attribute `key`, '' or absent where it is not kept.
-    """
+    setting: what litz makes of a graph depends on that, too: options, target, versions, plugins. As text. load: of a
+    key and what to call the graph: the graph that lies there, ready to be called; None where there is none. program:
+    a digest of the names and lines of what is being compiled, for provenances. trust: whose entries are read.
+    recording: entered while AOTAutograd traces, where nothing is looked for: who serializes what is compiled hears of
+    it. What `compile_graph` returns has its key as the attribute `key`, '' or absent where it is not kept."""
 
     setting: str
     load: Callable[[str, str], Callable[[list[Any]], Sequence[Any]] | None]
     program: str = ""
     trust: Trust = OWN
+    recording: Callable[[], AbstractContextManager[Any]] | None = None
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,7 @@ In: a graph and its compiler. Out: `Part`s. Errors: NotCacheable, where somebody
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
 import importlib.metadata
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +19,7 @@ from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.errors import CompilerNotFoundError
 from litz.options import Options, core_options
+from litz.origins.sources import SourcesError, sources_digest
 from litz.runtime.graph_entry import FORMAT, NotCacheable
 from litz.targets.cpp import build as cpp_build
 from litz_plugins import Target, Uncacheable
@@ -33,8 +31,6 @@ from .key import Part
 if TYPE_CHECKING:
     from litz.driver.compiler import Compiler
 
-LARGEST_SOURCES = 64 << 20
-"""Bytes of a plugin's source files that are read for a key."""
 _WRITTEN = ("benchmark_kernels",)
 """Options that change no code, and what is written beside it."""
 
@@ -43,7 +39,7 @@ def version_parts() -> Iterator[Part]:
     """Yields the versions of litz, Python, torch and Triton as parts of a key."""
     yield Part("format", str(FORMAT), "litz")
     packages = [sys.modules[name] for name in ("litz", "litz_plugins")]
-    sources = " ".join(sources_digest(str(Path(str(package.__file__)).parent)) for package in packages)
+    sources = " ".join(_digest(str(Path(str(package.__file__)).parent)) for package in packages)
     yield Part("litz", f"{version_of('litz')} {sources}", f"litz {version_of('litz')}")
     yield Part("Python", sys.version, "the interpreter")
     yield Part("torch", f"{torch.__version__} {torch.version.git_version} {torch.version.cuda}", "the installation")
@@ -247,45 +243,16 @@ def plugin_sources(source: Source) -> str:
     whole = sys.modules.get(module.__name__.partition(".")[0]) if source.dist else module
     package = getattr(whole, "__path__", None)
     if not package:
-        return _file_digest(str(file))
-    return " ".join(sources_digest(str(folder)) for folder in package)
+        return _digest(str(file))
+    return " ".join(_digest(str(folder)) for folder in package)
 
 
-@functools.cache
-def _file_digest(file: str) -> str:
-    found = _file_or_archive(Path(file))
-    if found is None:
-        raise NotCacheable(f"the sources in {file} are no files")
-    return hashlib.sha256(found.read_bytes()).hexdigest()[:32]
-
-
-def _file_or_archive(path: Path) -> Path | None:
-    """Returns the file, or the archive that has the path within; None where there is none."""
-    return next((each for each in (path, *path.parents) if each.is_file()), None)
-
-
-@functools.cache
-def sources_digest(folder: str) -> str:
-    """Returns the digest of all files of a package, bytecode aside, or of the archive that the package is in. The files
-    are read once a process, as Python reads them. Errors: NotCacheable for a package that is too large, or has no
-    files."""
-    if not os.path.isdir(folder):
-        return _file_digest(folder)
-    sha, total = hashlib.sha256(), 0
-    for file in sorted(_files(folder)):
-        data = Path(folder, file).read_bytes()
-        total += len(data)
-        if total > LARGEST_SOURCES:
-            raise NotCacheable(f"the sources in {folder} have more than {LARGEST_SOURCES >> 20} MiB")
-        sha.update(f"{file}:{len(data)}:".encode())
-        sha.update(data)
-    return sha.hexdigest()[:32]
-
-
-def _files(folder: str) -> Iterator[str]:
-    for path, names, files in os.walk(folder):
-        names[:] = [name for name in names if name != "__pycache__"]
-        yield from (os.path.relpath(os.path.join(path, file), folder) for file in files)
+def _digest(path: str) -> str:
+    """The digest of the sources in a folder, or of one file. NotCacheable where they cannot be read."""
+    try:
+        return sources_digest(path)
+    except SourcesError as why:
+        raise NotCacheable(str(why)) from why
 
 
 def version_of(dist: str) -> str:

@@ -79,17 +79,16 @@ def _problem_of_module(exporter: Exporter) -> str:
 
 
 def _problem(example: Example, under: Under) -> str:
-    from litz_aot.compiling import compile_package
-    from litz_aot.package import load_package
+    import litz_aot
 
     given = [example.inputs(0, seed) for seed in range(2)]
     with tempfile.TemporaryDirectory() as folder:
         try:
             options = {"graph_cache": False, **under.options}
-            made = compile_package(
+            made = litz_aot.compile(
                 example.function, clones(given[0]), Path(folder) / "package", options=options, plugins=under.plugins
             )
-            call = load_package(made)
+            call = litz_aot.load(made)
             runs = [run_once(call, clones(inputs)) for inputs in given]
         except Exception as error:
             return in_short(error)

@@ -47,7 +47,7 @@ from .asserts import (
     unclaimed,
 )
 from .custom_ops import defining_module, is_custom
-from .dynamo import as_captured, compile_label, disable_dynamo, is_restart
+from .dynamo import as_captured, compile_label, disable_dynamo, is_restart, is_saved_by_torch
 from .fake import (
     add_call,
     fake_mode_around,

@@ -47,3 +47,13 @@ def is_restart(error: BaseException) -> bool:
     from torch._dynamo.exc import RestartAnalysis, TensorifyScalarRestartAnalysis
 
     return isinstance(error, (RestartAnalysis, TensorifyScalarRestartAnalysis))
+
+
+def is_saved_by_torch(gm: Any) -> bool:
+    """Will torch ask what is made of `gm` for bytes: `aot_compile` of a compiled function, or precompiling?"""
+    import torch._functorch.config as config
+
+    asked = getattr(config, "bundled_autograd_cache", False) or getattr(
+        torch._dynamo.config, "caching_precompile", False
+    )
+    return bool(asked) and isinstance(gm, torch.fx.GraphModule)

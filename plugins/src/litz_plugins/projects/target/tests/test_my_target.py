@@ -14,11 +14,11 @@ def test_plugin_is_well_formed():
 
 
 def test_packages_hold_its_kernels(tmp_path):
-    compiling, package = pytest.importorskip("litz_aot.compiling"), pytest.importorskip("litz_aot.package")
+    litz_aot = pytest.importorskip("litz_aot")
     plugins = make_plugins(builtin_plugins(), extra=[("my_target", litz_my_target)], entry_points=())
     x = torch.randn(8, 100)
-    folder = compiling.compile_package(lambda x: x.softmax(-1), (x,), tmp_path / "package", plugins=plugins)
-    torch.testing.assert_close(package.load_package(folder)(x), x.softmax(-1))
+    folder = litz_aot.compile(lambda x: x.softmax(-1), (x,), tmp_path / "package", plugins=plugins)
+    torch.testing.assert_close(litz_aot.load(folder)(x), x.softmax(-1))
 
 
 def test_kernels_are_counted():

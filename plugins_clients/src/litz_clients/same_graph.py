@@ -20,8 +20,8 @@ class _NoKey(Exception):
 def graph_key(gm: fx.GraphModule, inputs: Sequence[Any]) -> Hashable | None:
     """Returns what tells this graph from others in this process, or None where no key can.
 
-    Functions count by identity, nodes by position, and tensors by size, stride, offset, type, device and by which inputs
-    share memory. A graph with attributes of its own (constants, submodules) has no key.
+    Functions count by identity, nodes by position, and tensors by size, stride, offset, type, device and by which
+    inputs share memory. A graph with attributes of its own (constants, submodules) has no key.
     """
     places: dict[fx.Node, int] = {}
     nodes = []

@@ -33,8 +33,8 @@ def register() -> None:
 
 
 def pipeline(traced_result: Any, config: Any, *, parallel_dims: Any = None) -> list[Callable[..., Any]]:
-    """Returns torchtitan's own passes over the train step's graph, without those that hand regions to Inductor, and litz's
-    last.
+    """Returns torchtitan's own passes over the train step's graph, but for those that hand regions to Inductor, and at
+    the end litz's.
 
     The trainer records no CUDA graph around it: the passes that do so look for Inductor's regions.
     """
@@ -51,8 +51,8 @@ def litz_pass(
 ) -> fx.GraphModule:
     """Compiles the whole graph, and returns a module of one call: no pass may follow that looks into the graph.
 
-    gm: a graph of ATen ops whose placeholders have `meta["val"]`, of a forward, a backward, or both. example_inputs: one
-    for each placeholder. options: as `torch.compile(backend="litz", options=...)`. The returned module has the
+    gm: a graph of ATen ops whose placeholders have `meta["val"]`, of a forward, a backward, or both. example_inputs:
+    one for each placeholder. options: as `torch.compile(backend="litz", options=...)`. The returned module has the
     placeholders and the outputs of `gm`; `module.litz.run` is the compiled callable, with `serialize()` and
     `save(path)`. Errors: LitzError.
     """

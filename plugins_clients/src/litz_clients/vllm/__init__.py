@@ -2,10 +2,10 @@
 
     VLLM_PLUGINS=litz vllm serve ...
 
-vLLM takes a compiler from its platform alone (`get_compile_backend`, `get_pass_manager_cls`). So litz brings a platform:
-the one that vLLM would have chosen, with these two answers changed (`platform`). `compiler` has the compiler's
-interface, `pass_manager` vLLM's custom passes without the step that would make the graph mutate. Importing this module imports nothing
-of vLLM's.
+vLLM takes a compiler from its platform alone (`get_compile_backend`, `get_pass_manager_cls`). So litz brings a
+platform: the one that vLLM would have chosen, with these two answers changed (`platform`). `compiler` has the
+compiler's interface, `pass_manager` vLLM's custom passes without the step that would make the graph mutate. Importing
+this module imports nothing of vLLM's.
 """
 
 from __future__ import annotations

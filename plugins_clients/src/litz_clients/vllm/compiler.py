@@ -8,7 +8,7 @@ the path of litz's artifact.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,19 @@ from vllm.compilation.compiler_interface import CompilerInterface
 
 import litz
 from litz_clients.bundle import packed
+from litz_clients.identity import identity
 from litz_clients.inductor import settings
 from litz_clients.passes import GRAPH_PASSES, TRACED_PASS, passes_of, run_on
 from litz_clients.same_graph import graph_key
-from litz_clients.identity import identity
 
 
 class Piece:
     """One compiled piece: called with its inputs, it returns what the piece's graph returns.
 
-    run: what litz made. one: whether the graph returns its output bare, and not in a tuple.
+    run: litz's artifact. one: whether the graph returns its output bare, and not in a tuple.
     """
 
-    def __init__(self, run: Callable[..., Any], one: bool) -> None:
+    def __init__(self, run: Any, one: bool) -> None:
         self.run, self.one = run, one
         self._packed: bytes | None = None
 
@@ -40,9 +40,9 @@ class Piece:
         return outputs[0] if self.one and isinstance(outputs, (list, tuple)) else outputs
 
     def serialize(self) -> bytes:
-        """Returns the bytes that vLLM puts into its ahead-of-time artifact: torch's loader finds litz's entry in them."""
+        """Returns the bytes that vLLM puts into its ahead-of-time artifact, for torch's loader."""
         if self._packed is None:  # equal layers are one piece
-            self._packed = packed(self.run.serialize())  # type: ignore[attr-defined]
+            self._packed = packed(self.run.serialize())
         return self._packed
 
 
@@ -54,7 +54,7 @@ class LitzCompiler(CompilerInterface):  # type: ignore[misc]
     def __init__(self) -> None:
         self._folder: Path | None = None
         self._made: dict[Hashable, tuple[Piece, tuple[str, str] | None]] = {}
-        self._loaded: dict[str, Callable[..., Any]] = {}
+        self._loaded: dict[str, Any] = {}
 
     def initialize_cache(self, cache_dir: str, disable_cache: bool = False, prefix: str = "") -> None:
         """Takes the folder that vLLM keeps this part's artifacts in. litz's own cache stays where it is."""

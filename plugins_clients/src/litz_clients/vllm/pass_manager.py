@@ -10,14 +10,18 @@ from vllm.compilation.passes.pass_manager import PostGradPassManager
 from litz_clients.vllm import COMPILER
 
 
-class _LeftOut(InductorPass):  # type: ignore[misc]
+class _LeftOut(InductorPass):
     """Stands where vLLM writes auto-functionalized calls as mutating ones, and changes nothing."""
 
     def __call__(self, graph: Any) -> None:
         """Leaves the graph as the other passes made it."""
 
+    def uuid(self) -> str:
+        """Returns what is part of the manager's identity."""
+        return "left out by litz"
 
-class LitzPassManager(PostGradPassManager):  # type: ignore[misc]
+
+class LitzPassManager(PostGradPassManager):
     """All passes of vLLM's configuration, in vLLM's order. litz itself finds out which calls may write in place."""
 
     def configure(self, config: Any) -> None:

@@ -55,7 +55,7 @@ class LitzPlatform(_own_platform()):  # type: ignore[misc]
 
     @classmethod
     def get_default_ir_op_priority(cls, vllm_config: Any) -> Any:
-        """vLLM's choice for a graph that Inductor compiles."""
+        """The choice of vLLM for a graph that Inductor compiles."""
         if vllm_config.compilation_config.backend != COMPILER:
             return super().get_default_ir_op_priority(vllm_config)
         seen = copy.copy(vllm_config)
@@ -65,8 +65,8 @@ class LitzPlatform(_own_platform()):  # type: ignore[misc]
 
     @classmethod
     def check_and_update_config(cls, vllm_config: Any) -> None:
-        """As vLLM's, but mode 3 stays mode 3: for its own CPU platform vLLM replaces mode 3, whose compile takes Inductor
-        too long there, and Inductor for any other compiler."""
+        """As vLLM's, but mode 3 stays mode 3: on a CPU vLLM replaces the mode, since Inductor takes too long there, and
+        any other compiler by Inductor."""
         config = vllm_config.compilation_config
         mode, backend, wrap = config.mode, config.backend, config.ir_enable_torch_wrap
         super().check_and_update_config(vllm_config)

@@ -2,8 +2,8 @@
 hand (docs/use/clients.md has the runs).
 
 `installed` puts modules under vLLM's names for as long as a test runs. `Engine` is a backend that does with a compiler
-what vLLM 0.32 does: it splits dynamo's graph at attention ops, hands each piece over once for each range of sizes, keeps the
-handles in a file, drops all guards, and calls what the compiler made with whatever sizes come.
+what vLLM 0.32 does: it splits dynamo's graph at attention ops, hands each piece over once for each range of sizes,
+keeps the handles in a file, drops all guards, and calls what the compiler made with whatever sizes come.
 """
 
 from __future__ import annotations

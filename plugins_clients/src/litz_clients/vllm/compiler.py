@@ -46,7 +46,7 @@ class Piece:
         return self._packed
 
 
-class LitzCompiler(CompilerInterface):  # type: ignore[misc]
+class LitzCompiler(CompilerInterface):
     """litz as vLLM's compiler. vLLM makes one for each part of a model (backbone, drafter)."""
 
     name = "litz"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import litz_aot.plugin
+import litz_clients.plugin
 import litz_collectives.plugin
 import litz_contractions.plugin
 import litz_cudagraphs.plugin
@@ -29,6 +30,7 @@ EVERY = 200
 CASES: dict[str, dict[str, Any]] = {
     "aot": {"examples": ["pointwise"], "builds": True},
     "autotune": {"options": {"max_autotune": True}, "examples": ["products"], "choices": 2},
+    "clients": {"examples": ["pointwise"], "builds": True},
     "collectives": {"examples": ["pointwise"], "builds": True},
     "cudagraphs": {"options": {"cuda_graphs": True}, "examples": ["pointwise"], "builds": True},
     "layout": {"examples": ["convolution"]},
@@ -56,6 +58,7 @@ def test_it_conforms(name: str) -> None:
     dists = {
         "aot": litz_aot.plugin,
         "autotune": autotune,
+        "clients": litz_clients.plugin,
         "collectives": litz_collectives.plugin,
         "contractions": litz_contractions.plugin,
         "cudagraphs": litz_cudagraphs.plugin,

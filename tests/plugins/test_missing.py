@@ -32,6 +32,7 @@ def test_own_dists_that_are_not_installed() -> None:
     names = [
         "aot",
         "autotune",
+        "clients",
         "collectives",
         "contractions",
         "cudagraphs",

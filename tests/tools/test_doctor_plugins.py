@@ -91,6 +91,7 @@ def test_what_is_not_installed_has_a_row(tmp_path: Path, monkeypatch: pytest.Mon
         "plugin gentle": "warn",
         "plugin aot": "ok",
         "plugin autotune": "ok",
+        "plugin clients": "ok",
         "plugin collectives": "ok",
         "plugin contractions": "ok",
         "plugin cudagraphs": "ok",

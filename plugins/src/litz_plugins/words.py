@@ -14,6 +14,7 @@ CORE_PLUGINS = ("core", "estimate", "cpp", "triton", "meta", "roofline")
 OWN_DISTS = {
     "aot": ("litz-aot", "writes and loads packages, which are models compiled ahead of time"),
     "autotune": ("litz-autotune", 'measures what mode="max-autotune" chooses from'),
+    "clients": ("litz-clients", "takes litz into vLLM and torchtitan"),
     "collectives": ("litz-collectives", "says what communication costs, and when it runs"),
     "contractions": (
         "litz-contractions",

@@ -1,0 +1,5 @@
+"""Tests of litz-clients."""
+
+import pytest
+
+pytest.importorskip("litz_clients")

@@ -133,7 +133,7 @@ class _Exporters:
 def _write(contents: package.Contents, made: pipeline.Made, exporters: _Exporters, folder: Path) -> Path:
     """Writes the package into a folder that appears whole or not at all."""
     compiler = exporters.compiler
-    devices = {kernel.name: kernel.device for variant in made.plan.variants for kernel in variant.launched}
+    devices = {kernel.name: kernel.device for variant in made.plan.functions for kernel in variant.launched}
 
     def pack(source: KernelSource, into: Path, common: Path) -> tuple[Exporter, Mapping[str, Any]]:
         device = devices[source.name]
@@ -162,7 +162,7 @@ def _needs(made: pipeline.Made, target: Target, exporters: _Exporters) -> list[t
     """(plugin, dist, version) of the plugins whose code launches the package's kernels, of those that have a dist.
     litz-aot's own is what the package's format stands for."""
     compiler, device = exporters.compiler, torch.device(target.type)
-    launched = [kernel for variant in made.plan.variants for kernel in variant.launched]
+    launched = [kernel for variant in made.plan.functions for kernel in variant.launched]
     found = {compiler.specs[type_].plugin for type_ in {target.type, *(kernel.device.type for kernel in launched)}}
     used = [exporters.of(device), *(exporters.of(kernel.device, made.sources[kernel.name]) for kernel in launched)]
     found |= {exporter.plugin for exporter in used if exporter.module.partition(".")[0] != "litz_aot"}

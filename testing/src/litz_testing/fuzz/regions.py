@@ -59,7 +59,7 @@ def rows(function: Any, x: torch.Tensor, *others: torch.Tensor) -> Any:
     if torch.compiler.is_compiling():
         from torch._higher_order_ops.map import map as torch_map
 
-        return torch_map(function, x, *others)
+        return torch_map(function, x, *others)  # type: ignore[arg-type]
     return torch.stack([function(row, *others) for row in x])
 
 

@@ -94,7 +94,7 @@ def _compile(fn: Any, given: Mapping[str, Any], folder: Path, compiler: pipeline
         guards = torch_api.guard_count(graph.shape_env)
         made = pipeline.make_graph_code(graph, compiler)
         target = only_target([buffer.device for buffer in made.plan.program.buffers.values()], compiler)
-        kernels = [kernel for variant in made.plan.variants for kernel in variant.launched]
+        kernels = [kernel for each in made.plan.functions for kernel in each.launched]
         launched = [(kernel.device, made.sources[kernel.name]) for kernel in kernels]
         exporters = Exporters(compiler)
         contents = package.Contents(
@@ -147,7 +147,7 @@ class Exporters:
 def _write(contents: package.Contents, made: pipeline.Made, exporters: Exporters, folder: Path) -> Path:
     """Writes the package into a folder that appears whole or not at all."""
     compiler = exporters.compiler
-    devices = {kernel.name: kernel.device for variant in made.plan.variants for kernel in variant.launched}
+    devices = {kernel.name: kernel.device for variant in made.plan.functions for kernel in variant.launched}
 
     def pack(source: KernelSource, into: Path, common: Path) -> tuple[Exporter, Mapping[str, Any]]:
         device = devices[source.name]

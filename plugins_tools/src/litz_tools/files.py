@@ -43,7 +43,7 @@ def _write_kernels(report: CompileReport, options: Options) -> None:
     were written when it was compiled."""
     plan, code = report.plan, report.code
     if plan is not None and code is not None:
-        for kernel, variant in [(kernel, each) for each in plan.variants for kernel in each.launched]:
+        for kernel, variant in [(kernel, each) for each in plan.functions for kernel in each.launched]:
             source, path = code.kernels[kernel.name].source, report.kernel_paths[kernel.name]
             data = kernel_bench.kernel_data(kernel, source, path.name, variant, options)
             write_whole(path.with_suffix(kernel_bench.SUFFIX), data)

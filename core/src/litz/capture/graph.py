@@ -58,6 +58,7 @@ class Graph(FXNoun):
         the joint graph are on the forward's record.
     provenance: what the user calls the inputs, and a backward's outputs, and where what the forward saved was made; for
         messages and comments only.
+    bodies: graphs that the graph's higher-order ops call, which are compiled as it is, by the attribute of the module.
     shape_env: decides symbolic questions and records the guards; None where every shape is static.
     """
 
@@ -77,6 +78,7 @@ class Graph(FXNoun):
     unclaimed: tuple[Any, ...] = ()
     earlier: Any = None
     provenance: Provenance = field(default_factory=Provenance)
+    bodies: Mapping[str, Graph] = field(default_factory=lambda: MappingProxyType({}))
 
     def hint(self, size: Any) -> int:
         """Returns a likely value of a size: for costs and orders, never for what must hold."""

@@ -9,6 +9,7 @@ import torch
 from litz.execution import ExecutionPlan
 from litz.execution.memory import shared_bytes
 from litz.ir import Extern, KernelCall, TensorRef
+from litz.regions import ON_HOST
 from litz_plugins import EntryFacts
 
 
@@ -21,6 +22,8 @@ def entry_facts(plan: ExecutionPlan) -> EntryFacts:
     written = {name for step in plan.steps for name in step.writes}
     # What is no op of torch's own (a collective, a user's) may work on another stream, which only an allocation knows.
     elsewhere = {name for step in plan.externs if not _is_torchs(step) for name in step.reads}
+    if not all(map(_is_torchs, (step for region in plan.inner.values() for step in region.externs))):
+        elsewhere = {*program.buffers}
     return EntryFacts(
         devices=tuple(sorted(map(str, plan.targets))),
         obstacle=_obstacle(plan),
@@ -49,10 +52,13 @@ def _is_torchs(step: Extern) -> bool:
 
 
 def _obstacle(plan: ExecutionPlan) -> str:
-    for step in plan.externs:
+    for step in (step for each in (plan, *plan.inner.values()) for step in each.externs):
         if step.unbacked:
             return f"only a run tells the sizes that {step.name} ({step.target}) gives, and a recording would fix them"
-    for device, target in plan.targets.items():
+        if step.target in ON_HOST:
+            decides = f"the host decides by a value what {step.name} ({step.target_name}) runs"
+            return f"{decides}, and a recording would fix that"
+    for device, target in (pair for each in (plan, *plan.inner.values()) for pair in each.targets.items()):
         if "recording" not in target.abilities:
             names = [name for name, buffer in plan.program.buffers.items() if buffer.device == device]
             return f"a recording cannot hold memory on {device} ({', '.join(names[:3]) or 'of a step'})"

@@ -75,7 +75,7 @@ def _qualified(device: torch.device, constructs: Collection[str], compiler: Comp
 def _generate(
     plan: ExecutionPlan, compiler: Compiler, safe_forms: Callable[[torch.device], SafeForms], begin: Begin
 ) -> dict[str, KernelSource]:
-    steps = [(step, variant) for variant in plan.variants for step in variant.launched]
+    steps = [(step, variant) for variant in plan.functions for step in variant.launched]
     sources = {step.name: step.source for step, _ in steps if isinstance(step, KernelCall)}
     known = Known()
     for step, variant in steps:
@@ -153,7 +153,7 @@ def describe_code(
     """Returns what the plan became, as data; its kernels' arguments are buffers' names and the sizes' expressions.
     wrapper: without a word of whose model it is. named: what equal graphs can call as they do."""
     kernels = {}
-    for variant in plan.variants:
+    for variant in plan.functions:
         for kernel in variant.launched:
             kernels[kernel.name] = StoredKernel(sources[kernel.name], str(kernel.device))
     return GraphEntry(
@@ -184,7 +184,7 @@ def build(
 
 def programs_of(plan: ExecutionPlan) -> dict[str, Program]:
     """Returns the program of each kernel, by the kernel's name."""
-    return {kernel.name: variant.program for variant in plan.variants for kernel in variant.launched}
+    return {kernel.name: variant.program for variant in plan.functions for kernel in variant.launched}
 
 
 def _codegen_context(kernel: Kernel | KernelCall, plan: ExecutionPlan, compiler: Compiler) -> CodegenContext:

@@ -134,8 +134,8 @@ def merge_equal(
         kept[id(variant)] = made.setdefault(code_key(variant, sources), variant)
     merged = Cases(plan.cases.grid, tuple(kept[id(variant)] for variant in plan.cases.each))
     _note_cases(merged, plan.program.name, note)
-    used = {kernel.name for variant in made.values() for kernel in variant.launched}
     plan = replace(plan, cases=merged if len(made) > 1 else None)
+    used = {kernel.name for variant in (*made.values(), *plan.inner.values()) for kernel in variant.launched}
     return plan, {name: source for name, source in sources.items() if name in used}
 
 

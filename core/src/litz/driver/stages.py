@@ -33,6 +33,7 @@ from litz.execution import ExecutionPlan, check_plan, plan_execution
 from litz.ir import Program
 from litz.ir.verify import RULES, IllegalProgram, Rule, positions_inside, verify
 from litz.lower import lower
+from litz.lower.bodies import bodies_of
 from litz.lower.promised import blame as blame_lowering
 from litz.lower.promised import owners as owners_of
 from litz.report.log import Log
@@ -74,7 +75,15 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
         if planned is not None:
             with plugins.blaming(planned[0], "litz_select_layout"):
                 graph = _with_layouts(graph, *planned, log, needs)
-    return graph
+        bodies = bodies_of(graph, log.note)
+    return _with_bodies(graph, bodies, compiler, log) if bodies else graph
+
+
+def _with_bodies(graph: Graph, bodies: Mapping[str, Graph], compiler: Compiler, log: Log) -> Graph:
+    """Returns the graph with the bodies of its higher-order ops, each after the graph passes."""
+    gate, prepared = log.gate, {name: prepare_graph(body, compiler, log) for name, body in bodies.items()}
+    log.gate = gate
+    return replace(graph, bodies=prepared)
 
 
 def _with_layouts(graph: Graph, plugin: str, plan: LayoutPlan, log: Log, needs: LayoutNeeds) -> Graph:
@@ -119,7 +128,7 @@ def lower_graph(graph: Graph, compiler: Compiler, log: Log) -> Program:
 def schedule_program(graph: Graph, program: Program, compiler: Compiler, log: Log) -> Schedule:
     """Returns the schedule of a lowered graph, with cases for the sizes that the options name."""
     grid = size_grid(graph, program, compiler.options.sizes, log)
-    first = _schedule(program, compiler, log)
+    first = _with_regions(_schedule(program, compiler, log), compiler, log)
     if grid is None:
         return first
     others = {}
@@ -128,6 +137,16 @@ def schedule_program(graph: Graph, program: Program, compiler: Compiler, log: Lo
             other = _schedule(resized, compiler, own)
         others[number] = of_same_communication(first, other, grid.at(number), log)
     return with_cases(first, grid, others)
+
+
+def _with_regions(schedule: Schedule, compiler: Compiler, log: Log) -> Schedule:
+    """Returns the schedule of a program with those of its regions."""
+    program = schedule.program
+    if not program.regions:
+        return schedule
+    regions = {n: _with_regions(_schedule(p, compiler, log), compiler, log) for n, p in program.regions.items()}
+    program = replace(program, regions={name: each.program for name, each in regions.items()})
+    return replace(schedule, program=program, regions=regions)
 
 
 def _schedule(program: Program, compiler: Compiler, log: Log) -> Schedule:

@@ -22,10 +22,10 @@ class IllegalPlan(Illegal):
 
 
 def check_plan(plan: ExecutionPlan) -> None:
-    """Raises IllegalPlan, with every complaint, unless names, memory and tensors of the plan, and of its cases, are
-    sound."""
+    """Raises IllegalPlan, with every complaint, unless names, memory and tensors of the plan, its cases and its regions
+    are sound."""
     complaints = [
-        line for variant in plan.variants for rule in (_names, _memory, _arena, _tensors) for line in rule(variant)
+        line for variant in plan.functions for rule in (_names, _memory, _arena, _tensors) for line in rule(variant)
     ]
     if complaints:
         raise IllegalPlan(f"the plan of {plan.program.name}", complaints)

@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Extern, KernelCall, Opaque, TensorRef
+from litz.ir import Extern, KernelCall, Opaque, Region, TensorRef
 from litz.ir.arguments import fold
 from litz.ir.operation import Unbacked
 from litz.origins.plugin_call import PluginCall
@@ -60,7 +60,7 @@ _SPELLED = (bool, int, float, str, type(None), torch.dtype, torch.device, torch.
 
 
 def _leaf(value: Any) -> Hashable:
-    if isinstance(value, (sympy.Basic, TensorRef, Unbacked, PluginCall)):
+    if isinstance(value, (sympy.Basic, TensorRef, Unbacked, PluginCall, Region)):
         return value
     if isinstance(value, Opaque):
         return value.name if value.name is not None else id(value.value)

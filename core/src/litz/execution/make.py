@@ -60,7 +60,8 @@ def plan_execution(
             targets,
         )
 
-    first, cases = plan(schedule, note), schedule.cases
+    regions = {name: _region(name, each, partial(plan, note=note)) for name, each in schedule.regions.items()}
+    first, cases = replace(plan(schedule, note), regions=regions), schedule.cases
     if cases is None:
         return first
     plans = []
@@ -71,6 +72,12 @@ def plan_execution(
         point = next(point for point, own in enumerate(cases.each) if own is variant)
         plans.append(plan(variant, partial(_note_at, note, cases.grid.at(point)), f"_case{point}"))
     return replace(first, cases=Cases(cases.grid, tuple(plans[number] for number in cases.numbers)))
+
+
+def _region(name: str, schedule: Schedule, plan: Callable[..., ExecutionPlan]) -> ExecutionPlan:
+    """The plan of a region, whose kernels have the region's name in theirs."""
+    inner = {key: _region(key, each, plan) for key, each in schedule.regions.items()}
+    return replace(plan(schedule, suffix=f"_{name}"), regions=inner)
 
 
 def devices_of(schedule: Schedule) -> set[torch.device]:

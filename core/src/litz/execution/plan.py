@@ -6,13 +6,14 @@ after it decides anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 
 from litz.ir import Program
+from litz.ir.printer import region_lines
 from litz.schedule.schedule import Cases, Step, Steps, step_lines
 from litz_plugins import Estimate, Target
 
@@ -100,7 +101,8 @@ class ExecutionPlan(Steps):
     `estimates` has the expected time of each step, by name, where somebody knows one. `tensors[n]` belongs to step n.
     `results` has the results of each library call by the call's name; a call that is not there writes into tensors that
     were allocated for it. `targets` are those of the devices. `cases` are plans of the same program for several sizes,
-    where there are any; this one, for the sizes first seen, is one of them.
+    where there are any; this one, for the sizes first seen, is one of them. `regions` are the plans of the schedule's
+    regions, by name.
     """
 
     program: Program
@@ -112,11 +114,31 @@ class ExecutionPlan(Steps):
     results: Mapping[str, tuple[Result, ...]] = field(default_factory=dict)
     targets: Mapping[torch.device, Target] = field(default_factory=dict)
     cases: Cases[ExecutionPlan] | None = None
+    regions: Mapping[str, ExecutionPlan] = field(default_factory=dict)
 
     @property
     def variants(self) -> tuple[ExecutionPlan, ...]:
         """Returns the different plans of all cases; this plan alone where it is for all sizes."""
         return (self,) if self.cases is None else self.cases.distinct
+
+    @property
+    def inner(self) -> Mapping[str, ExecutionPlan]:
+        """Returns the plans of all regions, and of regions within regions, by their names in the wrapper."""
+        found: dict[str, ExecutionPlan] = {}
+        for name, plan in self.regions.items():
+            found |= {name: plan, **plan.inner}
+        return found
+
+    @property
+    def functions(self) -> tuple[ExecutionPlan, ...]:
+        """Returns all plans that are a function of the wrapper: `variants`, then those of regions."""
+        return (*self.variants, *self.inner.values())
+
+    @property
+    def all_steps(self) -> Iterator[tuple[str, Step, Program]]:
+        """Yields each step of each function, what the wrapper's places call the step, and the program that it is of."""
+        for prefix, plan in (*(("", each) for each in self.variants), *((f"{n}.", p) for n, p in self.inner.items())):
+            yield from ((f"{prefix}{step.name}", step, plan.program) for step in plan.steps)
 
     def __str__(self) -> str:
         lines = [f"schedule {self.program.name}: {self.loops_before} loops in {len(self.kernels)} kernels"]
@@ -135,4 +157,4 @@ class ExecutionPlan(Steps):
                     lines.append(f"  look at the strides of {result.buffer}, {result.strides}")
             if self.memory.free[number]:
                 lines.append(f"  free {', '.join(self.memory.free[number])}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *region_lines({name: str(each).split("\n") for name, each in self.regions.items()})])

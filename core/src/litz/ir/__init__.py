@@ -1,5 +1,7 @@
 """The IR: buffers and operations as frozen data. Imports nothing of litz's."""
 
+from litz.regions import Region
+
 from .buffer import Buffer, Layout, TensorRef
 from .node import Node
 from .operation import (
@@ -34,6 +36,7 @@ __all__ = [
     "Part",
     "Program",
     "Range",
+    "Region",
     "Store",
     "Template",
     "TensorRef",

@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from functools import reduce as fold
 from typing import Any
 
 import sympy
 import torch
+
+from litz.regions import Region
 
 from .arguments import rebuild
 from .buffer import Layout, TensorRef
@@ -77,6 +80,8 @@ def _value(item: Any, memory: Mapping[str, torch.Tensor], sizes: Sizes, program:
         return evaluate(item, sizes)
     if isinstance(item, Opaque):
         return item.value if item.name is None else memory[item.name]
+    if isinstance(item, Region) and program is not None:
+        return partial(interpret, program.regions[item.name])
     return item
 
 

@@ -14,6 +14,8 @@ import sympy
 import torch
 from sympy.printing.str import StrPrinter
 
+from litz.regions import Region
+
 from .arguments import fold, leaves
 from .buffer import Buffer, Layout, TensorRef
 from .dtypes import short
@@ -128,7 +130,7 @@ class _Printer(StrPrinter):
 
 def _is_spelled(value: Any) -> bool:
     """Can a text say what a leaf of a call's arguments is?"""
-    plain = (bool, int, float, complex, str, TensorRef, sympy.Basic, torch.dtype, torch.device)
+    plain = (bool, int, float, complex, str, TensorRef, sympy.Basic, torch.dtype, torch.device, Region)
     return value is None or isinstance(value, (*plain, torch.layout, torch.memory_format))
 
 
@@ -142,6 +144,8 @@ def argument_text(value: Any, numbers: Iterator[int]) -> str:
             return json.dumps(item, ensure_ascii=False)
         if isinstance(item, torch.device):
             return f"device {item}"
+        if isinstance(item, Region):
+            return f"region {word(item.name)}"
         if isinstance(item, sympy.Basic):
             return str(_Printer().doprint(item))
         return repr(item) if _is_spelled(item) else f"@{next(numbers)}"
@@ -287,7 +291,17 @@ def program_lines(program: Program) -> list[str]:
     for operation in program.operations:
         lines += ["  " + line for line in operation_lines(operation, program.buffers)]
     outputs = (_output_text(item, number) for number, item in enumerate(program.outputs))
-    return [*lines, f"  return {', '.join(outputs)}".rstrip()]
+    lines.append(f"  return {', '.join(outputs)}".rstrip())
+    return [*lines, *region_lines({name: program_lines(region) for name, region in program.regions.items()})]
+
+
+def region_lines(regions: Mapping[str, list[str]]) -> list[str]:
+    """Returns the regions of a program, or of its schedule, as text. regions: the lines of each, by its name."""
+    return [
+        line
+        for name, lines in regions.items()
+        for line in (f"  region {word(name)}", *(f"    {each}" for each in lines))
+    ]
 
 
 _FLAGS = ("static", "dying", "owned", "made")
@@ -364,7 +378,7 @@ def objects_in(program: Program) -> dict[str, Any]:
     """Returns what a program's text names but cannot spell, for `litz_testing.parse`: constants by name; functions
     that are no ops by the name of their call ("op5"); a kernel's source ("op5.source"); arguments that have no text, as
     `@0` in the line of op5 ("op5.0"); opaque inputs and outputs by their places ("inputs.2"); classes that plugins add
-    ("class Attention")."""
+    ("class Attention"); what a region names, with the region's name in front ("region0/op5")."""
     found: dict[str, Any] = dict(program.constants)
     for operation in program.operations:
         if isinstance(operation, Extern):
@@ -374,6 +388,8 @@ def objects_in(program: Program) -> dict[str, Any]:
             value = getattr(item, "value", None)
             if value is not None and (kind == "inputs" or not _is_spelled(value)):
                 found[f"{kind}.{number}"] = value
+    for name, region in program.regions.items():
+        found |= {f"{name}/{key}": value for key, value in objects_in(region).items()}
     return found
 
 

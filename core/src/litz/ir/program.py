@@ -43,7 +43,8 @@ class Program:
     move between calls, `dying_inputs` of those that nobody else holds, so that their memory is free after their last
     use (for costs only: see `litz.capture.graph`), `owned_inputs` of those of them whose memory may be written then.
     `made_inputs` are names of inputs of a backward that its forward made, for its user as well.
-    `constants` are tensors that belong to the graph. `provenance` says where the nodes come from that operations name
+    `constants` are tensors that belong to the graph. `regions` are the Programs that calls name among their arguments
+    (`litz.regions`), by name. `provenance` says where the nodes come from that operations name
     as their origins: for people, and no part of what a program is.
     """
 
@@ -58,6 +59,7 @@ class Program:
     dying_inputs: frozenset[str] = frozenset()
     owned_inputs: frozenset[str] = frozenset()
     made_inputs: frozenset[str] = frozenset()
+    regions: Mapping[str, Program] = field(default_factory=dict)
     provenance: Provenance = field(default_factory=Provenance, compare=False, repr=False)
 
     def hint(self, expr: int | Expr) -> int:

@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
+from litz.regions import CALLS, Region, operands_of
+
 from . import build
+from .arguments import leaves
 from .buffer import Buffer
 from .build import placeholders_in
 from .coverage import loops_inside, written_where_read
@@ -245,6 +248,18 @@ def _checks_know_their_sizes(program: Program) -> Iterator[str]:
             known.update(item.symbol for item in operation.unbacked)
 
 
+def _regions_take_operands(program: Program) -> Iterator[str]:
+    for call in program.externs:
+        names = [leaf.name for leaf in leaves((call.args, call.kwargs)) if isinstance(leaf, Region)]
+        yield from (f"{call.name}: region {name} does not exist" for name in names if name not in program.regions)
+        if names and call.target in CALLS.values():
+            given = len(operands_of(call.target_name, call.args).values)
+            for name in names:
+                wanted = len(program.regions[name].inputs) if name in program.regions else given
+                if wanted != given:
+                    yield f"{call.name}: region {name} takes {wanted} operands, and is given {given}"
+
+
 RULES: tuple[Rule, ...] = (
     _buffers_exist,
     written_before_read,
@@ -257,6 +272,7 @@ RULES: tuple[Rule, ...] = (
     _devices_agree,
     _externs_alias_buffers,
     _checks_know_their_sizes,
+    _regions_take_operands,
 )
 
 
@@ -273,6 +289,13 @@ LOCAL: tuple[Rule, ...] = (
 
 def verify(program: Program, rules: Sequence[Rule] = RULES) -> None:
     """Raises IllegalProgram, with every complaint, if the program breaks a rule."""
-    complaints = [complaint for rule in rules for complaint in rule(program)]
+    complaints = list(_complaints(program, rules))
     if complaints:
         raise IllegalProgram(f"program {program.name}", complaints)
+
+
+def _complaints(program: Program, rules: Sequence[Rule]) -> Iterator[str]:
+    for rule in rules:
+        yield from rule(program)
+    for name, region in program.regions.items():
+        yield from (f"region {name}: {complaint}" for complaint in _complaints(region, rules))

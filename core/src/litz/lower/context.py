@@ -17,7 +17,21 @@ import torch
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.layout_needs import Needs
-from litz.ir import Buffer, Check, Extern, Layout, Loop, Node, Operation, Range, Store, TensorRef, build, transform
+from litz.ir import (
+    Buffer,
+    Check,
+    Extern,
+    Layout,
+    Loop,
+    Node,
+    Operation,
+    Program,
+    Range,
+    Store,
+    TensorRef,
+    build,
+    transform,
+)
 from litz.ir.buffer import Kind
 from litz.ir.dtypes import FLOAT8, SUPPORTED
 from litz.ir.index import (
@@ -65,8 +79,11 @@ ReductionBody = Callable[[Indices, Indices], Node | tuple[Node, ...]]
 class LoweringContext:
     """The program that lowering has made so far, and the FX node that is being lowered."""
 
-    def __init__(self, graph: Graph, options: Any, needs: Needs, target_of: TargetOf) -> None:
+    def __init__(self, graph: Graph, options: Any, needs: Needs, target_of: TargetOf, region: str = "") -> None:
         self.graph = graph
+        self.region = region
+        """The name that the program has as a region of another one; '' where it is none."""
+        self.regions: dict[str, Program] = {}
         self.options = options
         self.target_of = target_of
         self.needs = needs
@@ -222,7 +239,7 @@ class LoweringContext:
 
     def constant(self, tensor: torch.Tensor) -> View:
         """Returns a tensor that belongs to the program, as a View."""
-        name = f"constant{len(self.constants)}"
+        name = f"{self.region and f'{self.region}_'}constant{len(self.constants)}"
         buffer = self.new_buffer(tensor.shape, tensor.dtype, tensor.device, tensor.stride(), name=name, kind="constant")
         self.constants[name] = tensor
         return View.whole(buffer)

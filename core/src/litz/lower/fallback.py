@@ -17,7 +17,8 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from litz.capture import torch_api
-from litz.ir import Extern, Layout, TensorRef, Unbacked
+from litz.ir import Check, Extern, Layout, Program, Region, TensorRef, Unbacked
+from litz.regions import CALLS
 
 from .context import CPU, LoweringContext
 from .strides import layout_of
@@ -58,8 +59,14 @@ def fallback(
         ctx.storage_offsets[name] = None
     target: Any = node.target
     target = FlatCall(target) if nested else target
+    regions = [ctx.regions[leaf.name] for leaf in tree_leaves(passed) if isinstance(leaf, Region)]
+    if regions:
+        target = CALLS[target.__name__]
+    elif operation is Extern and not isinstance(node.target, OpOverload):
+        target = OwnResults(target)
+    effect = any(map(_acts, regions)) if regions else has_effect(node, outputs)
     ctx.add_extern(
-        OwnResults(target) if operation is Extern and not isinstance(node.target, OpOverload) else target,
+        target,
         passed,
         named,
         _device(ctx),
@@ -68,7 +75,7 @@ def fallback(
         mutates=mutates,
         aliases=aliases,
         unbacked=_unbacked(ctx, node),
-        **{"effect": has_effect(node, outputs), **fields},
+        **{"effect": effect, **fields},
     )
     return tuple_of(tree_unflatten(results, spec))
 
@@ -296,6 +303,11 @@ def has_effect(node: torch.fx.Node, outputs: list[str | None]) -> bool:
         return True
     # Nothing to read: it is there for what else it does (an assert, a print).
     return not outputs or (all(name is None for name in outputs) and not node.meta.get("unbacked_bindings"))
+
+
+def _acts(region: Program) -> bool:
+    """Must a call of a region happen even if nothing reads its results?"""
+    return any(call.effect or call.mutates or isinstance(call, Check) for call in region.externs)
 
 
 def _device(ctx: LoweringContext) -> torch.device:

@@ -7,6 +7,7 @@ that a mutation (`aten.copy_` at the end) comes after every read that it comes a
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,10 +24,11 @@ from litz.capture.graph import Graph, constant_of
 from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz.capture.provenance import with_nodes
 from litz.errors import LoweringError
-from litz.ir import Layout, Opaque, Program, TensorRef, Unbacked
+from litz.ir import Layout, Opaque, Program, Region, TensorRef, Unbacked
 from litz.ir.complexity import MAX_INDEX, position_terms
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ONE, ZERO, Expr
+from litz.ir.printer import objects_in
 from litz.target import target_of
 from litz_plugins import VETOED, Decision, Gate, TargetOf
 from litz_plugins.errors import PluginError
@@ -62,17 +64,18 @@ def lower(
     note: Callable[[Decision], None] | None = None,
     target_of: TargetOf = target_of,
     gate: Gate | None = None,
+    region: str = "",
 ) -> Program:
     """The program of `graph`.
 
     lowerings: op -> lowering; core's own if None. options: this compile's options, handed to lowerings as
     `ctx.options`. needs: how a library call takes a tensor (`litz.capture.layout_needs`); by torch's tags if None.
     note: called with what is decided on the way. target_of: the devices that it is lowered for. gate: nodes that have
-    to stay library calls.
+    to stay library calls. region: the program's name among the regions of another one.
     LoweringError, naming op and node, if a lowering fails; one that raises NotImplementedError leaves
     its op to an Extern.
     """
-    ctx = LoweringContext(graph, options, needs or LayoutNeeds().of, target_of)
+    ctx = LoweringContext(graph, options, needs or LayoutNeeds().of, target_of, region)
     return _Lowerer(ctx, core_lowerings() if lowerings is None else lowerings, note, gate or Gate()).run()
 
 
@@ -150,6 +153,7 @@ class _Lowerer:
             dying_inputs=self.input_buffers(self.graph.dying_inputs),
             owned_inputs=self.input_buffers(self.graph.owned_inputs),
             made_inputs=self.input_buffers(self.graph.made_inputs),
+            regions=self.ctx.regions,
             provenance=with_nodes(self.graph.provenance, self.graph.module),
         )
 
@@ -231,12 +235,26 @@ class _Lowerer:
             promises.check_known()
 
     def get_attr(self, node: torch.fx.Node) -> Any:
+        body = self.graph.bodies.get(str(node.target))
+        if body is not None:
+            return self.region(body)
         value = constant_of(self.graph, node)
         if not isinstance(value, torch.Tensor):
             return value
         if value.dim() == 0 and self.ctx.holds(value.dtype, value.device) and not torch_api.is_fake(value):
             return Computed.full((), value.item(), value.dtype, value.device)
         return self.ctx.constant(value.clone() if value._is_zerotensor() else value)
+
+    def region(self, body: Graph) -> Region:
+        """The region of a body; that of another body if that computes the same."""
+        ctx = self.ctx
+        name = f"{ctx.region}_{len(ctx.regions)}" if ctx.region else f"region{len(ctx.regions)}"
+        made = lower(body, self.lowerings, ctx.options, ctx.needs, self.note, ctx.target_of, self.gate, name)
+        for known, other in ctx.regions.items():
+            if _is_equal(made, other):
+                return Region(known)
+        ctx.regions[name] = made
+        return Region(name)
 
     # ----------------------------------------------------------------------------------------------------------- ops
 
@@ -494,6 +512,13 @@ class _Lowerer:
 
 _OF_WRAPPERS = re.compile(r"_|(math|torch|call|args)$|(kernel|buf|op)\d")
 """Names that a wrapper has for its own use: see `litz.runtime.wrapper_support.support`."""
+
+
+def _is_equal(one: Program, other: Program) -> bool:
+    """Do two programs compute the same, whatever they are called?"""
+    texts = (str(each).split("\n")[1:] for each in (one, other))
+    objects = ({name: id(value) for name, value in objects_in(each).items()} for each in (one, other))
+    return operator.eq(*texts) and operator.eq(*objects)
 
 
 def _input_name(name: str) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from litz.ir import Check, Collective, Extern, KernelCall, Layout, Operation, Program, TensorRef, Wait
+from litz.ir import Check, Collective, Extern, KernelCall, Layout, Operation, Program, Region, TensorRef, Wait
+from litz.ir.arguments import leaves
 from litz.ir.operation import sizes_in
 from litz.ir.program import Opaque
 
@@ -174,6 +175,8 @@ def _check(step: Step) -> None:
     if isinstance(step, (Collective, Wait)):
         raise Inseparable("it communicates")
     op = step.target
+    if any(isinstance(leaf, Region) for leaf in leaves(step.args)):
+        raise Inseparable(f"{step.target_name} calls regions")
     if isinstance(step, Check) or step.unbacked:
         raise Inseparable(f"{step.target_name} depends on sizes that are known only at run time")
     if step.effect and not _draws_nothing(step):

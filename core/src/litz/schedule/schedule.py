@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import torch
 
 from litz.ir import Buffer, Extern, KernelCall, Loop, Program
-from litz.ir.printer import OVER, extern_lines, loop_lines, word
+from litz.ir.printer import OVER, extern_lines, loop_lines, region_lines, word
 
 from .sizes import SizeGrid
 
@@ -115,17 +115,18 @@ class Schedule(Steps):
 
     Buffers of the program that no step writes were fused away and are never allocated. `cases` are schedules of the
     same program for several sizes, where there are any; this one, for the sizes first seen, is one of them, and the one
-    that is printed.
+    that is printed. `regions` are the schedules of the program's regions, by name; all cases share them.
     """
 
     program: Program
     steps: tuple[Step, ...]
     cases: Cases[Schedule] | None = None
+    regions: Mapping[str, Schedule] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"schedule {self.program.name}: {self.loops_before} loops in {len(self.kernels)} kernels"]
         lines += [f"  {line}" for step in self.steps for line in step_lines(step, self.program.buffers)]
-        return "\n".join(lines)
+        return "\n".join([*lines, *region_lines({name: str(each).split("\n") for name, each in self.regions.items()})])
 
 
 FINISH = "then, by the last of the programs that have a piece of its outputs:"

@@ -61,6 +61,19 @@ def checkpoint(draw: Draw, name: str) -> Draft | None:
     return Draft(draw.rng.choice(CHECKPOINTS).format(name, *_weights(draw, name, 1)), rough=True, deep=True)
 
 
+ROWS = (
+    "rows(lambda r, w: (r @ w).sin() + r, {0}, {1})",
+    "rows(lambda r, w: r.softmax(0) * w.sum(0), {0}, {1})",
+    "rows(lambda r, w: torch.outer(r, r) + w.mT, {0}, {1})",
+)
+
+
+@operation_on(_matrix, 15.0, kind="nested")
+def each_row(draw: Draw, name: str) -> Draft | None:
+    """Computes each row of a matrix (`map`)."""
+    return Draft(draw.rng.choice(ROWS).format(name, *_weights(draw, name, 1)), rough=True, deep=True)
+
+
 @operation_on(_matrix, 25.0, kind="nested")
 def branch(draw: Draw, name: str) -> Draft | None:
     """Takes one of two ways (`torch.cond`), by a variable that is free of rounding errors."""

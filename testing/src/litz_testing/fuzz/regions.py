@@ -54,6 +54,15 @@ def branch(condition: torch.Tensor, one: Any, other: Any, *operands: torch.Tenso
     return one(*operands) if condition else other(*operands)
 
 
+def rows(function: Any, x: torch.Tensor, *others: torch.Tensor) -> Any:
+    """Computes each row."""
+    if torch.compiler.is_compiling():
+        from torch._higher_order_ops.map import map as torch_map
+
+        return torch_map(function, x, *others)  # type: ignore[arg-type]
+    return torch.stack([function(row, *others) for row in x])
+
+
 def turned(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """A layer of complex numbers."""
     z = torch.complex(x, 0.5 * torch.ones_like(x)).conj() @ torch.complex(w, w.flip(0))
@@ -71,7 +80,7 @@ def polar(z: torch.Tensor) -> torch.Tensor:
 
 
 _REGIONS = (region_linear, region_sine, region_weights)
-_PLAIN = (layers, chain, checkpointed, branch, turned, gate, polar)
+_PLAIN = (layers, chain, checkpointed, branch, rows, turned, gate, polar)
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **{function.__name__: torch.compiler.nested_compile_region(function) for function in _REGIONS},
     **{function.__name__: function for function in _PLAIN},

@@ -20,6 +20,7 @@ from litz.ir.index import Symbol
 from litz.ir.operation import Check, Collective, Extern, KernelCall, Operation, Template, Unbacked, Wait, require
 from litz.ir.printer import named_kind, own_device
 from litz.ir.program import Opaque, Program, ProgramInput, ProgramOutput
+from litz.regions import Region
 
 from .cursor import NAME, WORD, Cursor, Lines, ParseError
 from .loops import LoopParser, constant
@@ -63,6 +64,8 @@ class Parser(LoopParser):
             return TensorRef(text, self.layout(line)) if line.whole.startswith("[", line.at) else text
         if line.takes("device"):
             return self.device(line)
+        if line.takes("region"):
+            return Region(line.name("the name of a region"))
         for name, value in (("None", None), ("True", True), ("False", False)):
             if line.takes(name):
                 return value
@@ -284,6 +287,11 @@ class Parser(LoopParser):
                 operations.append(self.call(body, self.own_device()))
         if outputs is None:
             raise ParseError("return", body.last, 1, "")
+        regions = {}
+        while body.next is not None:
+            region, inner = self.region(body)
+            regions[region] = Parser(self.inside(region)).program(inner)
+            inner.finish()
         body.finish()
         return Program(
             name,
@@ -297,7 +305,21 @@ class Parser(LoopParser):
             dying_inputs=frozenset(flags["dying"]),
             owned_inputs=frozenset(flags["owned"]),
             made_inputs=frozenset(flags["made"]),
+            regions=regions,
         )
+
+    def region(self, lines: Lines) -> tuple[str, Lines]:
+        """Reads the head of a region; returns the region's name and its lines."""
+        head = lines.take("a region, or the end")
+        head.take("region")
+        name = head.name("the name of a region")
+        head.finish()
+        return name, lines.block(head)
+
+    def inside(self, region: str) -> dict[str, Any]:
+        """Returns the objects that the text of a region names."""
+        start = f"{region}/"
+        return {name.removeprefix(start): value for name, value in self.objects.items() if name.startswith(start)}
 
     def own_device(self) -> torch.device | None:
         """Returns the device of a call whose line names none, as `litz.ir.printer` leaves it out."""

@@ -31,11 +31,9 @@ def parse_schedule(text: str, program: Program | None = None, objects: Mapping[s
         program = parser.program(lines)
     else:
         parser.knows(program)
-    steps = parser.schedule(lines)
+    schedule = parser.schedule(lines, program)
     lines.finish()
-    if parser.buffers != program.buffers:
-        program = replace(program, buffers=parser.buffers)
-    return Schedule(program, steps)
+    return schedule
 
 
 class _Parser(Parser):
@@ -44,23 +42,33 @@ class _Parser(Parser):
         self.buffers = dict(program.buffers)
         self.symbols = {str(symbol.name): symbol for symbol in sizes_of(program)}
 
-    def schedule(self, lines: Lines) -> tuple[Step, ...]:
-        """Reads a schedule; returns its steps."""
+    def schedule(self, lines: Lines, program: Program) -> Schedule:
+        """Reads the schedule of a program."""
         head = lines.take("schedule NAME")
         head.take("schedule")
         head.name("the name of the program")
         head.at = head.end if head.takes(":") else head.at
         head.finish()
-        body, steps = lines.block(head), list[Step]()
+        body, steps, regions = lines.block(head), list[Step](), dict[str, Schedule]()
         main = self.own_device()
         while (line := body.next) is not None:
             if line.find(_MEMORY):
                 body.take("")
+            elif line.sees("region"):
+                name, inner = self.region(body)
+                if name not in program.regions:
+                    line.fail("the name of a region of the program before this")
+                parser = _Parser(self.inside(name))
+                parser.knows(program.regions[name])
+                regions[name] = parser.schedule(inner, program.regions[name])
+                inner.finish()
             elif _KERNEL.match(line.whole, line.at, line.end):
                 steps.append(self._kernel(body))
             else:
                 steps.append(self.call(body, main))
-        return tuple(steps)
+        if self.buffers != program.buffers:
+            program = replace(program, buffers=self.buffers)
+        return Schedule(program, tuple(steps), regions=regions)
 
     def _kernel(self, lines: Lines) -> Kernel:
         line = lines.take("a kernel")

@@ -21,8 +21,8 @@ NAMED = 60
 
 def words_of(plan: ExecutionPlan) -> Words:
     """Returns the words of a plan, from the provenance of its program."""
-    steps = [(step, variant.program.provenance) for variant in plan.variants for step in variant.steps]
-    origins = {step.name: text for step, provenance in steps if (text := provenance.text(step.origins))}
+    steps = [(name, program.provenance.text(step.origins)) for name, step, program in plan.all_steps]
+    origins = {name: text for name, text in steps if text}
     program = plan.program
     known_as = program.provenance.inputs
     texts = [(name, buffer_text(program.buffers[name])) for name in program.input_buffers]
@@ -32,8 +32,7 @@ def words_of(plan: ExecutionPlan) -> Words:
 
 def computed(plan: ExecutionPlan) -> dict[str, str]:
     """Returns, by the step's name, what a profile says that the step computes. Checks have no such text."""
-    steps = [step for variant in plan.variants for step in variant.steps]
-    return {step.name: _does(step.origins) for step in steps if not isinstance(step, Check)}
+    return {name: _does(step.origins) for name, step, _ in plan.all_steps if not isinstance(step, Check)}
 
 
 def named_of(

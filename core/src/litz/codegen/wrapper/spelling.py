@@ -12,7 +12,7 @@ import sympy
 import torch
 
 from litz.execution import ExecutionPlan
-from litz.ir import Buffer, Extern, Opaque, TensorRef
+from litz.ir import Buffer, Extern, Opaque, Region, TensorRef
 from litz.ir.arguments import fold
 
 from ..call_names import CallNames
@@ -84,6 +84,8 @@ class Spelling:
             return self._tensor(value, self.own(value.buffer) if value.buffer in own else value.buffer)
         if isinstance(value, sympy.Basic):
             return python_text(value)
+        if isinstance(value, Region):
+            return value.name
         if isinstance(value, Opaque):
             return value.name if value.name is not None else self.names.constant(value.value)
         return self.names.constant(value)

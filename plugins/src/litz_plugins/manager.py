@@ -148,17 +148,26 @@ class Plugins(Roster):
         passes: tuple[type[BaseException], ...],
         core: bool,
     ) -> dict[OpOverload, Callable[..., Any]]:
-        """Op -> function of the plugin that registers one, whose failures name the plugin. core: core's, too."""
-        merged = self._joined(hook, lambda: self._merge(f"{kind} of", self._registered_rules(hook, check, core)))
+        """Op -> function of the plugin that registers one, whose failures name the plugin. core: core's, too. Each graph
+        asks several times for the same thousand, which are checked and merged once."""
+        before, table = self._ruled.get((hook, core), ([], {}))
+
+        def checked(given: Mapping[Any, Any]) -> Mapping[Any, Any]:
+            return given if any(given == known for _, known in before) else check(given)
+
+        def merged() -> tuple[list[tuple[str, Mapping[Any, Any]]], dict[Any, tuple[str, Any]] | None]:
+            results = self._registered_rules(hook, checked, core)
+            return results, None if results == before else self._merge(f"{kind} of", results)
 
         def rule(op: Any, plugin: str, function: Any) -> Any:
             return None if function is None else self.blamed(plugin, f"{kind} of {op}", function, passes)
 
-        # Nearly all are core's, which are taken as they are: each graph asks for a thousand.
-        own = frozenset(name for name in self._sources if self.is_builtin(name))
-        return {
-            op: function if plugin in own else rule(op, plugin, function) for op, (plugin, function) in merged.items()
-        }
+        results, found = self._joined(hook, merged)
+        if found is not None:
+            own = frozenset(name for name in self._sources if self.is_builtin(name))  # taken as they are
+            table = {op: func if plugin in own else rule(op, plugin, func) for op, (plugin, func) in found.items()}
+            self._ruled[hook, core] = results, table
+        return table.copy()
 
     # ------------------------------------------------------------------------------------------- hooks: what there is
 

@@ -126,6 +126,7 @@ class Roster:
         self._taken: dict[str, dict[tuple[str, ...], Callable[[Mapping[str, Any]], Sequence[Snapshot]]]] = {}
         self._option_specs: dict[str, tuple[OptionSpec, ...]] | None = None
         self._known: dict[tuple[str, int], tuple[Any, list[Any]]] = {}
+        self._ruled: dict[tuple[str, bool], tuple[list[tuple[str, Mapping[Any, Any]]], dict[Any, Any]]] = {}
         self._snapshots = OrderedDict[tuple[int, bool], tuple[Noun, Snapshot]]()
         self._stale = set[tuple[int, bool]]()
         self._told_of: Noun = None
@@ -510,10 +511,11 @@ class Roster:
         merged: dict[Any, tuple[str, T]] = {}
         for plugin, given in results:
             for key, value in given.items():
-                owner = merged[key][0] if key in merged else None
-                if owner is not None and self.is_builtin(owner) == self.is_builtin(plugin):
-                    raise DuplicateRegistrationError(kind, names(key), [owner, plugin])
-                merged[key] = plugin, value
+                known = merged.setdefault(key, new := (plugin, value))  # one look: each op takes long to hash
+                if known is not new:
+                    if self.is_builtin(known[0]) == self.is_builtin(plugin):
+                        raise DuplicateRegistrationError(kind, names(key), [known[0], plugin])
+                    merged[key] = new
         return merged
 
 

@@ -140,35 +140,6 @@ def offer_of(template: str) -> str:
 class Plugins(Roster):
     """The plugins of one process or test, and the hooks. Make it with `make_plugins`."""
 
-    def _rules(
-        self,
-        hook: str,
-        kind: str,
-        check: Callable[[Any], Mapping[Any, Any]],
-        passes: tuple[type[BaseException], ...],
-        core: bool,
-    ) -> dict[OpOverload, Callable[..., Any]]:
-        """Op -> function of the plugin that registers one, whose failures name the plugin. core: core's, too. Each graph
-        asks several times for the same thousand, which are checked and merged once."""
-        before, table = self._ruled.get((hook, core), ([], {}))
-
-        def checked(given: Mapping[Any, Any]) -> Mapping[Any, Any]:
-            return given if any(given == known for _, known in before) else check(given)
-
-        def merged() -> tuple[list[tuple[str, Mapping[Any, Any]]], dict[Any, tuple[str, Any]] | None]:
-            results = self._registered_rules(hook, checked, core)
-            return results, None if results == before else self._merge(f"{kind} of", results)
-
-        def rule(op: Any, plugin: str, function: Any) -> Any:
-            return None if function is None else self.blamed(plugin, f"{kind} of {op}", function, passes)
-
-        results, found = self._joined(hook, merged)
-        if found is not None:
-            own = frozenset(name for name in self._sources if self.is_builtin(name))  # taken as they are
-            table = {op: func if plugin in own else rule(op, plugin, func) for op, (plugin, func) in found.items()}
-            self._ruled[hook, core] = results, table
-        return table.copy()
-
     # ------------------------------------------------------------------------------------------- hooks: what there is
 
     def options(self) -> dict[str, tuple[OptionSpec, ...]]:
@@ -226,8 +197,11 @@ class Plugins(Roster):
         """
         if stage is not None and stage not in STAGES:
             raise ValueError(f"there is no stage {stage!r}; stages are {', '.join(STAGES)}")
-        ordered = self._joined("litz_register_passes", lambda: self._sorted_passes(options))
-        return tuple(p for p in ordered if stage is None or p.stage == stage)
+        key = "passes in order", id(options)  # which each stage of each graph asks for
+        if key not in self._known:
+            ordered = self._joined("litz_register_passes", lambda: self._sorted_passes(options))
+            self._known[key] = options, list(ordered)
+        return tuple(p for p in self._known[key][1] if stage is None or p.stage == stage)
 
     def _sorted_passes(self, options: OptionsView) -> tuple[Pass, ...]:
         while True:

@@ -97,6 +97,7 @@ class Registry(pluggy.PluginManager):
         return None if options is None else {**options, "specname": current_hook(options.get("specname") or name)}
 
     def parse_hookspec_opts(self, module_or_class: Any, name: str) -> Any:
+        """Returns the options of a hook's specification; None for what is none."""
         unmarked = _seen_unmarked(module_or_class, name, f"{hookspecs.PROJECT}_spec")
         return None if unmarked else super().parse_hookspec_opts(module_or_class, name)
 

@@ -25,7 +25,8 @@ class Later(Mapping[Any, Any]):
         return self._made[key]
 
     def items(self) -> Any:
-        return self._made.items()  # of a thousand ops, each of which takes long to hash
+        """Returns the mapping's own, as each look at one of a thousand ops takes long."""
+        return self._made.items()
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._made)

@@ -44,8 +44,9 @@ dist: $(STAMP) ## wheels and sdists of all dists in dist/, tried in a fresh envi
 	$(BIN)/python -m release.build
 	$(BIN)/python -m release.trial $(ARGS)
 
-# Threads that wait for work do not spin: other tests need the processors.
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --durations=20
+# Threads that wait for work do not spin: other tests need the processors. A worker that dies is a failure of its test:
+# pytest-xdist starts another one, but then waits for ever for tests that were given to none.
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --max-worker-restart 0 --durations=20
 
 IN_CI := not gpu and not gpu2 and not thorough and not nightly
 SINCE ?= main

@@ -127,7 +127,24 @@ def timed(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)  # when pytest's own wrapper has begun to listen
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    leave_unseen_undone()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    leave_unseen_undone()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    leave_unseen_undone()
+    return (yield)
+
+
+def leave_unseen_undone() -> None:
     """A compile does not do what no test looks at, and what takes a fourth of the time of a small one.
 
     torch writes no traces for pytest, which throws each away when torch has made its text; a test that wants traces
@@ -136,7 +153,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     # All of pytest's handlers: one of them is enough for torch to write, whatever the handler's level.
     traces.handlers[:] = [handler for handler in traces.handlers if type(handler).__module__ != "_pytest.logging"]
     leave_guards_unprofiled()  # where dynamo is not loaded yet, in the next test
-    return (yield)
 
 
 @pytest.fixture(autouse=True)

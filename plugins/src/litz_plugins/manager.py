@@ -140,26 +140,6 @@ def offer_of(template: str) -> str:
 class Plugins(Roster):
     """The plugins of one process or test, and the hooks. Make it with `make_plugins`."""
 
-    def _rules(
-        self,
-        hook: str,
-        kind: str,
-        check: Callable[[Any], Mapping[Any, Any]],
-        passes: tuple[type[BaseException], ...],
-        core: bool,
-    ) -> dict[OpOverload, Callable[..., Any]]:
-        """Op -> function of the plugin that registers one, whose failures name the plugin. core: core's, too."""
-        merged = self._joined(hook, lambda: self._merge(f"{kind} of", self._registered_rules(hook, check, core)))
-
-        def rule(op: Any, plugin: str, function: Any) -> Any:
-            return None if function is None else self.blamed(plugin, f"{kind} of {op}", function, passes)
-
-        # Nearly all are core's, which are taken as they are: each graph asks for a thousand.
-        own = frozenset(name for name in self._sources if self.is_builtin(name))
-        return {
-            op: function if plugin in own else rule(op, plugin, function) for op, (plugin, function) in merged.items()
-        }
-
     # ------------------------------------------------------------------------------------------- hooks: what there is
 
     def options(self) -> dict[str, tuple[OptionSpec, ...]]:
@@ -217,8 +197,11 @@ class Plugins(Roster):
         """
         if stage is not None and stage not in STAGES:
             raise ValueError(f"there is no stage {stage!r}; stages are {', '.join(STAGES)}")
-        ordered = self._joined("litz_register_passes", lambda: self._sorted_passes(options))
-        return tuple(p for p in ordered if stage is None or p.stage == stage)
+        key = "passes in order", id(options)  # which each stage of each graph asks for
+        if key not in self._known:
+            ordered = self._joined("litz_register_passes", lambda: self._sorted_passes(options))
+            self._known[key] = options, list(ordered)
+        return tuple(p for p in self._known[key][1] if stage is None or p.stage == stage)
 
     def _sorted_passes(self, options: OptionsView) -> tuple[Pass, ...]:
         while True:

@@ -126,6 +126,7 @@ class Roster:
         self._taken: dict[str, dict[tuple[str, ...], Callable[[Mapping[str, Any]], Sequence[Snapshot]]]] = {}
         self._option_specs: dict[str, tuple[OptionSpec, ...]] | None = None
         self._known: dict[tuple[str, int], tuple[Any, list[Any]]] = {}
+        self._ruled: dict[tuple[str, bool], tuple[list[tuple[str, Mapping[Any, Any]]], dict[Any, Any]]] = {}
         self._snapshots = OrderedDict[tuple[int, bool], tuple[Noun, Snapshot]]()
         self._stale = set[tuple[int, bool]]()
         self._told_of: Noun = None
@@ -489,6 +490,36 @@ class Roster:
         own = self._each(hook, {}, check, by_rank=True, builtin=True) if core else []
         return [*own, *self._known[hook, 0][1]]
 
+    def _rules(
+        self,
+        hook: str,
+        kind: str,
+        check: Callable[[Any], Mapping[Any, Any]],
+        passes: tuple[type[BaseException], ...],
+        core: bool,
+    ) -> dict[Any, Callable[..., Any]]:
+        """Op -> function of the plugin that registers one, whose failures name the plugin. core: core's, too. Each
+        graph asks several times for the same thousand, which are checked and merged once."""
+        before, table = self._ruled.get((hook, core), ([], {}))
+
+        def checked(given: Mapping[Any, Any]) -> Mapping[Any, Any]:
+            return given if any(given == known for _, known in before) else check(given)
+
+        def merged() -> tuple[list[tuple[str, Mapping[Any, Any]]], dict[Any, Any]]:
+            results = self._registered_rules(hook, checked, core)
+            if results == before:
+                return before, table
+            found = self._merge(f"{kind} of", results)
+            return results, {op: rule(op, plugin, function) for op, (plugin, function) in found.items()}
+
+        def rule(op: Any, plugin: str, function: Any) -> Any:
+            taken = function is None or plugin in own
+            return function if taken else self.blamed(plugin, f"{kind} of {op}", function, passes)
+
+        own = frozenset(name for name in self._sources if self.is_builtin(name))
+        self._ruled[hook, core] = self._joined(hook, merged)
+        return self._ruled[hook, core][1].copy()
+
     def _joined(self, hook: str, make: Callable[[], T]) -> T:
         """What `make` makes of what all plugins register. Where two clash, with "disable", the later one is left out,
         and it is made again."""
@@ -510,10 +541,11 @@ class Roster:
         merged: dict[Any, tuple[str, T]] = {}
         for plugin, given in results:
             for key, value in given.items():
-                owner = merged[key][0] if key in merged else None
-                if owner is not None and self.is_builtin(owner) == self.is_builtin(plugin):
-                    raise DuplicateRegistrationError(kind, names(key), [owner, plugin])
-                merged[key] = plugin, value
+                known = merged.setdefault(key, new := (plugin, value))  # one look: each op takes long to hash
+                if known is not new:
+                    if self.is_builtin(known[0]) == self.is_builtin(plugin):
+                        raise DuplicateRegistrationError(kind, names(key), [known[0], plugin])
+                    merged[key] = new
         return merged
 
 

@@ -141,7 +141,7 @@ def decompositions(extra: Mapping[OpOverload, Decomposition | None] | None = Non
     extra: what plugins register; it wins over core's own choice, also for ops that core keeps. An op that maps to
     None in `extra` is kept whole.
     """
-    table = dict(_core_table())
+    table = _core_table().copy()  # `dict` of a proxy would look each op up again
     for op, rule in (extra or {}).items():
         if rule is None:
             table.pop(op, None)
@@ -157,7 +157,7 @@ def drawn_in_eager(table: Mapping[OpOverload, Decomposition]) -> dict[OpOverload
 
 
 @functools.cache
-def _core_table() -> Mapping[OpOverload, Decomposition]:
+def _core_table() -> MappingProxyType[OpOverload, Decomposition]:
     """Core's own choice, built once: it depends on nothing but the torch version."""
     registry = torch_api.decomposition_registry()
     table = torch_api.core_decompositions()

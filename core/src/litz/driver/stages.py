@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,7 +70,7 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
         passed = plugins.run_passes("graph", graph, **passed_on(compiler, log), **watched)
         added = added_ops(graph, passed)
         graph = decompose(passed, added, decompositions(compiler), _kept_whole(compiler)) if added else passed
-        needs = _layout_needs(compiler)
+        needs = _layout_needs(compiler, lowerings(compiler))
         planned = plugins.select_layout(graph, options, needs.of, compiler.target_of, needs.lowered)
         if planned is not None:
             with plugins.blaming(planned[0], "litz_select_layout"):
@@ -109,14 +109,15 @@ def _kept_whole(compiler: Compiler) -> frozenset[Any]:
     return frozenset(lowerings(compiler)).union(op for op, rule in rules if rule is None)
 
 
-def _layout_needs(compiler: Compiler) -> LayoutNeeds:
-    return LayoutNeeds(compiler.plugins.layout_needs(), frozenset(lowerings(compiler)))
+def _layout_needs(compiler: Compiler, lowered: Iterable[Any]) -> LayoutNeeds:
+    return LayoutNeeds(compiler.plugins.layout_needs(), frozenset(lowered))
 
 
 def lower_graph(graph: Graph, compiler: Compiler, log: Log) -> Program:
     """Returns the program of a graph that is final: ATen ops become loops and library calls."""
     with compiler.stage("lower", log):
-        table, needs, gate = lowerings(compiler), _layout_needs(compiler).of, log.gate
+        table, gate = lowerings(compiler), log.gate
+        needs = _layout_needs(compiler, table).of
         program = lower(graph, table, compiler.options, needs, log.note, compiler.target_of, gate)
         # What a lowering leaves unchecked would be read or written outside of a buffer: that is looked at always.
         owners = owners_of(graph, table)

@@ -94,7 +94,7 @@ class CompileReport:
         """Returns the estimate of each step that has one, by the step's name."""
         return {step.name: step.estimate for step in self.steps if step.estimate is not None}
 
-    @property
+    @cached_property
     def total_us(self) -> float:
         """Returns the sum of the steps' estimates, in µs."""
         return sum((step.us for step in self.steps), 0.0)

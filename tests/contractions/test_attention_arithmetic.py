@@ -15,8 +15,8 @@ pytest.importorskip("triton")
 from litz.ir import KernelCall
 from litz_contractions.attention.arithmetic import EXACT
 from litz_contractions.attention.near import LEAST, TANH_ERROR
-from support import attention_backward_cases as backward
-from support.attention_cases import CASES, Case, operands
+from support import attention_backward_matrix as backward
+from support.attention_matrix import Case, operands, soft_cap
 
 HALF = operands(1, 2, 64, 64, 16, dtype=torch.bfloat16)
 
@@ -62,7 +62,7 @@ def test_a_soft_cap_of_half_types_is_near() -> None:
 def test_a_tanh_whose_error_may_grow_stays_exact() -> None:
     assert "libdevice.tanh" in text(score_mod=lambda score, b, h, q, k: torch.exp(torch.tanh(score)))
     assert "libdevice.tanh" in text(score_mod=lambda score, b, h, q, k: torch.tanh(score) * score)
-    assert "libdevice.tanh" in replace(CASES["soft-cap"]).kernel().source.text  # float32
+    assert "libdevice.tanh" in Case(score_mod=soft_cap).kernel().source.text  # float32
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

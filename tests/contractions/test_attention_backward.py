@@ -23,8 +23,8 @@ from litz_contractions.attention.backward_offer import plan_for, replacement
 from litz_contractions.attention.backward_operation import AttentionBackward
 from litz_contractions.attention.backward_tiles import fitting
 from litz_plugins import Decision
-from support import attention_backward_cases as cases
-from support.attention_backward_cases import BASE, CASES, Case, alibi, attention_of, backward_allowed, causal, cpu
+from support import attention_backward_matrix as cases
+from support.attention_backward_matrix import BASE, CASES, Case, alibi, attention_of, backward_allowed, causal, cpu
 from support.fake_gpu import FakeGpu
 from support.interpreted import asked_for, interpreted, mostly
 from support.retarget import cuda_schedules
@@ -38,21 +38,10 @@ FIT = [name for name, case in CASES.items() if not case.unfit]
 @pytest.fixture(scope="session")
 def problems(request: pytest.FixtureRequest) -> Mapping[str, str]:
     """For each case "" or what went wrong."""
-    return interpreted("support.attention_backward_cases", asked_for(request, __name__))
+    return interpreted("support.attention_backward_matrix", asked_for(request, __name__))
 
 
-LIKE_ANOTHER = (
-    "alibi", "soft-cap", "lse", "fp16", "dynamic", "cut-blocks", "by-head", "bias", "divided", "group", "causal",
-    "sliding", "empty-rows-lse", "dynamic-causal", "block-larger-than-all", "block-larger-than-the-queries",
-    "block-larger-than-all-odd", "alibi-causal", "padding", "wants-value", "expanded", "group-by-head",
-    "dynamic-divided", "causal-blocks-of-tiles", "dynamic-bias", "odd", "block-larger-than-the-keys",
-    "block-larger-than-all-group", "squared", "constant-score", "by-both", "group-causal", "bf16",
-    "dynamic-one-key-for-all",
-)  # fmt: skip
-"""Of each another case has the same part of the kernels, at odder sizes or beside another part."""
-
-
-@pytest.mark.parametrize("name", mostly(FIT, LIKE_ANOTHER))
+@pytest.mark.parametrize("name", mostly(FIT, [name for name in cases.LIKE_ANOTHER if name in FIT]))
 def test_gives_what_float64_gives(name: str, problems: Mapping[str, str]) -> None:
     assert problems[name] == ""
 

@@ -27,7 +27,20 @@ from litz_contractions.attention.operation import Attention
 from litz_contractions.attention.plan import Unsuitable, make_plan
 from litz_contractions.attention.tiles import LEAST, LEAST_SECOND, Tiles, fitting, parts, shared_bytes
 from litz_plugins import ChoiceContext, Decision
-from support.attention_cases import CASES, Case, causal, operands, soft_cap, window
+from support.attention_matrix import (
+    CASES,
+    LIKE_ANOTHER,
+    Case,
+    causal,
+    document,
+    operands,
+    padding,
+    prefix,
+    relative,
+    sliced,
+    soft_cap,
+    window,
+)
 from support.gemm_cases import cpu
 from support.interpreted import asked_for, interpreted, mostly
 from support.retarget import cuda_schedules
@@ -44,16 +57,7 @@ H100 = target_named("H100")
 @pytest.fixture(scope="session")
 def problems(request: pytest.FixtureRequest) -> Mapping[str, str]:
     """For each case "" or what went wrong."""
-    return interpreted("support.attention_cases", asked_for(request, __name__))
-
-
-LIKE_ANOTHER = (
-    "fp16", "one-batch-one-head", "scale", "transposed", "alibi", "relative", "soft-cap", "causal", "window", "padding",
-    "bounded-causal", "bounded-near", "bounded-far", "bounded-dynamic-causal", "dynamic", "grouped", "causal-odd",
-    "dynamic-causal", "narrow", "two-parts", "least-by-bias", "causal-large-blocks", "causal-blocks-larger-than-all",
-    "window-uneven-blocks", "prefix", "bounded-near-odd", "bounded-window", "bounded-causal-more-queries",
-)  # fmt: skip
-"""Of each another case has the same part of the kernel, at odder sizes or beside another part."""
+    return interpreted("support.attention_matrix", asked_for(request, __name__))
 
 
 @pytest.mark.parametrize("name", mostly(CASES, LIKE_ANOTHER))
@@ -61,9 +65,16 @@ def test_gives_what_float64_gives(name: str, problems: Mapping[str, str]) -> Non
     assert problems[name] == ""
 
 
-@pytest.mark.parametrize("name", ["plain", "causal-soft-cap", "prefix-grouped"])
-def test_the_meaning_of_the_kernel_is_what_it_replaces(name: str) -> None:
-    before, after, given = CASES[name].programs()
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(Case(), id="plain"),
+        pytest.param(Case(mask=causal, score_mod=soft_cap), id="causal-soft-cap"),
+        pytest.param(Case(operands(heads=4, shared=2), mask=prefix, score_mod=relative), id="prefix-grouped"),
+    ],
+)
+def test_the_meaning_of_the_kernel_is_what_it_replaces(case: Case) -> None:
+    before, after, given = case.programs()
     assert any(isinstance(operation, KernelCall) for operation in after.operations)
     expected = interpret(cpu(before), given)
     for output, wanted in zip(interpret(cpu(after), given), expected, strict=True):
@@ -72,13 +83,21 @@ def test_the_meaning_of_the_kernel_is_what_it_replaces(name: str) -> None:
 
 # ----------------------------------------------------------------------------------------------------------- compiled
 
-COMPILED = ["packed", "odd-widths", "causal-odd", "dynamic", "dynamic-relative", "dynamic-causal", "fp16", "maxima"]
+COMPILED = {
+    "sliced": Case(sliced(operands(queries=50))),
+    "odd-widths": Case(operands(width=24, value_width=40), lse=True),
+    "causal-odd": Case(mask=causal, lse=True),
+    "dynamic-relative": Case(dynamic=True, score_mod=relative, mask=document, block=64),
+    "fp16": Case(operands(dtype=torch.float16)),
+    "maxima": Case(operands(batch=4), mask=padding, per_batch=True, lse=True, most=True),
+    "dynamic": Case(dynamic=True, lse=True),
+    "dynamic-causal": Case(dynamic=True, mask=causal, lse=True),
+}
 
 
-@pytest.mark.ci_cases("packed", "odd-widths", "causal-odd", "dynamic-relative", "fp16", "maxima")
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", mostly(COMPILED, ("dynamic", "dynamic-causal")))
 def test_kernels_compile(name: str) -> None:
-    source = CASES[name].kernel().source
+    source = COMPILED[name].kernel().source
     assert all(compile_kernel(source, SM_90, variant).asm["cubin"] for variant in variants_of(source))
 
 
@@ -240,7 +259,7 @@ def test_a_test_can_have_the_kernel_at_any_size(kernels_win: None) -> None:
 
 
 def test_blocks_that_no_tile_divides_are_left_to_the_library() -> None:
-    program, template = attention(replace(CASES["window"], tiles=Tiles(32, 16, 4, 2)))
+    program, template = attention(Case(operands(queries=64, keys=64), mask=window))
     assert template.blocks is not None
     odd = replace(template, blocks=replace(template.blocks, queries=template.blocks.queries * 0 + 24))
     notes: list[Decision] = []
@@ -267,19 +286,19 @@ def test_small_blocks_have_small_tiles() -> None:
 
 
 def test_a_scale_that_only_a_run_knows_is_unsuitable() -> None:
-    program, template = attention(CASES["dynamic"])
+    program, template = attention(COMPILED["dynamic"])
     later = replace(template, scale=template.query.layout.size[2] * 0.5)
     with pytest.raises(Unsuitable, match="scale"):
         make_plan(later, program, written(later, program), False)
 
 
 def test_a_division_by_a_number_is_a_multiplication() -> None:
-    text = replace(CASES["plain"], score_mod=soft_cap).kernel().source.text
+    text = Case(score_mod=soft_cap).kernel().source.text
     assert "_div(" not in text and "* 0.0125" in text  # 1/20, and the scale of 1/4
 
 
 def test_a_soft_cap_is_in_the_profile_s_name() -> None:
-    assert "tanh" in replace(CASES["plain"], score_mod=soft_cap).kernel().source.symbol
+    assert "tanh" in Case(score_mod=soft_cap).kernel().source.symbol
 
 
 def test_the_kernel_costs_its_flops_and_no_scores() -> None:

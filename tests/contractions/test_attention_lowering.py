@@ -12,7 +12,19 @@ import torch
 from litz.ir import Extern, KernelCall, Program, Template
 from litz.pipeline import make_compiler
 from litz_contractions.attention.operation import Attention
-from support.attention_cases import CASES, Case, operands
+from support.attention_matrix import (
+    CASES,
+    Case,
+    alibi,
+    causal,
+    near,
+    operands,
+    padding,
+    prefix,
+    relative,
+    soft_cap,
+    window,
+)
 from support.compare import check, litz
 from support.interpreted import mostly
 from support.retarget import cuda_schedules
@@ -42,31 +54,21 @@ def attention(case: Case) -> Attention:
 # ------------------------------------------------------------------------------------------------- as many operations
 
 
-LIKE_ANOTHER = (
-    "even", "fp16", "one-key", "one-batch-one-head", "two-parts", "padded", "scale", "transposed", "grouped", "alibi",
-    "relative", "soft-cap", "causal", "causal-large-blocks", "causal-blocks-larger-than-all", "window", "odd-blocks",
-    "padding", "prefix", "least-by-score", "bounded-causal", "bounded-causal-odd", "bounded-causal-more-queries",
-    "bounded-near", "bounded-near-odd", "bounded-far", "bounded-far-odd", "bounded-window", "bounded-dynamic-causal",
-    "dynamic", "narrow", "packed", "least-by-bias", "window-uneven-blocks", "near-blocks-larger-than-the-queries",
-    "plain", "one-query", "scale-0", "masked-by-score", "causal-odd", "document", "padding-per-head", "bounded-padding",
-    "dynamic-causal", "maxima-alone",
-)  # fmt: skip
-"""What differs in them from another case is the GPU's tiles, or stands in another beside more; sizes, blocks and masks
-are in e2e/test_attention_on_cpu.py."""
+ON_A_CPU = {
+    "bf16": Case(operands(dtype=torch.bfloat16), lse=True),
+    "dynamic-grouped": Case(operands(heads=4, shared=2), dynamic=True, score_mod=alibi, lse=True),
+    "bounded-dynamic": Case(operands(queries=70, keys=60), dynamic=True, mask=near, lse=True),
+    "two-parts-masked": Case(operands(width=130, value_width=36), lse=True),
+    "negative-scale": Case(scale=-0.3, lse=True),
+    "maxima": Case(operands(batch=4), mask=padding, per_batch=True, lse=True),
+    "window-blocks-of-no-tile": Case(operands(queries=64, keys=32), mask=window, block=(100, 72), lse=True),
+}
+"""Sizes, blocks and masks are in e2e/test_attention_on_cpu.py; what else the cases have is for the GPU's tiles."""
 
 
-@pytest.mark.ci_cases(
-    "bf16",
-    "dynamic-grouped",
-    "bounded-dynamic",
-    "two-parts-masked",
-    "negative-scale",
-    "maxima",
-    "window-blocks-of-no-tile",
-)
-@pytest.mark.parametrize("name", mostly(CASES, LIKE_ANOTHER))
+@pytest.mark.parametrize("name", mostly({**ON_A_CPU, **CASES}, tuple(CASES)))
 def test_on_a_cpu_it_is_as_good_as_eager(name: str) -> None:
-    case = CASES[name]
+    case = {**ON_A_CPU, **CASES}[name]
     torch.manual_seed(0)
     (report,) = check(case.function(), *case.make(), dynamic=case.dynamic)
     externs = [op for op in report.program.operations if isinstance(op, Extern)]
@@ -77,11 +79,11 @@ def test_on_a_cpu_it_is_as_good_as_eager(name: str) -> None:
 
 
 def test_float64_on_a_cpu() -> None:
-    check(CASES["causal-soft-cap"].function(), *(x.double() for x in operands()()))
+    check(Case(mask=causal, score_mod=soft_cap).function(), *(x.double() for x in operands()()))
 
 
 def test_all_results_and_what_is_made_of_them() -> None:
-    case = CASES["padding"]
+    case = Case(operands(batch=4), mask=padding, per_batch=True, lse=True)
     inner = case.function()
 
     def f(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -103,14 +105,14 @@ def test_keys_that_heads_share_are_not_repeated() -> None:
 
 
 def test_a_plain_attention_has_no_bodies() -> None:
-    found = attention(CASES["plain"])
+    found = attention(Case())
     assert (found.score, found.mask, found.blocks) == (None, None, None)
     assert found.scale == 0.25 and found.kind == "flex_attention" and found.group == 1
     assert found.query.layout.size == (2, 2, 40, 16) and found.key.layout.size == (2, 2, 50, 16)
 
 
 def test_a_score_mod_and_a_mask_are_bodies() -> None:
-    found = attention(CASES["prefix-grouped"])
+    found = attention(Case(operands(heads=4, shared=2), mask=prefix, score_mod=relative))
     assert found.score is not None and found.mask is not None and found.blocks is not None
     assert [str(r) for r in found.score.ranges] == ["i0<2", "i1<4", "i2<40", "i3<50"]
     assert found.group == 2
@@ -120,7 +122,7 @@ def test_a_score_mod_and_a_mask_are_bodies() -> None:
 
 
 def test_blocks_are_of_a_constant_size() -> None:
-    found = attention(CASES["dynamic-causal"])
+    found = attention(Case(dynamic=True, mask=causal, lse=True))
     assert found.blocks is not None and (found.blocks.queries, found.blocks.keys) == (32, 32)
     assert found.query.layout.size[2].is_Symbol
 

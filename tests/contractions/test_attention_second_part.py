@@ -17,7 +17,7 @@ pytest.importorskip("triton")
 from litz.targets.triton.compile import compile_kernel, make_target
 from litz_contractions.attention import tiles
 from litz_contractions.attention.tiles import Tiles, parts
-from support.attention_cases import Case, alibi, operands
+from support.attention_matrix import Case, alibi, operands
 from support.compare import NO_GPU, litz
 from support.sass import unset_registers
 

@@ -12,8 +12,8 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from litz import report as reports
 from litz.ir import KernelCall
-from support import attention_backward_cases as cases
-from support.attention_backward_cases import BASE, CASES, Case, alibi, causal, document, soft_cap
+from support import attention_backward_matrix as cases
+from support.attention_backward_matrix import BASE, CASES, Case, alibi, causal, document, soft_cap
 from support.compare import NO_GPU, close, litz
 
 pytestmark = [

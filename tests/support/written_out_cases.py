@@ -23,7 +23,7 @@ from litz_contractions.attention.plan import AttentionPlan
 from litz_contractions.attention.tiles import Tiles
 from litz_contractions.attention.written_offer import plan_of, replacement
 from litz_contractions.attention.written_out import NotAttention, WrittenOut, find_written_out
-from support.attention_cases import ORDINARY, operands
+from support.attention_matrix import ORDINARY, operands
 from support.gemm_cases import run
 from support.interpreted import print_share
 from support.retarget import cuda_schedules

@@ -1,6 +1,6 @@
 """flex_attention's backward, for its kernels: each case as functions, sizes and a pair of tiles.
 
-`python -m support.attention_backward_cases SHARD SHARDS` (with TRITON_INTERPRET=1) runs the kernels in Triton's
+`python -m support.attention_backward_matrix SHARD SHARDS` (with TRITON_INTERPRET=1) runs the kernels in Triton's
 interpreter against float64 autograd of the dense formula and prints, for each case, "" or what went wrong, as JSON.
 """
 
@@ -30,7 +30,9 @@ from litz_contractions.attention.backward_offer import plan_for, replacement
 from litz_contractions.attention.backward_operation import AttentionBackward
 from litz_contractions.attention.backward_tiles import BackwardTile, BackwardTiles
 from litz_contractions.subprogram import on_device
+from support.eager_attention import called_directly
 from support.interpreted import print_share
+from support.pairwise import Axes, Row, Rule, matrix
 from support.retarget import to_cuda
 
 Mod = Callable[..., torch.Tensor]
@@ -105,6 +107,10 @@ class Case:
     def compiled(self, backend: Any) -> Callable[..., Any]:
         """The attention of (query, key, value): (result, logsumexp). backend: None for eager."""
         block_mask = self.block_mask()
+        if callable(backend) and not self.dynamic:  # what a user would have, else
+            tensors = self.tensors()[:3]
+            direct = called_directly(tensors, self.score, block_mask, None, True)
+            return torch.compile(direct, backend=backend, dynamic=False)
 
         def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
             return flex_attention(
@@ -337,84 +343,130 @@ def learned(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
 BASE = Case((1, 2, 70, 16), (1, 2, 70, 16))
 HALF = 1e-2
 
-CASES: Mapping[str, Case] = {
-    "plain": replace(BASE, query=(2, 4, 64, 16), key=(2, 4, 64, 16)),
+AXES: Axes = {
+    "type": ("f32", "fp16", "bf16"),
+    "lengths": ("even", "odd", "one-query", "more-queries"),
+    "heads": ("two-heads", "grouped", "one-key-batch"),
+    "mask": ("unmasked", "causal", "sliding", "by-head", "empty-rows"),
+    "score": ("as-is", "alibi", "soft-cap", "minus-infinity", "divided"),
+    "blocks": ("blocks-of-32", "cut-blocks", "one-block"),
+    "loss": ("of-result", "of-both", "of-lse"),
+    "lies": ("in-rows", "transposed", "expanded"),
+    "wanted": ("all", "query-only", "key-only", "value-only"),
+    "tiles": ("uneven-tiles", "square"),
+    "sizes": ("static", "dynamic"),
+}
+"""lies: the tensors; "expanded": a gradient of one number. wanted: whose gradients."""
+DYNAMIC_TOO = {
+    "type": ("f32",),
+    "lengths": ("even", "more-queries"),
+    "heads": ("two-heads", "grouped"),
+    "lies": ("in-rows",),
+    "wanted": ("all",),
+    "loss": ("of-result",),
+}
+"""What dynamic sizes are crossed with: a trace of them takes twice as long."""
+NEVER: Sequence[Rule] = (
+    {"mask": "unmasked", "blocks": AXES["blocks"][1:]},
+    {"mask": "unmasked", "heads": "one-key-batch"},  # torch wants a mask for each batch then
+    {"loss": "of-lse", "lies": "expanded"},  # no gradient of the result comes in
+    {"loss": ("of-both", "of-lse"), "wanted": "value-only"},  # no value is part of logsumexp
+    {"type": ("fp16", "bf16"), "score": "divided"},  # by a hundredth: what a half type rounds away is large
+    *({"sizes": "dynamic", axis: [v for v in AXES[axis] if v not in crossed]} for axis, crossed in DYNAMIC_TOO.items()),
+)
+TYPES = {"f32": (torch.float32, 2e-5), "fp16": (torch.float16, HALF), "bf16": (torch.bfloat16, 3e-2)}
+"""With the error that is allowed."""
+LENGTHS_OF = {"even": (64, 64), "odd": (37, 51), "one-query": (1, 70), "more-queries": (70, 40)}
+HEADS = {"two-heads": ((1, 2), (1, 2)), "grouped": ((2, 4), (2, 2)), "one-key-batch": ((2, 4), (1, 2))}
+MASKS = {"unmasked": None, "causal": causal, "sliding": sliding, "by-head": by_head, "empty-rows": empty_rows}
+SCORES = {
+    **{"as-is": None, "alibi": alibi, "soft-cap": soft_cap, "minus-infinity": masked_score, "divided": divided},
+}
+BLOCKS: Mapping[str, int | tuple[int, int]] = {"blocks-of-32": 32, "cut-blocks": (20, 12), "one-block": 128}
+WANTED = {"all": (0, 1, 2), "query-only": (0,), "key-only": (1,), "value-only": (2,)}
+
+
+def case_of(row: Row) -> Case:
+    """The case of a row of the matrix."""
+    dtype, tolerance = TYPES[row["type"]]
+    (queries, keys), (own, shared) = LENGTHS_OF[row["lengths"]], HEADS[row["heads"]]
+    return Case(
+        (*own, queries, 16),
+        (*shared, keys, 16),
+        width=9 if row["lengths"] == "odd" else None,
+        score=SCORES[row["score"]],
+        mask=MASKS[row["mask"]],
+        blocks=BLOCKS[row["blocks"]],
+        mask_for=(row["mask"] == "by-head", row["mask"] == "by-head"),
+        dtype=dtype,
+        lse={"of-result": "", "of-both": "both", "of-lse": "only"}[row["loss"]],
+        strides={"in-rows": ""}.get(row["lies"], row["lies"]),
+        dynamic=row["sizes"] == "dynamic",
+        tiles=SQUARE if row["tiles"] == "square" else SMALL,
+        tolerance=tolerance,
+        wanted=WANTED[row["wanted"]],
+    )
+
+
+ROWS = matrix(AXES, NEVER)
+FIRST = 18
+"""Rows that CI runs. They have all values, and nearly nine of ten pairs."""
+NAMED: Mapping[str, Case] = {
     "odd": replace(BASE, query=(1, 2, 37, 20), key=(1, 2, 51, 20), width=9),
     "one": replace(BASE, query=(1, 1, 1, 16), key=(1, 1, 1, 16)),
     "one-query": replace(BASE, query=(2, 2, 1, 16), key=(2, 2, 70, 16), score=alibi),
-    "causal": replace(BASE, mask=causal),
     "causal-whole-blocks": replace(BASE, query=(1, 2, 128, 16), key=(1, 2, 128, 16), mask=causal, tiles=SQUARE),
-    "causal-blocks-of-tiles": replace(BASE, query=(1, 2, 128, 16), key=(1, 2, 128, 16), mask=causal, blocks=64),
-    "block-larger-than-all": replace(
-        BASE, query=(1, 2, 64, 16), key=(1, 2, 64, 16), mask=causal, score=alibi, blocks=128
-    ),
     "block-larger-than-the-queries": replace(
         BASE, query=(1, 2, 64, 16), key=(1, 2, 256, 16), mask=sliding, blocks=128, tiles=SQUARE
     ),
     "block-larger-than-the-keys": replace(
         BASE, query=(1, 2, 160, 16), key=(1, 2, 32, 16), mask=causal, score=soft_cap, blocks=(64, 128), tiles=SQUARE
     ),
-    "block-larger-than-all-odd": replace(
-        BASE, query=(1, 2, 37, 16), key=(1, 2, 75, 16), mask=empty_rows, score=soft_cap, blocks=128, lse="both"
-    ),
-    "block-larger-than-all-cut": replace(
-        BASE, query=(1, 2, 64, 16), key=(1, 2, 32, 16), mask=causal, score=alibi, blocks=(100, 72)
-    ),
-    "block-larger-than-all-group": replace(
-        BASE, query=(2, 4, 32, 16), key=(2, 2, 64, 16), mask=by_head, mask_for=(True, True), blocks=128, lse="both"
-    ),
-    "dynamic-block-larger-than-all": replace(
-        BASE, dynamic=True, query=(1, 2, 64, 16), key=(1, 2, 32, 16), mask=causal, score=alibi, blocks=128
-    ),
     "cut-blocks": replace(BASE, mask=causal, blocks=(24, 40)),
     "cut-blocks-sliding": replace(BASE, mask=sliding, blocks=(20, 12), tiles=SQUARE),
-    "alibi": replace(BASE, score=alibi),
     "alibi-causal": replace(BASE, score=alibi, mask=causal),
-    "soft-cap": replace(BASE, score=soft_cap),
-    "soft-cap-lse": replace(BASE, score=soft_cap, mask=causal, lse="both"),
     "squared": replace(BASE, score=squared, key=(1, 2, 40, 16)),
-    "score-of-minus-infinity": replace(BASE, score=masked_score),
     "constant-score": replace(BASE, score=constant_score),
     "bias": replace(BASE, score=bias),
     "relative": replace(BASE, score=relative, mask=causal),
-    "sliding": replace(BASE, mask=sliding),
     "document": replace(BASE, mask=document, score=soft_cap),
     "padding": replace(BASE, query=(2, 2, 70, 16), key=(2, 2, 70, 16), mask=padding, mask_for=(True, False)),
-    "by-head": replace(BASE, mask=by_head, mask_for=(False, True)),
     "by-both": replace(BASE, query=(2, 2, 70, 16), key=(2, 2, 70, 16), mask=by_head, mask_for=(True, True)),
-    "empty-rows": replace(BASE, mask=empty_rows, score=soft_cap),
-    "empty-rows-lse": replace(BASE, mask=causal, lse="both"),
     "lse": replace(BASE, lse="both"),
     "lse-only": replace(BASE, lse="only", score=soft_cap),
     "group": replace(BASE, query=(2, 4, 100, 16), key=(2, 2, 60, 16), score=alibi),
-    "group-causal": replace(BASE, query=(1, 4, 100, 16), key=(1, 1, 100, 16), mask=causal, score=alibi),
     "group-by-head": replace(BASE, query=(2, 4, 64, 16), key=(2, 2, 64, 16), mask=by_head, mask_for=(True, True)),
     "one-key-for-all": replace(BASE, query=(2, 4, 50, 16), key=(1, 2, 60, 16), mask=padding, score=alibi),
-    "transposed": replace(BASE, strides="transposed", mask=causal),
-    "expanded": replace(BASE, strides="expanded", score=soft_cap),
-    "divided": replace(BASE, score=divided),
-    "dynamic-divided": replace(BASE, dynamic=True, score=divided, mask=sliding),
-    "wants-query": replace(BASE, score=soft_cap, mask=causal, wanted=(0,)),
     "wants-key": replace(BASE, score=soft_cap, mask=causal, wanted=(1,)),
-    "wants-value": replace(BASE, score=soft_cap, mask=causal, wanted=(2,)),
-    "fp16": replace(BASE, dtype=torch.float16, mask=causal, score=alibi, tolerance=HALF),
     "fp16-large": replace(BASE, dtype=torch.float16, score=soft_cap, tolerance=HALF, loss_scale=8192.0),
     "dynamic-one-key-for-all": replace(
         BASE, dynamic=True, query=(3, 4, 50, 16), key=(1, 2, 60, 16), mask=causal, score=alibi
     ),
     "bf16": replace(BASE, dtype=torch.bfloat16, mask=causal, score=soft_cap, tolerance=3e-2),
     "bf16-wide": replace(BASE, query=(1, 2, 40, 80), key=(1, 2, 40, 80), dtype=torch.bfloat16, tolerance=3e-2),
-    "dynamic": replace(BASE, dynamic=True, score=alibi),
-    "dynamic-causal": replace(BASE, dynamic=True, mask=causal, score=soft_cap),
     "dynamic-group": replace(
         BASE, dynamic=True, query=(2, 4, 70, 16), key=(2, 2, 50, 16), mask=by_head, mask_for=(True, True), lse="both"
     ),
     "dynamic-bias": replace(BASE, dynamic=True, score=bias, mask=sliding, dtype=torch.float16, tolerance=HALF),
     "captured-gradient": replace(BASE, score=learned, unfit="captured"),
 }
+"""Other values of what the axes have, and what a test looks at by name."""
+LIKE_ANOTHER = (
+    *list(ROWS)[FIRST:],
+    *(
+        name
+        for name in NAMED
+        if name not in ("causal-whole-blocks", "document", "fp16-large", "bf16-wide", "bias", "dynamic-group")
+    ),
+)
+"""What `make test-all` runs: of each another case has the same parts of the kernels, in other pairs."""
+CASES: Mapping[str, Case] = {**{name: case_of(row) for name, row in ROWS.items()}, **NAMED}
 
 
 if __name__ == "__main__":
     print_share({name: case for name, case in CASES.items() if not case.unfit})
 
-__all__ = ["CASES", "NOTES", "Case", "attention_of", "backward_allowed", "cpu", "place", "run"]
+__all__ = [
+    *("AXES", "CASES", "FIRST", "LIKE_ANOTHER", "NAMED", "NEVER", "NOTES", "ROWS"),
+    *("Case", "attention_of", "backward_allowed", "cpu", "place", "run"),
+]

@@ -1,17 +1,18 @@
 """Attention for core's kernel: each case as a function, its inputs and tiles.
 
-`python -m support.attention_cases SHARD SHARDS` (with TRITON_INTERPRET=1) runs the kernels in Triton's interpreter
+`python -m support.attention_matrix SHARD SHARDS` (with TRITON_INTERPRET=1) runs the kernels in Triton's interpreter
 against float64 and prints, for each case, "" or what went wrong, as JSON.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch._higher_order_ops.flex_attention import math_attention
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
@@ -22,9 +23,10 @@ from litz_contractions.attention.offer import kernel_call, written
 from litz_contractions.attention.operation import Attention
 from litz_contractions.attention.plan import make_plan
 from litz_contractions.attention.tiles import Tiles
-from support.eager_attention import untraced
+from support.eager_attention import called_directly, untraced
 from support.gemm_cases import run
 from support.interpreted import print_share
+from support.pairwise import Axes, Row, Rule, matrix
 from support.retarget import cuda_schedules
 
 warnings.filterwarnings("ignore", message=".*flex_attention called without torch.compile.*")
@@ -70,11 +72,11 @@ def transposed(make: Make) -> Make:
     return made
 
 
-def packed(make: Make) -> Make:
-    """The same as slices of one tensor."""
+def sliced(make: Make) -> Make:
+    """The same as slices of wider tensors, which begin at an odd place."""
 
     def made() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        query, key, value = torch.stack(make(), 3).unbind(3)
+        query, key, value = (F.pad(x, (3, 2))[..., 3:-2] for x in make())
         return query, key, value
 
     return made
@@ -124,7 +126,10 @@ class Case:
         torch._dynamo.reset()
         compiler = make_compiler(None, {"disable_plugins": ("autotune", "estimate")})
         torch.manual_seed(0)
-        tensors, fn, called = self.make(), self.function(), list[list[Any]]()
+        tensors, called = self.make(), list[list[Any]]()
+        fn = self.function()
+        if not self.dynamic:
+            fn = called_directly(tensors, self.score_mod, self.block_mask(), self.scale, self.lse)
 
         def compiled(backend: Any) -> Any:
             return torch.compile(fn, backend=backend, dynamic=self.dynamic)(*tensors)
@@ -247,71 +252,151 @@ def least_by_bias(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return score + LEAST_BIAS[k]
 
 
-CASES: Mapping[str, Case] = {
-    "plain": Case(),
-    "even": Case(operands(queries=64, keys=48), lse=True),
-    "bf16": Case(operands(dtype=torch.bfloat16), tolerance=HALF, lse=True),
-    "fp16": Case(operands(dtype=torch.float16), tolerance=1e-3),
-    "one-query": Case(operands(queries=1), score_mod=alibi),
-    "one-key": Case(operands(keys=1), score_mod=relative, lse=True),
-    "one-batch-one-head": Case(operands(batch=1, heads=1), score_mod=relative, mask=causal),
-    "odd-widths": Case(operands(width=24, value_width=40), lse=True),
-    "two-parts": Case(operands(width=192, value_width=160), score_mod=alibi, mask=causal, lse=True),
-    "two-parts-masked": Case(operands(width=130, value_width=36), lse=True),
-    "padded": Case(operands(keys=1, width=96, value_width=80), score_mod=alibi, lse=True),
-    "narrow": Case(operands(width=3, value_width=5)),
-    "scale": Case(scale=0.3, lse=True),
-    "negative-scale": Case(scale=-0.3, lse=True),
-    "scale-0": Case(scale=0.0),
-    "transposed": Case(transposed(operands())),
-    "packed": Case(packed(operands(queries=50))),
-    "grouped": Case(operands(heads=4, shared=2), lse=True),
-    "grouped-all": Case(operands(heads=4, shared=4), score_mod=alibi),
-    "one-key-batch": Case(operands(batch=3, key_batch=1), mask=prefix, per_batch=True, lse=True),
-    "alibi": Case(operands(heads=4), score_mod=alibi, lse=True),
-    "relative": Case(score_mod=relative, lse=True),
-    "soft-cap": Case(score_mod=soft_cap, tolerance=5e-6),
-    "masked-by-score": Case(operands(queries=50), score_mod=masked_by_score, lse=True),
-    "least-by-score": Case(score_mod=least_by_score),
-    "least-by-bias": Case(score_mod=least_by_bias, lse=True),
-    "causal": Case(operands(queries=64, keys=64), mask=causal, lse=True),
-    "causal-odd": Case(mask=causal, lse=True),
-    "causal-large-blocks": Case(mask=causal, block=128, lse=True),
-    "causal-blocks-larger-than-all": Case(operands(queries=64, keys=64), mask=causal, block=128, lse=True),
-    "causal-blocks-larger-than-the-keys": Case(operands(queries=160, keys=32), mask=causal, block=(32, 128), lse=True),
-    "near-blocks-larger-than-the-queries": Case(operands(queries=32, keys=96), mask=near, block=(128, 32), lse=True),
-    "window-blocks-of-no-tile": Case(operands(queries=64, keys=32), mask=window, block=(100, 72), lse=True),
-    "causal-soft-cap": Case(mask=causal, score_mod=soft_cap, tolerance=5e-6),
-    "window": Case(operands(queries=64, keys=64), mask=window, lse=True),
-    "window-uneven-blocks": Case(operands(queries=70, keys=70), mask=window, block=(64, 16), lse=True),
-    "odd-blocks": Case(mask=window, block=48, tiles=Tiles(16, 16, 4, 2), lse=True),
-    "document": Case(mask=document, lse=True),
-    "padding": Case(operands(batch=4), mask=padding, per_batch=True, lse=True),
-    "padding-per-head": Case(operands(batch=4), mask=padding, per_batch=True, per_head=True),
-    "prefix": Case(mask=prefix, tiles=TALL, lse=True),
-    "prefix-grouped": Case(operands(heads=4, shared=2), mask=prefix, score_mod=relative),
-    "maxima": Case(operands(batch=4), mask=padding, per_batch=True, lse=True, most=True),
-    "maxima-alone": Case(score_mod=alibi, most=True),
-    "bounded-causal": Case(operands(queries=64, keys=64), mask=causal, listed=False, lse=True),
-    "bounded-causal-odd": Case(mask=causal, listed=False, lse=True),
-    "bounded-causal-more-queries": Case(operands(queries=70, keys=30), mask=causal, listed=False, lse=True),
-    "bounded-near": Case(operands(queries=64, keys=96), mask=near, listed=False, lse=True),
-    "bounded-near-odd": Case(operands(queries=70, keys=90), mask=near, listed=False, tiles=TALL, lse=True),
-    "bounded-far": Case(operands(queries=64, keys=64), mask=far, listed=False, lse=True),
-    "bounded-far-odd": Case(operands(queries=70, keys=60), mask=far, listed=False, tiles=TALL, lse=True),
-    "bounded-window": Case(operands(queries=70, keys=60), mask=window, listed=False, lse=True),
-    "bounded-document": Case(mask=document, listed=False, lse=True),
-    "bounded-padding": Case(operands(batch=4), mask=padding, listed=False, per_batch=True, lse=True),
-    "bounded-dynamic": Case(operands(queries=70, keys=60), dynamic=True, mask=near, listed=False, lse=True),
-    "bounded-dynamic-causal": Case(dynamic=True, mask=causal, listed=False, score_mod=alibi, lse=True),
-    "dynamic": Case(dynamic=True, lse=True),
-    "dynamic-causal": Case(dynamic=True, mask=causal, lse=True),
-    "dynamic-relative": Case(dynamic=True, score_mod=relative, mask=document, block=64),
-    "dynamic-grouped": Case(operands(heads=4, shared=2), dynamic=True, score_mod=alibi, lse=True),
+AXES: Axes = {
+    "type": ("f32", "bf16", "fp16"),
+    "lengths": ("odd", "even", "one-query", "one-key"),
+    "widths": ("16-wide", "narrow", "two-parts", "cut-second-part"),
+    "heads": ("two-heads", "grouped", "one-head", "one-key-batch"),
+    "lies": ("in-rows", "transposed", "sliced"),
+    "mask": ("unmasked", "causal", "near", "far", "document", "padding"),
+    "score": ("as-is", "relative", "soft-cap", "masked-by-score", "least-by-score"),
+    "scale": ("own-scale", "scale-0.3", "negative-scale"),
+    "blocks": ("blocks-of-32", "uneven-blocks", "one-block", "odd-blocks", "bounded"),
+    "lists": ("for-all", "per-head"),
+    "tiles": ("tall", "wide", "square"),
+    "results": ("result", "lse", "maxima"),
+    "sizes": ("static", "dynamic"),
 }
+"""lengths: of queries and keys; "odd" has more queries, and no tile divides them. blocks: of the mask; "bounded": the
+kernel walks between the mask's bounds. lists: has each head a list of blocks of its own?"""
+
+DYNAMIC_TOO = {
+    "type": ("f32",),
+    "lengths": ("odd", "even"),
+    "widths": ("16-wide",),
+    "heads": ("two-heads", "grouped"),
+    "lies": ("in-rows",),
+    "score": ("as-is", "relative"),
+    "scale": ("own-scale",),
+    "blocks": ("blocks-of-32", "bounded"),
+    "tiles": ("tall", "wide"),
+}
+"""What dynamic sizes are crossed with: a trace of them takes three times as long."""
+NEVER: Sequence[Rule] = (
+    # What only a mask has.
+    {"mask": "unmasked", "blocks": AXES["blocks"][1:]},
+    {"mask": "unmasked", "lists": "per-head"},
+    {"mask": "unmasked", "heads": "one-key-batch"},  # torch wants a mask for each batch then
+    # A tile lies in one block, unless there is only one.
+    {"blocks": "uneven-blocks", "tiles": "wide"},
+    {"blocks": "odd-blocks", "tiles": ("tall", "wide")},
+    # In half types the least number of float32 is -inf. In powers of 2 it is, too: no logsumexp and no maximum tells
+    # a row of nothing else.
+    {"type": ("bf16", "fp16"), "score": "least-by-score"},
+    {"results": ("lse", "maxima"), "score": "least-by-score"},
+    *({"sizes": "dynamic", axis: [v for v in AXES[axis] if v not in crossed]} for axis, crossed in DYNAMIC_TOO.items()),
+)
+SPARE: Sequence[Rule] = (
+    # A kernel has the mask and the score as nodes: of what kind the other is neither asks. -inf and the least number
+    # meet each kind: bounded on one side and on both, rows without a key, tables.
+    {"mask": ("document", "padding"), "score": ("relative", "soft-cap")},
+    # Lists of blocks are of numbers: which mask they come from no block asks.
+    {"mask": ("far", "document", "padding"), "blocks": AXES["blocks"][1:-1]},
+)
+TYPES = {"f32": (torch.float32, 5e-6), "bf16": (torch.bfloat16, HALF), "fp16": (torch.float16, 1e-3)}
+"""With the error that is allowed."""
+LENGTHS_OF = {"odd": (70, 50), "even": (32, 64), "one-query": (1, 50), "one-key": (40, 1)}
+WIDTHS = {
+    **{"16-wide": (16, 16), "narrow": (3, 5), "two-parts": (192, 160), "cut-second-part": (130, 36)},
+}
+HEADS: Mapping[str, Mapping[str, int]] = {
+    "two-heads": {},
+    "grouped": {"heads": 4, "shared": 2},
+    "one-head": {"heads": 1, "batch": 1},
+    "one-key-batch": {"batch": 3, "key_batch": 1},
+}
+LIES = {"in-rows": lambda make: make, "transposed": transposed, "sliced": sliced}
+MASKS = {
+    **{"unmasked": None, "causal": causal, "near": near, "far": far, "document": document},
+    **{"padding": padding},
+}
+SCORES = {
+    **{"as-is": None, "relative": relative, "soft-cap": soft_cap, "masked-by-score": masked_by_score},
+    **{"least-by-score": least_by_score},
+}
+SCALES = {"own-scale": None, "scale-0.3": 0.3, "negative-scale": -0.3}
+BLOCKS: Mapping[str, int | tuple[int, int]] = {
+    **{"blocks-of-32": 32, "uneven-blocks": (64, 16)},
+    **{"one-block": (100, 72), "odd-blocks": 48, "bounded": 32},
+}
+TILES = {"tall": SMALL, "wide": TALL, "square": Tiles(16, 16, 4, 2)}
+
+
+def case_of(row: Row) -> Case:
+    """The case of a row of the matrix."""
+    dtype, tolerance = TYPES[row["type"]]
+    (queries, keys), (width, value_width) = LENGTHS_OF[row["lengths"]], WIDTHS[row["widths"]]
+    heads = HEADS[row["heads"]]
+    return Case(
+        LIES[row["lies"]](
+            operands(queries=queries, keys=keys, width=width, value_width=value_width, dtype=dtype, **heads)
+        ),
+        score_mod=SCORES[row["score"]],
+        mask=MASKS[row["mask"]],
+        block=BLOCKS[row["blocks"]],
+        tiles=TILES[row["tiles"]],
+        dynamic=row["sizes"] == "dynamic",
+        lse=row["results"] != "result",
+        most=row["results"] == "maxima",
+        tolerance=tolerance,
+        scale=SCALES[row["scale"]],
+        per_head=row["lists"] == "per-head",
+        per_batch=row["mask"] == "padding" or row["heads"] == "one-key-batch",
+        listed=row["blocks"] != "bounded",
+    )
+
+
+ROWS = matrix(AXES, NEVER, SPARE)
+ORDINARY_ROW = {axis: values[0] for axis, values in AXES.items()}
+NEARLY_ORDINARY: Sequence[Row] = (
+    {"widths": "narrow", "score": "least-by-score"},
+    {"results": "lse", "sizes": "dynamic"},
+    {"heads": "one-key-batch", "mask": "padding", "lists": "per-head"},
+    {"widths": "narrow", "mask": "far", "blocks": "bounded", "results": "lse"},
+    {"lengths": "one-key", "mask": "padding", "score": "relative"},
+    {"score": "masked-by-score"},
+    {"mask": "causal", "blocks": "bounded", "results": "lse"},
+)
+"""Pairs with what is ordinary, which the first rows have few of: with these CI has all that lists by hand had."""
+CASES: Mapping[str, Case] = {
+    **{name: case_of(row) for name, row in ROWS.items()},
+    **{"nearly-" + "-".join(row.values()): case_of({**ORDINARY_ROW, **row}) for row in NEARLY_ORDINARY},
+    # Each row has a key that the table leaves: of others a kernel cannot know.
+    "least-by-bias": Case(score_mod=least_by_bias, lse=True),
+    "no-bounds": Case(operands(heads=4, shared=2), mask=prefix, score_mod=relative, tiles=TALL),
+    "dynamic-bounds": Case(operands(queries=70, keys=60), dynamic=True, mask=near, listed=False, lse=True),
+    # Other values of what the axes have, for `make test-all`.
+    "window": Case(mask=window, block=128, lse=True),
+    "window-bounded": Case(operands(queries=70, keys=60), mask=window, listed=False, lse=True),
+    "odd-widths-alibi": Case(operands(heads=4, width=24, value_width=40), score_mod=alibi, lse=True),
+    "padded-one-key": Case(operands(keys=1, width=96, value_width=80), score_mod=alibi, lse=True),
+    "one-key-head-alibi": Case(operands(heads=4, shared=4), score_mod=alibi),
+    "scale-of-0": Case(scale=0.0),
+    "blocks-longer-than-the-keys": Case(operands(queries=160, keys=32), mask=causal, block=(32, 128), lse=True),
+    "blocks-longer-than-the-queries": Case(operands(queries=32, keys=96), mask=near, block=(128, 32), lse=True),
+    "dynamic-blocks": Case(operands(queries=70), dynamic=True, mask=document, block=64, lse=True),
+}
+FIRST = 24
+"""Rows that CI runs. They have all values, and more than nine of ten pairs."""
+LIKE_ANOTHER = (
+    *list(ROWS)[FIRST:],
+    *("window", "window-bounded", "odd-widths-alibi", "padded-one-key", "one-key-head-alibi", "scale-of-0"),
+    *("blocks-longer-than-the-keys", "blocks-longer-than-the-queries"),
+)
+"""What `make test-all` runs: of each another case has the same parts of the kernel, in other pairs."""
 
 
 if __name__ == "__main__":
     print_share(CASES)
 
-__all__ = ["CASES", "Case", "operands"]
+__all__ = ["AXES", "CASES", "FIRST", "LIKE_ANOTHER", "NEVER", "ROWS", "SPARE", "Case", "operands"]

@@ -45,7 +45,7 @@ dist: $(STAMP) ## wheels and sdists of all dists in dist/, tried in a fresh envi
 	$(BIN)/python -m release.trial $(ARGS)
 
 # Threads that wait for work do not spin: other tests need the processors. A worker that dies is a failure of its test:
-# pytest-xdist starts another one, but then waits for ever for tests that were given to none.
+# where pytest-xdist starts another one, a run of `--dist loadgroup` was seen not to end.
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --max-worker-restart 0 --durations=20
 
 IN_CI := not gpu and not gpu2 and not thorough and not nightly

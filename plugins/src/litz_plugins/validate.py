@@ -104,7 +104,7 @@ class Registry(pluggy.PluginManager):
 
 def _seen_unmarked(holder: object, name: str, marker: str) -> bool:
     """Whether `name` is a function, class or module without a marker in a module: most of what a plugin's module has.
-    pluggy takes ten times as long to say so, for each of hundreds of names and each compile."""
+    pluggy takes longer to say so, of hundreds of names in each compile."""
     value = vars(holder).get(name) if type(holder) is ModuleType else None
     return isinstance(value, (FunctionType, type, ModuleType)) and marker not in vars(value)
 

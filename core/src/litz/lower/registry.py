@@ -52,7 +52,7 @@ _FOUND: dict[str, Target] = {}
 """The ops of the table that torch has, by name. `core_lowerings` looks for the others again, as torch defines some ops
 when they are first used."""
 _BY_OP: dict[Target, Lowering] = {}
-"""The table by op, of those found: a dict is copied ten times as fast as its ops are hashed."""
+"""The table by op, of those found: a copy of a dict does not hash its ops again."""
 ANY_DTYPE = "_litz_any_dtype"
 """Attribute of lowerings that make no Loops, and so take what Loops cannot hold (complex numbers)."""
 MOVES = "_litz_moves"

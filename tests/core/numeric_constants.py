@@ -167,7 +167,6 @@ CONSTANTS: Mapping[str, str] = {
         arena: LARGEST MOST FEWEST
         beside: NEAR SLACK LEAST
         canonical: LARGEST_CONSTANTS
-        fingerprints: LARGEST_SOURCES
         freezing: GROWTH SMALL
         fusion: WAITING WAITING_BYTES
         garbage: NEVER _within
@@ -179,6 +178,7 @@ CONSTANTS: Mapping[str, str] = {
         memory: SLACK LARGEST_SHARE
         saved_positions: LEAST_BYTES
         order: SMALL
+        sources: LARGEST_SOURCES
         stores: LARGEST
         place_constants: MOST_BYTES
     """,
@@ -194,7 +194,7 @@ CONSTANTS: Mapping[str, str] = {
     "what a person is shown: lines, letters, rows": """
         write: IN_SHORT
         operations: MODULES PLACES
-        words: NAMED
+        said: NAMED
     """,
     "how litz measures: repetitions, margins of noise": """
         probes: ROWS LONG SHARED
@@ -248,6 +248,7 @@ LITERALS: Mapping[str, str] = {
         configs: estimate=256,32768
     """,
     "of a format or an interface: versions, modes, bits, letters": """
+        aot_cache: _make=504,448
         configs: misfit=1024
         cuda_driver: make_fixed_launch=15
         half_tile: _nibble=15

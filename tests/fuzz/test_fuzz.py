@@ -220,15 +220,16 @@ def test_what_another_device_s_kernels_refuse_is_no_failure(
     checker = Checker(compiled=False)
     program = generate("same:7")[0]
 
-    def run_peer(program: FuzzProgram, specs: Any, peer: Any, grads: bool) -> Any:
+    def run_peer(program: FuzzProgram, specs: Any, peer: Any, grads: bool, traced: Any) -> Any:
         if peer is None:
             raise RuntimeError("Expected all tensors to be on the same device")
         return [], [], []
 
     monkeypatch.setattr(checker, "device", device)
     monkeypatch.setattr(checker, "_run_peer", run_peer)
-    assert checker._torch_raises(program, program.inputs, RuntimeError("refused")) == excused
-    assert not checker._torch_raises(program, program.inputs, TypeError("another"))
+    calls = (program.inputs, program.inputs)
+    assert checker._torch_raises(program, calls, RuntimeError("refused")) == excused
+    assert not checker._torch_raises(program, calls, TypeError("another"))
 
 
 def test_an_assertion_that_dynamo_made_while_it_captured_is_no_failure() -> None:
@@ -246,7 +247,7 @@ def test_an_assertion_that_dynamo_made_while_it_captured_is_no_failure() -> None
         assert checker._run(again, "interpreted") is None
         assert checker.torch_failures == expected
         # What else raises there is litz's own.
-        assert not checker._torch_raises(program, (other,), RuntimeError("g++ failed"))
+        assert not checker._torch_raises(program, ((other,), (spec,)), RuntimeError("g++ failed"))
 
 
 def test_a_batch_is_one_run_of_the_compiler() -> None:

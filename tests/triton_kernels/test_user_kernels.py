@@ -26,6 +26,7 @@ import triton.language as tl
 from litz.cache.disk import Cache
 from litz.capture.graph import Graph, make_graph
 from litz.driver.builtin import builtin_plugins
+from litz.driver.capturing import capture, decompositions
 from litz.errors import FunctionPlaceError, KernelBuildError
 from litz.execution import check_plan
 from litz.ir import Extern, KernelCall, Loop, Program
@@ -34,8 +35,6 @@ from litz.ir.interpret import interpret
 from litz.lower import core_lowerings, lower
 from litz.pipeline import (
     Compiler,
-    capture,
-    decompositions,
     generate,
     generate_wrapper,
     make_compiler,

@@ -295,7 +295,7 @@ ERRORS = [
     ("(o[4])", "(o[4]", 8, 40, "',' or ')'"),
     ("extern op1", "external op1", 8, 3, "loop, return or one of extern"),
     ("  return y[4]\n", "", 9, 1, "return"),
-    ("return y[4]", "return y[4]\n  return", 10, 3, "the end of the text"),
+    ("return y[4]", "return y[4]\n  return", 10, 3, "a region, or the end of the text"),
     (
         "y = aten.relu.default(o[4])  # f32 [4]",
         "o = aten.relu.default(o[4])  # f32 [5]",

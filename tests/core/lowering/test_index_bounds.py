@@ -121,6 +121,7 @@ class _Program:
     dynamic: bool = False
     by_dynamo: bool = False
     together: bool = False
+    nests: bool = False
 
     @property
     def grad(self) -> bool:

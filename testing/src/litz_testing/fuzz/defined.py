@@ -35,16 +35,17 @@ class Defined(TorchFunctionMode):
     """
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        """Looks at the call, and makes it."""
+        """Looks at the call, and makes it: what eager refuses, eager refuses."""
         name, kwargs = getattr(func, "__name__", ""), kwargs or {}
         if name == "scaled_dot_product_attention":
             _, key, value = args[:3]
             if key.size(-2) != value.size(-2):
                 raise UndefinedError(f"{key.size(-2)} keys and {value.size(-2)} values")
-        for written, read, by_index in _written_and_read(name, args, kwargs):
-            if _meet(written, read, by_index):
-                raise UndefinedError(f"{name} reads memory that it writes")
-        return func(*args, **kwargs)
+        undefined = any(_meet(*each) for each in _written_and_read(name, args, kwargs))
+        result = func(*args, **kwargs)
+        if undefined:
+            raise UndefinedError(f"{name} reads memory that it writes")
+        return result
 
 
 def _written_and_read(

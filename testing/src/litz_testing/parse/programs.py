@@ -310,8 +310,9 @@ class Parser(LoopParser):
 
     def region(self, lines: Lines) -> tuple[str, Lines]:
         """Reads the head of a region; returns the region's name and its lines."""
-        head = lines.take("a region, or the end")
-        head.take("region")
+        head = lines.take("a region, or the end of the text")
+        if not head.takes("region"):
+            head.fail("a region, or the end of the text")
         name = head.name("the name of a region")
         head.finish()
         return name, lines.block(head)

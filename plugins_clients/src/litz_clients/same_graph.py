@@ -75,7 +75,7 @@ def _kind(value: Any, memory: dict[int, int]) -> Hashable:
 
 
 def _number(value: Any) -> Hashable:
-    """A size as it is; of a symbolic size its expression and whose symbols those are."""
+    """A size as it is; of a symbolic size its expression and whose symbols those are, which the key keeps alive."""
     if isinstance(value, torch.SymInt):
-        return (value.node.expr, id(value.node.shape_env))
+        return (value.node.expr, value.node.shape_env)
     return value.hex() if isinstance(value, float) else value

@@ -83,6 +83,7 @@ links: $(STAMP) ## ask for every link of README and docs that leads to another s
 
 figures: $(STAMP) ## compare figures of README and docs with the tables and measurements that they come from
 	$(BIN)/python -m website.figures
+	$(BIN)/python -m website.from_inductor
 
 picture: $(STAMP) ## README's picture of a report, anew (needs Chromium)
 	$(BIN)/python -m website.picture

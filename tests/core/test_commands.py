@@ -19,9 +19,8 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from litz.cli.main import main
-from litz.errors import InvalidOptionError, UnknownOptionError
+from litz.errors import InvalidOptionError
 from litz.options import core_options, make_options
-from litz.options.inductor_names import equivalents
 from litz_plugins import OptionSpec
 from litz_plugins.units import parse_size
 
@@ -160,36 +159,3 @@ def test_every_size_of_a_command_takes_units() -> None:
     assert refused.exit_code == 2 and "64KiB" in refused.output
     refused = run(main, ["calibrate-collectives", "p.json", "--least", "0"])
     assert refused.exit_code == 2 and "less than 1 B" in refused.output
-
-
-# -------------------------------------------------------------------------------------------------- names of Inductor's
-
-
-def test_the_docs_have_the_table_of_inductors_names() -> None:
-    page = (DOCS / "from_inductor.md").read_text()
-    for row in equivalents():
-        names = ", ".join(f"`{name}`" for name in row.names)
-        assert f"| {names} | {row.ours} | {row.note}{' ' if row.note else ''}|\n" in page, names
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("triton.cudagraphs", "litz's cuda_graphs"),
-        ("shape_padding", "layout.pad"),
-        ("coordinate_descent_tuning", "litz's max_autotune_pointwise"),
-        ("fusoin", "did you mean 'fusion'"),
-    ],
-)
-def test_a_hint_does_not_mislead(name: str, says: str) -> None:
-    with pytest.raises(UnknownOptionError) as caught:
-        make_options(None, {name: True})
-    assert says in str(caught.value) and "num_warps" not in str(caught.value)
-
-
-def test_options_that_the_table_names_exist() -> None:
-    names = {row.name for row in core_options()}
-    for row in equivalents():
-        for word in row.ours.split("`")[1::2]:
-            known = word in names or "." in word or word.startswith(("mode=", "litz ")) or word == "library"
-            assert known, f"{row.names} is said to be {word}, which litz does not have"

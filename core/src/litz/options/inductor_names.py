@@ -7,33 +7,47 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 
 
 @dataclass(frozen=True)
 class Equivalent:
-    """A row. names: of `torch._inductor.config`. ours: litz's option or mode, as Markdown; "none" where litz has no
-    switch. note: how the two differ, or why there is no switch."""
+    """A row. names: of `torch._inductor.config`, or patterns of names. kind, ours, note: as inductor_names.toml says;
+    ours and note are Markdown."""
 
     names: tuple[str, ...]
-    ours: str
+    kind: str
+    ours: str = ""
     note: str = ""
+
+
+SENTENCES = {
+    "plugin": "in place of TorchInductor's {name}, write a plugin with the hook {ours}",
+    "unneeded": "drop the option: litz needs no counterpart of TorchInductor's {name}",
+    "missing": "drop the option: litz has no counterpart of TorchInductor's {name}",
+}
+"""What an error says of a name, by its row's kind. Of every other kind it names litz's option."""
 
 
 @cache
 def equivalents() -> tuple[Equivalent, ...]:
-    """Returns every setting of TorchInductor's that litz's users may look for."""
+    """Returns the rows that cover every setting of TorchInductor's. The first row that has a name counts."""
     text = (resources.files(__package__) / "inductor_names.toml").read_text(encoding="utf-8")
     return tuple(Equivalent(tuple(row.pop("names")), **row) for row in tomllib.loads(text)["setting"])
 
 
+def row_of(name: str) -> Equivalent | None:
+    """Returns the row of a TorchInductor setting; None if no row has the name."""
+    return next((row for row in equivalents() if any(fnmatchcase(name, each) for each in row.names)), None)
+
+
 def in_litz(name: str) -> str:
     """Returns words, for an error message, on litz's counterpart of a TorchInductor setting; '' if unknown."""
-    row = next((row for row in equivalents() if name in row.names), None)
+    row = row_of(name)
     if row is None:
         return ""
-    ours, note = row.ours.replace("`", ""), row.note.replace("`", "")
-    if ours == "none":
-        return f"TorchInductor's {name} has no counterpart in litz: {note}"
-    return f"TorchInductor's {name} is litz's {ours}" + (f" ({note})" if note else "")
+    said = SENTENCES.get(row.kind, "TorchInductor's {name} is litz's {ours}").format(name=name, ours=row.ours)
+    note = f". {row.note[:1].upper()}{row.note[1:]}" if row.kind in SENTENCES else f" ({row.note})"
+    return (said + note if row.note else said).replace("`", "")

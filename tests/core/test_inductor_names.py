@@ -14,7 +14,7 @@ from litz.cli.main import main
 from litz.errors import InvalidOptionError, UnknownOptionError
 from litz.options import core_options, make_options, plugin_option_rows
 from litz.options.inductor_names import Equivalent, equivalents, in_litz, row_of
-from litz_plugins import hookspecs, make_plugins
+from litz_plugins import OptionSpec, hookspecs, make_plugins
 
 KINDS = {"same", "different", "name", "plugin", "unneeded", "missing"}
 SETTINGS = from_inductor.settings_by_version()
@@ -141,8 +141,8 @@ def test_a_row_that_is_changed_changes_the_page(monkeypatch: pytest.MonkeyPatch)
         ("shape_padding", "layout.pad"),
         ("coordinate_descent_tuning", "litz's max_autotune_pointwise"),
         ("search_autotune_cache", "litz's autotune.search_cache"),
-        ("combo_kernels", "drop the option: litz needs no counterpart of TorchInductor's combo_kernels"),
-        ("batch_invariant", "A sample's result may depend on the batch that it is in"),
+        ("combo_kernels", "drop the option; litz needs no counterpart of TorchInductor's combo_kernels: the"),
+        ("batch_invariant", "a sample's result may depend on the batch that it is in"),
         ("post_grad_custom_pre_pass", "write a plugin with the hook litz_register_passes"),
         ("rocm.arch", "needs a plugin with a target"),
         ("aot_inductor.package_cpp_only", "no C++ program can load a package"),
@@ -173,3 +173,12 @@ def test_a_misspelt_option_of_litz_is_not_taken_for_a_setting_of_inductors(optio
         wrong = {name + name[-1], *(name[:i] + name[i + 1 :] for i in range(1, len(name)))}
         taken += sorted(each for each in wrong - {*SETTINGS} if in_litz(each))
     assert not taken
+
+
+def test_a_plugin_with_the_name_of_a_family_keeps_its_own_hints() -> None:
+    specs = [OptionSpec("rocm.schedule", str, "", "how a device's kernels are scheduled")]
+    with pytest.raises(UnknownOptionError, match=r"did you mean 'rocm\.schedule'"):
+        make_options(None, {"rocm.shedule": "x"}, specs)
+    with pytest.raises(UnknownOptionError, match="repair it") as caught:
+        make_options(None, {"rocm.schedule": "x"}, missing={"rocm": "repair it"})
+    assert "TorchInductor" not in str(caught.value)

@@ -14,28 +14,21 @@ from importlib import resources
 
 @dataclass(frozen=True)
 class Equivalent:
-    """A row. names: of `torch._inductor.config`, or patterns of names. kind, ours, note: as inductor_names.toml says;
-    ours and note are Markdown."""
+    """A row of inductor_names.toml, which says what the fields are. sentence: what an error says, by the row's kind."""
 
     names: tuple[str, ...]
+    sentence: str
     kind: str
     ours: str = ""
     note: str = ""
-
-
-SENTENCES = {
-    "plugin": "in place of TorchInductor's {name}, write a plugin with the hook {ours}",
-    "unneeded": "drop the option: litz needs no counterpart of TorchInductor's {name}",
-    "missing": "drop the option: litz has no counterpart of TorchInductor's {name}",
-}
-"""What an error says of a name, by its row's kind. Of every other kind it names litz's option."""
 
 
 @cache
 def equivalents() -> tuple[Equivalent, ...]:
     """Returns the rows that cover every setting of TorchInductor's. The first row that has a name counts."""
     text = (resources.files(__package__) / "inductor_names.toml").read_text(encoding="utf-8")
-    return tuple(Equivalent(tuple(row.pop("names")), **row) for row in tomllib.loads(text)["setting"])
+    data = tomllib.loads(text)
+    return tuple(Equivalent(tuple(row.pop("names")), data["kinds"][row["kind"]], **row) for row in data["setting"])
 
 
 def row_of(name: str) -> Equivalent | None:
@@ -48,6 +41,5 @@ def in_litz(name: str) -> str:
     row = row_of(name)
     if row is None:
         return ""
-    said = SENTENCES.get(row.kind, "TorchInductor's {name} is litz's {ours}").format(name=name, ours=row.ours)
-    note = f". {row.note[:1].upper()}{row.note[1:]}" if row.kind in SENTENCES else f" ({row.note})"
-    return (said + note if row.note else said).replace("`", "")
+    said = row.sentence.format(name=name, ours=row.ours, note=row.note)
+    return (f"{said} ({row.note})" if row.ours and row.note else said).replace("`", "")

@@ -434,7 +434,10 @@ def _check_names(given: Iterable[str], known: list[str], missing: Mapping[str, s
             continue
         plugin = _missing_plugin(str(name), known, missing)
         todo = missing.get(plugin) or how_to_install(plugin)
-        raise UnknownOptionError(str(name), known, missing_plugin=plugin, install=todo, instead=in_litz(str(name)))
+        prefix = str(name).partition(".")[0]  # a plugin's own hint comes before one for a family of TorchInductor's
+        own = prefix in missing or any(each.startswith(f"{prefix}.") for each in known if each not in _TABLE)
+        instead = "" if own else in_litz(str(name))
+        raise UnknownOptionError(str(name), known, missing_plugin=plugin, install=todo, instead=instead)
 
 
 def _missing_plugin(name: str, known: Iterable[str], missing: Iterable[str]) -> str:

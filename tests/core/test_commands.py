@@ -120,6 +120,33 @@ def test_explain_prints_nothing_but_json(tmp_path: Path) -> None:
     assert missed == [{"graph": "graph7", "graph_cache": "", "miss": None}]
 
 
+# ------------------------------------------------------------------------------------------------- commands of scripts
+
+OF_SCRIPTS = sorted(name for name, command in commands().items() if any(one.name == "script" for one in command.params))
+
+
+@pytest.mark.parametrize("name", OF_SCRIPTS)
+def test_an_unknown_option_before_the_script_names_the_nearest(name: str) -> None:
+    result = CliRunner().invoke(main, [*name.split()[1:], "--jsn", "x.py"])
+    assert result.exit_code == 2
+    assert "--jsn" in result.stderr and "Did you mean '--json'" in result.stderr and "no file" not in result.stderr
+
+
+@pytest.mark.parametrize("name", OF_SCRIPTS)
+def test_the_help_says_where_options_stand(name: str) -> None:
+    text = " ".join(CliRunner().invoke(main, [*name.split()[1:], "--help"]).output.split())
+    assert "Options of this command stand before SCRIPT" in text
+
+
+def test_an_option_after_the_script_gives_a_warning_and_goes_to_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nassert sys.argv[1:] == ['--time', '--lr', '3', '--', '--json'], sys.argv\n")
+    result = CliRunner().invoke(main, ["explain", str(script), "--time", "--lr", "3", "--", "--json"])
+    assert result.exit_code == 0, result.output
+    assert "warning: --time goes to the script; for `litz explain` write --time before SCRIPT" in result.stderr
+    assert result.stderr.count("warning") == 1, "--lr is none of explain's, and what follows -- is the script's"
+
+
 # --------------------------------------------------------------------------------------------------------------- sizes
 
 

@@ -13,6 +13,7 @@ import click
 from rich.markup import escape
 
 from litz.cli.common import current_options, load_plugins, make_console, make_table
+from litz_plugins.script_command import ScriptCommand
 from litz_plugins.scripts import check_script, print_failure, run_script
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command(
     short_help="Run a script; compare its communication with what was expected.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    cls=ScriptCommand,
 )
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for reports and the trace.")

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from litz.cli.common import load_plugins, make_console, make_table, no_plugin_warnings, print_json
 from litz.logs.units import count_text, time_text
+from litz_plugins.script_command import ScriptCommand
 from litz_plugins.scripts import check_script
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ SHOWN = 12
 
 @click.command(
     short_help="Find the decision that makes a script slow or wrong.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    cls=ScriptCommand,
 )
 @click.option(
     "--against",

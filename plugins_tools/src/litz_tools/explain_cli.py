@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from litz.cli.common import make_console, print_json
+from litz_plugins.script_command import ScriptCommand
 from litz_plugins.scripts import check_script, print_failure, run_script
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ DETAILED = 4
 
 @click.command(
     short_help="Run a script; report every graph that it compiles.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    cls=ScriptCommand,
 )
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("-v", "--verbose", is_flag=True, help="Every step and decision on its own, and where the source lies.")
@@ -36,8 +37,6 @@ def explain(script: str, args: Sequence[str], module: bool, verbose: bool, timed
     For each graph: its kernels, what was fused and what was not and why, the cost of each step, library calls, and its
     peak memory. With --time: the seconds of each stage instead, torch's beside litz's. With --json: a list with the
     content of each graph's report.json.
-
-    Options of litz's go before SCRIPT, all after it is SCRIPT's own.
     """
     check_script(script, module)
     from litz import report  # this loads torch

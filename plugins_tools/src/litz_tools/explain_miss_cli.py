@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litz.cli.common import current_options, print_json
+from litz_plugins.script_command import ScriptCommand
 from litz_plugins.scripts import check_script, print_failure, run_script
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @click.command(
     "explain-miss",
     short_help="Run a script; say why its graphs were not in the cache.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    cls=ScriptCommand,
 )
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; what SCRIPT prints goes to standard error.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litz.cli.common import load_plugins, make_console, no_plugin_warnings, print_json
+from litz_plugins.script_command import ScriptCommand
 from litz_plugins.scripts import check_script, print_failure, run_script
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 """Letters of a result that a line of the trace has."""
-_SCRIPT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 @click.command("check-plugins", short_help="Say whether plugins fit together, and compile right.")
@@ -42,7 +42,7 @@ def check_plugins(as_json: bool) -> None:
     show_checks(checks, as_json, "every plugin works here")
 
 
-@click.command("watch-plugins", short_help="Run a script; say what plugins did.", context_settings=_SCRIPT)
+@click.command("watch-plugins", cls=ScriptCommand, short_help="Run a script; say what plugins did.")
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("--trace", "traced", is_flag=True, help="Print each call of a plugin as it ends, with its result.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; what SCRIPT prints goes to standard error.")

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from litz.cli.common import load_plugins, make_console, make_table, no_plugin_warnings, print_json
 from litz.logs.units import count_text, time_text
-from litz_plugins.script_command import ScriptCommand
+from litz_plugins.command_line import SECONDS, Number, ScriptCommand
 from litz_plugins.scripts import check_script
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ SHOWN = 12
 @click.option("--wrong", is_flag=True, help="Find what makes results differ from eager's, or the script fail.")
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("--runs", default=60, show_default=True, type=click.IntRange(1), help="Runs of the search, at most.")
-@click.option("--timeout", default=600.0, show_default=True, type=float, help="Seconds after which a run is stopped.")
+@click.option("--timeout", default=600.0, show_default=True, type=SECONDS, help="Seconds after which a run is stopped.")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1), help="Times to make each call.")
 @click.option(
     "--clock",
@@ -48,7 +48,7 @@ SHOWN = 12
     help="A call's time: between two waits for the device, or the sum of its GPU kernels'.",
 )
 @click.option(
-    "--tolerance", type=float, help="With --wrong: largest difference allowed, relative to the largest value."
+    "--tolerance", type=Number(), help="With --wrong: largest difference allowed, relative to the largest value."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.argument("script")

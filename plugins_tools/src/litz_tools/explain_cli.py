@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from litz.cli.common import make_console, print_json
-from litz_plugins.script_command import ScriptCommand
+from litz_plugins.command_line import ScriptCommand
 from litz_plugins.scripts import check_script, print_failure, run_script
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litz.cli.common import current_options, print_json
-from litz_plugins.script_command import ScriptCommand
+from litz_plugins.command_line import ScriptCommand
 from litz_plugins.scripts import check_script, print_failure, run_script
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "explain-miss",
-    short_help="Run a script; say why its graphs were not in the cache.",
+    short_help="Run a script; say why the cache missed its graphs.",
     cls=ScriptCommand,
 )
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litz.cli.common import load_plugins, make_console, no_plugin_warnings, print_json
-from litz_plugins.script_command import ScriptCommand
+from litz_plugins.command_line import ScriptCommand
 from litz_plugins.scripts import check_script, print_failure, run_script
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from litz_plugins.scaffold import DEFAULT_KIND, kinds, plugin_name, scaffold
 _STYLES = {"builtin": "dim", "external": "green", "blocked": "yellow", "failed": "red", "missing": "dim"}
 
 
-@click.group(invoke_without_command=True)
+@click.group(invoke_without_command=True, short_help="List plugins, or start one.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of text.")
 @click.pass_context
 def plugins(ctx: click.Context, as_json: bool) -> None:

@@ -50,6 +50,8 @@ def audit(script: str, args: Sequence[str], module: bool, out: Path | None, as_j
 
     with report.collect() as reports, audit_run(reports) as audited:
         code, failure = run_script(script, args, module, to_stderr=as_json)
+    if failure is not None:
+        print_failure(failure)
     if rank == 0:
         found = audited.reports
         if out is not None:
@@ -74,8 +76,6 @@ def audit(script: str, args: Sequence[str], module: bool, out: Path | None, as_j
             missing = [one.name for one in found if not one.realised]
             if missing:
                 console.print(f"the run shows no call of {', '.join(missing)} whose collectives can be told apart")
-    if failure is not None:
-        print_failure(failure)
     sys.exit(code)
 
 

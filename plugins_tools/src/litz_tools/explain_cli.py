@@ -12,7 +12,7 @@ from rich.text import Text
 
 from litz.cli.common import make_console, print_json
 from litz_plugins.command_line import ScriptCommand
-from litz_plugins.scripts import check_script, print_failure, run_script
+from litz_plugins.scripts import check_script, print_failure, run_script, say_what_came
 
 if TYPE_CHECKING:
     from litz.report import CompileReport
@@ -48,6 +48,8 @@ def explain(script: str, args: Sequence[str], module: bool, verbose: bool, timed
     after = torch_seconds()
     took = None if before is None or after is None else after - before
     console = make_console()
+    if failure is not None:
+        print_failure(failure)
     if as_json:
         from .stages import stages_of
 
@@ -58,12 +60,8 @@ def explain(script: str, args: Sequence[str], module: bool, verbose: bool, timed
         render_stages(reports, took, console)
     else:
         _show(reports, console, verbose)
-    if not reports and not as_json:
-        console.print(
-            'no graph was compiled with litz. Is torch.compile(..., backend="litz") in it, and its result called?'
-        )
-    if failure is not None:
-        print_failure(failure)
+    if not as_json:
+        say_what_came(len(reports), failure)
     sys.exit(code)
 
 

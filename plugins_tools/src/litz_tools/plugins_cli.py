@@ -12,7 +12,7 @@ import click
 
 from litz.cli.common import load_plugins, make_console, no_plugin_warnings, print_json
 from litz_plugins.command_line import ScriptCommand
-from litz_plugins.scripts import check_script, print_failure, run_script
+from litz_plugins.scripts import check_script, print_failure, run_script, say_what_came
 
 if TYPE_CHECKING:
     from litz_plugins.blame import Called
@@ -52,9 +52,14 @@ def watch_plugins(script: str, args: Sequence[str], module: bool, traced: bool, 
     """Run SCRIPT with ARGS, and print what each hook and pass of each plugin took, changed and gained, in all graphs
     together."""
     check_script(script, module)
-    code, failure = (_trace if traced else _time)(lambda: run_script(script, args, module, to_stderr=as_json), as_json)
-    if failure is not None:
-        print_failure(failure)
+
+    def run() -> Ended:
+        ended = run_script(script, args, module, to_stderr=as_json)
+        if ended[1] is not None:
+            print_failure(ended[1])
+        return ended
+
+    code, _ = (_trace if traced else _time)(run, as_json)
     sys.exit(code)
 
 
@@ -78,7 +83,7 @@ def _time(run: Callable[[], Ended], as_json: bool) -> Ended:
         took = sum(row.seconds for row in rows)
         click.echo(f"{took:.2f} s of {total:.2f} s in which litz compiled {len(reports)} graphs")
     else:
-        click.echo("no graph was compiled with litz")
+        say_what_came(len(reports), ended[1])
     return ended
 
 

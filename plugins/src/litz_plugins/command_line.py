@@ -44,7 +44,7 @@ class Output(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Returns the path. Errors: click.BadParameter."""
-        path = Path(super().convert(value, param, ctx))
+        path = Path(str(super().convert(value, param, ctx)))
         problem = folder_problem(path.parent if self.file_okay else path)
         if problem:
             self.fail(f"{path} cannot be written: {problem}", param, ctx)

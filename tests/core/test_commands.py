@@ -158,6 +158,13 @@ def test_the_help_of_each_command_fits_a_line_of_80_columns(name: str, monkeypat
     assert not [row for row in rows if row.endswith("...")]
 
 
+@pytest.mark.parametrize("name", [*commands(), *groups()])
+def test_no_help_is_wider_than_80_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = CliRunner().invoke(main, [*name.split()[1:], "--help"], prog_name="litz").output
+    assert max(map(len, text.splitlines())) <= 80
+
+
 @pytest.mark.parametrize("name", commands())
 def test_every_number_has_bounds(name: str) -> None:
     """NaN is within no bounds."""

@@ -47,7 +47,14 @@ def size_option(
 
 
 @click.command("estimate-collective", short_help="Say how long a collective takes; run nothing.")
-@click.option("--collective", "kind", type=click.Choice(list(KINDS)), required=True)
+@click.option(
+    "--collective",
+    "kind",
+    metavar="KIND",
+    type=click.Choice(list(KINDS)),
+    required=True,
+    help=f"One of {', '.join(KINDS)}.",
+)
 @size_option("--bytes", "size", required=True, help="As 64MiB; counted as nccl-tests does.")
 @click.option("--world-size", type=_RANKS, required=True, help="Ranks in the group.")
 @click.option("--gpu", default="H200", show_default=True, help=f"One of {', '.join(GPUS)}.")

@@ -31,8 +31,9 @@ from typing import Any
 import torch
 
 from litz import report as reports
+from litz_autotune.measurement import summarize
 from litz_autotune.plugin import plugin
-from litz_autotune.timing import CudaTimer, summarize
+from litz_autotune.timing import CudaTimer
 
 F = torch.nn.functional
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}

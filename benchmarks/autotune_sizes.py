@@ -25,8 +25,9 @@ import torch
 
 from benchmarks.autotune import DTYPES, announced
 from litz import report as reports
+from litz_autotune.measurement import summarize
 from litz_autotune.plugin import plugin
-from litz_autotune.timing import CudaTimer, summarize
+from litz_autotune.timing import CudaTimer
 
 F = torch.nn.functional
 LAYERS: dict[str, tuple[int, int, Callable[..., torch.Tensor]]] = {

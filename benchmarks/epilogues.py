@@ -42,7 +42,8 @@ from torch import Tensor
 from benchmarks.autotune import PRODUCTS
 from benchmarks.device_time import describe, recorded
 from litz.schedule import choices
-from litz_autotune.timing import CudaTimer, summarize
+from litz_autotune.measurement import summarize
+from litz_autotune.timing import CudaTimer
 from litz_contractions.products import many_rows
 from litz_contractions.products.gemm import Unsuitable
 from litz_plugins import Choice, ChoiceContext

@@ -23,7 +23,8 @@ import torch
 
 from litz import report as reports
 from litz_autotune.kernels import ATTACHMENT
-from litz_autotune.timing import CudaTimer, summarize
+from litz_autotune.measurement import summarize
+from litz_autotune.timing import CudaTimer
 
 F = torch.nn.functional
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}

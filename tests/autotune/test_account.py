@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import torch
 
 from litz_autotune.account import Contested, render_picture, render_text
-from litz_autotune.timing import Measurement, failed
+from litz_autotune.measurement import Measurement, failed
 from support import rivals
 from support.fake_timer import FakeTimer
 from support.tuned import Tuned

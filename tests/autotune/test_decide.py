@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from litz_autotune.decide import Rival, decide
-from litz_autotune.timing import Measurement, failed, summarize
+from litz_autotune.measurement import Measurement, failed, summarize
 
 RIVALS = [Rival("a", "library"), Rival("b", "library")]
 

@@ -20,8 +20,9 @@ pytestmark = [pytest.mark.gpu, NO_GPU]
 from litz.targets.triton import finish  # noqa: E402
 from litz.targets.triton.tile_shape import Tiling  # noqa: E402
 from litz_autotune.kernels import ATTACHMENT  # noqa: E402
+from litz_autotune.measurement import summarize  # noqa: E402
 from litz_autotune.plugin import plugin  # noqa: E402
-from litz_autotune.timing import CudaTimer, summarize  # noqa: E402
+from litz_autotune.timing import CudaTimer  # noqa: E402
 
 F = torch.nn.functional
 FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, int]]] = {

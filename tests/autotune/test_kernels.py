@@ -21,8 +21,9 @@ from litz.targets.cpp.codegen import CppCodegen
 from litz_autotune import Autotune
 from litz_autotune.hill import Hill, name_of, settings_in, winner
 from litz_autotune.kernels import ATTACHMENT
+from litz_autotune.measurement import Measurement, failed
 from litz_autotune.results import UNTUNED, Counters, LocalStore, Record
-from litz_autotune.timing import CpuTimer, Measurement, failed
+from litz_autotune.timing import CpuTimer
 from litz_autotune.trial import Trial, WithSettings
 from litz_plugins import KernelSource
 from litz_plugins.manager import make_plugins

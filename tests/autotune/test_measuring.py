@@ -38,7 +38,7 @@ def test_a_candidate_far_from_the_best_is_not_in_the_final(tmp_path: Path) -> No
 def test_there_is_no_final_where_the_library_is_far_ahead(tmp_path: Path) -> None:
     timer = FakeTimer((("library", 100), ("good", 120), ("better", 1000)))
     compiled = tuned(tmp_path, timer)
-    assert compiled.chosen == ["aten.mm.default"] and "the library is the fastest: 120 us" in compiled.reasons[0]
+    assert compiled.chosen == ["aten.mm.default"] and "the library is the fastest: 120 µs" in compiled.reasons[0]
     assert [timer.calls.count(name) for name in ("library", "good", "better")] == [1, 1, 1]
 
 

@@ -10,7 +10,8 @@ import torch
 from litz.ir import Template
 from litz.pipeline import make_compiler
 from litz.target import target_of
-from litz_autotune.problem import Problem, describe
+from litz_autotune.describing import describe
+from litz_autotune.problem import Problem
 from litz_autotune.race import make_inputs
 from litz_contractions.subprogram import cut
 from support.gemm_cases import CASES, cpu, randn

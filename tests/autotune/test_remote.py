@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
+from litz_autotune.measurement import Measurement
 from litz_autotune.problem import Operand, Problem
 from litz_autotune.remote import PREFIX, SECONDS, RemoteStore
 from litz_autotune.results import Counters, Record
-from litz_autotune.timing import Measurement
 from support import rivals
 from support.fake_timer import FakeTimer
 from support.redis_server import redis_server

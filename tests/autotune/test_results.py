@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from litz.cache.disk import Cache
 from litz.cli.main import main
+from litz_autotune.measurement import Measurement, failed
 from litz_autotune.problem import Operand, Problem
 from litz_autotune.results import FILE, KIND, Counters, LocalStore, Record
-from litz_autotune.timing import Measurement, failed
 
 PROBLEM = Problem("mm", (Operand((2, "n0"), (3, 1), "f32"),), ("mm",), (7,), "NVIDIA H100")
 RECORD = Record(PROBLEM, {"library": Measurement(10.0, 0.1, 5), "triton a": failed("crashed")})
@@ -75,7 +75,7 @@ def test_export_and_import_between_caches(tmp_path: Path) -> None:
     assert "1 problem " in run(main, ["tune", "import", str(file), "--dir", str(tmp_path / "b")]).output
     assert store(tmp_path / "b").find(KEY) == RECORD
     assert "0 problems" in run(main, ["tune", "import", str(file), "--dir", str(tmp_path / "b")]).output
-    assert "library 10 us" in run(main, ["tune", "list", "--dir", str(tmp_path / "b")]).output
+    assert "library 10 µs" in run(main, ["tune", "list", "--dir", str(tmp_path / "b")]).output
     both = ["--json", "--dir", str(tmp_path / "b")]
     assert json.loads(run(main, ["tune", "export", str(file), *both]).output) == {"file": str(file), "problems": 1}
     assert json.loads(run(main, ["tune", "import", str(file), *both]).output) == {"file": str(file), "problems": 0}

@@ -22,6 +22,7 @@ from litz.cli.main import main
 from litz.errors import InvalidOptionError
 from litz.options import core_options, make_options
 from litz_plugins import OptionSpec
+from litz_plugins.command_line import Number
 from litz_plugins.units import parse_size
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -48,6 +49,8 @@ TORCHLESS = (
     "doctor --help",
     "plugins new --help",
     "tune --help",
+    "tune list",
+    "plugins kinds",
     "audit --help",
     "estimate-collective --bytes 64MiB --collective all_reduce --world-size 4",
 )
@@ -58,6 +61,52 @@ def test_commands_without_torch_start_in_half_a_second() -> None:
     done = subprocess.run([sys.executable, "-c", STARTS, *TORCHLESS], capture_output=True, text=True, env=os.environ)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 0.5
+
+
+REFUSED = """
+import sys
+from click.testing import CliRunner
+from litz.cli.main import main
+for arguments in sys.argv[1:]:
+    result = CliRunner().invoke(main, arguments.split())
+    assert result.exit_code in (1, 2), (arguments, result.output, result.exception)
+    heavy = sorted({"torch", "sympy", "triton"} & set(sys.modules))
+    assert not heavy, f"litz {arguments} loads {heavy}"
+"""
+MISTAKEN = (
+    "bench-kernels nowhere",
+    "bisect --against eager nowhere.py",
+    "explain nowhere.py",
+    "explain-miss nowhere.py",
+    "watch-plugins nowhere.py",
+    "audit nowhere.py",
+    f"audit --out /dev/null/nowhere {__file__}",
+    "calibrate --out /dev/null/nowhere/cpu.toml",
+    "calibrate-collectives /dev/null/nowhere/profile.json",
+    "fit-collectives nowhere.csv profile.json --gpu H200",
+    "tune import nowhere.json",
+    "tune export /dev/null/nowhere.json",
+)
+
+
+def test_wrong_arguments_are_found_before_torch_is_loaded() -> None:
+    done = subprocess.run([sys.executable, "-c", REFUSED, *MISTAKEN], capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("folder", ["/dev/null/cache", "/proc/cache", f"/tmp/{'x' * 300}"])
+def test_a_cache_that_cannot_be_is_said_to_be_impossible(folder: str) -> None:
+    text = CliRunner().invoke(main, ["cache", "info", "--dir", folder]).output
+    assert "cannot" in text and "first compile" not in text
+
+
+def test_json_says_what_is_wrong_with_a_cache() -> None:
+    assert json.loads(CliRunner().invoke(main, ["cache", "info", "--json", "--dir", "/proc/cache"]).output)["problem"]
+
+
+def test_looking_at_a_cache_leaves_nothing_behind(tmp_path: Path) -> None:
+    text = CliRunner().invoke(main, ["cache", "info", "--dir", str(tmp_path / "a" / "b")]).output
+    assert "the first compile makes the folder" in text and not list(tmp_path.iterdir())
 
 
 def commands(group: click.Group = main, path: str = "litz") -> dict[str, click.Command]:
@@ -89,6 +138,43 @@ def test_every_command_has_json(name: str) -> None:
     assert any("--json" in parameter.opts for parameter in commands()[name].params)
 
 
+def groups(group: click.Group = main, path: str = "litz") -> dict[str, click.Group]:
+    """Every command that has commands of its own, by what a user types."""
+    context, found = click.Context(group), {path: group}
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            found |= groups(command, f"{path} {name}")
+    return found
+
+
+@pytest.mark.parametrize("name", groups())
+def test_the_help_of_each_command_fits_a_line_of_80_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = CliRunner().invoke(main, [*name.split()[1:], "--help"]).output
+    rows = text.partition("Commands:\n")[2].splitlines()
+    assert [row.split()[0] for row in rows] == groups()[name].list_commands(click.Context(groups()[name]))
+    assert not [row for row in rows if row.endswith("...")]
+
+
+@pytest.mark.parametrize("name", [*commands(), *groups()])
+def test_no_help_is_wider_than_80_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = CliRunner().invoke(main, [*name.split()[1:], "--help"], prog_name="litz").output
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_number_has_bounds(name: str) -> None:
+    """NaN is within no bounds."""
+    for option in commands()[name].params:
+        if isinstance(option.type, (click.types.IntParamType, click.types.FloatParamType)):
+            assert isinstance(option.type, (click.IntRange, Number)) and option.type.min is not None, option.name
+            for value in ("nan", "inf", "-5"):
+                with pytest.raises(click.BadParameter):
+                    option.type.convert(value, option, None)
+
+
 def test_completion_knows_commands_and_options_of_plugins() -> None:
     complete = ShellComplete(main, {}, "litz", "_LITZ_COMPLETE")
     assert {"explain", "tune"} <= {item.value for item in complete.get_completions([], "")}
@@ -117,6 +203,33 @@ def test_explain_prints_nothing_but_json(tmp_path: Path) -> None:
     assert [stage["seconds"] for stage in timed if stage["name"] == "lower"] == [1.5]
     missed = json.loads(CliRunner().invoke(main, ["explain-miss", "--json", str(script)]).stdout)
     assert missed == [{"graph": "graph7", "graph_cache": "", "miss": None}]
+
+
+# ------------------------------------------------------------------------------------------------- commands of scripts
+
+OF_SCRIPTS = sorted(name for name, command in commands().items() if any(one.name == "script" for one in command.params))
+
+
+@pytest.mark.parametrize("name", OF_SCRIPTS)
+def test_an_unknown_option_before_the_script_names_the_nearest(name: str) -> None:
+    result = CliRunner().invoke(main, [*name.split()[1:], "--jsn", "x.py"])
+    assert result.exit_code == 2
+    assert "--jsn" in result.stderr and "Did you mean '--json'" in result.stderr and "no file" not in result.stderr
+
+
+@pytest.mark.parametrize("name", OF_SCRIPTS)
+def test_the_help_says_where_options_stand(name: str) -> None:
+    text = " ".join(CliRunner().invoke(main, [*name.split()[1:], "--help"]).output.split())
+    assert "Options of this command stand before SCRIPT" in text
+
+
+def test_an_option_after_the_script_gives_a_warning_and_goes_to_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nassert sys.argv[1:] == ['--time', '--lr', '3', '--', '--json'], sys.argv\n")
+    result = CliRunner().invoke(main, ["explain", str(script), "--time", "--lr", "3", "--", "--json"])
+    assert result.exit_code == 0, result.output
+    assert "warning: --time goes to the script; for `litz explain` write --time before SCRIPT" in result.stderr
+    assert result.stderr.count("warning") == 1, "--lr is none of explain's, and what follows -- is the script's"
 
 
 # --------------------------------------------------------------------------------------------------------------- sizes

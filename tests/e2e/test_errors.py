@@ -283,6 +283,11 @@ BROKEN: dict[str, dict[str, Callable[..., Any]]] = {
     "decomposition": {"register_decompositions": lambda: {torch.ops.aten.tanh.default: fails}},
     "lowering": {"register_lowerings": lambda: {torch.ops.aten.sign.default: fails}},
     "pass": {"register_passes": lambda: [Pass("own", "program", fails)]},
+    "traced pass": {"register_passes": lambda: [Pass("own", "traced", fails)]},
+    "graph pass": {"register_passes": lambda: [Pass("own", "graph", fails)]},
+    "schedule pass": {"register_passes": lambda: [Pass("own", "schedule", fails)]},
+    "targets": {"register_targets": lambda: fails()},
+    "templates": {"register_templates": lambda: fails()},
     "observer": {"compile_started": lambda graph: fails()},
     "estimate": {"estimate_runtime": lambda operation: fails()},
 }

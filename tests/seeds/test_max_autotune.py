@@ -33,11 +33,12 @@ from litz.ir import Program
 from litz.options import make_options
 from litz.pipeline import make_compiler, plan_schedule
 from litz_autotune import Autotune, measuring
+from litz_autotune.measurement import failed
 from litz_autotune.plugin import plugin as installed
 from litz_autotune.pool import Failure, InProcess, WorkerPool
 from litz_autotune.race import Entrant, Race
 from litz_autotune.remote import RemoteStore
-from litz_autotune.timing import failed, timer_for
+from litz_autotune.timing import timer_for
 from litz_contractions.subprogram import cut, on_device
 from litz_cudagraphs import recordings
 from litz_plugins import KernelSource

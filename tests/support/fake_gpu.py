@@ -23,9 +23,9 @@ from litz.schedule import Schedule
 from litz.schedule.schedule_program import unscheduled
 from litz.target import target_of
 from litz_autotune import Autotune
+from litz_autotune.measurement import Measurement, failed
 from litz_autotune.pool import dumps
 from litz_autotune.race import Race
-from litz_autotune.timing import Measurement, failed
 from litz_contractions.subprogram import on_device
 from litz_plugins.manager import make_plugins
 from support.fake_timer import FakeTimer

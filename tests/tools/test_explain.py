@@ -119,6 +119,17 @@ def test_explain_without_a_compile_says_so(litz, tmp_path):
     assert result.exit_code == 0 and "no graph was compiled with litz" in result.output
 
 
+@pytest.mark.parametrize("command", ["explain", "explain-miss", "watch-plugins"])
+def test_a_script_that_raises_has_its_traceback_first_and_then_one_line(litz, tmp_path, command):
+    script = tmp_path / "script.py"
+    script.write_text("print('hello')\nraise ValueError('what happened')\n")
+    result = litz(command, str(script))
+    assert result.exit_code == 1 and "no graph was compiled with litz" not in result.output
+    said, _, rest = result.output.partition("ValueError: what happened\n")
+    assert "Traceback" in said and "hello" in said
+    assert rest == "the script ended with ValueError after no graphs compiled by litz\n"
+
+
 def test_explain_without_a_script(litz):
     result = litz("explain", "no_such_file.py")
     assert result.exit_code == 2 and "no file" in result.output

@@ -18,7 +18,8 @@ from litz.pipeline import generate, make_compiler, plan_schedule
 from litz.targets.triton.codegen import TritonCodegen
 from litz_plugins import COUNTERS
 from litz_tools.errors import KernelFileError
-from litz_tools.kernel_bench import kernel_data, kernel_files, time_kernel
+from litz_tools.kernel_bench import kernel_data, time_kernel
+from litz_tools.kernel_files import kernel_files
 from support.retarget import cuda_schedules
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -166,6 +166,7 @@ def litz_register_commands() -> Mapping[str, Any] | None:
 
     Returns: the name as it is typed ("estimate-collective") -> a `click.Command`. None or empty: no commands.
     `litz_plugins.scripts` runs a user's script for a command that watches what the script compiles.
+    `litz_plugins.command_line.ScriptCommand` is the class of such a command.
     """
 
 

@@ -37,8 +37,23 @@ def run_script(script: str, args: Sequence[str], module: bool, to_stderr: bool =
 
 
 def print_failure(failure: Exception) -> None:
-    """Prints an exception with its traceback from the script on, without the frames that ran the script."""
+    """Prints an exception to standard error with its traceback from the script on, without the frames that ran the
+    script. A command calls this before it prints what it found."""
+    sys.stdout.flush()
     traceback.print_exception(type(failure), failure, _below_here(failure.__traceback__))
+    sys.stderr.flush()
+
+
+def say_what_came(graphs: int, failure: Exception | None) -> None:
+    """Prints a line about a script that raised, after its traceback, or that compiled nothing with litz. graphs: how
+    many graphs were compiled."""
+    import click
+
+    count = f"{graphs or 'no'} graph{'' if graphs == 1 else 's'}"
+    if failure is not None:
+        click.echo(f"the script ended with {type(failure).__name__} after {count} compiled by litz")
+    elif not graphs:
+        click.echo('no graph was compiled with litz. Is torch.compile(..., backend="litz") called?')
 
 
 def _below_here(trace: TracebackType | None) -> TracebackType | None:
@@ -59,4 +74,4 @@ def _arguments(script: str, args: Sequence[str], module: bool) -> Iterator[None]
         sys.argv, sys.path = argv, path
 
 
-__all__ = ["check_script", "print_failure", "run_script"]
+__all__ = ["check_script", "print_failure", "run_script", "say_what_came"]

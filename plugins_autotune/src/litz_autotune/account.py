@@ -11,8 +11,8 @@ from functools import cached_property
 from html import escape
 from math import inf
 
+from .measurement import Measurement
 from .results import LIBRARY
-from .timing import Measurement
 
 ROW, HEAD, LABEL, BARS, TIMES = 15, 34, 380, 360, 150
 """Heights of a candidate and of a contest's title, and widths of the columns, in pixels."""

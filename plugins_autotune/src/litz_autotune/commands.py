@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from litz.cli.common import current_options, print_json
-from litz.logs.units import count_text
+from litz.logs.units import count_text, time_text
+from litz_plugins.command_line import Output
 
 if TYPE_CHECKING:
     from .results import LocalStore, Record
@@ -31,12 +32,12 @@ def _store(folder: Path | None) -> LocalStore:
     return LocalStore(Cache(folder or options.cache_dir, trust=make_trust(options.trust)), Counters())
 
 
-@click.group()
+@click.group(short_help="List, export or import what the autotuner measured.")
 def tune() -> None:
     """Look at what the autotuner measured, or take it to another machine."""
 
 
-@tune.command("list", short_help="Show each problem with its times, and each graph's decisions.")
+@tune.command("list", short_help="List problems with times, and graphs' decisions.")
 @_DIR
 @_JSON
 def list_(folder: Path | None, as_json: bool) -> None:
@@ -63,13 +64,13 @@ def _times(record: Record) -> str:
     from .results import LIBRARY, UNTUNED
 
     ran = sorted(((found.us, name) for name, found in record.measured.items() if found.valid))
-    candidates = [f"{name} {us:.4g} us" for us, name in ran if not name.startswith((LIBRARY, UNTUNED))]
-    library = [f"{name} {us:.4g} us" for us, name in ran if name.startswith((LIBRARY, UNTUNED))]
+    candidates = [f"{name} {time_text(us)}" for us, name in ran if not name.startswith((LIBRARY, UNTUNED))]
+    library = [f"{name} {time_text(us)}" for us, name in ran if name.startswith((LIBRARY, UNTUNED))]
     return "; ".join([*candidates[:1], *library]) or "nothing ran"
 
 
 @tune.command("export", short_help="Write all measurements to a file.")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=Output(dir_okay=False))
 @_DIR
 @_JSON
 def export(file: Path, folder: Path | None, as_json: bool) -> None:

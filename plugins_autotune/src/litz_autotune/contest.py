@@ -28,9 +28,10 @@ from litz_contractions.api import cut, others, shared_users
 from litz_plugins import Choice, ChoiceContext
 
 from .decide import Rival
+from .describing import describe
 from .library_settings import snapshot
 from .precompile import sources_of
-from .problem import Problem, describe
+from .problem import Problem
 from .race import Entrant
 from .results import LIBRARY
 

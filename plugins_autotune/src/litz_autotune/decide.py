@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot, inf
 
-from .timing import Measurement
+from litz.logs.units import time_text
+
+from .measurement import Measurement
 
 SIGMAS = 3.0
 """Standard errors of the difference that a gain must exceed: one wrong decision in some seven hundred."""
@@ -53,7 +55,7 @@ def decide(rivals: Sequence[Rival], measured: Mapping[str, Measurement], library
     if not library_allowed:
         # What lost against the library may be all there is: its time is known, even if from few runs.
         best = min(valid or ran, key=lambda rival: measured[rival.name].us)
-        return Verdict(best.name, f"the fastest of those allowed: {measured[best.name].us:.4g} us")
+        return Verdict(best.name, f"the fastest of those allowed: {time_text(measured[best.name].us)}")
     if not valid:
         return Verdict(None, _without_a_final(ran, measured))
     comparable = [rival for rival in valid if rival.baseline in measured and measured[rival.baseline].valid]
@@ -66,12 +68,12 @@ def decide(rivals: Sequence[Rival], measured: Mapping[str, Measurement], library
     needed = max(noise, LEAST_GAIN * against)
     if against < SHORT_US:
         needed = max(needed, SHORT_GAIN * against, SHORT_GAIN_US)
-    times = f"{own.us:.4g} us against the library's {against:.4g}"
+    times = f"{time_text(own.us)} against the library's {time_text(against)}"
     if gain <= 0:
         return Verdict(None, f"the library is the fastest: {times}")
     if gain <= needed:
-        return Verdict(None, f"{times}: a gain of {gain:.3g} us is within the noise of {needed:.3g}")
-    return Verdict(best.name, f"{times}: gains {gain / against:.1%}, noise {needed:.3g} us")
+        return Verdict(None, f"{times}: a gain of {time_text(gain)} is within the noise of {time_text(needed)}")
+    return Verdict(best.name, f"{times}: gains {gain / against:.1%}, noise {time_text(needed)}")
 
 
 def _without_a_final(ran: Sequence[Rival], measured: Mapping[str, Measurement]) -> str:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from .judge import compare
+from .measurement import Measurement, failed
 from .results import UNTUNED
-from .timing import Measurement, failed
 
 SCREEN_SECONDS, FINAL_SECONDS = 0.03, 0.1
 """For the runs of two candidates in turns: in a step, and at the end."""

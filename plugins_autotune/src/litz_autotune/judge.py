@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import hypot, sqrt
 
+from litz.logs.units import time_text
+
 from .decide import LEAST_GAIN, SHORT_GAIN, SHORT_GAIN_US, SHORT_US, SIGMAS
 from .kept import Tried
-from .timing import Measurement, summarize
+from .measurement import Measurement, summarize
 
 LEAST_CPU = 0.03
 """The smallest gain that counts on a processor, as a share of the present time: two runs of one kernel differ by as
@@ -48,7 +50,7 @@ def _verdict(judged: Judged, whole: bool) -> Tried:
     if gain <= 0:
         return Tried("", False, "no faster", us, whole)
     if problem:
-        return Tried("", False, f"a gain of {gain:.3g} us is within the noise: {problem}", us, whole)
+        return Tried("", False, f"a gain of {time_text(gain)} is within the noise: {problem}", us, whole)
     return Tried("", True, f"gains {gain / us[0]:.1%}, {proof}", us, whole)
 
 
@@ -77,7 +79,7 @@ def _by_times(a: Measurement, b: Measurement) -> Judged:
     needed = max(SIGMAS * hypot(a.noise_us, b.noise_us), LEAST_GAIN * a.us)
     if a.us < SHORT_US:
         needed = max(needed, SHORT_GAIN * a.us, SHORT_GAIN_US)
-    noise = f"noise {needed:.3g} us"
+    noise = f"noise {time_text(needed)}"
     return (a.us, b.us), "" if a.us - b.us > needed else noise, noise
 
 

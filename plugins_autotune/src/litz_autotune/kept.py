@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from litz.cache.disk import Cache, digest
-from litz.logs.units import count_text
+from litz.logs.units import count_text, time_text
 
 KIND = "autotune-decisions"
 """The cache's kind of these entries, as `litz cache info` lists it."""
@@ -33,7 +33,7 @@ class Tried:
     whole: bool = False
 
     def __str__(self) -> str:
-        times = "" if self.us is None else f"{self.us[0]:.4g} us -> {self.us[1]:.4g} us: "
+        times = "" if self.us is None else f"{time_text(self.us[0])} -> {time_text(self.us[1])}: "
         return f"{'*' if self.won else ' '} {self.name}: {times}{self.reason}"
 
 

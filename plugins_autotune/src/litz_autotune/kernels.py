@@ -28,15 +28,17 @@ from litz_plugins.vetoes import key_of
 
 from .budget import LEAST_SECONDS
 from .contest import environment, makers
+from .describing import describe
 from .hill import Hill, Settings, name_of, settings_in, winner
+from .measurement import Measurement, failed
 from .pool import Failure
 from .precompile import precompile, triton_build
-from .problem import Problem, describe
+from .problem import Problem
 from .race import core_compiler
 from .results import UNTUNED, LocalStore, Record
 from .search import fits
 from .switches import SEARCH, measures_kernels
-from .timing import Measurement, Timer, can_measure, failed, timer_for
+from .timing import Timer, can_measure, timer_for
 from .trial import Trial, WithSettings
 from .tune import Tuner
 

@@ -16,15 +16,17 @@ from typing import Any
 
 import torch
 
+from litz.logs.units import time_text
 from litz_plugins import Choice, ChoiceContext
 
 from .contest import Contest, Heat
+from .measurement import Measurement, failed
 from .pool import Failure, Request, Runner
 from .precompile import Precompilation, sources_of, triton_build
 from .progress import Display
 from .race import Race
 from .results import Counters, Record
-from .timing import Measurement, Timer, failed, timer_for
+from .timing import Timer, timer_for
 
 SCREEN_SECONDS = 0.01
 FINAL_SECONDS = 0.2
@@ -139,7 +141,7 @@ class Measuring:
 
     def _best(self) -> str:
         valid = [(found.us, name) for name, found in self.measured.items() if found.valid]
-        return f"best {min(valid)[0]:.4g} us: {min(valid)[1]}" if valid else ""
+        return f"best {time_text(min(valid)[0])}: {min(valid)[1]}" if valid else ""
 
     # The best of a heat and the library call, in turns.
 

@@ -9,12 +9,6 @@ import json
 from dataclasses import asdict, dataclass
 
 from litz.cache.disk import digest
-from litz.ir import Program
-from litz.ir.dtypes import short
-from litz.ir.operation import Operation, Template
-from litz.ir.printer import operation_lines
-from litz_contractions.api import canonical
-from litz_plugins import Target
 
 
 @dataclass(frozen=True)
@@ -61,25 +55,3 @@ class Problem:
         users = f" and {len(self.body) - 1} lines that use it" if len(self.body) > 1 else ""
         sizes = ", ".join(f"n{number} = {hint}" for number, hint in enumerate(self.hints))
         return f"{self.kind}({inputs}){users}{f' with {sizes}' if sizes else ''}"
-
-
-def describe(program: Program, target: Target) -> Problem:
-    """Returns the problem that a cut-out program is (`subprogram.cut`)."""
-    named = canonical(program)
-    operands = tuple(
-        Operand(tuple(map(_plain, b.layout.size)), tuple(map(_plain, b.layout.stride)), short(b.dtype))
-        for b in named.buffers.values()
-    )
-    body = tuple(line.strip() for op in named.operations for line in operation_lines(op, named.buffers))
-    return Problem(kind_of(program.operations[0]), operands, body, tuple(named.hints.values()), target.name)
-
-
-def kind_of(operation: Operation) -> str:
-    """Returns the kind of a contraction ("mm", "bmm", ...); "loop" or the op's name for anything else."""
-    if isinstance(operation, Template):
-        return operation.kind
-    return getattr(operation, "target_name", "loop")
-
-
-def _plain(expr: object) -> int | str:
-    return int(expr) if getattr(expr, "is_Integer", False) else str(expr)  # type: ignore[call-overload]

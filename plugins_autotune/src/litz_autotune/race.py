@@ -31,7 +31,8 @@ from litz_contractions.api import on_device
 from litz_plugins.errors import describe
 from litz_plugins.manager import Plugins, make_plugins
 
-from .timing import Measurement, Timer, failed, summarize
+from .measurement import Measurement, failed, summarize
+from .timing import Timer
 
 TOLERANCE: Mapping[torch.dtype, float] = {
     torch.float64: 1e-9,

@@ -15,8 +15,8 @@ from typing import Any
 
 from litz.cache.disk import Cache, digest
 
+from .measurement import Measurement
 from .problem import Problem
-from .timing import Measurement
 
 FORMAT = "litz-autotune"
 VERSION = 1

@@ -19,8 +19,9 @@ from litz.schedule.schedule import Schedule
 from litz_plugins.errors import describe
 
 from .duel import SEED, copied, differ, moved
+from .measurement import Measurement, failed, summarize
 from .race import executable_schedule, is_fatal, make_inputs
-from .timing import Measurement, Timer, failed, summarize
+from .timing import Timer
 
 
 @dataclass(frozen=True)

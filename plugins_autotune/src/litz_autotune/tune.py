@@ -21,15 +21,17 @@ from .account import Contested, render_picture, render_text
 from .budget import Budget
 from .contest import Contest, make_contest
 from .decide import Verdict, decide
+from .describing import describe
 from .errors import NoValidChoicesError
+from .measurement import Measurement
 from .measuring import OVER_BUDGET, Measuring, considered, resumed
 from .pool import Runner
 from .precompile import sources_of
-from .problem import Problem, describe
+from .problem import Problem
 from .remote import RemoteStore
 from .results import LIBRARY, Counters, LocalStore, Record
 from .switches import LIBRARY_BACKEND, TEMPLATE_BACKEND, is_measured
-from .timing import Measurement, Timer, can_measure
+from .timing import Timer, can_measure
 
 LATER = "it is measured in the background, once the graph was called"
 UNKNOWN = "not measured before, and max_autotune is off"

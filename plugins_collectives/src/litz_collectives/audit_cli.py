@@ -13,6 +13,7 @@ import click
 from rich.markup import escape
 
 from litz.cli.common import current_options, load_plugins, make_console, make_table
+from litz_plugins.command_line import Output, ScriptCommand
 from litz_plugins.scripts import check_script, print_failure, run_script
 
 if TYPE_CHECKING:
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Run a script; compare its communication with what was expected.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    short_help="Run a script; compare communication with estimates.",
+    cls=ScriptCommand,
 )
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for reports and the trace.")
+@click.option("--out", type=Output(file_okay=False), help="Folder for reports and the trace.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; what SCRIPT prints goes to standard error.")
-@click.option("--rank", envvar="RANK", type=int, default=0, hidden=True)
+@click.option("--rank", envvar="RANK", type=click.IntRange(0), default=0, hidden=True)
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def audit(script: str, args: Sequence[str], module: bool, out: Path | None, as_json: bool, rank: int) -> None:
@@ -49,6 +50,8 @@ def audit(script: str, args: Sequence[str], module: bool, out: Path | None, as_j
 
     with report.collect() as reports, audit_run(reports) as audited:
         code, failure = run_script(script, args, module, to_stderr=as_json)
+    if failure is not None:
+        print_failure(failure)
     if rank == 0:
         found = audited.reports
         if out is not None:
@@ -73,8 +76,6 @@ def audit(script: str, args: Sequence[str], module: bool, out: Path | None, as_j
             missing = [one.name for one in found if not one.realised]
             if missing:
                 console.print(f"the run shows no call of {', '.join(missing)} whose collectives can be told apart")
-    if failure is not None:
-        print_failure(failure)
     sys.exit(code)
 
 

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import click
+
+from litz.logs.units import size_text, time_text
+from litz_plugins.command_line import SECONDS, Output
 
 from .cli import parse_numbers, size_option
 from .evaluate import error_lines, errors_of
@@ -20,28 +24,28 @@ from .topology import GPUS
 KINDS = "all_reduce,all_gather,reduce_scatter,all_to_all"
 
 
-def _environment(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _environment(name: str, least: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """An option that torchrun's environment sets."""
-    return click.option(f"--{name.lower().replace('_', '-')}", envvar=name, type=int, hidden=True)
+    return click.option(f"--{name.lower().replace('_', '-')}", envvar=name, type=click.IntRange(least), hidden=True)
 
 
-@click.command()
-@click.argument("profile", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--csv", type=click.Path(dir_okay=False, path_type=Path), help="Write the measured times to this file.")
+@click.command(short_help="Measure this machine's collectives; write a profile.")
+@click.argument("profile", type=Output(dir_okay=False))
+@click.option("--csv", type=Output(dir_okay=False), help="Write the measured times to this file.")
 @click.option("--world-sizes", default="", help="Groups to measure, as 2,4: by default 2, 4, 8, ... and all ranks.")
 @click.option("--hold-out", default="", help="Groups to measure and predict, but not to fit to, as 3.")
 @click.option("--collectives", default=KINDS, show_default=True, help="Which to measure.")
 @size_option("--least", least=1, default="1KiB", show_default=True, help="The smallest message.")
 @size_option("--most", least=1, default="1GiB", show_default=True, help="The largest message.")
-@click.option("--seconds", type=float, default=float("inf"), help="When time is up, every other size has to do.")
+@click.option("--seconds", type=SECONDS, help="When time is up, every other size has to do.")
 @click.option("--overlap/--no-overlap", default=True, help="Measure what overlap costs, on GPUs.", show_default=True)
 @click.option("--gpu", help=f"Where litz does not know this machine's: one of {', '.join(GPUS)}.")
 @click.option("--link", help="Between this machine's GPUs: NV18, NV12, ..., PCI. By default as NVML says.")
 @click.option("--json", "as_json", is_flag=True, help="Print the errors of the fit as JSON.")
-@_environment("RANK")
-@_environment("LOCAL_RANK")
-@_environment("WORLD_SIZE")
-@_environment("LOCAL_WORLD_SIZE")
+@_environment("RANK", 0)
+@_environment("LOCAL_RANK", 0)
+@_environment("WORLD_SIZE", 1)
+@_environment("LOCAL_WORLD_SIZE", 1)
 def calibrate(
     profile: Path,
     csv: Path | None,
@@ -50,7 +54,7 @@ def calibrate(
     collectives: str,
     least: int,
     most: int,
-    seconds: float,
+    seconds: float | None,
     overlap: bool,
     gpu: str | None,
     link: str | None,
@@ -82,7 +86,7 @@ def calibrate(
     held = parse_numbers(hold_out)
     sizes = job.check_world_sizes(parse_numbers(world_sizes), held, place)
     kinds = job.check_kinds(collectives.replace(",", " ").split())
-    request = Request(sizes, held, kinds, least, most, seconds, overlap)
+    request = Request(sizes, held, kinds, least, most, math.inf if seconds is None else seconds, overlap)
     with job.group(device), job.progress(place) as tell:
         found = torch_api.default_store()
         assert found is not None
@@ -109,8 +113,8 @@ def _figures(made: Profile) -> list[str]:
     lines = [f"a matrix product reaches {made.gemm_tflops:.4g} TFLOP/s in bf16, a copy {made.copy_gb_s:.4g} GB/s"]
     for kind, rows in made.contention.items():
         lines += [
-            f"{kind} of {row.bytes / (1 << 20):g} MiB beside kernels: {row.collective:.2f} times as long and "
-            f"{row.delay_us:.0f} µs later; a matrix product {row.gemm:.2f} times as long, a copy {row.copy:.2f}"
+            f"{kind} of {size_text(row.bytes)} beside kernels: {row.collective:.2f} times as long and "
+            f"{time_text(row.delay_us)} later; a matrix product {row.gemm:.2f} times as long, a copy {row.copy:.2f}"
             for row in rows
         ]
     return lines

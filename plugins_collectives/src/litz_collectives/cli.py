@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from litz.logs.units import size_text, time_text
+from litz_plugins.command_line import Number, Output
 from litz_plugins.units import parse_size
 
 from .evaluate import error_lines, errors_of, split_points
@@ -19,11 +21,16 @@ from .profile import Profile, make_profile, read_points, read_profile
 from .topology import GPUS, make_topology
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+MOST_BYTES, MOST_RANKS, MOST_GB_S = 1 << 44, 1 << 20, 100_000.0
+"""Bounds of what is asked about, beyond every machine: bytes on one GPU, GPUs of a job, GB/s of a network."""
+_RANKS, _GB_S = click.IntRange(1, MOST_RANKS), Number(0, MOST_GB_S, above=True)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def size_option(name: str, *also: str, least: int = 0, **about: Any) -> Callable[[_Command], _Command]:
-    """Returns a click option that takes a size such as 64MiB and gives bytes. least: the fewest bytes."""
+def size_option(
+    name: str, *also: str, least: int = 0, most: int = MOST_BYTES, **about: Any
+) -> Callable[[_Command], _Command]:
+    """Returns a click option that takes a size such as 64MiB and gives bytes. least, most: the bounds, in bytes."""
 
     def read(context: click.Context, parameter: click.Parameter, text: str) -> int:
         try:
@@ -32,19 +39,28 @@ def size_option(name: str, *also: str, least: int = 0, **about: Any) -> Callable
             raise click.BadParameter(str(cause)) from cause
         if found < least:
             raise click.BadParameter(f"{text!r} is less than {least} B")
+        if found > most:
+            raise click.BadParameter(f"{text!r} is more than {size_text(most)}")
         return found
 
     return click.option(name, *also, metavar="SIZE", callback=read, **about)
 
 
-@click.command("estimate-collective")
-@click.option("--collective", "kind", type=click.Choice(list(KINDS)), required=True)
+@click.command("estimate-collective", short_help="Say how long a collective takes; run nothing.")
+@click.option(
+    "--collective",
+    "kind",
+    metavar="KIND",
+    type=click.Choice(list(KINDS)),
+    required=True,
+    help=f"One of {', '.join(KINDS)}.",
+)
 @size_option("--bytes", "size", required=True, help="As 64MiB; counted as nccl-tests does.")
-@click.option("--world-size", type=click.IntRange(min=1), required=True, help="Ranks in the group.")
+@click.option("--world-size", type=_RANKS, required=True, help="Ranks in the group.")
 @click.option("--gpu", default="H200", show_default=True, help=f"One of {', '.join(GPUS)}.")
 @click.option("--link", help="Between GPUs of a node: NV18, NV12, ..., PCI. By default that of the GPU's usual node.")
-@click.option("--gpus-per-node", type=click.IntRange(min=1), help="By default that of the GPU's usual node.")
-@click.option("--network", "network_gb_s", type=float, help="GB/s per GPU and direction between nodes.")
+@click.option("--gpus-per-node", type=_RANKS, help="By default that of the GPU's usual node.")
+@click.option("--network", "network_gb_s", type=_GB_S, help="GB/s per GPU and direction between nodes.")
 @click.option("--nvls", is_flag=True, help="NCCL may reduce in the NVLink switches.")
 @click.option("--profile", type=_FILE, help="A measured or planned cluster (JSON), in place of --gpu and --link.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -74,7 +90,7 @@ def estimate_collective(
     if as_json:
         click.echo(json.dumps(as_data(cost), indent=2))
         return
-    click.echo(f"{cost.us:.1f} µs, between {cost.low_us:.1f} and {cost.high_us:.1f}")
+    click.echo(f"{time_text(cost.us)}, between {time_text(cost.low_us)} and {time_text(cost.high_us)}")
     click.echo(f"{cost.algorithm}, {cost.protocol}: {cost.why}")
 
 
@@ -95,17 +111,20 @@ def as_data(cost: Cost) -> dict[str, object]:
 def parse_numbers(text: str) -> tuple[int, ...]:
     """Returns the numbers in "2,4" or "2 4" as (2, 4). Errors: click.BadParameter."""
     try:
-        return tuple(int(word) for word in text.replace(",", " ").split())
+        numbers = tuple(int(word) for word in text.replace(",", " ").split())
+        if min(numbers, default=1) < 1:
+            raise ValueError("a number below 1")
+        return numbers
     except ValueError as cause:
         raise click.BadParameter(f"{text!r} is no list of numbers such as 2,4") from cause
 
 
-@click.command("fit-collectives")
+@click.command("fit-collectives", short_help="Make a profile of measured times.")
 @click.argument("measured", type=_FILE, nargs=-1, required=True)
-@click.argument("profile", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("profile", type=Output(dir_okay=False))
 @click.option("--gpu", required=True, help=f"One of {', '.join(GPUS)}.")
 @click.option("--link", help="Between GPUs of a node: NV18, NV12, ..., PCI. By default that of the GPU's usual node.")
-@click.option("--gpus-per-node", type=click.IntRange(min=1), help="By default that of the GPU's usual node.")
+@click.option("--gpus-per-node", type=_RANKS, help="By default that of the GPU's usual node.")
 @click.option("--source", default="", help="What was measured, with which NCCL: shown with every estimate.")
 @click.option("--hold-out", default="", help="World sizes to leave out of the fit and to predict: 3, or 3,6.")
 @click.option("--json", "as_json", is_flag=True, help="Print the errors of the fit as JSON.")

@@ -1,7 +1,8 @@
 """litz-tools: what developers use, and a compile does not need.
 
 `plugin` has the hooks, `files` what they write. `bisect` finds the decision that makes a script slow or wrong (`litz
-bisect`). `kernel_bench` times a kernel alone (`litz bench-kernels`), `wrapper_bench` a graph (`python wrapper.py`).
+bisect`). `kernel_bench` times a kernel alone (`litz bench-kernels`; `kernel_files` finds the files),
+`wrapper_bench` a graph (`python wrapper.py`).
 `text` prints reports (`litz explain`), `page` has their HTML pages, `trace` their timeline, `hints` what logs say of
 them, `progress` the line of a long compile, `failure_script` a failed graph as a script. `speeds` and `trials` measure
 a device, and `device_file` writes what they find (`litz calibrate`). `doctor` tests the machine (`litz doctor`),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import statistics
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +17,31 @@ from rich.text import Text
 
 from litz.cli.common import load_plugins, make_console, make_table, no_plugin_warnings, print_json
 from litz.logs.units import count_text, time_text
+from litz_plugins.command_line import SECONDS, Number, ScriptCommand
 from litz_plugins.scripts import check_script
+from litz_tools.progress import Shown, can_be_seen
 
 if TYPE_CHECKING:
     from litz_tools.bisect import Bisection, Finding
     from litz_tools.bisect.run import Outcome, Taken
 
+TOO_NOISY_STATUS = 3
+"""The exit status where equal runs are too far apart to say anything."""
+QUIET = (
+    "end what else runs on it (`uptime`, `nvidia-smi`), or run on another",
+    "give each process cores of its own: taskset -c 0-3 litz bisect ...",
+    "fix clocks: cpupower frequency-set -g performance; nvidia-smi -lgc CLOCK",
+    "time GPU kernels alone, without the host: --clock kernels",
+    "have the script call its functions more often, or pass --repeat 50",
+)
+"""What makes equal runs take equal time."""
 SHOWN = 12
 """Decisions, kernels and measurements that are printed of many."""
 
 
 @click.command(
     short_help="Find the decision that makes a script slow or wrong.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    cls=ScriptCommand,
 )
 @click.option(
     "--against",
@@ -36,8 +51,8 @@ SHOWN = 12
 )
 @click.option("--wrong", is_flag=True, help="Find what makes results differ from eager's, or the script fail.")
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
-@click.option("--runs", default=60, show_default=True, type=click.IntRange(1), help="Runs of the search, at most.")
-@click.option("--timeout", default=600.0, show_default=True, type=float, help="Seconds after which a run is stopped.")
+@click.option("--runs", default=150, show_default=True, type=click.IntRange(1), help="Runs of the search, at most.")
+@click.option("--timeout", default=600.0, show_default=True, type=SECONDS, help="Seconds after which a run is stopped.")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1), help="Times to make each call.")
 @click.option(
     "--clock",
@@ -47,7 +62,7 @@ SHOWN = 12
     help="A call's time: between two waits for the device, or the sum of its GPU kernels'.",
 )
 @click.option(
-    "--tolerance", type=float, help="With --wrong: largest difference allowed, relative to the largest value."
+    "--tolerance", type=Number(), help="With --wrong: largest difference allowed, relative to the largest value."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.argument("script")
@@ -93,18 +108,41 @@ def bisect(
         makers=makers,
         plugins=tuple(name for name in plugins.names() if name not in own),
     )
-    console, errors = make_console(), Console(stderr=True, highlight=False)
-    with errors.status("runs of the script ...") as status:
-
-        def show(maker: str, count: int, value: float) -> None:
-            what = f"without {count_text(count, 'decision')} of {maker}" if count else "litz"
-            status.update(f"{escape(what)}: {_value_text(value, wrong)}")
-
-        finding = run_it(asked, show)
+    line = RunLine(asked)
+    shown = Shown.on_this_terminal(line.text) if can_be_seen(None) else None
+    try:
+        finding = run_it(asked, line.show)
+    finally:
+        if shown is not None:
+            shown.stop()
     if as_json:
         print_json(_as_json(finding, asked))
     else:
-        _print(finding, asked, console)
+        _print(finding, asked, make_console())
+    if finding.too_noisy:
+        sys.exit(TOO_NOISY_STATUS)
+
+
+class RunLine:
+    """The line of progress: which run it is, of how many at most, what runs, for how long, and the last value."""
+
+    def __init__(self, asked: Bisection) -> None:
+        self.wrong, self.begun, self.runs = asked.wrong, time.monotonic(), 0
+        self.most = asked.most_runs
+        self.what, self.last = "start", ""
+
+    def show(self, what: str, count: int, value: float | None) -> None:
+        """Takes the news of a run; see `litz_tools.bisect.bisection.Show`."""
+        if value is None:
+            self.runs += 1
+            self.what = f"without {count_text(count, 'decision')} of {what}" if count else what
+        else:
+            self.last = f"; the last: {_value_text(value, self.wrong)}"
+
+    def text(self) -> str:
+        """Returns the line."""
+        passed = time.monotonic() - self.begun
+        return f"litz bisect: run {self.runs} of {self.most} at most, {self.what}, {passed:.0f} s{self.last}"
 
 
 # --------------------------------------------------------------------------------------------------------------- text
@@ -119,11 +157,34 @@ def _print(finding: Finding, asked: Bisection, console: Console) -> None:
             else f"\nno difference found: litz is no slower than {asked.against.name} by more than noise"
         )
         return
-    _print_measured(finding, asked, console)
+    if finding.measured:
+        _print_measured(finding, asked, console)
+    if finding.too_noisy:
+        _print_noisy(finding, console)
+        return
     if not finding.found:
         _print_nobody(finding, asked, console)
         return
     _print_found(finding, asked, console)
+
+
+def _print_noisy(finding: Finding, console: Console) -> None:
+    bar = finding.bar
+    assert bar is not None
+    console.print(
+        f"\n[yellow]too noisy to say[/]: equal runs differ by {time_text(finding.apart * 1e6)}, and the two sides by "
+        f"{time_text(abs(bar.base - bar.other) * 1e6)}"
+    )
+    if finding.suspected:
+        makers = ", ".join(dict.fromkeys(each.maker for each in finding.suspected))
+        with_it, without = (
+            ", ".join(_value_text(value, False) for value in values) for values in (finding.with_it, finding.without_it)
+        )
+        count = count_text(len(finding.suspected), "decision")
+        console.print(f"the search ended at {escape(makers)}, {count}; with it {with_it}; without it {without}")
+    console.print("\nto make the machine quiet:")
+    for line in QUIET:
+        console.print(Padding(Text(line), (0, 0, 0, 2)))
 
 
 def _print_sides(finding: Finding, asked: Bisection, console: Console) -> None:
@@ -132,14 +193,15 @@ def _print_sides(finding: Finding, asked: Bisection, console: Console) -> None:
         if asked.wrong:
             table.add_row(name, _difference_text(outcome, asked), "")
         else:
-            faster = finding.bar.base / outcome.seconds if finding.bar is not None else 1.0
-            seconds = finding.bar.base if outcome is finding.base and finding.bar is not None else outcome.seconds
-            note = _sites_text(outcome) if outcome is finding.base else f"{faster:.2f} times as fast"
+            assert finding.bar is not None
+            mine, bar = outcome is finding.base, finding.bar
+            seconds = bar.base if mine else bar.other
+            note = _sites_text(outcome) if mine else f"{bar.base / bar.other:.2f} times as fast"
             table.add_row(name, time_text(seconds * 1e6), note)
     console.print(table)
     if finding.bar is not None:
         noise, least = finding.bar.noise, finding.bar.least
-        console.print(f"two runs of the same differ by {noise:.1%}; what gains less than {least:.1%} does not count")
+        console.print(f"equal runs differ by {noise:.1%}; what gains less than {least:.1%} does not count")
     if finding.reference.dropped:
         console.print(f"[dim]options of litz's that inductor does not get: {', '.join(finding.reference.dropped)}[/]")
 
@@ -188,14 +250,11 @@ def _print_found(finding: Finding, asked: Bisection, console: Console) -> None:
         worst, worst_without = (_ratio_text(each[0]) for each in (finding.with_it, finding.without_it))
         console.print(f"with it {worst}; without it {worst_without}")
     else:
-        with_it, without = min(finding.with_it), min(finding.without_it)
-        both = " and ".join(time_text(each * 1e6) for each in finding.with_it)
-        none = " and ".join(time_text(each * 1e6) for each in finding.without_it)
+        with_it, without = (statistics.median(each) for each in (finding.with_it, finding.without_it))
+        both, none = (
+            ", ".join(time_text(value * 1e6) for value in values) for values in (finding.with_it, finding.without_it)
+        )
         console.print(f"with it {both}; without it {none}: {with_it / without:.2f} times as fast")
-        if not finding.confirmed:
-            console.print(
-                "[yellow]that is no clear gain any more[/]: measure again on a machine that does nothing else"
-            )
     console.print("\nto go on without it:")
     console.print(Text(f"  {_advice(finding.found)}"), soft_wrap=True)
 
@@ -250,19 +309,20 @@ def _print_nobody(finding: Finding, asked: Bisection, console: Console) -> None:
 
 
 def _as_json(finding: Finding, asked: Bisection) -> dict[str, Any]:
-    def side(outcome: Outcome) -> dict[str, Any]:
+    def side(outcome: Outcome, seconds: float) -> dict[str, Any]:
         return {
-            "seconds": outcome.seconds,
+            "seconds": seconds,
             "failure": outcome.failure,
             "differences": [dict(row) for row in outcome.differences[:SHOWN]],
         }
 
+    bar = finding.bar
     return {
         "against": asked.against.name,
         "wrong": asked.wrong,
-        "litz": side(finding.base),
-        "reference": side(finding.reference),
-        "noise": None if finding.bar is None else finding.bar.noise,
+        "litz": side(finding.base, finding.base.seconds if bar is None else bar.base),
+        "reference": side(finding.reference, finding.reference.seconds if bar is None else bar.other),
+        "noise": None if bar is None else bar.noise,
         "measured": [
             {"maker": m, "decisions": n, "value": None if math.isinf(v) else v} for m, n, v in finding.measured
         ],
@@ -270,6 +330,7 @@ def _as_json(finding: Finding, asked: Bisection) -> dict[str, Any]:
             {"key": t.key, "subject": t.subject, "chosen": t.chosen, "reason": t.reason, "plugin": t.plugin}
             for t in finding.found
         ],
+        "suspected": [each.key for each in finding.suspected],
         "why": finding.why,
         "with_it": list(finding.with_it),
         "without_it": list(finding.without_it),

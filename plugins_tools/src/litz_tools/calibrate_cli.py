@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 
 from litz.cli.common import print_json
+from litz_plugins.command_line import Number, Output
 
 
 @click.command(short_help="Measure a device: speeds, and figures that decide.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write, or a folder for NAME.toml.")
+@click.option("--out", type=Output(), required=True, help="File to write, or a folder for NAME.toml.")
 @click.option("--device", help="Device to measure; by default the GPU if there is one, else cpu.")
-@click.option("--seconds", default=80.0, show_default=True, help="No trial of a figure begins later.")
+@click.option("--seconds", default=80.0, type=Number(), show_default=True, help="No trial of a figure begins later.")
 @click.option("--only", multiple=True, help="A part of the names of figures to try; may be given several times.")
 @click.option("--quick", is_flag=True, help="Small tensors and speeds alone: rough figures in a second.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: figures by name.")

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from litz.cli.common import make_console, print_json
-from litz_plugins.scripts import check_script, print_failure, run_script
+from litz_plugins.command_line import ScriptCommand
+from litz_plugins.scripts import check_script, print_failure, run_script, say_what_came
 
 if TYPE_CHECKING:
     from litz.report import CompileReport
@@ -22,7 +23,7 @@ DETAILED = 4
 
 @click.command(
     short_help="Run a script; report every graph that it compiles.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    cls=ScriptCommand,
 )
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("-v", "--verbose", is_flag=True, help="Every step and decision on its own, and where the source lies.")
@@ -36,8 +37,6 @@ def explain(script: str, args: Sequence[str], module: bool, verbose: bool, timed
     For each graph: its kernels, what was fused and what was not and why, the cost of each step, library calls, and its
     peak memory. With --time: the seconds of each stage instead, torch's beside litz's. With --json: a list with the
     content of each graph's report.json.
-
-    Options of litz's go before SCRIPT, all after it is SCRIPT's own.
     """
     check_script(script, module)
     from litz import report  # this loads torch
@@ -49,6 +48,8 @@ def explain(script: str, args: Sequence[str], module: bool, verbose: bool, timed
     after = torch_seconds()
     took = None if before is None or after is None else after - before
     console = make_console()
+    if failure is not None:
+        print_failure(failure)
     if as_json:
         from .stages import stages_of
 
@@ -59,12 +60,8 @@ def explain(script: str, args: Sequence[str], module: bool, verbose: bool, timed
         render_stages(reports, took, console)
     else:
         _show(reports, console, verbose)
-    if not reports and not as_json:
-        console.print(
-            'no graph was compiled with litz. Is torch.compile(..., backend="litz") in it, and its result called?'
-        )
-    if failure is not None:
-        print_failure(failure)
+    if not as_json:
+        say_what_came(len(reports), failure)
     sys.exit(code)
 
 

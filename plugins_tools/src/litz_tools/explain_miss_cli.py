@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litz.cli.common import current_options, print_json
-from litz_plugins.scripts import check_script, print_failure, run_script
+from litz_plugins.command_line import ScriptCommand
+from litz_plugins.scripts import check_script, print_failure, run_script, say_what_came
 
 if TYPE_CHECKING:
     from litz.report import CompileReport
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 @click.command(
     "explain-miss",
-    short_help="Run a script; say why its graphs were not in the cache.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    short_help="Run a script; say why the cache missed its graphs.",
+    cls=ScriptCommand,
 )
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; what SCRIPT prints goes to standard error.")
@@ -49,14 +50,14 @@ def explain_miss(script: str, args: Sequence[str], module: bool, as_json: bool) 
         missed = one.key is not None and one.graph_cache.startswith("miss")
         known = cache_misses.read_keys(roots, before) if missed else ()
         found.append((one, cache_misses.explain_miss(one.key, known) if missed else None))
+    if failure is not None:
+        print_failure(failure)
     if as_json:
         print_json([_as_data(one, miss) for one, miss in found])
     for one, miss in () if as_json else found:
         _explain(one, miss)
-    if not reports and not as_json:
-        click.echo('no graph was compiled with litz. Is torch.compile(..., backend="litz") in it, and called?')
-    if failure is not None:
-        print_failure(failure)
+    if not as_json:
+        say_what_came(len(reports), failure)
     sys.exit(code)
 
 

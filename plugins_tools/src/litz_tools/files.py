@@ -18,7 +18,7 @@ from litz.options import Options
 from litz.report import CompileReport
 from litz.report.write import WRAPPER, kernel_place
 
-from . import kernel_bench, wrapper_bench
+from . import kernel_bench, kernel_files, wrapper_bench
 from .page import render_html, render_index, summary_of
 from .page.index import SUMMARY, read_summaries
 from .text import report_text
@@ -46,12 +46,12 @@ def _write_kernels(report: CompileReport, options: Options) -> None:
         for kernel, variant in [(kernel, each) for each in plan.functions for kernel in each.launched]:
             source, path = code.kernels[kernel.name].source, report.kernel_paths[kernel.name]
             data = kernel_bench.kernel_data(kernel, source, path.name, variant, options)
-            write_whole(path.with_suffix(kernel_bench.SUFFIX), data)
+            write_whole(path.with_suffix(kernel_files.SUFFIX), data)
     if report.folder is not None:
         for name, path in report.kernel_paths.items():
-            file = path.with_suffix(kernel_bench.SUFFIX)
+            file = path.with_suffix(kernel_files.SUFFIX)
             if file.is_file():
-                copy = report.folder / kernel_place(name, kernel_bench.SUFFIX)
+                copy = report.folder / kernel_place(name, kernel_files.SUFFIX)
                 write_whole(copy, file.read_text(encoding="utf-8"))
 
 

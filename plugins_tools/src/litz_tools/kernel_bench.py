@@ -25,9 +25,7 @@ from litz_plugins import COUNTERS, CodegenContext, KernelSource
 from litz_plugins.errors import describe
 from litz_tools.clock import row_seconds
 from litz_tools.errors import KernelFileError
-
-FORMAT, VERSION = "litz-kernel", 1
-SUFFIX = ".json"
+from litz_tools.kernel_files import FORMAT, VERSION, read_file
 
 
 def kernel_data(
@@ -98,26 +96,13 @@ class KernelTime:
         return None if not self.us else self.bytes / self.us / 1e3
 
 
-def kernel_files(path: Path) -> list[Path]:
-    """Returns the kernels' files that `path` means: itself, or those in a folder, kernel2 before kernel10. Errors:
-    KernelFileError."""
-    if path.is_file():
-        return [path.with_suffix(SUFFIX)]
-    folders = [folder for folder in (path, path / "kernels") if folder.is_dir()]
-    files = [file for folder in folders for file in folder.glob(f"*{SUFFIX}") if _is_kernel(file)]
-    if not files:
-        problem = "there is no kernel's file in it" if folders else "there is no such file or folder"
-        raise KernelFileError(problem, path=str(path))
-    return sorted(files, key=lambda file: (len(file.name), file.name))
-
-
 def time_kernel(path: Path, seconds: float = 0.2) -> KernelTime:
     """Builds the kernel of a file and times it on tensors of the right shapes: floats are random, all else is 0.
 
     Caches are as warm as a row of launches leaves them; counters are set to zero before each. Errors: KernelFileError;
     what a build raises.
     """
-    data = _read(path)
+    data = read_file(path)
     device = torch.device(data["device"])
     compiler = make_compiler(None, data["options"])
     does = " + ".join(dict.fromkeys(data["does"]))
@@ -187,21 +172,3 @@ def _made(item: Any, device: torch.device) -> Any:
     if dtype.is_floating_point:
         values.copy_(torch.randn(values.shape, device=device))
     return values
-
-
-def _is_kernel(file: Path) -> bool:
-    try:
-        _read(file)
-    except KernelFileError:
-        return False
-    return True
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise KernelFileError(describe(error), path=str(path)) from error
-    if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
-        raise KernelFileError(f"it is not of the format {FORMAT} {VERSION}", path=str(path))
-    return data

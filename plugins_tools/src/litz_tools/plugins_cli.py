@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litz.cli.common import load_plugins, make_console, no_plugin_warnings, print_json
-from litz_plugins.scripts import check_script, print_failure, run_script
+from litz_plugins.command_line import ScriptCommand
+from litz_plugins.scripts import check_script, print_failure, run_script, say_what_came
 
 if TYPE_CHECKING:
     from litz_plugins.blame import Called
 
 WIDTH = 100
 """Letters of a result that a line of the trace has."""
-_SCRIPT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 @click.command("check-plugins", short_help="Say whether plugins fit together, and compile right.")
@@ -42,7 +42,7 @@ def check_plugins(as_json: bool) -> None:
     show_checks(checks, as_json, "every plugin works here")
 
 
-@click.command("watch-plugins", short_help="Run a script; say what plugins did.", context_settings=_SCRIPT)
+@click.command("watch-plugins", cls=ScriptCommand, short_help="Run a script; say what plugins did.")
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("--trace", "traced", is_flag=True, help="Print each call of a plugin as it ends, with its result.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; what SCRIPT prints goes to standard error.")
@@ -52,9 +52,14 @@ def watch_plugins(script: str, args: Sequence[str], module: bool, traced: bool, 
     """Run SCRIPT with ARGS, and print what each hook and pass of each plugin took, changed and gained, in all graphs
     together."""
     check_script(script, module)
-    code, failure = (_trace if traced else _time)(lambda: run_script(script, args, module, to_stderr=as_json), as_json)
-    if failure is not None:
-        print_failure(failure)
+
+    def run() -> Ended:
+        ended = run_script(script, args, module, to_stderr=as_json)
+        if ended[1] is not None:
+            print_failure(ended[1])
+        return ended
+
+    code, _ = (_trace if traced else _time)(run, as_json)
     sys.exit(code)
 
 
@@ -78,7 +83,7 @@ def _time(run: Callable[[], Ended], as_json: bool) -> Ended:
         took = sum(row.seconds for row in rows)
         click.echo(f"{took:.2f} s of {total:.2f} s in which litz compiled {len(reports)} graphs")
     else:
-        click.echo("no graph was compiled with litz")
+        say_what_came(len(reports), ended[1])
     return ended
 
 

@@ -9,11 +9,12 @@ from rich.markup import escape
 
 from litz.cli.common import current_options, make_console, make_table, print_json
 from litz.logs.units import size_text
+from litz_plugins.command_line import folder_problem
 
 _DIR = click.option("--dir", "folder", type=click.Path(path_type=Path), help="Another cache than the one in use.")
 
 
-@click.group()
+@click.group(short_help="Look at the disk cache, or empty it.")
 def cache() -> None:
     """Look at the disk cache of compiled graphs and kernels, or empty it."""
 
@@ -26,13 +27,17 @@ def info(folder: Path | None, as_json: bool) -> None:
     from litz.cache.disk import Cache
 
     found = Cache(folder or current_options().cache_dir).info()
+    found["problem"] = folder_problem(Path(found["path"]))
     if as_json:
         print_json(found)
         return
     console = make_console()
     console.print(escape(str(found["path"])), soft_wrap=True)
-    if not found["entries"]:
+    if found["problem"]:
+        console.print(f"litz cannot write there, so what it builds lasts no longer than a process: {found['problem']}")
+    elif not found["entries"]:
         console.print("empty" if Path(found["path"]).is_dir() else "empty: the first compile makes the folder")
+    if not found["entries"]:
         return
     table = make_table("kind", "entries", "size", numbers=("entries", "size"))
     for kind, row in sorted(found["by_kind"].items()):
@@ -41,7 +46,7 @@ def info(folder: Path | None, as_json: bool) -> None:
     console.print(table)
 
 
-@cache.command()
+@cache.command(short_help="Remove every entry.")
 @_DIR
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; the question goes to standard error.")

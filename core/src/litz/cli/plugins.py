@@ -20,10 +20,12 @@ from litz.cli.common import (
 from litz_plugins import PluginInfo
 from litz_plugins.scaffold import DEFAULT_KIND, kinds, plugin_name, scaffold
 
+_KIND = click.Choice(list(kinds()))
+_KINDS = f"What it adds: {', '.join(_KIND.choices)}."
 _STYLES = {"builtin": "dim", "external": "green", "blocked": "yellow", "failed": "red", "missing": "dim"}
 
 
-@click.group(invoke_without_command=True)
+@click.group(invoke_without_command=True, short_help="List plugins, or start one.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of text.")
 @click.pass_context
 def plugins(ctx: click.Context, as_json: bool) -> None:
@@ -74,7 +76,7 @@ def _additions(row: PluginInfo) -> str:
 
 @plugins.command(short_help="Start a plugin project of your own.")
 @click.argument("name")
-@click.option("--kind", type=click.Choice(list(kinds())), default=DEFAULT_KIND, show_default=True, help="What it adds.")
+@click.option("--kind", metavar="KIND", type=_KIND, default=DEFAULT_KIND, show_default=True, help=_KINDS)
 @click.option("--path", type=click.Path(path_type=Path), help="Folder to write to; by default ./litz-NAME.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def new(name: str, kind: str, path: Path | None, as_json: bool) -> None:

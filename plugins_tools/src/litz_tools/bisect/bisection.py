@@ -5,22 +5,30 @@ In: a script, and the side it is held against. Out: a `Finding`.
 
 from __future__ import annotations
 
+import functools
+import math
+import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from litz_tools.errors import BisectError
 
-from .judge import WRONG, Bar, check_calls, check_noise, check_runs, time_bar, value_of
+from .judge import RUNS, WRONG, Bar, check_calls, check_runs, clear_gain, spread, time_bar, value_of
 from .run import Outcome, Runner, Script, Settings, Taken
-from .search import Measured, Search
+from .search import Measured, OutOfRuns, Search
 from .sides import Side, checked_out
 
 PLUGINS = "plugins"
 """The maker under which whole plugins are left out, as if each were a decision."""
+
+TOO_NOISY = "too noisy"
+"""Why nothing is found where equal runs are further apart than what is looked for."""
+
+FAILS = "`litz bisect --wrong` finds a decision that makes it fail; else mend the script"
 
 BASE = Side("litz")
 EAGER = Side("eager", "eager")
@@ -36,9 +44,14 @@ class Bisection:
     against: Side
     wrong: bool = False
     settings: Settings = field(default_factory=Settings)
-    most: int = 60
+    most: int = 150
     makers: Callable[[Mapping[str, Any]], Sequence[str]] = lambda options: ()
     plugins: tuple[str, ...] = ()
+
+    @property
+    def most_runs(self) -> int:
+        """Returns the most runs of the script: those of the search, and those before and after it."""
+        return self.most + (4 if self.wrong else 4 * RUNS)
 
 
 @dataclass(frozen=True)
@@ -47,36 +60,45 @@ class Finding:
 
     base, reference: runs of the script as it is and as the other side. bar: what was asked of a gain; None with
     `wrong`. found: decisions at fault, with what is on record of them; empty if none is. why: where there are none, the
-    reason. measured: (who decided, how many decisions, value without them) in the order of measuring. with_it,
-    without_it: values measured again at the end, in turns. runs: how many were made. differing: kernels whose text
-    differs between the sides, where no decision does.
+    reason. suspected: the decisions that the search ended at, where equal runs were too far apart to say that they are
+    at fault. measured: (who decided, how many decisions, value without them) in the order of measuring. with_it,
+    without_it: values measured again at the end, in turns. runs: how many were made. apart: the largest difference
+    between equal runs, in seconds. differing: kernels whose text differs between the sides, where no decision does.
     """
 
     base: Outcome
     reference: Outcome
     bar: Bar | None
     found: tuple[Taken, ...] = ()
+    suspected: tuple[Taken, ...] = ()
     why: str = ""
     measured: tuple[tuple[str, int, float], ...] = ()
     with_it: tuple[float, ...] = ()
     without_it: tuple[float, ...] = ()
     runs: int = 0
+    apart: float = 0.0
     differing: tuple[str, ...] = ()
 
     @property
+    def too_noisy(self) -> bool:
+        """Returns whether equal runs are too far apart to say anything."""
+        return self.why == TOO_NOISY
+
+    @property
     def confirmed(self) -> bool:
-        """Whether leaving out the decisions helped again in the measurements at the end: by more than half of the least
-        gain that counts, or, with `wrong`, with right results."""
+        """Whether leaving out the decisions helped again in the measurements at the end: by a clear gain or, with
+        `wrong`, with right results."""
         if self.bar is None:
             return all(value < WRONG for value in self.without_it)
-        return bool(self.without_it) and min(self.with_it) * (1 - self.bar.least / 2) > min(self.without_it)
+        return clear_gain(self.with_it, self.without_it)
 
 
-Show = Callable[[str, int, float], None]
-"""Told of each measurement: who decided what was left out, how many decisions, the value."""
+Show = Callable[[str, int, float | None], None]
+"""Told before each run, and after it with the value: what runs or who decided what is left out, and how many decisions
+are left out (0 for a side as it is)."""
 
 
-def _silent(maker: str, count: int, value: float) -> None:
+def _silent(what: str, count: int, value: float | None) -> None:
     pass
 
 
@@ -101,6 +123,16 @@ class _Work:
         self.base_side = BASE
         self.whole: Mapping[str, frozenset[str]] = {}
         self.measured: list[tuple[str, int, float]] = []
+        self.used, self.apart = 0, 0.0
+
+    def run_side(self, side: Side, values: Literal["", "write", "read"] = "") -> Outcome:
+        """A run with nothing left out."""
+        self.show(side.name, 0, None)
+        return self.shown(side.name, 0, self.runner.run(side, values=values))
+
+    def shown(self, what: str, count: int, outcome: Outcome) -> Outcome:
+        self.show(what, count, value_of(outcome, self.asked.wrong))
+        return outcome
 
     def measure(self, veto: Sequence[str]) -> Outcome:
         """A run without some decisions; those of `PLUGINS` are plugins left out."""
@@ -109,7 +141,9 @@ class _Work:
         side = self.base_side
         if plugins:
             side = replace(side, options={**side.options, "disable_plugins": plugins})
-        return self.runner.run(side, keys, "read" if self.asked.wrong else "")
+        maker = _maker_of(veto)
+        self.show(maker, len(veto), None)
+        return self.shown(maker, len(veto), self.runner.run(side, keys, "read" if self.asked.wrong else ""))
 
     def spelled(self, keys: Iterable[str]) -> list[str]:
         """The keys; where all of a maker's are among them its name, so that it takes no others in their place."""
@@ -118,11 +152,20 @@ class _Work:
         covered = {key for maker in makers for key in self.whole[maker]}
         return [*makers, *sorted(given - covered)]
 
-    def value(self, veto: Sequence[str]) -> float:
-        value = value_of(self.measure(veto), self.asked.wrong)
-        maker = _maker_of(veto)
-        self.measured.append((maker, len(veto), value))
-        self.show(maker, len(veto), value)
+    def value(self, veto: Sequence[str], least: float) -> float:
+        """The value without some decisions: of results by one run, of times the median of two runs, or of three where
+        the two disagree on whether the value is less than `least`. Errors: OutOfRuns."""
+        values: list[float] = []
+        while len(values) < (1 if self.asked.wrong else RUNS):
+            if self.used >= self.asked.most:
+                raise OutOfRuns
+            self.used += 1
+            values.append(value_of(self.measure(veto), self.asked.wrong))
+            if math.isinf(values[-1]) or (len(values) == 2 and len({value < least for value in values}) == 1):
+                break
+        value = math.inf if math.inf in values else statistics.median(values)
+        self.apart = max(self.apart, spread(values))
+        self.measured.append((_maker_of(veto), len(veto), value))
         return value
 
     def search(self, base: float, least: float, outcome: Outcome, other: Outcome) -> tuple[Measured | None, bool]:
@@ -133,11 +176,12 @@ class _Work:
             makers = {maker: (maker,) for maker in self.asked.makers(outcome.options)}
         shared = makers_shared(outcome, other)
         self.whole = {maker: frozenset(keys) for maker, keys in makers.items() if maker not in shared}
-        search = Search(base, least, self.value, self.asked.most, hides)
+        value = functools.partial(self.value, least=base * (1 - least))
+        search = Search(base, least, value, self.asked.most, hides)
         found = search.run(makers)
         names = self.asked.plugins
         if found is None and names and not search.exhausted:
-            search = Search(base, least, self.value, self.asked.most - len(search.measured), hides)
+            search = Search(base, least, value, self.asked.most, hides)
             found = search.run({PLUGINS: tuple(f"{PLUGINS}/{name}" for name in names)})
         return found, search.exhausted
 
@@ -150,29 +194,40 @@ class _Slow(_Work):
     """Searches for what makes calls slow."""
 
     def run(self) -> Finding:
-        first = self.runner.run(self.base_side)
-        check_runs(first, "litz", "`litz bisect --wrong` finds a decision that makes it fail; else mend the script")
-        check_calls(first, "litz")
-        bar = time_bar([first, self.runner.run(self.base_side)])
-        self.show("", 0, bar.base)
-        reference = self.runner.run(self.against)
-        check_runs(reference, self.against.name)
-        check_calls(reference, self.against.name)
-        check_noise(bar, reference)
-        finding = Finding(first, reference, bar, runs=self.runner.count)
-        if reference.seconds >= bar.base * (1 - bar.least):
-            return replace(finding, why="no difference")
+        runs, others = [], []
+        for _ in range(RUNS):  # in turns: what slows the machine down slows both sides
+            runs.append(self.run_side(self.base_side))
+            check_runs(runs[-1], "litz", FAILS)
+            check_calls(runs[-1], "litz")
+            others.append(self.run_side(self.against))
+            check_runs(others[-1], self.against.name)
+            check_calls(others[-1], self.against.name)
+        first, reference, bar = runs[0], others[0], time_bar(runs, others)
+        self.apart = bar.noise * bar.base
+        finding = Finding(first, reference, bar, runs=self.runner.count, apart=self.apart)
+        if not bar.differs:
+            return replace(finding, why=TOO_NOISY if bar.too_noisy else "no difference")
         found, exhausted = self.search(bar.base, bar.least, first, reference)
-        finding = replace(finding, measured=tuple(self.measured), runs=self.runner.count)
+        finding = replace(finding, measured=tuple(self.measured), runs=self.runner.count, apart=self.apart)
         if found is None:
-            why = "out of runs" if exhausted else "no decision"
+            noisy = self.apart > bar.base - bar.other
+            why = TOO_NOISY if noisy else "out of runs" if exhausted else "no decision"
             return replace(finding, why=why, differing=differing_kernels(first, reference))
         again, without = [], []
-        for _ in range(2):
-            again.append(value_of(self.runner.run(self.base_side), False))
+        for _ in range(RUNS):
+            again.append(value_of(self.run_side(self.base_side), False))
             without.append(value_of(self.measure(found.group.keys), False))
+        finding = replace(
+            finding,
+            with_it=tuple(again),
+            without_it=tuple(without),
+            runs=self.runner.count,
+            apart=max(self.apart, spread(again), spread(without)),
+        )
         taken = self.taken(found, first)
-        return replace(finding, found=taken, with_it=tuple(again), without_it=tuple(without), runs=self.runner.count)
+        if not finding.confirmed:
+            return replace(finding, why=TOO_NOISY, suspected=taken)
+        return replace(finding, found=taken)
 
 
 class _Wrong(_Work):
@@ -181,16 +236,16 @@ class _Wrong(_Work):
     def run(self) -> Finding:
         # Random numbers as eager draws them: else every dropout would be a difference.
         self.base_side = replace(BASE, options={"fallback_random": True})
-        eager = self.runner.run(EAGER, values="write")
+        eager = self.run_side(EAGER, "write")
         check_runs(eager, "eager")
-        first = self.runner.run(self.base_side, values="read")
+        first = self.run_side(self.base_side, "read")
         if not first.failure and not first.times:
             check_calls(first, "litz")
         reference = eager
         if self.against.backend != "eager":
             options = {"fallback_random": True} if self.against.backend == "litz" else {}
             side = replace(self.against, options={**options, **self.against.options})
-            reference = self.runner.run(side, values="read")
+            reference = self.run_side(side, "read")
             if value_of(reference, True) == WRONG and value_of(first, True) == WRONG:
                 what = reference.failure or f"{reference.ratio:.3g} times what rounding may make"
                 raise BisectError(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from litz_tools.errors import BisectError
@@ -12,39 +15,54 @@ LEAST = 0.02
 """The smallest slowdown that counts, as a share of the time."""
 TIMES_NOISE = 2.0
 NOISIEST = 0.25
-"""Difference between two runs of the same, beyond which only a larger one is looked into."""
-MOST = 0.8
-"""A gain of this share of the time counts whatever the noise."""
+"""Spread of equal runs, as a share of their time, beyond which "no difference" says nothing."""
+RUNS = 3
+"""Runs of each side, and at the end with and without what was found."""
 
 RIGHT, WRONG = 0.0, 1.0
 
 
 @dataclass(frozen=True)
 class Bar:
-    """What runs are held to. base: the value of the script as it is. As parts of it: noise, how far two runs of the
-    same are apart; least, what a gain must be to count."""
+    """What runs are held to. base, other: seconds of a round with litz and on the other side. As shares of base: noise,
+    how far equal runs are apart; least, what a gain must be to count, 1 or more where nothing can."""
 
     base: float
+    other: float
     noise: float
     least: float
 
+    @property
+    def differs(self) -> bool:
+        """Returns whether the other side is faster by a gain that counts."""
+        return self.other < self.base * (1 - self.least)
 
-def time_bar(runs: list[Outcome]) -> Bar:
-    """Returns the mean time of some runs of the same side, their noise, and the gain that stands out from the noise."""
-    seconds = [run.seconds for run in runs]
-    noise = max((max(seconds) - min(seconds)) / min(seconds), *(run.spread for run in runs))
-    return Bar(sum(seconds) / len(seconds), noise, min(MOST, max(LEAST, TIMES_NOISE * noise)))
+    @property
+    def too_noisy(self) -> bool:
+        """Returns whether a difference worth finding may hide in the noise."""
+        return not self.differs and self.noise > NOISIEST
 
 
-def check_noise(bar: Bar, reference: Outcome) -> None:
-    """Raises BisectError where runs of the same side are too far apart for the difference of the sides to be seen."""
-    if bar.noise > NOISIEST and reference.seconds > bar.base * (1 - bar.least):
-        shown = f"{1e3 * bar.base:.4g} ms a round, {1e3 * reference.seconds:.4g} ms on the other side"
-        raise BisectError(
-            f"two runs of the same differ by {bar.noise:.0%}: no smaller difference can be found ({shown})",
-            todo="end what else runs on this machine, have the script call its functions more often (or --repeat 50), "
-            "or give them more to do",
-        )
+def time_bar(runs: Sequence[Outcome], others: Sequence[Outcome]) -> Bar:
+    """Returns the median times of some runs of each side, the noise of equal runs, and the gain that stands out."""
+    base, other = (statistics.median(run.seconds for run in each) for each in (runs, others))
+    apart = max(spread([run.seconds for run in each]) for each in (runs, others))
+    noise = max(apart / base, *(run.spread for run in runs))
+    return Bar(base, other, noise, max(LEAST, TIMES_NOISE * noise))
+
+
+def spread(values: Sequence[float]) -> float:
+    """Returns how far apart the values of equal runs are, in their own unit; 0 of runs that failed."""
+    finite = [value for value in values if math.isfinite(value)]
+    return max(finite) - min(finite) if finite else 0.0
+
+
+def clear_gain(slower: Sequence[float], faster: Sequence[float]) -> bool:
+    """Returns whether runs in turns show a gain: larger than the spread of equal runs, and than `LEAST`."""
+    if not slower or not all(map(math.isfinite, (*slower, *faster))):
+        return False
+    gain = statistics.median(slower) - statistics.median(faster)
+    return gain > max(spread(slower), spread(faster), LEAST * statistics.median(slower))
 
 
 def value_of(outcome: Outcome, wrong: bool) -> float:
@@ -88,4 +106,4 @@ def check_calls(outcome: Outcome, name: str) -> None:
         )
 
 
-__all__ = ["RIGHT", "WRONG", "Bar", "check_calls", "check_noise", "check_runs", "time_bar", "value_of"]
+__all__ = ["RIGHT", "RUNS", "WRONG", "Bar", "check_calls", "check_runs", "clear_gain", "spread", "time_bar", "value_of"]

@@ -106,6 +106,16 @@ def test_inputs_are_large() -> None:
     assert spec.storage_size * 4 > 1 << 17 and spec.dtype == F32
 
 
+def test_a_program_that_large_inputs_make_slow_has_none() -> None:
+    """s55m:4964: each row is written once for each index, twelve times."""
+    text = "torch.index_put(x0, (torch.arange(x0.size(0)).unsqueeze(1), x1), x2, accumulate=True)"
+    inputs = (InputSpec((5, 1), torch.int8, 1), InputSpec((5,), torch.int64, 2, kind="index", high=1))
+    program = FuzzProgram(
+        (*inputs, InputSpec((), torch.int8, 3)), (Statement("v0", text),), ("v0",), dynamic=True, together=True
+    )
+    assert large_inputs(program) is None
+
+
 @pytest.fixture(scope="module")
 def holders() -> Iterator[dict[str, Holder]]:
     keeper = Keeper()

@@ -36,6 +36,8 @@ THREADS, CALLS = 3, 3
 """Threads at a time, and calls of each."""
 ELEMENTS, MOST_ELEMENTS = 40_000, 1_000_000
 """How large an input should be, and how large any value may be."""
+MOST_SECONDS = 1.0
+"""Of processors, that eager may take for such inputs: many calls follow."""
 GIVES_WAY = 0.1
 """How likely a thread gives way at a line."""
 SWITCHES = 1e-6
@@ -58,12 +60,15 @@ def large_inputs(program: FuzzProgram) -> tuple[InputSpec, ...] | None:
     sizes = {old: step + number for number, old in enumerate(extents)}
     specs = tuple(spec.resized(sizes) for spec in program.inputs)
     values = dict(zip((f"x{n}" for n in range(len(specs))), make_inputs(specs), strict=True))
+    begun = time.process_time()
     try:
         for statement in program.statements:
             with defined(statement):
                 result = eval(statement.text, dict(NAMES), values)
             if isinstance(result, torch.Tensor) and result.numel() > MOST_ELEMENTS:
                 return None
+            if time.process_time() - begun > MOST_SECONDS:
+                return None  # positions of all rows with all columns, say, are more work than what they make says
             if statement.target:
                 values[statement.target] = result
     except (*REFUSALS, UndefinedError):

@@ -13,8 +13,8 @@ from typing import Any
 import torch._inductor.config
 from torch._inductor.virtualized import V
 
-_TRACING = ("enable_auto_functionalized_v2", "assume_32bit_indexing")
-"""Settings of Inductor's that AOTAutograd reads, which no backend owns: they say what the traced graph looks like."""
+_TRACING = ("enable_auto_functionalized_v2",)
+"""Settings of Inductor's that functionalization reads for every backend: what the traced graph looks like."""
 
 
 @contextmanager

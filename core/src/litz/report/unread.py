@@ -29,7 +29,13 @@ class _Unread:
         return CompileReport
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # of no field; a copy that is being made has nothing to ask
+            raise AttributeError(name)
         return getattr(self._whole, name)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copies and pickles are those of the report."""
+        return self._whole.__reduce_ex__(protocol)
 
 
 def unread(make: Callable[[], CompileReport], **known: Any) -> CompileReport:

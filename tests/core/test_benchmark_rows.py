@@ -1,0 +1,193 @@
+"""Benchmarks are data: every line of benchmarks/results is a row, scripts write such lines, and README and docs have no
+figure that the data do not give."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from website import figures, tables
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks import record
+from benchmarks.record import Row, RowError, newest, read_line, read_rows
+
+ROOT = Path(__file__).parents[2]
+ROWS = read_rows()
+GPT2 = next(row for row in ROWS if (row.task, row.case, row.mode) == ("training", "gpt2", "default"))
+
+
+def made(ratio: float, case: str = "a model", **others: Any) -> Row:
+    """A row of a model for which litz is so many times as fast as Inductor, by kernels."""
+    peers = {"eager": {"kernel_ms": 9.0}, "inductor": {"kernel_ms": 2.0}, "litz": {"kernel_ms": 2.0 / ratio}}
+    given: dict[str, Any] = {"task": "training", "script": "side_by_side", "device": "NVIDIA H200", "peers": peers}
+    return Row(case=case, **given | {"date": "2026-11-20"} | others)
+
+
+# ------------------------------------------------------------------------------------------------------------ the data
+
+
+def test_every_line_is_a_row() -> None:
+    assert {row.task for row in ROWS} >= {"inference", "training", "first_calls", "kernels", "attention", "decoding"}
+    assert all(row.peers or row.ratios or row.problems for row in ROWS), "a row without a figure says nothing"
+    for row in ROWS:
+        assert read_line(record.as_line(row)) == row
+
+
+def test_sources_of_rows_are_sections_of_the_lab() -> None:
+    for source in {row.source for row in ROWS} - {"script"}:
+        path, _, anchor = source.partition("#")
+        headings = re.findall(r"^#+ (.*)$", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+        assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}, source
+
+
+def test_scripts_of_rows_write_rows() -> None:
+    """But for a script of cases, whose table `function_cases` prints."""
+    for script in {row.script for row in ROWS}:
+        text = (ROOT / "benchmarks" / f"{script}.py").read_text(encoding="utf-8")
+        assert "recorder(" in text or "print_table(" in text, f"benchmarks/{script}.py has no --json"
+
+
+def test_the_newest_row_of_a_case_counts() -> None:
+    """Of a whole model on any NVIDIA GPU, of a kernel on one device; of one day the last line."""
+    old, new, same_day = made(1.0), made(1.1, date="2026-11-20/2026-11-21", device="NVIDIA H100"), made(1.2)
+    assert newest([new, old, same_day]) == [new] and newest([old, same_day]) == [same_day]
+    undated, cpu = made(1.3, date=None), made(1.4, device="CPU of somebody")
+    assert newest([old, undated, cpu]) == [old, cpu]
+    kernels = [replace(row, task="kernels") for row in (old, new)]
+    assert newest(kernels) == kernels
+
+
+WRONG: Mapping[str, Mapping[str, Any]] = {
+    "task": {"task": "sleeping"},
+    "mode": {"mode": "fast"},
+    "script": {"script": "nobody"},
+    "date": {"date": "yesterday"},
+    "commit": {"commit": "HEAD"},
+    "peers": {"peers": {"somebody": {"kernel_ms": 1.0}}},
+    "litz": {"peers": {"litz": {"seconds": 1.0}}},
+    "eager": {"peers": {"eager": {"kernel_ms": "fast"}}},
+    "inductor": {"peers": {"inductor": {"kernel_ms": math.inf}}},
+    "ratios": {"ratios": {"error": 1.0}},
+    "problems": {"problems": {"somebody": "failed"}},
+    "device": {"device": ""},
+    "versions": {"versions": None},
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_field_is_named(name: str) -> None:
+    with pytest.raises(RowError, match=f"training, gpt2: {name} is|sleeping, gpt2: task is"):
+        replace(GPT2, **WRONG[name])
+
+
+def test_a_wrong_line_is_named_with_its_file(tmp_path: Path) -> None:
+    lacking = {name: value for name, value in json.loads(record.as_line(GPT2)).items() if name != "commit"}
+    for line in (json.dumps(lacking), json.dumps({**lacking, "commit": None, "more": 1}), "[]", "{"):
+        (tmp_path / "training.jsonl").write_text(f"{record.as_line(GPT2)}\n{line}\n")
+        with pytest.raises(RowError, match=r"training\.jsonl:2"):
+            read_rows(tmp_path)
+    (tmp_path / "training.jsonl").rename(tmp_path / "inference.jsonl")
+    with pytest.raises(RowError, match=r"belongs into training\.jsonl"):
+        read_rows(tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------------- the writer
+
+
+def test_a_script_appends_rows(tmp_path: Path) -> None:
+    """With what the machine and the checkout say; peers that tables do not have, and numbers that are nan, are left
+    out."""
+    parser = argparse.ArgumentParser()
+    record.add_option(parser)
+    file = tmp_path / "folder" / "decoding.jsonl"
+    path = parser.parse_args(["--json", str(file)]).json
+    write = record.recorder(path, "decode", "cpu", ["--batch", "1"], {"now": "litz", "eager": "eager"})
+    peers = {"now": {"wall_ms": 1.23456789, "kernels": 7.0, "error": math.nan}, "eager": {"wall_ms": None}, "other": {}}
+    write(task="decoding", case="bf16 weights, batch 1", peers=peers, problems={"other": "failed", "eager": "late"})
+    write(task="decoding", case="int8 weights, batch 1", peers={})
+    found, second = read_rows(file.parent)
+    assert found.peers == {"litz": {"wall_ms": 1.2346, "kernels": 7}} and found.problems == {"eager": "late"}
+    assert found.command == "python -m benchmarks.decode --batch 1" and found.source == "script" and second.peers == {}
+    assert found.device.startswith("CPU ") and "threads" in found.device and found.versions["torch"]
+    assert found.commit and found.date
+    record.recorder(None, "decode", "cpu")(task="nothing is written")
+
+
+# ----------------------------------------------------------------------------------------------------------- the pages
+
+
+def test_readme_and_docs_have_the_figures_of_the_data() -> None:
+    assert figures.complaints() == [], "`make figures ARGS=--write` makes the tables anew"
+
+
+def test_the_page_of_benchmarks_can_be_read() -> None:
+    assert len(figures.BENCHMARKS.read_text(encoding="utf-8").splitlines()) <= 200
+    named = set(figures.BLOCK.findall(figures.BENCHMARKS.read_text(encoding="utf-8")))
+    assert {name for _, name, _, _ in named} >= set(figures.MORE) | {"summary", "memory"}
+
+
+def test_a_figure_that_somebody_changed_is_found() -> None:
+    readme, page = (path.read_text(encoding="utf-8") for path in (figures.README, figures.BENCHMARKS))
+    line = next(line for line in readme.splitlines() if line.startswith("| GPT-2, training"))
+    wrong = "\n".join(figures.complaints(readme=readme.replace(line, line.replace("8.82", "8.28"))))
+    assert "README.md, README models: the data do not give" in wrong and "8.28" in wrong and line in wrong
+    (first, second) = page[page.index("| what |") :].splitlines()[2:4]
+    assert "another order" in "\n".join(
+        figures.complaints(benchmarks=page.replace(f"{first}\n{second}", f"{second}\n{first}"))
+    )
+    typed = figures.complaints(readme=f"{readme}\nlitz is 1.34 times as fast; torch 2.11 `0.5` [x](a-1.2)\n")
+    assert typed == ["README.md: 1.34 in prose is of no data: put it into a block"]
+
+
+def test_a_row_that_changed_makes_pages_wrong() -> None:
+    faster = {**GPT2.peers, "litz": {**GPT2.peers["litz"], "kernel_ms": 0.5}}
+    rows = [replace(row, peers=faster, ratios={}) if row is GPT2 else row for row in newest(ROWS)]
+    found = "\n".join(figures.complaints(rows))
+    assert "| 0.50 | 18.00 |" in found and "docs/benchmarks/training.md differs from benchmarks/results" in found
+
+
+# ---------------------------------------------------------------------------------------------------------- statistics
+
+
+def test_outliers_are_slow_peers_and_far_ratios() -> None:
+    usual = [made(ratio, f"model {ratio}") for ratio in (0.9, 1.0, 1.1, 1.2)]
+    far, near = made(3.4, "far"), made(3.0, "near")
+    slow = made(1.5, "slow")
+    slow = replace(slow, peers={**slow.peers, "eager": {"kernel_ms": 1.5}})
+    rows = [*usual, far, near, slow]
+    group = tables.Group("kernels", "training", "kernel_ms")
+    assert tables.outliers(group, rows) == [slow] and tables.artefacts(rows) == {("training", "slow")}
+    assert tables.outliers(group, [*usual, far]) == [far]
+    line = tables.summary_table([*usual, far], [group]).splitlines()[-1]
+    assert line == "| kernels | 5 | 1.10 | 1.32 | 0.90 (model 0.9, H200) | 1 | 4 | 1.05 | 1.04 |"
+
+
+def test_losses_come_first() -> None:
+    rows = [made(1.2, "fast"), made(0.999, "even"), made(0.9, "slow"), made(1.1, "late", ratios={"wall_ms": 0.5})]
+    assert [row.case for row in tables.of_task("training", rows)] == ["late", "slow", "even", "fast"]
+    lines = tables.slowest("training", rows, most=1).splitlines()
+    assert "**late**" in lines[2] and lines[-1] == "1 more losses are on the task's page."
+
+
+def test_a_loss_of_memory_is_above_one() -> None:
+    peers = {"inductor": {"peak_mib": 100.0, "kernel_ms": 1.0}, "litz": {"peak_mib": 150.0, "kernel_ms": 1.0}}
+    large, small = made(1.0, "large", peers=peers), made(1.0, "small", ratios={"peak_mib": 0.5})
+    line = tables.summary_table([large, small], [tables.Group("m", "training", "peak_mib")]).splitlines()[-1]
+    assert "| 1.50 (large, H200) | 1 |" in line
+    assert "large" in tables.most_memory([large, small]) and "small" not in tables.most_memory([large, small])
+
+
+def test_communication_compares_the_faster_ways() -> None:
+    """The fastest of litz's against the fastest of Inductor's."""
+    times = {"inductor": 10.0, "inductor, overlap": 12.0, "litz": 14.0, "litz, overlap": 11.0}
+    row = made(1.0, task="communication", script="overlap", peers={who: {"wall_ms": ms} for who, ms in times.items()})
+    assert tables.ratio(row, "wall_ms") == pytest.approx(10 / 11)

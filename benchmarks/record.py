@@ -12,6 +12,7 @@ import json
 import math
 import platform
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -222,14 +223,16 @@ def recorder(
     """
     if path is None:
         return lambda **values: None
-    words = " ".join(sys.argv[1:] if argv is None else argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if "--json" in words:
+        del words[(at := words.index("--json")) : at + 2]
     common = {
         "script": script,
         "device": device_name(str(device)),
         "versions": library_versions(),
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
-        "command": f"python -m benchmarks.{script} {words}".strip(),
+        "command": shlex.join(["python", "-m", f"benchmarks.{script}", *words]),
     }
 
     def write(**values: object) -> None:

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from website import figures, tables
+
+from support.no_gpu import gpu_hidden
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks import record
@@ -110,16 +113,76 @@ def test_a_script_appends_rows(tmp_path: Path) -> None:
     record.add_option(parser)
     file = tmp_path / "folder" / "decoding.jsonl"
     path = parser.parse_args(["--json", str(file)]).json
-    write = record.recorder(path, "decode", "cpu", ["--batch", "1"], {"now": "litz", "eager": "eager"})
+    write = record.recorder(
+        path, "decode", "cpu", ["--only", "a b", "--json", str(file), "--batch", "1"], {"now": "litz", "eager": "eager"}
+    )
     peers = {"now": {"wall_ms": 1.23456789, "kernels": 7.0, "error": math.nan}, "eager": {"wall_ms": None}, "other": {}}
     write(task="decoding", case="bf16 weights, batch 1", peers=peers, problems={"other": "failed", "eager": "late"})
     write(task="decoding", case="int8 weights, batch 1", peers={})
     found, second = read_rows(file.parent)
     assert found.peers == {"litz": {"wall_ms": 1.2346, "kernels": 7}} and found.problems == {"eager": "late"}
-    assert found.command == "python -m benchmarks.decode --batch 1" and found.source == "script" and second.peers == {}
+    assert (
+        found.command == "python -m benchmarks.decode --only 'a b' --batch 1"
+        and found.source == "script"
+        and second.peers == {}
+    )
     assert found.device.startswith("CPU ") and "threads" in found.device and found.versions["torch"]
     assert found.commit and found.date
     record.recorder(None, "decode", "cpu")(task="nothing is written")
+
+
+@pytest.fixture(scope="module")
+def scripts() -> Any:
+    """The modules whose scripts need a GPU, or much time."""
+    with gpu_hidden():
+        from benchmarks import attention, autotune, decode, epilogues, first_call, overlap
+
+    return argparse.Namespace(**{each.__name__.rpartition(".")[2]: each for each in (
+        attention, autotune, decode, epilogues, first_call, overlap,
+    )})  # fmt: skip
+
+
+def test_what_scripts_measure_becomes_rows(scripts: Any, tmp_path: Path) -> None:
+    """Each of the scripts' own records; units are those of the measures."""
+    a = scripts.attention.Row("causal", 64, 512, "both", library="cudnn", ms={"sdpa": 0.5, "litz": 0.4})
+    a.tflops, a.mib, a.error, a.first_call_s = ({"sdpa": 1.0, "litz": 2.0} for _ in range(4))
+    tuned = scripts.autotune.Row("square 64", "relu", "bf16", us={"litz": 7.0}, seconds={"litz": 1.5, "inductor": 6.0})
+    found = [
+        scripts.decode.Row("int8", 1, peer, 100, ms=ms, kernel_us=500.0) for peer, ms in (("eager", 2.0), ("litz", 1.0))
+    ]
+    product = scripts.epilogues.Row("a", "relu", {"eager": 9.0, "now": 8.0, "tile 1": 7.0}, sizes=[64, 32, 16])
+    call = scripts.first_call.Row("gpt2", "training", {"litz cold": scripts.first_call.FirstCall(3.0, 2.0)})
+    sharded = [
+        scripts.overlap.Row("tp", "litz overlap", 4.0, 2.0, 1.0, 0.5),
+        scripts.overlap.Row("tp", "eager", failed="late"),
+    ]
+    names = record.OWN_NAMES
+    for script, values, own in (
+        ("attention", scripts.attention.as_record(a), names | {"sdpa": "library"}),
+        ("autotune", scripts.autotune.as_record(tuned), names),
+        ("decode", scripts.decode.as_record(found), names),
+        ("epilogues", scripts.epilogues.as_record(product, torch.bfloat16), {"eager": "eager", "now": "litz"}),
+        ("first_call", scripts.first_call.as_record(call, "alone"), names),
+        ("overlap", scripts.overlap.as_record("tp", sharded), scripts.overlap.NAMES),
+    ):
+        record.recorder(tmp_path / f"{values['task']}{script}.jsonl", script, "cpu", [], own)(**values)
+    rows = {
+        row.script: row for file in sorted(tmp_path.iterdir()) for row in map(read_line, file.read_text().splitlines())
+    }
+    assert len(rows) == 6
+    assert rows["attention"].case == "causal, 64, 512, both"
+    assert rows["attention"].peers["library"]["kernel_ms"] == 0.5 and rows["attention"].peers["litz"]["tflops"] == 2
+    assert rows["autotune"].case == "square 64, relu, bf16" and rows["autotune"].mode == "max-autotune"
+    assert rows["autotune"].peers == {"litz": {"cold_s": 1.5, "kernel_ms": 0.007}, "inductor": {"cold_s": 6}}
+    assert rows["decode"].case == "int8 weights, batch 1" and rows["decode"].peers["eager"] == {
+        "wall_ms": 2,
+        "kernel_ms": 0.5,
+    }
+    assert rows["epilogues"].case == "64 x 32 x 16, relu"
+    assert rows["epilogues"].peers == {"eager": {"kernel_ms": 0.009}, "litz": {"kernel_ms": 0.008}}
+    assert rows["first_call"].case == "gpt2, training" and rows["first_call"].note == "alone"
+    assert rows["first_call"].peers == {"litz": {"cold_s": 3, "cold_processor_s": 2}}
+    assert rows["overlap"].problems == {"eager": "late"} and rows["overlap"].peers["litz, overlap"]["peak_mib"] == 512
 
 
 # ----------------------------------------------------------------------------------------------------------- the pages

@@ -16,7 +16,7 @@ from benchmarks.record import PEERS, TASKS, WHOLE_MODELS, Row
 MEMORY = "memory, litz / Inductor"
 FAR = 3
 """A row is an outlier where its ratio is so many times the median, or the median so many times its ratio."""
-FEWEST, MOST, SHORT = 2, 7, 2
+FEWEST, MOST, SHORT, MEMORY_ROWS = 2, 7, 2, 3
 """Rows of a task's table on the page of all tasks: the slowest, and all losses up to `MOST`, or `SHORT` where a task
 has two tables."""
 JUDGED_BY: Mapping[str, Sequence[str]] = {
@@ -143,7 +143,7 @@ def outliers(group: Group, rows: Sequence[Row]) -> list[Row]:
 def summary_table(rows: Sequence[Row], groups: Sequence[Group] = GROUPS) -> str:
     """A line for each group, with and without outliers."""
     lines = [
-        "| what | rows | median | mean | worst | losses | without outliers: rows | median | mean |",
+        "| what | rows | median | mean | losses | without outliers: rows | median | mean | worst |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for group in groups:
@@ -152,8 +152,8 @@ def summary_table(rows: Sequence[Row], groups: Sequence[Group] = GROUPS) -> str:
         least, row = (max if memory else min)(found, key=lambda each: each[0])
         losses = sum(round(number, 2) > 1 if memory else round(number, 2) < 1 for number, _ in found)
         cells = [group.label, *_averages([number for number, _ in found])]
-        cells += [f"{least:.2f} ({_short_case(row.case)}, {_kind(row.device)})", str(losses)]
-        cells += _averages([number for number, row in found if row not in left_out])
+        cells += [str(losses), *_averages([number for number, row in found if row not in left_out])]
+        cells.append(f"{least:.2f} ({_short_case(row.case)}, {_kind(row.device)})")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -212,7 +212,7 @@ def slowest(task: str, rows: Sequence[Row], most: int = MOST) -> str:
 def most_memory(rows: Sequence[Row]) -> str:
     """The models for which litz takes most beyond Inductor."""
     found = [row for row in rows if (row.ratio("peak_mib") or 0) > 1]
-    return table(sorted(found, key=lambda row: -(row.ratio("peak_mib") or 0))[:SHORT], brief=True, bold=False)
+    return table(sorted(found, key=lambda row: -(row.ratio("peak_mib") or 0))[:MEMORY_ROWS], brief=True, bold=False)
 
 
 def table(rows: Sequence[Row], brief: bool = False, home: str = "docs/benchmarks", bold: bool = True) -> str:

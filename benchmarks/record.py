@@ -33,7 +33,7 @@ TASKS: Mapping[str, str] = {
     "products": "products of matrices, with what follows them",
     "decoding": "one token of a decoder under CUDA graphs",
     "communication": "a sharded training step, with its communication",
-    "artifacts": "a compiled model that is stored and loaded",
+    "artifacts": "a model that is compiled and stored (cold), and loaded and called in another process (warm)",
     "host": "the host's time for the launch of one kernel",
 }
 """What is measured; each task has a file."""
@@ -47,6 +47,7 @@ MEASURES: Mapping[str, str] = {
     "warm_processor_s": "the same, of processors",
     "peak_mib": "MiB of parameters, inputs and the most that a step takes at a time",
     "error": "the largest difference from float64, relative to the largest result",
+    "stored_mib": "MiB of a stored model, its weights included",
     "copy_share": "the speed as a share of a plain copy's on the same device",
     "tflops": "TFLOP/s",
     "communication_ms": "milliseconds of communication in a step",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import platform
 import re
 import shlex
@@ -86,8 +87,8 @@ class Row:
     case: a model as `side_by_side --only` takes it, or a kernel with its sizes and type. dtype: what it computes in.
     device: as the driver names it. versions: of libraries, by name. commit: of litz. date: of the measurement, or its
     first and last day. script: in benchmarks/. command: what was run. peers: figures by peer and by name (`MEASURES`).
-    ratios: by name (`RATIOS`). problems: why a peer has no figures. note: what else is to be said. source: "script", or
-    the page that the row was copied from.
+    ratios: by name (`RATIOS`). problems: why a peer has no figures. alone: whether nothing else used the machine. note:
+    what else is to be said. source: "script", or the page that the row was copied from.
     """
 
     task: str
@@ -103,6 +104,7 @@ class Row:
     command: str | None = None
     ratios: Mapping[str, float] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
+    alone: bool | None = None
     note: str = ""
     source: str = "script"
 
@@ -125,6 +127,7 @@ class Row:
             known = RATIOS if name == "ratios" else MEASURES
             numbers = all(isinstance(each, int | float) and 0 <= each < math.inf for each in figures.values())
             self._demand(name, set(figures) <= set(known) and numbers, f"numbers, of {', '.join(known)}")
+        self._demand("alone", self.alone in (None, True, False), "true, false or null")
         for name in ("dtype", "command"):
             self._demand(name, getattr(self, name) is None or isinstance(getattr(self, name), str), "a text")
 
@@ -220,7 +223,7 @@ def recorder(
 
     path: None where no file is wanted. device: "cpu", "cuda" or torch's device. argv: the script's arguments, if they
     are not the process's. names: what the script calls peers, and what `PEERS` does; others are left out. Numbers that
-    are not known may be None or nan.
+    are not known may be None or nan. A machine whose processors are half busy as this is called is not `alone`.
     """
     if path is None:
         return lambda **values: None
@@ -233,6 +236,7 @@ def recorder(
         "versions": library_versions(),
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
+        "alone": False if os.getloadavg()[0] > (os.cpu_count() or 1) / 2 else None,
         "command": shlex.join(["python", "-m", f"benchmarks.{script}", *words]),
     }
 

@@ -98,7 +98,7 @@ def as_record(row: Row, small: bool) -> dict[str, Any]:
         for peer, figures in row.peers.items()
     }
     notes = [row.note, "" if row.alone else "other models compiled meanwhile", "the size for a CPU" if small else ""]
-    return {
+    return ({} if row.alone else {"alone": False}) | {
         "task": "inference" if row.task == "small" else row.task,
         "case": row.model + (", batch of one" if row.task == "small" else ""),
         "mode": row.mode,

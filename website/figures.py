@@ -52,6 +52,7 @@ MORE: Mapping[str, str] = {
     "Inductor was not measured. "
     "The tiles were fitted to these products, so the rows check no others.",
     "decoding": "[what changed](lab/products.md#decoding). Inductor's max-autotune was not measured.",
+    "artifacts": "[what a package is](aot.md). Inductor is AOTInductor.",
     "communication": "[how well estimates of collectives fit](collectives.md#how-well-it-fits); "
     "[overlap](lab/communication.md). The ratio compares the faster way of each.",
 }
@@ -77,6 +78,8 @@ def blocks(rows: Sequence[Row]) -> dict[str, str]:
         "memory": tables.most_memory(rows),
     }
     for task, more in MORE.items():
+        if not any(row.task == task for row in rows):
+            continue
         table = kernels if task == "kernels" else tables.slowest(task, rows)
         every = f"[All rows](benchmarks/{task}.md)"
         found[task] = f"{tables.provenance(task, rows)} {every}; {more}\n\n{table}"

@@ -24,6 +24,7 @@ JUDGED_BY: Mapping[str, Sequence[str]] = {
     "training": ("kernel_ms", "wall_ms"),
     "first_calls": ("cold_s", "warm_s"),
     "decoding": ("wall_ms",),
+    "artifacts": ("cold_s", "warm_s"),
 }
 """Measures whose ratios a task's table has; the first that a row has, of `ONE_OF`, for all others."""
 ONE_OF = ("copy_share", "kernel_ms", "wall_ms")
@@ -110,6 +111,8 @@ GROUPS: Sequence[Group] = (
     Group("products, eager / litz", "products", "kernel_ms"),
     Group("decoding, CUDA graphs", "decoding", "wall_ms", GRAPHS),
     Group("a sharded step on 4 GPUs", "communication", "wall_ms"),
+    Group("a model compiled and stored, CPU", "artifacts", "cold_s", holds=lambda row: not on_gpu(row)),
+    Group("a stored model loaded and called, CPU", "artifacts", "warm_s", holds=lambda row: not on_gpu(row)),
     Group("the host's time for a launch", "host", "wall_ms"),
 )
 
@@ -133,21 +136,26 @@ def artefacts(rows: Iterable[Row]) -> set[tuple[str, str]]:
 
 
 def outliers(group: Group, rows: Sequence[Row]) -> list[Row]:
-    """Rows that lift or lower a mean: Inductor is slower than eager, or the ratio is far from the median."""
+    """Rows that lift or lower a mean: Inductor is slower than eager, the ratio is far from the median, or the measure
+    is the clock and the row was not measured alone."""
     found, slow = ratios_of(group, rows), artefacts(rows)
     middle = median([number for number, _ in found])
     far = [row for number, row in found if not middle / FAR <= number <= middle * FAR]
-    return [row for _, row in found if row in far or (row.task, row.case) in slow]
+    busy = [row for _, row in found if group.measure == "wall_ms" and row.alone is False]
+    return [row for _, row in found if row in far or row in busy or (row.task, row.case) in slow]
 
 
 def summary_table(rows: Sequence[Row], groups: Sequence[Group] = GROUPS) -> str:
-    """A line for each group, with and without outliers."""
+    """A line for each group that has rows, with and without outliers."""
     lines = [
         "| what | rows | median | mean | losses | without outliers: rows | median | mean | worst |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for group in groups:
-        left_out, found = outliers(group, rows), ratios_of(group, rows)
+        found = ratios_of(group, rows)
+        if not found:
+            continue
+        left_out = outliers(group, rows)
         memory = group.measure == "peak_mib"
         least, row = (max if memory else min)(found, key=lambda each: each[0])
         losses = sum(round(number, 2) > 1 if memory else round(number, 2) < 1 for number, _ in found)
@@ -233,7 +241,7 @@ def _columns(rows: Sequence[Row], brief: bool, bold: bool) -> Iterator[Column]:
     yield "case", lambda row: f"**{row.case}**" if bold and lost(row) else row.case
     yield "mode", lambda row: "" if row.mode == "default" else row.mode
     yield "device", lambda row: short_device(row.device)
-    if task == "first_calls":
+    if "warm_s" in JUDGED_BY.get(task, ()):
         for state in ("cold", "warm"):
             for peer, name in (("inductor", "Inductor"), ("litz", "litz")):
                 yield f"{name} {state}, s", lambda row, p=peer, s=state: number(row.figure(p, f"{s}_s"))  # type: ignore[misc]
@@ -250,13 +258,15 @@ def _columns(rows: Sequence[Row], brief: bool, bold: bool) -> Iterator[Column]:
         yield "library / litz", lambda row: number(row.ratio("kernel_ms", "library"))
     if task in WHOLE_MODELS:
         yield MEMORY, lambda row: number(row.ratio("peak_mib"))
+    if task == "artifacts":
+        yield "MiB: Inductor, litz", lambda row: _both(row, "stored_mib")
     if task == "communication":
         for peer, name in (("inductor, overlap", "Inductor"), ("litz, overlap", "litz")):
             yield f"{name} with overlap: exposed ms", lambda row, p=peer: number(row.figure(p, "exposed_ms"))  # type: ignore[misc]
             yield f"{name}: GiB", lambda row, p=peer: number((row.figure(p, "peak_mib") or 0) / 1024)  # type: ignore[misc]
     if not brief:
         yield "kernels: Inductor, litz", lambda row: _both(row, "kernels")
-        if task not in ("first_calls",):
+        if "cold_s" not in JUDGED_BY.get(task, ()):
             yield "first call, s: Inductor, litz", lambda row: _both(row, "cold_s")
         yield "errors: eager, litz", lambda row: _both(row, "error", ("eager", "litz"))
     yield "date", lambda row: (row.date or "not noted").replace("/", " to ")

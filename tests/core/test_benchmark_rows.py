@@ -82,6 +82,7 @@ WRONG: Mapping[str, Mapping[str, Any]] = {
     "ratios": {"ratios": {"error": 1.0}},
     "problems": {"problems": {"somebody": "failed"}},
     "device": {"device": ""},
+    "alone": {"alone": "yes"},
     "versions": {"versions": None},
 }
 
@@ -104,6 +105,14 @@ def test_a_wrong_line_is_named_with_its_file(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- the writer
+
+
+@pytest.mark.parametrize(("load", "alone"), [(0.2, None), (0.7, False)])
+def test_a_busy_machine_is_in_the_row(load: float, alone: bool | None, monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr(record.os, "getloadavg", lambda: (load * (record.os.cpu_count() or 1), 0.0, 0.0))
+    record.recorder(tmp_path / "host.jsonl", "host_time", "cpu", [])(task="host", case="a launch", peers={})
+    (row,) = read_rows(tmp_path)
+    assert row.alone is alone
 
 
 def test_a_script_appends_rows(tmp_path: Path) -> None:
@@ -230,6 +239,10 @@ def test_outliers_are_slow_peers_and_far_ratios() -> None:
     group = tables.Group("kernels", "training", "kernel_ms")
     assert tables.outliers(group, rows) == [slow] and tables.artefacts(rows) == {("training", "slow")}
     assert tables.outliers(group, [*usual, far]) == [far]
+    busy = made(1.1, "busy", alone=False, ratios={"wall_ms": 1.1})
+    clock = replace(group, measure="wall_ms")
+    assert tables.outliers(group, [busy]) == [] and tables.outliers(clock, [busy, replace(busy, alone=None)]) == [busy]
+    assert len(tables.summary_table([], [group]).splitlines()) == 2
     line = tables.summary_table([*usual, far], [group]).splitlines()[-1]
     assert line == "| kernels | 5 | 1.10 | 1.32 | 1 | 4 | 1.05 | 1.04 | 0.90 (model 0.9, H200) |"
 

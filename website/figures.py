@@ -57,6 +57,8 @@ MORE: Mapping[str, str] = {
     "[overlap](lab/communication.md). The ratio compares the faster way of each.",
 }
 """Tasks that docs/benchmarks.md has a table for, and what follows the line that says where the table is from."""
+TITLES = {"kernels": "Memory-bound kernels", "first_calls": "First calls"}
+"""Headings of tasks whose name is none."""
 ERRORS: Mapping[str, Mapping[str, str]] = {
     "collectives.md": {label: label for label in (
         "litz, fitted to 2 and 4 ranks, on these", "the same, on 3 ranks, which it has not seen",
@@ -69,21 +71,26 @@ ERRORS: Mapping[str, Mapping[str, str]] = {
 def blocks(rows: Sequence[Row]) -> dict[str, str]:
     """What stands in README and docs/benchmarks.md, by name."""
     of = {group.label: group for group in tables.GROUPS}
-    gpu, cpu = ([row for row in rows if tables.on_gpu(row) == on_gpu] for on_gpu in (True, False))
-    kernels = f"{tables.slowest('kernels', gpu, tables.SHORT)}\n\n{tables.slowest('kernels', cpu, tables.SHORT)}"
-    found = {
+    return {
         "summary": f"{tables.summary_table(rows)}\n\nOutliers lift the means:\n\n{tables.outlier_list(rows)}",
+        "tasks": "\n\n".join(sections(rows)),
         "README summary": tables.summary_table(rows, [of[label] for label in README_GROUPS]),
         "README models": models(rows),
-        "memory": tables.most_memory(rows),
     }
+
+
+def sections(rows: Sequence[Row]) -> Iterator[str]:
+    """The sections of docs/benchmarks.md: one for each task that has rows, and one for memory."""
+    gpu, cpu = ([row for row in rows if tables.on_gpu(row) == on_gpu] for on_gpu in (True, False))
     for task, more in MORE.items():
-        if not any(row.task == task for row in rows):
-            continue
-        table = kernels if task == "kernels" else tables.slowest(task, rows)
-        every = f"[All rows](benchmarks/{task}.md)"
-        found[task] = f"{tables.provenance(task, rows)} {every}; {more}\n\n{table}"
-    return found
+        if any(row.task == task for row in rows):
+            parts = [(gpu, tables.SHORT), (cpu, tables.SHORT)] if task == "kernels" else [(rows, tables.MOST)]
+            found = [tables.slowest(task, part, most) for part, most in parts if tables.of_task(task, part)]
+            source = f"{tables.provenance(task, rows)} [All rows](benchmarks/{task}.md); {more}"
+            yield "\n\n".join([f"## {TITLES.get(task, task.capitalize())}", source, *found])
+        if task == "training":
+            about = "The models for which litz takes most beyond Inductor; the pages of both tasks have all:"
+            yield f"## Memory\n\n{about}\n\n{tables.most_memory(rows)}"
 
 
 def models(rows: Sequence[Row]) -> str:

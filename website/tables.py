@@ -110,7 +110,6 @@ GROUPS: Sequence[Group] = (
     Group("flex_attention, the library's attention / litz", "attention", "kernel_ms", over="library"),
     Group("products, eager / litz", "products", "kernel_ms"),
     Group("decoding, CUDA graphs", "decoding", "wall_ms", GRAPHS),
-    Group("a sharded step on 4 GPUs", "communication", "wall_ms"),
     Group("a model compiled and stored, CPU", "artifacts", "cold_s", holds=lambda row: not on_gpu(row)),
     Group("a stored model loaded and called, CPU", "artifacts", "warm_s", holds=lambda row: not on_gpu(row)),
     Group("the host's time for a launch", "host", "wall_ms"),
@@ -305,7 +304,11 @@ def _both(row: Row, measure: str, peers: Sequence[str] = ("inductor", "litz")) -
     found = [row.figure(peer, measure) for peer in peers]
     if not any(found):
         return ""
-    return ", ".join("-" if each is None else f"{each:.1e}" if measure == "error" else f"{each:g}" for each in found)
+    return ", ".join("-" if each is None else f"{each:.1e}" if measure == "error" else _plain(each) for each in found)
+
+
+def _plain(value: float) -> str:
+    return str(int(value)) if value == int(value) else number(value)
 
 
 def _note(row: Row) -> str:

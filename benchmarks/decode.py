@@ -364,7 +364,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                     print(line(row), flush=True)
                     if args.kernels and row.backend.startswith("litz"):
                         for kernel in row.longest:
-                            print(f"    {kernel.us:9.1f} us {kernel.count:4.0f}x  {kernel.name[:58]}")
+                            print(f"    {kernel.us:9.1f} us {kernel.count:4.0f}x  {kernel.name[:56]}")
                 if args.out:
                     Path(args.out).write_text(json.dumps({**facts, "rows": [asdict(row) for row in lines]}, indent=1))
                 if device.type == "cuda":

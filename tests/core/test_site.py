@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from website import command_line, errors, links, notebook, reference, worked_example
+from website import command_line, errors, links, notebook, reference, sources, worked_example
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -92,6 +92,11 @@ def test_public_names_say_what_they_are() -> None:
 )
 def test_links_stay_inside_the_site(page: str, target: str, found: str) -> None:
     assert links.inside(page, f"[x]({target})") == f"[x]({found})"
+
+
+def test_the_search_leaves_out_data() -> None:
+    data = ROOT / "benchmarks/results/host.jsonl"
+    assert "exclude: true" in sources.page(data, "host") and "exclude: true" not in sources.page(Path(__file__), "test")
 
 
 def test_every_link_leads_to_a_file() -> None:

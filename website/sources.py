@@ -22,7 +22,8 @@ def page(path: Path, name: str) -> str:
     fence = "~~~~"
     # The search finds the rows of data on the pages that are made from them.
     unsearched = "---\nsearch:\n  exclude: true\n---\n" if path.suffix == ".jsonl" else ""
-    return f"{unsearched}# {name}\n\n{fence}{LANGUAGES.get(path.suffix, 'text')}\n{path.read_text(encoding='utf-8')}{fence}\n"
+    language, text = LANGUAGES.get(path.suffix, "text"), path.read_text(encoding="utf-8")
+    return f"{unsearched}# {name}\n\n{fence}{language}\n{text}{fence}\n"
 
 
 def _says(file: Path) -> str:

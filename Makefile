@@ -81,8 +81,8 @@ $(DOCS_STAMP): $(STAMP) website/requirements.txt
 links: $(STAMP) ## ask for every link of README and docs that leads to another site (needs the network; not in CI)
 	$(BIN)/python -m website.external_links
 
-figures: $(STAMP) ## compare figures of README and docs with the tables and measurements that they come from
-	$(BIN)/python -m website.figures
+figures: $(STAMP) ## compare every figure of README and docs/benchmarks with benchmarks/results (ARGS=--write makes them anew)
+	$(BIN)/python -m website.figures $(ARGS)
 	$(BIN)/python -m website.from_inductor
 
 picture: $(STAMP) ## README's picture of a report, anew (needs Chromium)

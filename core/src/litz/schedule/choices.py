@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from litz.ir import Buffer, Extern, Loop, Operation, Program, Template
+from litz.ir.pattern import Match, Pattern, Value, match
+from litz.ir.pattern import fits as is_buffer
 from litz_plugins import COUNTERS, VETOED, Choice, ChoiceContext, Decision, Estimate, Gate
 from litz_plugins.vetoes import key_of
 
@@ -156,6 +158,26 @@ def needed_outside(program: Program, inside: Collection[str]) -> frozenset[str]:
 
     written = {name for own in inside for name in program.operations[program.positions[own]].writes}
     return frozenset(filter(is_needed, written))
+
+
+def user_of(template: Template, value: Value, program: Program) -> Match | str:
+    """Returns the Loop that a kernel of a contraction can do as well (`Replacement.absorbs`), or why there is none: the
+    Loop alone reads the contraction's result, and stores `value`, which loads the result at the element stored."""
+    (result,) = template.outputs
+    assert result is not None
+    if not is_buffer("temporary unshared unreturned read_once", result, program):
+        return f"{result} has no reader, or more than one"
+    found = match(Pattern(loop="pointwise plain direct", value=value), program.readers[result][0], program)
+    if isinstance(found, str):
+        return found
+    same = program.buffers[result].layout.size == program.buffers[found.store.buffer].layout.size
+    if not same or any(node.index != found.store.index for node in found.loop.loads if node.buffer == result):
+        return f"{found.loop.name} reads other elements of {result} than it stores"
+    try:
+        check_order(program, sorted(program.positions[name] for name in (template.name, found.loop.name)))
+    except ValueError as error:
+        return str(error)
+    return found
 
 
 def _check_writes(program: Program, template: Template, replacement: Replacement, gone: set[str]) -> None:

@@ -30,6 +30,3 @@ def position_in(view: Layout, own: Layout, ranges: Sequence[Range]) -> tuple[Exp
             if inner != size:
                 index[dim] = mod(index[dim], own.size[dim], extents)
     return None if free else tuple(index)
-
-
-__all__ = ["position_in"]

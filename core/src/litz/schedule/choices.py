@@ -11,9 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from litz.ir import Buffer, Extern, Loop, Operation, Program, Template
-from litz.ir.pattern import Match, Pattern, Value, match
-from litz.ir.pattern import fits as is_buffer
+from litz.ir import Buffer, Extern, Loop, Operation, Program, Template, pattern
 from litz_plugins import COUNTERS, VETOED, Choice, ChoiceContext, Decision, Estimate, Gate
 from litz_plugins.vetoes import key_of
 
@@ -160,14 +158,14 @@ def needed_outside(program: Program, inside: Collection[str]) -> frozenset[str]:
     return frozenset(filter(is_needed, written))
 
 
-def user_of(template: Template, value: Value, program: Program) -> Match | str:
+def user_of(template: Template, value: pattern.Value, program: Program) -> pattern.Match | str:
     """Returns the Loop that a kernel of a contraction can do as well (`Replacement.absorbs`), or why there is none: the
     Loop alone reads the contraction's result, and stores `value`, which loads the result at the element stored."""
-    (result,) = template.outputs
-    assert result is not None
-    if not is_buffer("temporary unshared unreturned read_once", result, program):
+    result = str(template.outputs[0])
+    if not pattern.fits("temporary unshared unreturned read_once", result, program):
         return f"{result} has no reader, or more than one"
-    found = match(Pattern(loop="pointwise plain direct", value=value), program.readers[result][0], program)
+    wanted = pattern.Pattern(loop="pointwise plain direct", value=value)
+    found = pattern.match(wanted, program.readers[result][0], program)
     if isinstance(found, str):
         return found
     same = program.buffers[result].layout.size == program.buffers[found.store.buffer].layout.size

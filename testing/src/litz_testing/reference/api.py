@@ -37,6 +37,7 @@ MODULES: Sequence[Module] = (
         "changing a Graph",
         "Call call_at Constant Changes rewrite tensor_of same_geometry same_layout Escapes find_escapes",
     ),
+    Module("litz_plugins.patterns", "finding calls in a Graph, a TracedGraph or a JointGraph"),
     Module(
         "litz.capture.decompositions",
         "core's rules, for a decomposition that leaves other cases to core's",

@@ -66,9 +66,16 @@ def rewrite(graph: Graph, changes: Changes) -> Graph:
     for node, copy in new.items():
         copy.name = node.name  # FX renames one that is called as something of Python's: torch.export's `input`
 
+    def known(item: torch.fx.Node) -> torch.fx.Node:
+        if item not in new:
+            raise ValueError(
+                f"in the place of {node.name} stands what takes {item.name}, which comes later, or is dropped"
+            )
+        return new[item]
+
     def made(item: Any) -> Any:
         if isinstance(item, torch.fx.Node):
-            return new[item]
+            return known(item)
         if not isinstance(item, Constant):
             return item
         name = next(names)
@@ -80,7 +87,7 @@ def rewrite(graph: Graph, changes: Changes) -> Graph:
     for node in graph.nodes:
         call = changes.emit.get(node)
         if node in changes.replace:
-            new[node] = new[changes.replace[node]]
+            new[node] = known(changes.replace[node])
         elif node in changes.drop:
             continue
         elif isinstance(call, Call):
@@ -90,7 +97,7 @@ def rewrite(graph: Graph, changes: Changes) -> Graph:
         elif call is not None:
             new[node] = made(call)
         elif node.op != "placeholder":
-            new[node] = fresh.node_copy(node, new.__getitem__)
+            new[node] = fresh.node_copy(node, known)
     for node in fresh.find_nodes(op="get_attr"):
         if not node.users:
             fresh.erase_node(node)

@@ -112,7 +112,7 @@ def check_conformance(
 
 @contextmanager
 def _without_torchs_trace() -> Iterator[None]:
-    """Keeps the events of torch's structured trace, hundreds a compile and empty as text, out of pytest's report. pytest
+    """Keeps the events of torch's structured trace, hundreds a compile without a text, out of pytest's report. pytest
     adds its handlers to that very logger; torch's own handlers stay."""
     log = logging.getLogger("torch.__trace")
     kept = list(log.handlers)

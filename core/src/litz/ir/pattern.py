@@ -87,9 +87,9 @@ COPY = replace(STORED, value=Value(words="plain", name="source"))
 class Match:
     """What a Pattern was found to be: the Loop, its store, and the nodes by the names of the pattern's Values."""
 
-    loop: Loop
-    store: Store
-    nodes: Mapping[str, Node]
+    loop: Loop  # that was found
+    store: Store  # the loop's only one
+    nodes: Mapping[str, Node]  # by the names of the pattern's Values
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]

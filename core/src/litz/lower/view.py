@@ -53,8 +53,8 @@ def ranges_of(size: Sequence[Expr]) -> dict[Symbol, Expr]:
 class Tensor:
     """A tensor during lowering. size: an expression for each dimension."""
 
-    dtype: torch.dtype
-    device: torch.device
+    dtype: torch.dtype  # of an element
+    device: torch.device  # where it is
     size: tuple[Expr, ...]
 
     @property
@@ -89,7 +89,7 @@ class View(Tensor):
     """A tensor in memory. index: where in `buffer` element (i0, i1, ...) is, an expression for each dimension of the
     buffer."""
 
-    buffer: Buffer
+    buffer: Buffer  # the buffer that it shows
     index: tuple[Expr, ...]
     strided: Layout | None = None
     """The view's layout, if its making tells it (`as_strided`, or a reshape of what lies in order): with symbolic sizes

@@ -11,6 +11,7 @@ from typing import Any
 import litz_plugins
 from litz_plugins import records
 
+from .fields import meanings
 from .markdown import code, doc_of, page, signature_text, table
 
 
@@ -129,14 +130,21 @@ def _entry(name: str, thing: Any, heading: str) -> Iterator[str]:
 
 
 def _class(cls: type) -> Iterator[str]:
-    yield from (doc_of(cls), "")
-    base = cls.__mro__[1]
+    base, said = cls.__mro__[1], dict[str, str]()
+    if dataclasses.is_dataclass(cls):
+        text, said = meanings(cls)
+        yield from (text, "")
+    else:
+        yield from (doc_of(cls), "")
+        if "__init__" in vars(cls):
+            yield from (code(f"{cls.__name__}{signature_text(cls)}"), "")
     if dataclasses.is_dataclass(base):
         yield from (f"The fields of [{base.__name__}](#{base.__name__.lower()}), and:", "")
     if dataclasses.is_dataclass(cls):
         inherited = {each.name for each in dataclasses.fields(base)} if dataclasses.is_dataclass(base) else set()
         own = [each for each in dataclasses.fields(cls) if each.name not in inherited and each.name[0] != "_"]
-        yield from table(("field", "type", "default"), ((code(f.name), code(str(f.type)), _default(f)) for f in own))
+        rows = ((code(f.name), code(str(f.type)), _default(f), said.get(f.name, "")) for f in own)
+        yield from table(("field", "type", "default", "is"), rows)
     members = [(name, member) for name, member in vars(cls).items() if name[0] != "_" and _is_documented(member)]
     yield from table(("member", "is"), ((code(_called(name, member)), _doc(member)) for name, member in members))
 

@@ -27,9 +27,9 @@ class Call:
     """A call that takes a node's place; its arguments are values, Constants and nodes of the old graph. meta: None for
     that of the node."""
 
-    target: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    target: Callable[..., Any]  # the operator
+    args: tuple[Any, ...]  # as the schema has them
+    kwargs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))  # by name
     meta: Mapping[str, Any] | None = None
 
 
@@ -37,7 +37,7 @@ class Call:
 class Constant:
     """A tensor that a pass adds to the graph. meta: the metadata of the tensor's node."""
 
-    value: torch.Tensor
+    value: torch.Tensor  # the tensor
     meta: Mapping[str, Any]
 
 

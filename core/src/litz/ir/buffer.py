@@ -109,7 +109,7 @@ class TensorRef:
         return f"{self.buffer}{self.layout}"
 
     def is_all_of(self, buffer: Buffer) -> bool:
-        """Is this view the whole tensor of `buffer`? Strides of dimensions of extent 1 do not count."""
+        """Returns whether this view is the whole tensor of `buffer`. Strides of dimensions of extent 1 do not count."""
         mine, own = self.layout, buffer.layout
         pairs = zip(mine.size, mine.stride, own.stride)  # strict once the sizes are equal
         same = mine.size == own.size and mine.offset == 0

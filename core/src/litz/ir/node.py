@@ -134,7 +134,7 @@ def uncast(node: Node) -> Node:
 
 
 def is_number(node: Node, number: float) -> bool:
-    """Is the node, without conversions between floating-point types, this constant?"""
+    """Returns whether the node, without conversions between floating-point types, is this constant."""
     node = uncast(node)
     return node.op == "const" and bool(node.attrs[0] == number)
 

@@ -63,7 +63,7 @@ class Store:
 
     @property
     def is_plain(self) -> bool:
-        """Does each iteration write one element that is known without running the loop?"""
+        """Returns whether each iteration writes one element that is known without running the loop."""
         return self.mode == "set" and self.mask is None and not self.indirect
 
 
@@ -134,17 +134,17 @@ class Loop:
 
     @property
     def is_reduction(self) -> bool:
-        """Has the loop reduction ranges?"""
+        """Returns whether the loop has reduction ranges."""
         return bool(self.reduction_ranges)
 
     @cached_property
     def has_scan(self) -> bool:
-        """Is there a scan in the body?"""
+        """Returns whether there is a scan in the body."""
         return any(node.op == "scan" for node in self.nodes)
 
     @cached_property
     def ordered(self) -> bool:
-        """Is the order of the reduction ranges part of the result, as it is of scans and of positions?"""
+        """Returns whether the result depends on the order of the reduction ranges, as scans and positions do."""
         return self.has_scan or any(n.op == "reduce" and REDUCTIONS[n.attrs[0]].ordered for n in self.nodes)
 
     @cached_property
@@ -189,7 +189,7 @@ class Loop:
         return (access.symbols & self.extents.keys()).union(*by_data)
 
     def at_reduction_level(self, store: Store) -> bool:
-        """Is the store made once per point of the reduction ranges too?"""
+        """Returns whether the store is made once per point of the reduction ranges too."""
         inner = {r.var for r in self.reduction_ranges}
         return not symbols_in(store.index).isdisjoint(inner) or any(self.levels[root] for root in store.roots)
 

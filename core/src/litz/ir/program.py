@@ -99,7 +99,7 @@ class Program:
         return storage_roots(self.operations)
 
     def is_view(self, name: str) -> bool:
-        """Does the buffer lie in another buffer's memory, through an Extern's alias?"""
+        """Returns whether the buffer lies in another buffer's memory, through an Extern's alias."""
         return self.roots.get(name, name) != name
 
     def is_unaligned(self, name: str) -> bool:

@@ -75,7 +75,7 @@ class Tensor:
         raise NotImplementedError
 
     def varies(self, dim: int) -> bool:
-        """Whether elements along a dimension may differ. Every kind of tensor answers this itself."""
+        """Returns whether elements along a dimension may differ. Every kind of tensor answers this itself."""
         raise NotImplementedError
 
     def reindex(self, size: Sequence[Expr], index: Sequence[Expr]) -> Tensor:
@@ -109,13 +109,13 @@ class View(Tensor):
         return View(buffer.dtype, buffer.device, layout.size, buffer, (flat,), layout)
 
     def varies(self, dim: int) -> bool:
-        """Whether elements may differ along `dim`: False where the view repeats memory."""
+        """Returns whether elements may differ along `dim`: False where the view repeats memory."""
         var, steps = variables(self.ndim)[dim], self.buffer.layout.stride
         return any(var in expr.free_symbols and step != 0 for expr, step in zip(self.index, steps, strict=True))
 
     @property
     def is_whole(self) -> bool:
-        """Is this the buffer itself, dimension for dimension?"""
+        """Returns whether this is the buffer itself, dimension for dimension."""
         return self.index == variables(self.ndim) and self.size == self.buffer.layout.size
 
     def at(self, indices: Sequence[Position]) -> tuple[tuple[Expr, ...], tuple[Node, ...]]:

@@ -130,7 +130,7 @@ class CompileReport:
 
     @property
     def shows_communication(self) -> bool:
-        """Whether there are collectives with times, estimated or measured."""
+        """Returns whether there are collectives with times, estimated or measured."""
         return self.communicates and (self.timed or bool(self.realised))
 
     def to_json(self) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def absorbed_by(choice: Choice) -> tuple[str, ...]:
 
 
 def fits(choice: Choice, template: Template, program: Program, most: int | None) -> bool:
-    """Does a choice, with what it absorbs, do `most` nodes of the graph at most? None for no limit."""
+    """Returns whether a choice, with what it absorbs, does `most` nodes of the graph at most. None for no limit."""
     if most is None or not absorbed_by(choice):
         return True
     return not exceeds(most, template, *(program.operations[program.positions[name]] for name in absorbed_by(choice)))

@@ -124,8 +124,8 @@ def tensor_of(node: Any) -> torch.Tensor | None:
 
 
 def same_geometry(a: torch.fx.Node, b: torch.fx.Node, *, offset: bool = False) -> bool:
-    """Whether two nodes have the same dtype, device, sizes and strides for all sizes that the guards allow, and are
-    read off their memory alike (neither conjugate nor negative, or both).
+    """Returns whether two nodes have the same dtype, device, sizes and strides for all sizes that the guards allow, and
+    are read off their memory alike (neither conjugate nor negative, or both).
 
     offset: the storage offset too, which matters when one is a view of the other.
     """

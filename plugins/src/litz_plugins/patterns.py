@@ -90,7 +90,7 @@ class CallPattern:
         """Each part of the pattern with the call's argument; None where the call has others."""
         given: dict[Any, Any] = {**dict(enumerate(node.args)), **node.kwargs}
         defaults: dict[Any, Any] = {}
-        places = {key: key for key in self.kwargs}
+        places: dict[str, Any] = {key: key for key in self.kwargs}
         for place, each in enumerate(getattr(getattr(node.target, "_schema", None), "arguments", ())):
             if each.name in given:
                 given[place] = given.pop(each.name)
@@ -98,7 +98,10 @@ class CallPattern:
                 defaults[place] = each.default_value
             if each.name in places:
                 places[each.name] = place
-        wanted = {**dict(enumerate(self.args)), **{places[key]: value for key, value in self.kwargs.items()}}
+        wanted: dict[Any, Any] = {
+            **dict(enumerate(self.args)),
+            **{places[key]: value for key, value in self.kwargs.items()},
+        }
         known = {**defaults, **given}
         if not wanted.keys() <= known.keys():
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import litz_plugins
@@ -130,7 +130,8 @@ def _entry(name: str, thing: Any, heading: str) -> Iterator[str]:
 
 
 def _class(cls: type) -> Iterator[str]:
-    base, said = cls.__mro__[1], dict[str, str]()
+    base = cls.__mro__[1]
+    said: Mapping[str, str] = {}
     if dataclasses.is_dataclass(cls):
         text, said = meanings(cls)
         yield from (text, "")

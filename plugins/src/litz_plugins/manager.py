@@ -336,11 +336,11 @@ class Plugins(Roster):
         return self._first("litz_partition", {"joint": joint, "options": options}, check)
 
     def asks(self, hook: str) -> bool:
-        """Whether a plugin that is not built in implements the hook of this name."""
+        """Returns whether a plugin that is not built in implements the hook of this name."""
         return not all(impl.builtin for impl in self._implementations(hook))
 
     def has(self, hook: str) -> bool:
-        """Whether any loaded plugin implements the hook of this name."""
+        """Returns whether any loaded plugin implements the hook of this name."""
         return bool(self.answering(hook))
 
     def tune(self, tuning: Any, check: Callable[[Any], T] = anything) -> T | None:

@@ -154,9 +154,9 @@ def _number_arguments(op: OpOverload) -> tuple[tuple[int, str], ...]:
 def is_given_too_much(
     op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: torch.dtype | None, inside: bool = False
 ) -> bool:
-    """Whether `op` is called with a number that the type of its result cannot hold, or may not hold. Eager's kernels
-    refuse most such calls, so that the op stays a call. dtype: of the result; None where it is not one tensor. inside:
-    numbers at the edges of the type are too much as well, as those of a factor `alpha` always are."""
+    """Returns whether `op` is called with a number that the type of its result cannot hold, or may not hold. Eager's
+    kernels refuse most such calls, so that the op stays a call. dtype: of the result; None where it is not one tensor.
+    inside: numbers at the edges of the type are too much as well, as those of a factor `alpha` always are."""
     if not isinstance(op, OpOverload) or dtype is None:
         return False
     given = [(name, args[at] if at < len(args) else kwargs.get(name)) for at, name in _number_arguments(op)]

@@ -229,7 +229,7 @@ def target_text(extern: Extern) -> str:
 
 
 def is_op(target: Any) -> bool:
-    """Is what a call calls an op, which its name says?"""
+    """Returns whether a call calls an op, which its name says."""
     return isinstance(target, torch._ops.OpOverload)
 
 

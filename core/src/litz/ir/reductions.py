@@ -79,7 +79,7 @@ class Reduction:
 
     @property
     def several(self) -> bool:
-        """Does one walk over the values give several results?"""
+        """Returns whether one walk over the values gives several results."""
         return len(self.results) > 1
 
     @cached_property
@@ -117,7 +117,7 @@ class Reduction:
         return None
 
     def means(self, dtype: torch.dtype) -> bool:
-        """Has the row a meaning for values of a type?"""
+        """Returns whether the row has a meaning for values of a type."""
         try:
             return bool(self.form(dtype))
         except TypeError:

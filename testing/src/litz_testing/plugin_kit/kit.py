@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -53,6 +55,7 @@ def check_conformance(
 
     Errors: ConformanceError with all that is wrong; those of `check_plugin`.
     """
+    __tracebackhide__ = True  # pytest shows the test and the error
     name = name or name_of(plugin)
     options = dict(options or {})
     own = make_plugins((), extra=[(name, plugin)], entry_points=())
@@ -76,7 +79,7 @@ def check_conformance(
         trials.extend(found[0])
         untried.update(found[1])
 
-    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), _without_torchs_trace():
         warnings.simplefilter("ignore", UserWarning)
         add(op_trials(_ops(own, ops), samples or {}, under, without, builds, variants))
         if hooks - _ABOUT_OPS:
@@ -105,6 +108,19 @@ def check_conformance(
     if found.problems or found.missing:
         raise ConformanceError(found)
     return found
+
+
+@contextmanager
+def _without_torchs_trace() -> Iterator[None]:
+    """Keeps the events of torch's structured trace, hundreds a compile without a text, out of pytest's report. pytest
+    adds its handlers to that very logger; torch's own handlers stay."""
+    log = logging.getLogger("torch.__trace")
+    kept = list(log.handlers)
+    log.handlers = [each for each in kept if type(each).__module__.startswith("torch.")]
+    try:
+        yield
+    finally:
+        log.handlers = kept
 
 
 _ABOUT_OPS = {"litz_register_options", "litz_register_lowerings", "litz_register_decompositions"}

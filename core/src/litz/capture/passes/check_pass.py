@@ -172,8 +172,8 @@ def _recomputed(node: torch.fx.Node, op: OpOverload) -> Iterator[str]:
     except Exception as error:
         yield f"{node.name} cannot be: {op} says {type(error).__name__}: {error}"
         return
-    if expected is not NotImplemented and (problem := differs(node.meta["val"], expected, strides=False)):
-        yield f"meta['val'] of {node.name} is {problem}"
+    if expected is not NotImplemented and (problem := differs(expected, node.meta["val"], strides=False)):
+        yield f"{node.name} gives {problem} by the node's meta['val']"
 
 
 RULES: tuple[Rule, ...] = (_fields, _inputs, _writes, _outputs, _memory, new_nodes)

@@ -274,7 +274,7 @@ def known(size: Expr, default: int) -> int:
 
 
 def is_tiny(r: Range) -> bool:
-    """Is the range's size a constant below `TINY`?"""
+    """Returns whether the range's size is a constant below `TINY`."""
     return r.size.is_Integer and int(r.size) < TINY
 
 

@@ -114,7 +114,7 @@ class Tile:
         return [f"{axis.name}mask" for axis in self.tiling.axes if axis.name in chosen and self.is_masked(axis)]
 
     def is_masked(self, axis: Axis) -> bool:
-        """Has an axis lanes that are none of its range?"""
+        """Returns whether an axis has lanes that are none of its range."""
         if self.whole and axis.name == "x":
             return False
         return axis.masked or (axis.name == "r" and self.tiling.frame is not None)
@@ -232,7 +232,7 @@ class Tile:
         return node.op == "index" and self.narrow(node.attrs[0])
 
     def narrow(self, expr: Expr) -> bool:
-        """Does the expression stay within 32 bits? Where sizes decide, it is noted down for the launcher to check."""
+        """Returns whether the expression stays within 32 bits. Where sizes decide, the launcher is to check that."""
         if self.index_type == "tl.int64":
             return False
         low, high = bounds(expr, self.loop.extents)

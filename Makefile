@@ -28,7 +28,7 @@ $(STAMP): constraints.txt $(addsuffix /pyproject.toml,$(DISTS))
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) torch==2.13.0
 	$(INSTALL) setuptools wheel numpy triton transformers \
-	    pytest pytest-xdist hypothesis expecttest mypy ruff import-linter redis
+	    pytest pytest-xdist hypothesis expecttest mypy ruff import-linter redis aiohttp
 	$(INSTALL) --no-build-isolation $(addprefix -e ./,$(DISTS))
 	touch $@
 

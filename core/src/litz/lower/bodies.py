@@ -14,6 +14,7 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph, constant_of, make_graph
+from litz.ir import Layout
 from litz.regions import CALLS, operands_of
 from litz_plugins import Decision
 
@@ -78,7 +79,7 @@ def _value(given: Any) -> Any:
     return given.meta.get("val") if isinstance(given, torch.fx.Node) else given
 
 
-def _lies_alike(taken: Any, given: Any, sliced: bool) -> bool:
+def _lies_alike(taken: Any, given: Any, sliced: bool | str) -> bool:
     if not isinstance(taken, torch.Tensor) or not isinstance(given, torch.Tensor):
         return isinstance(taken, (torch.SymInt, int)) and isinstance(given, (torch.SymInt, int)) and not sliced
     if taken.layout != torch.strided or given.layout != torch.strided or taken.is_neg() or given.is_neg():
@@ -87,7 +88,9 @@ def _lies_alike(taken: Any, given: Any, sliced: bool) -> bool:
         return False
     own, whole = layout_of(taken), layout_of(given)
     size, stride = (whole.size[1:], whole.stride[1:]) if sliced else (whole.size, whole.stride)
-    return own.stride == stride and len(own.size) == len(size)
+    return own.stride == (Layout.contiguous(size).stride if sliced == "dense" else stride) and len(own.size) == len(
+        size
+    )
 
 
 def _unknown_sizes(body: Graph) -> list[sympy.Symbol]:

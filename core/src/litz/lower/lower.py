@@ -17,6 +17,7 @@ import sympy
 import torch
 from torch._ops import OpOverload
 from torch.fx.node import map_aggregate
+from torch.utils._pytree import tree_leaves
 
 from litz.capture import torch_api
 from litz.capture.eager_types import is_given_too_much, is_left_to_eager
@@ -24,7 +25,7 @@ from litz.capture.graph import Graph, constant_of
 from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz.capture.provenance import with_nodes
 from litz.errors import LoweringError
-from litz.ir import Layout, Opaque, Program, Region, TensorRef, Unbacked
+from litz.ir import Extern, Layout, Opaque, Program, Region, TensorRef, Unbacked
 from litz.ir.complexity import MAX_INDEX, position_terms
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ONE, ZERO, Expr
@@ -141,6 +142,8 @@ class _Lowerer:
                 if isinstance(value, View):
                     self.written_buffers.add(value.buffer.name)
             self.values[node] = value
+        calls = (operation for operation in self.ctx.operations if isinstance(operation, Extern))
+        used = {leaf.name for call in calls for leaf in tree_leaves(call.args) if isinstance(leaf, Region)}
         return Program(
             name=self.graph.name,
             inputs=tuple(self.inputs),
@@ -153,7 +156,7 @@ class _Lowerer:
             dying_inputs=self.input_buffers(self.graph.dying_inputs),
             owned_inputs=self.input_buffers(self.graph.owned_inputs),
             made_inputs=self.input_buffers(self.graph.made_inputs),
-            regions=self.ctx.regions,
+            regions={name: self.ctx.regions[name] for name in self.ctx.regions if name in used},
             provenance=with_nodes(self.graph.provenance, self.graph.module),
         )
 

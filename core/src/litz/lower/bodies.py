@@ -12,6 +12,8 @@ from typing import Any
 import sympy
 import torch
 
+from torch.utils._pytree import tree_leaves
+
 from litz.capture import torch_api
 from litz.capture.graph import Graph, constant_of, make_graph
 from litz.ir import Layout
@@ -44,6 +46,16 @@ def bodies_of(graph: Graph, note: Callable[[Decision], None] = lambda decision: 
         barred |= dict.fromkeys(more, "")
 
 
+def run_eagerly(target: Any, args: Any, kwargs: Any) -> str:
+    """Returns why a call that is no call of a region runs its bodies eagerly; "" if the call has no bodies, or if
+    `bodies_of` has said why."""
+    name = getattr(target, "__name__", "")
+    if name in CALLS or not any(isinstance(leaf, torch.fx.GraphModule) for leaf in tree_leaves((args, kwargs))):
+        return ""
+    inner = getattr(args[0], "__name__", "") if args else ""
+    return f"a body of {inner} writes what the call is given" if inner in CALLS else f"litz knows no op {name}"
+
+
 def _name(node: torch.fx.Node) -> str:
     return str(node.target.__name__) if torch_api.is_higher_order(node.target) else ""  # type: ignore[union-attr]
 
@@ -63,8 +75,6 @@ def _problems(call: torch.fx.Node, bodies: dict[str, Graph | None]) -> Iterator[
             yield f"{name} is no graph"
         elif body.mutated_inputs:
             yield f"{name} writes what it is given"
-        elif any(torch_api.is_random(node.target) for node in body.nodes):
-            yield f"{name} draws random numbers, as eager draws them"
         elif len(body.placeholders) != len(operands.values):
             yield f"{name} takes {len(body.placeholders)} values and is given {len(operands.values)}"
         elif missing := _unknown_sizes(body):

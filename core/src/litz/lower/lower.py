@@ -36,6 +36,7 @@ from litz_plugins.errors import PluginError
 from litz_plugins.vetoes import key_of
 
 from .arguments import SYMBOLIC, excess_of, fake_value, positional, simple, with_a_tensor
+from .bodies import run_eagerly
 from .conditions import of_floats
 from .context import LoweringContext, same_strides
 from .fallback import fallback
@@ -296,6 +297,9 @@ class _Lowerer:
                     self.ctx.rollback(mark)
                     if self.note is not None and not isinstance(target, OpOverload):
                         self.note(Decision("lower", node.name, "the library call", f"not lowered: {error}"))
+            why = run_eagerly(target, args, kwargs)
+            if self.note is not None and why:
+                self.note(Decision("lower", node.name, "its bodies run eagerly", why))
             made = fallback(self.ctx, args, kwargs)
             return simple(made) if isinstance(made, sympy.Basic) else made
         except (LoweringError, PluginError):

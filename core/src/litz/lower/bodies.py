@@ -11,7 +11,6 @@ from typing import Any
 
 import sympy
 import torch
-
 from torch.utils._pytree import tree_leaves
 
 from litz.capture import torch_api

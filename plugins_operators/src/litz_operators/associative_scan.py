@@ -18,7 +18,6 @@ from litz.ir.combined import combined_kinds, leaf
 from litz.ir.dtypes import SUPPORTED, compute_dtype
 from litz.ir.index import substitute
 from litz.ir.node import rewrite
-from litz.ir.ops import OPS
 from litz.lower import LoweringContext, Tensor, View
 
 Index = tuple[Any, ...]
@@ -103,9 +102,10 @@ class _Function:
                 return build.const(node.attrs[0], compute_dtype(node.dtype))
             if node.op == "cast":
                 return build.cast(args[0], compute_dtype(node.dtype))
-            if node.op not in OPS:
-                raise NotImplementedError(f"its function has {node.op}")
-            return build.call(node.op, *args)
+            try:
+                return build.call(node.op, *args)
+            except ValueError:  # more than an op on values: a position, a check, a reduction
+                raise NotImplementedError(f"its function has {node.op}") from None
 
         return rewrite((store.value,), change)[0]
 

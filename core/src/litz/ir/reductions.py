@@ -52,7 +52,8 @@ class Reduction:
     merge: the state of two others; values in the second come later where that counts. lift: the state of one value,
     given the values (there are `arity`) and the position (int64, row-major); by default the value itself. parts: names
     of what the state consists of. neutral: a value that changes nothing, by type; None if there is none. ordered: do
-    positions count? They may not be renumbered then. merge_flops: of a merge.
+    positions count? They may not be renumbered then. merge_flops: of a merge. begins_with_first: is there no state of
+    no values? The identity is any state then, and the first value is the first state.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Reduction:
     ordered: bool = False
     merge_flops: int = 1
     takes_states: bool = False
+    begins_with_first: bool = False
 
     def form(self, dtype: torch.dtype) -> Form:
         """Returns the row for values of a dtype. Errors: TypeError if the row has no meaning there."""

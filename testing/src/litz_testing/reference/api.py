@@ -71,6 +71,9 @@ MODULES: Sequence[Module] = (
         "to_expr loop_var reduction_var placeholder product floordiv mod substitute stride_of bounds known_nonnegative "
         "known_less may_be_empty",
     ),
+    Module(
+        "litz.ir.combined", "scans by a function of two states, which `build.scan` takes by kind", "combined_kinds leaf"
+    ),
     Module("litz.ir.dtypes", "types", "compute_dtype short least greatest survives"),
     Module("litz.ir.interpret", "running a Program with plain torch", "interpret"),
     Module("litz.ir.views", "for templates: operands as views", "position_in"),

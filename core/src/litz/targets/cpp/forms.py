@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from litz.ir.build import call, const
+from litz.ir.combined import scan_row
 from litz.ir.node import Node, walk
 from litz.ir.reductions import REDUCTIONS, Reduction
 
@@ -196,7 +198,9 @@ def scan_form(kind: str, dtype: torch.dtype) -> Form:
     if kind in ("max", "min") and dtype != torch.bool:
         update = f"{{0}} = {kind}imum<{type_}>({{v0}}, {{0}});"
         return Form((State("run", type_, _worst(kind, dtype)),), (update,))
-    return derived(REDUCTIONS[kind], dtype)
+    row = scan_row(kind)
+    assert row is not None
+    return derived(row, dtype)
 
 
 # ------------------------------------------------------------------------------------------------------ from the row
@@ -216,9 +220,13 @@ def derived(row: Reduction, dtype: torch.dtype) -> Form:
     given = {node: f"{{{number}}}" for number, node in enumerate(form.state)}
     others = {node: f"{{p{number}}}" for number, node in enumerate(form.other)}
     values = {node: f"{{v{number}}}" for number, node in enumerate(form.values)}
+    step = form.step
+    if row.begins_with_first:
+        begins = call("eq", form.position, const(0, torch.int64))
+        step = tuple(call("where", begins, lifted, node) for lifted, node in zip(form.lift, step, strict=True))
     return Form(
         states,
-        _statements(form.step, {**given, **values, form.position: "(i64)({at})"}),
+        _statements(step, {**given, **values, form.position: "(i64)({at})"}),
         _statements(form.merge, {**given, **others}),
         results={kind: _expression(node, given) for kind, node in form.finish.items()},
         sequential=not clause,

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import torch
 
+from litz.ir.combined import together
 from litz.ir.index import ZERO, Symbol, stride_of
 from litz.ir.node import Node
 from litz.ir.operation import Range
@@ -86,7 +87,7 @@ class _Stage:
     def __init__(self, w: Writer, stage: Stage, scratch: dict[Node, str]) -> None:
         self.w, self.stage, self.scratch = w, stage, scratch
         self.accumulators = make_accumulators(stage.reduces, w.body.name)
-        self.scans: dict[Node, State] = {}
+        self.scans: dict[Node, tuple[State, ...]] = {}
 
     def write(self) -> None:
         raise NotImplementedError
@@ -109,20 +110,28 @@ class _Stage:
     def declare_scans(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
             if node.op == "scan":
-                (state,) = scan_form(node.attrs[0], node.dtype).states
-                self.scans[node] = replace(state, name=self.w.body.name(state.name))
-        self.declare(self.scans.values())
+                states = next((made for other, made in self.scans.items() if together(node, other)), None)
+                form = scan_form(node.attrs[0], node.dtype)
+                self.scans[node] = states or tuple(replace(s, name=self.w.body.name(s.name)) for s in form.states)
+        self.declare(self.scan_states)
+
+    @property
+    def scan_states(self) -> tuple[State, ...]:
+        """Returns the variables of all scans, each once."""
+        return tuple(dict.fromkeys(state for states in self.scans.values() for state in states))
 
     def define(self, nodes: Sequence[Node]) -> None:
         """Nodes in order; a scan takes a step."""
         body = self.w.body
         for node in nodes:
             if node.op == "scan" and node not in body.visible:
-                ref, form = self.ref(self.scans[node]), scan_form(node.attrs[0], node.dtype)
-                value, name = body.value(node.args[0]), body.name()
-                self.w.lines.add(*(line.format(ref, v0=value, n0=name) for line in form.update))
-                type_ = VALUES[node.dtype]
-                self.w.lines.add(f"const {type_} {name} = ({type_}){ref};")
+                refs, form = [*map(self.ref, self.scans[node])], scan_form(node.attrs[0], node.dtype)
+                values, name = {f"v{n}": body.value(arg) for n, arg in enumerate(node.args)}, body.name()
+                if not any(together(node, other) and other in body.visible for other in self.scans):
+                    known = {**values, "n0": name, "at": position(self.w)}
+                    self.w.lines.add(*(line.format(*refs, **known) for line in form.update))
+                type_, found = VALUES[node.dtype], form.results.get(node.attrs[0], "{0}").format(*refs)
+                self.w.lines.add(f"const {type_} {name} = ({type_}){found};")
                 body.visible[node] = name
             else:
                 body.define(node)

@@ -15,9 +15,10 @@ import torch
 
 from litz.codegen.dialect import family
 from litz.ir import Node
+from litz.ir.combined import scan_row
 from litz.ir.dtypes import HALF, compute_dtype, greatest, least, short
 from litz.ir.node import walk
-from litz.ir.reductions import REDUCTIONS, Form
+from litz.ir.reductions import REDUCTIONS, SCANS, Form
 from litz.ir.scalars import Scalar
 from litz.ir.stages import one_walk_sums
 
@@ -366,6 +367,8 @@ class Reducer:
             groups.setdefault((family, online.get(node, node).args), []).append(node)
         self.groups = [MADE_BY_HAND.get(family, Group)(self, nodes, args) for (family, args), nodes in groups.items()]
         self.carries: dict[Node, str] = {}
+        self.scanned: dict[tuple[str, tuple[Node, ...]], tuple[list[str], list[str]]] = {}
+        """Scans by functions of the user's, by function and values: what the parts are, and what is carried."""
         self.full = tile.level_axes(True)
         self.shape = tile.shape(self.full)
         self.results = tile.level_axes(False)
@@ -433,7 +436,7 @@ class Reducer:
     def merge_name(self, node: Node) -> str:
         """Returns the name of the function that merges two states of a node's reduction, and adds the function to the
         kernel."""
-        row, dtype = REDUCTIONS[node.attrs[0]], compute_dtype(node.args[0].dtype)
+        row, dtype = scan_row(node.attrs[0]) or REDUCTIONS[node.attrs[0]], compute_dtype(node.args[0].dtype)
         name = f"litz_merge_{row.name}_{short(dtype)}"
         self.tile.functions[name] = _merge_function(name, row.form(dtype))
         return name
@@ -449,6 +452,10 @@ class Reducer:
             shape = self.lanes(group.together)
             group.accumulators = [self._full("acc", shape, *nothing) for nothing in group.start()]
         for node in self.scans:
+            if node.attrs[0] not in SCANS:
+                parts, shape = self.scanned.setdefault(self._function(node), ([], [])), self.tile.shape(self.results)
+                parts[1][:] = parts[1] or [self._full("carry", shape, 0, arg.dtype) for arg in node.args]
+                continue
             nothing = self._scan_row(node).identity, compute_dtype(node.dtype)
             self.carries[node] = self._full("carry", self.tile.shape(self.results), *nothing)
 
@@ -478,6 +485,8 @@ class Reducer:
 
     def scan(self, node: Node) -> Value:
         """Emits an inclusive scan along the row; over blocks, the last value of each is carried into the next."""
+        if node.attrs[0] not in SCANS:
+            return self._combined(node)
         dtype = compute_dtype(node.dtype)
         row = self._scan_row(node)
         value = self.value(node.args[0])
@@ -491,3 +500,30 @@ class Reducer:
         total = row.across.format(v=self.masked(value, row.identity, dtype), T=VALUES[dtype], axis=1)
         self.tile.emit(f"{carry} = {row.combine.format(a=carry, v=f'({total})')}")
         return Value(name, self.full)
+
+    def _function(self, node: Node) -> tuple[str, tuple[Node, ...]]:
+        return self.merge_name(node), node.args
+
+    def _combined(self, node: Node) -> Value:
+        """Emits a scan by a function of the user's, for all its parts at once. The function has no state of no values:
+        the first block is as it is, and what lies beyond the end of the row is in the last block, which hands on
+        nothing."""
+        function, _ = key = self._function(node)
+        names, carries = self.scanned.setdefault(key, ([], []))
+        row = scan_row(node.attrs[0])
+        assert row is not None
+        if not names:
+            values = [self.value(arg) for arg in node.args]
+            given = f"({', '.join(values)})" if len(values) > 1 else values[0]
+            names += [self.tile.fresh() for _ in values]
+            self.tile.emit(f"{', '.join(names)} = tl.associative_scan({given}, 1, {function})")
+            if carries:
+                joined = [self.tile.fresh() for _ in values]
+                self.tile.emit(f"{', '.join(joined)} = {function}({', '.join([*carries, *names])})")
+                # Not by tl.reduce, which merges lanes in any order. Adding -0.0 changes no number.
+                for arg, name, other, carry in zip(node.args, names, joined, carries, strict=True):
+                    nothing = "-0.0" if arg.dtype.is_floating_point else "0"
+                    last = f"tl.where(rbase == RBLOCK - 1, {name}, {nothing})"
+                    self.tile.emit(f"{name} = tl.where(roffset == 0, {name}, {other})")
+                    self.tile.emit(f"{carry} = tl.sum({last}, 1, keep_dims=True)")
+        return Value(names[list(row.results).index(node.attrs[0])], self.full)

@@ -135,18 +135,22 @@ def _started(interpret: str) -> subprocess.Popen[str]:
     return process
 
 
-def leave_guards_unprofiled() -> None:
-    """Has dynamo, where it is loaded, not time the guards of each compile for its metrics: a tenth of a small one."""
-    guards = sys.modules.get("torch._dynamo.guards")
+def leave_unread_unmade() -> None:
+    """Has dynamo, where it is loaded, make nothing of each compile that only its metrics and logs have: it does not
+    time the guards, a tenth of a small compile, and does not take a test's file apart for the names of its functions.
+    """
+    guards, tracing = (sys.modules.get(f"torch._dynamo.{name}") for name in ("guards", "symbolic_convert"))
     if guards is not None:
         guards.profile_guard_manager = lambda *_: 0.0  # type: ignore[attr-defined]
+    if tracing is not None:
+        tracing.get_funcname = lambda *_: None  # type: ignore[attr-defined]
 
 
 def serve() -> None:
     """Answer requests until standard input ends."""
     for module in MODULES:
         importlib.import_module(module)  # children find it imported
-    leave_guards_unprofiled()
+    leave_unread_unmade()
     gc.freeze()  # and look for no garbage in it, which would copy the memory that they share
     with_litz: tuple[TextIO, TextIO] | None = None
     for line in sys.stdin:

@@ -55,7 +55,7 @@ def run_python(
 
     warm: torch may be imported in it already, which saves seconds. imported: litz is, too (`run_warm`). The C++
     compiler is not tested: each interpreter has a cache of its own, and would test the compiler again. children: are
-    the interpreters that this one starts warm, too?
+    the interpreters that this one starts warm, too, and have imported what this one has?
     """
     env = _environment(path, environ) | ({"WARM_PYTHON": warm_python(imported)} if children else {})
     if warm:

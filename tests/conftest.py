@@ -149,7 +149,7 @@ def leave_unseen_undone() -> None:
 
     torch writes no traces for pytest, which throws each away when torch has made its text; a test that wants traces
     adds a handler. Dynamo does not time the guards for its metrics, before which it empties the processor's caches, nor
-    parse a test's whole file for a log that nobody reads."""
+    make the like that nobody reads (`support.warm.UNREAD`)."""
     traces = logging.getLogger("torch.__trace")
     # All of pytest's handlers: one of them is enough for torch to write, whatever the handler's level.
     traces.handlers[:] = [handler for handler in traces.handlers if type(handler).__module__ != "_pytest.logging"]

@@ -22,16 +22,8 @@ from litz.capture.promised import differs
 
 Rule = Callable[[Graph, Graph], Iterator[str]]
 _SAME = (
-    "name",
-    "kind",
-    "static_inputs",
-    "dying_inputs",
-    "owned_inputs",
-    "made_inputs",
-    "mutated_inputs",
-    "visible_outputs",
-    "rebuilt_outputs",
-    "shape_env",
+    *("name", "kind", "static_inputs", "dying_inputs", "owned_inputs", "made_inputs", "mutated_inputs"),
+    *("visible_outputs", "rebuilt_outputs", "shape_env"),
 )
 """Fields that say what the graph is for: no pass decides that."""
 _PYTHON = frozenset({"_operator", "builtins", "litz", "math", "torch"})

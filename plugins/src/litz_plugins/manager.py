@@ -41,6 +41,7 @@ from litz_plugins.records import (
     OptionSpec,
     Pass,
     PassContext,
+    Saver,
     Stage,
     Target,
     TargetOf,
@@ -391,6 +392,11 @@ class Plugins(Roster):
         arguments = {"target": target, "source": source, "options": options}
         found = self._first("litz_select_exporter", arguments, of_type(Exporter))
         return None if found is None else replace(found[1], plugin=found[0])
+
+    def select_saver(self, options: OptionsView) -> Saver | None:
+        """Returns what compiles what torch is to save; None if nobody does."""
+        found = self._first("litz_select_saver", {"options": options}, _callable)
+        return None if found is None else found[1]
 
     # ------------------------------------------------------------------------------------------------ hooks: observers
 

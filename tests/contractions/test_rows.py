@@ -16,8 +16,8 @@ from litz.ir import KernelCall
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify
 from litz.targets.triton.compile import compile_kernel, make_target
-from support.gemm_cases import cpu
 from support.interpreted import interpreted
+from support.kernel_programs import cpu
 from support.retarget import cuda_schedules
 from support.rows_cases import CASES
 

@@ -317,6 +317,8 @@ LIKE_ANOTHER = (
     *list(CONVOLUTIONS)[FIRST_CONVOLUTIONS:],
     *("mm-odd", "mm-dynamic", "mm-sliced", "bmm", "bmm-dynamic", "of-cast", "of-dynamic", "tma"),
     *("mm-rows-gathered", "linear-of-int8", "addmm-view", "tma-strided", "bmm-strided", "tma-transposed"),
+    *("mm-dynamic-split", "linear-dynamic-gelu", "bmm-split", "mm-three-users", "conv3x3-dynamic", "conv1x1-last"),
+    "conv-grouped-last",
     *("linear-of-int4-split", "linear-of-int4-short", "scaled-mm-v2", "scaled-mm-1x128-split"),
     "scaled-mm-1x128-128x128",
 )

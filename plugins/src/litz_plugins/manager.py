@@ -568,11 +568,10 @@ def _article(result: Any) -> str:
     return "None" if result is None else f"a {type(result).__name__}"
 
 
-def _callable(result: Any) -> Entry:
+def _callable(result: Any) -> Any:
     if not callable(result):
-        raise TypeError(f"returned {_article(result)}; a callable that runs the graph, or None, is expected")
-    entry: Entry = result
-    return entry
+        raise TypeError(f"returned {_article(result)}; a callable, or None, is expected")
+    return result
 
 
 def _target(result: Any) -> Target | None:

@@ -17,6 +17,7 @@ import torch
 from litz_contractions.products.configs import Config
 from support.convolution_matrix import CONVOLUTIONS
 from support.convolution_matrix import FIRST as FIRST_CONVOLUTIONS
+from support.convolution_matrix import ROWS as CONVOLUTION_ROWS
 from support.gemm_functions import (
     HALF,
     INT4,
@@ -314,7 +315,7 @@ CASES: Mapping[str, Case] = {
 }
 LIKE_ANOTHER = (
     *(f"row-{name}" for name in list(ROWS)[FIRST:]),
-    *list(CONVOLUTIONS)[FIRST_CONVOLUTIONS:],
+    *(f"conv-{name}" for name in list(CONVOLUTION_ROWS)[FIRST_CONVOLUTIONS:]),
     *("mm-odd", "mm-dynamic", "mm-sliced", "bmm", "bmm-dynamic", "of-cast", "of-dynamic", "tma"),
     *("mm-rows-gathered", "linear-of-int8", "addmm-view", "tma-strided", "bmm-strided", "tma-transposed"),
     *("mm-dynamic-split", "linear-dynamic-gelu", "bmm-split", "mm-three-users", "conv3x3-dynamic", "conv1x1-last"),

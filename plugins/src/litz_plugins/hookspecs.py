@@ -38,6 +38,7 @@ from litz_plugins.records import (
     LayoutPlan,
     OptionSpec,
     Pass,
+    Saver,
     Target,
     TargetOf,
     TargetSpec,
@@ -351,6 +352,21 @@ def litz_select_exporter(target: TargetSpec, source: KernelSource | None, option
     target: of the device; ``target.plugin`` has it. source: a kernel, in ``source.language``; None for the package,
     whose exporter says what the package is made for and whether this machine is that. options: this compile's options.
     Returns: an `Exporter`. None: no opinion, ask the next. What nobody exports is an error, and no package is written.
+    """
+
+
+@hookspec_first
+def litz_select_saver(options: OptionsView) -> Saver | None:
+    """What compiles where torch asks for bytes to keep: `aot_compile` of a compiled function, precompiling. Since 0.1.
+
+    Called: at most once a compile: for what dynamo captured, before anything is compiled, where torch will save it.
+    Combined: the first result that is not None. litz-aot answers last.
+
+    options: this compile's options.
+    Returns: a callable of what dynamo captured (a torch.fx.GraphModule), its example inputs and the compiler, which is
+    litz's own. It returns what runs the graph with dynamo's convention, one of torch's `SerializableCallable`; None for
+    a graph that it does not save. It is called outside the hook, since it compiles: what it raises is raised. None: no
+    opinion, ask the next. Where nobody saves, litz compiles as ever, and torch says that it cannot save the result.
     """
 
 

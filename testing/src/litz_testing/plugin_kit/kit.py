@@ -23,6 +23,7 @@ from .op_samples import VARIANTS, Given, Variant
 from .op_trials import op_trials
 from .pass_trials import pass_trials
 from .records import Conformance, ConformanceError, Trial
+from .save_trials import save_trials
 from .store_trials import store_trials
 from .watching import NAME, Watching
 from .ways import Under
@@ -101,6 +102,8 @@ def check_conformance(
             trials += wrap_trials(programs, under)
         if "litz_select_exporter" in hooks and builds:
             add(export_trials(programs, under, name))
+        if "litz_select_saver" in hooks and builds:
+            trials += save_trials(programs, under)
         if hooks & {"litz_find_graph", "litz_keep_graph"}:
             add(store_trials(own, settings))
     torch.compiler.reset()

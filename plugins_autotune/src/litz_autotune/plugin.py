@@ -188,7 +188,7 @@ class Autotune:
         return self.tuner.estimates.get(getattr(operation.source, "text", ""))
 
     def close(self) -> None:
-        """Ends the measuring processes. They start again when they are needed."""
+        """Ends the measuring processes. A later measurement starts new ones."""
         for runner in self._runners.values():
             runner.close()
         self._runners.clear()

@@ -46,8 +46,8 @@ def compile_with_aot(
 ) -> Callable[..., Any]:
     """Compile what dynamo captured.
 
-    compile_graph: called once for each Graph, outside of any tracing mode, with gradients and autocast off. It returns
-        a boxed callable: it takes one list, which it may clear, and returns one value per graph output. If that has an
+    compile_graph: called once for each Graph, outside of any tracing mode, with gradients and autocast off. Its result
+        is a boxed callable, from one list, which it may clear, to one value per graph output. If the callable has an
         attribute `output_strides` (per output a tuple of ints, or None for "as traced"), the backward is compiled for
         saved tensors of those strides; only outputs that are not in `visible_outputs` may differ from the trace.
     decompositions: see `decompositions.decompositions`.

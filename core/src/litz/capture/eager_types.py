@@ -90,7 +90,7 @@ def _is_of_bools(value: Any) -> bool:
 
 
 def is_left_to_eager(op: Any, args: Iterable[Any]) -> bool:
-    """Whether `op` is a call for tensors of these types. args: among others, the tensors that it computes with."""
+    """Returns whether eager runs a call for the types of its tensors. args: its arguments, tensors among them."""
     args = list(args)
     if _is_named(op, OF_ONE_TYPE) and len({arg.dtype for arg in args if isinstance(arg, torch.Tensor)}) > 1:
         return True

@@ -66,8 +66,8 @@ def _lie_alike(found: torch.Tensor, expected: torch.Tensor, env: Any) -> bool:
 
 
 def same_size(env: Any, left: Any, right: Any) -> bool:
-    """Are two sizes (int, SymInt or expression) equal? With a guard where only the values at hand tell; sizes that
-    depend on data, of which nothing is known, are taken to be."""
+    """Returns whether two sizes (int, SymInt or expression) are equal. Adds a guard where only the values at hand tell.
+    Sizes that depend on data, of which nothing is known, are taken to be equal."""
     left, right = torch_api.sympy_of(left), torch_api.sympy_of(right)
     if left == right:
         return True

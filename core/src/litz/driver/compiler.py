@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compiler:
-    """What all stages of one torch.compile call share."""
+    """The state that all stages of one torch.compile call share."""
 
     options: Options
     plugins: Plugins

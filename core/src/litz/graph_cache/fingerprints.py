@@ -1,6 +1,6 @@
 """What a compile hangs on beside its graph, as the parts of a key: versions, sources, settings, options, devices.
 
-In: a graph and its compiler. Out: `Part`s. Errors: NotCacheable, where somebody cannot say what his results hang on.
+In: a graph and its compiler. Out: `Part`s. Errors: NotCacheable, where a part cannot say what its results depend on.
 """
 
 from __future__ import annotations

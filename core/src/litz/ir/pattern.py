@@ -50,7 +50,7 @@ COMMUTING = frozenset({"add", "mul", "eq"})
 
 @dataclass(frozen=True)
 class Value:
-    """What a node is. op: '' for any. args: what the arguments are; () for any. name: under which the node is found.
+    """A node's pattern. op: '' for any. args: what the arguments are; () for any. name: under which the node is found.
     words: of `NODES`. attr: the first attribute: a number, a buffer's name, a kind of reduction; None for any."""
 
     op: str = ""
@@ -85,7 +85,7 @@ COPY = replace(STORED, value=Value(words="plain", name="source"))
 
 @dataclass(frozen=True)
 class Match:
-    """What a Pattern was found to be: the Loop, its store, and the nodes by the names of the pattern's Values."""
+    """The place where a Pattern was found: the Loop, its store, and the nodes by the names of the pattern's Values."""
 
     loop: Loop  # that was found
     store: Store  # the loop's only one
@@ -125,7 +125,7 @@ def find(
 
 
 def fits(words: str, name: str, program: Program, readers: Collection[str] | None = None) -> bool:
-    """Is a buffer what these words of `BUFFERS` say, and read by none but `readers` (see `match`)?"""
+    """Returns whether a buffer is what these words of `BUFFERS` say, and read by `readers` alone (see `match`)."""
     return not _unlike(words, name, program, readers)
 
 
@@ -152,7 +152,7 @@ def bind(value: Value, node: Node) -> Mapping[str, Node] | None:
         found = [bind(*pair) for pair in zip(value.args, args)]
         if len(args) == len(found) == len(value.args) and None not in found:
             named = [*own.items(), *(item for one in found for item in (one or {}).items())]
-            if all(dict(named)[name] is each for name, each in named):  # a name that is there twice is one node
+            if all(dict(named)[name] is each for name, each in named):  # a name that occurs twice is one node
                 return dict(named)
     return None
 

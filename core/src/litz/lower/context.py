@@ -1,7 +1,7 @@
 """LoweringContext: what a lowering makes operations with.
 
-It holds the program that grows (buffers, operations, constants), and the FX node that is being lowered: new buffers
-take their strides from that node's fake tensor, so that everything lies in memory as in eager.
+The context holds the program that grows (buffers, operations, constants), and the FX node that is being lowered: new
+buffers take their strides from that node's fake tensor, so that everything lies in memory as in eager.
 """
 
 from __future__ import annotations

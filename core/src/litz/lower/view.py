@@ -197,7 +197,7 @@ class Computed(Tensor):
         return Computed(dtype, device, tuple(size), build.const(value, dtype))
 
     def varies(self, dim: int) -> bool:
-        """Whether elements may differ along `dim`: False where the value does not depend on the dimension's index."""
+        """Returns whether elements may differ along `dim`: False where no index of the dimension is in the value."""
         var = variables(self.ndim)[dim]
         return any(var in expr.free_symbols for node in walk(self.value) for expr in expressions(node))
 

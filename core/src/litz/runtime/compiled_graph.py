@@ -26,7 +26,7 @@ PREPARED = "litz's ranges, once"
 
 @dataclass(frozen=True)
 class CompiledGraph:
-    """What a graph became. Calling it runs the graph; it empties the list that it is given.
+    """A compiled graph. A call runs the graph, and empties the list that it is given.
 
     `written` makes the wrapper's text, with comments. `path` is where the wrapper's source lies; `kernels` maps each
     kernel's name to where its source lies.

@@ -25,7 +25,7 @@ MAKER = "choose"
 
 @dataclass(frozen=True)
 class Replacement:
-    """What takes a contraction's place, where that is more than one operation for one.
+    """The operations that take a contraction's place, where one operation does not do.
 
     operations: in order. buffers: temporaries that these need and the program does not have yet. absorbs: names of
     operations that they do too, such as the pointwise users of the contraction's result; what nobody else reads of

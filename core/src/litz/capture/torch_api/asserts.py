@@ -6,8 +6,8 @@ traces a graph again, each time with new symbols, which are renamed to the first
 that it was made with beside the one that is left after replacing. The same in torch 2.11 to 2.13.
 
 AOTAutograd takes a call for dead whose size nothing reads but assertions that are True by now, as those are of a size
-that is a number since it was asserted to be one. It removes the call, and the check with the call, for every backend
-but litz (`keeps_asserted_calls`). In torch 2.13 these are calls that are traced as other ops (`x[torch.where(x > 0)]`).
+that is a number since it was asserted to be one. AOTAutograd removes such a call, and the check with it, for every
+backend but litz (`keeps_asserted_calls`). In torch 2.13 these are calls traced as other ops (`x[torch.where(x > 0)]`).
 Before, they are all calls: dynamo puts assertions of its own in place of torch._check, so that a user's message is lost
 before a backend is called, and asserts an equality as True.
 """

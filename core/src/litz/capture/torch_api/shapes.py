@@ -144,8 +144,8 @@ def same_statically(a: Any, b: Any) -> bool:
 
 
 def same_layout(left: torch.Tensor, right: torch.Tensor, *, offset: bool = False) -> bool:
-    """Whether two fake tensors have the same dtype, device, sizes and strides for all sizes that the guards allow, and
-    are read off their memory alike (neither conjugate nor negative, or both). False for tensors that are not strided.
+    """Returns whether two fake tensors have the same dtype, device, sizes and strides for all sizes that guards allow,
+    and are read off memory alike: conjugate and negative both or neither. False for tensors that are not strided.
 
     offset: the storage offset too, which matters when one is a view of the other.
     """

@@ -1,4 +1,4 @@
-"""What a compile by litz hangs on beside its graph, as one digest."""
+"""The facts that a compile by litz depends on beside its graph, as one digest."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def same_size(env: Any, left: Any, right: Any) -> bool:
         return known is True
     try:
         return torch_api.evaluate_with_guard(env, condition)
-    except Exception:  # it hangs on data
+    except Exception:  # it depends on data
         return True
 
 

@@ -1,4 +1,4 @@
-"""Promises: what a program claims of sizes and scalars that hang on data, made Checks where the sizes are found out.
+"""Promises: what a program claims of sizes and scalars that depend on data, made Checks where the sizes are found out.
 
 A size that torch has decided to be 4 reads 4 in every later size, stride and index, so the claim has to be checked
 before anything is done by it. In: each symbol that an Extern binds, and the conditions that the ShapeEnv keeps. Out:

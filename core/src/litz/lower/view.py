@@ -140,7 +140,7 @@ class View(Tensor):
         elements gives 0."""
         position, indirect = self.at(indices)
         if not indirect and any(extent == 0 for extent in self.size):
-            # No point asks for this. A kernel would load before its loops what does not hang on their variables.
+            # No point asks for this. A kernel would load before its loops what does not depend on their variables.
             return build.const(0, self.dtype)
         return build.load(self.buffer.name, position, self.dtype, indirect, mask)
 

@@ -108,7 +108,7 @@ def evaluate_statically(shape_env: ShapeEnv | None, condition: Any) -> bool | No
 def evaluate_with_guard(shape_env: ShapeEnv | None, condition: Any) -> bool:
     """Decide `condition` for this compile's sizes, and record the guard that makes another answer recompile.
 
-    Raises GuardOnDataDependentSymNode where it hangs on an unbacked symbol.
+    Raises GuardOnDataDependentSymNode where it depends on an unbacked symbol.
     """
     static = evaluate_statically(shape_env, condition)
     if static is not None:

@@ -177,7 +177,7 @@ class _Job:
     messages: tuple[tuple[Any, str], ...] = ()
     unclaimed: tuple[Any, ...] = ()
     earlier: Any = None
-    """What the stages in front of the graphs noted down."""
+    """The notes of the stages in front of the graphs."""
     count: int = 0
     written: frozenset[int] | None = frozenset()
     """Positions of dynamo's inputs that are written, None where nobody knows which."""
@@ -197,9 +197,9 @@ class _Job:
     """Names of all that the forward makes, for its user as well."""
     hooks: SavedTensorHooks = field(default_factory=SavedTensorHooks)
     kept: bool = False
-    """Are other processes to find what is compiled?"""
+    """True if other processes are to find the compiled graphs."""
     shared: tuple[Any, ...] = ()
-    """Which of dynamo's inputs lie in one storage."""
+    """Dynamo's inputs that lie in one storage."""
     left_out: Callable[[], list[Any]] = list
     """The guards of this compile that torch's cache would not check (`torch_api.guards_left_out`)."""
 

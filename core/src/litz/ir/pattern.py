@@ -24,7 +24,7 @@ BUFFERS: Mapping[str, Callable[[str, Program], bool]] = {
     "unreturned": lambda name, program: name not in program.output_buffers,
     "read_once": lambda name, program: len(program.readers.get(name, ())) == 1,
 }
-"""What a buffer may have to be. unshared: no view of the buffer, or of which the buffer is one, is in the program."""
+"""The words for a buffer. unshared: no view of the buffer, or of which the buffer is one, is in the program."""
 
 LOOPS: Mapping[str, Callable[[Loop], bool]] = {
     "pointwise": lambda loop: not loop.is_reduction,
@@ -32,8 +32,8 @@ LOOPS: Mapping[str, Callable[[Loop], bool]] = {
     "direct": lambda loop: not any(node.args for node in loop.loads),
     "in_order": lambda loop: loop.stores[0].index == tuple(r.var for r in loop.ranges),
 }
-"""What a Loop with one store may have to be. plain: the store is (`Store.is_plain`). direct: all loads are plain.
-in_order: the Loop stores at its own variables."""
+"""The words for a Loop with one store. plain: the store is (`Store.is_plain`). direct: all loads are plain. in_order:
+the Loop stores at its own variables."""
 
 NODES: Mapping[str, Callable[[Node], bool]] = {
     "plain": lambda node: node.op == "load" and not node.args,
@@ -41,8 +41,8 @@ NODES: Mapping[str, Callable[[Node], bool]] = {
     "half": lambda node: node.dtype in HALF,
     "uncast": lambda node: True,
 }
-"""What a node may have to be. plain: a load without mask, at a position that no data decides. uncast: the node is what
-lies behind conversions between floating-point types."""
+"""The words for a node. plain: a load without mask, at a position that no data decides. uncast: the node is what lies
+behind conversions between floating-point types."""
 
 COMMUTING = frozenset({"add", "mul", "eq"})
 """Ops of two arguments that a Value's arguments match in either order."""

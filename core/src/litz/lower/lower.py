@@ -55,7 +55,7 @@ from .strides import layout_of
 from .view import Computed, Tensor, View, variables
 
 MAKER = "lower"
-"""What the keys of lowered nodes begin with (`litz_plugins.vetoes`)."""
+"""The beginning of the keys of lowered nodes (`litz_plugins.vetoes`)."""
 
 
 def lower(

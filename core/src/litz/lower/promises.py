@@ -43,7 +43,7 @@ class Promises:
         self.messages: dict[Any, str] = {}
         self.pending: list[Any] = []
         self.of_data = False
-        """Is there a size or a scalar that only a run tells?"""
+        """True if there is a size or a scalar that only a run tells."""
         if self.shape_env is None:
             return
         self.of_data = any(torch_api.is_data_dependent(self.shape_env, s) for s in self.shape_env.var_to_range)

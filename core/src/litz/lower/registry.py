@@ -22,7 +22,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 Lowering = Callable[..., Any]
 Target = OpOverload | HigherOrderOperator
-"""What a node of an FX graph calls."""
+"""The callee of a node of an FX graph."""
 _F = TypeVar("_F", bound=Lowering)
 
 MODULES = (

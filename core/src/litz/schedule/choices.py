@@ -20,7 +20,7 @@ from .fusion_size import exceeds
 from .simplify import with_operations
 
 MAKER = "choose"
-"""What the keys of choices begin with (`litz_plugins.vetoes`)."""
+"""The beginning of the keys of choices (`litz_plugins.vetoes`)."""
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 Out: a `KernelSource` of Triton text.
 
 A program has one batch, one head of the key and one part of the keys; the rows of its tile are all queries of all heads
-that share that head, so that a key is read once. It keeps a running maximum, sum and result (Milakov and Gimelshein,
-"Online normalizer calculation for softmax", 2018) and stores the result of its part and the logarithm of its sum, from
-which the parts are put together (Dao et al., "Flash-Decoding for long-context inference", 2023).
+that share that head, so that a key is read once. The program keeps a running maximum, sum and result (Milakov and
+Gimelshein, "Online normalizer calculation for softmax", 2018) and stores the result of its part and the logarithm of
+its sum, from which the parts are put together (Dao et al., "Flash-Decoding for long-context inference", 2023).
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Stored:
-    """Where results go. result: with one part the attention's own, (batch, head, query, width); else (part, batch,
-    head, query, width), float32. sums: (part, batch, head, query), float32: the base-2 logarithm of each part's sum of
-    exponentials, None with one part. out: with several parts the attention's own result, which the last program of a
-    head of the key puts together of all parts; None where a loop does that."""
+    """The buffers of the results. result: with one part the attention's own, (batch, head, query, width); else (part,
+    batch, head, query, width), float32. sums: (part, batch, head, query), float32: the base-2 logarithm of each part's
+    sum of exponentials, None with one part. out: with several parts the attention's own result, which the last program
+    of a head of the key puts together of all parts; None where a loop does that."""
 
     result: Buffer
     sums: Buffer | None = None

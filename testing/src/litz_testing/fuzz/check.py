@@ -297,7 +297,7 @@ class Checker:
         """Does torch itself raise the same, where it runs AOTAutograd's graph or, if litz's error is an assertion,
         dynamo's? calls: the inputs of the call that raised, and those that litz traced with, as what is traced may
         differ. AOTAutograd drops an assertion that dynamo made of its own assumptions during capture; litz keeps the
-        assertion. On another device eager may refuse what the CPU took, also where no result hangs on that: what litz
+        assertion. On another device eager may refuse what the CPU took, also where no result depends on that: what litz
         leaves to torch (inputs that share memory) runs as it is written."""
         peers: list[Peer | None] = ["plain"]
         if self.device != "cpu":
@@ -315,7 +315,7 @@ class Checker:
     def _torch_accepts(self, program: FuzzProgram, specs: tuple[InputSpec, ...], refused: type[Exception]) -> bool:
         """Whether AOTAutograd's graph raises nothing where torch itself runs it, and what eager refuses is no assertion
         in the graph that dynamo captured: litz keeps those, also where AOTAutograd loses one. Of Python's numbers,
-        dynamo drops those that nothing reads, so those that no result hangs on may go."""
+        dynamo drops those that nothing reads, so those that no result depends on may go."""
         if ends_at_an_assertion(program, self._inputs(program, specs)):
             return False
         peers: list[Peer] = ["plain", "living"] if issubclass(refused, NUMBERS_REFUSE) else ["plain"]

@@ -1,5 +1,5 @@
-"""What eager takes although the result hangs on what lies beside a tensor, or on the order of reads and writes: nobody
-can judge a program with such a call."""
+"""What eager takes although the result depends on what lies beside a tensor, or on the order of reads and writes:
+nobody can judge a program with such a call."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class FuzzCompiler:
         With none ("plain"), no code of litz's runs where dynamo captures the program. "laid out": each tensor then gets
         the strides that it has in the traced graph; "promised": the same, without decompositions. "captured": without
         AOTAutograd too, what dynamo makes of a program `by_dynamo`. "living": without decompositions, and without what
-        no result hangs on. "rebuilt": without decompositions, and results know no tensor that they are views of, as
+        no result depends on. "rebuilt": without decompositions, and results know no tensor that they are views of, as
         those of kernels: AOTAutograd then rebuilds views of inputs by sizes, strides and offset.
         """
         way: list[Way] = ["interpreted"]
@@ -231,7 +231,7 @@ def _switch(
 
 
 def _living(graph: Graph) -> Graph:
-    """The graph, changed in place, without what its results do not hang on: of an operand that an op like `full_like`
+    """The graph, changed in place, without what its results do not depend on: of an operand that an op like `full_like`
     takes, its size alone counts."""
     nodes = graph.module.graph
     for node in nodes.nodes:

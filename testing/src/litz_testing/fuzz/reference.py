@@ -79,7 +79,7 @@ class Reference:
             self.eager[f"x{number}"], self.exact[f"x{number}"], self.noisy[f"x{number}"] = a, b, c
 
     def add_input(self, name: str, spec: InputSpec) -> None:
-        """Adds an input after statements have run. It aliases none of the others."""
+        """Adds an input after statements have run. The input aliases none of the others."""
         self.eager[name] = make_inputs((spec,))[0]
         self.exact[name], self.noisy[name] = make_inputs((spec,), True)[0], make_inputs((spec,), True)[0]
 

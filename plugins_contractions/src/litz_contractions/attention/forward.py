@@ -21,13 +21,12 @@ from litz.ir import Layout, Node, Range, TensorRef
 from litz.ir.index import ZERO, Expr, floordiv
 from litz.ir.node import walk
 from litz.targets.triton.dialect import ELEMENTS
-from litz.targets.triton.indices import write_axis
 from litz.targets.triton.text import IndexText
-from litz.targets.triton.tile_shape import Axis
-from litz.targets.triton.values import Value
+from litz.tiles.shape import Axis
 from litz_plugins import KernelSource
 
 from ..module import write_module
+from ..tile import write_axis
 from .bounds import Bounds, find_bounds
 from .least import LEAST_SCALED, keeps_least, least_mask
 from .operation import SCORE, Blocks
@@ -442,7 +441,7 @@ class Forward:
         plan, tile = self.plan, self.tile
         for node in plan.body.loads:
             if node.buffer == SCORE:
-                tile.values[node] = Value("scores", TILE)
+                tile.give(node, "scores", TILE)
         tile.compute(self.roots(with_mask))
         looked_at = ["xmask"] if beyond else []
         if with_mask and plan.mask is not None:

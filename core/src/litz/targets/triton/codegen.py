@@ -21,8 +21,7 @@ from litz_plugins.nouns import OptionsView
 
 if TYPE_CHECKING:
     from litz.codegen.kernel_plan import KernelPlan
-
-    from .tile_shape import Tiling
+    from litz.tiles.shape import Tiling
 
 
 class TritonCodegen:

@@ -31,7 +31,6 @@ from .program import (
     Check,
     Coded,
     Const,
-    Index,
     Inside,
     Line,
     Load,
@@ -169,10 +168,7 @@ class Maker:
             return self.load(node)
         if node.op == "index":
             expr = node.attrs[0]
-            narrow = self.narrow(expr)
-            value = Value(self.fresh(), node.dtype, self.axes_of(expr))
-            self.put(Index(value, expr, narrow))
-            return value
+            return self.op("index", [Position(expr, self.axes_of(expr), self.narrow(expr))], node.dtype)
         if node.op == "bounded":
             return self._bounded(node)
         args = [self.operand(arg) for arg in node.args]

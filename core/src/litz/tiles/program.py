@@ -47,10 +47,11 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """An index expression, in the type of positions, in the place of an int64 that 32 bits have room for."""
+    """An index expression, in the type of positions in place of int64. narrow: 32 bits have room for it."""
 
     expr: Expr
     axes: Axes
+    narrow: bool = True
     dtype: torch.dtype = torch.int64
 
 
@@ -176,22 +177,14 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """An op of `litz.ir.ops`, `cast`, `bitcast`; or `same` (the argument), `decode` (a float8 of its bits), `byte` (the
-    bits of a byte as uint8). near: a less exact form of it, by the target's name."""
+    """An op of `litz.ir.ops`, `cast`, `bitcast`, `index` (a position as int64); or `same` (the argument), `decode` (a
+    float8 of its bits), `byte` (a byte's bits as uint8), `softmax_total` (the sum in the state of `online`). near: a
+    less exact form of it, by the target's name."""
 
     value: Value
     op: str
     args: tuple[Operand, ...]
     near: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """An index expression as int64. narrow: 32 bits have room for it."""
-
-    value: Value
-    expr: Expr
-    narrow: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +209,6 @@ class Check:
     size: Expr
     masks: tuple[Mask, ...]
     what: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What a walk begins with: a tile full of a constant."""
-
-    value: Value
-    const: Const
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +295,7 @@ class Store:
     axes: Axes
 
 
-Line: TypeAlias = Op | Index | Load | Check | Start | Join | Reduce | Moments | Scan | Walk | Whole | Store
+Line: TypeAlias = Op | Load | Check | Join | Reduce | Moments | Scan | Walk | Whole | Store
 
 
 @dataclass(frozen=True)

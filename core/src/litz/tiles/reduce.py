@@ -19,7 +19,7 @@ from litz.ir.node import walk
 from litz.ir.reductions import REDUCTIONS, Form
 from litz.ir.stages import one_walk_sums
 
-from .program import As, Axes, Const, Counts, Filled, Join, Moments, Operand, Places, Reduce, Scan, Start, Value
+from .program import As, Axes, Const, Counts, Filled, Join, Moments, Op, Operand, Places, Reduce, Scan, Value
 
 if TYPE_CHECKING:
     from .make import Maker
@@ -240,7 +240,8 @@ class Welford(Combined):
         spreads = [node for node in self.nodes if node.attrs[0] != "welford_mean"]
         m2 = Value(maker.fresh(), self.dtype, on.results) if spreads else None
         maker.put(Moments(mean, apart, m2, value, on.masked, near))
-        maker.values.update((node, mean if m2 is None or node not in spreads else m2) for node in self.nodes)
+        for node in self.nodes:
+            maker.values[node] = replace(m2 if m2 is not None and node in spreads else mean, dtype=node.dtype)
 
 
 class Online(Group):
@@ -324,7 +325,7 @@ class Reducer:
     def started(self, stem: str, const: Const, axes: Axes) -> Value:
         """Adds a tile full of a constant, which a walk carries."""
         value = Value(self.maker.fresh(stem), const.dtype, axes)
-        self.maker.put(Start(value, const))
+        self.maker.put(Op(value, "same", (replace(const, axes=axes),)))
         return value
 
     def nodes(self, roots: Sequence[Node], given: Mapping[Node, Operand]) -> list[Operand]:

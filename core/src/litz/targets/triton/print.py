@@ -247,6 +247,8 @@ class Printer:
         if not line.near:
             if op == "same":
                 return texts[0]
+            if isinstance(args[0], tile.Position) and op == "index":
+                return f"{texts[0]}.to(tl.int64)" if args[0].narrow else self.wide_text(args[0].expr)
             if op == "cast":
                 return TRITON.cast(texts[0], args[0].dtype, dtype)
             if op == "bitcast":
@@ -265,10 +267,6 @@ class Printer:
     def _coded(self, coded: tile.Coded) -> str:
         text = self.text(coded.of)
         return written(coded.as_type, text if VALUES[coded.of.dtype] == "tl.float32" else f"{text}.to(tl.float32)")
-
-    def _index(self, line: tile.Index) -> None:
-        text = f"{self.index_text(line.expr)}.to(tl.int64)" if line.narrow else self.wide_text(line.expr)
-        self.emit(f"{line.value.text} = {text}")
 
     # Control.
 
@@ -439,7 +437,6 @@ _OPERANDS: Mapping[type, Callable[[Printer, Any], str]] = {
 
 _LINES: Mapping[type, Callable[[Printer, Any], None]] = {
     tile.Op: Printer._op,
-    tile.Index: Printer._index,
     tile.Load: Printer._load,
     tile.Check: Printer._check,
     tile.Walk: Printer._walk,

@@ -15,7 +15,7 @@ from litz.ir import Node
 from litz.ir.dtypes import short
 from litz.ir.node import walk
 from litz.ir.reductions import REDUCTIONS, Form
-from litz.tiles.program import Join, Moments, Reduce, Scan, Start
+from litz.tiles.program import Join, Moments, Reduce, Scan
 
 from .dialect import TRITON, VALUES, literal, op_text, typed
 
@@ -98,11 +98,6 @@ def _merge_function(name: str, form: Form) -> str:
     return f"@triton.jit\ndef {name}({', '.join(parameters)}):\n{body}\n"
 
 
-def _start(on: Printer, line: Start) -> None:
-    const = line.const
-    on.emit(f"{line.value.text} = tl.full({on.shape(line.value.axes)}, {literal(const.value)}, {VALUES[const.dtype]})")
-
-
 def _join(on: Printer, line: Join) -> None:
     texts, state = list(map(on.text, line.args)), [value.text for value in line.state]
     names, together = ", ".join(state), line.groups
@@ -180,7 +175,6 @@ def _scan(on: Printer, line: Scan) -> None:
 
 
 REDUCTION_LINES: Mapping[type, Callable[[Any, Any], None]] = {
-    Start: _start,
     Join: _join,
     Reduce: _reduce,
     Moments: _moments,

@@ -239,10 +239,10 @@ class Maker:
         if node not in self.stored and (node.op == "const" or node in self.values):
             return Coded(self.operand(node), node.dtype)
         if node not in self.stored:
-            self.stored[node] = self._bits(node)
+            self.stored[node] = self._made_bits(node)
         return self.stored[node]
 
-    def _bits(self, node: Node) -> Value:
+    def _made_bits(self, node: Node) -> Value:
         if node.op == "load":
             return self.load(node, "bits")
         if node.op == "where":

@@ -221,11 +221,14 @@ def _neutral(line: tile.Reduce) -> list[object]:
 def _inside(program: TileProgram) -> Iterator[str]:
     """The offsets of accesses that no loaded position and no mask of the loop decides lie in their buffers."""
     for line, _ in every(program.lines):
-        if not isinstance(line, (tile.Load, tile.Store)) or line.access.indirect or line.access.framed:
+        if not isinstance(line, (tile.Load, tile.Store)) or line.access.indirect:
             continue
         if any(isinstance(mask, (Value, Const)) for mask in line.masks):
             continue
-        low, high = bounds(line.access.offset, program.extents)
+        offset, frame = line.access.offset, program.tiling.frame
+        if line.access.framed and frame is not None:
+            offset = frame.start + frame.var + offset
+        low, high = bounds(offset, program.extents)
         span = program.buffers[line.access.buffer].layout.span
         if low is not None and low.is_Integer and low < 0:
             yield f"{line.access.buffer} is accessed at {low}"

@@ -181,15 +181,6 @@ def test_what_a_mask_leaves_out_reaches_the_result_where_it_is_not_left_out_of_t
         case.check(run(case, by_line(unfilled)(tiles_of(case))))
 
 
-def test_a_tile_program_is_text() -> None:
-    lines = str(tiles_of(rows())).splitlines()
-    assert lines[0] == "tiles on i32, 1 warps"
-    assert [line.strip() for line in lines if line.startswith("  axis r")] == ["axis r = r0<19 in blocks of 32 whole"]
-    body = [line.strip() for line in lines if " = " in line and not line.startswith(("  axis", "  argument"))]
-    assert "tmp1: f32[x] = reduce sum plain filled(tmp0, 0.0:f32)" in body
-    assert "tmp2: f32[x, r] = sub tmp0, tmp1" in body
-
-
 def test_texts_are_printed_from_what_the_tile_program_says() -> None:
     """A TileProgram with another op is another text, and nothing else of the text changes."""
     from litz.targets.triton.print import print_program

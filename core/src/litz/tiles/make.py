@@ -23,29 +23,9 @@ from litz.ir.index import ZERO, Expr, bounds, placeholder
 from litz.ir.node import walk
 from litz.ir.stages import Stages, find_stages
 
+from . import program as tile
 from .names import Names
-from .program import (
-    Access,
-    Axes,
-    Below,
-    Check,
-    Coded,
-    Const,
-    Inside,
-    Line,
-    Load,
-    Mask,
-    Op,
-    Operand,
-    Position,
-    Positive,
-    Spread,
-    TileProgram,
-    Walk,
-    Whole,
-)
-from .program import Store as StoreLine
-from .program import Value as Value
+from .program import Access, Axes, Const, Inside, Line, Mask, Operand, Position, Positive, TileProgram, Value
 from .reduce import Reducer
 from .shape import VECTOR, Axis, Tiling
 
@@ -103,7 +83,7 @@ class Maker:
         """Adds a line for an op, and returns its value."""
         axes = frozenset[str]().union(*(arg.axes for arg in args))
         value = Value(self.fresh(stem), dtype, axes)
-        self.put(Op(value, op, tuple(args), near))
+        self.put(tile.Op(value, op, tuple(args), near))
         return value
 
     def block(self, write: Callable[[], None]) -> tuple[Line, ...]:
@@ -154,7 +134,7 @@ class Maker:
     def spread(self, node: Node, axes: Axes) -> Operand:
         """Returns the value of a node, repeated along all of `axes`."""
         value = self.operand(node)
-        return value if value.axes >= axes else Spread(value, axes)
+        return value if value.axes >= axes else tile.Spread(value, axes, value.dtype)
 
     def value(self, node: Node) -> Value:
         """Adds what computes a node whose arguments have values, and returns its value."""
@@ -237,7 +217,7 @@ class Maker:
         if node.dtype not in FLOAT8:
             return self.operand(node)
         if node not in self.stored and (node.op == "const" or node in self.values):
-            return Coded(self.operand(node), node.dtype)
+            return tile.Coded(self.operand(node), node.dtype)
         if node not in self.stored:
             self.stored[node] = self._made_bits(node)
         return self.stored[node]
@@ -252,7 +232,7 @@ class Maker:
         (arg,) = node.args
         if node.op == "bitcast":
             return self.op("byte", [self.held(arg)], torch.uint8, stem="bits")
-        return self.op("same", [Coded(self.operand(arg), node.dtype)], torch.uint8, stem="bits")
+        return self.op("same", [tile.Coded(self.operand(arg), node.dtype)], torch.uint8, stem="bits")
 
     # Memory.
 
@@ -262,7 +242,7 @@ class Maker:
         axes = position.axes.union(*(mask.axes for mask in masked))
         held = Value(self.fresh(), torch.bool, position.axes)
         value = Value(self.fresh(), node.dtype, position.axes)
-        self.put(Check(value, held, position, size, (*masked, *self.masks(axes)), what))
+        self.put(tile.Check(value, held, position, size, (*masked, *self.masks(axes)), what))
         return value
 
     def _not_empty(self, indirect: Iterable[Node]) -> list[Mask]:
@@ -274,7 +254,7 @@ class Maker:
         """Adds a load, of a float8's bits if that is what memory has."""
         access, masks = self.loaded(node)
         value = Value(self.fresh(stem), torch.uint8 if node.dtype in FLOAT8 else node.dtype, access.axes)
-        self.put(Load(value, access, masks, node.mask is not None, self.hints.get(node, "")))
+        self.put(tile.Load(value, access, masks, node.mask is not None, self.hints.get(node, "")))
         return value
 
     def loaded(self, node: Node) -> tuple[Access, tuple[Mask, ...]]:
@@ -311,7 +291,7 @@ class Maker:
         lanes = VECTOR // node.dtype.itemsize
         if frame is None or lanes >= frame.lanes:
             return []
-        return [Below(frame.rest(node.buffer, node.index[0]) or ZERO, -(-span // lanes) * lanes)]
+        return [tile.Below(frame.rest(node.buffer, node.index[0]) or ZERO, -(-span // lanes) * lanes)]
 
     def store(self, store: Store, inner: bool = False) -> None:
         """Adds a store whose values are computed already. inner: the store runs once per point of the reduction ranges
@@ -325,7 +305,7 @@ class Maker:
         if store.mask is not None:
             masks.append(self.operand(store.mask))
         masks += self._not_empty(store.indirect)
-        self.put(StoreLine(access, self.held(store.value), tuple(masks), store.mode, level))
+        self.put(tile.Store(access, self.held(store.value), tuple(masks), store.mode, level))
 
     # Bodies.
 
@@ -341,7 +321,7 @@ class Maker:
         for self.whole in (True, False):
             self.values, self.stored = dict(given), {}
             bodies.append(self.block(self._points))
-        self.put(Whole(int(axis.size) // axis.block, *bodies))
+        self.put(tile.Whole(int(axis.size) // axis.block, *bodies))
 
     def _points(self) -> None:
         self.compute([root for store in self.loop.stores for root in store.roots])
@@ -409,7 +389,7 @@ class _Walks:
                 maker.store(store, inner=True)
 
         lines = maker.block(body)
-        maker.put(Walk(maker.tiling.stages, self._walks_back(number), lines))
+        maker.put(tile.Walk(maker.tiling.stages, self._walks_back(number), lines))
         maker.values, maker.hints = outside, {}
         reducer.close()
 

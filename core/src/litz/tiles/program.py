@@ -3,8 +3,7 @@
 A tile is a named value with a type and with named axes; ops broadcast by the names. `x` and `y` are the axes that
 programs share out, `r` is that of a row that is reduced, and `g` that of groups of neighbours in a row. What holds of
 an axis as a whole, its positions, its loop variables (`x0`) and its mask, follows from the program's `Tiling` and has
-no line. Lines are made once, in order, by `litz.tiles.make`; `litz.tiles.notation` prints them, a target's printer
-writes its language.
+no line. Lines are made once, in order, by `litz.tiles.make`; a target's printer writes its language.
 """
 
 from __future__ import annotations
@@ -78,56 +77,42 @@ class Spread:
 
     of: Operand
     axes: Axes
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Returns the type of the elements."""
-        return self.of.dtype
+    dtype: torch.dtype
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
-    """An operand with a constant in lanes outside of the row."""
+class _Made:
+    """An operand that is made of another one where it is used, and varies along the same axes."""
 
     of: Operand
-    outside: Const
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Returns the type of the elements."""
-        return self.of.dtype
 
     @property
     def axes(self) -> Axes:
-        """Returns the axes of the elements, among them the row's."""
-        return self.of.axes | {"r"}
+        """Returns the axes of the elements."""
+        return self.of.axes
 
 
 @dataclass(frozen=True, slots=True)
-class Coded:
+class Filled(_Made):
+    """An operand with a constant in lanes outside of the row."""
+
+    outside: Const
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Coded(_Made):
     """The bits of a float8 that a value is rounded to. as_type: the float8."""
 
-    of: Operand
     as_type: torch.dtype
     dtype: torch.dtype = torch.uint8
 
-    @property
-    def axes(self) -> Axes:
-        """Returns the axes of the elements."""
-        return self.of.axes
-
 
 @dataclass(frozen=True, slots=True)
-class As:
+class As(_Made):
     """An operand in another type: of bool, whether the operand is not 0."""
 
-    of: Operand
     dtype: torch.dtype
-
-    @property
-    def axes(self) -> Axes:
-        """Returns the axes of the elements."""
-        return self.of.axes
 
 
 Operand: TypeAlias = Value | Const | Position | Places | Counts | Spread | Filled | Coded | As
@@ -312,8 +297,3 @@ class TileProgram:
     lines: tuple[Line, ...]
     limits: tuple[Expr, ...] = ()
     finish: tuple[TileProgram, ...] = field(default=())
-
-    def __str__(self) -> str:
-        from .notation import program_text
-
-        return program_text(self)

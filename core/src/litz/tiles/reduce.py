@@ -19,7 +19,8 @@ from litz.ir.node import walk
 from litz.ir.reductions import REDUCTIONS, Form
 from litz.ir.stages import one_walk_sums
 
-from .program import As, Axes, Const, Counts, Filled, Join, Moments, Op, Operand, Places, Reduce, Scan, Value
+from . import program as tile
+from .program import Axes, Const, Operand, Places, Value
 
 if TYPE_CHECKING:
     from .make import Maker
@@ -97,7 +98,7 @@ class Group:
         )
         half = self.form_name == "online" and self.together > 1 and _is_half(self.args[0])
         self.on.maker.put(
-            Join(self.accumulators, self.kind, self.form_name, tuple(args), masked, self.together, half, fresh)
+            tile.Join(self.accumulators, self.kind, self.form_name, tuple(args), masked, self.together, half, fresh)
         )
 
     def close(self) -> None:
@@ -108,7 +109,7 @@ class Group:
         """Adds the merging of the lanes' states, and binds the results."""
         on = self.on
         values = tuple(Value(on.maker.fresh(), nothing.dtype, on.results) for nothing in self.full_start())
-        on.maker.put(Reduce(values, self.kind, self.form_name, tuple(state)))
+        on.maker.put(tile.Reduce(values, self.kind, self.form_name, tuple(state)))
         for node, result in zip(self.nodes, self.finish(values), strict=True):
             found = result if isinstance(result, Value) else on.maker.op("same", [result], node.dtype)
             on.maker.values[node] = replace(found, dtype=node.dtype)
@@ -130,7 +131,7 @@ class Plain(Group):
     def lifted(self) -> list[Operand]:
         """Returns the value itself, or for `any` and `all` whether it is not 0."""
         value, (nothing,) = self.on.value(self.args[0]), self.start()
-        return [value if nothing.dtype == self.dtype else As(value, nothing.dtype)]
+        return [value if nothing.dtype == self.dtype else tile.As(value, nothing.dtype)]
 
     def whole(self) -> list[Operand]:
         """Returns a row's values; of a softmax, lanes outside of the row get -inf before the maximum is found, so that
@@ -164,7 +165,7 @@ class Plain(Group):
         on = self.on
         for node in self.nodes:
             on.maker.values[node] = value = Value(on.maker.fresh(), node.dtype, on.results)
-            on.maker.put(Reduce((value,), self.kind, self.form_name, tuple(state)))
+            on.maker.put(tile.Reduce((value,), self.kind, self.form_name, tuple(state)))
 
 
 class Place(Group):
@@ -186,7 +187,7 @@ class Place(Group):
         place: Operand = Places(on.position_type, on.full)
         if on.maker.tiling.frame is not None:  # lanes before the row have positions below 0
             place = on.filled(place, last)
-        return [on.filled(As(value, worst.dtype) if self.dtype == torch.bool else value, worst), place]
+        return [on.filled(tile.As(value, worst.dtype) if self.dtype == torch.bool else value, worst), place]
 
     def step(self) -> None:
         """Adds that one block's values and positions join the accumulators."""
@@ -231,7 +232,7 @@ class Welford(Combined):
         sum of squared deviations by their definitions."""
         on, maker = self.on, self.on.maker
         if self.accumulators:
-            self.reduce([*self.accumulators, Counts(self.dtype, self.accumulators[0].axes)])
+            self.reduce([*self.accumulators, tile.Counts(self.dtype, self.accumulators[0].axes)])
             return
         # All of the row is at hand: the plain formulas, which are exact where Welford's is only stable.
         value, size = on.value(self.args[0]), on.axis.size
@@ -239,7 +240,7 @@ class Welford(Combined):
         mean, apart = Value(maker.fresh(), self.dtype, on.results), Value(maker.fresh(), self.dtype, on.full)
         spreads = [node for node in self.nodes if node.attrs[0] != "welford_mean"]
         m2 = Value(maker.fresh(), self.dtype, on.results) if spreads else None
-        maker.put(Moments(mean, apart, m2, value, on.masked, near))
+        maker.put(tile.Moments(mean, apart, m2, value, on.masked, near))
         for node in self.nodes:
             maker.values[node] = replace(m2 if m2 is not None and node in spreads else mean, dtype=node.dtype)
 
@@ -320,12 +321,12 @@ class Reducer:
 
     def filled(self, value: Operand, outside: Const) -> Operand:
         """Returns a value with what changes nothing in the lanes outside of the row."""
-        return Filled(value, outside) if self.masked else value
+        return tile.Filled(value, outside, value.dtype) if self.masked else value
 
     def started(self, stem: str, const: Const, axes: Axes) -> Value:
         """Adds a tile full of a constant, which a walk carries."""
         value = Value(self.maker.fresh(stem), const.dtype, axes)
-        self.maker.put(Op(value, "same", (replace(const, axes=axes),)))
+        self.maker.put(tile.Op(value, "same", (replace(const, axes=axes),)))
         return value
 
     def nodes(self, roots: Sequence[Node], given: Mapping[Node, Operand]) -> list[Operand]:
@@ -371,5 +372,5 @@ class Reducer:
         arg, form = self.value(node.args[0]), "plain" if node.attrs[0] in MADE_BY_HAND else "row"
         value = Value(self.maker.fresh(), node.dtype, self.full)
         carry = None if self.persistent else self.carries[node]
-        self.maker.put(Scan(value, node.attrs[0], form, arg, carry, self._nothing(node) if self.masked else None))
+        self.maker.put(tile.Scan(value, node.attrs[0], form, arg, carry, self._nothing(node) if self.masked else None))
         return value

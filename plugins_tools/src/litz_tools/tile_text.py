@@ -1,4 +1,4 @@
-"""A TileProgram as text: `litz explain --tiles` shows it, and `litz_testing.tiles` reads it back (docs/tiles.md)."""
+"""A TileProgram as text, which `litz explain --tiles` shows (docs/tiles.md)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from litz.ir.dtypes import short
 from litz.ir.index import Expr, Symbol, placeholder
 from litz.ir.printer import buffer_text
-
-from . import program as tile
-from .program import Access, Axes, Line, Mask, Operand, TileProgram
+from litz.tiles import program as tile
+from litz.tiles.program import Access, Axes, Line, Mask, Operand, TileProgram
 
 
 def program_text(program: TileProgram) -> str:

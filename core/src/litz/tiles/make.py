@@ -157,8 +157,9 @@ class Maker:
         if node.op == "bitcast":
             return self.op("bitcast", [self.held(node.args[0])], node.dtype)
         if node.op in COMPARISONS and any(arg.op == "index" for arg in node.args):
-            if all(self._fits_int32(arg) for arg in node.args):  # in 32 bits, though an `index` node is int64
-                return self.op(node.op, [self._short(arg) for arg in node.args], node.dtype)
+            short = [found for found in map(self._short, node.args) if found is not None]
+            if len(short) == len(node.args):  # in 32 bits, though an `index` node is int64
+                return self.op(node.op, short, node.dtype)
         if node.op == "sign" and node.dtype == torch.bool and isinstance(args[0], Value):
             return args[0]  # as it is
         near = "times_reciprocal" if node.op == "div" and divides_by_sum_of_exp(node, self.loop) else ""
@@ -184,16 +185,12 @@ class Maker:
             return replace(value, dtype=target)
         return self.op("cast", [value], target)
 
-    def _short(self, node: Node) -> Operand:
-        """A constant, or a position in the type of positions."""
+    def _short(self, node: Node) -> Const | Position | None:
+        """A constant, or a position in the type of positions; None for what 32 bits have no room for."""
+        (value,) = node.attrs if node.op in ("const", "index") else (None,)
         if node.op == "const":
-            return Const(node.attrs[0], node.dtype)
-        return Position(node.attrs[0], self.axes_of(node.attrs[0]))
-
-    def _fits_int32(self, node: Node) -> bool:
-        if node.op == "const":
-            return isinstance(node.attrs[0], int) and abs(node.attrs[0]) <= INT32
-        return node.op == "index" and self.narrow(node.attrs[0])
+            return Const(value, node.dtype) if isinstance(value, int) and abs(value) <= INT32 else None
+        return Position(value, self.axes_of(value)) if value is not None and self.narrow(value) else None
 
     def narrow(self, expr: Expr) -> bool:
         """Does the expression stay within 32 bits? Where sizes decide, it is noted down for the launcher to check."""
@@ -358,7 +355,6 @@ class _Walks:
             self.maker.store(store, inner=True)
 
     def _compute(self, roots: list[Node], reducer: Reducer) -> None:
-        """Values of the row, scans among them."""
         for node in self.maker.missing(roots):
             if node.op == "scan":
                 self.maker.values[node] = reducer.scan(node)

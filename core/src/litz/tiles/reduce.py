@@ -67,8 +67,7 @@ class Group:
         given: dict[Node, Operand] = {leaf: on.value(arg) for leaf, arg in zip(form.values, self.args, strict=True)}
         given[form.position] = Places(torch.int64, on.full, True)
         found = on.nodes(form.lift, given)
-        return [Const(node.attrs[0], node.dtype, on.full) if node.op == "const" else value
-                for node, value in zip(form.lift, found, strict=True)]  # fmt: skip
+        return [replace(value, axes=on.full) if isinstance(value, Const) else value for value in found]
 
     def whole(self) -> list[Operand]:
         """Returns the states of a row's values in one block, with the state of no value beyond the row's end."""
@@ -91,11 +90,8 @@ class Group:
     def join(self, args: Sequence[Operand], masked: bool | None = None) -> None:
         """Adds a line `join`. masked: are lanes outside of the row left as they were?"""
         masked = self.on.masked if masked is None else masked
-        fresh = (
-            tuple(self.on.maker.fresh() for _ in self.accumulators)
-            if masked and self.form_name in ("row", "combined", "welford", "online")
-            else ()
-        )
+        named = self.accumulators if masked and self.form_name != "plain" else ()
+        fresh = tuple(self.on.maker.fresh() for _ in named)
         half = self.form_name == "online" and self.together > 1 and _is_half(self.args[0])
         self.on.maker.put(
             tile.Join(self.accumulators, self.kind, self.form_name, tuple(args), masked, self.together, half, fresh)
@@ -108,15 +104,11 @@ class Group:
     def reduce(self, state: Sequence[Operand]) -> None:
         """Adds the merging of the lanes' states, and binds the results."""
         on = self.on
-        values = tuple(Value(on.maker.fresh(), nothing.dtype, on.results) for nothing in self.full_start())
+        values = tuple(Value(on.maker.fresh(), compute_dtype(part.dtype), on.results) for part in state)
         on.maker.put(tile.Reduce(values, self.kind, self.form_name, tuple(state)))
         for node, result in zip(self.nodes, self.finish(values), strict=True):
             found = result if isinstance(result, Value) else on.maker.op("same", [result], node.dtype)
             on.maker.values[node] = replace(found, dtype=node.dtype)
-
-    def full_start(self) -> Sequence[Const]:
-        """Returns the state of no values, with the parts that no accumulator holds."""
-        return self.start()
 
 
 class Plain(Group):
@@ -212,10 +204,6 @@ class Welford(Combined):
     def start(self) -> Sequence[Const]:
         """Returns the identity of mean and squared deviations; the count of values is no accumulator."""
         return super().start()[:2]
-
-    def full_start(self) -> Sequence[Const]:
-        """Returns the state of no values, the count of values among it."""
-        return super().start()
 
     def joins(self) -> bool:
         """Returns whether neighbours join: in float32, where no group of them is cut by an end of the row."""
@@ -350,7 +338,7 @@ class Reducer:
         for group in self.groups:
             group.open()
         for node in self.scans:
-            self.carries[node] = self.started("carry", self._nothing(node), self.results)
+            self.carries[node] = self.started("carry", neutral(node.attrs[0], compute_dtype(node.dtype)), self.results)
 
     def step(self) -> None:
         """Adds what every group does with one block."""
@@ -364,13 +352,11 @@ class Reducer:
 
     # Scans are values of the row, not of its result.
 
-    def _nothing(self, node: Node) -> Const:
-        return neutral(node.attrs[0], compute_dtype(node.dtype))
-
     def scan(self, node: Node) -> Value:
         """Adds an inclusive scan along the row; over blocks, the last value of each is carried into the next."""
         arg, form = self.value(node.args[0]), "plain" if node.attrs[0] in MADE_BY_HAND else "row"
         value = Value(self.maker.fresh(), node.dtype, self.full)
         carry = None if self.persistent else self.carries[node]
-        self.maker.put(tile.Scan(value, node.attrs[0], form, arg, carry, self._nothing(node) if self.masked else None))
+        outside = neutral(node.attrs[0], compute_dtype(node.dtype)) if self.masked else None
+        self.maker.put(tile.Scan(value, node.attrs[0], form, arg, carry, outside))
         return value

@@ -2,7 +2,7 @@
 
 A program has a tile of queries of one head and walks over tiles of keys, with the softmax's maximum and sum so far of
 each row: what was added up before is scaled down when a greater score comes (Milakov and Gimelshein, 2018; Dao et al.,
-2022). No score is ever in memory. What becomes of a score is core's own text (`litz.targets.triton.values`), on a tile
+2022). No score is ever in memory. What becomes of a score is core's own text (`litz.targets.triton.print`), on a tile
 whose axis y are the queries and whose axis x are the keys; what does not vary along the keys is computed before.
 
 With `Blocks` the walk goes over the listed blocks of keys: with the mask over those that are partly masked, without it

@@ -50,10 +50,9 @@ class TritonCodegen:
     def tiles(self, kernel: KernelPlan, context: CodegenContext) -> TileProgram:
         """Returns what one program of a kernel does, as data; the text is printed from it."""
         from .finish import choose_tilings
-        from .indices import choose_index_type
-        from .kernel import make_parts
+        from .kernel import make_tiles
 
-        return make_parts(kernel, choose_tilings(kernel, context.target), choose_index_type(kernel))[0].program
+        return make_tiles(kernel, choose_tilings(kernel, context.target))
 
     def near(self, kernel: KernelPlan, context: CodegenContext) -> Sequence[Mapping[str, int]]:
         """Returns settings of a kernel one step from its present ones: the blocks of its tile ("x", "y", "r"), "warps",

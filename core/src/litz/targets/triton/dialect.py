@@ -165,8 +165,7 @@ _INFIX = re.compile(r"\{\d\} (\+|-|\*|==|!=|<|<=|>|>=) \{\d\}")
 
 
 def op_text(made: Any, texts: list[str]) -> str:
-    """Returns Triton text for a scalar op on arguments whose texts are given. made: a node, or a line of a
-    TileProgram."""
+    """Returns Triton text for a scalar op, a node or a line, on arguments whose texts are given."""
     args, near = made.args, getattr(made, "near", "")
     dtype = made.value.dtype if hasattr(made, "value") else made.dtype
     template = NEAR.get(near, near) or TRITON.op(made.op, args[0].dtype)
@@ -181,7 +180,6 @@ def op_text(made: Any, texts: list[str]) -> str:
 
 
 def _number(arg: Any) -> Any:
-    """The value of a constant, None for anything else."""
     if isinstance(arg, Const):
         return arg.value
     return arg.attrs[0] if getattr(arg, "op", "") == "const" else None

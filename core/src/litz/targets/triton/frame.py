@@ -1,5 +1,4 @@
-"""Finds the frame of rows that begin anywhere. In: a flat loop whose rows are contiguous. Out: a `Frame`, or None where
-rows are aligned or it does not fit."""
+"""Finds the `Frame` of rows that begin anywhere."""
 
 from __future__ import annotations
 
@@ -75,6 +74,3 @@ def _overwrites(loop: Loop, plan: KernelPlan) -> bool:
     stored = {plan.inplace.get(store.buffer, store.buffer): store.index for store in loop.stores}
     loaded = [(plan.inplace.get(node.buffer, node.buffer), node) for node in loop.loads]
     return any(name in stored and (node.index != stored[name] or bool(node.indirect)) for name, node in loaded)
-
-
-__all__ = ["find_frame"]

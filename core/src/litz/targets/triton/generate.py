@@ -12,8 +12,8 @@ from litz.tiles.shape import Tiling
 from litz_plugins import COUNTERS, KernelSource
 
 from .dialect import POINTER_TYPES
-from .indices import LIMIT, choose_index_type
-from .kernel import make_parts, write_kernel
+from .indices import LIMIT
+from .kernel import make_tiles, write_kernel
 
 Launch = Mapping[str, Any]
 """Settings of a launch: `grid`, `num_warps`, and perhaps `num_stages` and `counters` (see `launch_settings`)."""
@@ -21,8 +21,8 @@ Launch = Mapping[str, Any]
 
 def generate_tiled(kernel: KernelPlan, tilings: Sequence[Tiling], language: str) -> KernelSource:
     """Returns the source of one kernel. tilings: one for each of its loops. language: the source's."""
-    parts = make_parts(kernel, tilings, choose_index_type(kernel))
-    sizes, written = parts[0].program.names.sizes, write_kernel(kernel, parts)
+    program = make_tiles(kernel, tilings)
+    sizes, written = program.names.sizes, write_kernel(kernel, program)
     counters = (COUNTERS,) if written.counters else ()
     return KernelSource(
         name=kernel.name,

@@ -1,7 +1,4 @@
-"""A kernel's text: header, the functions of its loops, and how the programs of one find out who finishes.
-
-In: a plan, its tilings and names. Out: `KernelText`: the Triton module and what the launcher has to know.
-"""
+"""A kernel's text: the header, the functions of its loops, and what the launcher has to know."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from dataclasses import dataclass, replace
 from litz.codegen.kernel_plan import KernelPlan
 from litz.ir import Loop
 from litz.ir.dtypes import short
-from litz.ir.index import Expr
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
 from litz.tiles.make import make_program
@@ -20,6 +16,7 @@ from litz.tiles.program import TileProgram
 from litz.tiles.shape import Tiling
 
 from .imports import import_lines
+from .indices import choose_index_type
 from .print import POSITIONS, Printer, print_program
 from .rounded import near_forms
 from .text import size_text
@@ -38,58 +35,43 @@ class KernelText:
     counters: int = 0
 
 
-@dataclass(frozen=True)
-class Part:
-    """The part of a kernel that one loop makes."""
-
-    loop: Loop
-    program: TileProgram
-
-    @property
-    def tiling(self) -> Tiling:
-        """Returns the tiling of the loop."""
-        return self.program.tiling
-
-
-def make_parts(plan: KernelPlan, tilings: Sequence[Tiling], index: tuple[str, list[Expr]]) -> list[Part]:
-    """Returns the TilePrograms of the loops of a plan; the first has the others to finish it. index: what
-    `choose_index_type` returns."""
+def make_tiles(plan: KernelPlan, tilings: Sequence[Tiling]) -> TileProgram:
+    """Returns what one program of a kernel does; its `finish` is what the last one does then."""
+    index = choose_index_type(plan)
     positions = next(name for name, text in POSITIONS.items() if text == index[0])
     names = make_names(plan, tilings, index[1])
     first, *finish = (
         make_program(plan, loop, tiling, own, positions, near_forms)
         for loop, tiling, own in zip(plan.loops, tilings, names, strict=True)
     )
-    first = replace(first, finish=tuple(finish), limits=(*index[1], *first.limits))
-    return [Part(loop, program) for loop, program in zip(plan.loops, (first, *finish), strict=True)]
+    return replace(first, finish=tuple(finish), limits=(*index[1], *first.limits))
 
 
-def write_kernel(plan: KernelPlan, parts: Sequence[Part]) -> KernelText:
+def write_kernel(plan: KernelPlan, first: TileProgram) -> KernelText:
     """Returns the text of a kernel: of one loop, and of the loops that the last programs of it run."""
-    first, *finish = parts
-    names, positions = first.program.names, first.program.positions
-    printed = [print_program(part.program, "tl.program_id(0)" if part is first else "column") for part in parts]
-    wanted = dict.fromkeys(limit for part in parts for limit in part.program.limits)
+    names, positions, finish = first.names, first.positions, first.finish
+    printed = [print_program(first), *(print_program(last, "column") for last in finish)]
+    wanted = dict.fromkeys(limit for program in (first, *finish) for limit in program.limits)
     limit_texts = tuple(size_text(expr, names.sizes) for expr in wanted)
     index_argument = ["INDEX"] if limit_texts else []
     if positions == "INDEX" and not limit_texts:
         for each in printed:
             each.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
     calls, functions = [], [text for each in printed for text in each.functions.values()]
-    for number, (part, each) in enumerate(zip(finish, printed[1:], strict=True)):
-        used = dict.fromkeys(names.buffers[name] for name in (*part.loop.reads, *part.loop.writes))
+    for number, (loop, each) in enumerate(zip(plan.loops[1:], printed[1:], strict=True)):
+        used = dict.fromkeys(names.buffers[name] for name in (*loop.reads, *loop.writes))
         passed = [*used, *names.sizes.values(), "column", *index_argument]
         functions += [*_function(f"litz_finish{number}", passed, each), "", ""]
         calls.append(f"litz_finish{number}({', '.join(passed)})")
     if finish:
         printed[0].write_finish(calls)
-    symbol = _symbol(first.loop)
+    symbol = _symbol(plan.loops[0])
     counters = ["counters"] if finish else []
     functions += _function(
         symbol, [*names.buffers.values(), *counters, *names.sizes.values(), *index_argument], printed[0]
     )
     body = "\n".join(functions)
-    text = "\n".join([*_header(first, finish, plan), *import_lines(body), "", "", body, ""])
+    text = "\n".join([*_header(plan, first), *import_lines(body), "", "", body, ""])
     blocks = int(_blocks(first.tiling, names)) if finish else 0
     return KernelText(text, symbol, _grid(first.tiling, names), limit_texts, blocks)
 
@@ -120,19 +102,18 @@ def _symbol(loop: Loop) -> str:
     return "_".join(["litz", kind, *shown])
 
 
-def _header(first: Part, finish: Sequence[Part], plan: KernelPlan) -> list[str]:
-    parts = [first, *finish]
+def _header(plan: KernelPlan, first: TileProgram) -> list[str]:
     lines = []
-    for part in parts:
-        tiling = part.tiling
+    for loop, program in zip(plan.loops, (first, *first.finish), strict=True):
+        tiling = program.tiling
         tile = " x ".join(f"{axis.name.upper()}BLOCK={axis.block}" for axis in tiling.axes)
         how = ", the row in registers" if tiling.persistent else ""
         warps = f"{tiling.num_warps} warp{'s' if tiling.num_warps > 1 else ''}"
-        then = "" if part is first else "then, by the last program: "
-        lines.append(f"# {then}{' + '.join(_ops(part.loop)) or 'copy'}: {tile}{how}, {warps}")
-    for name, short_name in first.program.names.buffers.items():
-        reads = any(name in part.loop.reads for part in parts)
-        writes = any(name in part.loop.writes for part in parts)
+        then = "" if program is first else "then, by the last program: "
+        lines.append(f"# {then}{' + '.join(_ops(loop)) or 'copy'}: {tile}{how}, {warps}")
+    for name, short_name in first.names.buffers.items():
+        reads = any(name in loop.reads for loop in plan.loops)
+        writes = any(name in loop.writes for loop in plan.loops)
         use = "read and written" if reads and writes else "written" if writes else "read"
         lines.append(f"#   {short_name}: {short(plan.buffers[name].dtype)}, {use}")
     return lines

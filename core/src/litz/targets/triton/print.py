@@ -176,9 +176,6 @@ class Printer:
         text = f"tl.load({', '.join(parts)})"
         return f"{text}.to(tl.float32)" if line.value.dtype in HALF else text
 
-    def _load(self, line: tile.Load) -> None:
-        self.emit(f"{line.value.text} = {self.load(line)}")
-
     def _check(self, line: tile.Check) -> None:
         position, held = self.text(line.position), line.held.text
         self.emit(f"{held} = ({position} >= 0) & ({position} < {self.index_text(line.size)})")
@@ -238,11 +235,7 @@ class Printer:
 
     # Values.
 
-    def _op(self, line: tile.Op) -> None:
-        self.emit(f"{line.value.text} = {self.op(line)}")
-
-    def op(self, line: tile.Op) -> str:
-        """Returns the text of an op."""
+    def _op(self, line: tile.Op) -> str:
         op, args, dtype, texts = line.op, line.args, line.value.dtype, list(map(self.text, line.args))
         if not line.near:
             if op == "same":
@@ -377,8 +370,7 @@ class Printer:
         self._write_variables("rindex", axis.ranges)
 
     def _write_frame(self, axis: Axis) -> None:
-        """Emits where each row's lanes begin and end, and which of them lie in whole groups. Emits nothing for a tiling
-        without a frame."""
+        """Emits where each row's lanes begin and end, and which of them lie in whole groups, where there is a frame."""
         frame = self.tiling.frame
         if frame is None:
             return
@@ -416,7 +408,6 @@ def print_program(program: TileProgram, number: str = "tl.program_id(0)") -> Pri
 
 
 def _native(mode: str, dtype: torch.dtype) -> str | None:
-    """The atomic that the hardware has, or None."""
     if mode == "add" and dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         return "tl.atomic_add"
     if dtype in (torch.int32, torch.int64, torch.uint32, torch.uint64) and mode in ("add", "max", "min"):
@@ -436,8 +427,8 @@ _OPERANDS: Mapping[type, Callable[[Printer, Any], str]] = {
 }
 
 _LINES: Mapping[type, Callable[[Printer, Any], None]] = {
-    tile.Op: Printer._op,
-    tile.Load: Printer._load,
+    tile.Op: lambda printer, line: printer.emit(f"{line.value.text} = {printer._op(line)}"),
+    tile.Load: lambda printer, line: printer.emit(f"{line.value.text} = {printer.load(line)}"),
     tile.Check: Printer._check,
     tile.Walk: Printer._walk,
     tile.Whole: Printer._whole,

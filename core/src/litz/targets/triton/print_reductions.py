@@ -33,14 +33,11 @@ class Row:
 
 
 def _by_function(function: str, combine: str = "") -> Row:
-    """Returns the row of a reduction that merges by a function of two values. combine: a shorter text for the
-    merging."""
     across = f"tl.reduce({{v}}, {{axis}}, {function}, keep_dims=True)"
     return Row(combine or f"{function}({{a}}, {{v}})", across, f"tl.associative_scan({{v}}, 1, {function})")
 
 
 def _row(kind: str, dtype: torch.dtype) -> Row:
-    """The row of a kind of reduction for values of `dtype`."""
     row = family(kind, dtype)
     if row == "any":
         return Row("{a} | {v}", "tl.max({v}.to(tl.int32), {axis}, keep_dims=True) != 0")
@@ -128,7 +125,6 @@ def _join(on: Printer, line: Join) -> None:
 
 
 def _grouped(on: Printer, text: str) -> str:
-    """Returns the text of the tile's values, grouped by neighbours along the row."""
     together = on.tiling.together
     return f"tl.reshape({text}, [XBLOCK, RBLOCK // {together}, {together}])"
 
@@ -181,5 +177,3 @@ REDUCTION_LINES: Mapping[type, Callable[[Any, Any], None]] = {
     Scan: _scan,
 }
 """What prints each line, given the printer."""
-
-__all__ = ["REDUCTION_LINES"]

@@ -28,7 +28,7 @@ $(STAMP): constraints.txt $(addsuffix /pyproject.toml,$(DISTS))
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) torch==2.13.0
 	$(INSTALL) setuptools wheel numpy triton transformers \
-	    pytest pytest-xdist hypothesis expecttest mypy ruff import-linter redis
+	    pytest pytest-xdist hypothesis expecttest mypy ruff import-linter redis aiohttp
 	$(INSTALL) --no-build-isolation $(addprefix -e ./,$(DISTS))
 	touch $@
 
@@ -81,8 +81,8 @@ $(DOCS_STAMP): $(STAMP) website/requirements.txt
 links: $(STAMP) ## ask for every link of README and docs that leads to another site (needs the network; not in CI)
 	$(BIN)/python -m website.external_links
 
-figures: $(STAMP) ## compare figures of README and docs with the tables and measurements that they come from
-	$(BIN)/python -m website.figures
+figures: $(STAMP) ## compare every figure of README and docs/benchmarks with benchmarks/results (ARGS=--write makes them anew)
+	$(BIN)/python -m website.figures $(ARGS)
 	$(BIN)/python -m website.from_inductor
 
 picture: $(STAMP) ## README's picture of a report, anew (needs Chromium)

@@ -33,6 +33,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from benchmarks.device_time import Step, describe, in_turn, recorded
+from benchmarks.record import OWN_NAMES, add_option, recorder
 
 BLOCK = 128
 WINDOW = 512
@@ -328,6 +329,26 @@ def summary(found: Sequence[Row], backends: Sequence[str]) -> list[str]:
     return lines
 
 
+def as_record(row: Row) -> dict[str, Any]:
+    """What a line of benchmarks/results has of a row (`benchmarks.record`)."""
+    peers = {
+        name: {
+            "kernel_ms": ms, "tflops": row.tflops[name], "peak_mib": row.mib[name], "error": row.error[name],
+            "cold_s": row.first_call_s.get(name),
+        }
+        for name, ms in row.ms.items()
+    }  # fmt: skip
+    case = f"{row.variant}, {row.dim}, {row.length}, {row.passes}"
+    return {
+        "task": "attention",
+        "case": case,
+        "dtype": "bfloat16",
+        "peers": peers,
+        "problems": row.problems,
+        "note": row.library,
+    }
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a table, rows as soon as they are measured; write JSON to --out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attention", description=(__doc__ or "").splitlines()[0])
@@ -341,10 +362,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="of measuring per row, beside compiling")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no row after so many, and sum up")
     parser.add_argument("--out", help="write the figures to this file, as JSON")
+    add_option(parser)
     args = parser.parse_args(argv)
     device, stop = torch.device(args.device), time.monotonic() + 60 * args.minutes
     facts = {"where": describe(device), "tokens": args.tokens, "width": args.width}
     print(f"{facts['where']}; {args.tokens} tokens, width {args.width}, bf16\n{HEADER}")
+    record = recorder(args.json, "attention", device, argv, OWN_NAMES | {"sdpa": "library"})
     found: list[Row] = []
     for row in rows(args.only, args.dims, args.lengths):
         if time.monotonic() > stop:
@@ -357,6 +380,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print("\n".join(line(row, args.backends)), flush=True)
         if args.out:
             Path(args.out).write_text(json.dumps({**facts, "rows": [asdict(row) for row in found]}, indent=1))
+        record(**as_record(row))
         del case
         if device.type == "cuda":
             torch.cuda.empty_cache()

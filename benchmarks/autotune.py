@@ -30,6 +30,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.record import add_option, recorder
 from litz import report as reports
 from litz_autotune.measurement import summarize
 from litz_autotune.plugin import plugin
@@ -302,6 +303,17 @@ def summary(rows: Sequence[Row]) -> list[str]:
     return found
 
 
+def as_record(row: Row) -> dict[str, Any]:
+    """What a line of benchmarks/results has of a row's first calls (`benchmarks.record`)."""
+    peers = {
+        who: {"cold_s": seconds, "kernel_ms": row.us[who] / 1e3 if who in row.us else None}
+        for who, seconds in row.seconds.items()
+    }
+    case = ", ".join(filter(None, (row.name, row.users, row.dtype)))
+    found = {"task": "first_calls", "case": case, "mode": "max-autotune", "peers": peers}
+    return found | {"dtype": str(DTYPES[row.dtype]).removeprefix("torch."), "problems": row.problems}
+
+
 def announced() -> bool:
     """Print what is measured on. Returns whether there is a device."""
     there = torch.cuda.is_available()
@@ -321,11 +333,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--minutes", type=float, default=inf, help="stop after so many, and sum up what there is")
     parser.add_argument("--out", help="write the figures to this file, as JSON")
+    add_option(parser)
     args = parser.parse_args(argv)
     if not announced():
         return 1
     stop = time.monotonic() + 60 * args.minutes
-    rows: list[Row] = []
+    rows, record = list[Row](), recorder(args.json, "autotune", "cuda", argv)
     for dtype in args.dtype:
         for name, users, fn, tensors in cases(DTYPES[dtype]):
             if not any(text in name for text in args.only):
@@ -339,6 +352,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 row = measure(name, users, dtype, fn, tensors, Path(folder), inductor, template, warm)
             rows.append(row)
             print(line(row), flush=True)
+            if row.seconds:
+                record(**as_record(row))
     print("\n".join(summary(rows)))
     if args.out:
         Path(args.out).write_text(json.dumps([asdict(row) for row in rows], indent=1))

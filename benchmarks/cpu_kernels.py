@@ -9,7 +9,7 @@ Best of many calls on warm output, since what fresh pages cost is the allocator'
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.record import add_option, recorder
 from litz.cache.disk import Cache
 from litz.codegen.kernel_plan import plan_kernel
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, build
@@ -214,8 +215,15 @@ def cases() -> list[Case]:
     return found
 
 
-def main(names: Sequence[str]) -> None:
-    """Print the table; `names` select cases by part of their name."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.cpu_kernels", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("names", nargs="*", help="parts of names of cases; all cases if there is none")
+    add_option(parser)
+    args = parser.parse_args(argv)
+    record = recorder(args.json, "cpu_kernels", "cpu", argv)
     source = torch.randn(16 << 20)
     target = torch.empty_like(source)
     copy = 2 * source.nbytes / best_ms(lambda: target.copy_(source)) / 1e6
@@ -223,7 +231,7 @@ def main(names: Sequence[str]) -> None:
     print(f"{'kernel':24} {'ms':>8} {'GB/s':>7} {'of copy':>8} {'eager ms':>9} {'speed-up':>8}")
     cache = Cache(Path(tempfile.gettempdir()) / "litz-benchmark-cpp")
     for case in cases():
-        if names and not any(name in case.name for name in names):
+        if args.names and not any(name in case.name for name in args.names):
             continue
         run, _ = launcher(case, cache)
         ms, eager = best_ms(run), best_ms(case.eager)
@@ -234,7 +242,9 @@ def main(names: Sequence[str]) -> None:
             moved += 16384 * 512 * 4 * (2 if "backward" in case.name else 1)
         rate = moved / ms / 1e6
         print(f"{case.name:24} {ms:8.3f} {rate:7.1f} {rate / copy:8.2f} {eager:9.3f} {eager / ms:8.2f}", flush=True)
+        peers = {"eager": {"wall_ms": eager}, "litz": {"wall_ms": ms, "copy_share": rate / copy}}
+        record(task="kernels", case=case.name, peers=peers)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

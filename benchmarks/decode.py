@@ -33,6 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.device_time import DeviceKernel, copy_speed, describe, graphs_made, in_turn, kernels, recorded
+from benchmarks.record import add_option, recorder
 from litz_contractions.products import rows
 
 HEAD = 128
@@ -297,6 +298,25 @@ def line(row: Row) -> str:
 HEADER = f"{'weights, batch, backend':23}{'ms':>9}{'share':>7}{'kernels':>9}{'in them':>9}{'error':>10}{'first s':>8}"
 
 
+def as_record(found: Sequence[Row]) -> dict[str, Any]:
+    """What a line of benchmarks/results has of one model under every backend (`benchmarks.record`)."""
+    peers = {
+        row.backend: {"wall_ms": row.ms, "copy_share": row.share, "kernels": row.kernel_count,
+                      "kernel_ms": row.kernel_us / 1e3, "error": row.error, "cold_s": row.first_call_s}
+        for row in found
+    }  # fmt: skip
+    case = f"{found[0].weights} weights, batch {found[0].batch}"
+    problems = {row.backend: row.problem for row in found if row.problem}
+    return {
+        "task": "decoding",
+        "case": case,
+        "mode": "reduce-overhead",
+        "dtype": "bfloat16",
+        "peers": peers,
+        "problems": problems,
+    }
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a table, lines as soon as they are measured; write JSON to --out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decode", description=(__doc__ or "").splitlines()[0])
@@ -311,6 +331,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of measuring per model, beside compiling")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no model after so many")
     parser.add_argument("--out", help="write the figures to this file, as JSON")
+    add_option(parser)
     parser.add_argument(
         "--set",
         nargs="+",
@@ -328,6 +349,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         peak = facts["copy_bytes_per_second"] = copy_speed(device)
         print(f"{facts['where']}; copy {peak / 1e9:.0f} GB/s; {args.layers} layers of {args.width}")
         print(HEADER)
+        record = recorder(args.json, "decode", device, argv)
         lines: list[Row] = []
         for weights in args.weights:
             for batch in args.batch:
@@ -337,11 +359,12 @@ def main(argv: Sequence[str] | None = None) -> None:
                 sizes = Sizes(args.layers, args.width, args.length, batch)
                 found = measure(sizes, weights, args.backends, device, peak, args.seconds)
                 lines += found
+                record(**as_record(found))
                 for row in found:
                     print(line(row), flush=True)
                     if args.kernels and row.backend.startswith("litz"):
                         for kernel in row.longest:
-                            print(f"    {kernel.us:9.1f} us {kernel.count:4.0f}x  {kernel.name[:58]}")
+                            print(f"    {kernel.us:9.1f} us {kernel.count:4.0f}x  {kernel.name[:56]}")
                 if args.out:
                     Path(args.out).write_text(json.dumps({**facts, "rows": [asdict(row) for row in lines]}, indent=1))
                 if device.type == "cuda":

@@ -41,6 +41,7 @@ from torch import Tensor
 
 from benchmarks.autotune import PRODUCTS
 from benchmarks.device_time import describe, recorded
+from benchmarks.record import add_option, recorder
 from litz.schedule import choices
 from litz_autotune.measurement import summarize
 from litz_autotune.timing import CudaTimer
@@ -299,6 +300,16 @@ def _lines(row: Row, plain: bool) -> list[str]:
     return lines
 
 
+def as_record(row: Row, dtype: torch.dtype) -> dict[str, Any]:
+    """What a line of benchmarks/results has of a row (`benchmarks.record`)."""
+    peers = {
+        who: {"kernel_ms": us / 1e3, "kernels": row.kernels.get(who), "error": row.errors.get(who)}
+        for who, us in row.us.items()
+    }
+    case = f"{' x '.join(map(str, row.sizes)) or row.name}, {row.users or 'alone'}"
+    return {"task": "products", "case": case, "dtype": str(dtype)[6:], "peers": peers, "problems": row.problems}
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a line per product and users; write JSON to --out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.epilogues", description=(__doc__ or "").splitlines()[0])
@@ -313,6 +324,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=0, help="processes that compile before")
     parser.add_argument("--plain", action="store_true", help="what ATen offers instead")
     parser.add_argument("--out", help="write the figures to this file, as JSON")
+    add_option(parser)
     args = parser.parse_args(argv)
     print(f"{describe(torch.device('cuda'))}; {args.dtype}", flush=True)
     begun = time.monotonic()
@@ -323,6 +335,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     cases = args.cases or (table_cases() if args.for_table else asked)
     if args.jobs and not args.plain:
         fill_cache(cases, args.dtype, args.jobs, args.budget and FILLING * args.budget)
+    record = recorder(args.json, "epilogues", "cuda", argv, {"eager": "eager", "now": "litz"})
     found: list[Row] = []
     for case in cases:
         if args.budget and time.monotonic() - begun > args.budget:
@@ -335,6 +348,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             else:
                 row = measure(name, users, DTYPES[args.dtype], args.seconds)
         found.append(row)
+        record(**as_record(row, DTYPES[args.dtype]))
         for line in _lines(row, args.plain):
             print(line, flush=True)
         if args.out:

@@ -37,6 +37,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.record import add_option, recorder
 from benchmarks.zoo import find, known
 from benchmarks.zoo_step import (
     TASKS,
@@ -124,6 +125,16 @@ class Row:
         """litz over Inductor; nan where one of the calls is missing."""
         pair = [getattr(self.calls.get(f"{peer} {state}", FirstCall()), what) for peer in ("litz", "inductor")]
         return float(pair[0] / pair[1]) if pair[1] else math.nan
+
+
+def as_record(row: Row, note: str) -> dict[str, Any]:
+    """What a line of benchmarks/results has of a row (`benchmarks.record`)."""
+    peers: dict[str, dict[str, float]] = {peer: {} for peer in PEERS}
+    for peer, figures in peers.items():
+        for state in ("cold", "warm"):
+            call = row.calls.get(f"{peer} {state}", FirstCall())
+            figures |= {f"{state}_s": call.seconds, f"{state}_processor_s": call.processor}
+    return {"task": "first_calls", "case": f"{row.model}, {row.task}", "peers": peers, "note": note}
 
 
 class Clock:
@@ -323,7 +334,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, help="of the whole run: what does not fit is left out")
     parser.add_argument("--share", action="store_true", help="a warm call of dynamo alone, too")
     parser.add_argument("--stages", action="store_true", help="a table of the stages of a warm call")
-    parser.add_argument("--json", type=Path, help="write the rows there as well, as soon as each is measured")
+    add_option(parser)
+    parser.add_argument("--out", type=Path, help="write the rows with stages and modules there, as JSON")
     parser.add_argument("--child", nargs=3, metavar=("MODEL", "TASK", "PEER"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.child:
@@ -345,9 +357,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             with ThreadPoolExecutor(max(count, 1)) as pool:
                 for row, calls in zip(rows, pool.map(job, rows), strict=True):
                     row.calls.update(calls)
-                    if args.json:
-                        args.json.write_text(json.dumps({**about, "rows": list(map(asdict, rows))}, indent=1))
+                    if args.out:
+                        args.out.write_text(json.dumps({**about, "rows": list(map(asdict, rows))}, indent=1))
     print(table(rows))
+    record = recorder(args.json, "first_call", args.device, argv)
+    for row in rows:
+        record(**as_record(row, f"{args.cold_jobs} rows at a time with empty caches, {args.warm_jobs} with full ones"))
     for row in rows:
         if any(row.calls.get(f"{peer} stages", FirstCall()).stages for peer in PEERS):
             print(stages_table(row))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .device_time import in_turn
+from .record import add_option, recorder
 
 PEERS = ("eager", "inductor", "litz")
 Sizes = Sequence[tuple[int, ...]]
@@ -70,11 +71,13 @@ def print_table(name: str, about: str, cases: Mapping[str, Case], argv: Sequence
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=3, help="of measuring, for each pair of figures")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
+    add_option(parser)
     options = parser.parse_args(argv)
     unknown = set(options.cases) - cases.keys()
     if unknown:
         parser.error(f"no case {', '.join(sorted(unknown))}: there are {', '.join(cases)}")
     device, dtype = torch.device(options.device), getattr(torch, options.dtype)
+    record = recorder(options.json, name, device, argv)
     width = max(map(len, cases)) + 1
     print(f"{'':{width}}" + "".join(f"{peer:>10}{'':9}" for peer in options.peers))
     print(f"{'ms':{width}}" + len(options.peers) * "  forward  with b.")
@@ -84,3 +87,7 @@ def print_table(name: str, about: str, cases: Mapping[str, Case], argv: Sequence
         times = [in_turn(of, device, options.seconds) for of in both]
         cells = (f"{of[peer]:9.2f}" for peer in options.peers for of in times)
         print(f"{each:{width}}{''.join(cells)}", flush=True)
+        measure = "kernel_ms" if device.type == "cuda" else "wall_ms"
+        for part, of in zip(("forward", "forward and backward"), times, strict=True):
+            peers = {peer: {measure: of[peer]} for peer in options.peers}
+            record(task="kernels", case=f"{name} {each}, {part}, {options.dtype}", dtype=options.dtype, peers=peers)

@@ -13,7 +13,6 @@ the device busy while the host launches. The median of many calls counts. `--onl
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import tempfile
@@ -39,6 +38,7 @@ from litz_plugins import CodegenContext
 from .device_time import CYCLES_PER_S, SPIN_MAX_S
 from .kernel_case import Case, LoopCase
 from .model_kernels import MODEL_CASES
+from .record import add_option, recorder
 
 i0, i1 = loop_var(0), loop_var(1)
 r0, r1 = reduction_var(0), reduction_var(1)
@@ -531,7 +531,7 @@ def chosen_cases(only: Sequence[str], dtypes: Sequence[str]) -> list[tuple[str, 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table; write JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--json", type=Path, help="where to write the numbers")
+    add_option(parser)
     parser.add_argument("--only", nargs="*", default=[], help="parts of names of cases, with their types")
     parser.add_argument("--columns", nargs="*", default=list(COLUMNS), choices=COLUMNS)
     parser.add_argument("--seconds", type=float, default=math.inf, help="after which no further case is begun")
@@ -544,7 +544,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     peak = copy_bandwidth(timer)
     print(f"{torch.cuda.get_device_name()}: copy {peak / 1e9:.0f} GB/s; fractions of that (microseconds)")
     print(f"{'case':36}" + "".join(f"{name:>18}" for name in columns))
-    rows = []
+    record = recorder(options.json, "gpu_kernels", "cuda", argv)
     with tempfile.TemporaryDirectory(prefix="litz-benchmark-") as folder:
         cache = Cache(Path(folder))
         for name, short in chosen_cases(options.only, options.dtype):
@@ -560,26 +560,14 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"{name + ' ' + short:36}" + "".join(f"{cell:>18}" for cell in cells), flush=True)
             for column, problem in case.problems.items():
                 print(f"    {column}: {problem}")
-            rows.append(
-                {
-                    "case": name,
-                    "dtype": short,
-                    "bytes": case.bytes,
-                    "us": case.results,
-                    "fraction": {c: case.bytes / us * 1e6 / peak for c, us in case.results.items()},
-                    "problems": case.problems,
-                }
-            )
+            figures = {
+                column: {"kernel_ms": us / 1e3, "copy_share": case.bytes / us * 1e6 / peak}
+                for column, us in case.results.items()
+            }
+            dtype = str(DTYPES[short]).removeprefix("torch.")
+            record(task="kernels", case=f"{name} {short}", dtype=dtype, peers=figures, problems=case.problems)
             del case
             torch.cuda.empty_cache()
-    if options.json:
-        facts = {
-            "device": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "copy_bytes_per_second": peak,
-            "rows": rows,
-        }
-        options.json.write_text(json.dumps(facts, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Which tiling is best for a kernel: those around the one that litz chooses, measured.
 
-    python -m benchmarks.gpu_tilings [--only NAME ...] [--short] [--dtype bf16 f32] [--seconds S] [--json PATH]
+    python -m benchmarks.gpu_tilings [--only NAME ...] [--short] [--dtype bf16 f32] [--seconds S] [--out PATH]
 
 The cases are those of `benchmarks.gpu_kernels`; `--only` takes parts of their names with the type ("softmax 64 f32"),
 `--short` those of `SHORT`. Each is scheduled by litz; each of its kernels is written for the
@@ -304,7 +304,7 @@ def _jobs(options: argparse.Namespace, pool: ProcessPoolExecutor, folder: str) -
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table; write JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--json", type=Path, help="where to write the numbers")
+    parser.add_argument("--out", type=Path, help="where to write the numbers")
     parser.add_argument("--only", nargs="*", default=[], help="cases whose names hold one of these, in this order")
     parser.add_argument("--short", action="store_true", help="the cases of SHORT, with their types")
     parser.add_argument("--dtype", nargs="*", default=["bf16"], choices=list(DTYPES))
@@ -329,8 +329,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                  "tiling": str(each), "us": each.us, "chosen": each is job.variants[0]}
                 for each in job.variants
             ]  # fmt: skip
-            if options.json:
-                options.json.write_text(json.dumps(rows, indent=1))
+            if options.out:
+                options.out.write_text(json.dumps(rows, indent=1))
         pool.shutdown(cancel_futures=True)
 
 

@@ -5,13 +5,17 @@ python -m benchmarks.host_time
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from benchmarks.record import add_option, recorder
+
 OPS = 100
+CASE = "one of 100 kernels of 64 elements, its allocation included"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -44,13 +48,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print microseconds per op for each peer, allocation of its output included."""
     import torch._inductor.config as inductor_config
 
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.host_time", description=(__doc__ or "").splitlines()[0])
+    add_option(parser)
+    args = parser.parse_args(argv)
     print(f"host time per kernel on {DEVICE}, torch {torch.__version__}")
-    print(f"  eager     {microseconds(chain):6.2f} µs")
+    us = {"eager": microseconds(chain)}
     with inductor_config.patch(max_fusion_size=1):
-        print(f"  inductor  {microseconds(torch.compile(chain)):6.2f} µs")
+        us["inductor"] = microseconds(torch.compile(chain))
     torch._dynamo.reset()
-    litz = torch.compile(chain, backend="litz", options={"fusion": False})
-    print(f"  litz      {microseconds(litz):6.2f} µs")
+    us["litz"] = microseconds(torch.compile(chain, backend="litz", options={"fusion": False}))
+    for peer, each in us.items():
+        print(f"  {peer:10}{each:6.2f} µs")
+    peers = {peer: {"wall_ms": each / 1e3} for peer, each in us.items()}
+    recorder(args.json, "host_time", DEVICE, argv)(task="host", case=CASE, dtype="float32", peers=peers)
 
 
 if __name__ == "__main__":

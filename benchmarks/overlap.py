@@ -39,6 +39,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from benchmarks.exposed import kernels_of, longest_exposed, profiled
+from benchmarks.record import OWN_NAMES, add_option, recorder
 from benchmarks.sharded import LARGE, PARTS, TINY, Size
 
 
@@ -87,6 +88,10 @@ class Row:
     def hidden(self) -> float:
         """The share of communication that ran under other work."""
         return 1.0 - self.exposed / self.communication if self.communication else 1.0
+
+
+NAMES = OWN_NAMES | {"litz overlap": "litz, overlap", "inductor overlap": "inductor, overlap"}
+"""Peers that rows of benchmarks/results have, and their names there."""
 
 
 def known_settings(peer: Peer) -> dict[str, Any]:
@@ -227,6 +232,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--trace", type=Path, help="folder for Chrome traces of a step; prints what is exposed longest")
     parser.add_argument("--report", action="store_true", help="print what overlap decided")
     parser.add_argument("--out", help="write the rows to this file, as JSON")
+    add_option(parser)
     args = parser.parse_args(argv)
 
     local = int(os.environ["LOCAL_RANK"])
@@ -252,6 +258,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(table(rows[-1:]).splitlines()[-1], flush=True)
     if dist.get_rank() == 0:
         print("\n" + table(rows))
+        record = recorder(args.json, "overlap", device, argv, NAMES)
+        for part in args.parts:
+            record(**as_record(part, rows))
         if args.out:
             with open(args.out, "w") as file:
                 json.dump(
@@ -260,6 +269,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     dist.barrier()
     dist.destroy_process_group()
     return int(any(row.failed for row in rows))
+
+
+def as_record(part: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """What a line of benchmarks/results has of a part (`benchmarks.record`)."""
+    of = {row.peer: row for row in rows if row.part == part}
+    peers = {
+        peer: {"wall_ms": row.step, "communication_ms": row.communication, "exposed_ms": row.exposed,
+               "peak_mib": row.peak_gib * 1024, "error": row.error, "cold_s": row.compile_seconds}
+        for peer, row in of.items()
+        if not row.failed
+    }  # fmt: skip
+    problems = {peer: row.failed for peer, row in of.items() if row.failed}
+    return {"task": "communication", "case": part, "dtype": "bfloat16", "peers": peers, "problems": problems}
 
 
 def attempt(

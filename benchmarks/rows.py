@@ -84,6 +84,31 @@ def _unpacked(packed: Mapping[str, list[Any]]) -> list[DeviceKernel]:
     return [DeviceKernel(packed["names"][which], 1, us) for which, us in packed["launches"]]
 
 
+def as_record(row: Row, small: bool) -> dict[str, Any]:
+    """What a line of benchmarks/results has of a row (`benchmarks.record`). small: models in the size for a CPU."""
+    names = {
+        "gpu_ms": "kernel_ms",
+        "launches": "kernels",
+        "wall_ms": "wall_ms",
+        "first_s": "cold_s",
+        "peak_mib": "peak_mib",
+    }
+    peers = {
+        peer: {name: getattr(figures, own) for own, name in (names | {"error": "error"}).items()}
+        for peer, figures in row.peers.items()
+    }
+    notes = [row.note, "" if row.alone else "other models compiled meanwhile", "the size for a CPU" if small else ""]
+    return ({} if row.alone else {"alone": False}) | {
+        "task": "inference" if row.task == "small" else row.task,
+        "case": row.model + (", batch of one" if row.task == "small" else ""),
+        "mode": row.mode,
+        "dtype": row.type,
+        "peers": peers,
+        "problems": {peer: figures.problem for peer, figures in row.peers.items() if figures.problem},
+        "note": "; ".join(filter(None, notes)),
+    }
+
+
 def read_facts(path: Path) -> dict[str, Any]:
     """Where the rows of a file were measured, and the copy's speed there."""
     return {name: value for name, value in json.loads(path.read_text()).items() if name != "rows"}

@@ -36,7 +36,8 @@ import torch
 
 from benchmarks.device_time import DeviceKernel, copy_speed, describe, graphs_made, trace
 from benchmarks.own_kernels import own_kernels
-from benchmarks.rows import Figures, Row, read_rows, write_rows
+from benchmarks.record import add_option, recorder
+from benchmarks.rows import Figures, Row, as_record, read_rows, write_rows
 from benchmarks.rows_table import HEADER, line, summary
 from benchmarks.turns import Turns
 from benchmarks.zoo import ZOO, find, known, missing
@@ -312,6 +313,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--trace", action="store_true", help="print the traceback of what fails")
     parser.add_argument("--list", action="store_true", help="print the models and end")
     parser.add_argument("--out", help="write the figures to this file, as JSON")
+    add_option(parser)
     parser.add_argument("--resume", action="store_true", help="keep the rows of --out, and measure the others")
     parser.add_argument("--turns", help=argparse.SUPPRESS)  # for the processes of --jobs: FOLDER:SLOTS
     return parser
@@ -339,7 +341,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not args.turns:
         facts["copy_bytes_per_second"] = copy_speed(torch.device(args.device))
         print(f"{where}{'; small sizes' if args.small else ''}; {len(keys)} rows", flush=True)
-    mode = ""
+    mode, record = "", recorder(args.json, "side_by_side", args.device, argv)
     for row in one_by_one(keys, args) if args.jobs == 1 else apart(keys, args):
         rows.append(row)
         if row.mode != mode:
@@ -348,6 +350,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"{line(row)}", flush=True)
         if out:
             write_rows(out, rows, facts)
+        if any(figures.problem == "" for figures in row.peers.values()):
+            record(**as_record(row, args.small))
     for text in summary(rows):
         print(text)
 

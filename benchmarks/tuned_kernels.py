@@ -1,6 +1,6 @@
 """Kernels as litz works them out, as its search tunes them, and as TorchInductor's `max_autotune_pointwise` does: ten.
 
-    python -m benchmarks.tuned_kernels [--dtype bf16] [--only NAME ...] [--seconds S] [--json FILE] [--accounts]
+    python -m benchmarks.tuned_kernels [--dtype bf16] [--only NAME ...] [--seconds S] [--out FILE] [--accounts]
 
 Printed are µs of a call, in turns, with cold caches and the host's time hidden (`litz_autotune.timing`), the standard
 error of each, the settings that won, and how long compiling took with the search (a fresh cache). `--accounts` prints
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--only", nargs="*", default=[], help="parts of names")
     parser.add_argument("--seconds", type=float, default=1.0, help="of measuring, for each kernel")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--accounts", action="store_true")
     asked = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {asked.dtype}")
@@ -121,8 +121,8 @@ def main() -> None:
         for other in ("untuned", "inductor", "inductor, descent"):
             mean = statistics.geometric_mean(row["us"][other] / row["us"]["tuned"] for row in rows)
             print(f"tuned is {mean:.3f} times as fast as {other} (geometric mean)")
-    if asked.json is not None:
-        asked.json.write_text(json.dumps(rows, indent=1))
+    if asked.out is not None:
+        asked.out.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

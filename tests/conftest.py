@@ -24,7 +24,7 @@ from support.installed import read_once
 from support.no_gpu import gpu_hidden
 from support.processor_times import note, seconds_so_far
 from support.ranks import WORLD, Ranks
-from support.warm import MODULES, leave_guards_unprofiled
+from support.warm import MODULES, leave_unread_unmade
 from support.warm_children import warm_python
 
 if TYPE_CHECKING:
@@ -148,11 +148,12 @@ def leave_unseen_undone() -> None:
     """A compile does not do what no test looks at, and what takes a fourth of the time of a small one.
 
     torch writes no traces for pytest, which throws each away when torch has made its text; a test that wants traces
-    adds a handler. Dynamo does not time the guards for its metrics, before which it empties the processor's caches."""
+    adds a handler. Dynamo does not time the guards for its metrics, before which it empties the processor's caches, nor
+    make the like that nobody reads (`support.warm.UNREAD`)."""
     traces = logging.getLogger("torch.__trace")
     # All of pytest's handlers: one of them is enough for torch to write, whatever the handler's level.
     traces.handlers[:] = [handler for handler in traces.handlers if type(handler).__module__ != "_pytest.logging"]
-    leave_guards_unprofiled()  # where dynamo is not loaded yet, in the next test
+    leave_unread_unmade()  # where dynamo is not loaded yet, in the next test
 
 
 @pytest.fixture(autouse=True)

@@ -1,157 +1,174 @@
-"""The figures of README and docs: where each comes from, and whether text and source agree.
+"""The figures of README and docs: every one is made from data, and this module says where a page has another.
 
-README's rows are cells of docs/benchmarks.md's tables: no number of them is typed by hand. The errors of estimated
-collectives in docs/ come from the measurements in tests/collectives/data. `python -m website.figures` compares all of
-it; with `--write` it writes README's table anew. The other figures of docs/benchmarks.md are what the script that is
-named beside them printed; their data are not kept.
+In: benchmarks/results (`benchmarks.record`), and the measurements of collectives in tests/collectives/data. Out: the
+tables of README and of docs/benchmarks.md, between `<!-- made: NAME -->` and `<!-- end -->`, and the pages of
+docs/benchmarks/, with every row. `python -m website.figures` compares; with `--write` it writes them anew.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import geometric_mean
 
-from website import collective_errors
+from benchmarks.record import TASKS, Row, newest, read_rows
+
+from website import collective_errors, tables
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 BENCHMARKS = ROOT / "docs" / "benchmarks.md"
-HEADINGS = ("what", "eager", "Inductor", "litz", "wall, Inductor / litz", "script")
-TABLE = re.compile(r"(<!-- figures -->\n)(.*?)(<!-- end of figures -->)", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A row of README's table.
-
-    label: what was measured. script: in benchmarks/. under: a line of docs/benchmarks.md; the figure is in the first
-    table below it. eager, inductor, litz, wall: a row's first cell and a column's heading, or only a column's heading
-    where `row` has the row; '' for none.
-    """
-
-    label: str
-    script: str
-    under: str
-    row: str
-    eager: tuple[str, str] | str
-    inductor: tuple[str, str] | str
-    litz: tuple[str, str] | str
-    wall: tuple[str, str] | str = ""
-
-
-def _zoo(label: str, task: str, model: str) -> Figure:
-    return Figure(label, "side_by_side", task, model, "eager ms", "Inductor ms", "litz ms", "wall")
-
-
-INFERENCE, TRAINING = "Inference:", "Training (forward and backward):"
-GRAPHS = "### H200, reduce-overhead"
-FIGURES: Sequence[Figure] = (
-    _zoo("GPT-2, inference: kernels", INFERENCE, "gpt2"),
-    _zoo("GPT-2, training: kernels", TRAINING, "gpt2"),
-    _zoo("a Llama of 8 layers, inference: kernels", INFERENCE, "llama"),
-    _zoo("ResNet-50, training: kernels", TRAINING, "resnet50"),
-    Figure(
-        "GPT-2, inference, CUDA graphs: a step", "side_by_side", GRAPHS, "gpt2", "", "Inductor ms", "litz ms", "clock"
-    ),
-    _zoo("a GRU, inference: kernels (a loss)", INFERENCE, "gru"),
-    _zoo("Mamba-2, training: kernels", TRAINING, "mamba2"),
-    Figure(
-        "ResNet-50, training: a step on a slow host, eager in channels last, H100",
-        "layouts", "## Convolutional networks and layouts", "ResNet-50 training", "eager last", "Inductor", "litz",
-    ),
-    Figure(
-        "a decoding step, bf16 weights, batch 1: all under CUDA graphs",
-        "decode", "## Decoding", "bf16, 1", "eager ms", "Inductor", "litz",
-    ),
-    Figure(
-        "causal attention by `flex_attention`, forward and backward; \"eager\" is cuDNN (a loss to it)",
-        "attention", "## flex_attention", "causal, 128, 4096, both", "sdpa", "Inductor", "litz",
-    ),
-    Figure(
-        "a sharded training step on 4 GPUs; Inductor and litz with overlap",
-        "overlap", "## Communication that is hidden, four H200", "",
-        ("fsdp, eager", "step ms"), ("fsdp, Inductor, overlap scheduling and bucketing", "step ms"),
-        ("fsdp, litz, `overlap`", "step ms"),
-    ),
-    Figure(
-        "GPT-2, inference, 4 CPU cores (measured by the script's forerunner)",
-        "side_by_side", "## Models, CPU", "GPT-2 inference", "eager ms", "Inductor ms", "litz ms",
-    ),
+PAGES = ROOT / "docs" / "benchmarks"
+BLOCK = re.compile(r"(<!-- made: ([^>]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+NUMBER = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.]*\w)")
+VERSION = re.compile(r"(torch|Python|Triton|transformers|CUDA|BSD) ?\d[\d.]*")
+README_GROUPS = (
+    "inference, kernels", "inference, clock", "training, kernels", "training, clock",
+    "inference, reduce-overhead, clock", "training, reduce-overhead, clock", "inference, max-autotune, clock",
+    "first call on a GPU, empty caches", "first call on a GPU, full caches", "first call on a CPU, empty caches",
+    "peak memory of training, litz / Inductor", "memory-bound kernels, H100", "flex_attention",
+    "flex_attention, the library's attention / litz", "decoding, CUDA graphs",
 )  # fmt: skip
+README_MODELS: Sequence[tuple[str, str, str, str]] = (
+    ("GPT-2, inference", "inference", "gpt2", "default"),
+    ("GPT-2, training", "training", "gpt2", "default"),
+    ("GPT-2, inference, CUDA graphs", "inference", "gpt2", "reduce-overhead"),
+    ("a Llama of 8 layers, inference", "inference", "llama", "default"),
+    ("ResNet-50, training", "training", "resnet50", "default"),
+    ("a GRU, inference (a loss)", "inference", "gru", "default"),
+    ("StarCoder2 of 4 layers, training (a loss by the clock, other models compiled beside)",
+     "training", "transformers:starcoder2", "default"),
+    ("Mamba-2, training (an outlier)", "training", "mamba2", "default"),
+)  # fmt: skip
+"""README's models: in words, and the task, the case and the mode of the row."""
+MORE: Mapping[str, str] = {
+    "inference": "[causes and changes](lab/models.md#which-models-were-slower-and-why).",
+    "training": "[causes and changes](lab/models.md#which-models-were-slower-and-why).",
+    "first_calls": "[long programs, and where the time goes](lab/compile_time.md).",
+    "kernels": "[tilings, and what models showed](lab/kernels.md); [CPUs](lab/cpu.md).",
+    "attention": '[what was tried](lab/attention.md). "Library" is cuDNN, which takes no mask or score of one\'s own.',
+    "products": "[few rows, and other sizes](lab/products.md); [max-autotune](lab/autotune.md). "
+    "Inductor was not measured. "
+    "The tiles were fitted to these products, so the rows check no others.",
+    "decoding": "[what changed](lab/products.md#decoding). Inductor's max-autotune was not measured.",
+    "artifacts": "[what a package is](aot.md). Inductor is AOTInductor.",
+    "communication": "[how well estimates of collectives fit](collectives.md#how-well-it-fits); "
+    "[overlap](lab/communication.md). The ratio compares the faster way of each.",
+}
+"""Tasks that docs/benchmarks.md has a table for, and what follows the line that says where the table is from."""
+TITLES = {"kernels": "Memory-bound kernels", "first_calls": "First calls"}
+"""Headings of tasks whose name is none."""
 ERRORS: Mapping[str, Mapping[str, str]] = {
     "collectives.md": {label: label for label in (
         "litz, fitted to 2 and 4 ranks, on these", "the same, on 3 ranks, which it has not seen",
         "litz, fitted to 2 and 3 ranks, on 4", "litz without calibration, on 2, 3 and 4",
     )},
-    "benchmarks.md": {
-        "litz, calibrated on 2 and 4 ranks, on another run of these": "litz, fitted to 2 and 4 ranks, on these",
-        "the same, on 3 ranks": "the same, on 3 ranks, which it has not seen",
-    },
 }  # fmt: skip
 """Rows of pages, by their labels: the row of `collective_errors` that each is."""
 
 
-def rows() -> list[dict[str, str]]:
-    """README's rows, each by column. KeyError: docs/benchmarks.md has no such table, row or column."""
-    text = BENCHMARKS.read_text(encoding="utf-8")
-    return [_row(figure, _table(text, figure.under)) for figure in FIGURES]
-
-
-def table(found: Iterable[Mapping[str, str]]) -> str:
-    """README's table as Markdown."""
-    lines = [f"| {' | '.join(HEADINGS)} |", "|---|---|---|---|---|---|"]
-    return "\n".join([*lines, *(f"| {' | '.join(row[name] for name in HEADINGS)} |" for row in found)])
-
-
-def complaints(found: Sequence[Mapping[str, str]] | None = None) -> list[str]:
-    """Where README says something else than docs/benchmarks.md does; a line for each. found: in place of `rows()`."""
-    readme, benchmarks = (_plain(path.read_text(encoding="utf-8")) for path in (README, BENCHMARKS))
-    wanted = table(rows() if found is None else found).splitlines()
-    there = README.read_text(encoding="utf-8").splitlines()
-    missing = [f"README.md lacks the row\n  {line}" for line in wanted if line not in there]
-    known = {f"`{figure.script}`" for figure in FIGURES}
-    scripts = {name for name in known if not (ROOT / "benchmarks" / f"{name.strip('`')}.py").exists()}
-    missing += [f"benchmarks/ has no script {name}" for name in sorted(scripts)]
-    for sentence, in_readme in summaries().items():
-        missing += [] if sentence in benchmarks else [f"docs/benchmarks.md does not say: {sentence}"]
-        missing += [] if sentence in readme or not in_readme else [f"README.md does not say: {sentence}"]
-    return missing + _wrong_errors()
-
-
-def summaries() -> Mapping[str, bool]:
-    """Sentences of docs/benchmarks.md that sum tables up, as the tables give them; whether README says them too."""
-    text = BENCHMARKS.read_text(encoding="utf-8")
-    inference, training = ([*_table(text, task).values()] for task in (INFERENCE, TRAINING))
-    attention = _table(text, "## flex_attention")
-    forward = [cells for label, cells in attention.items() if label.endswith("forward")]
-    both = [cells for label, cells in attention.items() if label.endswith("both")]
-    memory = [float(cells["litz"]) for cells in _table(text, "## Memory-bound kernels, one H100").values()]
-    eager = [min(_ratios(cells, "eager ms", "litz ms")) for cells in (inference, training)]
-    models = [
-        f"{_mean(_ratios(cells, 'Inductor ms', 'litz ms'))} ({len(cells)} models), "
-        f"wall time {_mean([float(row['wall']) for row in cells])}"
-        for cells in (inference, training)
-    ]
-    passes = [_ratios(cells, "Inductor", "litz") for cells in (forward, both)]
+def blocks(rows: Sequence[Row]) -> dict[str, str]:
+    """What stands in README and docs/benchmarks.md, by name."""
+    of = {group.label: group for group in tables.GROUPS}
     return {
-        f"inference {models[0]}; training {models[1]}": True,
-        f"no model is slower: {eager[0]:.2f} at the least in inference, {eager[1]:.2f} in training": False,
-        f"Inductor / litz: {_mean(passes[0])} forward ({len(forward)} rows), {_mean(passes[1])} with the backward "
-        f"({len(both)}), the least {min(map(min, passes)):.2f}": False,
-        f"{sum(share >= 0.92 for share in memory)} of the {len(memory)} are at 0.92 or more": False,
+        "summary": f"{tables.summary_table(rows)}\n\nOutliers lift the means:\n\n{tables.outlier_list(rows)}",
+        "tasks": "\n\n".join(sections(rows)),
+        "README summary": tables.summary_table(rows, [of[label] for label in README_GROUPS]),
+        "README models": models(rows),
     }
 
 
-def _ratios(rows: Iterable[Mapping[str, str]], over: str, under: str) -> list[float]:
-    return [float(row[over]) / float(row[under]) for row in rows]
+def sections(rows: Sequence[Row]) -> Iterator[str]:
+    """The sections of docs/benchmarks.md: one for each task that has rows, and one for memory."""
+    gpu, cpu = ([row for row in rows if tables.on_gpu(row) == on_gpu] for on_gpu in (True, False))
+    for task, more in MORE.items():
+        if any(row.task == task for row in rows):
+            parts = [(gpu, tables.SHORT), (cpu, tables.SHORT)] if task == "kernels" else [(rows, tables.MOST)]
+            found = [tables.slowest(task, part, most) for part, most in parts if tables.of_task(task, part)]
+            source = f"{tables.provenance(task, rows)} [All rows](benchmarks/{task}.md); {more}"
+            yield "\n\n".join([f"## {TITLES.get(task, task.capitalize())}", source, *found])
+        if task == "training":
+            about = "The models for which litz takes most beyond Inductor; the pages of both tasks have all:"
+            yield f"## Memory\n\n{about}\n\n{tables.most_memory(rows)}"
 
 
-def _mean(ratios: Sequence[float]) -> str:
-    return f"{geometric_mean(ratios):.2f}"
+def models(rows: Sequence[Row]) -> str:
+    """README's table of single models. Errors: KeyError where a row is not there."""
+    headings = ("model", "eager, ms", "Inductor, ms", "litz, ms", "Inductor / litz: kernels", "clock", tables.MEMORY)
+    lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
+    there = {(row.task, row.case, row.mode): row for row in rows if tables.on_gpu(row)}
+    for label, *key in README_MODELS:
+        row = there[tuple(key)]  # type: ignore[index]
+        times = [tables.figure(row, peer) for peer in ("eager", "inductor", "litz")]
+        ratios = [tables.number(row.ratio(name)) for name in ("kernel_ms", "wall_ms", "peak_mib")]
+        lines.append(f"| {' | '.join([f'{label}, {tables.short_device(row.device)}', *times, *ratios])} |")
+    return "\n".join(lines)
+
+
+def pages(rows: Sequence[Row]) -> dict[Path, str]:
+    """The pages of docs/benchmarks/, with their texts: each task's rows, losses first."""
+    found = {}
+    for task in TASKS:
+        of = tables.of_task(task, rows)
+        if of:
+            title = f"{task.replace('_', ' ').capitalize()}: every row"
+            text = [
+                "<!-- Made by `make figures ARGS=--write` from benchmarks/results. -->", f"# {title}", "",
+                tables.provenance(task, rows, "docs/benchmarks"), "",
+                "Rows that litz loses come first, in bold; [benchmarks](../benchmarks.md) explains the columns.", "",
+                tables.table(of), "",
+            ]  # fmt: skip
+            found[PAGES / f"{task}.md"] = "\n".join(text)
+    return found
+
+
+def filled(text: str, made: Mapping[str, str]) -> str:
+    """A page's text with each block made anew. A block that nobody makes stays as it is."""
+    return BLOCK.sub(lambda block: f"{block[1]}{made.get(block[2], block[3].rstrip())}\n{block[4]}", text)
+
+
+def complaints(
+    rows: Sequence[Row] | None = None, readme: str | None = None, benchmarks: str | None = None
+) -> list[str]:
+    """Where README or docs have another figure than the data; a line for each. The arguments: in place of what is
+    there."""
+    rows = newest(read_rows()) if rows is None else rows
+    made = blocks(rows)
+    texts = {
+        "README.md": README.read_text(encoding="utf-8") if readme is None else readme,
+        "docs/benchmarks.md": BENCHMARKS.read_text(encoding="utf-8") if benchmarks is None else benchmarks,
+    }
+    found = [line for name, text in texts.items() for line in _wrong_blocks(name, text, made)]
+    found += [f"{name}: {number} in prose is of no data: put it into a block" for name, text in texts.items()
+              for number in loose_numbers(text)]  # fmt: skip
+    wanted = pages(rows)
+    for path in sorted({*wanted, *PAGES.glob("*.md")}):
+        name = path.relative_to(ROOT).as_posix()
+        if path not in wanted:
+            found.append(f"{name} has no rows in benchmarks/results")
+        elif not path.exists() or path.read_text(encoding="utf-8") != wanted[path]:
+            found.append(f"{name} differs from benchmarks/results")
+    return found + _wrong_errors()
+
+
+def _wrong_blocks(name: str, text: str, made: Mapping[str, str]) -> Iterator[str]:
+    there = {block[2]: block[3].rstrip("\n") for block in BLOCK.finditer(text)}
+    for label, held in there.items():
+        if label not in made:
+            yield f"{name}: nobody makes the block {label!r}"
+            continue
+        old, new = held.splitlines(), made[label].splitlines()
+        yield from (f"{name}, {label}: the data do not give\n  {line}" for line in old if line not in new)
+        yield from (f"{name}, {label} lacks\n  {line}" for line in new if line not in old)
+        if set(old) == set(new) and old != new:
+            yield f"{name}, {label}: the lines are in another order"
+
+
+def loose_numbers(text: str) -> list[str]:
+    """Numbers with a decimal point outside of blocks and code, but for versions: somebody typed them."""
+    bare = re.sub(r"^```.*?^```|`[^`\n]*`|\]\([^)]*\)", "", BLOCK.sub("", text), flags=re.DOTALL | re.MULTILINE)
+    return NUMBER.findall(VERSION.sub("", bare))
 
 
 def _wrong_errors() -> list[str]:
@@ -164,7 +181,7 @@ def _wrong_errors() -> list[str]:
             found += [] if line in text else [f"docs/{page} lacks the row\n  {line}"]
     small, large = zip(*(each.split(" / ") for each in errors["the other host"]), strict=True)
     sentence = f"they are {_listed(small)} % off, {_listed(large)} from 1 MiB up"
-    page = _plain((ROOT / "docs" / "collectives.md").read_text(encoding="utf-8"))
+    page = " ".join((ROOT / "docs" / "collectives.md").read_text(encoding="utf-8").split())
     return found if sentence in page else [*found, f"docs/collectives.md does not say: {sentence}"]
 
 
@@ -172,52 +189,25 @@ def _listed(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _row(figure: Figure, cells: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    def of(place: tuple[str, str] | str) -> str:
-        if not place:
-            return ""
-        row, column = place if isinstance(place, tuple) else (figure.row, place)
-        return re.sub(r"[* ]|\(.*\)", "", cells[row][column])
-
-    values = (
-        figure.label,
-        of(figure.eager),
-        of(figure.inductor),
-        of(figure.litz),
-        of(figure.wall),
-        f"`{figure.script}`",
-    )
-    return dict(zip(HEADINGS, values, strict=True))
-
-
-def _table(text: str, under: str) -> Mapping[str, Mapping[str, str]]:
-    """The first table below a line, by the first cell of each row and by its column's heading."""
-    lines = iter(text.splitlines())
-    if not any(line == under for line in lines):
-        raise KeyError(f"{BENCHMARKS.name} has no line {under!r}")
-    found: list[list[str]] = []
-    for line in lines:
-        if line.startswith("|"):
-            found.append([cell.strip() for cell in line.strip("|").split("|")])
-        elif found:
-            break
-    headings, _, *rest = found
-    return {cells[0]: dict(zip(headings, cells, strict=True)) for cells in rest}
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split())
+def write() -> None:
+    """Writes the blocks of README and docs/benchmarks.md and the pages of docs/benchmarks/ anew."""
+    rows = newest(read_rows())
+    made, wanted = blocks(rows), pages(rows)
+    for path in (README, BENCHMARKS):
+        path.write_text(filled(path.read_text(encoding="utf-8"), made), encoding="utf-8")
+    PAGES.mkdir(exist_ok=True)
+    for path in set(PAGES.glob("*.md")) - set(wanted):
+        path.unlink()
+    for path, text in wanted.items():
+        path.write_text(text, encoding="utf-8")
 
 
 def main() -> int:
-    """0 if README and docs/benchmarks.md agree."""
+    """0 if README and docs agree with the data."""
     if "--write" in sys.argv[1:]:
-        text = README.read_text(encoding="utf-8")
-        README.write_text(TABLE.sub(lambda mark: f"{mark[1]}{table(rows())}\n{mark[3]}", text), encoding="utf-8")
+        write()
     found = complaints()
-    counts = (len(FIGURES), sum(map(len, ERRORS.values())), len(summaries()))
-    checked = "{} rows of README.md, {} rows and {} summaries of docs/".format(*counts)
-    print("\n".join(found) or f"{checked} agree with their sources")
+    print("\n".join(found) or f"README.md and docs/ agree with {len(read_rows())} rows of benchmarks/results")
     return bool(found)
 
 

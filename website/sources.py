@@ -20,7 +20,10 @@ def page(path: Path, name: str) -> str:
         rows = [f"| `{file.relative_to(path)}` | {_says(file)} |" for file in files]
         return "\n".join([f"# {name}", "", "| file | |", "|---|---|", *rows, ""])
     fence = "~~~~"
-    return f"# {name}\n\n{fence}{LANGUAGES.get(path.suffix, 'text')}\n{path.read_text(encoding='utf-8')}{fence}\n"
+    # The search finds the rows of data on the pages that are made from them.
+    unsearched = "---\nsearch:\n  exclude: true\n---\n" if path.suffix == ".jsonl" else ""
+    language, text = LANGUAGES.get(path.suffix, "text"), path.read_text(encoding="utf-8")
+    return f"{unsearched}# {name}\n\n{fence}{language}\n{text}{fence}\n"
 
 
 def _says(file: Path) -> str:

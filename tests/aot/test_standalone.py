@@ -507,5 +507,7 @@ def test_it_runs_while_somebody_else_captures_a_graph(tmp_path: Path) -> None:
         args[0].normal_()
         graph.replay()
         torch.cuda.synchronize()
-        for mine, exact in zip(found, softmax(*(value.double() for value in args)), strict=True):
-            torch.testing.assert_close(mine, exact.float(), rtol=1e-5, atol=1e-5)
+        exact = softmax(*(value.double() for value in args))
+        for mine, eager, wanted in zip(found, softmax(*args), exact, strict=True):
+            allowed = 4 * (eager - wanted).abs().max() + 1e-6 * wanted.abs().max()
+            assert bool((mine - wanted).abs().max() <= allowed)

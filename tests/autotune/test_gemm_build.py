@@ -24,7 +24,9 @@ from litz_contractions.products.descriptors import can_use_descriptors
 from litz_contractions.products.gemm import make_gemm
 from litz_contractions.products.kernel import write_gemm
 from litz_contractions.products.offer import shape_of
-from support.gemm_cases import CASES, Case, case_params, randn
+from support.gemm_matrix import CASES, case_params
+from support.gemm_problem import SMALL, Case
+from support.kernel_programs import randn
 from support.triton_compiled import variants_of
 
 SM_90 = make_target((9, 0))
@@ -75,7 +77,6 @@ OTHERS += [
     "linear-of-int8",
     "of-dynamic",
     "conv-grouped-last",
-    "conv-transposed",
     "conv-transposed-odd-taps",
     "mm-softmax",
     "tma-softmax",
@@ -135,7 +136,7 @@ def test_every_persistent_configuration_compiles_and_fits(each: int) -> None:
 def test_descriptors_are_for_constant_sizes_in_rows_of_16_bytes() -> None:
     def can(name: str) -> bool:
         case = CASES[name]
-        program, _ = replace(case, fuse=False, absorbs=0).programs()
+        program, _ = replace(case, fuse=False, config=SMALL).programs()
         (template,) = (op for op in program.operations if isinstance(op, Template))
         return can_use_descriptors(make_gemm(template, program), program)
 

@@ -14,7 +14,8 @@ from litz_autotune.describing import describe
 from litz_autotune.problem import Problem
 from litz_autotune.race import make_inputs
 from litz_contractions.subprogram import cut
-from support.gemm_cases import CASES, cpu, randn
+from support.gemm_matrix import CASES
+from support.kernel_programs import cpu, randn
 from support.no_gpu import gpu_hidden
 from support.retarget import cuda_schedules
 

@@ -41,8 +41,8 @@ from support.attention_matrix import (
     soft_cap,
     window,
 )
-from support.gemm_cases import cpu
 from support.interpreted import asked_for, interpreted, mostly
+from support.kernel_programs import cpu
 from support.retarget import cuda_schedules
 from support.triton_compiled import variants_of
 

@@ -25,8 +25,8 @@ from litz_contractions.attention.decode import choose_split, estimate, offer_spl
 from litz_contractions.attention.in_place import read_in_place
 from litz_contractions.attention.operation import Attention
 from litz_plugins import ChoiceContext
-from support.gemm_cases import cpu
 from support.interpreted import asked_for, interpreted, mostly
+from support.kernel_programs import cpu
 from support.split_cases import BF16, CASES, F16, F32, KEYS, Case, aten, efficient, expanded, flash, masked, repeated
 from support.triton_compiled import compile_only
 

@@ -23,8 +23,8 @@ from litz.targets.triton.compile import compile_kernel, make_target
 from litz_contractions.attention.written_out import NotAttention, find_written_out
 from litz_plugins import Decision
 from support.eager_models import MODELS, eager_model
-from support.gemm_cases import cpu
 from support.interpreted import asked_for, interpreted, mostly
+from support.kernel_programs import cpu
 from support.retarget import cuda_schedules
 from support.triton_compiled import variants_of
 from support.written_out_cases import CASES, attention_of, in_pieces_merged, plain, scores

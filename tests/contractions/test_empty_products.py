@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from litz.ir import Template
 from litz.pipeline import schedule_only
 from litz_contractions.products.offer import Offer, offer_gemm
-from support.gemm_cases import context
+from support.kernel_programs import context
 
 
 def offer_for(fn: Callable[..., torch.Tensor], *sizes: tuple[int, ...]) -> Offer:

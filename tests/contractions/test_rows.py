@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 
@@ -12,16 +13,22 @@ pytest.importorskip("triton")
 import torch
 import torch.nn.functional as F
 
-from litz.ir import KernelCall
+from litz.ir import KernelCall, Program
 from litz.ir.interpret import interpret
 from litz.ir.verify import verify
 from litz.targets.triton.compile import compile_kernel, make_target
-from support.gemm_cases import cpu
 from support.interpreted import interpreted
+from support.kernel_programs import cpu
 from support.retarget import cuda_schedules
 from support.rows_cases import CASES
 
 pytestmark = pytest.mark.xdist_group("rows interpreter")  # the cases run once
+
+
+@functools.cache
+def programs(name: str) -> tuple[Program, Program]:
+    """Of a case, as it was captured and with its kernels: several tests look at one."""
+    return CASES[name].programs()
 
 
 @pytest.fixture(scope="module")
@@ -35,18 +42,11 @@ def test_gives_what_float64_gives(name: str, problems: Mapping[str, str]) -> Non
     assert problems[name] == ""
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_products_of_one_activation_are_one_launch(name: str) -> None:
-    _, program = CASES[name].programs()
-    assert sum(isinstance(op, KernelCall) for op in program.operations) == CASES[name].kernels
-    verify(program)
-
-
 @pytest.mark.parametrize(
     "name", ["one", "swiglu", "gated-int4", "gate-seen", "three-of-one-row", "two-of-int4", "experts-of-tokens"]
 )
 def test_the_meaning_of_a_kernel_is_what_it_replaces(name: str) -> None:
-    before, after = CASES[name].programs()
+    before, after = programs(name)
     given = list(CASES[name].make())
     for output, wanted in zip(interpret(cpu(after), list(given)), interpret(cpu(before), list(given)), strict=True):
         torch.testing.assert_close(output, wanted, atol=2e-2, rtol=2e-2)
@@ -90,7 +90,7 @@ def test_the_meaning_of_a_kernel_is_what_it_replaces(name: str) -> None:
     ],
 )
 def test_the_kernels_compile_for_hopper(name: str) -> None:
-    _, program = CASES[name].programs()
+    _, program = programs(name)
     for call in program.operations:
         if isinstance(call, KernelCall):
             assert compile_kernel(call.source, make_target((9, 0))).asm["cubin"]
@@ -114,7 +114,7 @@ def test_the_experts_of_a_token_are_read_where_they_lie() -> None:
 
 def test_rows_that_are_gathered_are_looked_up_once_a_tile() -> None:
     """Before the walk along the depth."""
-    _, program = CASES["experts-of-tokens"].programs()
+    _, program = programs("experts-of-tokens")
     (call,) = (op for op in program.operations if isinstance(op, KernelCall))
     before, _, walk = call.source.text.partition("for offset in range(")
     assert "device_assert" in before and "device_assert" not in walk
@@ -133,7 +133,7 @@ def test_rows_that_are_gathered_are_looked_up_once_a_tile() -> None:
     ],
 )
 def test_float8_is_converted_once_two_at_a_time_where_it_lies_along_the_depth(name: str, words: bool) -> None:
-    _, program = CASES[name].programs()
+    _, program = programs(name)
     (call,) = (op for op in program.operations if isinstance(op, KernelCall))
     walk = call.source.text.partition("for offset in range(")[2]
     products, loads = walk.count("tl.dot("), walk.count("uint16")
@@ -144,7 +144,7 @@ def test_float8_is_converted_once_two_at_a_time_where_it_lies_along_the_depth(na
 
 
 def test_what_follows_two_products_is_part_of_their_kernel() -> None:
-    _, program = CASES["gated-bf16"].programs()
+    _, program = programs("gated-bf16")
     (call,) = program.operations
     assert isinstance(call, KernelCall) and call.source.text.count("a = tl.load") == 1
     assert call.source.text.count("tl.store") == 1 and "accumulator2" in call.source.text
@@ -152,7 +152,7 @@ def test_what_follows_two_products_is_part_of_their_kernel() -> None:
 
 def test_products_in_one_launch_read_nothing_of_each_other() -> None:
     """What a user of the second product writes may not be there yet when a user of the first reads it."""
-    _, program = CASES["gate-seen"].programs()
+    _, program = programs("gate-seen")
     (call,) = (operation for operation in program.operations if isinstance(operation, KernelCall))
     assert set(call.outputs).isdisjoint(call.reads)
 
@@ -173,13 +173,13 @@ def test_products_in_one_launch_read_nothing_of_each_other() -> None:
     ],
 )
 def test_the_norm_of_one_row_is_part_of_the_products_that_alone_read_it(name: str, operations: int) -> None:
-    _, program = CASES[name].programs()
+    _, program = programs(name)
     assert len(program.operations) == operations
     verify(program)
 
 
 def test_a_row_is_read_before_the_walk_and_added_up_after_it() -> None:
-    _, program = CASES["normed-split"].programs()
+    _, program = programs("normed-split")
     (call,) = program.operations
     assert isinstance(call, KernelCall)
     before, _, after = call.source.text.partition("for offset in range(")

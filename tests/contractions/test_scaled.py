@@ -19,7 +19,7 @@ from litz.schedule import Kernel
 from litz.schedule.choices import replacement_of, substituted
 from litz_contractions.products.offer import offer_gemm
 from litz_contractions.products.scales import BLOCK, scalings
-from support.gemm_cases import context
+from support.kernel_programs import context
 from support.retarget import cuda_schedules
 from support.versions import OLD_TORCH
 

@@ -145,6 +145,34 @@ def test_the_check_of_a_pass_makes_no_tensor() -> None:
     assert check_pass("mine", graph, filled) is filled
 
 
+def test_a_call_before_its_argument_is_an_error_that_names_both() -> None:
+    graph = capture(lambda x: x.sin().cos().exp(), torch.ones(4))
+    sin, cos, exp = (node for node in graph.nodes if node.op == "call_function")
+    wrong = (
+        (Changes(emit={sin: Call(aten.neg.default, (exp,))}), sin, exp),
+        (Changes(drop=frozenset({cos})), exp, cos),
+        (Changes(replace={sin: cos}), sin, cos),
+    )
+    for changes, place, taken in wrong:
+        says = f"in the place of {place.name} stands what takes {taken.name}, which comes later, or is dropped"
+        with pytest.raises(ValueError, match=says):
+            rewrite(graph, changes)
+
+
+def test_a_fake_result_that_is_not_the_call_s_is_said_from_the_call_on() -> None:
+    graph = capture(lambda x: x.sin().cos().exp(), torch.ones(4))
+    sin, _, exp = (node for node in graph.nodes if node.op == "call_function")
+    wide = Call(aten._to_copy.default, (sin,), {"dtype": torch.float64}, {"val": sin.meta["val"].double()})
+    changed = rewrite(graph, Changes(emit={exp: Call(aten.exp.default, (graph.placeholders[0],))}))
+    assert check_pass("mine", graph, changed) is changed
+    (cos,) = (node for node in graph.nodes if node.target is aten.cos.default)
+    changed = rewrite(graph, Changes(emit={cos: wide}))
+    with pytest.raises(
+        Exception, match=r"exp gives float64 \[4\] on cpu, where float32 \[4\] on cpu is expected by the"
+    ):
+        check_pass("mine", graph, changed)
+
+
 def test_an_index_by_numbers_may_get_another_tensor() -> None:
     """aten.index finds out its size by data where a mask is its index, and in no other case."""
     graph = capture(lambda x, at: x.cos().clone()[at], torch.ones(4), torch.tensor([2, 0]))

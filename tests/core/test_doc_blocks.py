@@ -21,6 +21,7 @@ import torch
 from litz.cli.main import main
 from litz.options import OptionRow, core_options, make_options, plugin_option_rows
 from litz_plugins import make_plugins
+from litz_plugins.words import OWN_DISTS, install
 from support.doc_blocks import ROOT, Block, blocks, pages
 
 ALL = [block for page in pages() for block in blocks(page)]
@@ -153,9 +154,11 @@ def test_modules_and_folders_exist() -> None:
 
 def test_nothing_is_installed_from_a_registry_that_has_it_not() -> None:
     """litz is on no registry, so that neither a page nor a message may say `pip install litz`."""
-    for page in [*pages(), *ROOT.glob("*/src/**/*.py")]:
-        found = re.findall(r"pip install (?:-\S+ )*litz\S*", page.read_text(encoding="utf-8"))
+    for page in [*pages(), *ROOT.glob("*/src/**/*.py"), *ROOT.glob("plugins/src/**/*.md")]:
+        found = re.findall(r"pip install (?:-\S+ )*(?:litz\S*|\{dist\}(?!==))", page.read_text(encoding="utf-8"))
         assert not found, f"{page.name}: {found}"
+    for plugin in OWN_DISTS:
+        assert (ROOT / re.findall(r"\./(\w+)", install(plugin))[0] / "pyproject.toml").exists()
 
 
 def rows() -> list[OptionRow]:

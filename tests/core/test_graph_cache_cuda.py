@@ -115,7 +115,7 @@ def test_what_is_loaded_is_what_was_compiled(tmp_path: Path, args: Any, dynamic:
 def test_graphs_are_recorded_by_who_is_there(tmp_path: Path, args: Any) -> None:
     """Whoever had compiled them: fresh graphs, and those of the cache."""
     warn_once.cache_clear()
-    with pytest.warns(UserWarning, match="cuda_graphs records nothing here: .* pip install litz-cudagraphs"):
+    with pytest.warns(UserWarning, match="cuda_graphs records nothing here: .*pip install ./plugins_cudagraphs"):
         _, (plain,), (said,) = compile_fake(torch.sin, args[:1], tmp_path, False, cuda_graphs=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # once in a process

@@ -51,7 +51,8 @@ def run() -> None:
 def test_a_line_for_each_graph_and_texts_for_those_who_ask(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "litz"):
         run()
-    assert {record.name for record in caplog.records if record.name.startswith("litz")} <= {"litz", "litz.graph_cache"}
+    names = {record.name for record in caplog.records if record.name.startswith("litz")}
+    assert names <= {"litz", "litz.graph_cache", "litz.plugins"}  # the last of a plugin that a busy machine makes slow
     (record,) = [record for record in caplog.records if record.name == "litz"]
     assert record.getMessage().startswith("graph0_inference: 1 loop in 1 kernel, 0 library calls")
     caplog.clear()

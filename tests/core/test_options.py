@@ -175,7 +175,10 @@ def test_an_unknown_option_suggests_the_nearest(wrong, right):
 
 
 def test_an_option_of_a_plugin_that_is_not_there():
-    with pytest.raises(UnknownOptionError, match="'autotune' is not installed: pip install litz-autotune; or drop"):
+    with pytest.raises(
+        UnknownOptionError,
+        match=r"'autotune' is not installed: `pip install \./plugins_autotune` in a checkout of litz; or drop",
+    ):
         make(None, {"autotune.seconds": 2.0})
     with pytest.raises(UnknownOptionError, match="plugin 'autotune' is not installed"):
         make(None, {"autotun.seconds": 2.0})

@@ -13,6 +13,8 @@ import pytest
 
 from support import attention_backward_matrix as backward
 from support import attention_matrix as forward
+from support import convolution_matrix as convolutions
+from support import gemm_matrix as gemm
 from support.pairwise import Axes, Row, Rule, holds, matrix, pairs_of, pairs_wanted
 
 TESTS = Path(__file__).parents[1]
@@ -50,8 +52,10 @@ def test_each_pair_stands_in_a_row(never: tuple[Rule, ...], spare: tuple[Rule, .
     [
         (forward.AXES, forward.NEVER, forward.SPARE, forward.ROWS, forward.FIRST),
         (backward.AXES, backward.NEVER, (), backward.ROWS, backward.FIRST),
+        (gemm.AXES, gemm.NEVER, (), gemm.ROWS, gemm.FIRST),
+        (convolutions.AXES, convolutions.NEVER, (), convolutions.ROWS, convolutions.FIRST),
     ],
-    ids=["attention", "attention's backward"],
+    ids=["attention", "attention's backward", "products", "convolutions"],
 )
 def test_the_matrices_of_kernels(
     axes: Axes, never: Sequence[Rule], spare: Sequence[Rule], rows: Mapping[str, Row], first: int

@@ -251,8 +251,9 @@ def test_without_litz_tools_a_report_says_what_has_its_pages(tmp_path: Path) -> 
     for plugins in ((), ("tools",)):
         folder = reports.write_report_dir(report(plugins=plugins), tmp_path)
         last[plugins] = (folder / "report.txt").read_text().splitlines()[-1]
-    assert last[()] == ("In short. The plugin 'tools' writes more, with HTML pages and a trace: pip install litz-tools")
-    assert "litz-tools" not in last[("tools",)]
+    says = "In short. The plugin 'tools' writes more, with HTML pages and a trace: `pip install ./plugins_tools` in a"
+    assert last[()] == f"{says} checkout of litz"
+    assert "plugins_tools" not in last[("tools",)]
 
 
 def test_a_report_in_short_has_each_step_and_decision() -> None:

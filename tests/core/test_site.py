@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from website import command_line, errors, figures, links, notebook, reference, worked_example
+from website import command_line, errors, links, notebook, reference, sources, worked_example
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -94,22 +94,17 @@ def test_links_stay_inside_the_site(page: str, target: str, found: str) -> None:
     assert links.inside(page, f"[x]({target})") == f"[x]({found})"
 
 
+def test_the_search_leaves_out_data() -> None:
+    data = ROOT / "benchmarks/results/host.jsonl"
+    found, other = sources.page(data, "host"), sources.page(ROOT / "benchmarks/host_time.py", "host_time")
+    assert "exclude: true" in found and "exclude: true" not in other
+
+
 def test_every_link_leads_to_a_file() -> None:
     """So that links hold where pages are read without the site, too. Anchors are checked by `make docs`."""
     for path in [ROOT / "README.md", *(ROOT / name for name in links.OUTSIDE), *DOCS.rglob("*.md")]:
         for link in links.LINK.finditer(links.CODE.sub("", path.read_text(encoding="utf-8"))):
             assert (path.parent / link[1]).exists(), f"{path.name} links to {link[1]}"
-
-
-def test_figures_of_the_readme_are_in_the_benchmarks() -> None:
-    assert figures.complaints() == []
-
-
-@pytest.mark.nightly
-def test_a_figure_that_is_not_in_the_benchmarks_is_found() -> None:
-    rows = figures.rows()
-    wrong = {**rows[0], "litz": "0.001"}
-    assert "0.001" in "".join(figures.complaints([wrong]))
 
 
 @pytest.mark.nightly

@@ -35,9 +35,9 @@ def notes(mode: str, devices: set[str], tunes: bool) -> list[str]:
 def test_files_of_kernels_need_litz_tools() -> None:
     idle.warn_once.cache_clear()
     options = make_options(None, {"benchmark_kernels": True})
-    with pytest.warns(UserWarning, match="benchmark_kernels writes nothing here: .* pip install litz-tools"):
+    with pytest.warns(UserWarning, match="benchmark_kernels writes nothing here: .*pip install ./plugins_tools"):
         (note,) = idle.idle_notes("graph0", options, targets("cpu"), make_plugins(entry_points=()))
-    assert note.chosen == "no files of kernels" and "pip install litz-tools" in note.reason
+    assert note.chosen == "no files of kernels" and "pip install ./plugins_tools" in note.reason
     there = make_plugins(extra=[("tools", Tunes())], entry_points=())
     assert idle.idle_notes("graph0", options, targets("cpu"), there) == []
 

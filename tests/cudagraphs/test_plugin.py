@@ -62,9 +62,9 @@ def test_without_the_dist_what_to_install_is_said_once() -> None:
     idle.warn_once.cache_clear()
     none, there = make_plugins(entry_points=()), make_plugins(extra=[("cudagraphs", plugin)], entry_points=())
     asked = make_options("reduce-overhead")
-    with pytest.warns(UserWarning, match="cuda_graphs records nothing here: .* pip install litz-cudagraphs"):
+    with pytest.warns(UserWarning, match="cuda_graphs records nothing here: .*pip install ./plugins_cudagraphs"):
         (note,) = idle.recorder_notes("graph0", asked, ON_GPU, none)
-    assert note.chosen == "no CUDA graph" and "pip install litz-cudagraphs" in note.reason
+    assert note.chosen == "no CUDA graph" and "pip install ./plugins_cudagraphs" in note.reason
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # once in a process
         assert idle.recorder_notes("graph1", asked, ON_GPU, none)

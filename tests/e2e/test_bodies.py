@@ -212,15 +212,50 @@ def test_equal_bodies_are_one_region() -> None:
     assert text.count("def region") == 2 and text.count("cond_0(") == 4
 
 
-def test_bodies_that_draw_run_as_in_eager() -> None:
-    def f(x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda x: x + torch.rand(5), lambda x: x - torch.rand(5), (x,))
+DRAWING: Mapping[str, Function] = {
+    "cond": lambda x: torch.cond(x.sum() > 0, lambda x: x + torch.rand_like(x), lambda x: x - torch.rand_like(x), (x,)),
+    "while_loop": lambda x: while_loop(
+        lambda n, y: n < 3, lambda n, y: (n + 1, y + torch.rand_like(y)), (torch.zeros((), dtype=torch.int64), x * 1)
+    )[1],
+    "scan": lambda x: scan(lambda s, row: (s + torch.rand_like(row), s * 1), x[0] * 1, x, dim=0)[0],
+    "map": lambda x: torch_map(lambda row: row + torch.rand_like(row), x),
+}
 
-    compiled = litz(f, options={"fallback_random": True})
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_bodies_that_draw(name: str) -> None:
+    """They ran eagerly. Each turn draws anew, and a seed repeats a call."""
+    x, drawn = torch.zeros(3, 400) + 1, {}
+    for mode in (False, True):
+        compiled = litz(DRAWING[name], options={"fallback_random": mode}, fullgraph=True)
+        with reports.collect() as collected:
+            compiled(x)
+        assert "def region0(args):" in collected[0].wrapper_source and "GraphModule" not in collected[0].wrapper_source
+        torch.manual_seed(3)
+        drawn[mode] = compiled(x), compiled(x)
+        torch.manual_seed(3)
+        assert torch.equal(compiled(x), drawn[mode][0]) and not torch.equal(*drawn[mode])
     torch.manual_seed(3)
-    found = compiled(torch.ones(5))
-    torch.manual_seed(3)
-    torch.testing.assert_close(found, torch.ones(5) + torch.rand(5))
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(DRAWING[name], backend="aot_eager")(x), drawn[True][0])
+    turns = {"while_loop": 3, "scan": 3}.get(name, 1)
+    values = drawn[False][0] - 1
+    # A sum of that many numbers in [0, 1): the mean, and how far the numbers lie from it, as of independent ones.
+    assert abs(float(values.mean()) - turns / 2) < 0.1 and abs(float(values.var()) - turns / 12) < 0.04
+    assert not torch.equal(values[0], values[1]) or name == "scan"
+
+
+def test_bodies_that_write_say_why_they_run_eagerly() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x * 1
+        return y, torch.cond(x.sum() > 0, lambda y: y.add_(1).sum(), lambda y: y.mul_(2).sum(), (y,))
+
+    x = torch.ones(5)
+    with torch.no_grad(), reports.collect() as collected:  # dynamo refuses such bodies where gradients are wanted
+        found = litz(f, fullgraph=True)(x)
+    torch.testing.assert_close(found, (x + 1, torch.tensor(10.0)))
+    said = [d.reason for d in collected[0].decisions if d.chosen == "its bodies run eagerly"]
+    assert said == ["a body of cond writes what the call is given"]
 
 
 # ------------------------------------------------------------------------------------------------- text and interpreter

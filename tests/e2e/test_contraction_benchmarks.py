@@ -15,6 +15,7 @@ from support.no_gpu import gpu_hidden
 sys.path.insert(0, str(Path(__file__).parents[2]))
 with gpu_hidden():
     from benchmarks import attention, concatenations, decode, function_cases, pools
+    from benchmarks.record import read_rows
 
 CPU = torch.device("cpu")
 
@@ -100,11 +101,18 @@ def test_attention_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "litz against sdpa, forward" in printed and max(map(len, printed.splitlines()[1:])) <= 80
 
 
-def test_concatenations_in_small(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line for each case, with two figures of each peer; the second figure is of a step with its backward."""
+def test_concatenations_in_small(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A line for each case, with two figures of each peer; the second figure is of a step with its backward. Both
+    are rows of --json."""
     case = replace(concatenations.CASES["geglu of a bias"], on_cpu=[(8, 64), (64,)])
     monkeypatch.setattr(concatenations, "CASES", {"small": case})
-    concatenations.main(["--device", "cpu", "--seconds", "0", "--peers", "eager", "litz"])
+    file = tmp_path / "kernels.jsonl"
+    concatenations.main(["--device", "cpu", "--seconds", "0", "--peers", "eager", "litz", "--json", str(file)])
+    rows = read_rows(tmp_path)
+    assert [row.case.partition(", ")[2] for row in rows] == ["forward, float32", "forward and backward, float32"]
+    assert all(set(row.peers) == {"eager", "litz"} and row.peers["litz"]["wall_ms"] > 0 for row in rows)
     *_, line = lines = capsys.readouterr().out.splitlines()
     name, *figures = line.split()
     assert name == "small" and len(figures) == 4 and all(float(each) >= 0 for each in figures)

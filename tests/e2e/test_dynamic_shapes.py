@@ -301,6 +301,20 @@ def test_item_as_a_size(device: str) -> None:
     unbacked(f, [(t(9, 4, device=device), torch.tensor(k, device=device)) for k in (4, 9, 3, 7)])
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_slice_that_begins_at_data(dynamic: bool) -> None:
+    """s56g:210: where the rest is read begins and ends at the same number, so the last element is within the tensor."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x[int(x.abs().sum().item() % x.size(0)) :] * 2
+
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = torch.compile(f, backend="litz", dynamic=dynamic)
+        for values in ([14, 7, 2], [5, -5, 2], [1, 0, 0], [0, 0, 0]):
+            assert torch.equal(compiled(torch.tensor(values)), f(torch.tensor(values)))
+
+
 @device_param
 def test_tolist_as_split_sizes(device: str) -> None:
     def f(x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -13,6 +13,7 @@ from support.no_gpu import gpu_hidden
 sys.path.insert(0, str(Path(__file__).parents[2]))
 with gpu_hidden():
     from benchmarks import gpu_kernels
+    from benchmarks.record import read_rows
 
 
 def gate_gradient() -> tuple[gpu_kernels.Case, torch.Tensor]:
@@ -35,3 +36,13 @@ def test_a_wrong_result_does_not() -> None:
     case, exact = gate_gradient()
     with pytest.raises(AssertionError):
         gpu_kernels.check(case, [exact.roll(1)])
+
+
+@pytest.mark.gpu
+def test_rows_of_a_gpu(tmp_path: Path) -> None:
+    """A line of --json for each case, with the GPU's name, and speeds as shares of a copy."""
+    gpu_kernels.main(["--only", "softmax 64 bf16", "--json", str(tmp_path / "kernels.jsonl")])
+    (row,) = read_rows(tmp_path)
+    assert row.case == "softmax 64 bf16" and row.dtype == "bfloat16" and "NVIDIA" in row.device and not row.problems
+    assert set(row.peers) == {"eager", "inductor", "litz"}
+    assert all(0 < of["copy_share"] < 1.2 and of["kernel_ms"] > 0 for of in row.peers.values())

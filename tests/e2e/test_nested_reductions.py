@@ -10,8 +10,11 @@ import torch
 from litz.backend import backend_with
 from litz.ir import Loop, Program, Range, Store, Template, build
 from litz.ir.index import loop_var, reduction_var
+from litz.ir.interpret import interpret
+from litz.ir.verify import verify
 from litz_plugins import Pass, PassContext, hookimpl
 from litz_testing.fuzz.owning import nested
+from litz_testing.parse.programs import parse_program
 
 
 def product_loop(template: Template, program: Program) -> Loop:
@@ -56,3 +59,26 @@ def test_attention_as_one_loop_is_compiled() -> None:
     torch.testing.assert_close(found.double(), attention(q.double(), k.double(), v.double()), rtol=1e-5, atol=1e-6)
     (program,) = nesting.made
     assert program.externs == () and len(program.loops[-1].nested) == 4  # weights and values; scores, maximum and sum
+
+
+def test_a_sum_of_a_part_of_a_buffer_is_not_nested() -> None:
+    """s56g:1379: zeros and a sum made one buffer; what reads both has no value of the sum alone."""
+    program = parse_program("""
+program p
+  input x: f32 [2, 3] cpu
+  loop op0 [i0<4] cpu
+    store buf0[i0] = 0.0:f32  # f32 [4]
+  loop op1 [i0<2 | r0<3] cpu
+    v0: f32 = load x[i0, r0]
+    v1: f32 = reduce sum v0
+    store buf0[i0] = v1  # f32 [4]
+  loop op2 [i0<4] cpu
+    v0: f32 = load buf0[i0]
+    store buf1[i0] = v0  # f32 [4]
+  return buf1[4]
+""")
+    made = nested(program)
+    verify(made)
+    x = torch.arange(6.0).reshape(2, 3)
+    (found,) = interpret(made, [x])
+    assert made.loops[1].nested and torch.equal(found, torch.cat([x.sum(1), torch.zeros(2)]))

@@ -16,7 +16,7 @@ from support.warm_children import warm_python
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 with gpu_hidden():
-    from benchmarks import beside, rows_table, side_by_side, zoo_step
+    from benchmarks import beside, record, rows_table, side_by_side, zoo_step
     from benchmarks.device_time import DeviceKernel, trace
     from benchmarks.kernel_kinds import ANCHORS, kind_of, short
     from benchmarks.own_kernels import Own, described, matched, own_kernels
@@ -126,8 +126,13 @@ def test_what_fails_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch, tm
 
     monkeypatch.setattr(side_by_side, "make_peer_step", make)
     out = tmp_path / "out.json"
-    run("--only", "sea_water", "--tasks", "inference", "--out", str(out))
+    run("--only", "sea_water", "--tasks", "inference", "--out", str(out), "--json", str(tmp_path / "inference.jsonl"))
     (row,) = read_rows(out)
+    (line,) = record.read_rows(tmp_path)
+    assert (line.case, line.mode, line.dtype, line.note) == ("sea_water", "default", "float32", "the size for a CPU")
+    assert set(line.peers) == {"eager", "litz"} and line.problems == {"inductor": row.peers["inductor"].problem}
+    assert line.peers["litz"]["wall_ms"] == pytest.approx(row.peers["litz"].wall_ms, rel=1e-4)
+    assert line.peers["litz"]["cold_s"] > 0 and "peak_mib" not in line.peers["litz"]
     assert row.peers["inductor"].problem == "RuntimeError: no compiler today" and math.isnan(
         row.peers["inductor"].gpu_ms
     )

@@ -65,6 +65,21 @@ def test_variance_of_numbers_out_of_range(device: str, shape: tuple[int, int], d
 
 
 @pytest.mark.each_value
+@pytest.mark.parametrize("shape", [(8, 7), (8, 200), (8, 5000), (6, 5, 40)], ids=str)
+@pytest.mark.parametrize("size", [1e-22, 1e18, 1e19, 1e25])
+@pytest.mark.parametrize("dim", [-1, None])
+def test_squares_beyond_the_range_of_the_type(shape: tuple[int, ...], size: float, dim: int | None) -> None:
+    """On a CPU eager adds squares in double, and takes the root of a double."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.var(dim), x.std(dim), *torch.var_mean(x, dim), *torch.std_mean(x, dim)
+
+    x = torch.randn(shape) * size
+    for value, want in zip(litz(function)(x), function(x.double()), strict=True):
+        torch.testing.assert_close(value, want.float(), rtol=2e-6, atol=size * 1e-6 if want.abs().max() < 1e30 else 0)
+
+
+@pytest.mark.each_value
 @device_param
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
 @pytest.mark.parametrize("images", [6, 60])

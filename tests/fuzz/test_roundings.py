@@ -149,3 +149,13 @@ def test_zeros_without_memory_stay() -> None:
         rest = torch.ones(3) / 3
     assert zeros._is_zerotensor() and zeros.shape == (2, 3)
     assert not torch.equal(rest, torch.ones(3) / 3)
+
+
+def test_a_product_may_be_rounded_for_some_of_its_readers_alone() -> None:
+    """s56g:1259: a GPU's kernel computed `x * 0.14` with the difference in one instruction, and again for the roll."""
+    inputs = (InputSpec((1, 1), torch.int16, 672255),)
+    product = Statement("v0", "x0 * 0.14", rough=True)
+    loss = Statement("v1", "torch.nn.functional.huber_loss(v0, v0.roll(1, 0), reduction='none')", rough=True)
+    program = FuzzProgram(inputs, (product, loss), ("v1",))
+    found, alone = reference_of(program, contracts=True), reference_of(program)
+    assert float(found.exact["v1"]) == float(alone.noisy["v1"]) == 0 < float(found.noisy["v1"].abs()) < 1e-12

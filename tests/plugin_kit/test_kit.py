@@ -331,3 +331,29 @@ def test_without_litz_testing_it_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(ModuleNotFoundError, match=r"pip install \./testing` in a checkout"):
         check_conformance(SimpleNamespace())
+
+
+def test_a_failure_is_the_test_and_the_error(pytester: pytest.Pytester) -> None:
+    """No frames of the kit's, and nothing of torch's trace, which pytest captures line by line."""
+    pytester.makepyfile(
+        """
+        from types import SimpleNamespace
+
+        import torch
+
+        from litz_plugins import hookimpl
+        from litz_plugins.testing import check_conformance
+
+        OP = torch.ops.aten.bucketize.Tensor
+
+
+        def test_wrong():
+            rule = lambda x, bounds, **more: torch.zeros(x.shape, dtype=torch.int64)
+            plugin = SimpleNamespace(litz_register_decompositions=hookimpl(lambda: {OP: rule}))
+            samples = {OP: [((torch.ones(4), torch.tensor([0.0, 0.5])), {})]}
+            check_conformance(plugin, name="mine", samples=samples, variants=(), builds=False)
+        """
+    )
+    found = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-q").outlines
+    assert any("does not conform, 2 of 2 trials" in line for line in found)
+    assert len(found) < 30, found

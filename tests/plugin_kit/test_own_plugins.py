@@ -42,7 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
     "core": {"examples": ["reductions"], "variants": VARIANTS[::5]},
 }
 TRIED = {
-    "aot": {"litz_select_exporter"},
+    "aot": {"litz_select_exporter", "litz_select_saver"},
     "autotune": {"estimates"},
     "collectives": {"estimates", "pass overlap"},
     "cudagraphs": {"litz_wrap_entry"},

@@ -62,6 +62,7 @@ def test_the_hooks_are_those_of_the_design():
         "litz_find_graph",
         "litz_keep_graph",
         "litz_select_exporter",
+        "litz_select_saver",
         "litz_watch_graph",
         "litz_compile_failed",
         *OBSERVERS,

@@ -44,7 +44,11 @@ def test_own_dists_that_are_not_installed() -> None:
     ]
     assert [one.plugin for one in own_dists(())] == names
     (one,) = own_dists(OWN_DISTS.keys() - {"layout"})
-    assert (one.dist, one.todo, one.wanted) == ("litz-layout", "pip install litz-layout", False)
+    assert (one.dist, one.todo, one.wanted) == (
+        "litz-layout",
+        "`pip install ./plugins_layout` in a checkout of litz",
+        False,
+    )
     assert own_dists(OWN_DISTS) == []
 
 
@@ -76,12 +80,13 @@ def test_variables_of_a_plugin_that_is_not_installed() -> None:
     environ = ("LITZ_AUTOTUNE_SECONDS", "LITZ_LAYOUT_PAD", "LITZ_CACHE", "LITZ_LAYOUTS", "HOME")
     (one,) = variables(environ, (), {"layout"})
     assert one.plugin == "autotune" and "LITZ_AUTOTUNE_SECONDS is set" in one.what
-    assert "pip install litz-autotune, or unset LITZ_AUTOTUNE_SECONDS" in one.todo
+    assert "`pip install ./plugins_autotune` in a checkout of litz, or unset LITZ_AUTOTUNE_SECONDS" in one.todo
     assert variables(environ, ("autotune.seconds",), {"autotune", "layout"}) == []
 
 
 def test_what_to_do_about_a_name() -> None:
-    assert how_to_install("layout") == "its plugin 'layout' is not installed: pip install litz-layout"
+    how = "`pip install ./plugins_layout` in a checkout of litz"
+    assert how_to_install("layout") == f"its plugin 'layout' is not installed: {how}"
     assert "no installed plugin is called 'gentle'" in how_to_install("gentle")
 
 

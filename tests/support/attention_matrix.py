@@ -24,8 +24,8 @@ from litz_contractions.attention.operation import Attention
 from litz_contractions.attention.plan import make_plan
 from litz_contractions.attention.tiles import Tiles
 from support.eager_attention import called_directly, untraced
-from support.gemm_cases import run
 from support.interpreted import print_share
+from support.kernel_programs import run
 from support.pairwise import Axes, Row, Rule, matrix
 from support.retarget import cuda_schedules
 

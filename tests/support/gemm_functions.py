@@ -1,4 +1,4 @@
-"""What the cases of matrix products compute, and how their inputs are made: see `support.gemm_cases`."""
+"""What the cases of matrix products compute, and how their inputs are made: see `support.gemm_matrix`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,9 @@ from typing import Any
 import torch
 
 from litz_contractions.products.configs import Config
+from support.kernel_programs import randn
 
 Make = Callable[[], Sequence[torch.Tensor]]
-
-
-def randn(*size: int, dtype: torch.dtype = torch.float32, stride: Sequence[int] | None = None) -> torch.Tensor:
-    """Numbers around 0, laid out as `stride` says."""
-    values = torch.randn(size)
-    if dtype == torch.int8:
-        values = torch.randint(-9, 9, size)
-    if stride is None:
-        return values.to(dtype)
-    return torch.empty_strided(size, stride, dtype=dtype).copy_(values)
 
 
 F = torch.nn.functional
@@ -29,19 +20,6 @@ HALF = 8e-3
 
 def mm(m: int, k: int, n: int, dtype: torch.dtype = torch.float32) -> Make:
     return lambda: (randn(m, k, dtype=dtype), randn(k, n, dtype=dtype))
-
-
-def mm_t(m: int, k: int, n: int) -> Make:
-    return lambda: (randn(m, k), randn(n, k))
-
-
-def gathered(m: int, k: int, n: int, dtype: torch.dtype = torch.float32) -> Make:
-    """Rows of the left operand, some twice."""
-    return lambda: (randn(m - 9, k, dtype=dtype), torch.randint(0, m - 9, (m,)), randn(k, n, dtype=dtype))
-
-
-def linear(*size: int, out: int, dtype: torch.dtype = torch.float32) -> Make:
-    return lambda: (randn(*size, dtype=dtype), randn(out, size[-1], dtype=dtype), randn(out, dtype=dtype))
 
 
 def conv(*sizes: Sequence[int], dtype: torch.dtype = torch.float32, last: bool = False) -> Make:
@@ -55,17 +33,6 @@ def conv(*sizes: Sequence[int], dtype: torch.dtype = torch.float32, last: bool =
         return [t.contiguous(memory_format=form) if t.dim() > 3 else t for t in found]
 
     return make
-
-
-def marked(make: Make, *dims: int) -> Make:
-    """The same with dimensions of the first tensor marked as dynamic."""
-
-    def marked() -> Sequence[torch.Tensor]:
-        found = make()
-        torch._dynamo.mark_dynamic(found[0], dims)
-        return found
-
-    return marked
 
 
 def mm_mm(dtype: torch.dtype = torch.float32) -> Make:
@@ -131,11 +98,6 @@ def scaled_exactly(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> t
     return (a @ b) * scales[0] * scales[1]
 
 
-def three_users(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    x = a @ b
-    return x, x.relu(), (x + c).sigmoid()
-
-
 def linear_int4(block: int) -> Callable[..., Any]:
     """A linear layer whose weights are packed two to a byte, with a scale for each `block` of them."""
 
@@ -156,4 +118,4 @@ def int4(m: int, n: int, k: int, block: int, dtype: torch.dtype = torch.float16)
 
 
 INT4 = Config(16, 32, 16, 3, 4)
-OF_INT4: dict[str, Any] = {"absorbs": 1, "tolerance": HALF}
+OF_INT4: dict[str, Any] = {"tolerance": HALF}

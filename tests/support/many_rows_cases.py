@@ -20,8 +20,8 @@ from litz.schedule.choices import replacement_of, substituted
 from litz_contractions.products import many_rows
 from litz_plugins import Estimate
 from support.figures import figures_set
-from support.gemm_cases import context, randn, run
 from support.interpreted import print_share
+from support.kernel_programs import context, randn, run
 from support.retarget import cuda_schedules
 
 Tensor = torch.Tensor

@@ -14,14 +14,15 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 
-from litz.ir import Operation, Program, Template
+from litz.ir import KernelCall, Operation, Program, Template
+from litz.ir.verify import verify
 from litz.pipeline import make_compiler
 from litz.schedule.choices import replacement_of, substituted
 from litz_contractions.products import row_factor
 from litz_contractions.products.rows import offer_rows
 from litz_plugins import Estimate
-from support.gemm_cases import context, randn, run
 from support.interpreted import print_share
+from support.kernel_programs import context, randn, run
 from support.retarget import cuda_schedules
 
 Tensor = torch.Tensor
@@ -69,6 +70,10 @@ class Case:
         torch.manual_seed(0)
         tensors = self.make()
         _, program = self.programs()
+        verify(program)
+        kernels = sum(isinstance(op, KernelCall) for op in program.operations)
+        if kernels != self.kernels:  # products of one activation are one launch
+            return f"{kernels} kernels, should be {self.kernels}"
         outputs = run(program, tensors)
         expected = self.fn(*(t.double() if t.is_floating_point() else t for t in tensors))
         expected = expected if isinstance(expected, (tuple, list)) else (expected,)

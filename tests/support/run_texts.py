@@ -35,7 +35,7 @@ def run_texts(schedule: Schedule, inputs: Sequence[torch.Tensor], folder: Path) 
 
 
 if __name__ == "__main__":
-    from support.gemm_cases import run
+    from support.kernel_programs import run
 
     program, tensors = pickle.loads(Path(sys.argv[1]).read_bytes())
     torch.save(run(program, tensors), sys.argv[1])

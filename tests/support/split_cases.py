@@ -154,7 +154,7 @@ class Case:
 
     def check(self) -> str:
         """ "" or what is wrong with what the kernel computes, or with what it takes over: what nobody else needs."""
-        from support.gemm_cases import run
+        from support.kernel_programs import run
 
         torch.manual_seed(0)
         tensors = self.tensors()

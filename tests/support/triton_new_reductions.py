@@ -19,6 +19,7 @@ from core.schedule.harness import plan_of
 from core.schedule.test_split import EAGER_GPU, reduced
 from litz.codegen.kernel_plan import plan_kernel
 from litz.ir import Store, build
+from litz.ir.combined import combined_kinds, leaf
 from litz.ir.interpret import interpret
 from litz.ir.reductions import REDUCTIONS, ROWS
 from litz.schedule.schedule import Kernel
@@ -53,6 +54,19 @@ def scan_case(size: tuple[int, int], dtype: torch.dtype) -> Case:
     return make({"a": random(*size, dtype=dtype)}, [output("o", size, dtype)], size[:1], size[1:], stores)
 
 
+def combined_case(size: tuple[int, int]) -> Case:
+    """A linear recurrence, by a function of two states that have two parts."""
+    a, b = (random(*size, dtype=f32) / 3 for _ in range(2))
+    a, b = (a.t(), b.t()) if size == SIZES["columns"] else (a, b)
+    (a0, b0), (a1, b1) = ([leaf(side, part, f32) for part in range(2)] for side in "so")
+    merge = build.call("mul", a0, a1), build.call("add", build.call("mul", b0, a1), b1)
+    values = [build.load(name, (i0, r0), f32) for name in "ab"]
+    scans = [build.scan(kind, *values) for kind in combined_kinds(merge, (f32, f32))]
+    stores = [Store(f"o{part}", (i0, r0), value) for part, value in enumerate(scans)]
+    outputs = [output(f"o{part}", a.shape, f32) for part in range(2)]
+    return make({"a": a, "b": b}, outputs, a.shape[:1], a.shape[1:], stores, tolerance=1e-4)
+
+
 def sources() -> Mapping[str, Callable[[], Case]]:
     """The cases that are one kernel, by name; they want `registered()`."""
     found: dict[str, Callable[[], Case]] = {}
@@ -64,6 +78,7 @@ def sources() -> Mapping[str, Callable[[], Case]]:
     for name in ("row", "long"):
         found[f"{name}-scan"] = lambda size=SIZES[name]: scan_case(size, torch.int32)
     for name, size in SIZES.items():
+        found[f"{name}-combined"] = lambda size=size: combined_case(size)
         found[f"{name}-by row"] = lambda size=size: case_of(OLD, size, f32)
     return found
 

@@ -30,6 +30,7 @@ import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TextIO
 
 MODULES = (
@@ -46,6 +47,14 @@ found = [name for name, module in list(sys.modules.items()) if getattr(module, "
 open(sys.argv[-1], "w").write("\\n".join(found))
 """
 """A program that leaves the names of the modules that it has imported in a file."""
+UNREAD: Mapping[str, Any] = {
+    "torch._dynamo.guards.profile_guard_manager": lambda *_: 0.0,
+    "torch._dynamo.symbolic_convert.get_funcname": lambda *_: None,
+    "torch._dynamo.utils._scrubbed_inductor_config_for_logging": lambda: None,
+    "torch._dynamo.utils._get_dynamo_config_for_logging": lambda: None,
+    "torch._subclasses.fake_tensor.traceback": SimpleNamespace(extract_stack=list, format_list=traceback.format_list),
+}
+"""What takes a function's place in torch, of which no test reads the result."""
 _lock = threading.Lock()
 _processes: dict[str, subprocess.Popen[str]] = {}
 """What waits, by TRITON_INTERPRET."""
@@ -135,18 +144,21 @@ def _started(interpret: str) -> subprocess.Popen[str]:
     return process
 
 
-def leave_guards_unprofiled() -> None:
-    """Has dynamo, where it is loaded, not time the guards of each compile for its metrics: a tenth of a small one."""
-    guards = sys.modules.get("torch._dynamo.guards")
-    if guards is not None:
-        guards.profile_guard_manager = lambda *_: 0.0  # type: ignore[attr-defined]
+def leave_unread_unmade() -> None:
+    """Has torch, where it is loaded, make nothing of each compile that only its metrics, its logs and a message of its
+    own have: a tenth of a small compile for the times of guards, and a fiftieth for settings as JSON, for the stack
+    where fake tensors began, and for the names of all functions of a test's file."""
+    for name, less in UNREAD.items():
+        module, _, function = name.rpartition(".")
+        if module in sys.modules:
+            setattr(sys.modules[module], function, less)
 
 
 def serve() -> None:
     """Answer requests until standard input ends."""
     for module in MODULES:
         importlib.import_module(module)  # children find it imported
-    leave_guards_unprofiled()
+    leave_unread_unmade()
     gc.freeze()  # and look for no garbage in it, which would copy the memory that they share
     with_litz: tuple[TextIO, TextIO] | None = None
     for line in sys.stdin:

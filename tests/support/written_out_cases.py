@@ -24,8 +24,8 @@ from litz_contractions.attention.tiles import Tiles
 from litz_contractions.attention.written_offer import plan_of, replacement
 from litz_contractions.attention.written_out import NotAttention, WrittenOut, find_written_out
 from support.attention_matrix import ORDINARY, operands
-from support.gemm_cases import run
 from support.interpreted import print_share
+from support.kernel_programs import run
 from support.retarget import cuda_schedules
 
 SMALL = Tiles(32, 16, 4, 2)

@@ -120,4 +120,4 @@ def test_without_the_tools_a_line_says_where_the_doctor_is(litz, monkeypatch):
     result = litz("doctor")
     assert result.exit_code == 2
     (said,) = [" ".join(text.split()) for text in result.output.split("Error: ")[1:]]
-    assert said.startswith("No such command 'doctor'. It comes with litz-tools: pip install litz-tools")
+    assert said.startswith("No such command 'doctor'. litz-tools has it: `pip install ./plugins_tools`")

@@ -101,7 +101,7 @@ def test_what_is_not_installed_has_a_row(tmp_path: Path, monkeypatch: pytest.Mon
         "plugin triton_kernels": "ok",
     }
     assert rows["plugin gentle"].todo == f"pip install -e {tmp_path}"
-    assert "pip install litz-autotune" in rows["plugin autotune"].todo
+    assert "pip install ./plugins_autotune" in rows["plugin autotune"].todo
     assert "which the library runs without it" in rows["plugin contractions"].detail
 
 
@@ -114,14 +114,14 @@ def test_litz_plugins_lists_what_is_not_installed(tmp_path: Path, monkeypatch: p
     assert set(found) == set(OWN_DISTS)
     assert found["layout"]["dist"] == "litz-layout"
     text = CliRunner().invoke(main, ["plugins"]).output
-    assert "pip install litz-layout" in text and max(map(len, text.splitlines())) <= 80
+    assert "pip install ./plugins_layout" in text and max(map(len, text.splitlines())) <= 80
 
 
 def test_a_command_of_a_dist_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main_module, "_plugin_commands", dict)
     for command, dist in (("tune", "litz-autotune"), ("bisect", "litz-tools"), ("bench-kernels", "litz-tools")):
         result = CliRunner().invoke(main, [command, "show"])
-        assert result.exit_code == 2 and f"pip install {dist}" in result.output
+        assert result.exit_code == 2 and f"pip install ./{dist.replace('litz-', 'plugins_')}" in result.output
     assert "pip install" not in CliRunner().invoke(main, ["tuned"]).output
 
 

@@ -138,4 +138,4 @@ def test_explain_without_a_script(litz):
 def test_core_alone_says_where_the_command_is(litz, monkeypatch):
     monkeypatch.setattr("litz.cli.main._plugin_commands", dict)
     result = litz("explain", "train.py")
-    assert result.exit_code == 2 and "It comes with litz-tools: pip install litz-tools" in result.output
+    assert result.exit_code == 2 and "litz-tools has it: `pip install ./plugins_tools`" in result.output

@@ -57,7 +57,7 @@ def test_the_hook_writes_pages_and_core_alone_does_not(tmp_path: Path) -> None:
     names = {path.name for path in alone.folder.iterdir()}
     assert {"wrapper.py", "report.txt", "report.json"} <= names
     assert not {name for name in names if name.endswith(".html")} | names & {"trace.json", "wrapper.json"}
-    assert "pip install litz-tools" in (alone.folder / "report.txt").read_text()
+    assert "pip install ./plugins_tools" in (alone.folder / "report.txt").read_text()
     assert not (tmp_path / "alone" / "index.html").exists()
 
 

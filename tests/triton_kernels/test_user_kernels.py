@@ -50,7 +50,7 @@ from litz_aot import torch_export
 from litz_plugins import CodegenContext, Decision, KernelSource, make_plugins
 from litz_triton_kernels import launch as user_kernels
 from litz_triton_kernels.lowering import lowerings
-from support.gemm_cases import cpu
+from support.kernel_programs import cpu
 from support.retarget import cuda_schedules, to_cuda
 from support.triton_without_gpu import triton_for_h100
 from support.user_kernels import CASES, SIZES, add_kernel, blocks, double_kernel, rows_kernel, tuned_kernel

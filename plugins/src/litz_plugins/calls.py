@@ -67,6 +67,7 @@ CALLS: Mapping[str, Calls] = {
     "litz_keep_graph": Calls("graph", "told", least=0, most=None),
     "litz_wrap_entry": Calls("graph", "nested", most=None),
     "litz_select_exporter": Calls("package", "first", most=None),
+    "litz_select_saver": Calls("compile", "first", least=0),
     "litz_watch_graph": Calls("graph", "told", most=None),
     "litz_compile_started": Calls("graph", "told"),
     "litz_pass_finished": Calls("pass", "told"),

@@ -38,6 +38,7 @@ from litz_plugins.records import (
     LayoutPlan,
     OptionSpec,
     Pass,
+    Saver,
     Target,
     TargetOf,
     TargetSpec,
@@ -93,7 +94,7 @@ def litz_register_decompositions() -> Mapping[OpOverload, Callable[..., Any] | N
 
 @hookspec
 def litz_register_lowerings() -> Mapping[OpOverload, Callable[..., Any]] | None:
-    """How ops become IR. Since 0.1.
+    """Registers how ops become IR. Since 0.1.
 
     Called: at most once a compile, before it is traced.
     Combined: merged by op. A plugin's lowering replaces core's; two plugins for one op is an error that names both.
@@ -131,7 +132,7 @@ def litz_register_templates(options: OptionsView) -> Sequence[TemplateSpec] | No
 
 @hookspec
 def litz_register_layout_needs() -> Mapping[OpOverload, LayoutNeed | Mapping[str, LayoutNeed]] | None:
-    """How library calls take their tensors: "any" strides, those of the trace ("traced"), or "contiguous". Since 0.1.
+    """Registers how calls take tensors: "any" strides, those of the trace ("traced"), or "contiguous". Since 0.1.
 
     Called: at most once a compile, before it is traced.
     Combined: merged by op overload. A plugin's row replaces core's; two plugins for one op is an error that names both.
@@ -177,7 +178,7 @@ def litz_register_commands() -> Mapping[str, Any] | None:
 def litz_estimate_runtime(
     operation: Operation, target: Target, program: Program, options: OptionsView | None
 ) -> Estimate | None:
-    """How long an operation runs on a device. Since 0.1.
+    """Estimates how long an operation runs on a device. Since 0.1.
 
     Called: at least once a step of each finished schedule; also for each contraction and what may replace it, and once
     for each structure of loop that might be fused, split or inlined (a structure is all of a loop but names).
@@ -199,7 +200,7 @@ def litz_estimate_runtime(
 
 @hookspec_first
 def litz_select_choice(choices: Sequence[Choice], context: ChoiceContext) -> Choice | None:
-    """Which candidate runs a contraction. Since 0.1.
+    """Selects which candidate runs a contraction. Since 0.1.
 
     Called: once a contraction of a kind that a template is registered for, even where no template offers anything; the
     place where autotuning measures.
@@ -231,7 +232,7 @@ def litz_select_layout(
 
 @hookspec_first
 def litz_partition(joint: JointGraph, options: OptionsView) -> tuple[Any, Any] | None:
-    """What a training step's forward saves for its backward, and what the backward computes again. Since 0.1.
+    """Decides what a training step's forward saves for its backward, and what the backward computes again. Since 0.1.
 
     Called: at most once a compile, after the passes of stage "joint" and before those of stage "partitioned"; not for
     inference, nor for what AOTAutograd's cache has.
@@ -249,7 +250,7 @@ def litz_partition(joint: JointGraph, options: OptionsView) -> tuple[Any, Any] |
 
 @hookspec_first
 def litz_tune(tuning: Any) -> Any:
-    """Which of the ways to compile a graph runs: decisions measured instead of estimated. Since 0.1.
+    """Selects which of the ways to compile a graph runs: decisions measured instead of estimated. Since 0.1.
 
     Called: once a graph, when its first schedule is made.
     Combined: the first result that is not None.
@@ -266,7 +267,7 @@ def litz_tune(tuning: Any) -> Any:
 
 @hookspec
 def litz_cache_fingerprint(options: OptionsView) -> str | Uncacheable | None:
-    """What else a plugin's results hang on: a part of the keys of the graph cache. Since 0.1.
+    """Says what else the results of a plugin depend on: a part of the keys of the graph cache. Since 0.1.
 
     Called: once a look-up into the graph cache: one before the trace where that may be saved, and one for each graph.
     Not where the cache is off. Combined: by plugin; a key has all of them.
@@ -323,7 +324,7 @@ def litz_keep_graph(kind: str, key: str, content: bytes | None, options: Options
 
 @hookspec
 def litz_wrap_entry(entry: Entry, facts: EntryFacts, options: OptionsView) -> Entry | None:
-    """What runs in place of a compiled graph's entry: a recording that is replayed, a measurement. Since 0.1.
+    """Says what runs in place of a compiled graph's entry: a recording that is replayed, a measurement. Since 0.1.
 
     Called: at least once a graph, those from the graph cache included: each time that code is made ready to run, and so
     again for what a search in the background finds. Import little: a graph from the cache is ready in milliseconds.
@@ -342,7 +343,7 @@ def litz_wrap_entry(entry: Entry, facts: EntryFacts, options: OptionsView) -> En
 
 @hookspec_first
 def litz_select_exporter(target: TargetSpec, source: KernelSource | None, options: OptionsView) -> Exporter | None:
-    """What puts kernels into a package, for a process that compiles nothing, and launches them there. Since 0.1.
+    """Says what puts kernels into a package, and launches them there. Since 0.1.
 
     Called: at least once a package that `litz_aot.compile` writes: for the package itself, and once for each kernel.
     Combined: the first result that is not None. litz-aot answers last, for kernels that core's code generators write
@@ -354,12 +355,27 @@ def litz_select_exporter(target: TargetSpec, source: KernelSource | None, option
     """
 
 
+@hookspec_first
+def litz_select_saver(options: OptionsView) -> Saver | None:
+    """What compiles where torch asks for bytes to keep: `aot_compile` of a compiled function, precompiling. Since 0.1.
+
+    Called: at most once a compile: for what dynamo captured, before anything is compiled, where torch will save it.
+    Combined: the first result that is not None. litz-aot answers last.
+
+    options: this compile's options.
+    Returns: a callable of what dynamo captured (a torch.fx.GraphModule), its example inputs and the compiler, which is
+    litz's own. It returns what runs the graph with dynamo's convention, one of torch's `SerializableCallable`; None for
+    a graph that it does not save. It is called outside the hook, since it compiles: what it raises is raised. None: no
+    opinion, ask the next. Where nobody saves, litz compiles as ever, and torch says that it cannot save the result.
+    """
+
+
 # ------------------------------------------------------------------------------------------------------------ observers
 
 
 @hookspec
 def litz_watch_graph(name: str, options: OptionsView, read: bool, slow: Callable[[], str]) -> Watcher | None:
-    """What to tell a plugin while a graph is captured or compiled: stages, kernels that are built, passes. Since 0.1.
+    """Says what to tell a plugin while a graph is compiled: stages, kernels that are built, passes. Since 0.1.
 
     Called: at least once a graph: before the graph is looked for in the cache, and once more for each capture; not for
     a graph that is found without a trace.
@@ -397,7 +413,7 @@ def litz_pass_finished(pass_: Pass, before: Noun, after: Noun, seconds: float) -
 
 @hookspec_first
 def litz_compile_failed(graph: Graph, failure: Exception, options: OptionsView) -> str | None:
-    """How the user sees a failed compile fail again. Since 0.1.
+    """Says how the user sees a failed compile fail again. Since 0.1.
 
     Called: at most once a graph: where litz or a plugin fails, and not where a user's mistake is told.
     Combined: the first result that is not None. A plugin that fails here costs the message its command, and no more.

@@ -129,5 +129,5 @@ def _repair(cause: BaseException, module: str, dist: str) -> str:
     if not name:
         return ""
     if name == module or module.startswith(f"{name}."):
-        return f"{dist} is installed without {name}: install it again (pip install --force-reinstall --no-deps {dist})"
+        return f"{dist} is installed without {name}: install it again, with pip's --force-reinstall --no-deps"
     return f"install the dist that has the module {name}, which {dist} imports"

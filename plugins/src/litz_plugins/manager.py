@@ -41,6 +41,7 @@ from litz_plugins.records import (
     OptionSpec,
     Pass,
     PassContext,
+    Saver,
     Stage,
     Target,
     TargetOf,
@@ -336,11 +337,11 @@ class Plugins(Roster):
         return self._first("litz_partition", {"joint": joint, "options": options}, check)
 
     def asks(self, hook: str) -> bool:
-        """Whether a plugin that is not built in implements the hook of this name."""
+        """Returns whether a plugin that is not built in implements the hook of this name."""
         return not all(impl.builtin for impl in self._implementations(hook))
 
     def has(self, hook: str) -> bool:
-        """Whether any loaded plugin implements the hook of this name."""
+        """Returns whether any loaded plugin implements the hook of this name."""
         return bool(self.answering(hook))
 
     def tune(self, tuning: Any, check: Callable[[Any], T] = anything) -> T | None:
@@ -391,6 +392,11 @@ class Plugins(Roster):
         arguments = {"target": target, "source": source, "options": options}
         found = self._first("litz_select_exporter", arguments, of_type(Exporter))
         return None if found is None else replace(found[1], plugin=found[0])
+
+    def select_saver(self, options: OptionsView) -> Saver | None:
+        """Returns what compiles what torch is to save; None if nobody does."""
+        found = self._first("litz_select_saver", {"options": options}, _callable)
+        return None if found is None else found[1]
 
     # ------------------------------------------------------------------------------------------------ hooks: observers
 
@@ -562,11 +568,10 @@ def _article(result: Any) -> str:
     return "None" if result is None else f"a {type(result).__name__}"
 
 
-def _callable(result: Any) -> Entry:
+def _callable(result: Any) -> Any:
     if not callable(result):
-        raise TypeError(f"returned {_article(result)}; a callable that runs the graph, or None, is expected")
-    entry: Entry = result
-    return entry
+        raise TypeError(f"returned {_article(result)}; a callable, or None, is expected")
+    return result
 
 
 def _target(result: Any) -> Target | None:

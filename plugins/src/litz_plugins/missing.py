@@ -14,7 +14,7 @@ from pathlib import Path
 
 from litz_plugins.loading import ENTRY_POINT_GROUP
 from litz_plugins.strict import variable
-from litz_plugins.words import CORE_VARIABLES, OWN_DISTS
+from litz_plugins.words import CORE_VARIABLES, OWN_DISTS, install
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Missing:
 def how_to_install(plugin: str) -> str:
     """Returns what to do where no dist has a plugin of this name."""
     if plugin in OWN_DISTS:
-        return f"its plugin {plugin!r} is not installed: pip install {OWN_DISTS[plugin][0]}"
+        return f"its plugin {plugin!r} is not installed: {install(plugin)}"
     return f"no installed plugin is called {plugin!r}: install the plugin's dist (`litz plugins` lists what there is)"
 
 
 def own_dists(known: Collection[str]) -> list[Missing]:
     """Returns litz's own dists that are not installed. known: the names of the plugins that are there."""
     return [
-        Missing(plugin, dist, f"not installed; it {does}", f"pip install {dist}", wanted=False)
+        Missing(plugin, dist, f"not installed; it {does}", install(plugin), wanted=False)
         for plugin, (dist, does) in OWN_DISTS.items()
         if plugin not in known
     ]
@@ -81,7 +81,7 @@ def variables(given: Iterable[str], options: Iterable[str], known: Collection[st
         for plugin, (dist, _) in OWN_DISTS.items():
             if plugin not in known and name.startswith(f"{variable(plugin)}_"):
                 what = f"{name} is set, and its plugin {plugin!r} is not installed: nobody reads it"
-                found.append(Missing(plugin, dist, what, f"pip install {dist}, or unset {name}"))
+                found.append(Missing(plugin, dist, what, f"{install(plugin)}, or unset {name}"))
     return found
 
 

@@ -219,6 +219,7 @@ def check_conformance(plugin: object, **how: Any) -> Any:
     that is wrong, and with each pass and template of which nothing was tried; those of `check_plugin`;
     ModuleNotFoundError without litz-testing.
     """
+    __tracebackhide__ = True  # pytest shows the test and the error
     try:
         kit = importlib.import_module("litz_testing.plugin_kit")  # by name: litz_plugins imports neither litz nor torch
     except ModuleNotFoundError as error:

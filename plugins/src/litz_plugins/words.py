@@ -34,6 +34,13 @@ OWN_DISTS = {
     "triton_kernels": ("litz-triton-kernels", "launches the Triton kernels that a user wrote, as its own"),
 }
 """Litz's own plugins that are dists of their own, which need not be installed: the dist, and what the plugin does."""
+
+
+def install(plugin: str) -> str:
+    """Returns how to install one of litz's own plugins: no package index has their dists."""
+    return f"`pip install ./plugins_{plugin}` in a checkout of litz"
+
+
 OWN_PLUGINS = tuple(OWN_DISTS)
 OWN_COMMANDS = {
     "audit": "collectives",

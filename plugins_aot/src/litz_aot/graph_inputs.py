@@ -166,7 +166,7 @@ def tracing(mode: FakeTensorMode) -> Iterator[None]:
 
 
 def described(name: str, value: Any, autograd: bool) -> dict[str, Any]:
-    """What an input must be like, as `litz_aot.inputs` has it."""
+    """Returns what an input must be like, as `litz_aot.inputs` has it."""
     if isinstance(value, FakeTensor) and value.layout == torch.strided:
         return {
             "kind": "tensor",
@@ -196,8 +196,8 @@ def _number(value: Any) -> int | float | str | None:
 
 
 def guard_texts(guards: Sequence[Any], env: ShapeEnv | None, inputs: Sequence[Any]) -> list[str]:
-    """What must hold of the sizes that inputs tell, as texts of Python: the guards, and the ends of ranges. That a size
-    is neither 0 nor 1, which torch assumes of all that vary, is left out."""
+    """Returns what must hold of the sizes that inputs tell, as texts of Python: the guards, and the ends of ranges.
+    That a size is neither 0 nor 1, which torch assumes of all that vary, is left out."""
     tensors = [value for value in inputs if isinstance(value, FakeTensor)]
     plain = [torch_api.sympy_of(size) for tensor in tensors for size in tensor.shape]
     plain += [torch_api.sympy_of(value) for value in inputs if isinstance(value, torch.SymInt)]

@@ -25,6 +25,7 @@ from litz.origins.trust import OWN, Trust
 from litz.runtime.compiled_graph import refuse_tracing
 from litz.runtime.wrapper_support import resolved
 from litz_plugins import Exporter, Target
+from litz_plugins.words import OWN_DISTS, install
 
 from .code import COMMON, WEIGHTS, WRAPPER, Code, LoadedCode, Pack, write_code
 from .errors import PackageError, PackageInputError
@@ -123,7 +124,8 @@ def unfit_here(data: Mapping[str, Any]) -> tuple[str, str]:
         found = version_of(dist)
         if found != version:
             problem = f"it needs the plugin {plugin!r} ({dist} {version}), and {found or 'none'} is here"
-            return problem, f"pip install {dist}=={version}"
+            own = f"{install(plugin)} of version {version}" if plugin in OWN_DISTS else f"pip install {dist}=={version}"
+            return problem, own
     wanted = data["device"]
     target = importlib.import_module(data["exporter"]).here()
     if target.assumed:

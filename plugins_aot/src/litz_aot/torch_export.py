@@ -31,7 +31,7 @@ class Exported:
 
 
 def is_exported(value: object) -> bool:
-    """Is `value` what torch.export has made?"""
+    """Returns whether torch.export has made `value`."""
     return isinstance(value, torch.export.ExportedProgram)
 
 

@@ -104,8 +104,8 @@ class Autotune:
 
     @hookimpl
     def litz_cache_fingerprint(self, options: OptionsView) -> str | Uncacheable | None:
-        """What is looked up hangs on what was measured by then. What is measured is not measured again: a graph in the
-        graph cache keeps what won."""
+        """Returns what is looked up hangs on what was measured by then. What is measured is not measured again: a graph
+        in the graph cache keeps what won."""
         if measures(options) or not options["autotune.search_cache"]:
             return None
         if options["autotune.remote_cache"]:

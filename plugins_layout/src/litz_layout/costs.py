@@ -34,7 +34,7 @@ AT_MOST = 1.25
 """How many times longer a copy may take than its bytes need."""
 READ = 0.5
 """A loop that reads a tensor across its layout, in parts of a copy's time: litz's transposing loops reach 0.91 to 0.97
-of the copy bandwidth (docs/benchmarks.md, "transpose"), but a fused loop has other tensors to read as well."""
+of the copy bandwidth (docs/lab/kernels.md, "transpose"), but a fused loop has other tensors to read as well."""
 
 ALIGNED = 16
 """Bytes: where rows of a matrix have to begin for the tensor cores' fast loads."""

@@ -34,7 +34,7 @@ class Alignment:
     source: str
 
 
-_GPT2 = "GPT-2's product with 50257 columns in bf16, 8192 by 768, on an H100 (docs/benchmarks.md): 6.7 ms as it is, "
+_GPT2 = "GPT-2's product with 50257 columns in bf16, 8192 by 768, on an H100 (docs/lab/models.md): 6.7 ms as it is, "
 ALIGNED: tuple[Alignment, ...] = (
     Alignment(64, 0.70, _GPT2 + "0.9 ms with 50304"),
     Alignment(8, 0.65, "cuBLAS takes 16-byte accesses from 8 elements on; tiles are 64 and more wide"),

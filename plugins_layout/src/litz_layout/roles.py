@@ -68,14 +68,14 @@ def permutation(node: torch.fx.Node) -> tuple[int, ...]:
 
 
 def takes_statistics_of_parts(node: torch.fx.Node) -> bool:
-    """Whether the node joins tensors along the second dimension, and a reduction over all others reads it."""
+    """Returns whether the node joins tensors along the second dimension, and a reduction over all others reads it."""
     if node.target is not aten.cat.default or (len(node.args) > 1 and node.args[1] != 1):
         return False
     return any(_reduces_to_channels(user, node.meta["val"].dim()) for user in node.users)
 
 
 def takes_part_in_statistics(node: torch.fx.Node) -> bool:
-    """Whether a reduction to channels reads the node, or what is computed of it element by element."""
+    """Returns whether a reduction to channels reads the node, or what is computed of it element by element."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
         return False

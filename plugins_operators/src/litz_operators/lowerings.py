@@ -9,6 +9,7 @@ from litz.lower import find_op
 
 from . import (
     adaptive_pooling,
+    associative_scan,
     average_pooling,
     folding,
     max_pooling,
@@ -18,7 +19,17 @@ from . import (
     unpooling,
 )
 
-MODULES = (adaptive_pooling, average_pooling, folding, max_pooling, padding, random, resampling, unpooling)
+MODULES = (
+    adaptive_pooling,
+    associative_scan,
+    average_pooling,
+    folding,
+    max_pooling,
+    padding,
+    random,
+    resampling,
+    unpooling,
+)
 
 
 def own_lowerings() -> Mapping[Any, Callable[..., Any]]:

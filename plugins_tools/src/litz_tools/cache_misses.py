@@ -33,8 +33,8 @@ def explain_miss(key: Key, known: Iterable[Key]) -> Miss:
 
 
 def distance(key: Key, other: Key) -> float:
-    """How much two keys differ: by parts, each by the share of its lines that the other has not; a graph counts for as
-    much as all else, so that another graph is not taken for the same with other options."""
+    """Returns how much two keys differ: by parts, each by the share of its lines that the other has not; a graph counts
+    for as much as all else, so that another graph is not taken for the same with other options."""
     parts = key.differences(other)
     return sum((len(key.parts) if part.name == "graph" else 1) * _unlike(part) for part in parts)
 

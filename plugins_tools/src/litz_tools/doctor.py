@@ -202,7 +202,7 @@ def _run_kernel(command: Sequence[str], library: Path) -> Check:
 
 
 def check_cache(folder: Path, enabled: bool = True, trust: Trust = OWN) -> list[Check]:
-    """Whether the cache folder can be written, and has room."""
+    """Returns whether the cache folder can be written, and has room."""
     if not enabled:
         return [Check("cache", "ok", "off: every process compiles anew")]
     todo = "name another folder: LITZ_CACHE_DIR=/path, or use none: LITZ_CACHE=0"

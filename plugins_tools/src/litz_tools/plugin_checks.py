@@ -60,8 +60,8 @@ def _whose(cause: LitzError) -> str:
 
 
 def check_compiling(loaded: Plugins, together: bool = True) -> list[Check]:
-    """Whether the small program compiles and is right: with core's plugins alone, with each other one, and with all.
-    together: False where all of them are known to clash."""
+    """Returns whether the small program compiles and is right: with core's plugins alone, with each other one, and with
+    all. together: False where all of them are known to clash."""
     if failure := _failure(make_plugins(_builtins(loaded), entry_points=())):
         return [Check("core", "fail", f"a small program with core's plugins alone: {failure}", "report this as a bug")]
     rows = []

@@ -107,9 +107,12 @@ class _Text:
             inside, near = " inside" * line.masked, " near mean" * line.near
             return f"{self._made(*made)} = moments {self.operand(line.arg)}{inside}{near}"
         if isinstance(line, tile.Scan):
-            carry = f" after {line.carry.text}" if line.carry is not None else ""
+            carry = f" after {', '.join(value.text for value in line.carry)}" if line.carry else ""
             outside = f" outside {self.operand(line.outside)}" if line.outside is not None else ""
-            return f"{self._made(line.value)} = scan {line.kind} {line.form} {self.operand(line.arg)}{carry}{outside}"
+            as_ = f" as {', '.join(line.fresh)}" if line.fresh else ""
+            kind = json.dumps(line.kind) if " " in line.kind else line.kind
+            text = f"{self._made(*line.values)} = scan {kind} {line.form} {self.operands(line.args)}"
+            return f"{text}{carry}{outside}{as_}"
         raise TypeError(type(line).__name__)
 
     def operands(self, args: Sequence[Operand]) -> str:

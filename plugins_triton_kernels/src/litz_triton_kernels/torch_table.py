@@ -29,7 +29,7 @@ class UserKernel:
 
     @property
     def is_tuned(self) -> bool:
-        """Is the kernel an Autotuner, with several configurations?"""
+        """Returns whether the kernel is an Autotuner, with several configurations."""
         return hasattr(self.kernel, "configs")
 
     @property

@@ -16,7 +16,8 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def lies_otherwise(got: torch.Tensor, want: torch.Tensor) -> bool:
-    """Whether `want` is dense, so that its strides count, and `got` of the same shape has others (but of extents 1)."""
+    """Returns whether `want` is dense, so that its strides count, and `got` of the same shape has others (but of
+    extents 1)."""
     pairs = zip(want.shape, got.stride(), want.stride(), strict=True)
     return want.numel() > 1 and is_dense(want) and any(n > 1 and a != b for n, a, b in pairs)
 

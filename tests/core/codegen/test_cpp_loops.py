@@ -288,6 +288,20 @@ def test_moments_of_huge_numbers(name: str) -> None:
     assert (case.run()["o_welford_m2"] == float("inf")).all()
 
 
+@pytest.mark.parametrize("name", ["row", "short row", "long row", "channels", "all"])
+def test_moments_in_double(name: str) -> None:
+    """Squares beyond what float32 holds are counted, and NaN stays NaN."""
+    case = reduction_case(name, F32, ["welford_double_mean", "welford_double_m2"])
+    x = case.inputs["x"]
+    case.check(rtol=1e-6, atol=1e-7)
+    x.mul_(1e25)
+    case.check(rtol=1e-6, atol=1e18)
+    x.view(-1)[:3] = torch.tensor([3e38, -3e38, 0.0])
+    case.check(rtol=1e-6, atol=1e31)
+    x.view(-1)[4], x.view(-1)[-1] = float("nan"), float("nan")
+    case.check(rtol=1e-6, atol=1e31)
+
+
 def _as_double(node: Node) -> Node:
     source = node.args[0]
     return build.reduce(node.attrs[0], build.load(source.buffer, source.index, torch.float64))

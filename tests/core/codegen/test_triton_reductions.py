@@ -36,7 +36,10 @@ def test_a_row_is_enough(name: str, wrong: Mapping[str, str]) -> None:
     assert wrong[name] == ""
 
 
-@pytest.mark.parametrize("name", ["row-torch.float64", "row-torch.int8", "long-torch.bfloat16", "row-by row"])
+@pytest.mark.parametrize(
+    "name",
+    ["row-torch.float64", "row-torch.int8", "long-torch.bfloat16", "row-by row", "row-combined", "long-combined"],
+)
 def test_compiles_for_hopper(name: str) -> None:
     with registered():
         source = source_of(name, sources()[name]())

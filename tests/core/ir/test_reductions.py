@@ -13,7 +13,7 @@ from litz.ir.reductions import REDUCTIONS, ROWS, Reduction, evaluate
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool]
 SIZES = [0, 1, 2, 7, 64]
-FLOATS_ALONE = ("welford", "weighted_softmax")
+FLOATS_ALONE = ("welford", "welford_double", "weighted_softmax")
 SPECIAL = [float("nan"), float("inf"), -float("inf"), 0.0, -1.5]
 
 

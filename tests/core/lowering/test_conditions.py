@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import sympy
@@ -41,6 +42,39 @@ def test_a_nan_is_not_what_a_comparison_is_not(dtype: torch.dtype) -> None:
             for found, expected in zip(compiled(*inputs), conditions(*inputs), strict=True):
                 assert type(found) is type(expected)
                 torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+ASSERTED = {
+    "not greater": lambda a, b: torch.sym_not(a > 1),
+    "not less": lambda a, b: torch.sym_not(a < 1),
+    "not at least": lambda a, b: torch.sym_not(a >= 1),
+    "not greater than another": lambda a, b: torch.sym_not(a > b),
+    "of a sum": lambda a, b: torch.sym_not(a + 1 > 2),
+    "twice": lambda a, b: torch.sym_not(torch.sym_not(a > 1)),
+    "greater": lambda a, b: a > 1,
+    "unequal": lambda a, b: a != b,
+    "both": lambda a, b: (a > 1) & (b < 3),
+    "by a choice": lambda a, b: torch.sym_ite(a > 1, a, b) > 0,
+}
+
+
+@pytest.mark.parametrize("name", ASSERTED)
+def test_an_assertion_takes_a_nan_as_eager_does(name: str) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch._check(ASSERTED[name](x[0].item(), x[1].item()))
+        return x * 2
+
+    def raises(function: Callable[..., torch.Tensor], x: torch.Tensor) -> bool:
+        try:
+            return not function(x).equal(x * 2) and not x.isnan().any()
+        except RuntimeError:
+            return True
+
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = torch.compile(function, backend="litz", fullgraph=True)
+        inputs = [torch.tensor([value, 1.0]) for value in VALUES]
+        assert [raises(compiled, x) for x in inputs] == [raises(function, x) for x in inputs]
 
 
 def test_expressions_compare_as_python_does() -> None:

@@ -7,8 +7,8 @@ copy what is whole beside the place, and rename it, so nobody ever sees half an 
 building the same, and where it cannot be had both build. Readers check the sums once a process, and an entry that does
 not match is thrown away and built anew.
 
-Where it holds more than it may, what was not used for longest makes room. Caches that are only read may lie under it: a
-team's, or a container image's.
+Beyond its limit the cache deletes first what nobody used for the longest time. Caches that are only read may lie under
+it: a team's, or a container image's.
 
 So whatever becomes of the cache while something is built, what was built is there. A cache that cannot hold it
 (read-only, full, a file where a folder should be, a mount that no code runs from) costs one warning in a process, and

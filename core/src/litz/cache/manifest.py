@@ -34,8 +34,8 @@ def write(folder: Path) -> None:
 
 
 def holds(folder: Path, needs: Sequence[str] = (), trust: Trust = OWN) -> bool:
-    """Whether a folder has a manifest that names the files in `needs`, every file that it names is as it was, and
-    nobody else may write there."""
+    """Returns whether a folder has a manifest that names the files in `needs`, every file that it names is as it was,
+    and nobody else may write there."""
     try:
         if not trust.owns(folder):
             return False
@@ -61,8 +61,8 @@ def check_sums(sums: Any) -> dict[str, str]:
 
 
 def agrees(folder: Path, name: str, value: str, trust: Trust = OWN) -> bool:
-    """Whether a file is a plain file in the folder, reached by no link, that can be read and has this sum, and that
-    nobody else may write."""
+    """Returns whether a file is a plain file in the folder, reached by no link, that can be read and has this sum, and
+    that nobody else may write."""
     try:
         inside = all(trust.owns(folder / step) for step in PurePosixPath(name).parents[:-1])
         return inside and sum_of(folder / name, trust) == value

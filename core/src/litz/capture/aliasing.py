@@ -354,7 +354,7 @@ def _meets_itself(tensor: torch.Tensor) -> bool:
 
 
 def meet(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have a byte of memory in common; True where that takes too long to find out."""
+    """Returns whether two tensors have a byte of memory in common; True where that takes too long to find out."""
     if a.dtype == b.dtype and not torch_api.overlapping([a, b]):  # torch counts in elements
         return False
     first = min(a.data_ptr(), b.data_ptr())

@@ -42,16 +42,8 @@ _ADD: Mapping[str, tuple[str, ...]] = {
     "activations and other pointwise composites": (
         *("gelu", "gelu_backward", "elu", "elu_backward", "silu", "silu_backward", "leaky_relu", "hardtanh"),
         *("leaky_relu_backward", "hardtanh_backward", "hardswish", "hardswish_backward", "hardsigmoid", "mish"),
-        *(
-            "mish_backward",
-            "celu",
-            "selu",
-            "softplus",
-            "softplus_backward",
-            "glu",
-            "glu_backward",
-            "log_sigmoid_forward",
-        ),
+        *("mish_backward", "celu", "selu", "softplus", "softplus_backward", "glu", "glu_backward"),
+        "log_sigmoid_forward",
         *("log_sigmoid_backward", "threshold", "threshold_backward", "prelu", "_prelu_kernel_backward"),
         *("rrelu_with_noise_backward", "addcmul", "addcdiv", "lerp", "hypot", "logaddexp", "logit", "nan_to_num"),
         *("masked_fill", "tril", "triu", "isinf", "frac", "sinc", "xlogy", "heaviside", "deg2rad", "rad2deg"),
@@ -76,15 +68,7 @@ _ADD: Mapping[str, tuple[str, ...]] = {
         *("linspace", "logspace", "arange", "eye", "ones", "zeros", "ones_like", "zeros_like", "new_zeros"),
         *("new_ones", "new_full", "tril_indices", "triu_indices"),
     ),
-    "reductions built from others": (
-        "linalg_vector_norm",
-        "norm",
-        "dist",
-        "std",
-        "std_mean",
-        "nansum",
-        "count_nonzero",
-    ),
+    "reductions built from others": ("linalg_vector_norm", "norm", "dist", "std", "nansum", "count_nonzero"),
     "shapes: slices, cats and index arithmetic": (
         *("split_with_sizes", "split", "unbind", "stack", "repeat", "roll", "rot90", "pixel_shuffle"),
         *("pixel_unshuffle", "channel_shuffle", "narrow_copy", "diag_embed", "block_diag", "unsafe_split"),
@@ -115,6 +99,7 @@ _KEEP: Mapping[str, tuple[str, ...]] = {
     "attention: fused kernels exist, and the decomposed form needs quadratic memory": FUSED_ATTENTION,
     "lowered as they are: one op in the IR, and its own rule is more exact than the pieces": (
         *("sum.dim_IntList", "mean", "amax", "amin", "all", "any", "var_mean.correction", "aminmax", "prod"),
+        "std_mean.correction",
         *("sigmoid", "tanh", "cat", "_to_copy", "clone", "constant_pad_nd", "cumsum", "cumprod", "unfold"),
         *("max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d", "flip", "where.self"),
         *("view", "permute", "expand", "diagonal", "empty_strided", "full", "_unsafe_index", "_unsafe_index_put"),
@@ -195,7 +180,6 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
     return {
         aten.var.correction: _var,
         aten.std.correction: _std,
-        aten.std_mean.correction: _std_mean,
         aten.copy.default: _copy,
         aten.addcmul.default: _addcmul,
         aten.copysign.Tensor: functools.partial(_on_one_device, aten.copysign.Tensor),
@@ -241,23 +225,12 @@ def _assert_async(x: torch.Tensor) -> None:
 
 
 def _var(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> torch.Tensor:
-    """Computes the variance by the one reduction that var, std and var_mean share: Welford's, which is exact for large
-    means."""
+    """Computes the variance by the reduction that var_mean has, too: Welford's, which is exact for large means."""
     return aten.var_mean.correction(x, dim, correction=correction, keepdim=keepdim)[0]
 
 
 def _std(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> torch.Tensor:
-    return _std_mean(x, dim, correction=correction, keepdim=keepdim)[0]
-
-
-def _std_mean(
-    x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Computes the root of a variance that is no half: the square of what float16 holds need not be in its range."""
-    half = x.dtype in (torch.float16, torch.bfloat16)
-    variance, mean = aten.var_mean.correction(x.float() if half else x, dim, correction=correction, keepdim=keepdim)
-    std = torch.sqrt(variance)
-    return (std.to(x.dtype), mean.to(x.dtype)) if half else (std, mean)
+    return aten.std_mean.correction(x, dim, correction=correction, keepdim=keepdim)[0]
 
 
 def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> torch.Tensor:

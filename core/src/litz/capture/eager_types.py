@@ -18,17 +18,8 @@ from torch._ops import OpOverload
 
 FOR_FLOATS = (
     *("gelu", "silu", "mish", "hardswish", "hardsigmoid", "hardshrink", "softshrink", "softplus", "glu", "elu", "celu"),
-    *(
-        "selu",
-        "_prelu_kernel",
-        "leaky_relu",
-        "log_sigmoid_forward",
-        "frac",
-        "round.decimals",
-        "lerp",
-        "hypot",
-        "nextafter",
-    ),
+    *("selu", "_prelu_kernel", "leaky_relu", "log_sigmoid_forward", "frac", "round.decimals", "lerp", "hypot"),
+    "nextafter",
     *("logaddexp", "logaddexp2", "_softmax", "_log_softmax", "_safe_softmax", "_softmax_backward_data"),
     *("_log_softmax_backward_data", "smooth_l1_loss", "huber_loss", "mse_loss", "binary_cross_entropy"),
     *("multi_margin_loss", "multilabel_margin_loss_forward", "grid_sampler_2d", "grid_sampler_3d"),
@@ -49,19 +40,8 @@ FOR_FLOATS_AND_BYTES = (
 """Ops that eager has for floating point and, as images may be so, for uint8."""
 
 NOT_FOR_BOOLS = (
-    *(
-        "abs",
-        "ceil",
-        "floor",
-        "trunc",
-        "round",
-        "clamp",
-        "clamp_min",
-        "clamp_max",
-        "bitwise_left_shift",
-        "addcmul",
-        "gcd",
-    ),
+    *("abs", "ceil", "floor", "trunc", "round", "clamp", "clamp_min", "clamp_max", "bitwise_left_shift", "addcmul"),
+    "gcd",
     *("bitwise_right_shift", "pow", "fmod", "remainder", "floor_divide", "trace", "linalg_cross", "dot"),
     *("vdot", "mv", "addmv", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "div.Tensor_mode", "lcm"),
     "div.Scalar_mode",
@@ -154,9 +134,9 @@ def _number_arguments(op: OpOverload) -> tuple[tuple[int, str], ...]:
 def is_given_too_much(
     op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: torch.dtype | None, inside: bool = False
 ) -> bool:
-    """Whether `op` is called with a number that the type of its result cannot hold, or may not hold. Eager's kernels
-    refuse most such calls, so that the op stays a call. dtype: of the result; None where it is not one tensor. inside:
-    numbers at the edges of the type are too much as well, as those of a factor `alpha` always are."""
+    """Returns whether `op` is called with a number that the type of its result cannot hold, or may not hold. Eager's
+    kernels refuse most such calls, so that the op stays a call. dtype: of the result; None where it is not one tensor.
+    inside: numbers at the edges of the type are too much as well, as those of a factor `alpha` always are."""
     if not isinstance(op, OpOverload) or dtype is None:
         return False
     given = [(name, args[at] if at < len(args) else kwargs.get(name)) for at, name in _number_arguments(op)]

@@ -13,7 +13,7 @@ from litz.cli.options import options
 from litz.cli.owned import owned
 from litz.cli.plugins import plugins
 from litz_plugins import LitzError
-from litz_plugins.words import OWN_COMMANDS, OWN_DISTS
+from litz_plugins.words import OWN_COMMANDS, OWN_DISTS, install
 
 
 class _Group(click.Group):
@@ -36,8 +36,8 @@ class _Group(click.Group):
         except click.UsageError as error:
             if args[0] not in OWN_COMMANDS:
                 raise
-            dist, _ = OWN_DISTS[OWN_COMMANDS[args[0]]]
-            todo = f"It comes with {dist}: pip install {dist} (`litz plugins` says what is installed)."
+            plugin = OWN_COMMANDS[args[0]]
+            todo = f"{OWN_DISTS[plugin][0]} has it: {install(plugin)} (`litz plugins` says what is installed)."
             raise click.UsageError(f"{error.format_message()} {todo}", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:

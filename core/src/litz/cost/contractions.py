@@ -167,10 +167,7 @@ def _attention(times: float, heads_last: bool = False, whole: bool = False) -> C
 
 
 _KERNELS = (
-    "flash_attention",
-    "efficient_attention",
-    "cudnn_attention",
-    "fused_attention_overrideable",
+    *("flash_attention", "efficient_attention", "cudnn_attention", "fused_attention_overrideable"),
     "flash_attention_for_cpu",
 )
 """The kernels that scaled_dot_product_attention calls, forward and backward."""

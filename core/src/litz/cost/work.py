@@ -52,12 +52,12 @@ class Work:
     contraction can run at a time (0: as many as there are units); `launches` is how many kernels it is; `alone`: bytes
     that one unit reads by itself, at least. All zero and kind "none" for a view or a no-op."""
 
-    kind: Kind
-    flops: Mapping[torch.dtype, float] = field(default_factory=dict)
-    bytes_read: float = 0.0
-    bytes_written: float = 0.0
-    pieces: float = 0.0
-    launches: int = 1
+    kind: Kind  # "none" for a view or a no-op
+    flops: Mapping[torch.dtype, float] = field(default_factory=dict)  # by the dtype that they are done in
+    bytes_read: float = 0.0  # from memory
+    bytes_written: float = 0.0  # to memory
+    pieces: float = 0.0  # that can run at a time; 0: as many as there are units
+    launches: int = 1  # how many kernels
     alone: float = 0.0
 
     @property

@@ -94,6 +94,6 @@ def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
 
 
 def passed_on(compiler: Compiler, log: Log) -> dict[str, Any]:
-    """What every pass, and fusion, is handed beside its noun."""
+    """Returns what every pass, and fusion, is handed beside its noun."""
     shared = {"options": compiler.options, "note": log.note, "target_of": compiler.target_of, "ask": compiler.ask}
     return {**shared, "gate": log.gate}

@@ -134,7 +134,7 @@ class Compiler:
 
 
 def stores_of(plugins: Plugins, options: Options) -> Stores | None:
-    """What plugins keep of graphs; None where none does."""
+    """Returns what plugins keep of graphs; None where none does."""
     keep = partial(plugins.keep_graph, options) if plugins.has("litz_keep_graph") else None
     return Stores(partial(plugins.find_graph, options), keep) if keep or plugins.has("litz_find_graph") else None
 

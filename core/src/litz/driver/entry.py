@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -48,9 +46,9 @@ def _capture(
     """What dynamo captured, as Graphs; each of them goes to `compile_graph`."""
     freezing, store = compiler.options.freezing, graph_store(gm, compiler)
     compiler.check_whole()
-    if torch_api.is_saved_by_torch() and find_spec("litz_aot"):
-        if compiled := import_module("litz_aot.for_torch").compiled(gm, example_inputs, compiler):
-            return compiled  # type: ignore[no-any-return]
+    if torch_api.is_saved_by_torch() and (save := compiler.plugins.select_saver(compiler.options)):
+        if compiled := save(gm, example_inputs, compiler):
+            return compiled
     with compiler.watched("") as watchers:
         compiler = replace(compiler, watchers=watchers)
         return capture(

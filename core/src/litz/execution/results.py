@@ -71,7 +71,7 @@ def _may_differ(call: Extern, name: str, program: Program, in_flight: set[str | 
 
 
 def is_torchs(target: Any) -> bool:
-    """Does the op return what its fake kernel says, strides aside?"""
+    """Returns whether the op returns what its fake kernel says, strides aside."""
     if isinstance(target, PluginCall):
         return False
     return not isinstance(target, torch._ops.OpOverload) or target.namespace in _TORCHS

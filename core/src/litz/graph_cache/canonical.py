@@ -47,8 +47,8 @@ def graph_text(graph: Graph) -> str:
 
 
 def symbols_text(graph: Graph) -> str:
-    """What is known of the sizes: hints, ranges, and what was found to hold so far. '' where all are numbers, and were
-    so from the beginning: a size that was asserted to be 4 is 4 by now, and is checked at run time."""
+    """Returns what is known of the sizes: hints, ranges, and what was found to hold so far. '' where all are numbers,
+    and were so from the beginning: a size that was asserted to be 4 is 4 by now, and is checked at run time."""
     env = graph.shape_env
     if env is None or not (is_symbolic(graph) or torch_api.facts_of(env)):
         return ""
@@ -60,7 +60,7 @@ def symbols_text(graph: Graph) -> str:
 
 
 def is_symbolic(graph: Graph) -> bool:
-    """Whether any value of the graph has a size, or is a number, that is not known."""
+    """Returns whether any value of the graph has a size, or is a number, that is not known."""
     return any(_has_symbol(node.meta.get("val")) or "unbacked_bindings" in node.meta for node in graph.nodes)
 
 

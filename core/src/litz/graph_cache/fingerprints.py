@@ -224,8 +224,8 @@ def plugin_parts(compiler: Compiler) -> Iterator[Part]:
 
 
 def goes_by_anything(compiler: Compiler) -> bool:
-    """Whether there is a plugin of which nobody knows that it goes by no names: one that may change results and does
-    not have the hook, which asks to look at what they hang on."""
+    """Returns whether there is a plugin of which nobody knows that it goes by no names: one that may change results and
+    does not have the hook, which asks to look at what they hang on."""
     answering = compiler.plugins.answering("litz_cache_fingerprint")
     return any(source.name not in answering for source in compiler.plugins.deciders())
 

@@ -65,7 +65,7 @@ class Lookup:
 
     @property
     def found(self) -> bool:
-        """Is there code for the graph, in this process or on the disk?"""
+        """Returns whether there is code for the graph, in this process or on the disk."""
         return self.code is not None or self.entry is not None
 
     def says(self, hit: bool = False) -> str:

@@ -52,7 +52,7 @@ class Access:
 
     @property
     def is_store(self) -> bool:
-        """Is the access a store? Only stores have a mode."""
+        """Returns whether the access is a store. Only stores have a mode."""
         return self.mode is not None
 
     @property

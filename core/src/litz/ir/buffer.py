@@ -19,9 +19,9 @@ Kind = Literal["input", "constant", "temporary"]
 class Layout:
     """Sizes, strides and offset, in elements."""
 
-    size: tuple[Expr, ...]
-    stride: tuple[Expr, ...]
-    offset: Expr = ZERO
+    size: tuple[Expr, ...]  # the extent of each dimension
+    stride: tuple[Expr, ...]  # elements between neighbours of each dimension
+    offset: Expr = ZERO  # of the first element, in elements
 
     @staticmethod
     def contiguous(size: tuple[int | Expr, ...]) -> Layout:
@@ -83,11 +83,11 @@ class Layout:
 class Buffer:
     """Memory of the program. Inputs and constants are given; temporaries are allocated (some become outputs)."""
 
-    name: str
-    dtype: torch.dtype
-    device: torch.device
-    layout: Layout
-    kind: Kind = "temporary"
+    name: str  # unique in its program
+    dtype: torch.dtype  # of an element
+    device: torch.device  # whose memory it is
+    layout: Layout  # of its elements
+    kind: Kind = "temporary"  # "input", "constant" or "temporary"
 
     @cached_property
     def nbytes(self) -> Expr:
@@ -102,14 +102,14 @@ class Buffer:
 class TensorRef:
     """A strided view of a buffer: what a library call takes and what a program returns."""
 
-    buffer: str
-    layout: Layout
+    buffer: str  # the name of a buffer
+    layout: Layout  # where in the buffer's storage the tensor lies
 
     def __str__(self) -> str:
         return f"{self.buffer}{self.layout}"
 
     def is_all_of(self, buffer: Buffer) -> bool:
-        """Is this view the whole tensor of `buffer`? Strides of dimensions of extent 1 do not count."""
+        """Returns whether this view is the whole tensor of `buffer`. Strides of dimensions of extent 1 do not count."""
         mine, own = self.layout, buffer.layout
         pairs = zip(mine.size, mine.stride, own.stride)  # strict once the sizes are equal
         same = mine.size == own.size and mine.offset == 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from .combined import scan_row
 from .dtypes import compute_dtype
 from .index import Expr, is_placeholder, may_be_empty, placeholder_number, to_expr
 from .node import Node, intern, rewrite, walk, with_args
@@ -79,12 +80,15 @@ def reduce(kind: str, *values: Node, over: tuple[Range, ...] = ()) -> Node:
     return intern("reduce", row.dtype(kind, values[0].dtype), values, (kind, over) if over else (kind,))
 
 
-def scan(kind: str, value: Node) -> Node:
-    """Returns `value` scanned, inclusively, along the loop's only reduction range. Errors: ValueError for an unknown
-    kind."""
-    if kind not in SCANS:
+def scan(kind: str, *values: Node) -> Node:
+    """Returns `values` scanned, inclusively, along the loop's only reduction range. Errors: ValueError for an unknown
+    kind; TypeError for another number of values."""
+    row = scan_row(kind)
+    if row is None:
         raise no_such("scan", kind, SCANS)
-    return intern("scan", value.dtype, (value,), (kind,))
+    if len(values) != row.arity:
+        raise TypeError(f"a scan {kind} takes {row.arity} values, got {len(values)}")
+    return intern("scan", row.dtype(kind, values[0].dtype), values, (kind,))
 
 
 def logical_and(left: Node | None, right: Node | None) -> Node | None:

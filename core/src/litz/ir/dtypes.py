@@ -124,7 +124,7 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def survives(small: torch.dtype, large: torch.dtype) -> bool:
-    """Does every value of `small`, a float dtype, survive a conversion to `large` and back?"""
+    """Returns whether every value of `small`, a float dtype, survives a conversion to `large` and back."""
     if not (small.is_floating_point and large.is_floating_point) or large in FLOAT8:
         return False
     if small in FLOAT8:

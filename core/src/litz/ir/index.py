@@ -85,7 +85,7 @@ def kind_of(symbol: Symbol) -> SymbolKind:
 
 
 def is_canonical(symbol: Symbol) -> bool:
-    """Is the symbol one that its name alone says: of `loop_var`, `reduction_var` or `placeholder`?"""
+    """Returns whether the name alone says what the symbol is: of `loop_var`, `reduction_var` or `placeholder`."""
     return canonical(symbol.name) == symbol
 
 
@@ -107,7 +107,7 @@ def is_plain_size(symbol: Symbol) -> bool:
 
 
 def is_placeholder(symbol: Symbol) -> bool:
-    """Does the symbol stand for a position that is computed from data?"""
+    """Returns whether the symbol stands for a position that is computed from data."""
     return kind_of(symbol) == "placeholder"
 
 
@@ -177,14 +177,14 @@ def bounds(expr: Expr, ranges: Ranges) -> tuple[Expr | None, Expr | None]:
 
 
 def known_nonnegative(expr: Expr) -> bool:
-    """Is the expression 0 or more for all values of its symbols, provably?"""
+    """Returns whether the expression is provably 0 or more for all values of its symbols."""
     if expr.is_Integer:
         return int(expr) >= 0
     return bool(expr.is_nonnegative) or bool(sympy.expand(expr).is_nonnegative)
 
 
 def known_less(left: Expr, right: Expr) -> bool:
-    """Is left < right for every value of the size symbols (which are integers), provably?"""
+    """Returns whether provably left < right for every value of the size symbols, which are integers."""
     return known_nonnegative(right - left - 1)
 
 
@@ -195,7 +195,7 @@ def may_be_empty(size: Expr) -> bool:
 
 
 def fits(expr: Expr, divisor: Expr, ranges: Ranges) -> bool:
-    """Is 0 <= expr < divisor for all values of its variables, provably?"""
+    """Returns whether provably 0 <= expr < divisor for all values of its variables."""
     low, high = bounds(expr, ranges)
     return low is not None and high is not None and known_nonnegative(low) and known_less(high, divisor)
 

@@ -21,13 +21,14 @@ from litz.regions import Region
 
 from .arguments import rebuild
 from .buffer import Layout, TensorRef
+from .combined import scan_row
 from .dtypes import FLOAT8, HALF, compute_dtype
 from .index import FUNCTIONS, Expr, FloorDiv, Mod, PythonMod, Symbol, ToFloat, Where, placeholder
 from .node import Node
 from .operation import Check, Extern, Loop, Store, Unbacked, require
 from .ops import OPS
 from .program import Opaque, Program
-from .reductions import REDUCTIONS, SCANS
+from .reductions import REDUCTIONS
 
 Sizes = dict[Symbol, int]
 Env = Mapping[Symbol, Any]
@@ -257,8 +258,11 @@ class _Body:
         reduced = REDUCTIONS[node.attrs[0]].results[node.attrs[0]].torch(*args)
         return reduced[tuple(None if dim in dims else slice(None) for dim in range(len(self.extents)))]
 
-    def _scan(self, node: Node, value: torch.Tensor) -> torch.Tensor:
-        return SCANS[node.attrs[0]](self._flat(value, [self.outer])).movedim(-1, self.outer)
+    def _scan(self, node: Node, *args: torch.Tensor) -> torch.Tensor:
+        row = scan_row(node.attrs[0])
+        scan = None if row is None else row.results[node.attrs[0]].scan
+        assert scan is not None
+        return scan(*(self._flat(arg, [self.outer]) for arg in torch.broadcast_tensors(*args))).movedim(-1, self.outer)
 
     def prepare(self, store: Store) -> tuple[list[Any], torch.Tensor, torch.Tensor | None]:
         """Returns position, value and mask of a store, over the points at which it happens."""

@@ -151,7 +151,7 @@ class Intervals:
         return self._masked[mask]
 
     def inside(self, position: Expr, indirect: tuple[Node, ...], mask: Node | None, size: Expr) -> bool:
-        """Is 0 <= position < size, where placeholders stand for the nodes `indirect` and the mask holds?"""
+        """Returns whether 0 <= position < size, where placeholders stand for the nodes `indirect` and a mask holds."""
         below = list(self._below_zero(indirect, mask))
         spans = _whole(self.extents)
         spans |= {placeholder(number): self.where(node, mask) for number, node in enumerate(indirect)}

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 class Node:
     """One scalar value. `litz.ir.build` makes nodes: it applies the type rule and interns. Never call the class."""
 
-    op: str
-    dtype: torch.dtype
-    args: tuple[Node, ...]
-    attrs: tuple[Any, ...]
+    op: str  # a row of the tables of ops
+    dtype: torch.dtype  # of the value
+    args: tuple[Node, ...]  # what the op takes
+    attrs: tuple[Any, ...]  # what else the op needs, by its row
 
     def __reduce__(self) -> tuple[Callable[..., Node], tuple[Any, ...]]:
         return intern, (self.op, self.dtype, self.args, self.attrs)
@@ -134,7 +134,7 @@ def uncast(node: Node) -> Node:
 
 
 def is_number(node: Node, number: float) -> bool:
-    """Is the node, without conversions between floating-point types, this constant?"""
+    """Returns whether the node, without conversions between floating-point types, is this constant."""
     node = uncast(node)
     return node.op == "const" and bool(node.attrs[0] == number)
 

@@ -33,8 +33,8 @@ StoreMode = Literal["set", "add", "prod", "max", "min"]
 class Range:
     """A loop variable and its extent: 0 <= var < size."""
 
-    var: Symbol
-    size: Expr
+    var: Symbol  # the variable
+    size: Expr  # how many values the variable has, from 0 on
 
     def __str__(self) -> str:
         return f"{self.var}<{self.size}"
@@ -45,14 +45,14 @@ class Store:
     """One element written per iteration.
 
     A value at reduction level (it depends on a reduction variable outside of any `reduce`) is stored once per point of
-    output and reduction ranges, any other once per point of the output ranges. `mode` other than "set" combines with
-    what is there, atomically: iterations may meet at one element. Nothing is written where `mask` is False.
+    output and reduction ranges, any other once per point of the output ranges. mode: other than "set", it combines
+    with what is there, atomically: iterations may meet at one element. mask: nothing is written where it is False.
     """
 
-    buffer: str
-    index: tuple[Expr, ...]
-    value: Node
-    indirect: tuple[Node, ...] = ()
+    buffer: str  # the name of the buffer that is written
+    index: tuple[Expr, ...]  # an expression per dimension of the buffer
+    value: Node  # what is stored
+    indirect: tuple[Node, ...] = ()  # what the placeholders of the index stand for
     mode: StoreMode = "set"
     mask: Node | None = None
 
@@ -63,7 +63,7 @@ class Store:
 
     @property
     def is_plain(self) -> bool:
-        """Does each iteration write one element that is known without running the loop?"""
+        """Returns whether each iteration writes one element that is known without running the loop."""
         return self.mode == "set" and self.mask is None and not self.indirect
 
 
@@ -77,12 +77,12 @@ class Loop:
     over the reduction ranges, or has ranges of its own and may be part of the values of another (`nested`).
     """
 
-    name: str
-    device: torch.device
-    ranges: tuple[Range, ...]
-    reduction_ranges: tuple[Range, ...]
-    stores: tuple[Store, ...]
-    origins: tuple[str, ...] = ()
+    name: str  # unique in its program
+    device: torch.device  # that runs the loop
+    ranges: tuple[Range, ...]  # those of its outputs
+    reduction_ranges: tuple[Range, ...]  # those that its reductions and scans walk
+    stores: tuple[Store, ...]  # the body
+    origins: tuple[str, ...] = ()  # the graph's nodes behind it
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -134,17 +134,17 @@ class Loop:
 
     @property
     def is_reduction(self) -> bool:
-        """Has the loop reduction ranges?"""
+        """Returns whether the loop has reduction ranges."""
         return bool(self.reduction_ranges)
 
     @cached_property
     def has_scan(self) -> bool:
-        """Is there a scan in the body?"""
+        """Returns whether there is a scan in the body."""
         return any(node.op == "scan" for node in self.nodes)
 
     @cached_property
     def ordered(self) -> bool:
-        """Is the order of the reduction ranges part of the result, as it is of scans and of positions?"""
+        """Returns whether the result depends on the order of the reduction ranges, as scans and positions do."""
         return self.has_scan or any(n.op == "reduce" and REDUCTIONS[n.attrs[0]].ordered for n in self.nodes)
 
     @cached_property
@@ -189,7 +189,7 @@ class Loop:
         return (access.symbols & self.extents.keys()).union(*by_data)
 
     def at_reduction_level(self, store: Store) -> bool:
-        """Is the store made once per point of the reduction ranges too?"""
+        """Returns whether the store is made once per point of the reduction ranges too."""
         inner = {r.var for r in self.reduction_ranges}
         return not symbols_in(store.index).isdisjoint(inner) or any(self.levels[root] for root in store.roots)
 
@@ -224,8 +224,8 @@ class Unbacked:
     ask a tensor, ("item",) takes a Python scalar as it is, and ("divide", n) an n-th of what was reached.
     """
 
-    symbol: Symbol
-    path: tuple[int | tuple[Any, ...], ...]
+    symbol: Symbol  # that a result defines
+    path: tuple[int | tuple[Any, ...], ...]  # where in the result its value is
 
 
 Use = Literal["matmul", "convolution", "attention"]
@@ -237,10 +237,10 @@ class Contraction:
     to memory and reads again. launches: kernels of the call. alone: bytes that one unit reads by itself, at least; 0
     where that is not known."""
 
-    use: Use
-    flops: float
-    dtype: torch.dtype
-    pieces: float
+    use: Use  # "matmul", "convolution" or "attention"
+    flops: float  # of the whole
+    dtype: torch.dtype  # the inputs'
+    pieces: float  # how many units of a device it can keep busy
     between: float = 0.0
     launches: int = 1
     alone: float = 0.0
@@ -250,23 +250,23 @@ class Contraction:
 class Extern:
     """A call of a library or of any ATen op that litz does not lower.
 
-    `args` and `kwargs` are nested tuples, lists and dicts of TensorRef, sympy expressions and plain constants.
-    `outputs` names a buffer per result tensor (None for one that is not a tensor or not used). `mutates` are buffers
-    that the call writes. `aliases` maps an output buffer to the buffer whose memory it shares.
-    `effect` marks a call that must happen, in program order, even if nothing reads what it writes.
+    args, kwargs: nested tuples, lists and dicts of TensorRef, sympy expressions and plain constants. outputs: the name
+    of a buffer per result tensor (None for one that is not a tensor or not used). mutates: names of buffers that the
+    call writes besides. aliases: for an output buffer, the buffer whose memory it shares. effect: the call must happen,
+    in program order, even if nothing reads what it writes.
     """
 
-    name: str
-    device: torch.device
-    target: Callable[..., Any]
+    name: str  # unique in its program
+    device: torch.device  # that runs the call
+    target: Callable[..., Any]  # the function or operator
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     outputs: tuple[str | None, ...] = ()
     mutates: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
-    unbacked: tuple[Unbacked, ...] = ()
+    unbacked: tuple[Unbacked, ...] = ()  # symbols that the results define
     effect: bool = False
-    origins: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()  # the graph's nodes behind it
 
     @cached_property
     def refs(self) -> tuple[TensorRef, ...]:
@@ -300,7 +300,7 @@ class Template(Extern):
     `kind` is what templates register for: "mm", "addmm", "bmm", "baddbmm", "convolution", ...
     """
 
-    kind: str = ""
+    kind: str = ""  # of contraction: "mm", "convolution", ...
 
 
 class Part:
@@ -317,7 +317,7 @@ class KernelCall(Extern):
     """A kernel that comes with its source, as a template makes it or a user wrote it. It is built and launched like
     core's own kernels.
 
-    `source` is a `litz_plugins.KernelSource`, opaque to the IR, whose arguments name buffers of the program. The
+    source: a `litz_plugins.KernelSource`, opaque to the IR, whose arguments name buffers of the program. The
     memory plan allocates its outputs; what it writes besides is in `mutates`. `target` is its meaning: it computes the
     same with torch from `args`.
     """
@@ -329,10 +329,10 @@ class KernelCall(Extern):
 class Collective(Extern):
     """Communication on a process group, started here and finished by a Wait on each output.
 
-    `ranks` are the group's members in the order of the group; () where the group is not known when compiling.
+    ranks: the group's members in the order of the group; () where the group is not known when compiling.
     """
 
-    group: str = ""
+    group: str = ""  # the name of the process group
     ranks: tuple[int, ...] = ()
 
 
@@ -356,9 +356,9 @@ class Check(Extern):
     Python's own, the one that eager raises.
     """
 
-    message: str = ""
-    shown: tuple[Symbol, ...] = ()
-    error: type[Exception] = RuntimeError
+    message: str = ""  # what the error says
+    shown: tuple[Symbol, ...] = ()  # symbols whose values the error tells after the message
+    error: type[Exception] = RuntimeError  # one of Python's own, as eager raises
 
     @property
     def condition(self) -> Any:

@@ -87,9 +87,9 @@ COPY = replace(STORED, value=Value(words="plain", name="source"))
 class Match:
     """What a Pattern was found to be: the Loop, its store, and the nodes by the names of the pattern's Values."""
 
-    loop: Loop
-    store: Store
-    nodes: Mapping[str, Node]
+    loop: Loop  # that was found
+    store: Store  # the loop's only one
+    nodes: Mapping[str, Node]  # by the names of the pattern's Values
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]
@@ -151,7 +151,9 @@ def bind(value: Value, node: Node) -> Mapping[str, Node] | None:
     for args in (node.args, node.args[::-1])[: 1 + (node.op in COMMUTING)]:
         found = [bind(*pair) for pair in zip(value.args, args)]
         if len(args) == len(found) == len(value.args) and None not in found:
-            return own | {name: each for one in found for name, each in (one or {}).items()}
+            named = [*own.items(), *(item for one in found for item in (one or {}).items())]
+            if all(dict(named)[name] is each for name, each in named):  # a name that is there twice is one node
+                return dict(named)
     return None
 
 

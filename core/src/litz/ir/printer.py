@@ -87,7 +87,7 @@ def _node_text(node: Node, names: Mapping[Node, str]) -> str:
         return f"index {node.attrs[0]}"
     if node.op in ("reduce", "scan"):
         own = f"[{', '.join(map(str, node.over))}]" if node.over else ""
-        return f"{node.op}{own} {node.attrs[0]} {', '.join(args)}"
+        return f"{node.op}{own} {word(node.attrs[0])} {', '.join(args)}"
     if node.op == "bounded":
         size, what = node.attrs
         said = f" {json.dumps(what, ensure_ascii=False)}" if what else ""
@@ -229,7 +229,7 @@ def target_text(extern: Extern) -> str:
 
 
 def is_op(target: Any) -> bool:
-    """Is what a call calls an op, which its name says?"""
+    """Returns whether a call calls an op, which its name says."""
     return isinstance(target, torch._ops.OpOverload)
 
 

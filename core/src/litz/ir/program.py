@@ -25,8 +25,8 @@ class Opaque:
     As an input it has a name; as an output it has the name of the input that it is, or a constant value.
     """
 
-    name: str | None = None
-    value: Any = None
+    name: str | None = None  # of the input; None for a constant
+    value: Any = None  # the constant, of an output without a name
 
 
 ProgramInput = str | Expr | Opaque
@@ -38,21 +38,21 @@ ProgramOutput = TensorRef | Expr | Opaque | int | float | bool | None
 class Program:
     """What lowering makes and scheduling takes.
 
-    `inputs` in the order of the graph's placeholders. `hints` are values of the size symbols seen at compile time,
-    for costs only: deciding by one is wrong for other sizes. `static_inputs` are names of inputs whose memory does not
-    move between calls, `dying_inputs` of those that nobody else holds, so that their memory is free after their last
-    use (for costs only: see `litz.capture.graph`), `owned_inputs` of those of them whose memory may be written then.
-    `made_inputs` are names of inputs of a backward that its forward made, for its user as well.
-    `constants` are tensors that belong to the graph. `regions` are the Programs that calls name among their arguments
-    (`litz.regions`), by name. `provenance` says where the nodes come from that operations name
-    as their origins: for people, and no part of what a program is.
+    inputs: in the order of the graph's placeholders. hints: values of the size symbols seen at compile time, for costs
+    only: deciding by one is wrong for other sizes. static_inputs: names of inputs whose memory does not move between
+    calls. dying_inputs: names of those that nobody else holds, so that their memory is free after their last use (for
+    costs only: see `litz.capture.graph`). owned_inputs: names of those of them whose memory may be written then.
+    made_inputs: names of inputs of a backward that its forward made, for its user as well. constants: tensors that
+    belong to the graph, by name. regions: the Programs that calls name among their arguments (`litz.regions`), by name.
+    provenance: where the nodes come from that operations name as their origins: for people, and no part of what a
+    program is.
     """
 
-    name: str
+    name: str  # the graph's
     inputs: tuple[ProgramInput, ...]
-    buffers: Mapping[str, Buffer]
-    operations: tuple[Operation, ...]
-    outputs: tuple[ProgramOutput, ...]
+    buffers: Mapping[str, Buffer]  # by name
+    operations: tuple[Operation, ...]  # in data-flow order
+    outputs: tuple[ProgramOutput, ...]  # what the program returns
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
     hints: Mapping[Symbol, int] = field(default_factory=dict)
     static_inputs: frozenset[str] = frozenset()
@@ -99,7 +99,7 @@ class Program:
         return storage_roots(self.operations)
 
     def is_view(self, name: str) -> bool:
-        """Does the buffer lie in another buffer's memory, through an Extern's alias?"""
+        """Returns whether the buffer lies in another buffer's memory, through an Extern's alias."""
         return self.roots.get(name, name) != name
 
     def is_unaligned(self, name: str) -> bool:

@@ -4,11 +4,12 @@ A `reduce` node takes its values over all the reduction ranges of its loop, or o
 result of one of the rows.
 Results of one row and the same values share one state: `welford_mean` and `welford_m2` are the mean, and the sum of
 squared deviations from it (Welford, "Note on a method for calculating corrected sums of squares and products", 1962;
-merged as Chan, Golub and LeVeque do, 1979). `dot` is the sum of products of two values, which need not be rounded
-before they are added: contractions are made of it. `argmax` and `argmin` give the row-major position within the
-reduction ranges, the first of equals; NaN is the extreme. `weighted_softmax` is the sum of values, weighted by the
-softmax of scores, in one walk (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018): attention is
-made of it. A score of -inf has the weight 0; where no score is greater, the result is NaN, as that of a softmax is.
+merged as Chan, Golub and LeVeque do, 1979). Those of `welford_double` are float64, for squares beyond float32; they
+need be no more exact. `dot` is the sum of products of two values, which need not be rounded before they are added:
+contractions are made of it. `argmax` and `argmin` give the row-major position within the reduction ranges, the first of
+equals; NaN is the extreme. `weighted_softmax` is the sum of values, weighted by the softmax of scores, in one walk
+(Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018): attention is made of it. A score of -inf
+has the weight 0; where no score is greater, the result is NaN, as that of a softmax is.
 
 Adding a reduction is adding a row. The interpreter computes its torch column, `litz.schedule.split` splits it, and code
 generators write it from the row; a faster form that was made by hand is an entry of a target's dialect.
@@ -26,7 +27,7 @@ import torch
 from .dtypes import compute_dtype, greatest, least
 from .node import Node, intern, rewrite, walk, with_args
 from .ops import OPS
-from .scalars import Scalar, call, const
+from .scalars import Scalar, call, cast, const
 
 State = tuple[Node, ...]
 Torch = Callable[..., torch.Tensor]
@@ -52,7 +53,8 @@ class Reduction:
     merge: the state of two others; values in the second come later where that counts. lift: the state of one value,
     given the values (there are `arity`) and the position (int64, row-major); by default the value itself. parts: names
     of what the state consists of. neutral: a value that changes nothing, by type; None if there is none. ordered: do
-    positions count? They may not be renumbered then. merge_flops: of a merge.
+    positions count? They may not be renumbered then. merge_flops: of a merge. begins_with_first: is there no state of
+    no values? The identity is any state then, and the first value is the first state.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Reduction:
     ordered: bool = False
     merge_flops: int = 1
     takes_states: bool = False
+    begins_with_first: bool = False
 
     def form(self, dtype: torch.dtype) -> Form:
         """Returns the row for values of a dtype. Errors: TypeError if the row has no meaning there."""
@@ -79,7 +82,7 @@ class Reduction:
 
     @property
     def several(self) -> bool:
-        """Does one walk over the values give several results?"""
+        """Returns whether one walk over the values gives several results."""
         return len(self.results) > 1
 
     @cached_property
@@ -117,7 +120,7 @@ class Reduction:
         return None
 
     def means(self, dtype: torch.dtype) -> bool:
-        """Has the row a meaning for values of a type?"""
+        """Returns whether the row has a meaning for values of a type."""
         try:
             return bool(self.form(dtype))
         except TypeError:
@@ -272,6 +275,31 @@ def _merge_moments(a: State, b: State) -> State:
     return call("add", mean, call("mul", delta, share)), call("add", call("add", m2, other_m2), moved), total
 
 
+def _moments(name: str, held: torch.dtype | None) -> Reduction:
+    """Returns a row of the mean and the squared deviations. held: the state's dtype where it differs from the
+    values'."""
+
+    def lift(values: State, position: Node) -> State:
+        if not values[0].dtype.is_floating_point:
+            raise TypeError(f"{name} is of floating point values, not of {values[0].dtype}")
+        value = cast(values[0], held or values[0].dtype)
+        return value, const(0, value.dtype), const(1, value.dtype)
+
+    return Reduction(
+        name,
+        {
+            # Per value: the count, its reciprocal's product with a difference, an add; and three more.
+            f"{name}_mean": Result(_first, lambda x: x.mean(-1, dtype=held), flops=4),
+            f"{name}_m2": Result(_second, lambda x: ((x - x.mean(-1, dtype=held, keepdim=True)) ** 2).sum(-1), flops=3),
+        },
+        identity=lambda dtype: (const(0, held or dtype),) * 3,
+        merge=_merge_moments,
+        lift=lift,
+        parts=("mean", "m2", "weight"),
+        merge_flops=6,
+    )
+
+
 def _weight(score: Node, top: Node) -> Node:
     """Returns exp(score - top), 0 of a score of -inf."""
     least_score = const(least(top.dtype), top.dtype)
@@ -315,19 +343,8 @@ ROWS: tuple[Reduction, ...] = (
         lift=lambda values, position: (call("mul", values[0], values[1]),),
         arity=2,
     ),
-    Reduction(
-        "welford",
-        {
-            # Per value: the count, its reciprocal's product with a difference, an add; and three more.
-            "welford_mean": Result(_first, lambda x: x.mean(-1), flops=4),
-            "welford_m2": Result(_second, lambda x: ((x - x.mean(-1, keepdim=True)) ** 2).sum(-1), flops=3),
-        },
-        identity=lambda dtype: (const(0, dtype),) * 3,
-        merge=_merge_moments,
-        lift=lambda values, position: (values[0], const(0, values[0].dtype), const(1, values[0].dtype)),
-        parts=("mean", "m2", "weight"),
-        merge_flops=6,
-    ),
+    _moments("welford", None),
+    _moments("welford_double", torch.float64),
     Reduction(
         "weighted_softmax",
         {"weighted_softmax": Result(lambda state: call("div", state[2], state[1]), _weighted_softmax, flops=12)},

@@ -15,6 +15,7 @@ from . import build
 from .arguments import leaves
 from .buffer import Buffer
 from .build import placeholders_in
+from .combined import scan_row
 from .coverage import loops_inside, written_where_read
 from .dtypes import FLOAT8, STORED
 from .index import kind_of, known_nonnegative, may_be_empty, placeholder, symbols_in
@@ -23,7 +24,7 @@ from .node import Node, walk
 from .operation import Check, Extern, Loop, expressions, sizes_in
 from .ops import OPS
 from .program import Opaque, Program
-from .reductions import REDUCTIONS, SCANS
+from .reductions import REDUCTIONS
 
 Rule = Callable[[Program], Iterator[str]]
 MOVING = ("const", "load", "cast", "bitcast", "where")
@@ -160,15 +161,12 @@ def _node(node: Node, program: Program) -> Iterator[str]:
             yield "more placeholders than indirect values"
         if node.mask is not None and node.mask.dtype != torch.bool:
             yield f"the mask is {node.mask.dtype}"
-    elif node.op == "reduce":
-        row = REDUCTIONS.get(node.attrs[0])
+    elif node.op in ("reduce", "scan"):
+        row = REDUCTIONS.get(node.attrs[0]) if node.op == "reduce" else scan_row(node.attrs[0])
         if row is None:
-            yield f"unknown reduction {node.attrs[0]}"
+            yield f"unknown {'reduction' if node.op == 'reduce' else 'scan'} {node.attrs[0]}"
         elif len(node.args) != row.arity:
             yield f"takes {row.arity} values, has {len(node.args)}"
-    elif node.op == "scan":
-        if node.attrs[0] not in SCANS:
-            yield f"unknown scan {node.attrs[0]}"
     elif node.op not in ("const", "index", "cast", "bitcast", "bounded"):
         yield "unknown op"
 

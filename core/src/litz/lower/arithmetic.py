@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from litz.ir import Node
-from litz.ir.build import call, cast
-from litz.ir.dtypes import HALF
+from litz.ir.build import call, cast, const
+from litz.ir.dtypes import HALF, compute_dtype
 
 from .context import LoweringContext
 from .elementwise import NodeFunction, elementwise, scalar
@@ -94,6 +94,10 @@ def pow_scalar(ctx: LoweringContext, x: Tensor, exponent: Any) -> View:
     dtype = result_type(x, exponent)
     if exponent < 0 and not dtype.is_floating_point:
         raise NotImplementedError("an integer to a negative power, which eager refuses")
+    if dtype.is_floating_point:
+        held = float(cast(const(float(exponent), torch.float64), compute_dtype(dtype)).attrs[0])
+        if held != exponent and held.is_integer():
+            raise NotImplementedError(f"powers of {exponent}, which {dtype} has as a whole number")
     roots = dtype != torch.float16 or x.device.type != "cpu"  # as eager
     return elementwise(ctx, lambda base: power_node(base, exponent, roots), (x,), dtype, compute=dtype)
 

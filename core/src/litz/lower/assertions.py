@@ -10,6 +10,7 @@ import torch
 
 from litz.capture import torch_api
 
+from .conditions import is_of_floats
 from .context import LoweringContext
 from .registry import lowering
 from .view import Tensor
@@ -22,7 +23,7 @@ def assert_scalar(ctx: LoweringContext, holds: Any, message: str) -> None:
     """Lowers an assertion of a scalar to a Check; `message` is what the error says, unless the user's own is known."""
     said = torch_api.asserted(ctx.node)
     traced = torch_api.traced_expr(ctx.promises.shape_env, holds if said is None else said[0])
-    ctx.promises.assert_true(traced, message if said is None else said[1])
+    ctx.promises.assert_true(traced, message if said is None else said[1], holds if is_of_floats(holds) else None)
 
 
 @lowering(aten.sym_constrain_range.default, any_dtype=True)

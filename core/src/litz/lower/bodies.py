@@ -11,9 +11,11 @@ from typing import Any
 
 import sympy
 import torch
+from torch.utils._pytree import tree_leaves
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph, constant_of, make_graph
+from litz.ir import Layout
 from litz.regions import CALLS, operands_of
 from litz_plugins import Decision
 
@@ -43,6 +45,16 @@ def bodies_of(graph: Graph, note: Callable[[Decision], None] = lambda decision: 
         barred |= dict.fromkeys(more, "")
 
 
+def run_eagerly(target: Any, args: Any, kwargs: Any) -> str:
+    """Returns why a call that is no call of a region runs its bodies eagerly; "" if the call has no bodies, or if
+    `bodies_of` has said why."""
+    name = getattr(target, "__name__", "")
+    if name in CALLS or not any(isinstance(leaf, torch.fx.GraphModule) for leaf in tree_leaves((args, kwargs))):
+        return ""
+    inner = getattr(args[0], "__name__", "") if args else ""
+    return f"a body of {inner} writes what the call is given" if inner in CALLS else f"litz knows no op {name}"
+
+
 def _name(node: torch.fx.Node) -> str:
     return str(node.target.__name__) if torch_api.is_higher_order(node.target) else ""  # type: ignore[union-attr]
 
@@ -62,8 +74,6 @@ def _problems(call: torch.fx.Node, bodies: dict[str, Graph | None]) -> Iterator[
             yield f"{name} is no graph"
         elif body.mutated_inputs:
             yield f"{name} writes what it is given"
-        elif any(torch_api.is_random(node.target) for node in body.nodes):
-            yield f"{name} draws random numbers, as eager draws them"
         elif len(body.placeholders) != len(operands.values):
             yield f"{name} takes {len(body.placeholders)} values and is given {len(operands.values)}"
         elif missing := _unknown_sizes(body):
@@ -78,7 +88,7 @@ def _value(given: Any) -> Any:
     return given.meta.get("val") if isinstance(given, torch.fx.Node) else given
 
 
-def _lies_alike(taken: Any, given: Any, sliced: bool) -> bool:
+def _lies_alike(taken: Any, given: Any, sliced: bool | str) -> bool:
     if not isinstance(taken, torch.Tensor) or not isinstance(given, torch.Tensor):
         return isinstance(taken, (torch.SymInt, int)) and isinstance(given, (torch.SymInt, int)) and not sliced
     if taken.layout != torch.strided or given.layout != torch.strided or taken.is_neg() or given.is_neg():
@@ -87,7 +97,9 @@ def _lies_alike(taken: Any, given: Any, sliced: bool) -> bool:
         return False
     own, whole = layout_of(taken), layout_of(given)
     size, stride = (whole.size[1:], whole.stride[1:]) if sliced else (whole.size, whole.stride)
-    return own.stride == stride and len(own.size) == len(size)
+    return own.stride == (Layout.contiguous(size).stride if sliced == "dense" else stride) and len(own.size) == len(
+        size
+    )
 
 
 def _unknown_sizes(body: Graph) -> list[sympy.Symbol]:

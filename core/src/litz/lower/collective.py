@@ -18,19 +18,9 @@ from .registry import lowering
 from .view import View
 
 STARTED = (
-    "all_reduce",
-    "all_reduce_coalesced",
-    "all_gather_into_tensor",
-    "all_gather_into_tensor_coalesced",
-    "reduce_scatter_tensor",
-    "reduce_scatter_tensor_coalesced",
-    "all_to_all_single",
-    "broadcast",
-    "all_reduce_",
-    "all_reduce_coalesced_",
-    "all_gather_into_tensor_out",
-    "reduce_scatter_tensor_out",
-    "broadcast_",
+    *("all_reduce", "all_reduce_coalesced", "all_gather_into_tensor", "all_gather_into_tensor_coalesced"),
+    *("reduce_scatter_tensor", "reduce_scatter_tensor_coalesced", "all_to_all_single", "broadcast", "all_reduce_"),
+    *("all_reduce_coalesced_", "all_gather_into_tensor_out", "reduce_scatter_tensor_out", "broadcast_"),
 )
 """The collectives of `_c10d_functional`; those ending in `_` or `_out` write an argument. Tracing turns the older
 `c10d_functional` and the autograd variants into these."""

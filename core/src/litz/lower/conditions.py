@@ -18,9 +18,14 @@ from litz.ir.index import ONE, ZERO, Where
 from .promotion import is_whole
 
 
+def is_of_floats(*exprs: Any) -> bool:
+    """Returns whether expressions have a symbol of a float."""
+    return any(not symbol.is_integer for expr in exprs if isinstance(expr, sympy.Basic) for symbol in expr.free_symbols)
+
+
 def of_floats(target: Any, args: Sequence[Any], traced: Any) -> Any:
     """Returns what a function of scalars gives for expressions. traced: what torch says, right for whole numbers."""
-    if all(s.is_integer for arg in args if isinstance(arg, sympy.Basic) for s in arg.free_symbols):
+    if not is_of_floats(*args):
         return traced
     if target is torch.sym_not:
         return sympy.Eq(Where(args[0], ZERO, ONE), ONE)

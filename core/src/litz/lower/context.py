@@ -145,7 +145,7 @@ class LoweringContext:
         return self.node.target._opname  # type: ignore[union-attr, no-any-return]
 
     def holds(self, dtype: torch.dtype, device: torch.device) -> bool:
-        """Whether Loops on a device can move and convert elements of a dtype. Not all targets know float8."""
+        """Returns whether Loops on a device can move and convert elements of a dtype. Not all targets know float8."""
         return dtype in SUPPORTED or (dtype in FLOAT8 and "float8" in self.target_of(device).abilities)
 
     def hint(self, expr: Expr) -> int:
@@ -211,7 +211,7 @@ class LoweringContext:
             self._writes[name] = self._writes.get(name, 0) + 1
 
     def is_computed(self, name: str) -> bool:
-        """Does a loop of this program write the buffer?"""
+        """Returns whether a loop of this program writes the buffer."""
         return name in self._computed
 
     def mark(self) -> tuple[int, int, int]:
@@ -485,8 +485,8 @@ class LoweringContext:
 
 
 def same_strides(size: Sequence[Expr], left: Sequence[Expr], right: Sequence[Expr]) -> bool:
-    """Whether two lists of strides mean the same layout of `size`. Strides of dimensions of size 1, and all strides of
-    an empty tensor, do not count."""
+    """Returns whether two lists of strides mean the same layout of `size`. Strides of dimensions of size 1, and all
+    strides of an empty tensor, do not count."""
     if any(extent == 0 for extent in size):
         return True
     return all(extent == 1 or same_stride(a, b) for extent, a, b in zip(size, left, right, strict=True))

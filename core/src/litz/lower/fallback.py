@@ -295,8 +295,8 @@ def _path(keypath: Any) -> tuple[Any, ...]:
 
 
 def has_effect(node: torch.fx.Node, outputs: list[str | None]) -> bool:
-    """Whether the call must happen, and in order, even if nothing reads its results. outputs: the buffer of each
-    result, None for a result without one."""
+    """Returns whether the call must happen, and in order, even if nothing reads its results. outputs: the buffer of
+    each result, None for a result without one."""
     target = node.target
     if torch_api.is_random(target) or torch_api.is_higher_order(target):
         # A higher-order op may run anything.

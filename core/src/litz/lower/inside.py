@@ -47,4 +47,6 @@ def _last(position: Expr, mask: Node | None, loop: Loop) -> Expr | None:
     steps = [stride_of(position, var) for var in variables]
     if not masked.isdisjoint(variables) or any(step is None or not step.is_Integer for step in steps):
         return None
-    return bounds(position, loop.extents)[1]
+    start = sympy.Add(*(term for term in sympy.Add.make_args(position) if term.free_symbols.isdisjoint(variables)))
+    end = bounds(position - start, loop.extents)[1]
+    return None if end is None else start + end  # the start as it is: the ranges' extents may have the same terms

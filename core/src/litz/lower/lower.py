@@ -17,6 +17,7 @@ import sympy
 import torch
 from torch._ops import OpOverload
 from torch.fx.node import map_aggregate
+from torch.utils._pytree import tree_leaves
 
 from litz.capture import torch_api
 from litz.capture.eager_types import is_given_too_much, is_left_to_eager
@@ -24,7 +25,7 @@ from litz.capture.graph import Graph, constant_of
 from litz.capture.layout_needs import LayoutNeeds, Needs
 from litz.capture.provenance import with_nodes
 from litz.errors import LoweringError
-from litz.ir import Layout, Opaque, Program, Region, TensorRef, Unbacked
+from litz.ir import Extern, Layout, Opaque, Program, Region, TensorRef, Unbacked
 from litz.ir.complexity import MAX_INDEX, position_terms
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ONE, ZERO, Expr
@@ -35,6 +36,7 @@ from litz_plugins.errors import PluginError
 from litz_plugins.vetoes import key_of
 
 from .arguments import SYMBOLIC, excess_of, fake_value, positional, simple, with_a_tensor
+from .bodies import run_eagerly
 from .conditions import of_floats
 from .context import LoweringContext, same_strides
 from .fallback import fallback
@@ -141,6 +143,8 @@ class _Lowerer:
                 if isinstance(value, View):
                     self.written_buffers.add(value.buffer.name)
             self.values[node] = value
+        calls = (operation for operation in self.ctx.operations if isinstance(operation, Extern))
+        used = {leaf.name for call in calls for leaf in tree_leaves(call.args) if isinstance(leaf, Region)}
         return Program(
             name=self.graph.name,
             inputs=tuple(self.inputs),
@@ -153,7 +157,7 @@ class _Lowerer:
             dying_inputs=self.input_buffers(self.graph.dying_inputs),
             owned_inputs=self.input_buffers(self.graph.owned_inputs),
             made_inputs=self.input_buffers(self.graph.made_inputs),
-            regions=self.ctx.regions,
+            regions={name: self.ctx.regions[name] for name in self.ctx.regions if name in used},
             provenance=with_nodes(self.graph.provenance, self.graph.module),
         )
 
@@ -293,6 +297,9 @@ class _Lowerer:
                     self.ctx.rollback(mark)
                     if self.note is not None and not isinstance(target, OpOverload):
                         self.note(Decision("lower", node.name, "the library call", f"not lowered: {error}"))
+            why = run_eagerly(target, args, kwargs)
+            if self.note is not None and why:
+                self.note(Decision("lower", node.name, "its bodies run eagerly", why))
             made = fallback(self.ctx, args, kwargs)
             return simple(made) if isinstance(made, sympy.Basic) else made
         except (LoweringError, PluginError):

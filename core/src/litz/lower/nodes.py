@@ -16,13 +16,13 @@ from .view import View
 
 
 def has_negative_bit(node: torch.fx.Node) -> bool:
-    """Whether the node's tensor is the opposite of what lies in its memory, as `z.conj().imag` is."""
+    """Returns whether the node's tensor is the opposite of what lies in its memory, as `z.conj().imag` is."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.is_neg()
 
 
 def lies_as_in_eager(node: torch.fx.Node, value: View) -> bool:
-    """Whether the value has the strides of the node's tensor, and begins where in memory that does."""
+    """Returns whether the value has the strides of the node's tensor, and begins where in memory that does."""
     layout = value.layout()
     if layout is None or not same_strides(value.size, layout.stride, eager_strides(node)):
         return False

@@ -19,6 +19,8 @@ from litz.capture.graph import Graph
 from litz.errors import LoweringError
 from litz.ir import Unbacked
 
+from .conditions import is_of_floats
+
 HUGE = 2**62
 """Ends of ranges that are as good as none."""
 
@@ -47,10 +49,12 @@ class Promises:
         self.of_data = any(torch_api.is_data_dependent(self.shape_env, s) for s in self.shape_env.var_to_range)
         unclaimed = set(map(self._key, graph.unclaimed))
         asserted = torch_api.runtime_asserts(self.shape_env)
-        self.pending = [condition for condition in asserted if torch_api.same_condition(condition) not in unclaimed]
         said = (torch_api.asserted(node) for node in graph.nodes)
-        of_graph = [(torch_api.traced_expr(self.shape_env, item[0]), item[1]) for item in said if item and item[1]]
-        for condition, message in (*graph.messages, *of_graph):
+        of_graph = [(torch_api.traced_expr(self.shape_env, item[0]), item[1]) for item in said if item]
+        # What the graph asserts of floats is checked there: torch's form takes `not (a > 1)` for `a <= 1`.
+        unclaimed.update(self._key(condition) for condition, _ in of_graph if is_of_floats(condition))
+        self.pending = [condition for condition in asserted if torch_api.same_condition(condition) not in unclaimed]
+        for condition, message in (*graph.messages, *(item for item in of_graph if item[1])):
             self.messages.setdefault(self._key(condition), message)
 
     def _key(self, condition: Any) -> Any:
@@ -130,10 +134,12 @@ class Promises:
         places = " and ".join(f"{symbol} is {self.places[symbol]}" for symbol in symbols if symbol in self.places)
         self.emit(known, f"Runtime assertion failed: {known}" + (f", where {places}" if places else ""), symbols)
 
-    def assert_true(self, condition: Any, message: str) -> None:
+    def assert_true(self, condition: Any, message: str, of_floats: Any = None) -> None:
         """Adds a Check of what the graph asserts, unless the ranges of the sizes, which are checked already, imply
-        it."""
-        if self.shape_env is None or not torch_api.implied_by_ranges(self.shape_env, condition):
+        it. of_floats: the condition in a form that is right for every float."""
+        if of_floats is not None:
+            self.check(of_floats, self.messages.get(self._key(condition), message))
+        elif self.shape_env is None or not torch_api.implied_by_ranges(self.shape_env, condition):
             self.check(condition, message)
 
     def require(self, condition: Any, message: str, error: type[Exception]) -> None:

@@ -216,19 +216,21 @@ def _variance(
 ) -> tuple[View, ...]:
     """The variance (or its root), and the mean if asked, in one pass by Welford's method.
 
-    Neither the sum of squares nor the count need be in the range of a half type.
+    Neither the sum of squares nor the count need be in the range of x's type: on a CPU eager has them in double.
     """
-    count, wide = reduced_numel(x, dims), compute_dtype(x.dtype)
+    count, wide, kind = reduced_numel(x, dims), compute_dtype(x.dtype), "welford"
+    if x.device.type == "cpu" and wide == torch.float32:
+        wide, kind = torch.float64, "welford_double"
     correction = 1 if correction is None else correction
 
     def body(value: Node) -> tuple[Node, ...]:
-        value = cast(value, wide)
-        squares = build.reduce("welford_m2", value)
+        value = cast(value, compute_dtype(x.dtype))
+        squares = build.reduce(f"{kind}_m2", value)
         divisor = call("sub", scalar(count, wide), const(correction, wide))
         # Fewer elements than degrees of freedom: 0 / 0 is NaN and x / 0 inf, as in eager, never x / -1.
         variance = call("div", squares, call("maximum", divisor, like(divisor, 0)))
         result = call("sqrt", variance) if root else variance
-        return (result, build.reduce("welford_mean", value)) if with_mean else (result,)
+        return (result, build.reduce(f"{kind}_mean", value)) if with_mean else (result,)
 
     if count == 0:
         raise NotImplementedError("the variance of no elements")
@@ -251,9 +253,9 @@ def var(
     return _variance(ctx, x, dims, correction, keepdim, root=False, with_mean=False)[0]
 
 
-@lowering(aten.var_mean.correction)
+@lowering(aten.var_mean.correction, aten.std_mean.correction)
 def var_mean(
     ctx: LoweringContext, x: Tensor, dims: Dims = None, *, correction: Any = None, keepdim: bool = False
 ) -> tuple[View, ...]:
-    """Lowers var_mean: (variance, mean), by one walk over x."""
-    return _variance(ctx, x, dims, correction, keepdim, root=False, with_mean=True)
+    """Lowers var_mean and std_mean: (variance or its root, mean), by one walk over x."""
+    return _variance(ctx, x, dims, correction, keepdim, root=ctx.op_name == "std_mean", with_mean=True)

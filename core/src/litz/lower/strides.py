@@ -30,7 +30,7 @@ def dense_strides(size: Sequence[Expr], stride: Sequence[Expr], hint: Callable[[
 
 
 def overlap(layout: Layout, hint: Callable[[Expr], int]) -> bool:
-    """Whether several elements of a layout may lie in one place, for likely sizes."""
+    """Returns whether several elements of a layout may lie in one place, for likely sizes."""
     reach = 1
     for step, extent in sorted(zip(map(hint, layout.stride), map(hint, layout.size), strict=True)):
         if extent > 1 and step < reach:

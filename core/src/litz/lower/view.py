@@ -53,8 +53,8 @@ def ranges_of(size: Sequence[Expr]) -> dict[Symbol, Expr]:
 class Tensor:
     """A tensor during lowering. size: an expression for each dimension."""
 
-    dtype: torch.dtype
-    device: torch.device
+    dtype: torch.dtype  # of an element
+    device: torch.device  # where it is
     size: tuple[Expr, ...]
 
     @property
@@ -75,7 +75,7 @@ class Tensor:
         raise NotImplementedError
 
     def varies(self, dim: int) -> bool:
-        """Whether elements along a dimension may differ. Every kind of tensor answers this itself."""
+        """Returns whether elements along a dimension may differ. Every kind of tensor answers this itself."""
         raise NotImplementedError
 
     def reindex(self, size: Sequence[Expr], index: Sequence[Expr]) -> Tensor:
@@ -89,7 +89,7 @@ class View(Tensor):
     """A tensor in memory. index: where in `buffer` element (i0, i1, ...) is, an expression for each dimension of the
     buffer."""
 
-    buffer: Buffer
+    buffer: Buffer  # the buffer that it shows
     index: tuple[Expr, ...]
     strided: Layout | None = None
     """The view's layout, if its making tells it (`as_strided`, or a reshape of what lies in order): with symbolic sizes
@@ -109,13 +109,13 @@ class View(Tensor):
         return View(buffer.dtype, buffer.device, layout.size, buffer, (flat,), layout)
 
     def varies(self, dim: int) -> bool:
-        """Whether elements may differ along `dim`: False where the view repeats memory."""
+        """Returns whether elements may differ along `dim`: False where the view repeats memory."""
         var, steps = variables(self.ndim)[dim], self.buffer.layout.stride
         return any(var in expr.free_symbols and step != 0 for expr, step in zip(self.index, steps, strict=True))
 
     @property
     def is_whole(self) -> bool:
-        """Is this the buffer itself, dimension for dimension?"""
+        """Returns whether this is the buffer itself, dimension for dimension."""
         return self.index == variables(self.ndim) and self.size == self.buffer.layout.size
 
     def at(self, indices: Sequence[Position]) -> tuple[tuple[Expr, ...], tuple[Node, ...]]:

@@ -78,7 +78,7 @@ class Options:
     cache_dir: Path = _option(default_cache_dir, "folder of the disk cache", affects_code=False)
     cache_limit: int = _option(
         4096,
-        "MiB that the disk cache may take; what was not used for longest makes room. 0: no limit",
+        "MiB that the disk cache may take; what nobody used for the longest time is deleted first. 0: no limit",
         least=0,
         unit=1 << 20,
         affects_code=False,

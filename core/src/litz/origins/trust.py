@@ -83,8 +83,8 @@ class Trust:
         return os.fdopen(number, "rb")
 
     def owns(self, folder: Path) -> bool:
-        """Whether a folder is one, reached by no link, in which nobody else may write; the folders above are not looked
-        at. Errors: OSError."""
+        """Returns whether a folder is one, reached by no link, in which nobody else may write; the folders above are
+        not looked at. Errors: OSError."""
         found = folder.lstat()
         return stat.S_ISDIR(found.st_mode) and not self._problem(str(folder), found, above=False)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -61,13 +61,27 @@ def map_impl(body: Body, items: Sequence[torch.Tensor], others: Sequence[Any]) -
     return _stack(lambda *slices: body([*slices, *others]), items)
 
 
+def associative_scan(combine: Body, items: Sequence[torch.Tensor], others: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the items scanned along their first dimension, a step at a time: `combine` takes what the steps before
+    made and a slice of each item, then the others."""
+    state: Sequence[torch.Tensor] = ()
+
+    def step(*slices: torch.Tensor) -> Sequence[torch.Tensor]:
+        nonlocal state
+        here = [each.contiguous() for each in slices]
+        state = tuple(each.contiguous() for each in combine([*state, *here, *others])) if state else here
+        return state
+
+    return _stack(step, items) if len(items[0]) else tuple(item.clone() for item in items)
+
+
 def invoke_subgraph(body: Body, name: Any, *operands: Any) -> tuple[Any, ...]:
     """Returns what a region makes of the operands. name: what torch calls the region."""
     return _own(body([*operands]), operands)
 
 
 CALLS: Mapping[str, Callable[..., tuple[Any, ...]]] = {
-    function.__name__: function for function in (cond, while_loop, scan, map_impl, invoke_subgraph)
+    function.__name__: function for function in (cond, while_loop, scan, map_impl, associative_scan, invoke_subgraph)
 }
 """The functions, by the names of torch's higher-order ops."""
 ON_HOST = (cond, while_loop)
@@ -77,11 +91,11 @@ ON_HOST = (cond, while_loop)
 @dataclass(frozen=True)
 class Operands:
     """The arguments of a call of one of `CALLS`, by their part in it. values: what each of the regions takes, in order.
-    sliced: does a region take a slice along the first dimension at a time?"""
+    sliced: does a region take a slice along the first dimension at a time? "dense": a row-major copy of it."""
 
     regions: tuple[Any, ...]
     values: tuple[Any, ...]
-    sliced: tuple[bool, ...]
+    sliced: tuple[bool | Literal["dense"], ...]
 
 
 def operands_of(name: str, args: Sequence[Any]) -> Operands:
@@ -92,12 +106,14 @@ def operands_of(name: str, args: Sequence[Any]) -> Operands:
         return _operands(args[:2], (args[2], False), (args[3], False))
     if name == "scan":
         return _operands(args[:1], (args[1], False), (args[2], True), (args[3], False))
+    if name == "associative_scan":
+        return _operands(args[:1], (args[1], "dense"), (args[1], "dense"), (args[2], False))
     if name == "map_impl":
         return _operands(args[:1], (args[1], True), (args[2], False))
     return _operands(args[:1], (args[2:], False))
 
 
-def _operands(regions: Sequence[Any], *groups: tuple[Sequence[Any], bool]) -> Operands:
+def _operands(regions: Sequence[Any], *groups: tuple[Sequence[Any], bool | Literal["dense"]]) -> Operands:
     flat = [(value, sliced) for values, sliced in groups for value in values]
     return Operands(tuple(regions), tuple(value for value, _ in flat), tuple(sliced for _, sliced in flat))
 

@@ -54,30 +54,30 @@ class CompileReport:
     that die here. plan, program, code: the nouns, and what they became as data; None for a graph from the graph cache.
     """
 
-    name: str
-    kind: str
+    name: str  # of the graph, "graph0_inference"
+    kind: str  # of the graph: "inference", "forward" or "backward"
     device: str
-    steps: tuple[Step, ...]
-    loops_before: int
-    kernels_after: int
+    steps: tuple[Step, ...]  # in the order in which they run
+    loops_before: int  # how many, before fusion
+    kernels_after: int  # how many, after fusion
     externs: Counter[str]
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[Decision, ...] = ()  # all that were put on record
     contractions: tuple[ContractionRecord, ...] = ()
-    memory_peak_bytes: int = 0
-    memory_total_bytes: int = 0
-    memory_reused: int = 0
+    memory_peak_bytes: int = 0  # the most at a time
+    memory_total_bytes: int = 0  # of all, as if none were reused
+    memory_reused: int = 0  # how many buffers lie where others have died
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
-    wrapper_path: Path | None = None
-    wrapper_source: str = ""
+    wrapper_path: Path | None = None  # the file of the wrapper
+    wrapper_source: str = ""  # the text of the wrapper
     folder: Path | None = None
-    kernel_paths: Mapping[str, Path] = field(default_factory=dict)
+    kernel_paths: Mapping[str, Path] = field(default_factory=dict)  # the file of each kernel
     kernel_sources: Mapping[str, str] = field(default_factory=dict)
     cache_hits: int = 0
-    plugins: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()  # names of those that took part
     attachments: Mapping[str, str] = field(default_factory=dict)
     realised: Mapping[str, Realised] = field(default_factory=dict)
-    taken: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()  # keys of the decisions that the option `veto` can leave out
+    left_out: tuple[str, ...] = ()  # keys of the decisions that `veto` did leave out
     weighed: Mapping[str, Weighed] = field(default_factory=dict)
     graph_cache: str = ""
     frame: Frame = field(default_factory=Frame)
@@ -85,9 +85,9 @@ class CompileReport:
     memory_held: tuple[int, ...] = ()
     noted: tuple[Any, ...] = ()
     key: Any = None
-    plan: ExecutionPlan | None = None
-    program: Program | None = None
-    code: GraphEntry | None = None
+    plan: ExecutionPlan | None = None  # None for a graph from the graph cache
+    program: Program | None = None  # None for a graph from the graph cache
+    code: GraphEntry | None = None  # the plan as data
 
     @property
     def estimates(self) -> Mapping[str, Estimate]:
@@ -130,7 +130,7 @@ class CompileReport:
 
     @property
     def shows_communication(self) -> bool:
-        """Whether there are collectives with times, estimated or measured."""
+        """Returns whether there are collectives with times, estimated or measured."""
         return self.communicates and (self.timed or bool(self.realised))
 
     def to_json(self) -> dict[str, Any]:

@@ -21,18 +21,18 @@ class Step:
     wait, the collectives, by name.
     """
 
-    name: str
+    name: str  # of the kernel or operation
     kind: str
-    device: str
+    device: str  # that runs it
     what: str
     fused: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     origin: str = ""
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    estimate: Estimate | None = None
+    reads: tuple[str, ...] = ()  # names of buffers
+    writes: tuple[str, ...] = ()  # names of buffers
+    estimate: Estimate | None = None  # what the cost models say; None where none knows
     flops: float = 0.0
     bytes_read: float = 0.0
     bytes_written: float = 0.0

@@ -6,13 +6,13 @@ import json
 import re
 from pathlib import Path
 
-from litz_plugins.words import OWN_DISTS
+from litz_plugins.words import install
 
 from .report import CompileReport
 from .words import brief_text
 
 WRAPPER = "wrapper.py"
-IN_SHORT = f"In short. The plugin 'tools' writes more, with HTML pages and a trace: pip install {OWN_DISTS['tools'][0]}"
+IN_SHORT = f"In short. The plugin 'tools' writes more, with HTML pages and a trace: {install('tools')}"
 """The last line of a report's text without litz-tools, which writes the text where it is installed."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from litz.ir import Buffer, Extern, Loop, Operation, Program, Template
+from litz.ir import Buffer, Extern, Loop, Operation, Program, Template, pattern
 from litz_plugins import COUNTERS, VETOED, Choice, ChoiceContext, Decision, Estimate, Gate
 from litz_plugins.vetoes import key_of
 
@@ -66,7 +66,7 @@ def absorbed_by(choice: Choice) -> tuple[str, ...]:
 
 
 def fits(choice: Choice, template: Template, program: Program, most: int | None) -> bool:
-    """Does a choice, with what it absorbs, do `most` nodes of the graph at most? None for no limit."""
+    """Returns whether a choice, with what it absorbs, does `most` nodes of the graph at most. None for no limit."""
     if most is None or not absorbed_by(choice):
         return True
     return not exceeds(most, template, *(program.operations[program.positions[name]] for name in absorbed_by(choice)))
@@ -156,6 +156,26 @@ def needed_outside(program: Program, inside: Collection[str]) -> frozenset[str]:
 
     written = {name for own in inside for name in program.operations[program.positions[own]].writes}
     return frozenset(filter(is_needed, written))
+
+
+def user_of(template: Template, value: pattern.Value, program: Program) -> pattern.Match | str:
+    """Returns the Loop that a kernel of a contraction can do as well (`Replacement.absorbs`), or why there is none: the
+    Loop alone reads the contraction's result, and stores `value`, which loads the result at the element stored."""
+    result = str(template.outputs[0])
+    if not pattern.fits("temporary unshared unreturned read_once", result, program):
+        return f"{result} has no reader, or more than one"
+    wanted = pattern.Pattern(loop="pointwise plain direct", value=value)
+    found = pattern.match(wanted, program.readers[result][0], program)
+    if isinstance(found, str):
+        return found
+    same = program.buffers[result].layout.size == program.buffers[found.store.buffer].layout.size
+    if not same or any(node.index != found.store.index for node in found.loop.loads if node.buffer == result):
+        return f"{found.loop.name} reads other elements of {result} than it stores"
+    try:
+        check_order(program, sorted(program.positions[name] for name in (template.name, found.loop.name)))
+    except ValueError as error:
+        return str(error)
+    return found
 
 
 def _check_writes(program: Program, template: Template, replacement: Replacement, gone: set[str]) -> None:

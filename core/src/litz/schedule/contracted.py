@@ -31,7 +31,7 @@ class ContractedGraph:
             self.ancestors.append(above)
 
     def precedes(self, first: int, second: int) -> bool:
-        """Is there a path from the first group to the second?"""
+        """Returns whether there is a path from the first group to the second."""
         return bool(self._own[first] & self.ancestors[second])
 
     def is_contractible(self, first: int, second: int) -> bool:

@@ -7,7 +7,7 @@ of `litz.cost`, which gives an ExecutionPlan its times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from math import inf, prod
@@ -18,6 +18,7 @@ from litz.ir.index import Ranges, Symbol
 from litz.ir.ops import flops_of
 from litz.ir.reductions import REDUCTIONS
 from litz.ir.stages import walks_loading
+from litz.ir.structure import structure_of
 from litz.target import Room, figures_of, target_of
 from litz_plugins import Ask, Target, TargetOf
 
@@ -78,6 +79,8 @@ class CostModel:
         self._limits = cache(lambda device: figures_of(self.target(device), EstimateFigures))
         self.hint = cache(lambda expr: max(program.hint(expr), 0))
         self.nbytes = cache(lambda name: self.hint(program.buffers[name].nbytes))
+        self._alike: dict[Hashable, Cost] = {}
+        """Costs of loops as they are, by structure: a model repeats its layers."""
         self._known: dict[int, tuple[Loop, Cost, Form | None]] = {}
         """By the loop's id: the loop, so that no other object gets its id, its cost, and its cheaper form."""
 
@@ -113,7 +116,11 @@ class CostModel:
     def as_it_is(self, loop: Loop) -> Cost:
         """Returns the cost of one loop in its present form: a plugin's estimate if there is one, else the
         roofline."""
-        return self.in_one_launch((loop,))
+        key = structure_of((loop,), self.program)
+        found = self._alike.get(key)
+        if found is None:
+            found = self._alike[key] = self.in_one_launch((loop,))
+        return found
 
     def in_one_launch(self, loops: Sequence[Loop]) -> Cost:
         """Returns the cost of loops of one device that run at the same time, in their present forms: each adds its time

@@ -363,7 +363,7 @@ def _fill(mapping: dict[Symbol, Expr], wanted: Mapping[Symbol, Expr], allowed: M
 
 
 def is_bijection(mapping: Map, source: Sequence[Range], target: Sequence[Range]) -> bool:
-    """Does the map take the points of `target` one-to-one onto the points of `source`? True only if provable."""
+    """Returns whether the map takes the points of `target` one-to-one onto those of `source`. True only if provable."""
     real = [r for r in source if r.size != ONE]
     over = {r.var: r.size for r in target if r.size != ONE}
     images = [mapping[r.var] for r in real]

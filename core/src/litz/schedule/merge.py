@@ -156,7 +156,7 @@ def _misplaced_store(pointwise: Loop, alignment: Alignment) -> str | None:
 
 
 def race(loop: Loop) -> str | None:
-    """Does the loop read what it writes, other than each iteration its own element, once?"""
+    """Returns whether the loop reads what it writes, other than each iteration its own element, once."""
     written = _by_buffer(loop)
     if written.keys().isdisjoint(loop.reads):
         return None

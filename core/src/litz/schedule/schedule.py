@@ -36,13 +36,13 @@ class Kernel:
     only. Empty: all as the generator works it out.
     """
 
-    name: str
-    loop: Loop
-    fused: tuple[str, ...] = ()
-    inplace: Mapping[str, str] = field(default_factory=dict)
-    finish: tuple[Loop, ...] = ()
-    beside: tuple[Kernel, ...] = ()
-    settings: Mapping[str, int] = field(default_factory=dict)
+    name: str  # of the first operation in it
+    loop: Loop  # what it computes
+    fused: tuple[str, ...] = ()  # names of its operations
+    inplace: Mapping[str, str] = field(default_factory=dict)  # written buffer -> read buffer whose memory it takes
+    finish: tuple[Loop, ...] = ()  # loops that run once `loop` is done
+    beside: tuple[Kernel, ...] = ()  # kernels that run in the same launch
+    settings: Mapping[str, int] = field(default_factory=dict)  # for its code generator: speed only
 
     @property
     def device(self) -> torch.device:
@@ -118,10 +118,10 @@ class Schedule(Steps):
     that is printed. `regions` are the schedules of the program's regions, by name; all cases share them.
     """
 
-    program: Program
-    steps: tuple[Step, ...]
-    cases: Cases[Schedule] | None = None
-    regions: Mapping[str, Schedule] = field(default_factory=dict)
+    program: Program  # that is scheduled
+    steps: tuple[Step, ...]  # kernels and calls, in order
+    cases: Cases[Schedule] | None = None  # schedules for several sizes, if there are any
+    regions: Mapping[str, Schedule] = field(default_factory=dict)  # those of the program's regions, by name
 
     def __str__(self) -> str:
         lines = [f"schedule {self.program.name}: {self.loops_before} loops in {len(self.kernels)} kernels"]

@@ -58,9 +58,9 @@ class DeviceCalibration:
     """Measured figures of one device, by name: "bandwidth_gb_s", "matrix_tflops.bf16",
     "figures.tilings.two_loads_elements". `name` '' means every device of the type."""
 
-    type: str
-    name: str = ""
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    type: str  # "cuda", "cpu"
+    name: str = ""  # the device's; '' for every device of the type
+    figures: Mapping[str, Any] = field(default_factory=dict)  # by name
 
 
 @dataclass(frozen=True)

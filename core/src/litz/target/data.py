@@ -51,11 +51,11 @@ class CacheFigures(Room):
     to the tiles of a product; data that the kernel before left there; values that a loop loads for each output."""
 
     table = "caches"
-    first_level_times: float
-    second_level_times: float
-    second_level_usual_times: float
-    left_times: float
-    reloaded_times: float
+    first_level_times: float  # of the first level
+    second_level_times: float  # of the second level
+    second_level_usual_times: float  # to the tiles of a product
+    left_times: float  # of data that the kernel before left there
+    reloaded_times: float  # of values that a loop loads for each output
 
 
 R = TypeVar("R", bound=Room)

@@ -13,7 +13,7 @@ from .data import device_names
 
 @lru_cache
 def has_blas() -> bool:
-    """Does torch's library offer BLAS (`sgemm_`) to others? Builds with MKL do."""
+    """Returns whether torch's library offers BLAS (`sgemm_`) to others. Builds with MKL do."""
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     try:
         return hasattr(ctypes.CDLL(str(library)), "sgemm_")

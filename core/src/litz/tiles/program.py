@@ -239,15 +239,18 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """An inclusive scan along the row. carry: what the blocks before came to, and this one joins; None for a row in one
-    block. outside: what changes nothing, where the block has lanes outside of the row. form: see `Reduce`."""
+    """An inclusive scan along the row. carry: what the blocks before came to, and this one joins; nothing for a row in
+    one block. outside: what changes nothing, where the block has lanes outside of the row. form: see `Reduce`; or
+    `function` (`litz.ir.combined`), which has as many values as parts, and no state of no values: the first block is as
+    it is, and `fresh` has names for the others joined with what is carried."""
 
-    value: Value
+    values: tuple[Value, ...]
     kind: str
     form: str
-    arg: Operand
-    carry: Value | None = None
+    args: tuple[Operand, ...]
+    carry: tuple[Value, ...] = ()
     outside: Const | None = None
+    fresh: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ import torch
 
 from litz.codegen.dialect import family
 from litz.ir import Node
+from litz.ir.combined import scan_row
 from litz.ir.dtypes import HALF, compute_dtype, greatest, least
 from litz.ir.node import walk
-from litz.ir.reductions import REDUCTIONS, Form
+from litz.ir.reductions import REDUCTIONS, SCANS, Form, Reduction
 from litz.ir.stages import one_walk_sums
 
 from . import program as tile
@@ -265,6 +266,16 @@ def _is_half(node: Node) -> bool:
     return node.dtype in HALF or (node.op == "cast" and node.args[0].dtype in HALF)
 
 
+def _function(node: Node) -> tuple[Reduction | None, object]:
+    """Returns the row of a scan by a function of the user's, None for another scan, and what is scanned once."""
+    row = None if node.attrs[0] in SCANS else scan_row(node.attrs[0])
+    return row, node if row is None else (row.name, node.args)
+
+
+def _zeros(args: Sequence[Node]) -> list[Const]:
+    return [Const(0.0 if arg.dtype.is_floating_point else 0, arg.dtype) for arg in args]
+
+
 MADE_BY_HAND: Mapping[str, type[Group]] = {
     **dict.fromkeys(("sum", "prod", "max", "min", "any", "all"), Plain),
     "argmax": Place,
@@ -291,7 +302,9 @@ class Reducer:
         self.full, self.results = maker.level_axes(True), maker.level_axes(False)
         self.masked = maker.is_masked(axis)
         self.position_type = torch.int32 if maker.positions == "i32" else torch.int64
-        self.carries: dict[Node, Value] = {}
+        self.carries: dict[object, tuple[Value, ...]] = {}
+        self.scanned: dict[object, tuple[Value, ...]] = {}
+        """Scans by functions of the user's: the parts, by function and values."""
         groups: dict[tuple[str, tuple[Node, ...]], list[Node]] = {}
         for node in reduces:
             together = node in online or node in online.values()
@@ -338,7 +351,10 @@ class Reducer:
         for group in self.groups:
             group.open()
         for node in self.scans:
-            self.carries[node] = self.started("carry", neutral(node.attrs[0], compute_dtype(node.dtype)), self.results)
+            row, key = _function(node)
+            nothing = [neutral(node.attrs[0], compute_dtype(node.dtype))] if row is None else _zeros(node.args)
+            if key not in self.carries:
+                self.carries[key] = tuple(self.started("carry", const, self.results) for const in nothing)
 
     def step(self) -> None:
         """Adds what every group does with one block."""
@@ -354,9 +370,16 @@ class Reducer:
 
     def scan(self, node: Node) -> Value:
         """Adds an inclusive scan along the row; over blocks, the last value of each is carried into the next."""
-        arg, form = self.value(node.args[0]), "plain" if node.attrs[0] in MADE_BY_HAND else "row"
-        value = Value(self.maker.fresh(), node.dtype, self.full)
-        carry = None if self.persistent else self.carries[node]
-        outside = neutral(node.attrs[0], compute_dtype(node.dtype)) if self.masked else None
-        self.maker.put(tile.Scan(value, node.attrs[0], form, arg, carry, outside))
-        return value
+        row, key = _function(node)
+        if row is None:
+            arg, form = self.value(node.args[0]), "plain" if node.attrs[0] in MADE_BY_HAND else "row"
+            value = Value(self.maker.fresh(), node.dtype, self.full)
+            outside = neutral(node.attrs[0], compute_dtype(node.dtype)) if self.masked else None
+            self.maker.put(tile.Scan((value,), node.attrs[0], form, (arg,), self.carries.get(key, ()), outside))
+            return value
+        if key not in self.scanned:
+            args, carry = tuple(map(self.value, node.args)), self.carries.get(key, ())
+            self.scanned[key] = tuple(Value(self.maker.fresh(), arg.dtype, self.full) for arg in node.args)
+            fresh = tuple(self.maker.fresh() for _ in carry)
+            self.maker.put(tile.Scan(self.scanned[key], node.attrs[0], "function", args, carry, None, fresh))
+        return self.scanned[key][list(row.results).index(node.attrs[0])]

@@ -105,6 +105,8 @@ REDUCTIONS = {
     "argmin": "np.argmin({0}, axis=-1)",
     "welford_mean": "mean({0})[..., 0]",
     "welford_m2": "np.square({0} - mean({0})).sum(axis=-1)",
+    "welford_double_mean": "{0}.mean(axis=-1, dtype=np.float64)",
+    "welford_double_m2": "np.square({0} - {0}.mean(axis=-1, dtype=np.float64, keepdims=True)).sum(axis=-1)",
 }
 """Reductions along the last axis that NumPy does better than their rows say."""
 

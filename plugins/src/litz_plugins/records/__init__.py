@@ -19,7 +19,7 @@ from litz_plugins.records.codegen import (
 )
 from litz_plugins.records.decisions import Ask, Decision, Estimate
 from litz_plugins.records.entries import Entry, EntryFacts
-from litz_plugins.records.exporters import Exporter
+from litz_plugins.records.exporters import Exporter, Saver
 from litz_plugins.records.layouts import Conversion, LayoutNeed, LayoutPlan
 from litz_plugins.records.options import OptionSpec
 from litz_plugins.records.passes import STAGES, Pass, PassContext, Stage
@@ -52,6 +52,7 @@ __all__ = [
     "PassContext",
     "PreparingCodegen",
     "SafeForms",
+    "Saver",
     "Secret",
     "Share",
     "Stage",

@@ -25,8 +25,10 @@ def _no_doubt(reason: str) -> None:
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to run a contraction: the library call ("extern") or a kernel template with its parameters filled in.
+    """One way to run a contraction.
 
+    name: the way, for people and for reports; one contraction's choices have different names. kind: "extern" for the
+    library call, "template" for a kernel template with its parameters filled in.
     payload: the litz.ir operation that takes the contraction's place and writes the same buffers (a `KernelCall` brings
     its kernel along), or a `litz.schedule.choices.Replacement`, which may do the work of the contraction's users too,
     or a `Recipe` for one.
@@ -47,8 +49,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class ChoiceContext:
-    """Where a choice is made: for which operation, on which target, under which options.
+    """Where a choice is made.
 
+    operation: the contraction, a litz.ir.Template. target: the device's `Target`. options: of the compile.
     program: the litz.ir.Program that the operation is part of, as it is by then. cache: the on-disk cache
     (litz.cache.disk.Cache). note: takes a Decision (use `record`). attach: takes a file name and a text for the
     graph's report, in place of what had that name; a ".txt" is shown by `litz explain` too, an ".svg" as a picture.
@@ -85,7 +88,8 @@ class ChoiceContext:
 
 @dataclass(frozen=True)
 class TemplateSpec:
-    """A kernel template. kinds: the contractions it implements ("mm", "bmm", "addmm", "convolution", "attention", ...).
+    """A kernel template. name: unique among all plugins' templates. plugin: filled in by core. kinds: the contractions
+    that it implements ("mm", "bmm", "addmm", "convolution", "attention", ...).
 
     make_choices: called as ``make_choices(operation, context)`` once per contraction of one of the kinds; returns the
     candidates (a Choice of kind "template" each), none when the shapes do not suit it. own_kinds: those of `kinds` that

@@ -21,8 +21,9 @@ def _trusted(constructs: Collection[str]) -> Mapping[str, str | None]:
 
 @dataclass(frozen=True)
 class CodegenContext:
-    """Where a kernel is generated and built: under which options, for which target.
+    """Where a kernel is generated and built.
 
+    options: of the compile. target: the device's `Target`.
     program: the litz.ir.Program of the kernel, for its buffers' layouts and its hints. cache: the on-disk cache
     (litz.cache.disk.Cache) for what `Codegen.load` builds. safe_forms: takes the constructs of a kernel; returns those
     of them that the machine's compiler gets wrong (`TargetSpec.qualify`), each with the form that it is built in

@@ -12,10 +12,11 @@ from litz_plugins.records.targets import Target
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long something is expected to run: ``us`` microseconds, surely between ``low_us`` and ``high_us``.
+    """How long something is expected to run. A decision is kept only where its gain survives the interval. Errors:
+    ValueError unless 0 <= low_us <= us <= high_us and us is finite.
 
-    ``why`` is for the report: what bounds the time, or where the number was measured. A decision is kept only where
-    its gain survives the interval. ValueError unless 0 <= low_us <= us <= high_us and ``us`` is finite.
+    us: the likely time, in microseconds. low_us, high_us: what the time will hardly be below and above. why: what
+    bounds the time, or where the number was measured; for reports.
     """
 
     us: float
@@ -33,8 +34,9 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision on record: what was chosen for ``subject``, why, and what else was considered.
+    """One decision on record.
 
+    subject: what the decision is about: a node, an operation, a kernel. chosen: the way that was taken. reason: why.
     stage: "graph", "lower", "program", "schedule" or a later one ("codegen", "runtime"). considered: (name,
     microseconds) of each candidate, None where no cost is known. plugin: who decided; "core" for core itself. key: what
     the option `veto` calls it (`litz_plugins.vetoes`), '' where it cannot be left out alone. gained_us: by how much it

@@ -1,8 +1,13 @@
-"""How kernels get into packages, and out of them again."""
+"""How kernels get into packages, and out of them again; and what torch saves of a compile."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+Saver = Callable[[Any, Sequence[Any], Any], Callable[..., Any] | None]
+"""Of what dynamo captured, its example inputs and the compiler: what runs the graph and has bytes for torch to keep."""
 
 FUNCTIONS = {
     "here": (),
@@ -36,4 +41,4 @@ class Exporter:
             raise ValueError(f"an exporter needs the full name of a module, not {self.module!r}")
 
 
-__all__ = ["FUNCTIONS", "Exporter"]
+__all__ = ["FUNCTIONS", "Exporter", "Saver"]

@@ -49,7 +49,7 @@ class LayoutPlan:
     reasons: Mapping[str, str] = field(default_factory=dict)
     conversions: tuple[Conversion, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    keep_outputs: bool = True
+    keep_outputs: bool = True  # whether outputs that the user sees keep their strides
     attachments: Mapping[str, str] = field(default_factory=dict)
     us: tuple[float, float] | None = None
     pays: bool = True

@@ -29,7 +29,8 @@ class PassContext:
     ``estimate(operation, target, program)``, asks ``litz_estimate_runtime``; None when nobody knows. note: takes a
     Decision (use `record`). target_of: called with a torch.device, gives its `Target`. ask: as `estimate`, of the
     plugins other than core, with the name of the one that answers; remembered by the structure of a loop. None where
-    no plugin has an opinion on any operation. gate: the decisions that this compile must not take (use `allows`).
+    no plugin has an opinion on any operation. attach: takes a file name and a text for the graph's
+    report. gate: the decisions that this compile must not take (use `allows`).
     """
 
     options: OptionsView

@@ -9,7 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Share:
-    """The share of a device's peak that is reached: at best, usually, at worst."""
+    """The share of a device's peak that kernels of a kind reach, from 0 to 1. best: at best. usual: usually. worst: at
+    worst."""
 
     best: float
     usual: float
@@ -83,17 +84,18 @@ class Target:
     that were reached; the others are peaks, of which `shares` says what kernels of a kind reach. rough: a processor
     that nobody measured; its figures serve to compare loops with each other, not to say what a program takes.
 
-    Speeds: units, which work independently (multiprocessors, threads); bandwidth to and from memory, in bytes per
-    microsecond; launch_us, what a kernel adds however little it does; vector and matrix, FLOPs per microsecond of the
-    ordinary units and of those for contractions, by kind of dtype ("fp64", "fp32", "tf32", "fp16", "bf16", "int8",
-    "fp8"); tf32: where torch allows TF32 for float32 ("matmul", "convolution").
+    units: multiprocessors or threads, which work independently. bandwidth: to and from memory, in bytes per
+    microsecond. launch_us: what a kernel adds however little the kernel does. vector, matrix: FLOPs per microsecond of
+    the ordinary units, and of those for contractions, by kind of dtype ("fp64", "fp32", "tf32", "fp16", "bf16", "int8",
+    "fp8"). shares: of the peaks, what kernels of a kind reach. tf32: where torch allows TF32 for float32 ("matmul",
+    "convolution").
 
-    Room: cache_bytes, of the last cache; row_bytes, how much of a reduction's row stays close enough for a second pass
-    to be free; shared_bytes, of the memory that a block of threads shares; registers (32-bit) and threads of a unit;
-    warp, how many threads run in step and load together; line_bytes, of a line of the caches, and sector_bytes, what
-    memory moves at least; most_buffers, that one kernel may take. file: the name of the device's data file ("h100"), ''
-    if it has none. figures: for rooms of the compiler (`litz.target.data`), such as thresholds and tables of tiles, in
-    place of those of the data files.
+    cache_bytes: of the last cache. row_bytes: how much of a reduction's row stays close enough for a second pass to be
+    free. shared_bytes: of the memory that a block of threads shares. registers: of a unit, of 32 bits each. threads: of
+    a unit, at most. warp: how many threads run in step and load together. line_bytes: of a line of the caches.
+    sector_bytes: what memory moves at least. most_buffers: how many buffers one kernel may take. file: the name of the
+    device's data file ("h100"), '' if the device has none. figures: for rooms of the compiler (`litz.target.data`),
+    such as thresholds and tables of tiles, in place of those of the data files.
 
     abilities: words. "blocks": kernels run as blocks of threads, of which a unit takes a few at a time, and memory
     is read in lines that neighbouring threads share. "finish": the last block of a kernel can combine what all have
@@ -110,12 +112,12 @@ class Target:
     gradients of max pools and resampling are quicker than kernels in which each element searches for the windows that
     read it. "tma": a unit of its own brings tiles of tensors to shared memory (`tl.make_tensor_descriptor`).
 
-    What the wrapper does for it: allocator, "torch" (`torch.empty_strided`), "pool" (litz's pool of host memory),
-    "cuda" (torch's CUDA allocator, of the current device) or "package.module:function", a function that is called with
-    size, stride and dtype and returns a tensor on the current device; guard, a context manager around a call that makes
-    the device the current one, as Python text, '' for none; addressed, its tensors have memory, whose addresses kernels
-    take; aligned, kernels assume that inputs which they only read start at multiples of 16 bytes; asynchronous, the
-    host goes on while a kernel runs.
+    allocator: "torch" (`torch.empty_strided`), "pool" (litz's pool of host memory), "cuda" (torch's CUDA allocator, of
+    the current device) or "package.module:function", a function that is called with size, stride and dtype and returns
+    a tensor on the current device. guard: a context manager around a call that makes the device the current one, as
+    Python text, '' for none. addressed: tensors of the device have memory, whose addresses kernels take. aligned:
+    kernels assume that inputs which they only read start at multiples of 16 bytes. asynchronous: the host goes on while
+    a kernel runs.
     """
 
     type: str

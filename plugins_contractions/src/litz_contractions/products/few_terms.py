@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 
 from litz.cost import count_work
 from litz.cost.contractions import argument_names
 from litz.cost.roofline import estimate_work
-from litz.ir import Loop, Node, Operation, Program, Range, Store, Template, TensorRef
+from litz.ir import Layout, Loop, Node, Operation, Program, Range, Store, Template, TensorRef
 from litz.ir.accesses import Access
 from litz.ir.build import call, cast, load
 from litz.ir.complexity import excess
 from litz.ir.dtypes import compute_dtype
-from litz.ir.index import ONE, ZERO, Expr, loop_var, product, to_expr
-from litz.ir.views import position_through
+from litz.ir.index import ONE, ZERO, Expr, Ranges, flat_index, floordiv, loop_var, mod, product, to_expr
 from litz.schedule import CostModel
 from litz.target import Room, figures_of, warp_lines
 from litz.target.times import second_level
@@ -166,10 +166,28 @@ def _load(ref: TensorRef, index: Sequence[Expr], sizes: _Sizes, program: Program
         whole = zip(own.size, index, strict=True)
         return load(ref.buffer, tuple(ZERO if size == ONE else expr for size, expr in whole), buffer.dtype)
     extents = {r.var: r.size for r in sizes.ranges}
-    position = position_through(ref.layout, own, index, extents)
+    position = _position_through(ref.layout, own, index, extents)
     if position is None:
         raise Unsuitable(f"its view of {ref.buffer} is not along the buffer's dimensions")
     return load(ref.buffer, position, buffer.dtype)
+
+
+def _position_through(view: Layout, own: Layout, index: Sequence[Expr], extents: Ranges) -> tuple[Expr, ...] | None:
+    """Where in a buffer's dimensions the element `index` of any view is, by quotients and remainders; None
+    where the buffer's strides are symbolic or its dimensions lie over each other. extents: of the index's variables."""
+    dims = [dim for dim, size in enumerate(own.size) if size != ONE]
+    if not all(own.stride[dim].is_Integer and own.stride[dim] > 0 for dim in dims):
+        return None
+    dims.sort(key=lambda dim: -int(own.stride[dim]))
+    for outer, inner in pairwise(dims):
+        if not own.size[inner].is_Integer or own.size[inner] * own.stride[inner] > own.stride[outer]:
+            return None
+    rest = flat_index(tuple(index), view.stride, view.offset - own.offset).expand()
+    found: list[Expr] = [ZERO] * len(own.size)
+    for dim in dims:
+        found[dim] = floordiv(rest, own.stride[dim], extents)
+        rest = mod(rest, own.stride[dim], extents)
+    return tuple(found) if rest == 0 else None
 
 
 __all__ = ["few_terms", "write_out_few_terms"]

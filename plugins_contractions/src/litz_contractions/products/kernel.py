@@ -478,7 +478,7 @@ class _Writer:
         for position, r in reversed(list(enumerate(product.depth))):
             index = "offset" if r.var in self.uniform else f"(offset + depth{side.expand})"
             text = index if inner == 1 else f"({index} // {self._text(inner)})"
-            if self.uniform and r == product.depth[-1]:
+            if self.uniform and r == product.depth[-1] and int(r.size) % self.config.k == 0:
                 # Contiguous and at a multiple of KBLOCK, which `%` hides from the compiler.
                 start = "" if r.size == self.config.k else f"tl.multiple_of(offset % {r.size}, KBLOCK) + "
                 text = f"({start}depth{side.expand})"

@@ -15,11 +15,17 @@ import torch
 from litz.capture.graph import Graph
 from litz.capture.passes.rewrite import Call, Changes, find_escapes, rewrite, same_geometry, tensor_of
 from litz_passes.graph.sums import is_whole_sum, terms_of
+from litz_plugins.patterns import CallPattern, Capture
 from litz_plugins.records import PassContext
 
 aten = torch.ops.aten
 
-_PUTS = (aten.index_put.default, aten._unsafe_index_put.default)
+_ZEROS = CallPattern(aten.full.default, Capture(), 0, ..., name="zeros")
+_PUT = CallPattern(
+    (aten.index_put.default, aten._unsafe_index_put.default), _ZEROS, ..., kwargs={"accumulate": True}, name="put"
+)
+_SCATTERS = (_PUT, CallPattern(aten._to_copy.default, _PUT, ...))
+"""A scatter into zeros, and a conversion of one."""
 
 
 def sum_scatters(graph: Graph, context: PassContext | None = None) -> Graph:
@@ -64,19 +70,11 @@ def sum_scatters(graph: Graph, context: PassContext | None = None) -> Graph:
 def _scatter(term: torch.fx.Node, kept: frozenset[torch.fx.Node]) -> torch.fx.Node | None:
     """The scatter into zeros that a term is, or is a conversion of; None if the term is none, or if anything else reads
     it."""
-    put = term.args[0] if term.target == aten._to_copy.default else term
-    if not isinstance(put, torch.fx.Node) or put.target not in _PUTS or any(each in kept for each in (term, put)):
+    found = next(filter(None, (pattern.match(term) for pattern in _SCATTERS)), None)
+    if found is None or any(each in kept or len(each.users) != 1 for each in (term, found["put"])):
         return None
-    if any(len(each.users) != 1 for each in {term, put}) or not _accumulates(put):
-        return None
+    put, zeros = found["put"], found["zeros"]
     value = tensor_of(put)
     if value is None or value.dtype.itemsize < 4:
         return None  # a scatter of a half type adds up in float32, in a tensor of its own
-    zeros = put.args[0]
-    if not isinstance(zeros, torch.fx.Node) or zeros.target != aten.full.default or zeros.args[1] != 0:
-        return None
     return put if same_geometry(put, zeros) else None
-
-
-def _accumulates(put: torch.fx.Node) -> bool:
-    return bool(put.args[3] if len(put.args) > 3 else put.kwargs.get("accumulate", False))

@@ -5,18 +5,19 @@ from __future__ import annotations
 import torch
 
 from litz.capture.passes.rewrite import same_geometry, tensor_of
+from litz_plugins.patterns import CallPattern, Capture
 
 aten = torch.ops.aten
+
+_SUM = CallPattern(aten.add.Tensor, Capture("left"), Capture("right"))
 
 
 def is_sum(node: torch.fx.Node) -> bool:
     """Returns whether the node is the sum of two tensors of its own size, strides and type, in floating point."""
-    if node.target != aten.add.Tensor or node.kwargs or len(node.args) != 2:
+    found, value = _SUM.match(node), tensor_of(node)
+    if found is None or value is None or not value.is_floating_point():
         return False
-    value = tensor_of(node)
-    if value is None or not value.is_floating_point():
-        return False
-    return all(isinstance(item, torch.fx.Node) and same_geometry(item, node) for item in node.args)
+    return all(isinstance(item, torch.fx.Node) and same_geometry(item, node) for item in found.named.values())
 
 
 def is_whole_sum(node: torch.fx.Node) -> bool:

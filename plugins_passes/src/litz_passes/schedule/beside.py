@@ -125,7 +125,7 @@ class _Found:
 
 
 def is_small(kernel: Kernel, program: Program, target: Target) -> bool:
-    """Is a launch most of what the kernel takes, and are its sizes known?"""
+    """Returns whether a launch is most of what the kernel takes, and its sizes are known."""
     if ABILITY not in target.abilities or kernel.finish or kernel.beside:
         return False
     loop = kernel.loop

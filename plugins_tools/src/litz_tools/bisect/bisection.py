@@ -86,8 +86,8 @@ class Finding:
 
     @property
     def confirmed(self) -> bool:
-        """Whether leaving out the decisions helped again in the measurements at the end: by a clear gain or, with
-        `wrong`, with right results."""
+        """Returns whether leaving out the decisions helped again in the measurements at the end: by a clear gain or,
+        with `wrong`, with right results."""
         if self.bar is None:
             return all(value < WRONG for value in self.without_it)
         return clear_gain(self.with_it, self.without_it)

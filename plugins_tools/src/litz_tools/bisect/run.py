@@ -106,7 +106,7 @@ class Outcome:
 
     @property
     def enough(self) -> bool:
-        """Whether at least one function has enough timed calls after its first ones (`FEWEST`)."""
+        """Returns whether at least one function has enough timed calls after its first ones (`FEWEST`)."""
         return any(len(times) >= FEWEST for times in self.warm.values())
 
     @property

@@ -89,7 +89,7 @@ class Search:
         return found
 
     def gains(self, found: Measured) -> bool:
-        """Is the measured value smaller than the base by at least the part `least`?"""
+        """Returns whether the measured value is smaller than the base by at least the part `least`."""
         return found.value < self.base * (1 - self.least)
 
     def gain(self, found: Measured) -> float:
@@ -145,7 +145,7 @@ class Search:
         return next((found for found in map(self.look, groups) if self.keeps(found, whole)), None)
 
     def keeps(self, found: Measured, whole: Measured) -> bool:
-        """Does `found` gain, and at least the share `KEEPS` of what `whole` gains?"""
+        """Returns whether `found` gains, and at least the share `KEEPS` of what `whole` gains."""
         return self.gains(found) and self.gain(found) >= KEEPS * self.gain(whole)
 
     def smallest(self) -> Measured | None:

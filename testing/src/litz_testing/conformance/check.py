@@ -53,7 +53,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether it ran and did not pass."""
+        """Returns whether it ran and did not pass."""
         return self.status in ("wrong", "error", "timeout")
 
 

@@ -69,8 +69,8 @@ class Executable:
         return list(self.call(*sizes, *inputs))
 
     def accepts(self, inputs: Sequence[torch.Tensor]) -> bool:
-        """Whether the guards hold for these inputs: dynamo would compile anew where they do not. Fixed sizes have none,
-        and dynamo looks at its own."""
+        """Returns whether the guards hold for these inputs: dynamo would compile anew where they do not. Fixed sizes
+        have none, and dynamo looks at its own."""
         if self.shape_env is None:
             return True
         from torch._dynamo.source import LocalSource

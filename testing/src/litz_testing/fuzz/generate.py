@@ -47,8 +47,9 @@ def generate(label: str, dynamic: bool | None = None, grad: bool | None = None) 
     program, reference = _statements(rng, program, pool, ("plain", "nested") if nested else ())
     if raises:
         program, reference = _refused(rng, program, reference, pool)
-    together = program.dynamic and not by_dynamo
     nests = random.Random(f"{label} nests").random() < OWNING
+    # Nested, a reduction may be made again for each element of a result: no work for large inputs.
+    together = program.dynamic and not by_dynamo and not nests
     program = replace(program, outputs=_outputs(rng, program, reference), together=together, nests=nests)
     return _meeting(random.Random(f"{label} shared"), program, reference)
 

@@ -125,8 +125,9 @@ def in_own_memory(specs: tuple[InputSpec, ...]) -> tuple[InputSpec, ...]:
 def lie_apart_alike(
     specs: tuple[InputSpec, ...], others: tuple[InputSpec, ...], written: Collection[int] | None = None
 ) -> bool:
-    """Whether the same inputs have elements in common, while other inputs are views of one memory. written: the numbers
-    of the inputs that a program writes; two that it only reads may have elements in common or not. None for all."""
+    """Returns whether the same inputs have elements in common, while other inputs are views of one memory. written: the
+    numbers of the inputs that a program writes; two that it only reads may have elements in common or not. None for
+    all."""
     met, others_met = _meetings(specs, written), _meetings(others, written)
     return [s.alias for s in specs] != [s.alias for s in others] and met == others_met
 

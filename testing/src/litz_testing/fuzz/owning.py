@@ -4,6 +4,7 @@ Program of the same meaning."""
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
@@ -23,9 +24,10 @@ MOST_POINTS = 1 << 16
 
 def nested(program: Program) -> Program:
     """Returns the program with the reductions of each Loop inside of the Loops that read the results, where the Loop
-    has one result, and the readers do not become too large."""
+    has one result, no other operation writes into the buffer, and the readers do not become too large."""
     variables = map(reduction_var, itertools.count(FIRST))
     operations, bodies, roots = list[Operation](), dict[str, Body](), program.roots
+    writers = Counter(roots.get(name, name) for operation in program.operations for name in operation.writes)
     for operation in program.operations:
         made: Operation = operation
         if isinstance(operation, Loop):
@@ -38,8 +40,11 @@ def nested(program: Program) -> Program:
             if written & {roots.get(read, read) for read in (name, *body.loop.reads)}:
                 del bodies[name]
         found = Body.of(made) if isinstance(made, Loop) and made.nested else None
-        if found is not None and fits("temporary unshared", found.store.buffer, program):
-            bodies[found.store.buffer] = found
+        if found is None:
+            continue
+        name = found.store.buffer
+        if fits("temporary unshared", name, program) and writers[roots.get(name, name)] == 1:
+            bodies[name] = found
     return replace(program, operations=tuple(operations))
 
 

@@ -21,7 +21,7 @@ from litz_testing.tensors import overlaps
 from .defined import UndefinedError, defined
 from .inputs import InputSpec, is_inexact, make_inputs
 from .program import NAMES, FuzzProgram, Statement
-from .rounding import Rounding
+from .rounding import EXACT, Rounding
 
 
 class Rejected(Exception):
@@ -58,9 +58,12 @@ def parts(value: torch.Tensor) -> torch.Tensor:
 
 
 class Reference:
-    """The values of a program's variables so far. Nothing here is differentiated: `grad` programs only get tainted."""
+    """The values of a program's variables so far. Nothing here is differentiated: `grad` programs only get tainted.
+    contracts: a statement may read a result twice, with another rounding each time, as where a compiler makes one
+    instruction of a product and the sum that reads it."""
 
-    def __init__(self, inputs: tuple[InputSpec, ...], seed: int = 0) -> None:
+    def __init__(self, inputs: tuple[InputSpec, ...], seed: int = 0, contracts: bool = False) -> None:
+        self.contracts = contracts
         self.eager: dict[str, torch.Tensor] = {}
         self.exact: dict[str, torch.Tensor] = {}
         self.noisy: dict[str, torch.Tensor] = {}
@@ -117,7 +120,7 @@ class Reference:
         torch.set_default_dtype(torch.float64)
         try:
             exact = _run(statement, self.exact, doubled)
-            noisy = self._noisy(statement, doubled, value, exact)
+            noisy = self._noisy(statement, doubled, value, exact, bool(tainted) and self.contracts)
         except REFUSALS as error:
             self._forget(statement)
             raise Rejected(f"only in float64: {error}") from error
@@ -131,13 +134,16 @@ class Reference:
         if statement.target and (statement.unsized or statement.uses & set(self.unsized)):
             self.unsized.append(statement.target)
 
-    def _noisy(self, statement: Statement, text: str, value: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    def _noisy(
+        self, statement: Statement, text: str, value: torch.Tensor, exact: torch.Tensor, contracts: bool
+    ) -> torch.Tensor:
         """Runs a statement on noisy operands, a deep one several times, and returns what is furthest from `exact`: the
-        roundings of one run may cancel."""
-        if not statement.deep:
+        roundings of one run may cancel. contracts: each op of the statement has noise, one that moves numbers too."""
+        if not (statement.deep or contracts):
             return _run(statement, self.noisy, text)  # type: ignore[no-any-return]
         again = exact.dtype.is_floating_point and not statement.writes
-        with Rounding(torch.finfo(value.dtype).eps, self.rng):
+        eps = torch.finfo(value.dtype if is_inexact(value.dtype) else torch.float64).eps
+        with Rounding(eps, self.rng, frozenset() if contracts else EXACT):
             runs = [_run(statement, self.noisy, text) for _ in range(DEEP_RUNS if again else 1)]
         return reduce(partial(further, exact), runs)
 
@@ -217,10 +223,12 @@ def magnitude(value: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Te
     return found
 
 
-def reference_of(program: FuzzProgram, inputs: tuple[InputSpec, ...] | None = None) -> Reference:
+def reference_of(
+    program: FuzzProgram, inputs: tuple[InputSpec, ...] | None = None, contracts: bool = False
+) -> Reference:
     """Returns the reference with all statements run. Rejected if one is unfair, or if eager refuses one and dynamo does
-    not capture the program: else `raised` says what it raised."""
-    reference = Reference(program.inputs if inputs is None else inputs)
+    not capture the program: else `raised` says what it raised. contracts: see `Reference`."""
+    reference = Reference(program.inputs if inputs is None else inputs, contracts=contracts)
     try:
         for statement in program.statements:
             reference.step(statement)

@@ -18,17 +18,19 @@ EXACT = frozenset(
 
 class Rounding(TorchDispatchMode):
     """Each number of each op's result is off by `eps` of it, up or down, as if rounded badly: 0 stays 0. Results
-    that lie in an operand's memory stay as they are."""
+    that lie in an operand's memory stay as they are, and those of the ops `exact`."""
 
-    def __init__(self, eps: float, rng: torch.Generator) -> None:
+    def __init__(self, eps: float, rng: torch.Generator, exact: frozenset[str] = EXACT) -> None:
         super().__init__()
-        self.eps, self.rng = eps, rng
+        self.eps, self.rng, self.exact = eps, rng, exact
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func.overloadpacket.__name__ in EXACT or any(one.alias_info is not None for one in func._schema.returns):
+        if func.overloadpacket.__name__ in self.exact or any(
+            one.alias_info is not None for one in func._schema.returns
+        ):
             return result
         return tree_map_only(torch.Tensor, self._rounded, result)
 

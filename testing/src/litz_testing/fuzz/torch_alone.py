@@ -31,7 +31,7 @@ def through_aot(program: FuzzProgram, graphs: list[str]) -> Callable[..., Any]:
 
 
 def ends_at_an_assertion(program: FuzzProgram, inputs: Sequence[torch.Tensor]) -> bool:
-    """Whether the graph that dynamo captured, run node by node, stops at an assertion for these inputs."""
+    """Returns whether the graph that dynamo captured, run node by node, stops at an assertion for these inputs."""
     stopped: list[torch.fx.Node] = []
 
     class Run(torch.fx.Interpreter):

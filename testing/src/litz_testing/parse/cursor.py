@@ -59,7 +59,7 @@ class Cursor:
         return found[0]
 
     def sees(self, mark: str) -> bool:
-        """Does a mark come next? A word has to be a whole one."""
+        """Returns whether a mark comes next. A word has to be a whole one."""
         self.skip()
         if not self.whole.startswith(mark, self.at, self.end):
             return False
@@ -118,7 +118,7 @@ class Cursor:
 
     @property
     def is_done(self) -> bool:
-        """Is this the end of the line, its notes aside?"""
+        """Returns whether this is the end of the line, its notes aside."""
         self.skip()
         return self.at >= self.end
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -21,6 +23,7 @@ from .op_samples import VARIANTS, Given, Variant
 from .op_trials import op_trials
 from .pass_trials import pass_trials
 from .records import Conformance, ConformanceError, Trial
+from .save_trials import save_trials
 from .store_trials import store_trials
 from .watching import NAME, Watching
 from .ways import Under
@@ -53,6 +56,7 @@ def check_conformance(
 
     Errors: ConformanceError with all that is wrong; those of `check_plugin`.
     """
+    __tracebackhide__ = True  # pytest shows the test and the error
     name = name or name_of(plugin)
     options = dict(options or {})
     own = make_plugins((), extra=[(name, plugin)], entry_points=())
@@ -76,7 +80,7 @@ def check_conformance(
         trials.extend(found[0])
         untried.update(found[1])
 
-    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), _without_torchs_trace():
         warnings.simplefilter("ignore", UserWarning)
         add(op_trials(_ops(own, ops), samples or {}, under, without, builds, variants))
         if hooks - _ABOUT_OPS:
@@ -98,6 +102,8 @@ def check_conformance(
             trials += wrap_trials(programs, under)
         if "litz_select_exporter" in hooks and builds:
             add(export_trials(programs, under, name))
+        if "litz_select_saver" in hooks and builds:
+            trials += save_trials(programs, under)
         if hooks & {"litz_find_graph", "litz_keep_graph"}:
             add(store_trials(own, settings))
     torch.compiler.reset()
@@ -105,6 +111,19 @@ def check_conformance(
     if found.problems or found.missing:
         raise ConformanceError(found)
     return found
+
+
+@contextmanager
+def _without_torchs_trace() -> Iterator[None]:
+    """Keeps the events of torch's structured trace, hundreds a compile without a text, out of pytest's report. pytest
+    adds its handlers to that very logger; torch's own handlers stay."""
+    log = logging.getLogger("torch.__trace")
+    kept = list(log.handlers)
+    log.handlers = [each for each in kept if type(each).__module__.startswith("torch.")]
+    try:
+        yield
+    finally:
+        log.handlers = kept
 
 
 _ABOUT_OPS = {"litz_register_options", "litz_register_lowerings", "litz_register_decompositions"}

@@ -33,7 +33,7 @@ class Watching:
             self.answered.add(call.what)
 
     def offers(self, template: str) -> bool:
-        """Whether a template has ever offered a choice. Not known of core's own."""
+        """Returns whether a template has ever offered a choice. Not known of core's own."""
         return offer_of(template) in self.answered
 
     def clear(self) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import litz_plugins
 from litz_plugins import records
 
+from .fields import meanings
 from .markdown import code, doc_of, page, signature_text, table
 
 
@@ -37,6 +38,7 @@ MODULES: Sequence[Module] = (
         "changing a Graph",
         "Call call_at Constant Changes rewrite tensor_of same_geometry same_layout Escapes find_escapes",
     ),
+    Module("litz_plugins.patterns", "finding calls in a Graph, a TracedGraph or a JointGraph"),
     Module(
         "litz.capture.decompositions",
         "core's rules, for a decomposition that leaves other cases to core's",
@@ -69,10 +71,19 @@ MODULES: Sequence[Module] = (
         "to_expr loop_var reduction_var placeholder product floordiv mod substitute stride_of bounds known_nonnegative "
         "known_less may_be_empty",
     ),
+    Module(
+        "litz.ir.combined", "scans by a function of two states, which `build.scan` takes by kind", "combined_kinds leaf"
+    ),
     Module("litz.ir.dtypes", "types", "compute_dtype short least greatest survives"),
     Module("litz.ir.interpret", "running a Program with plain torch", "interpret"),
     Module("litz.ir.views", "for templates: operands as views", "position_in"),
-    Module("litz.schedule.choices", "for templates: what takes a contraction's place", "Replacement Recipe"),
+    Module(
+        "litz.ir.pattern",
+        "finding loops by what they store, for templates and program passes",
+        "Value Pattern Match match find bind fits STORED",
+    ),
+    Module("litz.schedule.choices", "for templates: what takes a contraction's place", "Replacement Recipe user_of"),
+    Module("litz_triton_kernels.template", "for templates: a Triton kernel, of the dist litz-triton-kernels"),
     Module("litz.schedule.schedule", "the Schedule", "Schedule Kernel"),
     Module("litz.cost", "what operations cost"),
     Module("litz.target", "devices"),
@@ -122,14 +133,22 @@ def _entry(name: str, thing: Any, heading: str) -> Iterator[str]:
 
 
 def _class(cls: type) -> Iterator[str]:
-    yield from (doc_of(cls), "")
     base = cls.__mro__[1]
+    said: Mapping[str, str] = {}
+    if dataclasses.is_dataclass(cls):
+        text, said = meanings(cls)
+        yield from (text, "")
+    else:
+        yield from (doc_of(cls), "")
+        if "__init__" in vars(cls):
+            yield from (code(f"{cls.__name__}{signature_text(cls)}"), "")
     if dataclasses.is_dataclass(base):
         yield from (f"The fields of [{base.__name__}](#{base.__name__.lower()}), and:", "")
     if dataclasses.is_dataclass(cls):
         inherited = {each.name for each in dataclasses.fields(base)} if dataclasses.is_dataclass(base) else set()
         own = [each for each in dataclasses.fields(cls) if each.name not in inherited and each.name[0] != "_"]
-        yield from table(("field", "type", "default"), ((code(f.name), code(str(f.type)), _default(f)) for f in own))
+        rows = ((code(f.name), code(str(f.type)), _default(f), said.get(f.name, "")) for f in own)
+        yield from table(("field", "type", "default", "is"), rows)
     members = [(name, member) for name, member in vars(cls).items() if name[0] != "_" and _is_documented(member)]
     yield from table(("member", "is"), ((code(_called(name, member)), _doc(member)) for name, member in members))
 

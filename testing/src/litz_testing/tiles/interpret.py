@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from litz.codegen.dialect import combining, family
+from litz.ir.combined import scan_row
 from litz.ir.dtypes import FLOAT8, HALF, compute_dtype
 from litz.ir.index import Expr, Symbol, placeholder
 from litz.ir.interpret import evaluate
@@ -392,19 +393,34 @@ class _Program:
             self.give(line.m2, (apart * apart).sum(dim, keepdim=True))
 
     def _scan(self, line: tile.Scan) -> None:
-        arg = self._last(self.operand(line.arg))
-        states = arg if line.carry is None else torch.cat([self._last(self.values[line.carry.text]), arg], -1)
+        if line.form == "function":
+            return self._scan_by_function(line)
+        arg = self._last(self.operand(line.args[0]))
+        carry = [self._last(self.values[value.text]) for value in line.carry]
+        states = torch.cat([*carry, arg], -1)
         found, parts = [states[..., 0]], states.unbind(-1)
         for part in parts[1:]:
             found += self._merged(line.kind, "scan", [torch.stack([found[-1], part], -1)])
         scanned = torch.stack(found, -1)[..., -arg.shape[-1] :]
-        self.give(line.value, scanned.movedim(-1, self.dims["r"]))
-        if line.carry is not None:
+        self.give(line.values[0], scanned.movedim(-1, self.dims["r"]))
+        if line.carry:
             inside = self._last(self.masks["r"].expand(self.shape(self._full)))
             row = torch.where(inside, arg, line.outside.value) if line.outside is not None else arg
-            both = torch.cat([self._last(self.values[line.carry.text]), row.to(arg.dtype)], -1)
-            (total,) = self._merged(line.kind, "scan", [both])
-            self.give(replace(line.carry), total.unsqueeze(self.dims["r"]))
+            (total,) = self._merged(line.kind, "scan", [torch.cat([*carry, row.to(arg.dtype)], -1)])
+            self.give(replace(line.carry[0]), total.unsqueeze(self.dims["r"]))
+
+    def _scan_by_function(self, line: tile.Scan) -> None:
+        row, dim = scan_row(line.kind), self.dims["r"]
+        assert row is not None
+        parts = [self._last(self.operand(arg).expand(self.shape(self._full))) for arg in line.args]
+        if line.carry and self.blocks:
+            parts = [torch.cat([self._last(self.values[c.text]), part], -1) for c, part in zip(line.carry, parts)]
+        length = self.shape(self._full)[dim]
+        for number, (value, result) in enumerate(zip(line.values, row.results.values(), strict=True)):
+            scanned = result.scan(*parts)[..., -length:]
+            self.give(value, scanned.movedim(-1, dim))
+            if line.carry:
+                self.give(replace(line.carry[number]), scanned[..., -1:].movedim(-1, dim))
 
 
 def _poison(dtype: torch.dtype) -> torch.Tensor:

@@ -32,11 +32,11 @@ def verify_tiles(program: TileProgram) -> Iterator[str]:
 
 def made(line: Line) -> tuple[Value, ...]:
     """Returns the values that a line gives names to."""
-    if isinstance(line, (tile.Op, tile.Load, tile.Scan)):
+    if isinstance(line, (tile.Op, tile.Load)):
         return (line.value,)
     if isinstance(line, tile.Check):
         return line.held, line.value
-    if isinstance(line, tile.Reduce):
+    if isinstance(line, (tile.Reduce, tile.Scan)):
         return line.values
     if isinstance(line, tile.Moments):
         return line.mean, line.apart, *([] if line.m2 is None else [line.m2])
@@ -45,14 +45,14 @@ def made(line: Line) -> tuple[Value, ...]:
 
 def taken(line: Line) -> Iterator[Operand]:
     """Yields the operands of a line, its masks among them."""
-    if isinstance(line, (tile.Op, tile.Reduce, tile.Join)):
+    if isinstance(line, (tile.Op, tile.Reduce, tile.Join, tile.Scan)):
         yield from line.args
     if isinstance(line, tile.Join):
         yield from line.state
-    if isinstance(line, (tile.Moments, tile.Scan)):
+    if isinstance(line, tile.Moments):
         yield line.arg
-    if isinstance(line, tile.Scan) and line.carry is not None:
-        yield line.carry
+    if isinstance(line, tile.Scan):
+        yield from line.carry
     if isinstance(line, tile.Check):
         yield line.position
     if isinstance(line, tile.Store):

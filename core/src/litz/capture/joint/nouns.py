@@ -54,7 +54,7 @@ class Halves:
     name: str
     forward: torch.fx.GraphModule
     backward: torch.fx.GraphModule
-    forward_outputs: int = 0
+    forward_outputs: int = 0  # how many of the outputs of the forward the user gets
 
     @property
     def nodes(self) -> tuple[torch.fx.Node, ...]:

@@ -46,7 +46,7 @@ CONVOLUTION_RESULTS = 10
 
 
 def is_read_for_sizes(node: torch.fx.Node) -> bool:
-    """Do all who read a tensor read its sizes alone?"""
+    """Returns whether all who read a tensor read its sizes alone."""
     return bool(node.users) and all(
         (place := size_argument(user)) is not None
         and [at for at, arg in enumerate(user.args) if arg is node] == [place]

@@ -22,16 +22,8 @@ from litz.capture.promised import differs
 
 Rule = Callable[[Graph, Graph], Iterator[str]]
 _SAME = (
-    "name",
-    "kind",
-    "static_inputs",
-    "dying_inputs",
-    "owned_inputs",
-    "made_inputs",
-    "mutated_inputs",
-    "visible_outputs",
-    "rebuilt_outputs",
-    "shape_env",
+    *("name", "kind", "static_inputs", "dying_inputs", "owned_inputs", "made_inputs", "mutated_inputs"),
+    *("visible_outputs", "rebuilt_outputs", "shape_env"),
 )
 """Fields that say what the graph is for: no pass decides that."""
 _PYTHON = frozenset({"_operator", "builtins", "litz", "math", "torch"})
@@ -172,8 +164,8 @@ def _recomputed(node: torch.fx.Node, op: OpOverload) -> Iterator[str]:
     except Exception as error:
         yield f"{node.name} cannot be: {op} says {type(error).__name__}: {error}"
         return
-    if expected is not NotImplemented and (problem := differs(node.meta["val"], expected, strides=False)):
-        yield f"meta['val'] of {node.name} is {problem}"
+    if expected is not NotImplemented and (problem := differs(expected, node.meta["val"], strides=False)):
+        yield f"{node.name} gives {problem} by the node's meta['val']"
 
 
 RULES: tuple[Rule, ...] = (_fields, _inputs, _writes, _outputs, _memory, new_nodes)

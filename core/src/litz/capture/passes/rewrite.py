@@ -27,9 +27,9 @@ class Call:
     """A call that takes a node's place; its arguments are values, Constants and nodes of the old graph. meta: None for
     that of the node."""
 
-    target: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    target: Callable[..., Any]  # the operator
+    args: tuple[Any, ...]  # as the schema has them
+    kwargs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))  # by name
     meta: Mapping[str, Any] | None = None
 
 
@@ -37,7 +37,7 @@ class Call:
 class Constant:
     """A tensor that a pass adds to the graph. meta: the metadata of the tensor's node."""
 
-    value: torch.Tensor
+    value: torch.Tensor  # the tensor
     meta: Mapping[str, Any]
 
 
@@ -66,9 +66,16 @@ def rewrite(graph: Graph, changes: Changes) -> Graph:
     for node, copy in new.items():
         copy.name = node.name  # FX renames one that is called as something of Python's: torch.export's `input`
 
+    def known(item: torch.fx.Node) -> torch.fx.Node:
+        if item not in new:
+            raise ValueError(
+                f"in the place of {node.name} stands what takes {item.name}, which comes later, or is dropped"
+            )
+        return new[item]
+
     def made(item: Any) -> Any:
         if isinstance(item, torch.fx.Node):
-            return new[item]
+            return known(item)
         if not isinstance(item, Constant):
             return item
         name = next(names)
@@ -80,7 +87,7 @@ def rewrite(graph: Graph, changes: Changes) -> Graph:
     for node in graph.nodes:
         call = changes.emit.get(node)
         if node in changes.replace:
-            new[node] = new[changes.replace[node]]
+            new[node] = known(changes.replace[node])
         elif node in changes.drop:
             continue
         elif isinstance(call, Call):
@@ -90,7 +97,7 @@ def rewrite(graph: Graph, changes: Changes) -> Graph:
         elif call is not None:
             new[node] = made(call)
         elif node.op != "placeholder":
-            new[node] = fresh.node_copy(node, new.__getitem__)
+            new[node] = fresh.node_copy(node, known)
     for node in fresh.find_nodes(op="get_attr"):
         if not node.users:
             fresh.erase_node(node)
@@ -117,8 +124,8 @@ def tensor_of(node: Any) -> torch.Tensor | None:
 
 
 def same_geometry(a: torch.fx.Node, b: torch.fx.Node, *, offset: bool = False) -> bool:
-    """Whether two nodes have the same dtype, device, sizes and strides for all sizes that the guards allow, and are
-    read off their memory alike (neither conjugate nor negative, or both).
+    """Returns whether two nodes have the same dtype, device, sizes and strides for all sizes that the guards allow, and
+    are read off their memory alike (neither conjugate nor negative, or both).
 
     offset: the storage offset too, which matters when one is a view of the other.
     """

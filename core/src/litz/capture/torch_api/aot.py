@@ -126,7 +126,7 @@ def flatten_inputs(
 
 
 def returns_flat_tuple(gm: torch.fx.GraphModule) -> bool:
-    """Does a graph return a tuple or list without further ones in it? Dynamo's graphs do; make_fx's need not."""
+    """Returns whether a graph returns a tuple or list without others in it. Dynamo's graphs do; make_fx's need not."""
     found = gm.graph.output_node().args[0]
     return isinstance(found, (tuple, list)) and not any(isinstance(item, (tuple, list, dict)) for item in found)
 
@@ -157,8 +157,8 @@ def _plain(value: Any) -> Any:
 
 
 def counts_from_storage(module: torch.fx.GraphModule) -> bool:
-    """Whether the program of a traced graph names an offset for `as_strided`, which counts from the storage's begin.
-    torch's rules for other ops call `as_strided` as well, with where the traced input began in the offset."""
+    """Returns whether the program of a traced graph names an offset for `as_strided`, which counts from the storage's
+    begin. torch's rules for other ops call `as_strided` as well, with where the traced input began in the offset."""
     for node in module.graph.nodes:
         name, asked_for = str(node.target), str(node.meta.get("original_aten") or node.target)
         if name in _STRIDED and asked_for in _STRIDED and node.args[_STRIDED[name] :]:
@@ -213,12 +213,12 @@ def is_tangent(node: torch.fx.Node) -> bool:
 
 
 def saved_tensor_hooks_active() -> bool:
-    """Whether what autograd saves now goes through `torch.autograd.graph.saved_tensors_hooks`."""
+    """Returns whether what autograd saves now goes through `torch.autograd.graph.saved_tensors_hooks`."""
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def overlapping(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether two of these tensors of one storage may have memory in common, as AOTAutograd sees it."""
+    """Returns whether two of these tensors of one storage may have memory in common, as AOTAutograd sees it."""
     from torch._C._dynamo.guards import compute_overlapping_tensors
 
     numbers = (number for tensor in tensors for number in (*tensor.shape, *tensor.stride(), tensor.storage_offset()))
@@ -247,8 +247,8 @@ def _fixed(number: Any) -> int | None:
 
 
 def is_wrapper(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is of a subclass that wraps others, which AOTAutograd takes out of it, or wrapped by a transform
-    of `torch.func`. Neither has an address."""
+    """Returns whether a tensor is of a subclass that wraps others, which AOTAutograd takes out of it, or wrapped by a
+    transform of `torch.func`. Neither has an address."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     return is_traceable_wrapper_subclass(tensor) or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
@@ -284,8 +284,8 @@ def rebuilt_outputs() -> frozenset[int]:
 
 
 def lazy_bits(module: torch.fx.GraphModule) -> dict[int, tuple[bool, bool]]:
-    """Whether an output is lazily conjugated and lazily negated, by its number among what the user's code returns, for
-    those that AOTAutograd makes again as views of complex tensors."""
+    """Returns whether an output is lazily conjugated and lazily negated, by its number among what the user's code
+    returns, for those that AOTAutograd makes again as views of complex tensors."""
     values = module.graph.output_node().args[0]
     found = {}
     for position, number, info in _user_outputs():

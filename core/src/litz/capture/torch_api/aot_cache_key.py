@@ -20,10 +20,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from .custom_ops import is_custom
 
 _HELPERS = (
-    "AOTAutogradCachePickler",
-    "sanitize_gm_for_cache",
-    "check_node_safe",
-    "_collect_context_fn_hashes",
+    *("AOTAutogradCachePickler", "sanitize_gm_for_cache", "check_node_safe", "_collect_context_fn_hashes"),
     "_get_custom_estimator_solver_uuids",
 )
 """What `own_key` takes from torch (2.11 to 2.13)."""

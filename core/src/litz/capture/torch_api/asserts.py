@@ -52,12 +52,12 @@ def replaced(shape_env: ShapeEnv | None, expr: Any) -> Any:
 
 
 def is_data_dependent(shape_env: ShapeEnv | None, symbol: sympy.Symbol) -> bool:
-    """Whether `symbol` was made for a value that only a run tells, replaced since or not."""
+    """Returns whether `symbol` was made for a value that only a run tells, replaced since or not."""
     return shape_env is not None and symbol in shape_env.var_to_range and symbol not in shape_env.backed_var_to_val
 
 
 def depends_on_data(target: Any) -> bool:
-    """Whether the sizes or scalars that `target` returns hang on the data that it is given."""
+    """Returns whether the sizes or scalars that `target` returns hang on the data that it is given."""
     tags = target.tags if isinstance(target, OpOverload) else ()
     return torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
 
@@ -120,7 +120,7 @@ def same_condition(condition: Any) -> Any:
 
 
 def implied_by_ranges(shape_env: ShapeEnv, condition: Any) -> bool:
-    """Whether a condition holds for all values in the ranges of its symbols, whatever else was asserted."""
+    """Returns whether a condition holds for all values in the ranges of its symbols, whatever else was asserted."""
     found = shape_env.bound_sympy(condition)
     return bool(found.is_bool) and found.is_singleton() and bool(found.lower)
 

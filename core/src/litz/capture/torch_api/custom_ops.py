@@ -13,7 +13,7 @@ TORCHS = frozenset({"aten", "prims", "prim", "rngprims"})
 
 
 def is_custom(target: Any) -> bool:
-    """Whether `target` is an op that is registered by someone else than torch."""
+    """Returns whether `target` is an op that is registered by someone else than torch."""
     if isinstance(target, torch._ops.OpOverload):
         return target.namespace not in TORCHS
     if isinstance(target, torch._ops.OpOverloadPacket):

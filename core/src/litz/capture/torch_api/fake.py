@@ -25,7 +25,7 @@ def real_mode() -> Iterator[None]:
 
 
 def is_fake(value: object) -> bool:
-    """Is `value` a fake tensor, which has metadata and no storage?"""
+    """Returns whether `value` is a fake tensor, which has metadata and no storage."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     return isinstance(value, FakeTensor)

@@ -66,7 +66,7 @@ def whole_where_undecided(rule: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_composite(op: OpOverload) -> bool:
-    """Whether torch itself computes `op` by other ops, on every device and with gradients."""
+    """Returns whether torch itself computes `op` by other ops, on every device and with gradients."""
     return op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
@@ -225,7 +225,7 @@ _UNANNOTATED_ALIASES = frozenset({torch.ops.aten._unsafe_view.default, torch.ops
 
 
 def is_collective(target: Any) -> bool:
-    """Whether `target` talks to other ranks (the functional collectives and their wait)."""
+    """Returns whether `target` talks to other ranks (the functional collectives and their wait)."""
     namespace = target.namespace if isinstance(target, OpOverload) else ""
     return namespace in ("_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "symm_mem")
 
@@ -267,7 +267,7 @@ def default_store() -> tuple[Any, int] | None:
 
 
 def is_higher_order(target: Any) -> bool:
-    """Whether `target` takes subgraphs or other ops (cond, while_loop, auto_functionalized, ...)."""
+    """Returns whether `target` takes subgraphs or other ops (cond, while_loop, auto_functionalized, ...)."""
     return isinstance(target, HigherOrderOperator)
 
 
@@ -327,5 +327,5 @@ _UNINITIALIZED = frozenset(
 
 
 def is_uninitialized(node: torch.fx.Node) -> bool:
-    """Is a tensor all or a part of fresh memory that nothing was written to yet?"""
+    """Returns whether a tensor is all or a part of fresh memory that nothing was written to yet."""
     return memory_owner(node).target in _UNINITIALIZED

@@ -85,8 +85,8 @@ def _placeholder_name(node: torch.fx.Node) -> str:
 
 
 def input_position(node: torch.fx.Node, count: int) -> tuple[int, str] | None:
-    """Which of `count` inputs of dynamo's graph a placeholder of AOTAutograd's is, and the part of it that it is (of a
-    tensor subclass); None for all else that AOTAutograd passes along."""
+    """Returns which of `count` inputs of dynamo's graph a placeholder of AOTAutograd's is, and the part of it that it
+    is (of a tensor subclass); None for all else that AOTAutograd passes along."""
     described = node.meta.get("desc")
     if described is None:  # inputs have their order while they are neither joined nor split, and all are there
         given = [str(placeholder.target) for placeholder in node.graph.find_nodes(op="placeholder")]

@@ -21,7 +21,7 @@ from .settings import functorch_settings
 
 
 def is_random(target: Any) -> bool:
-    """Whether two calls of `target` with the same arguments may differ."""
+    """Returns whether two calls of `target` with the same arguments may differ."""
     return isinstance(target, OpOverload) and (
         torch.Tag.nondeterministic_seeded in target.tags or target.name().startswith("rngprims::")
     )

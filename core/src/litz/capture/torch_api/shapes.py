@@ -58,8 +58,8 @@ def value_ranges(shape_env: ShapeEnv | None) -> Mapping[sympy.Symbol, tuple[symp
 
 
 def facts_of(shape_env: ShapeEnv) -> list[str]:
-    """What is on record with a shape environment beside its ranges and guards, as text: which sizes are others by now,
-    and what is to be asserted at run time."""
+    """Returns what is on record with a shape environment beside its ranges and guards, as text: which sizes are others
+    by now, and what is to be asserted at run time."""
     found = [f"{symbol} is {expr}" for symbol, expr in shape_env.replacements.items()]
     found += [f"renamed {old} to {new}" for old, new in getattr(shape_env, "unbacked_renamings", {}).items()]
     for symbol, asserts in shape_env.deferred_runtime_asserts.items():
@@ -124,17 +124,17 @@ def without_guards(shape_env: ShapeEnv | None) -> contextlib.AbstractContextMana
 
 
 def known(condition: Any) -> bool:
-    """Whether a condition on sizes (a bool or SymBool) holds whatever they are; no guard is made."""
+    """Returns whether a condition on sizes (a bool or SymBool) holds whatever they are; no guard is made."""
     return bool(statically_known_true(condition))
 
 
 def hangs_on_data(value: Any) -> bool:
-    """Whether a fake result has a size, or is a number, that only data decide."""
+    """Returns whether a fake result has a size, or is a number, that only data decide."""
     return bool(free_unbacked_symbols(value))
 
 
 def same_statically(a: Any, b: Any) -> bool:
-    """Whether two sizes (int or SymInt) are known to be equal, without a guard."""
+    """Returns whether two sizes (int or SymInt) are known to be equal, without a guard."""
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     left, right = sympy_of(a), sympy_of(b)

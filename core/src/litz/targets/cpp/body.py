@@ -278,7 +278,7 @@ class Body:
     # ------------------------------------------------------------------ small integers
 
     def small(self, node: Node) -> bool:
-        """Is this int64 value, and so every bit of it, known to fit in an int?"""
+        """Returns whether this int64 value, and so every bit of it, is known to fit in an int."""
         known = self.interval(node)
         return known is not None and max(abs(known[0]), abs(known[1])) <= INT32
 

@@ -111,7 +111,7 @@ class _ColumnStage(_Stage):
         self.declare(states_of(self.accumulators))
         self._reset(states_of(self.accumulators))
         self.declare_scans(nodes)
-        self._reset(self.scans.values())
+        self._reset(self.scan_states)
         if parts:
             self.declare(states, parts)
         outer, inner = self._levels(PART_CHUNK if apart else COLUMN_CHUNK) if parts else ([], self._all_levels())

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from litz.ir.build import call, const
+from litz.ir.combined import scan_row
 from litz.ir.node import Node, walk
 from litz.ir.reductions import REDUCTIONS, Reduction
 
@@ -128,7 +130,7 @@ def _position(name: str, dtype: torch.dtype) -> Form:
 def _shifted_moments(name: str, dtype: torch.dtype) -> Form:
     """Welford's method for the distances from the first value. A mean of the values themselves has few digits for their
     distances from it, which are all that squared deviations are made of."""
-    type_ = VALUES[dtype]
+    type_, result = VALUES[dtype], _type_of_moments(name, dtype)
     states = (State("shift", type_, "0"), State("mean", type_, "0"), State("m2", type_, "0"))
     return Form(
         (*states, State("weight", type_, "0", shared=True)),
@@ -139,7 +141,7 @@ def _shifted_moments(name: str, dtype: torch.dtype) -> Form:
             "{1} += {n0}_step;",
             "{2} += {n0}_delta * ({n0}_delta - {n0}_step);",
         ),
-        results={"welford_mean": "({0} + {1})", "welford_m2": "{2}"},
+        results={f"{name}_mean": f"({result})({{0}} + {{1}})", f"{name}_m2": f"({result}){{2}}"},
         before=("const bool {3}_first = {3} == 0;", "{3} += 1;", f"const {type_} {{3}}_share = 1 / {{3}};"),
     )
 
@@ -147,8 +149,12 @@ def _shifted_moments(name: str, dtype: torch.dtype) -> Form:
 _MOMENTS = tuple(State(stem, "double", "0") for stem in ("mean", "m2", "weight"))
 
 
+def _type_of_moments(name: str, dtype: torch.dtype) -> str:
+    return VALUES[REDUCTIONS[f"{name}_mean"].form(dtype).state[0].dtype]
+
+
 def _moments(name: str, dtype: torch.dtype) -> Form:
-    type_ = VALUES[dtype]
+    type_ = _type_of_moments(name, dtype)
     return Form(
         (*_MOMENTS[:2], replace(_MOMENTS[2], shared=True)),
         (
@@ -161,7 +167,7 @@ def _moments(name: str, dtype: torch.dtype) -> Form:
             "{0} += {n0}_apart * {2}_share;",
             "{1} += {p2} + {n0}_apart * {n0}_apart * {2}_both;",
         ),
-        results={"welford_mean": f"({type_}){{0}}", "welford_m2": f"({type_}){{1}}"},
+        results={f"{name}_mean": f"({type_}){{0}}", f"{name}_m2": f"({type_}){{1}}"},
         before=("{2} += 1;", "const double {2}_share = 1 / {2};"),
         block="welford_block({buffer}, (int)({count}), {0}, {1}, {2});",
         part=_shifted_moments(name, dtype),
@@ -170,7 +176,7 @@ def _moments(name: str, dtype: torch.dtype) -> Form:
 
 
 def _moments_of_states(name: str, dtype: torch.dtype) -> Form:
-    type_, merge = VALUES[dtype], "welford_merge({{0}}, {{1}}, {{2}}, {{{0}0}}, {{{0}1}}, {{{0}2}});"
+    type_, merge = _type_of_moments(name, dtype), "welford_merge({{0}}, {{1}}, {{2}}, {{{0}0}}, {{{0}1}}, {{{0}2}});"
     results = {f"{name}_{state.name}": f"({type_}){{{number}}}" for number, state in enumerate(_MOMENTS)}
     return Form(_MOMENTS, (merge.format("v"),), (merge.format("p"),), results=results, sequential=True)
 
@@ -181,8 +187,8 @@ FORMS: Mapping[str, Callable[[str, torch.dtype], Form]] = {
     **dict.fromkeys(("max", "min"), _extreme),
     **dict.fromkeys(("argmax", "argmin"), _position),
     "dot": _dot,
-    "welford": _moments,
-    "welford_combine": _moments_of_states,
+    **dict.fromkeys(("welford", "welford_double"), _moments),
+    **dict.fromkeys(("welford_combine", "welford_double_combine"), _moments_of_states),
 }
 """The form made by hand, by the reduction's row."""
 
@@ -196,7 +202,9 @@ def scan_form(kind: str, dtype: torch.dtype) -> Form:
     if kind in ("max", "min") and dtype != torch.bool:
         update = f"{{0}} = {kind}imum<{type_}>({{v0}}, {{0}});"
         return Form((State("run", type_, _worst(kind, dtype)),), (update,))
-    return derived(REDUCTIONS[kind], dtype)
+    row = scan_row(kind)
+    assert row is not None
+    return derived(row, dtype)
 
 
 # ------------------------------------------------------------------------------------------------------ from the row
@@ -216,9 +224,13 @@ def derived(row: Reduction, dtype: torch.dtype) -> Form:
     given = {node: f"{{{number}}}" for number, node in enumerate(form.state)}
     others = {node: f"{{p{number}}}" for number, node in enumerate(form.other)}
     values = {node: f"{{v{number}}}" for number, node in enumerate(form.values)}
+    step = form.step
+    if row.begins_with_first:
+        begins = call("eq", form.position, const(0, torch.int64))
+        step = tuple(call("where", begins, lifted, node) for lifted, node in zip(form.lift, step, strict=True))
     return Form(
         states,
-        _statements(form.step, {**given, **values, form.position: "(i64)({at})"}),
+        _statements(step, {**given, **values, form.position: "(i64)({at})"}),
         _statements(form.merge, {**given, **others}),
         results={kind: _expression(node, given) for kind, node in form.finish.items()},
         sequential=not clause,

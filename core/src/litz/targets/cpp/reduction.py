@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import torch
 
+from litz.ir.combined import together
 from litz.ir.index import ZERO, Symbol, stride_of
 from litz.ir.node import Node
 from litz.ir.operation import Range
@@ -86,7 +87,7 @@ class _Stage:
     def __init__(self, w: Writer, stage: Stage, scratch: dict[Node, str]) -> None:
         self.w, self.stage, self.scratch = w, stage, scratch
         self.accumulators = make_accumulators(stage.reduces, w.body.name)
-        self.scans: dict[Node, State] = {}
+        self.scans: dict[Node, tuple[State, ...]] = {}
 
     def write(self) -> None:
         raise NotImplementedError
@@ -109,20 +110,28 @@ class _Stage:
     def declare_scans(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
             if node.op == "scan":
-                (state,) = scan_form(node.attrs[0], node.dtype).states
-                self.scans[node] = replace(state, name=self.w.body.name(state.name))
-        self.declare(self.scans.values())
+                states = next((made for other, made in self.scans.items() if together(node, other)), None)
+                form = scan_form(node.attrs[0], node.dtype)
+                self.scans[node] = states or tuple(replace(s, name=self.w.body.name(s.name)) for s in form.states)
+        self.declare(self.scan_states)
+
+    @property
+    def scan_states(self) -> tuple[State, ...]:
+        """Returns the variables of all scans, each once."""
+        return tuple(dict.fromkeys(state for states in self.scans.values() for state in states))
 
     def define(self, nodes: Sequence[Node]) -> None:
         """Nodes in order; a scan takes a step."""
         body = self.w.body
         for node in nodes:
             if node.op == "scan" and node not in body.visible:
-                ref, form = self.ref(self.scans[node]), scan_form(node.attrs[0], node.dtype)
-                value, name = body.value(node.args[0]), body.name()
-                self.w.lines.add(*(line.format(ref, v0=value, n0=name) for line in form.update))
-                type_ = VALUES[node.dtype]
-                self.w.lines.add(f"const {type_} {name} = ({type_}){ref};")
+                refs, form = [*map(self.ref, self.scans[node])], scan_form(node.attrs[0], node.dtype)
+                values, name = {f"v{n}": body.value(arg) for n, arg in enumerate(node.args)}, body.name()
+                if not any(together(node, other) and other in body.visible for other in self.scans):
+                    known = {**values, "n0": name, "at": position(self.w)}
+                    self.w.lines.add(*(line.format(*refs, **known) for line in form.update))
+                type_, found = VALUES[node.dtype], form.results.get(node.attrs[0], "{0}").format(*refs)
+                self.w.lines.add(f"const {type_} {name} = ({type_}){found};")
                 body.visible[node] = name
             else:
                 body.define(node)
@@ -226,7 +235,11 @@ class _RowStage(_Stage):
 
     def _vector(self, nodes: Sequence[Node], outer: Sequence[Range], inner: Range) -> None:
         w = self.w
-        blocks = [(a, w.body.name("block")) for a in self.accumulators if a.form.block]
+        blocked, stores = [a for a in self.accumulators if a.form.block], self.stage.stores
+        # A row that lies in memory as a block of it would is read there, unless the walk may write over it.
+        in_place = [not stores and unit_load(a.nodes[0].args[0], inner) for a in blocked]
+        blocks = [(a, "" if here else w.body.name("block")) for a, here in zip(blocked, in_place, strict=True)]
+        copied = [(a, block) for a, block in blocks if block]
         direct = [a for a in self.accumulators if not a.form.block]
         step = BLOCK_CHUNK if blocks else ROW_CHUNK
         halves = Halves(w, inner, nodes, self.stage.stores)
@@ -237,7 +250,7 @@ class _RowStage(_Stage):
         if parts:
             self.accumulators = [a.of_parts() for a in self.accumulators]
         self.declare(states_of(self.accumulators))
-        for a, block in blocks:
+        for a, block in copied:
             w.lines.add(f"alignas(64) {a.type} {block}[{step if chunked else int(inner.size)}];")
         levels = [w.level(r) for r in outer]
         name = w.index.names[inner.var]
@@ -252,23 +265,25 @@ class _RowStage(_Stage):
             halves.before(start, stop)
             clauses = [clause for a in direct for clause in a.clauses(self.refs(a, parts))]
             checks = any(node.op == "bounded" for node in inner_nodes)
-            with w.body.scope(*w.simd(checks, clauses), w.header(inner, start, stop)):
-                self.define(inner_nodes)
-                self._write_scratch(nodes)
-                self.update(direct, parts)
-                for a, block in blocks:
-                    offset = name if start == "0" else f"{name} - {start}"
-                    w.lines.add(f"{block}[{offset}] = {w.body.value(a.nodes[0].args[0])};")
-                for store in self.stage.stores:
-                    halves.store(store, start)
+            if copied or direct or stores or not w.tiling.scratch.isdisjoint(nodes):
+                with w.body.scope(*w.simd(checks, clauses), w.header(inner, start, stop)):
+                    self.define(inner_nodes)
+                    self._write_scratch(nodes)
+                    self.update(direct, parts)
+                    for a, block in copied:
+                        offset = name if start == "0" else f"{name} - {start}"
+                        w.lines.add(f"{block}[{offset}] = {w.body.value(a.nodes[0].args[0])};")
+                    for store in self.stage.stores:
+                        halves.store(store, start)
             halves.after(start, stop)
             for a in direct:
                 if parts:
                     w.lines.add(*a.merge(self.refs(a), self.refs(a, parts)))
             first = position(w, {inner.var: start})
             for a, block in blocks:
-                count = stop if start == "0" else f"{stop} - {start}"
-                w.lines.add(*a.lines([a.form.block], self.refs(a), buffer=block, count=count, start=first))
+                count, value = stop if start == "0" else f"{stop} - {start}", a.nodes[0].args[0]
+                buffer = block or f"&{w.body.place(value.buffer, value.index, at={inner.var: start})}"
+                w.lines.add(*a.lines([a.form.block], self.refs(a), buffer=buffer, count=count, start=first))
 
         outside = [node for node in nodes if inner.var not in w.body.variables[node]]
         w.nest(levels, outside, inside)

@@ -23,7 +23,7 @@ class IndexText(ExpressionText):
         self.names, self.extents, self.wide = names, extents, wide
 
     def narrow(self, extent: Expr) -> bool:
-        """Does every value below `extent` fit in an int, provably?"""
+        """Returns whether every value below `extent` provably fits in an int."""
         return extent.is_Integer and int(extent) < INT32
 
     def var_type(self, extent: Expr) -> str:
@@ -38,7 +38,7 @@ class IndexText(ExpressionText):
         return int(low), int(high)
 
     def fits_int(self, expr: Expr) -> bool:
-        """Is every value, and everything on the way to it, within 32 bits?"""
+        """Returns whether every value, and everything on the way to it, is within 32 bits."""
         if expr.is_Symbol:
             return expr in self.extents and self.narrow(self.extents[expr])
         known = self.interval(expr)

@@ -24,7 +24,7 @@ import torch
 from litz.codegen.kernel_plan import KernelPlan
 from litz.ir import Loop, Node, Range
 from litz.ir.accesses import Access
-from litz.ir.dtypes import FLOAT8
+from litz.ir.dtypes import FLOAT8, HALF
 from litz.ir.index import (
     ONE,
     ZERO,
@@ -274,7 +274,7 @@ def known(size: Expr, default: int) -> int:
 
 
 def is_tiny(r: Range) -> bool:
-    """Is the range's size a constant below `TINY`?"""
+    """Returns whether the range's size is a constant below `TINY`."""
     return r.size.is_Integer and int(r.size) < TINY
 
 
@@ -352,6 +352,7 @@ def _reread(tiling: Tiling) -> dict[Node, Store]:
         if store.mode == "set" and store.mask is None and not store.indirect and buffers.count(store.buffer) == 1
         if stride_of(store.index[0], inner) == 1 and store.value.op not in ("load", "const", "index")
         if store.value.dtype not in FLOAT8  # a NaN keeps its bits in what is computed alone
+        if store.value.dtype not in HALF or store.value.op == "cast"  # what is not rounded here is not rounded there
     }
 
 

@@ -87,7 +87,7 @@ def column_blocks(
     mixed: bool,
     target: Target,
 ) -> Blocks:
-    """What lies side by side in memory belongs to different results, so a program takes many columns.
+    """Returns what lies side by side in memory belongs to different results, so a program takes many columns.
 
     At least two whole sectors of a cache line side by side, four or more if there are columns enough.
     """

@@ -136,7 +136,7 @@ def literal(value: bool | int | float) -> str:
 
 
 def is_negative_zero(value: object) -> bool:
-    """Is the value the float -0.0, which compares equal to 0.0?"""
+    """Returns whether the value is the float -0.0, which compares equal to 0.0."""
     return isinstance(value, float) and value == 0 and str(value).startswith("-")
 
 

@@ -32,6 +32,3 @@ def lines_for(helpers: Mapping[str, Collection[str]]) -> list[str]:
 def imported_helpers(text: str) -> Mapping[str, Collection[str]]:
     """Returns the names of the helpers that a text imports, by module."""
     return {module: names.split(", ") for module, names in _IMPORTED.findall(text)}
-
-
-__all__ = ["HELPERS", "import_lines", "imported_helpers", "lines_for"]

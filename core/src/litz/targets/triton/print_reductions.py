@@ -12,6 +12,7 @@ import torch
 
 from litz.codegen.dialect import family
 from litz.ir import Node
+from litz.ir.combined import scan_row
 from litz.ir.dtypes import short
 from litz.ir.node import walk
 from litz.ir.reductions import REDUCTIONS, Form
@@ -69,7 +70,7 @@ def _merge(on: Printer, line: Join | Reduce | Scan, dtype: torch.dtype) -> str:
     """Returns the name of the function that merges two states, and adds the function to the kernel."""
     if line.form in _MERGES:
         return _MERGES[line.form].format(kind=line.kind)
-    row = REDUCTIONS[line.kind]
+    row = scan_row(line.kind) or REDUCTIONS[line.kind]
     name = f"litz_merge_{row.name}_{short(dtype)}"
     on.functions[name] = _merge_function(name, row.form(dtype))
     return name
@@ -156,18 +157,36 @@ def _inside(text: str, masked: bool) -> str:
 
 
 def _scan(on: Printer, line: Scan) -> None:
-    dtype = line.value.dtype if line.outside is None else line.outside.dtype
+    if line.form == "function":
+        return _scan_by_function(on, line)
+    (value,), (arg,) = line.values, line.args
+    dtype = value.dtype if line.outside is None else line.outside.dtype
     row = _row(line.kind, dtype) if line.form == "plain" else _by_function(_merge(on, line, dtype))
-    text, name, types = on.text(line.arg), line.value.text, VALUES[dtype]
+    text, name, types = on.text(arg), value.text, VALUES[dtype]
     scanned = row.scan.format(v=text, T=types)
-    if line.carry is None:
+    if not line.carry:
         on.emit(f"{name} = {scanned}")
         return
-    carry = line.carry.text
+    carry = line.carry[0].text
     on.emit(f"{name} = {row.combine.format(a=carry, v=f'({scanned})')}")
     filled = text if line.outside is None else on.filled(text, line.outside)
     total = row.across.format(v=filled, T=types, axis=1)
     on.emit(f"{carry} = {row.combine.format(a=carry, v=f'({total})')}")
+
+
+def _scan_by_function(on: Printer, line: Scan) -> None:
+    function, texts = _merge(on, line, line.args[0].dtype), list(map(on.text, line.args))
+    names, carries = [value.text for value in line.values], [value.text for value in line.carry]
+    given = f"({', '.join(texts)})" if len(texts) > 1 else texts[0]
+    on.emit(f"{', '.join(names)} = tl.associative_scan({given}, 1, {function})")
+    if not carries:
+        return
+    on.emit(f"{', '.join(line.fresh)} = {function}({', '.join([*carries, *names])})")
+    # Not by tl.reduce, which merges lanes in any order. Adding -0.0 changes no number. What lies beyond the end of the
+    # row is in the last block, which hands on nothing.
+    for value, name, other, carry in zip(line.values, names, line.fresh, carries, strict=True):
+        last = f"tl.where(rbase == RBLOCK - 1, {name}, {'-0.0' if value.dtype.is_floating_point else '0'})"
+        on.emit(f"{name} = tl.where(roffset == 0, {name}, {other})", f"{carry} = tl.sum({last}, 1, keep_dims=True)")
 
 
 REDUCTION_LINES: Mapping[type, Callable[[Any, Any], None]] = {

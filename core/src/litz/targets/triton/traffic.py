@@ -36,7 +36,7 @@ def innermost_last(ranges: tuple[Range, ...], traffic: Traffic) -> tuple[Range, 
 
 
 def live_values(loop: Loop) -> int:
-    """How many values per element a row held in registers needs at a time, roughly."""
+    """Returns how many values per element a row held in registers needs at a time, roughly."""
     return max(1, sum(1 for node in loop.loads if loop.levels[node]))
 
 

@@ -61,6 +61,18 @@ def test_a_product_that_others_use_stays():
     assert orders(made) == [(64, 64), (64, 1)]
 
 
+def test_a_product_by_itself_stays():
+    given = torch.randn(64, 1), torch.randn(1, 64)
+
+    def f(a, b):
+        product = a @ b
+        return product @ product
+
+    result, made = compiled(f, *given)
+    torch.testing.assert_close(result, f(*given), rtol=1e-4, atol=1e-3)
+    assert orders(made) == [(64, 64), (64, 64)]
+
+
 def test_it_can_be_vetoed_and_says_why():
     given = matrices(64, 32, 64, 1)
     _, made = compiled(chain, *given)

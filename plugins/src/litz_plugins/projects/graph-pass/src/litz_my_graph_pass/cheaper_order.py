@@ -9,8 +9,12 @@ from __future__ import annotations
 import torch
 
 from litz.capture.passes.rewrite import Call, Changes, call_at, rewrite, tensor_of
+from litz_plugins.patterns import CallPattern, Capture
 
 MM = torch.ops.aten.mm.default
+INNER = CallPattern(MM, Capture("a"), Capture("b"), name="inner", alone=True)
+CHAIN = CallPattern(MM, INNER, Capture("c"))
+"""(a @ b) @ c, where nobody else uses a @ b."""
 GAIN = 2
 """How many times cheaper the other order has to be: rounding changes, so a little is not worth it."""
 
@@ -20,11 +24,11 @@ def multiply_in_cheaper_order(graph, context):
     place = {node: number for number, node in enumerate(graph.nodes)}
     emit: dict[torch.fx.Node, Call] = {}
     for outer in graph.nodes:
-        inner = product_inside(outer)
-        if inner is None or inner in emit:
+        found = CHAIN.match(outer)
+        if found is None or found["inner"] in emit:
             continue
-        (a, b), c = inner.args, outer.args[1]
-        if place[c] > place[inner]:
+        inner, a, b, c = (found[name] for name in ("inner", "a", "b", "c"))
+        if place[c] >= place[inner]:
             continue  # b @ c takes the place of a @ b, where c is not known yet
         before, after = multiplications(graph, a, b, c)
         if before < GAIN * after or not context.allows(outer.name):
@@ -34,14 +38,6 @@ def multiply_in_cheaper_order(graph, context):
         reason = f"{after} multiplications in place of {before}"
         context.record(outer.name, "the other order", reason, about=outer.name)
     return rewrite(graph, Changes(emit=emit))
-
-
-def product_inside(node):
-    """Returns the `a @ b` of `(a @ b) @ c`, if nobody else uses it; None for any other node."""
-    if node.target != MM:
-        return None
-    inner = node.args[0]
-    return inner if inner.target == MM and len(inner.users) == 1 else None
 
 
 def multiplications(graph, a, b, c):

@@ -140,7 +140,7 @@ class _Writer:
             results,
         )  # fmt: skip
         tile, walked = self.text.tile, self.text.walked.ranges[0].var
-        tile.texts = {
+        tile.near = {
             **near_texts(self.plan.dtype, self.bodies.score, self.bodies.factor, self.bodies.gradient),
             **position_texts(self.bodies.loop, walked, tile.index_text),
         }

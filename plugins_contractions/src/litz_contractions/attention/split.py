@@ -23,13 +23,13 @@ from litz.ir.node import walk
 from litz.ir.transform import flatten
 from litz.targets.triton.dialect import ELEMENTS, read
 from litz.targets.triton.indices import index_type_of
-from litz.targets.triton.names import name_all
 from litz.targets.triton.text import IndexText, size_text
-from litz.targets.triton.tile_shape import Axis, Tiling
-from litz.targets.triton.values import Tile, Value
+from litz.tiles.names import name_all
+from litz.tiles.shape import Axis, Tiling
 from litz_plugins import KernelSource
 
 from ..module import write_module
+from ..tile import Tile
 from .in_place import operand_buffers
 from .least import LEAST_SCALED
 from .operation import SCORE, Attention
@@ -290,7 +290,9 @@ class _Writer:
         )
         tile.depth = self.depth
         loads = [node for node in body.loads if node.buffer != SCORE]
-        tile.values.update((node, Value("scores", BOTH)) for node in body.loads if node.buffer == SCORE)
+        for node in body.loads:
+            if node.buffer == SCORE:
+                tile.give(node, "scores", BOTH)
         tile.compute(node for node in loads if all(each.op != "load" or each in loads for each in walk(node)))
         self._take(tile)
         return tile

@@ -10,7 +10,7 @@ import sympy
 from litz.ir import Loop, Program, Store
 from litz.ir.index import Expr, Symbol
 from litz.targets.triton.indices import index_type_of
-from litz.targets.triton.names import Names, name_all
+from litz.tiles.names import Names, name_all
 
 from ..epilogue import ACCUMULATOR, STAND_INS
 from .gemm import Gemm

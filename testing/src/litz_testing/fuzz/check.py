@@ -20,6 +20,7 @@ from .gradients import expected_gradients, gradients
 from .inputs import InputSpec, lie_apart_alike, make_inputs
 from .program import FuzzProgram
 from .reference import Reference, Rejected, reference_of
+from .tiles import TilesWrong
 from .together import Together
 from .torch_alone import ends_at_an_assertion
 
@@ -378,7 +379,8 @@ class Checker:
         return Failure(program, f"{stage}: {type(error).__name__} {type(root).__name__}", text)
 
 
-_OURS = ("lower", "schedule", "codegen", "runtime", "ir", "cost", "report", "passes", "decompositions.py", "foreach.py")
+_OURS = ("lower", "schedule", "codegen", "tiles", "targets", "runtime", "ir", "cost", "report", "passes",
+         "decompositions.py", "foreach.py")  # fmt: skip
 
 
 _PLUGINS = re.compile(r"/litz_(?!plugins|testing)\w+/")
@@ -389,6 +391,8 @@ def _is_ours(error: BaseException) -> bool:
     """Did litz's own stages or plugins raise the error?"""
     current: BaseException | None = error
     while current is not None:
+        if isinstance(current, TilesWrong):
+            return True
         for frame in traceback.extract_tb(current.__traceback__):
             _, found, rest = frame.filename.partition("/litz/")
             if _PLUGINS.search(frame.filename):

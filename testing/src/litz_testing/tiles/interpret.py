@@ -417,6 +417,7 @@ class _Program:
             parts = [torch.cat([self._last(self.values[c.text]), part], -1) for c, part in zip(line.carry, parts)]
         length = self.shape(self._full)[dim]
         for number, (value, result) in enumerate(zip(line.values, row.results.values(), strict=True)):
+            assert result.scan is not None
             scanned = result.scan(*parts)[..., -length:]
             self.give(value, scanned.movedim(-1, dim))
             if line.carry:

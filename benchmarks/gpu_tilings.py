@@ -35,8 +35,9 @@ from litz.targets.triton.build import build, expected_variant
 from litz.targets.triton.build import load as load_kernel
 from litz.targets.triton.codegen import TritonCodegen
 from litz.targets.triton.finish import tilings_after
-from litz.targets.triton.tile_shape import Tiling, power_of_two
+from litz.targets.triton.tile_shape import power_of_two
 from litz.targets.triton.tiling import choose_tiling
+from litz.tiles.shape import Tiling
 from litz_plugins import COUNTERS, CodegenContext, KernelSource
 
 from .gpu_kernels import CASES, DTYPES, Timer, chosen_cases, copy_bandwidth

@@ -37,7 +37,7 @@ README_MODELS: Sequence[tuple[str, str, str, str]] = (
     ("a Llama of 8 layers, inference", "inference", "llama", "default"),
     ("ResNet-50, training", "training", "resnet50", "default"),
     ("a GRU, inference (a loss)", "inference", "gru", "default"),
-    ("StarCoder2 of 4 layers, training (a loss by the clock, other models compiled beside)",
+    ("StarCoder2 of 4 layers, training (a loss by the clock, while other models compiled)",
      "training", "transformers:starcoder2", "default"),
     ("Mamba-2, training (an outlier)", "training", "mamba2", "default"),
 )  # fmt: skip

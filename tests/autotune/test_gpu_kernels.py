@@ -18,7 +18,7 @@ pytest.importorskip("litz_autotune")
 pytestmark = [pytest.mark.gpu, NO_GPU]
 
 from litz.targets.triton import finish  # noqa: E402
-from litz.targets.triton.tile_shape import Tiling  # noqa: E402
+from litz.tiles.shape import Tiling  # noqa: E402
 from litz_autotune.kernels import ATTACHMENT  # noqa: E402
 from litz_autotune.measurement import summarize  # noqa: E402
 from litz_autotune.plugin import plugin  # noqa: E402

@@ -18,7 +18,6 @@ CONSTANTS: Mapping[str, str] = {
         convolution: LEAST_CHANNELS
         counters: WORDS
         describe: _OLDEST
-        frame: VECTOR
         jam: MOST
         jammed: LANES
         lanes: MOST_LANES LEAST_PLACES
@@ -31,6 +30,7 @@ CONSTANTS: Mapping[str, str] = {
         scales: BLOCK
         segments: LEAST_SECTORS
         settings: MOST_WARPS
+        shape: VECTOR
         tile_shape: SIXTEEN_WARPS
         tiles: LEAST
         warps: THREADS

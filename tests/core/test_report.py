@@ -37,7 +37,7 @@ CONTRACTIONS = tuple(
         (
             Implementation(f"triton mm 16x16x16, {number}", 2.0, "3 µs at worst, the operations replaced 4 at best"),
             Implementation("aten.mm.default", 3.5, "4 µs at best"),
-            Implementation("a <kernel> for [few] rows", None, "it is for 1 to 16 rows, known while compiling"),
+            Implementation("a <kernel> for [few] rows", None, "the kernel takes 1 to 16 rows, known while compiling"),
         ),
         users=(f"relu_{number}", f"add_{number}"),
     )
@@ -153,7 +153,7 @@ def test_contractions_have_a_table_each(verbose: bool) -> None:
     assert "fused into it: after it relu + add" in flat and "nodes: mm_0" in flat
     runs = [line.split() for line in text.splitlines() if " runs " in line]
     assert [line[:2] for line in runs] == [["triton", "mm"]] * 2
-    assert flat.count("a <kernel> for [few]") == flat.count("no it is for 1 to 16 rows") == 2
+    assert flat.count("a <kernel> for [few]") == flat.count("no the kernel takes 1 to 16 rows") == 2
 
 
 def test_many_rejected_implementations_are_cut_to_the_quickest() -> None:

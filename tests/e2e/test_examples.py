@@ -39,7 +39,7 @@ def test_it_runs_on_two_ranks(name: str, tmp_path: Path) -> None:
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     environment = {"LITZ_CACHE_DIR": str(tmp_path), "PYTHONIOENCODING": "utf-8", "PYTHONFAULTHANDLER": "1"}
     for _ in range(3):
-        done = run_python(*torchrun, str(EXAMPLES / name), children=True, imported=True, **environment)
+        done = run_python(*torchrun, str(EXAMPLES / name), children=True, **environment)
         if "terminate called without an active exception" not in done.stderr:
             break
         # Some thread of torch's outlived the interpreter, after all was printed. Seen in 2 of 30 runs, and then in

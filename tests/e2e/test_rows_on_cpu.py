@@ -155,7 +155,7 @@ def test_left_to_the_library() -> None:
     """And why, on record."""
     s, x = torch.rand(512), torch.randn(2, 512)
     left, decisions = decided(scaled, int8(512, 512), torch.randn(32, 512), s)
-    assert left == 1 and "it is for 1 to 16 rows, and the product has 32" in decisions
+    assert left == 1 and "the kernel takes 1 to 16 rows, and the product has 32" in decisions
     left, decisions = decided(lambda w, x: F.linear(x, w), torch.randn(512, 512), x)
     assert left == 1 and "no operation makes the weights" in decisions
     left, decisions = decided(scaled, torch.randn(512, 512), x.bfloat16(), s.bfloat16())

@@ -25,6 +25,9 @@ F64 = torch.float64
         ("x0.add_(x1.clone())", "x0", False),
         ("torch.nn.functional.scaled_dot_product_attention(x3[:, :, :2], x3[:, :, :2], x3)", "", True),
         ("torch.nn.functional.scaled_dot_product_attention(x3[:, :, :2], x3, x3)", "", False),
+        ("torch.index_add(x3[0, 0, :0], 0, x2, x3[0, 0])", "", True),
+        ("torch.index_add(x3[0, 0, :, :0], 0, x2, x3[0, 0, :, :0])", "", True),
+        ("torch.index_add(x3[0, 0], 0, x2, x3[0, 0])", "", False),
     ],
 )
 def test_what_eager_takes_and_does_not_define_is_rejected(text: str, writes: str, undefined: bool) -> None:

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from litz_testing.fuzz.check import Checker
+from litz_testing.fuzz.compare import Complaint
 from litz_testing.fuzz.inputs import InputSpec
 from litz_testing.fuzz.program import FuzzProgram, Statement
+from litz_testing.fuzz.reference import reference_of
 
 pytestmark = pytest.mark.xdist_group("fuzz found")
 
@@ -300,3 +302,29 @@ def test_what_is_read_nowhere_needs_no_check() -> None:
     assert torch.equal(compiled(x, at), f(x, at))
     with pytest.raises(IndexError):
         compiled(x, at + 2)
+
+
+def test_what_eager_has_on_the_device_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """s56g:537 and 291: eager's softmax under autocast is float32 on a GPU, and attention lies otherwise there, where
+    another statement of the program has no kernel."""
+    checker = Checker(compiled=False)
+    statements = (Statement("v0", "x0 + 1"), Statement("v1", "x0.roll(1, 0)"))
+    program = FuzzProgram((InputSpec((2, 3), torch.float32, 1),), statements, ("v0", "v1"))
+    round_ = checker._round(program, reference_of(program), program.inputs)
+    (value,) = (row.eager for row in round_.values if row.name == "v0")
+    ran = list[FuzzProgram]()
+
+    def on_device(
+        alone: FuzzProgram, specs: object
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+        ran.append(alone)
+        if len(alone.statements) > 1:
+            raise NotImplementedError("no kernel of the device")
+        return [value.t().contiguous().t()], [], []
+
+    monkeypatch.setattr(checker, "_run_eager", on_device)
+    assert checker._has_device(program, round_, Complaint("v0", "strides", ""))
+    assert not checker._has_device(program, round_, Complaint("v0", "type", ""))
+    assert not checker._has_device(program, round_, Complaint("v0", "values", ""))
+    assert not checker._has_device(program, round_, Complaint("x0", "strides", ""))
+    assert [len(one.statements) for one in ran] == [1, 1, 2]

@@ -20,7 +20,7 @@ from litz.capture import aot, torch_api
 from litz.capture.graph import Graph
 from litz_testing.fuzz import execute
 from litz_testing.fuzz.check import Checker, _moved
-from litz_testing.fuzz.compare import Complaint, Expected, complaints
+from litz_testing.fuzz.compare import Expected, complaints
 from litz_testing.fuzz.cpp_batch import CppBatch
 from litz_testing.fuzz.execute import trained
 from litz_testing.fuzz.generate import RAISING, generate
@@ -573,29 +573,3 @@ def test_negated_and_conjugated_inputs_stay_so_on_another_device() -> None:
     assert all(torch.equal(there, value) for there, value in zip(moved, values, strict=True))
     assert moved[0].is_conj() and moved[1].is_neg()
     assert len({there.untyped_storage().data_ptr() for there in moved}) == 1
-
-
-def test_what_eager_has_on_the_device_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    """s56g:537 and 291: eager's softmax under autocast is float32 on a GPU, and attention lies otherwise there, where
-    another statement of the program has no kernel."""
-    checker = Checker(compiled=False)
-    statements = (Statement("v0", "x0 + 1"), Statement("v1", "x0.roll(1, 0)"))
-    program = FuzzProgram((InputSpec((2, 3), torch.float32, 1),), statements, ("v0", "v1"))
-    round_ = checker._round(program, reference_of(program), program.inputs)
-    (value,) = (row.eager for row in round_.values if row.name == "v0")
-    ran = list[FuzzProgram]()
-
-    def on_device(
-        alone: FuzzProgram, specs: object
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
-        ran.append(alone)
-        if len(alone.statements) > 1:
-            raise NotImplementedError("no kernel of the device")
-        return [value.t().contiguous().t()], [], []
-
-    monkeypatch.setattr(checker, "_run_eager", on_device)
-    assert checker._has_device(program, round_, Complaint("v0", "strides", ""))
-    assert not checker._has_device(program, round_, Complaint("v0", "type", ""))
-    assert not checker._has_device(program, round_, Complaint("v0", "values", ""))
-    assert not checker._has_device(program, round_, Complaint("x0", "strides", ""))
-    assert [len(one.statements) for one in ran] == [1, 1, 2]

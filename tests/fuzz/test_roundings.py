@@ -159,3 +159,14 @@ def test_a_product_may_be_rounded_for_some_of_its_readers_alone() -> None:
     program = FuzzProgram(inputs, (product, loss), ("v1",))
     found, alone = reference_of(program, contracts=True), reference_of(program)
     assert float(found.exact["v1"]) == float(alone.noisy["v1"]) == 0 < float(found.noisy["v1"].abs()) < 1e-12
+
+
+def test_terms_that_cancel_may_be_off_by_their_roundings() -> None:
+    """s55m:18469: 42 centred halves add up to nothing but their roundings; the noise of one run had cancelled, too."""
+    norm = Statement("v0", "torch.nn.functional.instance_norm(x0, eps=0.1)", rough=True)
+    total = Statement("v1", "torch.nansum(v0, (0, 1, 2, 3))", rough=True)
+    x = InputSpec((2, 1, 3, 7), torch.bfloat16, 679841)
+    found = reference_of(FuzzProgram((x,), (norm, total), ("v1",)))
+    expected = Expected("v1", found.eager["v1"], found.exact["v1"], found.noisy["v1"])
+    assert not complaints([torch.tensor(0.0168, dtype=torch.bfloat16)], [expected])
+    assert complaints([torch.tensor(0.5, dtype=torch.bfloat16)], [expected])

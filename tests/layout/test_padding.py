@@ -63,7 +63,7 @@ def test_gpt2s_vocabulary_is_padded(loss: bool) -> None:
 
 
 def test_a_kernel_that_is_fast_enough_takes_the_place_of_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the weight nor the result is there twice then, which is 470 MB for GPT-2's 4096 rows."""
+    """Memory then holds neither the weight nor the result twice, which is 470 MB for GPT-2's 4096 rows."""
     tile = Tile(128, 256, 3, 8, 1.2, apart=True)
     peaks = []
     for table in (None, (tile,)):
@@ -76,7 +76,7 @@ def test_a_kernel_that_is_fast_enough_takes_the_place_of_padding(monkeypatch: py
 
 
 def test_a_kernel_takes_the_place_of_a_padded_bias_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a masked language model's head: neither weight, bias nor result is there twice."""
+    """As in a masked language model's head: memory holds neither weight, bias nor result twice."""
     set_figures(monkeypatch, many_rows__unaligned_tiles=(Tile(128, 256, 3, 8, 1.05),))
     _, (schedule,) = cuda_plan(lambda: torch.nn.Linear(768, 30522), (4096, 768))
     (call,) = schedule.program.operations

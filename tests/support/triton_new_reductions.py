@@ -25,7 +25,7 @@ from litz.ir.reductions import REDUCTIONS, ROWS
 from litz.schedule.schedule import Kernel
 from litz.target import target_of
 from litz.targets.triton.codegen import TritonCodegen
-from litz.targets.triton.reductions import MADE_BY_HAND
+from litz.tiles.reduce import MADE_BY_HAND
 from litz_plugins import CodegenContext, KernelSource
 
 from .new_reductions import registered

@@ -166,7 +166,10 @@ def serve() -> None:
             with_litz = with_litz or _copy_with_litz()
             with_litz[0].write(line)
             with_litz[0].flush()
-            print(with_litz[1].readline(), end="", flush=True)
+            answer = with_litz[1].readline()
+            if not answer:
+                sys.exit("the copy that has imported litz has ended")  # who waits for an answer reads nothing, and fails
+            print(answer, end="", flush=True)
         else:
             _answer(line, sys.stdout)
 

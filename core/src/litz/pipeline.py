@@ -61,7 +61,7 @@ from litz_plugins import VETOED, KernelSource
 from litz_plugins.manager import Plugins
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
-"""What runs a graph: takes its inputs, which it may clear from the list, and returns its outputs."""
+"""A function that runs a graph: from its inputs, which it may clear from the list, to its outputs."""
 
 
 # ---------------------------------------------------------------------------------------------------- dynamo calls this

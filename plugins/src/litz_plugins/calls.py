@@ -16,14 +16,15 @@ from typing import Literal
 from litz_plugins import hookspecs
 
 Per = Literal["compile", "graph", "look-up", "pass", "contraction", "step", "package", "command line"]
-"""What a hook is called once for. "graph": for each that is compiled. "look-up": one into the graph cache, before the
-trace where that may be saved, and for each graph. "pass": each run of one over one noun.
+"""The thing that a hook is called once for. "graph": each graph that is compiled. "look-up": each look into the graph
+cache, before the trace where that may be saved, and for each graph. "pass": each run of one over one noun.
 "contraction": each of a kind that a template is registered for. "step": each of a finished schedule.
 "package": each that litz-aot writes."""
 
 Combined = Literal["concatenated", "merged", "sorted", "first", "by plugin", "nested", "told"]
-"""How the results of several plugins become one. "merged": by key, where a plugin's replaces core's. "first": the first
-that is not None. "nested": each plugin is handed what the one before it returned. "told": results are ignored."""
+"""The way in which the results of several plugins become one. "merged": by key, where a plugin's replaces core's.
+"first": the first that is not None. "nested": each plugin is handed what the one before it returned. "told": results
+are ignored."""
 
 
 @dataclass(frozen=True)

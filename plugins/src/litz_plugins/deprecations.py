@@ -1,7 +1,7 @@
 """What the plugin API had and gives up: a table. In: the name that a plugin uses. Out: a warning, or why it is gone.
 
-A row stays in the table for good. It warns in the minor version that it names and in the next one, while the old name
-works; from then on the old name is an error that says what took its place.
+A row stays in the table for good. The row warns in the minor version that it names and in the next one, while the old
+name works; from then on the old name is an error that says what took its place.
 """
 
 from __future__ import annotations

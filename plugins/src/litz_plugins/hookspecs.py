@@ -286,7 +286,7 @@ def litz_cache_fingerprint(options: OptionsView) -> str | Uncacheable | None:
 
 @hookspec_first
 def litz_find_graph(kind: str, key: str, options: OptionsView) -> bytes | None:
-    """A part of a compiled graph that is kept elsewhere than on this disk: on a server, by another machine. Since 0.1.
+    """Finds a part of a compiled graph that this disk does not have: on a server, on another machine. Since 0.1.
 
     Called: any number of times a graph: for the graph itself, and for each kernel that is built, where the disk cache
     has none. Not where the cache is off. In a thread of its own, several at a time.
@@ -299,9 +299,9 @@ def litz_find_graph(kind: str, key: str, options: OptionsView) -> bytes | None:
 
     kind: "graph" for the graph itself; else of a kernel's binary ("cpp", "triton") or of litz's own library ("native").
     key: 40 hexadecimal digits; equal keys mean equal content, whoever made it. options: this compile's options.
-    Returns: the bytes that `litz_keep_graph` was given for this kind and key, on whatever machine. They hold code that
-    will run: return what comes from those whom the user trusts. None: not kept here, ask the next. The compile makes it
-    then, and calls `litz_keep_graph`.
+    Returns: the bytes that `litz_keep_graph` was given for this kind and key, on whatever machine. The bytes hold code
+    that will run: return only what comes from those whom the user trusts. None: not kept here, ask the next. The
+    compile makes the part then, and calls `litz_keep_graph`.
     """
 
 
@@ -336,7 +336,7 @@ def litz_wrap_entry(entry: Entry, facts: EntryFacts, options: OptionsView) -> En
     Returns: a callable that does what ``entry`` does: it empties the list that it is given, and returns the outputs as
     a tuple, with the same sizes, strides and values, in memory that the graph does not touch again while somebody holds
     it. Any thread may call it. litz calls it as it is, in each call of the graph, so nobody is between it and the user:
-    what it raises is raised. It must not hold what has to end before the process does, unless
+    what the callable raises is raised. The callable must not hold what has to end before the process does, unless
     ``litz.capture.torch_api.reset_with_dynamo`` knows what ends it. None: the entry stays.
     """
 
@@ -357,16 +357,17 @@ def litz_select_exporter(target: TargetSpec, source: KernelSource | None, option
 
 @hookspec_first
 def litz_select_saver(options: OptionsView) -> Saver | None:
-    """What compiles where torch asks for bytes to keep: `aot_compile` of a compiled function, precompiling. Since 0.1.
+    """Says what compiles where torch saves the result: `aot_compile` of a compiled function, precompiling. Since 0.1.
 
     Called: at most once a compile: for what dynamo captured, before anything is compiled, where torch will save it.
     Combined: the first result that is not None. litz-aot answers last.
 
     options: this compile's options.
     Returns: a callable of what dynamo captured (a torch.fx.GraphModule), its example inputs and the compiler, which is
-    litz's own. It returns what runs the graph with dynamo's convention, one of torch's `SerializableCallable`; None for
-    a graph that it does not save. It is called outside the hook, since it compiles: what it raises is raised. None: no
-    opinion, ask the next. Where nobody saves, litz compiles as ever, and torch says that it cannot save the result.
+    litz's own. The callable returns what runs the graph with dynamo's convention, one of torch's
+    `SerializableCallable`; None for a graph that it does not save. litz calls it outside the hook, since it compiles:
+    what it raises is raised. None: no opinion, ask the next. Where nobody saves, litz compiles as ever, and torch says
+    that it cannot save the result.
     """
 
 

@@ -23,7 +23,7 @@ Status = Literal["builtin", "external", "blocked", "failed", "missing"]
 
 @dataclass(frozen=True)
 class Source:
-    """Where a plugin comes from. obj: the module or object with the hooks, None if it was blocked or failed.
+    """The source of a plugin. obj: the module or object with the hooks, None if it was blocked or failed.
 
     dist, version: of the distribution that offers it, '' for a plugin that was passed in. error: why it failed. tried:
     it failed earlier in this process, and was not imported again. target: what the entry point names

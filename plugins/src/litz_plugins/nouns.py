@@ -22,7 +22,7 @@ Noun: TypeAlias = Any  # one of TracedGraph, JointGraph, Halves, Graph, Program,
 
 
 class OptionsView(Protocol):
-    """What a plugin sees of the options: ``litz.options.Options``, or the test kit's stand-in.
+    """The options as a plugin sees them: ``litz.options.Options``, or the test kit's stand-in.
 
     Core's options are attributes (``options.cuda_graphs``, ``options.cpp_march``); a plugin's are read by their
     namespaced name (``options["plugin.option"]``). Core's can be read by name as well.

@@ -114,8 +114,8 @@ class CallPattern:
 
 @dataclass(frozen=True)
 class CallMatch:
-    """What a pattern has found. node: the outermost call. nodes: the calls that the pattern has patterns for, `node`
-    first. named: nodes and arguments by the names of the pattern; `match[name]` is one of them."""
+    """A place where a pattern was found. node: the outermost call. nodes: the calls that the pattern has patterns for,
+    `node` first. named: nodes and arguments by the names of the pattern; `match[name]` is one of them."""
 
     node: Any
     nodes: tuple[Any, ...]

@@ -1,7 +1,7 @@
 """Plugins that failed in this process and are left out of it (``on_plugin_error="disable"``).
 
-Every compile makes its own `Plugins`; what failed in one is not tried again in the next, which would fail alike. This
-is the one thing that they share.
+Every compile makes its own `Plugins`; what failed in one is not tried again in the next, which would fail alike.
+Compiles share nothing else.
 """
 
 from __future__ import annotations

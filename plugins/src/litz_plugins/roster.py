@@ -54,9 +54,9 @@ T = TypeVar("T")
 OnError = Literal["raise", "disable"]
 
 SECONDS = 600.0
-"""What one call of a plugin may take, unless the option `plugin_seconds` says otherwise."""
+"""The seconds that one call of a plugin may take, unless the option `plugin_seconds` says otherwise."""
 STORE_SECONDS = 90.0
-"""What one call of a store may take: more than a rank waits for another's kernel."""
+"""The seconds that one call of a store may take: more than a rank waits for another's kernel."""
 MEASURING = frozenset({"litz_select_choice", "litz_tune"})
 """Hooks that may take as long as they like: what is measured takes its time, and has limits of its own."""
 HANDED = {
@@ -73,11 +73,11 @@ WITHIN = {"context": ("operation", "program")}
 OFTEN = frozenset({"litz_estimate_runtime", "litz_select_choice"})
 """Hooks that are called for each operation: of a noun that these are handed only its own fields are compared."""
 QUESTION = ("operation", "program")
-"""What most plugins take that are asked about an operation."""
+"""The parameters of most hooks that are asked about an operation."""
 REMEMBERED = 8
 """Snapshots that are kept. A Program, which is handed over with each of its operations, is among them, and has one."""
 Handed: TypeAlias = dict[tuple[str, ...], Sequence[Snapshot]]
-"""What nouns were, by the names of the parameters under which a plugin is handed them."""
+"""The state of nouns, by the names of the parameters under which a plugin is handed them."""
 
 
 @dataclass(frozen=True)
@@ -109,15 +109,15 @@ class Roster:
         self._on_error = on_plugin_error
         self.seconds = seconds
         self.failures = 0
-        """How many plugins were left out since this was made."""
+        """The number of plugins left out since this was made."""
         self.ledger = Ledger()
-        """What the calls took."""
+        """The time that the calls took."""
         self.watchers: list[Callable[[Called], None]] = []
         """Told of each call of a plugin when it has ended, and of passes of core's; after the ledger."""
         self.slow_call = ""
         """The call of a plugin that has been running for more than a second, in words."""
         self.traced = False
-        """Are watchers told of hooks of core's, too?"""
+        """True if watchers are told of core's hooks, too."""
         self._manager = Registry(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
         self._sources: dict[str, Source] = {}

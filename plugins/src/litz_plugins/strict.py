@@ -88,8 +88,8 @@ def templates(specs: Sequence[TemplateSpec]) -> None:
 
 
 def pass_order(own: Sequence[Pass], others: Iterable[Pass] = ()) -> None:
-    """Does each name in `after` and `before` of a plugin's passes belong to a pass, of the same stage? others: of all
-    plugins; core's are known."""
+    """Checks that each name in `after` and `before` of a plugin's passes is a pass of the same stage. others: the
+    passes of all plugins; core's are known."""
     stages = {**CORE_PASSES, **{item.name: item.stage for item in (*others, *own)}}
     for item in own:
         for side in ("after", "before"):
@@ -176,7 +176,7 @@ def anything(result: Any) -> Any:
 
 
 def fingerprint(result: Any) -> str | Uncacheable:
-    """Returns what a plugin's results hang on, after a check."""
+    """Returns what a plugin's results depend on, after a check."""
     if not isinstance(result, (str, Uncacheable)):
         raise TypeError(f"returned {type(result).__name__}; a text, Uncacheable or None is expected")
     return result

@@ -13,9 +13,8 @@ The kit needs neither litz nor torch, so that a plugin's own tests take millisec
         assert harness.run_passes("program", program) == expected
         assert harness.decisions[0].chosen == "fused"
 
-`check_conformance` runs all that a plugin registers through the compiler and against eager. It needs the dist
-litz-testing, and torch and litz with it; nothing else here does. `litz_plugins.pytest_plugin` has all of this as
-fixtures.
+`check_conformance` runs all that a plugin registers through the compiler and against eager. `check_conformance` alone
+needs the dist litz-testing, and torch and litz with it. `litz_plugins.pytest_plugin` offers the kit as fixtures.
 """
 
 from __future__ import annotations
@@ -216,8 +215,8 @@ def check_conformance(plugin: object, **how: Any) -> Any:
 
     Returns a `litz_testing.plugin_kit.Conformance`, which prints. how: as `litz_testing.plugin_kit.check_conformance`
     documents them (name, options, samples, examples, ops, builds, may_be_untried). Errors: ConformanceError with all
-    that is wrong, and with each pass and template of which nothing was tried; those of `check_plugin`;
-    ModuleNotFoundError without litz-testing.
+    that is wrong, and with each pass and template that no trial used; those of `check_plugin`; ModuleNotFoundError
+    without litz-testing.
     """
     __tracebackhide__ = True  # pytest shows the test and the error
     try:

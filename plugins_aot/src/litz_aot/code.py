@@ -32,8 +32,9 @@ did, and what its module wants to know again."""
 
 @dataclass(frozen=True)
 class Code:
-    """What a graph became. wrapper: the module's text. objects: what it names besides kernels and ops (tensors,
-    functions of modules). sources: of kernels, by name. state: more tensors, by name, that lie beside the code."""
+    """A compiled graph in parts that can be written. wrapper: the module's text. objects: what it names besides kernels
+    and ops (tensors, functions of modules). sources: of kernels, by name. state: more tensors, by name, that lie beside
+    the code."""
 
     wrapper: str
     objects: Mapping[str, Any]
@@ -68,7 +69,7 @@ def write_code(code: Code, folder: Path, common: Path, pack: Pack) -> dict[str, 
 
 
 class LoadedCode:
-    """What `write_code` wrote. entry: runs the graph. tensors: those that lie beside it, by name.
+    """The code that `write_code` wrote, loaded. entry: runs the graph. tensors: those that lie beside it, by name.
 
     root: the folder that holds the code's folder and `common`. inside: the code's folder in it, "" for the root itself.
     files: the names of all files in the root that somebody vouches for.

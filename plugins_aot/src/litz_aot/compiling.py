@@ -119,7 +119,7 @@ def _compile(fn: Any, given: Mapping[str, Any], folder: Path, compiler: pipeline
 
 
 class Exporters:
-    """Who exports what: each type of device, and each kernel, is asked about once."""
+    """The exporters of devices and kernels: plugins are asked once about each type of device and each kernel."""
 
     def __init__(self, compiler: pipeline.Compiler) -> None:
         self.compiler = compiler

@@ -21,7 +21,7 @@ _log = logging.getLogger("litz.graph_cache")
 
 
 class Compiled(SerializableCallable):
-    """What runs what dynamo captured. run: with dynamo's convention. make: returns the artifact as bytes."""
+    """A compiled graph that torch can save. run: with dynamo's convention. make: returns the artifact as bytes."""
 
     def __init__(self, run: Any, make: Any) -> None:
         self._run, self._make = run, make
@@ -44,7 +44,7 @@ class Compiled(SerializableCallable):
 
 
 class Precompiled(BackendCacheArtifact[Any]):
-    """What torch keeps of one graph of a function that is precompiled. content: the artifact as bytes."""
+    """One graph of a precompiled function, as torch keeps it. content: the artifact as bytes."""
 
     def after_deserialization(self) -> Any:
         """Returns what runs the graph. Errors: ArtifactError for what cannot run here."""

@@ -163,5 +163,5 @@ def _value(number: int | str | None, sizes: Mapping[str, int]) -> int | None:
         return number
     try:
         return int(eval(number, dict(_MATH), dict(sizes)))
-    except NameError:  # hangs on a size that no argument tells
+    except NameError:  # depends on a size that no argument tells
         return None

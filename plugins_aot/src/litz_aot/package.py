@@ -43,7 +43,7 @@ AGAIN = "write it anew here, with litz_aot.compile"
 
 @dataclass(frozen=True)
 class Contents:
-    """What goes into a package.
+    """The content of a package.
 
     code: the graph's; its state are the tensors that are inputs of kind "state". target: what it is made for.
     exporter: of its target. facts: what else loading and calling go by, JSON-able: inputs, outputs, in_spec,
@@ -144,7 +144,7 @@ def device_facts(target: Target, exporter: str) -> dict[str, str]:
 
 
 class Package:
-    """A loaded package: call it as the function that it was made of. It records no gradients."""
+    """A loaded package: call it as the function that it was made of. A call records no gradients."""
 
     def __init__(self, folder: Path, data: Mapping[str, Any]) -> None:
         self.folder, self._data = folder, data

@@ -59,7 +59,7 @@ def standalone_compile(
     """Compiles a graph without dynamo. Returns what runs the graph, with `save(path)` and `serialize()`.
 
     gm: a graph of ATen ops or of torch's functions, with flat inputs: a graph that dynamo or make_fx made, or a
-        region of one. It stays as it is; tensors that it holds are parts of the artifact.
+        region of one. The graph is not changed; tensors that it holds become parts of the artifact.
     inputs: tensors, fake ones or real ones, and numbers, one for each placeholder.
     dynamic_shapes: which sizes may vary. "from_example_inputs": none; the inputs say all. "from_tracing_context":
         those that are symbols in the inputs, which are of the trace that is under way. "from_graph": those that are

@@ -1,8 +1,8 @@
 """What is worth trying. In: the decisions of a graph as they were weighed. Out: alternatives, the most promising first.
 
 An estimate errs. With what it says of two ways, and how far it is usually off, comes how much may be expected of trying
-the other one: the saving there would be, by how likely it is. That is little where the estimates are far apart, and
-little where there is little to save.
+the other one: the saving there would be, times how likely it is. Little may be expected where the estimates are far
+apart, or where there is little to save.
 """
 
 from __future__ import annotations

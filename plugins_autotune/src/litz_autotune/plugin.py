@@ -104,8 +104,8 @@ class Autotune:
 
     @hookimpl
     def litz_cache_fingerprint(self, options: OptionsView) -> str | Uncacheable | None:
-        """Returns what is looked up hangs on what was measured by then. What is measured is not measured again: a graph
-        in the graph cache keeps what won."""
+        """Returns the names of all earlier measurements for a compile that looks them up, since its code depends on
+        them. None for a compile that measures: a graph in the graph cache keeps what won."""
         if measures(options) or not options["autotune.search_cache"]:
             return None
         if options["autotune.remote_cache"]:
@@ -188,7 +188,7 @@ class Autotune:
         return self.tuner.estimates.get(getattr(operation.source, "text", ""))
 
     def close(self) -> None:
-        """Ends the measuring processes. They start again when they are needed."""
+        """Ends the measuring processes. A later measurement starts new ones."""
         for runner in self._runners.values():
             runner.close()
         self._runners.clear()

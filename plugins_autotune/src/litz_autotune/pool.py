@@ -36,7 +36,7 @@ START_SECONDS = 120.0
 
 
 class Request(Protocol):
-    """A task for a worker. It must pickle: data and functions with a name, no closures."""
+    """A task for a worker. A request must pickle: data and functions with a name, no closures."""
 
     def run(self, state: dict[str, Any]) -> Any:
         """Runs in the worker. state: kept from request to request of that worker."""

@@ -35,7 +35,7 @@ UNTUNED = "as worked out"
 
 @dataclass
 class Counters:
-    """What happened since the plugin was loaded: problems found and not found, stored, and measured; by store. tuned:
+    """Counts since the plugin was loaded: problems found and not found, stored, and measured; by store. tuned:
     contractions measured; kernels: generated kernels whose settings were searched. Seconds
     are of whoever waits: for candidates to be screened, finals to be run, and for all of it, compiling them too."""
 

@@ -1,6 +1,6 @@
 """A measuring process: takes requests off a line, runs them, and sends back what they return.
 
-It is started by `litz_autotune.pool`, and ends when the line closes.
+`litz_autotune.pool` starts the process, which ends when the line closes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a compile by litz hangs on beside its graph, as one digest."""
+"""The facts that a compile by litz depends on beside its graph, as one digest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from litz.runtime.graph_entry import NotCacheable
 def identity() -> str:
     """Returns a digest of the versions and sources of litz, its plugins and torch, of the options and of the processor.
 
-    32 hex digits. Where a plugin cannot say what its results hang on, the digest is another one each time.
+    32 hex digits. Where a plugin cannot say what its results depend on, the digest is another one each time.
     """
     compiler = make_compiler(None, None, None)
     try:

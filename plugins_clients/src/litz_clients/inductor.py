@@ -1,7 +1,7 @@
 """What other programs' passes ask torch._inductor for: no other module of litz imports torch._inductor.
 
-Passes that were written for Inductor's graphs read Inductor's settings and its current fake mode. They find both here
-while litz runs the passes.
+Passes that were written for Inductor's graphs read Inductor's settings and its current fake mode. Such passes find both
+here while litz runs them.
 """
 
 from __future__ import annotations

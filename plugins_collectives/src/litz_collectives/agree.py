@@ -1,10 +1,11 @@
 """One order of communication for all ranks. In: this rank's plan. Out: the plan that all ranks go by.
 
-What a rank would plan by itself hangs on its own kernels' times, and those on sizes that ranks need not share (a batch
-of its own). So the first rank that has a plan for some communication leaves it in the store of the default process
-group, and the others take it from there; nobody waits for anybody. Ranks know that they mean the same communication by
-a signature: the collectives in the order of the source, which must be the same on every rank of a correct program, and
-which of them need which. A plan is legal for every graph of its signature, as it only orders and merges collectives.
+What a rank would plan by itself depends on its own kernels' times, and those on sizes that ranks need not share (a
+batch of its own). So the first rank that has a plan for some communication leaves it in the store of the default
+process group, and the others take it from there; nobody waits for anybody. Ranks know that they mean the same
+communication by a signature: the collectives in the order of the source, which must be the same on every rank of a
+correct program, and which of them need which. A plan is legal for every graph of its signature, as it only orders and
+merges collectives.
 """
 
 from __future__ import annotations

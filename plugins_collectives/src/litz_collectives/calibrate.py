@@ -43,8 +43,8 @@ Tell = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure. least, most: bytes of a message. seconds: half of the sizes are left out from then on, see
-    `plan`. hold_out: world sizes that are measured and not fitted to."""
+    """The measurements to make. least, most: bytes of a message. seconds: half of the sizes are left out from then on,
+    see `plan`. hold_out: world sizes that are measured and not fitted to."""
 
     world_sizes: tuple[int, ...]
     hold_out: tuple[int, ...] = ()

@@ -32,7 +32,7 @@ class Contention:
 
 @dataclass(frozen=True)
 class Beside:
-    """What was measured of a collective of `bytes`: gemm, copy as in `Contention`; its own µs alone and beside matrix
+    """The measurements of a collective of `bytes`: gemm, copy as in `Contention`; its own µs alone and beside matrix
     products."""
 
     bytes: float

@@ -48,10 +48,10 @@ class Work:
 
 
 def place(work: Work, live: Live, limit: float, *, hold_back: bool = False) -> list[int]:
-    """Positions in the new order. limit: bytes that `live` may reach, where the order given does not go beyond it.
+    """Returns positions in the new order. limit: bytes that `live` may reach, unless the order given goes beyond it.
 
-    hold_back: a step that feeds one collective may be left to run under another, later one. That keeps work in hand for
-    a collective at the end (the last gradient's), at the price of its own being late.
+    hold_back: a step that feeds one collective may be left to run under another, later one. So there is work left for a
+    collective at the end (the last gradient's), at the price of its own being late.
     """
     return _Placer(work, live, limit, hold_back).run()
 

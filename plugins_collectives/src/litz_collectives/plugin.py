@@ -221,7 +221,7 @@ def user_estimate(name: str, operation: Any, target: Target, program: Any) -> Es
     """Returns what the function "module:function" says of an operation: an Estimate, microseconds, or None for no
     opinion.
 
-    It is called as ``function(operation, target, program)``. Errors: CostFunctionError if there is no such function.
+    litz calls ``function(operation, target, program)``. Errors: CostFunctionError if there is no such function.
     """
     answer = _user_function(name)(operation, target, program)
     if answer is None or isinstance(answer, Estimate):

@@ -32,7 +32,7 @@ StoreOf = Callable[[], tuple[Any, int] | None]
 
 
 class SharedBuilds:
-    """What ranks of the job have built, exchanged through the job's store."""
+    """The builds of all ranks of the job, exchanged through the job's store."""
 
     def __init__(self, store_of: StoreOf, seconds: float = SECONDS) -> None:
         self._store_of, self._seconds = store_of, seconds

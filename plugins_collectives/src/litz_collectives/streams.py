@@ -1,11 +1,11 @@
 """A GPU's compute stream and its communication stream, simulated. In: tasks in an order. Out: a `Replay`.
 
 The compute stream runs its tasks one after the other. A collective is put behind those that were started before it, on
-one stream for all. It needs streaming multiprocessors, and a kernel that runs has them all until it ends: so it gets in
-where one kernel ends and the next begins, and not where it was started, as the next kernel is quicker. (Measured on
-H200s: of collectives beside matrix products that take 174 µs each, one gets in a product, whether it takes 15 µs or
-60.) A wait holds up the compute stream until its collective has finished; an idle GPU lets it in at once. While both
-run each side takes longer, by the collective's `Slowdown`. The host is taken to be ahead.
+one stream for all. A collective needs streaming multiprocessors, and a kernel that runs has them all until it ends: so
+the collective gets in where one kernel ends and the next begins, and not where it was started, as the next kernel is
+quicker. (Measured on H200s: of collectives beside matrix products that take 174 µs each, one gets in a product, whether
+it takes 15 µs or 60.) A wait holds up the compute stream until its collective has finished; an idle GPU lets it in at
+once. While both run each side takes longer, by the collective's `Slowdown`. The host is taken to be ahead.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Corner:
-    """Which end of each interval to believe. slowdown "low" also lets collectives in at once, as on a stream of high
+    """The end of each interval to believe. slowdown "low" also lets collectives in at once, as on a stream of high
     priority between small kernels. late_us: how much later than this rank the last one comes to each collective."""
 
     collective: Figure = "us"

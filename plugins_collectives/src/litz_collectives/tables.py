@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class Algorithm(IntEnum):
-    """How data travels. CollNet needs switches that reduce, which litz does not model."""
+    """The paths on which data travels. CollNet needs switches that reduce, which litz does not model."""
 
     TREE = 0
     RING = 1
@@ -18,7 +18,8 @@ class Algorithm(IntEnum):
 
 
 class Protocol(IntEnum):
-    """How a receiver learns that data is there: a flag per 8 bytes (LL), per 128 bytes (LL128), or a fence (Simple)."""
+    """The ways in which a receiver learns that data is there: a flag per 8 bytes (LL), per 128 bytes (LL128), or a
+    fence (Simple)."""
 
     LL = 0
     LL128 = 1

@@ -1,6 +1,6 @@
 """What every rank says, known to every rank. In: each rank's value. Out: all values, or one error on all ranks.
 
-It goes through the store of the default process group, so it costs the GPUs nothing.
+Values go through the store of the default process group, so they cost the GPUs nothing.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from litz.ir.index import Expr
 from litz.targets.triton.dialect import POINTER_TYPES
 from litz.targets.triton.generate import Launch, launch_settings
 from litz.targets.triton.imports import import_lines
-from litz.targets.triton.names import Names
 from litz.targets.triton.text import size_text
+from litz.tiles.names import Names
 from litz_plugins import COUNTERS, KernelSource
 
 DEVICE_FUNCTIONS: Mapping[str, str] = {

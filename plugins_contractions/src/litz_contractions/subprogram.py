@@ -64,7 +64,7 @@ def _symbols(buffers: Iterable[Buffer], operations: Iterable[Operation]) -> set[
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a kernel computes, as a function of the tensors and sizes of a cut-out program: run by the interpreter, on
+    """The function that a kernel computes, of the tensors and sizes of a cut-out program: run by the interpreter, on
     the device that the tensors are on."""
 
     program: Program

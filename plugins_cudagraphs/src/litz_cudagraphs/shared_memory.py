@@ -69,7 +69,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a recording has its memory. number: among the recordings of the pool. ceded: what the recording got of
+    """The place of a recording's memory. number: among the recordings of the pool. ceded: what the recording got of
     earlier recordings' outputs, and how many of its inputs lie in each."""
 
     pool: Pool

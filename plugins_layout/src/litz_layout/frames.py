@@ -57,7 +57,7 @@ def convolves_images(node: torch.fx.Node) -> bool:
 def find_orders(graph: Graph, lowered: frozenset[Any]) -> dict[torch.fx.Node, Orders]:
     """Returns the orders of each tensor that has a frame and for which they differ, in the graph's order.
 
-    They do not differ where only one of channels and pixels has more than one element.
+    The orders do not differ where only one of channels and pixels has more than one element.
     """
     frames = _spread(graph, lowered)
     found: dict[torch.fx.Node, Orders] = {}

@@ -22,7 +22,7 @@ dimensions are others. item: one result of an op with several. call: a library c
 
 @dataclass(frozen=True)
 class Convolution:
-    """Where a convolution's tensors stand among its arguments; `results` of its outputs are of rank 4 or 5."""
+    """The places of a convolution's tensors among its arguments; `results` of its outputs are of rank 4 or 5."""
 
     image: int
     weight: int

@@ -167,8 +167,8 @@ def _place(w: Window, indices: Indices, chosen: Node) -> Node:
 
 
 def search_is_slow(ctx: LoweringContext, w: Window, grad: Tensor) -> bool:
-    """Is it quicker that each window adds its gradient to the element that it found than that each element searches
-    its windows? Where the library's loop over windows is quick, unless vectors can search."""
+    """Returns whether each window had better add its gradient to the element that it found: quicker than a search of
+    each element's windows where the library's loop over windows is quick, unless vectors can search."""
     quick = "library_windows" in ctx.target_of(grad.device).abilities
     return quick and (math.prod(w.covering) > 1 or grad.dtype.itemsize < GATHERED)
 

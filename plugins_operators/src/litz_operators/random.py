@@ -35,7 +35,7 @@ def key_of(ctx: LoweringContext, device: torch.device) -> Node:
     seed = next((name for op in ctx.operations if _is_seed(op, device) for name in op.writes), None)
     if seed is None:
         seed = ctx.new_buffer((1,), torch.int64, device, (1,)).name
-        # effect: a run always draws once, so that what later runs draw does not hang on which results are used.
+        # effect: a run always draws once, so that what later runs draw does not depend on which results are used.
         kwargs = {"dtype": torch.int64, "device": device}
         ctx.add_extern(_SEED, _SEED_ARGS, kwargs, device, outputs=(seed,), effect=True)
     number = sum(seed in op.reads for op in ctx.operations)

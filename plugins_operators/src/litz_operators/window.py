@@ -34,8 +34,8 @@ class Window:
 
     @property
     def whole(self) -> tuple[bool, ...]:
-        """Whether, along each dimension, the window is longer than the input. If so, its taps are counted along the
-        input."""
+        """Returns, for each dimension, whether the window is longer than the input. The taps of such a window are
+        counted along the input."""
         parts = zip(self.kernel, self.dilation, self.size, strict=True)
         return tuple(d == 1 and n.is_Integer and k > int(n) for k, d, n in parts)
 

@@ -12,7 +12,7 @@ from litz_plugins import OptionsView, Pass, hookimpl
 
 @hookimpl
 def litz_cache_fingerprint(options: OptionsView) -> str | None:
-    """Returns None: what is made hangs on the graph, the options and the target alone, which are in the key anyway."""
+    """Returns None: results depend on the graph, the options and the target alone, which are in the key."""
     return None
 
 

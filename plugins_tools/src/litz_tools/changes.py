@@ -17,11 +17,11 @@ MOST = 400
 
 @dataclass(frozen=True)
 class Change:
-    """What a pass did to a noun.
+    """The change that a pass made to a noun.
 
     name, stage, plugin: the pass's. seconds: wall time. before, after: lines of the noun's text. removed, added: the
     lines that went and came, in order, the first `MOST` of each; `more_removed` and `more_added` count the others.
-    Without any the lines were put into another order.
+    Where both are empty, the pass put the lines into another order.
     """
 
     name: str

@@ -18,8 +18,8 @@ from litz_plugins.nouns import Noun
 
 @dataclass(frozen=True)
 class Effect:
-    """What a pass changed: how many more there are of each; less than 0 for fewer. loops: 0 for a graph. bytes: None
-    for a graph."""
+    """The effect of a pass: how many nodes, loops and bytes it adds; less than 0 for fewer. loops: 0
+    for a graph. bytes: None for a graph."""
 
     nodes: int = 0
     loops: int = 0

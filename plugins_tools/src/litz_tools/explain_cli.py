@@ -28,15 +28,19 @@ DETAILED = 4
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("-v", "--verbose", is_flag=True, help="Every step and decision on its own, and where the source lies.")
 @click.option("--time", "timed", is_flag=True, help="Only where the time of the compiles went, stage by stage.")
+@click.option("--tiles", is_flag=True, help="Only what one program of each kernel does, as a TileProgram.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; what SCRIPT prints goes to standard error.")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def explain(script: str, args: Sequence[str], module: bool, verbose: bool, timed: bool, as_json: bool) -> None:
+def explain(
+    script: str, args: Sequence[str], module: bool, verbose: bool, timed: bool, tiles: bool, as_json: bool
+) -> None:
     """Run SCRIPT with ARGS and report every graph that it compiles with litz.
 
     For each graph: its kernels, what was fused and what was not and why, the cost of each step, library calls, and its
-    peak memory. With --time: the seconds of each stage instead, torch's beside litz's. With --json: a list with the
-    content of each graph's report.json.
+    peak memory. With --time: the seconds of each stage instead, torch's beside litz's. With --tiles: what one program
+    of each kernel for a GPU does, which the kernel's text is printed from. With --json: a list with the content of each
+    graph's report.json.
     """
     check_script(script, module)
     from litz import report  # this loads torch
@@ -58,6 +62,11 @@ def explain(script: str, args: Sequence[str], module: bool, verbose: bool, timed
         from .stages import render_stages
 
         render_stages(reports, took, console)
+    elif tiles:
+        from .tiles import tile_lines
+
+        for line in tile_lines(reports):
+            click.echo(line)
     else:
         _show(reports, console, verbose)
     if not as_json:

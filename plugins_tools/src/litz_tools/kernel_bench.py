@@ -80,8 +80,8 @@ def buffer_data(buffer: Buffer, program: Program) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class KernelTime:
-    """What a kernel took. us: microseconds of a launch in a row of them, None where it does not run, and `problem` says
-    why. bytes: of its tensors, each counted once. expected_us: the cost model's, where it has one."""
+    """The time of a kernel. us: microseconds of a launch in a row of them, None where it does not run, and `problem`
+    says why. bytes: of its tensors, each counted once. expected_us: the cost model's, where it has one."""
 
     name: str
     does: str

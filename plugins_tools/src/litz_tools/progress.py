@@ -2,9 +2,9 @@
 
     litz: graph 2, graph0_backward: build, 12 of 40 kernels, 17 s
 
-It lives below what the program prints, from the fourth second on, and is erased when the compile is done. There is one
-per terminal: compiles of several threads share it, a second process leaves it to the first, and of a distributed job
-the process of rank 0 has it. Nothing is drawn, and no thread started, where standard error is no terminal.
+The line stands below what the program prints, from the fourth second on, and is erased when the compile is done. There
+is one per terminal: compiles of several threads share it, a second process leaves it to the first, and of a distributed
+job the process of rank 0 has it. Nothing is drawn, and no thread started, where standard error is no terminal.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ TRIALS = {
 
 @dataclass(frozen=True)
 class Found:
-    """What a trial found. before, value: of the figure. seconds: by value and program, {} where all values make
+    """The result of a trial. before, value: of the figure. seconds: by value and program, {} where all values make
     the same kernels."""
 
     figure: str

@@ -168,7 +168,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Times:
-    """What a wrapper took. us: of a call. outputs: how many came back as planned. note: what is to be known of the
+    """The time of a wrapper. us: of a call. outputs: how many came back as planned. note: what is to be known of the
     inputs."""
 
     name: str

@@ -408,7 +408,8 @@ def packed(
 
 
 def unpacked(source: KernelSource, data: Mapping[str, Any], read: Callable[[str], bytes]) -> Provide:
-    """Returns a `Provide` for what is in a package. It raises KernelBuildError for others. read: a binary, by name."""
+    """Returns a `Provide` for what is in a package; for anything else a call raises KernelBuildError. read: a binary,
+    by name."""
 
     def provide(config: int, special: Special) -> Built:
         wide = any(item.startswith("wide") for item in special)

@@ -38,8 +38,8 @@ UNSTORABLE = "is a Triton kernel of the user's, which torch keeps in a table of 
 
 @dataclass(frozen=True)
 class ByTriton:
-    """What the operation means: Triton's own launch. kernel: with what is constant. fresh: parameter and dtype of each
-    tensor that the kernel is the first to write; the call makes them and returns them."""
+    """The meaning of the operation: Triton's own launch. kernel: with what is constant. fresh: parameter and dtype of
+    each tensor that the kernel is the first to write; the call makes them and returns them."""
 
     kernel: torch_table.UserKernel
     fresh: tuple[tuple[str, torch.dtype], ...]

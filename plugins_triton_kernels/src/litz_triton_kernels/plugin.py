@@ -18,7 +18,7 @@ def litz_register_lowerings() -> Mapping[Any, Callable[..., Any]]:
 
 @hookimpl
 def litz_cache_fingerprint() -> None:
-    """Returns None: what is lowered hangs on the graph alone, by no names of its nodes."""
+    """Returns None: what is lowered depends on the graph alone, by no names of its nodes."""
 
 
 @hookimpl

@@ -39,8 +39,8 @@ _NAME = re.compile(r"(g|clang)\+\+(-\d+)?")
 
 @dataclass(frozen=True)
 class Row:
-    """What came of a pair. tests, programs: how many ran. wrong: constructs that the compiler gets wrong. problem: what
-    failed, '' if nothing did."""
+    """The result of a pair. tests, programs: how many ran. wrong: constructs that the compiler gets wrong. problem:
+    what failed, '' if nothing did."""
 
     compiler: str
     march: str

@@ -15,7 +15,7 @@ from litz.target import target_named
 from litz.targets.triton.codegen import TritonCodegen
 from litz.targets.triton.finish import choose_tilings
 from litz.targets.triton.settings import near, settings_of, with_settings
-from litz.targets.triton.tile_shape import Tiling
+from litz.tiles.shape import Tiling
 from litz_plugins import TunableCodegen
 from support.interpreted import asked_for, interpreted, mostly
 from support.settings_cases import far, text_of

@@ -17,7 +17,7 @@ from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import loop_var
 from litz.target import target_named
 from litz.targets.triton.finish import choose_tilings
-from litz.targets.triton.tile_shape import Tiling
+from litz.tiles.shape import Tiling
 from support.triton_cases import make, output
 from support.triton_cases.case import Case, bf16, f32, i0, i1, i2, r0
 

@@ -1,7 +1,7 @@
 """litz's part of `torch.compiler.save_cache_artifacts()`: the entries of the disk cache that this process has used.
 
 In: entries, as they are found or built. Out: artifacts of torch's, each the files of an entry as text with their
-SHA-256 sums, which `torch.compiler.load_cache_artifacts` writes to the disk cache of another machine. They are read
+SHA-256 sums, which `torch.compiler.load_cache_artifacts` writes to the disk cache of another machine. Files are read
 when torch saves them, so that a compile pays nothing. Nothing is unpickled.
 """
 

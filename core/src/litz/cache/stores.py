@@ -73,7 +73,7 @@ Files = Mapping[str, bytes]
 
 @dataclass(frozen=True)
 class Stores:
-    """Who has entries that this disk has not.
+    """The plugins that have entries which this disk has not, as two functions.
 
     find: called with an entry's kind, its key, and a check that gives the files of bytes, or None for what is no entry;
     returns the files, None where nobody has them. keep: called with kind, key, and the bytes of what was made here,

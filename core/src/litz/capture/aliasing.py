@@ -187,8 +187,8 @@ class _Storage:
 
 @dataclass(frozen=True)
 class _Traced:
-    """How a graph's inputs lay: positions of tensors and of numbers, the bytes that each tensor spans (None: hangs on a
-    size), the storages of several inputs where AOTAutograd merged some."""
+    """How a graph's inputs lay: positions of tensors and of numbers, the bytes that each tensor spans (None: depends on
+    a size), the storages of several inputs where AOTAutograd merged some."""
 
     tensors: tuple[int, ...]
     written: frozenset[int]

@@ -46,8 +46,8 @@ def compile_with_aot(
 ) -> Callable[..., Any]:
     """Compile what dynamo captured.
 
-    compile_graph: called once for each Graph, outside of any tracing mode, with gradients and autocast off. It returns
-        a boxed callable: it takes one list, which it may clear, and returns one value per graph output. If that has an
+    compile_graph: called once for each Graph, outside of any tracing mode, with gradients and autocast off. Its result
+        is a boxed callable, from one list, which it may clear, to one value per graph output. If the callable has an
         attribute `output_strides` (per output a tuple of ints, or None for "as traced"), the backward is compiled for
         saved tensors of those strides; only outputs that are not in `visible_outputs` may differ from the trace.
     decompositions: see `decompositions.decompositions`.
@@ -177,7 +177,7 @@ class _Job:
     messages: tuple[tuple[Any, str], ...] = ()
     unclaimed: tuple[Any, ...] = ()
     earlier: Any = None
-    """What the stages in front of the graphs noted down."""
+    """The notes of the stages in front of the graphs."""
     count: int = 0
     written: frozenset[int] | None = frozenset()
     """Positions of dynamo's inputs that are written, None where nobody knows which."""
@@ -197,9 +197,9 @@ class _Job:
     """Names of all that the forward makes, for its user as well."""
     hooks: SavedTensorHooks = field(default_factory=SavedTensorHooks)
     kept: bool = False
-    """Are other processes to find what is compiled?"""
+    """True if other processes are to find the compiled graphs."""
     shared: tuple[Any, ...] = ()
-    """Which of dynamo's inputs lie in one storage."""
+    """Dynamo's inputs that lie in one storage."""
     left_out: Callable[[], list[Any]] = list
     """The guards of this compile that torch's cache would not check (`torch_api.guards_left_out`)."""
 

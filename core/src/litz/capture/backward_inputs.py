@@ -23,7 +23,7 @@ Number = Any
 
 
 class SavedTensorHooks:
-    """Whether a forward was ever called under saved-tensor hooks, so that its backward has to look at each tensor."""
+    """A note that a forward was called under saved-tensor hooks, so that its backward has to look at each tensor."""
 
     def __init__(self) -> None:
         self.seen = False
@@ -58,8 +58,8 @@ class TracedTensor:
 
 @dataclass(frozen=True)
 class BackwardInputs:
-    """What a backward was compiled for. tensors: its tensor inputs. sizes: the position of each input that is a number
-    -> the text of the number's expression."""
+    """The inputs that a backward was compiled for. tensors: its tensor inputs. sizes: the position of each input that
+    is a number -> the text of the number's expression."""
 
     tensors: tuple[TracedTensor, ...]
     sizes: Mapping[int, str]

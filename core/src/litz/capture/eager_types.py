@@ -31,7 +31,7 @@ FOR_FLOATS = (
     *("log_sigmoid_backward", "glu_backward", "huber_loss_backward", "_prelu_kernel_backward", "addcdiv"),
     "binary_cross_entropy_backward",
 )
-"""What eager has for floating point, and complex, alone: integers and bools are left to the op."""
+"""Ops that eager has for floating point, and complex, alone: integers and bools are left to the op."""
 
 FOR_FLOATS_AND_BYTES = (
     *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"),
@@ -46,16 +46,16 @@ NOT_FOR_BOOLS = (
     *("vdot", "mv", "addmv", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "div.Tensor_mode", "lcm"),
     "div.Scalar_mode",
 )
-"""What eager has for numbers alone: bools among bools are left to the op."""
+"""Ops that eager has for numbers alone: bools among bools are left to the op."""
 
 OF_ONE_TYPE = ("mv", "addmv", "dot", "vdot", "_cdist_forward", "_euclidean_dist")
 """Products whose eager kernels take operands of one type: torch's rules promote others, so these are left to the op."""
 
 WITHOUT_BOOLS = ("sub", "rsub", "threshold", "threshold_backward")
-"""What eager refuses where a tensor is of bools, whatever numbers are beside it; and `x - True`."""
+"""Ops that eager refuses where a tensor is of bools, whatever numbers are beside it; and `x - True`."""
 
 NOT_MIXED_ON_CPU = ("_softmax_backward_data", "_log_softmax_backward_data")
-"""What eager's kernels for the CPU have for tensors of one type, that of the result, alone."""
+"""Ops whose kernels for the CPU take tensors of one type, that of the result, alone."""
 
 _Takes = Callable[[torch.dtype], bool]
 
@@ -90,7 +90,7 @@ def _is_of_bools(value: Any) -> bool:
 
 
 def is_left_to_eager(op: Any, args: Iterable[Any]) -> bool:
-    """Whether `op` is a call for tensors of these types. args: among others, the tensors that it computes with."""
+    """Returns whether eager runs a call for the types of its tensors. args: its arguments, tensors among them."""
     args = list(args)
     if _is_named(op, OF_ONE_TYPE) and len({arg.dtype for arg in args if isinstance(arg, torch.Tensor)}) > 1:
         return True

@@ -1,7 +1,7 @@
 """What a later process must know to call a compiled graph without a trace: in, what capture found out; out, JSON text.
 
 The text lies in AOTAutograd's disk cache beside the graph's key, under which litz's own cache has the graph
-(`litz.capture.torch_api.aot_cache`). It is read as data, and text that is not as expected is a miss.
+(`litz.capture.torch_api.aot_cache`). The text is read as data, and text that is not as expected is a miss.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class GraphStore:
-    """Where compiled graphs are kept for other processes.
+    """The place where compiled graphs are kept for other processes.
 
-    setting: what litz makes of a graph depends on that, too: options, target, versions, plugins. As text.
+    setting: what else litz's result for a graph depends on: options, target, versions, plugins. As text.
     load: of a key and what to call the graph: the graph that lies there, ready to be called; None where there is none.
     program: a digest of the names and lines of what is being compiled, for provenances. trust: whose entries are read.
     recording: entered during the trace by who serializes what is compiled; nothing is looked for then.
@@ -40,10 +40,10 @@ class GraphStore:
 
 @dataclass(frozen=True)
 class Facts:
-    """What calling a graph takes beside the graph.
+    """The facts that calling a graph needs beside the graph.
 
-    watched: it is run outside of AOTAutograd's dispatch mode (`torch_api.unwatched`). written, bits: of a forward or
-    inference graph, as `_Job` has them. inputs: of a backward.
+    watched: the graph is run outside of AOTAutograd's dispatch mode (`torch_api.unwatched`). written, bits: of a
+    forward or inference graph, as `_Job` has them. inputs: of a backward.
     """
 
     kind: Kind

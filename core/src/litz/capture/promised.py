@@ -66,8 +66,8 @@ def _lie_alike(found: torch.Tensor, expected: torch.Tensor, env: Any) -> bool:
 
 
 def same_size(env: Any, left: Any, right: Any) -> bool:
-    """Are two sizes (int, SymInt or expression) equal? With a guard where only the values at hand tell; sizes that
-    depend on data, of which nothing is known, are taken to be."""
+    """Returns whether two sizes (int, SymInt or expression) are equal. Adds a guard where only the values at hand tell.
+    Sizes that depend on data, of which nothing is known, are taken to be equal."""
     left, right = torch_api.sympy_of(left), torch_api.sympy_of(right)
     if left == right:
         return True
@@ -77,7 +77,7 @@ def same_size(env: Any, left: Any, right: Any) -> bool:
         return known is True
     try:
         return torch_api.evaluate_with_guard(env, condition)
-    except Exception:  # it hangs on data
+    except Exception:  # it depends on data
         return True
 
 

@@ -1,1 +1,1 @@
-"""The `litz` command: `plugins`, `options`, `cache`, and those of plugins. It begins in `main.main`."""
+"""The `litz` command: `plugins`, `options`, `cache`, and those of plugins. `main.main` runs first."""

@@ -48,9 +48,9 @@ _ALLOCATIONS = ("aten::empty", "aten::new_empty")
 
 @dataclass(frozen=True)
 class Work:
-    """What an operation has to do. `flops` by the dtype that they are done in; `pieces` is how many parts of a
-    contraction can run at a time (0: as many as there are units); `launches` is how many kernels it is; `alone`: bytes
-    that one unit reads by itself, at least. All zero and kind "none" for a view or a no-op."""
+    """The work of an operation. `flops` by the dtype that they are done in; `pieces` is how many parts of a contraction
+    can run at a time (0: as many as there are units); `launches` is how many kernels it is; `alone`: bytes that one
+    unit reads by itself, at least. All zero and kind "none" for a view or a no-op."""
 
     kind: Kind  # "none" for a view or a no-op
     flops: Mapping[torch.dtype, float] = field(default_factory=dict)  # by the dtype that they are done in

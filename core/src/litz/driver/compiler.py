@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compiler:
-    """What all stages of one torch.compile call share."""
+    """The state that all stages of one torch.compile call share."""
 
     options: Options
     plugins: Plugins
@@ -53,9 +53,9 @@ class Compiler:
     frame: Frame = field(default_factory=Frame)
     """The code that dynamo traced, for the report."""
     start_seconds: list[float] = field(default_factory=list)
-    """How long it took to make this, until the first graph's report has taken it."""
+    """The time that it took to make this, until the first graph's report has taken it."""
     watchers: list[Watcher] = field(default_factory=list)
-    """What plugins are told of the capture."""
+    """The watchers of plugins, which are told of the capture."""
     failures: int = 0
     """`plugins.failures` when this was made: with more, what it makes is not whole."""
 

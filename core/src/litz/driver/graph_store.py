@@ -99,8 +99,8 @@ class _Stored:
 
 @dataclass(frozen=True)
 class Kept:
-    """What of a compile goes into the graph cache beside its code. known: how many guards there were before. others:
-    texts for a reader. programs: of each kernel."""
+    """The facts of a compile that go into the graph cache beside its code. known: how many guards there were before.
+    others: texts for a reader. programs: of each kernel."""
 
     graph: Graph
     known: int

@@ -58,8 +58,8 @@ def is_recorded(options: OptionsView, plugins: Plugins) -> bool:
 
 
 def recorder_notes(graph: str, options: OptionsView, facts: EntryFacts, plugins: Plugins) -> list[Decision]:
-    """Returns a decision for a graph that could be recorded, where the plugin that records is missing, and warns. This
-    is asked of graphs from the graph cache as well: a report that is kept there must not say what is installed."""
+    """Returns a decision for a graph that could be recorded, where the plugin that records is missing, and warns.
+    Graphs from the graph cache get the decision as well: a report that is kept there must not say what is installed."""
     if not options["cuda_graphs"] or is_recorded(options, plugins) or facts.obstacle or not facts.devices:
         return []
     missing = plugins.missing().get("cudagraphs") or how_to_install("cudagraphs")

@@ -81,7 +81,7 @@ def _others(call: Extern) -> set[str]:
 
 
 def is_owned(program: Program, name: str, lifetimes: Lifetimes) -> bool:
-    """Is the buffer an input whose memory may be written after its last use, and large enough for that to matter?"""
+    """Returns whether the buffer is an input whose memory may be written after its last use, and is worth reusing."""
     if name not in program.owned_inputs or name in lifetimes.roots or name in program.output_buffers:
         return False
     buffer = program.buffers[name]
@@ -103,7 +103,7 @@ def _is_plain(buffer: Buffer) -> bool:
 
 
 def same_positions(loop: Loop, old: str, new: str, program: Program) -> bool:
-    """Is each element of `old` read only where the same iteration, in the same pass or later, writes it in `new`?"""
+    """Returns whether each element of `old` is read only by the iteration that writes it in `new`, in no later pass."""
     stores = [store for store in loop.stores if store.buffer == new]
     loads = [node for node in loop.loads if node.buffer == old]
     if len(stores) != 1 or not stores[0].is_plain:

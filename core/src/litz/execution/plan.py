@@ -43,7 +43,7 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class InputPlan:
-    """What is done with the tensor inputs before the first step.
+    """The treatment of tensor inputs before the first step.
 
     addressed: inputs whose address is read once, and which must have memory there. aligned: inputs that are copied
     where their address is no multiple of 16 bytes. returned: those of them that the graph returns, or views of them:

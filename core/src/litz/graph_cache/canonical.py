@@ -1,7 +1,7 @@
 """A captured graph as text: equal texts for graphs that litz makes the same of.
 
 In: a `Graph`. Out: a line for each node, with what it computes, of what, and all that is known of the result; nodes are
-called by their numbers, since names say nothing that a result hangs on. Constants are there by the digest of their
+called by their numbers, since names say nothing that a result depends on. Constants are there by the digest of their
 bytes. Errors: NotCacheable, for what cannot be told by text.
 """
 

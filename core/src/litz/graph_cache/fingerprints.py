@@ -1,6 +1,6 @@
-"""What a compile hangs on beside its graph, as the parts of a key: versions, sources, settings, options, devices.
+"""What a compile depends on beside its graph, as the parts of a key: versions, sources, settings, options, devices.
 
-In: a graph and its compiler. Out: `Part`s. Errors: NotCacheable, where somebody cannot say what his results hang on.
+In: a graph and its compiler. Out: `Part`s. Errors: NotCacheable, where a part cannot say what its results depend on.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def plugin_parts(compiler: Compiler) -> Iterator[Part]:
 
 def goes_by_anything(compiler: Compiler) -> bool:
     """Returns whether there is a plugin of which nobody knows that it goes by no names: one that may change results and
-    does not have the hook, which asks to look at what they hang on."""
+    does not have the hook, which asks to look at what they depend on."""
     answering = compiler.plugins.answering("litz_cache_fingerprint")
     return any(source.name not in answering for source in compiler.plugins.deciders())
 

@@ -1,5 +1,5 @@
-"""The key of a graph in the graph cache. In: what a compile hangs on, part by part. Out: one digest, and parts that can
-be compared with those of another key.
+"""The key of a graph in the graph cache. In: what a compile depends on, part by part. Out: one digest, and parts that
+can be compared with those of another key.
 """
 
 from __future__ import annotations

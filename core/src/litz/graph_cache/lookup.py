@@ -51,7 +51,7 @@ them. Nobody is handed one that is not equal to what he would compile, so this d
 
 @dataclass(frozen=True)
 class Lookup:
-    """What the graph cache says of a graph.
+    """The graph cache's answer for a graph.
 
     key: None where it is off or the graph cannot be kept. reason: why not, to follow "because"; '' if it can. code:
     loaded already in this process. entry, folder: on the disk.

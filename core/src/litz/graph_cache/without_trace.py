@@ -1,6 +1,6 @@
 """Graphs that AOTAutograd need not trace again: what its own cache must know to find them, and where they lie.
 
-In: a graph as dynamo captured it. Out: the text of all that litz makes of it hangs on besides; and for the digest of
+In: a graph as dynamo captured it. Out: the text of all that litz makes of it depends on besides; and for the digest of
 a key, the code that the graph cache has.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def setting_of(gm: Any, compiler: Compiler) -> str:
-    """The digest of what a compile hangs on besides dynamo's graph and its inputs. Errors: NotCacheable, where it has
+    """The digest of what a compile depends on besides dynamo's graph and its inputs. Errors: NotCacheable, where it has
     to be traced in each process."""
     options = compiler.options
     if not (options.graph_cache and options.cache):

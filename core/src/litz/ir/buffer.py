@@ -58,8 +58,8 @@ class Layout:
         return frozenset(s for expr in (*self.size, *self.stride, self.offset) for s in expr.free_symbols)
 
     def is_contiguous(self) -> bool:
-        """Is the layout row-major? Strides of dimensions of size 1 do not count, and a layout without elements is
-        contiguous, as in torch."""
+        """Returns whether the layout is row-major. Strides of dimensions of size 1 do not count, and a layout without
+        elements is contiguous, as in torch."""
         if 0 in self.size:
             return True
         step: Expr = ONE

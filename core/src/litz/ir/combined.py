@@ -53,7 +53,7 @@ def scan_row(kind: str) -> Reduction | None:
 
 
 def together(one: Node, other: Node) -> bool:
-    """Are two scans parts of one?"""
+    """Returns whether two scans are parts of one."""
     return one.args == other.args and scan_row(one.attrs[0]) is scan_row(other.attrs[0])
 
 

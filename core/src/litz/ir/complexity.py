@@ -96,7 +96,7 @@ def excess(loop: Loop) -> str | None:
 
 
 def is_worse(new: Loop, old: Loop) -> bool:
-    """Is one loop more complex than another? One that was too complex from the start may get simpler."""
+    """Returns whether `new` is more complex than `old`: a loop that was too complex from the start may get simpler."""
     return _total(new) > _total(old)
 
 

@@ -62,7 +62,7 @@ def _outside(position: Expr, size: Expr, mask: Node | None, loop: Loop, ranges: 
         for condition in holding:
             wrong = wrong & _value(condition, env)
     except (KeyError, NotImplementedError, RuntimeError):
-        return ""  # a size that nobody knows, or a mask that hangs on data
+        return ""  # a size that nobody knows, or a mask that depends on data
     if not bool(wrong.any()):
         return ""
     at = int(wrong.reshape(-1).nonzero()[0])
@@ -88,7 +88,7 @@ def _points(ranges: Values) -> dict[Symbol, torch.Tensor]:
 
 
 def _value(node: Node, env: Mapping[Symbol, object]) -> torch.Tensor:
-    """Returns the values of a condition at all points. NotImplementedError for one that hangs on data."""
+    """Returns the values of a condition at all points. NotImplementedError for one that depends on data."""
     found: dict[Node, torch.Tensor] = {}
     for each in walk(node):
         if each.op in OPS:
@@ -131,7 +131,7 @@ def written_where_read(program: Program) -> Iterator[str]:
 
 
 def _most_written(loop: Loop, store: Store, program: Program) -> int | None:
-    """Returns how many elements a store writes at most: one for each value of what its position hangs on."""
+    """Returns how many elements a store writes at most: one for each value of what its position depends on."""
     used = set(symbols_in(store.index)).union(*(loop.variables[node] for node in store.indirect))
     return _product([r.size for r in loop.all_ranges if r.var in used], program)
 

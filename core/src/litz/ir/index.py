@@ -5,7 +5,7 @@ modulus are the only non-affine operations, and both are simplified as they are 
 chain of reshapes ends as the affine expression that it is. Static shapes take the fast paths at the top of each
 function and reach sympy's own simplifiers never.
 
-This is the one file of the IR that touches `torch.utils._sympy`, because the sizes that a ShapeEnv hands out are
+No other file of the IR touches `torch.utils._sympy`; this one must, because the sizes that a ShapeEnv hands out are
 built from these functions.
 """
 
@@ -102,7 +102,7 @@ def size_var(name: str) -> Symbol:
 
 
 def is_plain_size(symbol: Symbol) -> bool:
-    """Is nothing known of a symbol but that it is a positive integer?"""
+    """Returns whether nothing is known of a symbol but that it is a positive integer."""
     return size_var(symbol.name) == symbol
 
 

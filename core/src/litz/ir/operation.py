@@ -314,8 +314,8 @@ class Part:
 
 @dataclass(frozen=True)
 class KernelCall(Extern):
-    """A kernel that comes with its source, as a template makes it or a user wrote it. It is built and launched like
-    core's own kernels.
+    """A kernel that comes with its source, as a template makes it or a user wrote it. The kernel is built and launched
+    like core's own.
 
     source: a `litz_plugins.KernelSource`, opaque to the IR, whose arguments name buffers of the program. The
     memory plan allocates its outputs; what it writes besides is in `mutates`. `target` is its meaning: it computes the

@@ -24,7 +24,7 @@ BUFFERS: Mapping[str, Callable[[str, Program], bool]] = {
     "unreturned": lambda name, program: name not in program.output_buffers,
     "read_once": lambda name, program: len(program.readers.get(name, ())) == 1,
 }
-"""What a buffer may have to be. unshared: no view of the buffer, or of which the buffer is one, is in the program."""
+"""The words for a buffer. unshared: no view of the buffer, or of which the buffer is one, is in the program."""
 
 LOOPS: Mapping[str, Callable[[Loop], bool]] = {
     "pointwise": lambda loop: not loop.is_reduction,
@@ -32,8 +32,8 @@ LOOPS: Mapping[str, Callable[[Loop], bool]] = {
     "direct": lambda loop: not any(node.args for node in loop.loads),
     "in_order": lambda loop: loop.stores[0].index == tuple(r.var for r in loop.ranges),
 }
-"""What a Loop with one store may have to be. plain: the store is (`Store.is_plain`). direct: all loads are plain.
-in_order: the Loop stores at its own variables."""
+"""The words for a Loop with one store. plain: the store is (`Store.is_plain`). direct: all loads are plain. in_order:
+the Loop stores at its own variables."""
 
 NODES: Mapping[str, Callable[[Node], bool]] = {
     "plain": lambda node: node.op == "load" and not node.args,
@@ -41,8 +41,8 @@ NODES: Mapping[str, Callable[[Node], bool]] = {
     "half": lambda node: node.dtype in HALF,
     "uncast": lambda node: True,
 }
-"""What a node may have to be. plain: a load without mask, at a position that no data decides. uncast: the node is what
-lies behind conversions between floating-point types."""
+"""The words for a node. plain: a load without mask, at a position that no data decides. uncast: the node is what lies
+behind conversions between floating-point types."""
 
 COMMUTING = frozenset({"add", "mul", "eq"})
 """Ops of two arguments that a Value's arguments match in either order."""
@@ -50,7 +50,7 @@ COMMUTING = frozenset({"add", "mul", "eq"})
 
 @dataclass(frozen=True)
 class Value:
-    """What a node is. op: '' for any. args: what the arguments are; () for any. name: under which the node is found.
+    """A node's pattern. op: '' for any. args: what the arguments are; () for any. name: under which the node is found.
     words: of `NODES`. attr: the first attribute: a number, a buffer's name, a kind of reduction; None for any."""
 
     op: str = ""
@@ -85,7 +85,7 @@ COPY = replace(STORED, value=Value(words="plain", name="source"))
 
 @dataclass(frozen=True)
 class Match:
-    """What a Pattern was found to be: the Loop, its store, and the nodes by the names of the pattern's Values."""
+    """The place where a Pattern was found: the Loop, its store, and the nodes by the names of the pattern's Values."""
 
     loop: Loop  # that was found
     store: Store  # the loop's only one
@@ -125,7 +125,7 @@ def find(
 
 
 def fits(words: str, name: str, program: Program, readers: Collection[str] | None = None) -> bool:
-    """Is a buffer what these words of `BUFFERS` say, and read by none but `readers` (see `match`)?"""
+    """Returns whether a buffer is what these words of `BUFFERS` say, and read by `readers` alone (see `match`)."""
     return not _unlike(words, name, program, readers)
 
 
@@ -152,7 +152,7 @@ def bind(value: Value, node: Node) -> Mapping[str, Node] | None:
         found = [bind(*pair) for pair in zip(value.args, args)]
         if len(args) == len(found) == len(value.args) and None not in found:
             named = [*own.items(), *(item for one in found for item in (one or {}).items())]
-            if all(dict(named)[name] is each for name, each in named):  # a name that is there twice is one node
+            if all(dict(named)[name] is each for name, each in named):  # a name that occurs twice is one node
                 return dict(named)
     return None
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WORD = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
 """A name that stands in a text as it is; others are quoted."""
 OVER = "in the memory of"
-"""What stands between a buffer and the buffer whose memory it takes over."""
+"""The text between a buffer and the buffer whose memory it takes over."""
 _VALUE = re.compile(r"\bv\d+\b")
 
 

@@ -36,7 +36,7 @@ ProgramOutput = TensorRef | Expr | Opaque | int | float | bool | None
 
 @dataclass(frozen=True)
 class Program:
-    """What lowering makes and scheduling takes.
+    """The noun that lowering makes and scheduling takes.
 
     inputs: in the order of the graph's placeholders. hints: values of the size symbols seen at compile time, for costs
     only: deciding by one is wrong for other sizes. static_inputs: names of inputs whose memory does not move between

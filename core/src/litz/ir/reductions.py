@@ -35,9 +35,9 @@ Torch = Callable[..., torch.Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What one kind of `reduce` node gives. finish: made of a state that has all values. torch: the same, of tensors
-    with the reduction as last dimension, which goes. scan: the inclusive scan along the last dimension, None where
-    there are no such scans. flops: per value."""
+    """The result of one kind of `reduce` node. finish: makes it of a state that has all values. torch: the same, of
+    tensors with the reduction as last dimension, which goes. scan: the inclusive scan along the last dimension, None
+    where there are no such scans. flops: per value."""
 
     finish: Callable[[State], Node]
     torch: Torch
@@ -53,7 +53,7 @@ class Reduction:
     merge: the state of two others; values in the second come later where that counts. lift: the state of one value,
     given the values (there are `arity`) and the position (int64, row-major); by default the value itself. parts: names
     of what the state consists of. neutral: a value that changes nothing, by type; None if there is none. ordered: do
-    positions count? They may not be renumbered then. merge_flops: of a merge. begins_with_first: is there no state of
+    positions count, so that nothing may renumber them? merge_flops: of a merge. begins_with_first: is there no state of
     no values? The identity is any state then, and the first value is the first state.
     """
 

@@ -26,7 +26,7 @@ def dense_order(size: Sequence[Expr], stride: Sequence[Expr], hint: Callable[[Ex
 
 
 def same_stride(a: Expr, b: Expr) -> bool:
-    """Whether two strides are known to be equal where the tensor has elements: torch makes them of max(1, extent)."""
+    """Returns whether two strides are known to be equal where the tensor has elements: torch uses max(1, extent)."""
     if a == b:
         return True
     if a.is_Integer and b.is_Integer:

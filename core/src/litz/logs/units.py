@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 UNKNOWN_SIZE = 8192
-"""What a size that depends on data counts as: for costs and for speed only."""
+"""The value that a size which depends on data counts as: for costs and for speed only."""
 
 
 def likely_value(expr: Any, hints: Mapping[Any, int]) -> int:

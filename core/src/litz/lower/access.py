@@ -98,6 +98,6 @@ def checked(
 
 
 def used(ctx: LoweringContext, output: int) -> bool:
-    """Does anything in the graph use result number `output` of the node that is being lowered?"""
+    """Returns whether the graph uses result number `output` of the node that is being lowered."""
     users = ctx.node.users
     return not users or any(user.op == "output" or user.args[1:] == (output,) for user in users)

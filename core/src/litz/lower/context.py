@@ -1,7 +1,7 @@
 """LoweringContext: what a lowering makes operations with.
 
-It holds the program that grows (buffers, operations, constants), and the FX node that is being lowered: new buffers
-take their strides from that node's fake tensor, so that everything lies in memory as in eager.
+The context holds the program that grows (buffers, operations, constants), and the FX node that is being lowered: new
+buffers take their strides from that node's fake tensor, so that everything lies in memory as in eager.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class LoweringContext:
         self.target_of = target_of
         self.needs = needs
         self.node: torch.fx.Node
-        """That is being lowered."""
+        """The node that is being lowered."""
         self.lowerings: Mapping[Any, Callable[..., Any]] = {}
         """Of this compile, for a lowering that goes through a graph of its own."""
         self.buffers: dict[str, Buffer] = {}
@@ -103,7 +103,7 @@ class LoweringContext:
         self.conjugated: set[str] = set()
         """Buffers whose tensors torch reads as the conjugate of what lies in memory."""
         self.storage_offsets: dict[str, Expr | None] = {}
-        """Where in its storage a buffer begins, if not at 0; None if that is not known (it aliases another)."""
+        """The place in its storage where a buffer begins, if not 0; None if that is not known (it aliases another)."""
 
     # ---------------------------------------------------------------------------------------------- the current node
 

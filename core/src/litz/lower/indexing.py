@@ -164,9 +164,9 @@ def embedding(
 def replaced(
     ctx: LoweringContext, x: Tensor, source: Tensor, at: Callable[[Indices], tuple[Node | None, Sequence[Expr]]]
 ) -> View:
-    """A tensor like x with elements of `source`: at(indices) says under which condition, and which. It has x's strides
-    in eager, too. NotImplementedError where its elements overlap there (x was unfolded): what a place then holds hangs
-    on the order in which eager writes."""
+    """Returns a tensor like x with elements of `source`: at(indices) says under which condition, and which. The result
+    has x's strides, as in eager. NotImplementedError where its elements overlap (x was unfolded): what a place holds
+    then depends on the order in which eager writes."""
     if overlap(layout_of(ctx.meta), ctx.hint):
         raise NotImplementedError("a result whose elements overlap")
 

@@ -55,7 +55,7 @@ from .strides import layout_of
 from .view import Computed, Tensor, View, variables
 
 MAKER = "lower"
-"""What the keys of lowered nodes begin with (`litz_plugins.vetoes`)."""
+"""The beginning of the keys of lowered nodes (`litz_plugins.vetoes`)."""
 
 
 def lower(
@@ -507,7 +507,7 @@ class _Lowerer:
     def materialized(self, value: Tensor, stride: tuple[Expr, ...]) -> TensorRef:
         """A copy of `value` with exactly these strides, gaps included: the backward graph, say, was traced for them.
         Dimensions of stride 0 are expanded from one element; where elements along one differ, what tracing says of the
-        strides is wrong (of a select_scatter of an expanded tensor whose size hangs on data, say)."""
+        strides is wrong (of a select_scatter of an expanded tensor whose size depends on data, say)."""
         if any(step == 0 and n != 1 and value.varies(dim) for dim, (n, step) in enumerate(zip(value.size, stride))):
             stride = Layout.contiguous(value.size).stride
         broadcast = [dim for dim in range(value.ndim) if stride[dim] == 0 and value.size[dim] != 1 and value.numel != 0]

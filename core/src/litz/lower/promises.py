@@ -1,4 +1,4 @@
-"""Promises: what a program claims of sizes and scalars that hang on data, made Checks where the sizes are found out.
+"""Promises: what a program claims of sizes and scalars that depend on data, made Checks where the sizes are found out.
 
 A size that torch has decided to be 4 reads 4 in every later size, stride and index, so the claim has to be checked
 before anything is done by it. In: each symbol that an Extern binds, and the conditions that the ShapeEnv keeps. Out:
@@ -43,7 +43,7 @@ class Promises:
         self.messages: dict[Any, str] = {}
         self.pending: list[Any] = []
         self.of_data = False
-        """Is there a size or a scalar that only a run tells?"""
+        """True if there is a size or a scalar that only a run tells."""
         if self.shape_env is None:
             return
         self.of_data = any(torch_api.is_data_dependent(self.shape_env, s) for s in self.shape_env.var_to_range)

@@ -25,8 +25,8 @@ def _category(dtype: torch.dtype) -> int:
 
 
 def is_whole(expr: Any) -> bool:
-    """Is a size expression an integer? Torch's remainders say so of themselves whatever they are given, sympy's float
-    0.0 does as well, and torch's bit operations and shifts never do."""
+    """Returns whether a size expression is an integer. `is_integer` does not tell: torch's remainders and sympy's float
+    0.0 always say that they are, torch's bit operations and shifts never."""
     if isinstance(expr, sympy.Float):
         return False
     bits = type(expr).__name__.startswith(("BitwiseFn_", "LShift", "RShift"))

@@ -5,8 +5,8 @@
 
 A lowering takes the context and the op's own arguments in the order of its schema: tensors as `View` or `Computed`,
 sizes as int or sympy expressions, lists as lists, everything else as it is; arguments that the schema makes
-keyword-only come by keyword. It returns a Tensor, or a tuple of them for an op with several results (None for a result
-that is not made). NotImplementedError from it means "not this case": the op then becomes an Extern.
+keyword-only come by keyword. A lowering returns a Tensor, or a tuple of them for an op with several results (None for a
+result that is not made). NotImplementedError means "not this case": the op then becomes an Extern.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 Lowering = Callable[..., Any]
 Target = OpOverload | HigherOrderOperator
-"""What a node of an FX graph calls."""
+"""The callee of a node of an FX graph."""
 _F = TypeVar("_F", bound=Lowering)
 
 MODULES = (

@@ -140,7 +140,7 @@ class View(Tensor):
         elements gives 0."""
         position, indirect = self.at(indices)
         if not indirect and any(extent == 0 for extent in self.size):
-            # No point asks for this. A kernel would load before its loops what does not hang on their variables.
+            # No point asks for this. A kernel would load before its loops what does not depend on their variables.
             return build.const(0, self.dtype)
         return build.load(self.buffer.name, position, self.dtype, indirect, mask)
 
@@ -197,7 +197,7 @@ class Computed(Tensor):
         return Computed(dtype, device, tuple(size), build.const(value, dtype))
 
     def varies(self, dim: int) -> bool:
-        """Whether elements may differ along `dim`: False where the value does not depend on the dimension's index."""
+        """Returns whether elements may differ along `dim`: False where no index of the dimension is in the value."""
         var = variables(self.ndim)[dim]
         return any(var in expr.free_symbols for node in walk(self.value) for expr in expressions(node))
 

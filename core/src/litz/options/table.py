@@ -378,7 +378,7 @@ def hide_gpus() -> None:
 
 @dataclass(frozen=True)
 class PluginSettings:
-    """What has to be known before plugins are loaded, and so before the other options can be read."""
+    """The options that must be known before plugins are loaded, and so before the other options can be read."""
 
     disable: tuple[str, ...]
     on_error: Literal["raise", "disable"]

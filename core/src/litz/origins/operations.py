@@ -18,7 +18,7 @@ MODULES, PLACES = 3, 2
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a node of the graph comes from.
+    """The place where a node of the graph comes from.
 
     module: path of the innermost module that it was traced in, as `named_modules` has it: "layers.3.mlp.fc1"; ''
     outside of any. file, line: of the user's code, innermost; '' and 0 where that is not known. op: the op that was
@@ -109,8 +109,8 @@ class ByPosition:
 
 
 def origin_text(origins: Sequence[Origin]) -> str:
-    """Returns a line for what several nodes come from: modules, then places. It is a gradient if most of it is: a
-    backward computes parts of its forward once more, and a forward may compute a value for its backward."""
+    """Returns a line for what several nodes come from: modules, then places; "gradient of" these where most nodes
+    belong to one, as a backward has parts of its forward, and a forward values for its backward."""
     modules = list(dict.fromkeys(origin.module for origin in origins if origin.module))
     places = places_text(origins)
     text = modules_text(modules)

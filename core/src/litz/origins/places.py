@@ -31,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Words:
-    """What is said of a wrapper; data, which is made anew for another graph with the same text (`Named`).
+    """The comments on a wrapper: data, which is made anew for another graph with the same text (`Named`).
 
     origins: "layers.3.mlp.fc1 (model.py:41)" for each step of which that is known, by name; those of all cases. ranges:
     what a profile calls each step. inputs, outputs: comments on those. known_as: what the user calls inputs, by name.

@@ -38,7 +38,7 @@ UNTIMED = (
 
 @dataclass(frozen=True)
 class CompileReport:
-    """What litz made of one graph.
+    """The record of what litz made of one graph.
 
     name, kind: of the graph ("inference", "forward", "backward"). device: what it runs on, as the cost model takes it.
     loops_before, kernels_after: before and after fusion. externs: how often each library op is called. memory_*: of

@@ -33,7 +33,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Realised:
-    """What a profiled run measured of a collective: its time, and how long of it no kernel ran beside it, in µs, the
+    """The times of a collective in profiled runs: its own, and for how long of it no kernel ran beside it, in µs, the
     median of `runs` runs."""
 
     us: float

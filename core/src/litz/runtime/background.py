@@ -21,7 +21,7 @@ GRACE = 10.0
 """Seconds that a process which ends waits for its jobs to notice."""
 
 Job = Callable[[Callable[[], bool]], Entry | None]
-"""Finds an entry, or None for the one that there is. It is handed a function that says whether to stop."""
+"""A function that finds an entry, or None for the present one; its argument is a function that says when to stop."""
 
 _threads: set[threading.Thread] = set()
 _ending = threading.Event()

@@ -38,8 +38,8 @@ _builders: ContextVar[Builders | None] = ContextVar("litz_builders", default=Non
 
 @dataclass(frozen=True)
 class Done:
-    """What a program did. problem: '' where it ended with 0, else why not, to follow its name. output, errors: what it
-    wrote; '' where it was ended."""
+    """The end of a program. problem: '' where it ended with 0, else why not, to follow its name. output, errors: what
+    it wrote; '' where it was ended."""
 
     problem: str
     output: str = ""

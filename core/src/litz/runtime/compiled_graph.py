@@ -19,14 +19,14 @@ from .torch_runtime import mode_count, tracing_mode
 Site = tuple[int, int, str]
 """Lines of a wrapper, from the first to the last, and the step that they are of, as a message names it."""
 RANGE = "litz "
-"""What a profile's name for a call of a graph begins with; the graph's name follows."""
+"""The beginning of a profile's name for a call of a graph; the graph's name follows."""
 PREPARED = "litz's ranges, once"
-"""What a profile calls the time in which a graph's first call under a profiler makes the ranges of its steps."""
+"""The name in a profile of the time in which a graph's first call under a profiler makes the ranges of its steps."""
 
 
 @dataclass(frozen=True)
 class CompiledGraph:
-    """What a graph became. Calling it runs the graph; it empties the list that it is given.
+    """A compiled graph. A call runs the graph, and empties the list that it is given.
 
     `written` makes the wrapper's text, with comments. `path` is where the wrapper's source lies; `kernels` maps each
     kernel's name to where its source lies.

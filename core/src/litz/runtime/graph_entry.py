@@ -45,7 +45,7 @@ class StoredKernel:
 
 @dataclass(frozen=True)
 class GraphEntry:
-    """What a graph became, as data.
+    """A compiled graph as data.
 
     wrapper: the module's text. objects: what it names besides kernels and ops, by name. kernels: by name. facts: what
     plugins that wrap the entry are told (`litz.codegen.facts`). overwritten: positions of inputs whose memory kernels

@@ -2,7 +2,7 @@
 
 In: a compiler's name and the cache. Out: the address of the allocator, or 0 where it cannot be had: there is no C++
 compiler, or torch came without its headers. Memory comes from torch's own allocator then, which is as right, and slower
-where large blocks are mapped anew in each call. That is no error and no warning.
+where large blocks are mapped anew in each call. A machine without it gets no error and no warning.
 """
 
 from __future__ import annotations

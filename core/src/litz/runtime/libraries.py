@@ -14,7 +14,7 @@ from pathlib import Path
 
 _ELF = b"\x7fELF"
 _TOKENS = ("$ORIGIN", "$LIB", "$PLATFORM", "${ORIGIN}", "${LIB}", "${PLATFORM}")
-"""What the loader of Linux replaces in the name of a library; there is no way to write them as they are."""
+"""Words that the loader of Linux replaces in the name of a library, and that nothing can escape."""
 
 
 class Library(ctypes.CDLL):

@@ -44,7 +44,7 @@ def write_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, 
 
 
 Place = str | Mapping[str, Any]
-"""Where to import a function from; of a plugin's function with the plugin, its version and a digest of the source."""
+"""The place to import a function from; of a plugin's with the plugin, its version and a digest of the source."""
 
 
 def place_of(value: Any) -> Place:

@@ -21,7 +21,7 @@ time of `as_strided`.
 
 
 def graph_is_kept() -> bool:
-    """Whether the backward that runs keeps what was saved for it (`retain_graph=True`); True outside of a backward."""
+    """Returns whether the backward that runs keeps what was saved (`retain_graph=True`); True outside of a backward."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 

@@ -20,12 +20,12 @@ from .fusion_size import exceeds
 from .simplify import with_operations
 
 MAKER = "choose"
-"""What the keys of choices begin with (`litz_plugins.vetoes`)."""
+"""The beginning of the keys of choices (`litz_plugins.vetoes`)."""
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """What takes a contraction's place, where that is more than one operation for one.
+    """The operations that take a contraction's place, where one operation does not do.
 
     operations: in order. buffers: temporaries that these need and the program does not have yet. absorbs: names of
     operations that they do too, such as the pointwise users of the contraction's result; what nobody else reads of

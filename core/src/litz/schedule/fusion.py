@@ -30,7 +30,7 @@ from .schedule import Kernel, Step
 Note = Callable[[Decision], None]
 
 MAKER = "fuse"
-"""What the keys of fusions begin with (`litz_plugins.vetoes`)."""
+"""The beginning of the keys of fusions (`litz_plugins.vetoes`)."""
 
 NEIGHBOURS = 12
 """How many of the following readers of a buffer each reader is compared with."""

@@ -1,8 +1,8 @@
 """Inlining: a pointwise loop's body into the loops that read its result, at whatever positions they read it.
 
 In and out: a Program. Works where fusion over one iteration space does not: broadcast, transposed, gathered, guarded,
-and for readers that end in different kernels. It is done where computing a value again is cheaper than writing it once
-and reading it back.
+and for readers that end in different kernels. A loop is inlined where computing a value again is cheaper than writing
+it once and reading it back.
 """
 
 from __future__ import annotations
@@ -319,8 +319,8 @@ class Body:
         return replace(reader, stores=replace_loads(reader.stores, value), origins=origins)
 
     def reads_as_written(self, load: Node, extents: Mapping[Symbol, Expr]) -> bool:
-        """Is the load of the element that the same iteration of the loop writes, in the loop's own variables? Then it
-        is the loop's value as that stands, and nothing has to be worked out."""
+        """Returns whether the load reads the element that the same iteration of the loop writes, in the loop's own
+        variables. The load is then the loop's value as it stands, and nothing has to be worked out."""
         if load.args or load.index != self.store.index or None in self.dims.values():
             return False
         return all(extents.get(var) == size for var, size in self.loop.extents.items())

@@ -40,7 +40,7 @@ Map = Mapping[Symbol, Expr]
 _Digit = tuple[Symbol, Expr, Expr]
 """A variable, its size, and its step: what a number grows by where the variable grows by one."""
 Level = Literal["full", "outer"]
-"""Where a pointwise loop runs in a reduction's space: at every point, or at every output."""
+"""The level at which a pointwise loop runs in a reduction's space: at every point, or at every output."""
 
 
 @dataclass(frozen=True)

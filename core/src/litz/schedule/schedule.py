@@ -82,7 +82,7 @@ Step = Kernel | Extern
 
 
 class Steps:
-    """What a Schedule and an ExecutionPlan have in common: a program, and its operations as steps in order."""
+    """The common part of a Schedule and an ExecutionPlan: a program, and its operations as steps in order."""
 
     program: Program
     steps: tuple[Step, ...]

@@ -47,7 +47,7 @@ class Room:
 
 @dataclass(frozen=True)
 class CacheFigures(Room):
-    """How much faster than memory caches give data: the first level and the second, of all units together; the second
+    """The speed of caches, as a multiple of memory's: the first level and the second, of all units together; the second
     to the tiles of a product; data that the kernel before left there; values that a loop loads for each output."""
 
     table = "caches"

@@ -46,7 +46,7 @@ Describe = Callable[[torch.device, OptionsView | None], Target]
 
 @dataclass(frozen=True)
 class LaunchFigures(Room):
-    """What a kernel adds however little it does, in µs."""
+    """The time that a kernel takes however little it does, in µs."""
 
     table = "launch"
     launch_us: float

@@ -43,7 +43,7 @@ class DeviceSpec:
 
 @dataclass(frozen=True)
 class Family:
-    """What GPUs of one compute capability have in common.
+    """The figures that GPUs of one compute capability have in common.
 
     Multiply-adds per SM and clock, for GPUs without a file: of ordinary fp32 and fp64 units, and of tensor cores in
     fp16 with fp32 accumulation (0 without tensor cores); whether they take bf16 and TF32. shared_kib: KiB of shared

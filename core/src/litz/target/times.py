@@ -39,8 +39,8 @@ class RooflineFigures(Room):
 
 @dataclass(frozen=True)
 class Limit:
-    """What a kernel waits for, beside its other limits. us: at the whole of a speed. share: of the speed, that is
-    reached. why: in words. best_us: in place of `us` at best, where a cache may have some of what is asked for."""
+    """A limit on a kernel's speed, one of several. us: at the whole of a speed. share: of the speed, that is reached.
+    why: in words. best_us: in place of `us` at best, where a cache may have some of what is asked for."""
 
     us: float
     share: Share = WHOLE

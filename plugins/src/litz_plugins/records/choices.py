@@ -49,7 +49,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class ChoiceContext:
-    """Where a choice is made.
+    """The place where a choice is made, and what to ask there.
 
     operation: the contraction, a litz.ir.Template. target: the device's `Target`. options: of the compile.
     program: the litz.ir.Program that the operation is part of, as it is by then. cache: the on-disk cache

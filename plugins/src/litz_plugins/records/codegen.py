@@ -21,7 +21,7 @@ def _trusted(constructs: Collection[str]) -> Mapping[str, str | None]:
 
 @dataclass(frozen=True)
 class CodegenContext:
-    """Where a kernel is generated and built.
+    """The place where a kernel is generated and built, and what to ask there.
 
     options: of the compile. target: the device's `Target`.
     program: the litz.ir.Program of the kernel, for its buffers' layouts and its hints. cache: the on-disk cache
@@ -67,7 +67,7 @@ class KernelSource:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the tools that build a target's kernels get wrong (`TargetSpec.qualify`).
+    """The constructs that the tools which build a target's kernels get wrong (`TargetSpec.qualify`).
 
     toolchain: the tools, in words ("g++ 12.2.0, -march=native"). safe_forms: the constructs of which wrong code is
     built, each with the form that is right, as `CodegenContext.safe_forms` hands them to the generator; None where no

@@ -12,7 +12,7 @@ from litz_plugins.records.targets import Target
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long something is expected to run. A decision is kept only where its gain survives the interval. Errors:
+    """The time that something is expected to run. A decision is kept only where its gain survives the interval. Errors:
     ValueError unless 0 <= low_us <= us <= high_us and us is finite.
 
     us: the likely time, in microseconds. low_us, high_us: what the time will hardly be below and above. why: what

@@ -12,7 +12,7 @@ Entry = Callable[[list[Any]], tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class EntryFacts:
-    """What is known of a compiled graph's entry, for who wraps it. Inputs and outputs go by their positions.
+    """The facts of a compiled graph's entry, for a plugin that wraps it. Inputs and outputs go by their positions.
 
     graph: its name. devices: of its memory, such as "cuda:0". obstacle: why its launches cannot be recorded to be
     replayed at the same addresses, '' where they can. static: inputs that do not move from call to call, such as

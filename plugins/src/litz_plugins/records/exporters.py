@@ -20,7 +20,7 @@ FUNCTIONS = {
 
 @dataclass(frozen=True)
 class Exporter:
-    """What puts kernels into a package (`litz_aot.compile`), and launches them from there (`litz_aot.load`).
+    """The way kernels get into a package (`litz_aot.compile`), and are launched from there (`litz_aot.load`).
 
     module: the name of a module. A process that loads a package imports this module, and neither a compiler nor other
     plugins, so the module must import no compiler. plugin: filled in by the manager. The module has four functions, or

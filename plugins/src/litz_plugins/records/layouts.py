@@ -9,7 +9,7 @@ from typing import Literal
 from litz_plugins.records.decisions import Decision
 
 LayoutNeed = Literal["any", "traced", "contiguous"]
-"""How a library call takes a tensor argument: in any strides, in those of the trace, or row-major."""
+"""The strides in which a library call takes a tensor argument: any, those of the trace, or row-major."""
 
 
 @dataclass(frozen=True)

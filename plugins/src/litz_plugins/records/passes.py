@@ -23,7 +23,7 @@ def _no_estimate(operation: Operation, target: Target, program: Program) -> Esti
 
 @dataclass(frozen=True)
 class PassContext:
-    """What a pass is handed beside its noun.
+    """The second argument of a pass, beside its noun.
 
     options: the compile's options. stage, pass_name, plugin: of the pass that runs, for the record. estimate: called as
     ``estimate(operation, target, program)``, asks ``litz_estimate_runtime``; None when nobody knows. note: takes a

@@ -35,9 +35,9 @@ LOG2_E = 1 / math.log(2)
 
 @dataclass(frozen=True)
 class BackwardPlan:
-    """What the kernels of one backward share. bodies: of its scores. delta: what the first hands to the second, float32
-    (B, H, Q). outputs: the buffers of the gradients of query, key and value, None for one that nobody uses. tf32: may
-    float32 operands lose bits?"""
+    """The plan that all kernels of one backward share. bodies: of its scores. delta: what the first hands to the
+    second, float32 (B, H, Q). outputs: the buffers of the gradients of query, key and value, None for one that nobody
+    uses. tf32: may float32 operands lose bits?"""
 
     attention: AttentionBackward
     program: Program
@@ -140,7 +140,7 @@ class _Writer:
             results,
         )  # fmt: skip
         tile, walked = self.text.tile, self.text.walked.ranges[0].var
-        tile.texts = {
+        tile.near = {
             **near_texts(self.plan.dtype, self.bodies.score, self.bodies.factor, self.bodies.gradient),
             **position_texts(self.bodies.loop, walked, tile.index_text),
         }

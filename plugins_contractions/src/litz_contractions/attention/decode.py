@@ -226,9 +226,10 @@ def combine(attention: Attention, result: Buffer, sums: Buffer, out: Buffer) -> 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What the kernel computes, with torch: query, key and value, then what else the bodies load, then sizes. bodies: a
-    Program of the bodies, whose first input are the scores; None where there is none. finished: with several parts, the
-    whole comes after them. out: dtype of the whole. order: its dimensions as they lie, the outermost first."""
+    """The function that the kernel computes, with torch, of query, key and value, then what else the bodies load, then
+    sizes. bodies: a Program of the bodies, whose first input are the scores; None where there is none. finished: with
+    several parts, the whole comes after them. out: dtype of the whole. order: its dimensions as they lie, the outermost
+    first."""
 
     parts: int
     scale: float

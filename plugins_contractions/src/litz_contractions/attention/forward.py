@@ -2,7 +2,7 @@
 
 A program has a tile of queries of one head and walks over tiles of keys, with the softmax's maximum and sum so far of
 each row: what was added up before is scaled down when a greater score comes (Milakov and Gimelshein, 2018; Dao et al.,
-2022). No score is ever in memory. What becomes of a score is core's own text (`litz.targets.triton.values`), on a tile
+2022). No score is ever in memory. What becomes of a score is core's own text (`litz.targets.triton.print`), on a tile
 whose axis y are the queries and whose axis x are the keys; what does not vary along the keys is computed before.
 
 With `Blocks` the walk goes over the listed blocks of keys: with the mask over those that are partly masked, without it
@@ -21,13 +21,12 @@ from litz.ir import Layout, Node, Range, TensorRef
 from litz.ir.index import ZERO, Expr, floordiv
 from litz.ir.node import walk
 from litz.targets.triton.dialect import ELEMENTS
-from litz.targets.triton.indices import write_axis
 from litz.targets.triton.text import IndexText
-from litz.targets.triton.tile_shape import Axis
-from litz.targets.triton.values import Value
+from litz.tiles.shape import Axis
 from litz_plugins import KernelSource
 
 from ..module import write_module
+from ..tile import write_axis
 from .bounds import Bounds, find_bounds
 from .least import LEAST_SCALED, keeps_least, least_mask
 from .operation import SCORE, Blocks
@@ -442,7 +441,7 @@ class Forward:
         plan, tile = self.plan, self.tile
         for node in plan.body.loads:
             if node.buffer == SCORE:
-                tile.values[node] = Value("scores", TILE)
+                tile.give(node, "scores", TILE)
         tile.compute(self.roots(with_mask))
         looked_at = ["xmask"] if beyond else []
         if with_mask and plan.mask is not None:

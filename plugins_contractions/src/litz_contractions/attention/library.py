@@ -1,7 +1,7 @@
 """The library's call on keys and values as they were before they were repeated. In: an `Attention` where it stands.
 Out: a choice, where the library's kernel takes heads that share keys.
 
-It is for many queries: for few there is a kernel that splits the keys (`decode`).
+The call is for many queries: for few there is a kernel that splits the keys (`decode`).
 """
 
 from __future__ import annotations

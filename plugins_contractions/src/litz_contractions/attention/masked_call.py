@@ -40,8 +40,8 @@ LIBRARY_TILE = 128
 
 @dataclass(frozen=True)
 class Pace:
-    """What a kernel reaches. shares: of the matrix units' rate, by the width of a head, up to so many elements. start:
-    microseconds that a multiprocessor loses for each program."""
+    """The speed that a kernel reaches. shares: of the matrix units' rate, by the width of a head, up to so many
+    elements. start: microseconds that a multiprocessor loses for each program."""
 
     shares: Mapping[int, float]
     start: float

@@ -1,7 +1,7 @@
 """Which values of an attention's bodies may be less exact than elsewhere, because the operands are less exact still.
 
 In: the nodes that the bodies of score and gradient store, and the operands' type. Out: for some nodes the text that
-computes them (`litz.targets.triton.values.Tile.texts`).
+computes them (`litz.tiles.make.Maker.near`).
 
 A `tanh` (a soft cap) of float32 takes about 25 instructions and a branch, and may be half of all work. Written as
 1 - 2 / (1 + e^2x) with the hardware's power of two and reciprocal it takes five. With their documented errors (PTX ISA:
@@ -54,7 +54,7 @@ def near_texts(
         kept = set(walk(score)) if score is not None else set()
         for node in walk(gradient):
             if node.op == "cast" and node not in kept and {node.dtype, node.args[0].dtype} <= {*HALF, torch.float32}:
-                found[node] = "{0}"
+                found[node] = "same"
     return found
 
 

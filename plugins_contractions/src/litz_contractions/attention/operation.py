@@ -31,7 +31,7 @@ SCORE_LAUNCHES = 20
 
 @dataclass(frozen=True)
 class Blocks(Part):
-    """Which blocks of keys each block of queries looks at (torch's BlockMask); others are not looked at.
+    """The blocks of keys that each block of queries looks at (torch's BlockMask), and no others.
 
     queries, keys: elements of a block. counts: int32 (B or 1, H or 1, rows), how many of `indices`, int32 (B or 1, H or
     1, rows, columns), count. In the blocks of `full_indices` the mask is True everywhere. None where there are none.

@@ -17,11 +17,11 @@ from litz.ir.ops import OPS
 from litz.ir.transform import flatten, map_stores
 from litz.targets.triton.dialect import POINTER_TYPES
 from litz.targets.triton.indices import index_type_of
-from litz.targets.triton.names import Names, name_all
 from litz.targets.triton.text import IndexText, size_text
-from litz.targets.triton.tile_shape import Axis, Tiling
-from litz.targets.triton.values import Tile
+from litz.tiles.names import Names, name_all
+from litz.tiles.shape import Axis, Tiling
 
+from ..tile import Tile
 from .arithmetic import Exponent, lighter, peeled, position_texts
 from .least import keeps_least
 from .near import near_texts
@@ -110,7 +110,7 @@ class AttentionPlan:
     def tile(self, rows: Axis, keys: Axis, warps: int) -> Tile:
         """Returns a tile of scores, for which core's code generator writes the values."""
         tile = Tile(self.body, self.buffers, Tiling((rows, keys), warps), self.names, self.index_type)
-        tile.texts = {
+        tile.near = {
             **near_texts(self.dtype, self.score, self.exponent.factor),
             **position_texts(self.body, K, tile.index_text),
         }

@@ -18,14 +18,14 @@ from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, TensorRef
 from litz.ir.index import Expr, Min, Symbol, floordiv, loop_var
 from litz.ir.node import rewrite
 from litz.ir.transform import flatten, map_stores, rename
-from litz.targets.triton.indices import index_type_of, write_axis
-from litz.targets.triton.names import name_all
+from litz.targets.triton.indices import index_type_of
 from litz.targets.triton.text import IndexText, size_text
-from litz.targets.triton.tile_shape import Axis, Tiling
-from litz.targets.triton.values import Tile, Value
+from litz.tiles.names import name_all
+from litz.tiles.shape import Axis, Tiling
 from litz_plugins import KernelSource
 
 from ..module import write_module
+from ..tile import Tile, write_axis
 from .arithmetic import lighter, peeled
 from .operation import GRADIENT, SCORE, Blocks
 
@@ -355,7 +355,7 @@ class ScoreTile:
         """Makes the load of a stand-in mean the tile whose name in the kernel is `text`."""
         node = self.bodies.load_of(name)
         if node is not None:
-            self.tile.values[node] = Value(text, frozenset("yx"))
+            self.tile.give(node, text, "yx")
 
     def value(self, node: Node) -> str:
         """Returns Triton text for a node of a body, as a tile of queries by keys."""

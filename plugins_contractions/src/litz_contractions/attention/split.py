@@ -2,9 +2,9 @@
 Out: a `KernelSource` of Triton text.
 
 A program has one batch, one head of the key and one part of the keys; the rows of its tile are all queries of all heads
-that share that head, so that a key is read once. It keeps a running maximum, sum and result (Milakov and Gimelshein,
-"Online normalizer calculation for softmax", 2018) and stores the result of its part and the logarithm of its sum, from
-which the parts are put together (Dao et al., "Flash-Decoding for long-context inference", 2023).
+that share that head, so that a key is read once. The program keeps a running maximum, sum and result (Milakov and
+Gimelshein, "Online normalizer calculation for softmax", 2018) and stores the result of its part and the logarithm of
+its sum, from which the parts are put together (Dao et al., "Flash-Decoding for long-context inference", 2023).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from litz.ir.node import walk
 from litz.ir.transform import flatten
 from litz.targets.triton.dialect import ELEMENTS, read
 from litz.targets.triton.indices import index_type_of
-from litz.targets.triton.names import name_all
 from litz.targets.triton.text import IndexText, size_text
-from litz.targets.triton.tile_shape import Axis, Tiling
-from litz.targets.triton.values import Tile, Value
+from litz.tiles.names import name_all
+from litz.tiles.shape import Axis, Tiling
 from litz_plugins import KernelSource
 
 from ..module import write_module
+from ..tile import Tile
 from .in_place import operand_buffers
 from .least import LEAST_SCALED
 from .operation import SCORE, Attention
@@ -58,10 +58,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Stored:
-    """Where results go. result: with one part the attention's own, (batch, head, query, width); else (part, batch,
-    head, query, width), float32. sums: (part, batch, head, query), float32: the base-2 logarithm of each part's sum of
-    exponentials, None with one part. out: with several parts the attention's own result, which the last program of a
-    head of the key puts together of all parts; None where a loop does that."""
+    """The buffers of the results. result: with one part the attention's own, (batch, head, query, width); else (part,
+    batch, head, query, width), float32. sums: (part, batch, head, query), float32: the base-2 logarithm of each part's
+    sum of exponentials, None with one part. out: with several parts the attention's own result, which the last program
+    of a head of the key puts together of all parts; None where a loop does that."""
 
     result: Buffer
     sums: Buffer | None = None
@@ -290,7 +290,9 @@ class _Writer:
         )
         tile.depth = self.depth
         loads = [node for node in body.loads if node.buffer != SCORE]
-        tile.values.update((node, Value("scores", BOTH)) for node in body.loads if node.buffer == SCORE)
+        for node in body.loads:
+            if node.buffer == SCORE:
+                tile.give(node, "scores", BOTH)
         tile.compute(node for node in loads if all(each.op != "load" or each in loads for each in walk(node)))
         self._take(tile)
         return tile

@@ -1,8 +1,8 @@
 """The kernel of attention for attention that a model writes out. In: the Template of the first product, where it
 stands. Out: a choice that absorbs the softmax and the second product, or why there is none.
 
-The operations as they are stay the other choice. They are counted as well as they could run: the loops of the softmax
-as one kernel that reads the scores once and writes the weights.
+The operations as they are stay the other choice. Their estimate is the best that they could do: the loops of the
+softmax as one kernel that reads the scores once and writes the weights.
 """
 
 from __future__ import annotations

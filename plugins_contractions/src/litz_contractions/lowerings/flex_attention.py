@@ -97,8 +97,8 @@ def positions(at: Indices, on: torch.device) -> list[Computed]:
 
 
 def has_kernel(ctx: LoweringContext, query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Has the device a kernel for attention of these operands: one dtype of `KERNEL_DTYPES`, and constant widths up to
-    `MOST_WIDE`?"""
+    """Returns whether the device has a kernel for attention of these operands: one dtype of `KERNEL_DTYPES`, and
+    constant widths up to `MOST_WIDE`."""
     widths = (query.size[-1], value.size[-1])
     return (
         "attention" in ctx.target_of(query.device).abilities

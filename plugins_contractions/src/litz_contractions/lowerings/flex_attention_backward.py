@@ -1,7 +1,7 @@
 """Lowering of flex_attention's backward: an `AttentionBackward`, where the device has kernels for it.
 
-It stays the library call that it is elsewhere: torch has no backward of it on a CPU, and where a tensor that a
-`score_mod` has captured needs a gradient, scores would have to be scattered into it.
+The backward stays a library call elsewhere: torch has no such backward on a CPU, and where a tensor that a `score_mod`
+has captured needs a gradient, scores would have to be scattered into it.
 """
 
 from __future__ import annotations

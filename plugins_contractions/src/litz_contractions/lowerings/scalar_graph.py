@@ -119,7 +119,7 @@ class _Walk:
     def call(self, node: torch.fx.Node) -> Any:
         target, meta = node.target, node.meta.get("val")
         if node.meta.get("unbacked_bindings"):
-            raise NotImplementedError(f"{target}, whose sizes hang on data")
+            raise NotImplementedError(f"{target}, whose sizes depend on data")
         if isinstance(meta, SYMBOLIC):
             return simple(torch_api.sympy_of(meta))
         if not isinstance(target, OpOverload):

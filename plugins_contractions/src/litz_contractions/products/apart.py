@@ -15,9 +15,9 @@ from math import gcd
 from litz.ir import Loop, Program
 from litz.ir.index import ONE, stride_of
 from litz.ir.pattern import STORED, match_loop
-from litz.targets.triton.values import Tile, Value
 
 from ..epilogue import SUMS
+from ..tile import Tile
 from .configs import Config
 from .descriptors import can_use_descriptors, descriptor_texts
 from .gemm import Gemm
@@ -73,7 +73,7 @@ def write_apart(tile: Tile, gemm: Gemm, plan: GemmPlan, config: Config, program:
     emit(f"    a = {texts['left'][1]}", f"    b = {texts['right'][1]}")
     emit(f"    accumulator = tl.dot(a, b, accumulator{precision})")
     for node in loop.loads:
-        tile.values[node] = Value(node.buffer, frozenset((plan.row, plan.column)))
+        tile.give(node, node.buffer, (plan.row, plan.column))
     tile.compute([store.value])
     wide = "" if plan.index_type == "tl.int32" else f".to({plan.index_type})"
     emit(f"y = (top + tl.arange(0, {row})[:, None]){wide}", f"x = side + tl.arange(0, {column})[None, :]")

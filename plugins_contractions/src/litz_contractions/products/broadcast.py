@@ -87,7 +87,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Contracted:
-    """What takes a loop's place: operations in order, with the product among them, and the buffers that they need."""
+    """The operations that take a loop's place, in order, with the product among them, and their new buffers."""
 
     operations: tuple[Operation, ...]
     buffers: tuple[Buffer, ...]

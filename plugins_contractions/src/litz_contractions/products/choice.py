@@ -33,7 +33,7 @@ from .tiles import tiles_of, workspace_size
 
 
 class Shared:
-    """What the kernels of one product share, whatever their configuration; made when it is first needed."""
+    """The values that all kernels of one product share, whatever their configuration, each made when first needed."""
 
     def __init__(self, gemm: Gemm, template: Template, program: Program) -> None:
         self._gemm, self._template, self._program = gemm, template, program

@@ -12,9 +12,9 @@ from .plan import GemmPlan
 
 
 def can_use_descriptors(gemm: Gemm, program: Program) -> bool:
-    """Returns whether TMA can bring the operands. They must be plain matrices of constant sizes, or a batch of such,
-    contiguous along one dimension, with rows (and the data's start) at multiples of 16 bytes. Source: CUDA driver API,
-    cuTensorMapEncodeTiled."""
+    """Returns whether TMA can bring the operands. Operands must be plain matrices of constant sizes, or a batch of
+    such, contiguous along one dimension, with rows (and the data's start) at multiples of 16 bytes. Source: CUDA driver
+    API, cuTensorMapEncodeTiled."""
     if len(gemm.batch) > 1 or len(gemm.products) != 1 or len(gemm.rows) != 1 or len(gemm.columns) != 1:
         return False
     if not all(r.size.is_Integer for r in gemm.batch):

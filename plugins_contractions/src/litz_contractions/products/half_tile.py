@@ -20,8 +20,10 @@ from litz.ir import Loop, Node
 from litz.ir.dtypes import FLOAT8, HALF, INTEGER, STORAGE, short
 from litz.ir.index import Expr, Symbol, stride_of
 from litz.ir.intervals import Intervals
-from litz.targets.triton.dialect import ELEMENTS, TRITON, literal, read
-from litz.targets.triton.values import Tile, Value, op_text
+from litz.targets.triton.dialect import ELEMENTS, TRITON, literal, op_text, read
+from litz.tiles.program import Const, Load, Value
+
+from ..tile import Tile
 
 NATIVE: Mapping[str, str] = {"add": "+", "sub": "-", "mul": "*"}
 _BYTES = frozenset({torch.int8, torch.uint8})
@@ -71,13 +73,27 @@ class HalfTile(Tile):
     def compute(self, roots: Iterable[Node]) -> None:
         """Emits what the roots need. A byte that comes with its word is not computed by itself."""
         for root in roots:
-            self.get(root)
+            self.operand(root)
 
-    def get(self, node: Node) -> Value:
+    def operand(self, node: Node) -> Value | Const:
         """Returns a node's value; half types stay in their own type, two values to a register."""
         if node.op != "const" and node not in self.values:
-            self.values[node] = self._value(node)
-        return super().get(node)
+            self.values[node] = self.value(node)
+        return super().operand(node)
+
+    def value(self, node: Node) -> Value:
+        """Emits what computes a node, and returns its value."""
+        makers = {"load": self._load, "cast": self._half_cast, "index": None, "bitcast": None, "bounded": None}
+        make = None if node.dtype in FLOAT8 or node in self.near else makers.get(node.op, self._scalar_op)
+        made = None if make is None else make(node)
+        if made is None:
+            return super().value(node)
+        text, axes = made
+        if not text.isidentifier():
+            name = self.fresh()
+            self.emit(f"{name} = {text}")
+            text = name
+        return Value(text, node.dtype, axes)
 
     @cached_property
     def _every(self) -> frozenset[str]:
@@ -109,9 +125,9 @@ class HalfTile(Tile):
         key = (kind, dtype, node.buffer, place)
         if key not in self._planes:
             word, count = self.fresh("word"), 4 if kind == "nibbles" else 2
-            pointer, axes = self.pointer(node.buffer, place, [])
-            base, _, at = pointer.partition(" + ")
-            masks = " & ".join(self.tile_mask(axes))
+            access = self.access(node.buffer, place, [])
+            base, _, at = self.printer.pointer(access).partition(" + ")
+            masks = " & ".join(self.tile_mask(access.axes))
             mask = f", {masks}, other=0" if masks else ""
             self.emit(f"{word} = tl.load({base}.to(tl.pointer_type(tl.uint16), bitcast=True) + {at}{mask})")
             planes = [self.fresh("plane") for _ in range(count)]
@@ -134,10 +150,11 @@ class HalfTile(Tile):
         return Intervals(self.loop.extents)
 
     def _load(self, node: Node) -> tuple[str, frozenset[str]]:
-        text, axes = super()._load(node)
-        return (text.removesuffix(".to(tl.float32)") if node.dtype in HALF else text), axes
+        access, masks = self.loaded(node)
+        text = self.printer.load(Load(Value("", node.dtype, access.axes), access, masks, node.mask is not None))
+        return (text.removesuffix(".to(tl.float32)") if node.dtype in HALF else text), access.axes
 
-    def _cast(self, node: Node) -> tuple[str, frozenset[str]]:
+    def _half_cast(self, node: Node) -> tuple[str, frozenset[str]]:
         (arg,) = node.args
         if arg.dtype in FLOAT8 and node.dtype in (torch.float32, *HALF):
             # Two at a time by way of a half type, which has all the numbers.
@@ -146,7 +163,7 @@ class HalfTile(Tile):
             if planes is not None:
                 return planes[0] if node.dtype == half else f"{planes[0]}.to(tl.float32)", self._every
             held = self.held(arg)
-            return read(arg.dtype, held.text, node.dtype), held.axes
+            return read(arg.dtype, self.printer.text(held), node.dtype), held.axes
         if node.dtype not in HALF:
             wide, axes = self._wide(arg)
             return TRITON.cast(wide, arg.dtype, node.dtype), axes
@@ -166,13 +183,13 @@ class HalfTile(Tile):
         wide, axes = self._wide(arg)
         return f"{wide}.to(tl.float32).to({ELEMENTS[node.dtype]})", axes
 
-    def _scalar_op(self, node: Node) -> tuple[str, frozenset[str]]:
+    def _scalar_op(self, node: Node) -> tuple[str, frozenset[str]] | None:
         axes = frozenset[str]().union(*(self.get(arg).axes for arg in node.args))
         native = self._native(node)
         if native is not None:
             return native, axes
         if not any(each.dtype in HALF for each in (node, *node.args)):
-            return super()._scalar_op(node)
+            return None
         text = op_text(node, [self._wide(arg)[0] for arg in node.args])
         return (f"({text}).to({ELEMENTS[node.dtype]})" if node.dtype in HALF else text), axes
 

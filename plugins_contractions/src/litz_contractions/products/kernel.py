@@ -23,15 +23,14 @@ from litz.ir.index import product as product_of
 from litz.ir.node import walk
 from litz.ir.ops import OPS
 from litz.targets.triton.dialect import ELEMENTS, FLOAT8_TYPES, POINTER_TYPES
-from litz.targets.triton.indices import write_axis
-from litz.targets.triton.passes import write_body
 from litz.targets.triton.text import IndexText, size_text
-from litz.targets.triton.tile_shape import Axis, Tiling
-from litz.targets.triton.values import Tile, Value
+from litz.tiles.program import Value
+from litz.tiles.shape import Axis, Tiling
 from litz_plugins import KernelSource
 
 from ..epilogue import ROW_SUM, SUMS
 from ..module import write_module
+from ..tile import Tile, write_axis
 from . import half_tile
 from .apart import most_ahead, write_apart
 from .configs import Config
@@ -540,10 +539,10 @@ class _Writer:
         tile = self.tile
         for node in self.loop.loads:
             if node.buffer in SUMS:
-                tile.values[node] = Value(node.buffer, frozenset((self.row, self.column)))
+                tile.give(node, node.buffer, (self.row, self.column))
             elif node.buffer == ROW_SUM:
-                tile.values[node] = Value(node.buffer)
-        write_body(tile)
+                tile.give(node, node.buffer)
+        tile.body()
 
     # For the launcher.
 

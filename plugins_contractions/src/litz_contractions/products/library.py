@@ -49,7 +49,7 @@ class Activation:
 
 @dataclass(frozen=True)
 class EpilogueFigures(Room):
-    """What the library's epilogues add to a product, of devices where that was measured: `figures/h100.toml`
+    """The time that the library's epilogues add to a product, for devices where it was measured: `figures/h100.toml`
     explains. relu_us, gelu_us, bias_us: µs for a million elements, at most. first_us: for a product of few elements.
     least_rows: fewer were not measured."""
 
@@ -76,7 +76,7 @@ the one by tanh."""
 
 @dataclass(frozen=True)
 class Found:
-    """What a product's user computes: an activation of the product and a bias. loop: the user itself."""
+    """A loop that uses a product: it computes an activation of the product and a bias. loop: the user itself."""
 
     activation: Activation
     bias: TensorRef

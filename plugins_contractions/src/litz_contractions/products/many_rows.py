@@ -51,7 +51,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Cost:
-    """What decides how long a product and its users take, whatever the tile was measured to take. library: the call
+    """The figures that, with the time measured of a tile, give the time of a product and its users. library: the call
     for the product alone. filled: the part of the device's time in which it works on results, where each tile takes as
     long. added_us: the users, at worst. usual_share: of a tile's share of the library's time, usually."""
 

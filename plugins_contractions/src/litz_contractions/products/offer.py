@@ -29,7 +29,7 @@ from .unpadded import Unpadded, unpadded_product
 
 @dataclass(frozen=True)
 class Offer:
-    """What can be done for a contraction: choices, and (candidate, why not) of the rest."""
+    """The ways to do a contraction: choices, and (candidate, why not) of the rest."""
 
     choices: tuple[Choice, ...]
     rejected: tuple[tuple[str, str], ...]

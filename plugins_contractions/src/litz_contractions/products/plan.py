@@ -10,7 +10,7 @@ import sympy
 from litz.ir import Loop, Program, Store
 from litz.ir.index import Expr, Symbol
 from litz.targets.triton.indices import index_type_of
-from litz.targets.triton.names import Names, name_all
+from litz.tiles.names import Names, name_all
 
 from ..epilogue import ACCUMULATOR, STAND_INS
 from .gemm import Gemm
@@ -20,8 +20,8 @@ _PART = sympy.Symbol("part", integer=True, nonnegative=True)
 
 @dataclass(frozen=True)
 class GemmPlan:
-    """What all configurations of a kernel share: the flat loop of its stores, the names of its two axes, all names, the
-    type of indices, and what must not exceed 32 bits."""
+    """The plan that all configurations of a kernel share: the flat loop of its stores, the names of its two axes, all
+    names, the type of indices, and what must not exceed 32 bits."""
 
     loop: Loop
     row: str

@@ -21,11 +21,11 @@ from litz.ir.node import replaced, walk
 from litz.ir.operation import expressions
 from litz.ir.pattern import Pattern, find
 from litz.ir.transform import flatten, rename_nodes, replace_loads
-from litz.targets.triton.indices import write_axis
-from litz.targets.triton.tile_shape import Axis, Tiling, power_of_two
-from litz.targets.triton.values import Tile
+from litz.targets.triton.tile_shape import power_of_two
+from litz.tiles.shape import Axis, Tiling
 
 from ..epilogue import ROW_SUM, SUMS
+from ..tile import Tile, write_axis
 from .gemm import Gemm, Product
 from .half_tile import HalfTile
 from .plan import GemmPlan

@@ -76,9 +76,9 @@ INSTRUCTIONS = 1
 
 @dataclass(frozen=True)
 class AsStored:
-    """What the kernel takes of the library's time, at most, where weights are multiplied as they are stored: alone;
-    alone with weights of less than `large_bytes`; with a result whose rows do not begin at multiples of 16 bytes;
-    several products in one launch."""
+    """The largest share of the library's time that the kernel takes where weights are multiplied as they are stored:
+    alone; alone with weights of less than `large_bytes`; with a result whose rows do not begin at multiples of 16
+    bytes; several products in one launch."""
 
     alone: float
     small: float
@@ -100,7 +100,7 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
     if "products" not in context.target.abilities or template.kind not in OPERANDS:
         return ()
     if not _has_few_rows(template):
-        context.verdict(NAME, f"it is for 1 to {MOST_ROWS} rows, a number that is known while compiling")
+        context.verdict(NAME, f"the kernel takes 1 to {MOST_ROWS} rows, a number known while compiling")
         return ()
     plain = measured or figures_of(context.target, RowsFigures).as_stored is not None
     joint = _paired(template, context, plain) or _with_mates(template, context, plain)

@@ -96,7 +96,7 @@ def make_rows_loop(template: Template, program: Program, several: int) -> RowsLo
     left, right = (arguments[name] for name in OPERANDS[template.kind])
     rows, depth = left.layout.size
     if not (rows.is_Integer and 0 < int(rows) <= MOST_ROWS):
-        raise Unsuitable(f"it is for 1 to {MOST_ROWS} rows, and the product has {rows}")
+        raise Unsuitable(f"the kernel takes 1 to {MOST_ROWS} rows, and the product has {rows}")
     if left.buffer == right.buffer:
         raise Unsuitable("both operands are one buffer")
     gemm = make_gemm(template, program)

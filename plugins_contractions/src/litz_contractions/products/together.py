@@ -42,8 +42,8 @@ def together(replacements: Sequence[Replacement], names: Sequence[str]) -> Repla
 
 @dataclass(frozen=True)
 class Meanings:
-    """What several kernels compute, one after the other. parts: (meaning, how many arguments it takes, how many results
-    it has)."""
+    """The function that several kernels compute, one after the other. parts: (meaning, how many arguments it takes, how
+    many results it has)."""
 
     parts: tuple[tuple[Any, int, int], ...]
 

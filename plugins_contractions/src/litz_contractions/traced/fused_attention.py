@@ -1,7 +1,7 @@
 """scaled_dot_product_attention in a form that torch has a fused kernel for.
 
 In and out: dynamo's graph. Where torch has no fused kernel it computes scores, weights and results one after the other,
-in float32. It has none for heads that share keys (`enable_gqa=True`) with a mask, and none for a mask whose last
+in float32. Torch has none for heads that share keys (`enable_gqa=True`) with a mask, and none for a mask whose last
 dimension is not contiguous, as an expanded one's. So keys and values are repeated before the call, which is what
 `enable_gqa` means by its definition, where torch has a fused kernel for that; and such a mask is copied. Attention
 stays one call then; litz reads keys and masks from before the copies where it has a kernel of its own

@@ -25,8 +25,8 @@ def is_unfused(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> b
 
 
 def is_in_pieces(*args: Any, **kwargs: Any) -> bool:
-    """Does a call of scaled_dot_product_attention with these arguments, fake tensors, call no fused kernel? False where
-    the call fails."""
+    """Returns whether a call of scaled_dot_product_attention with these arguments, fake tensors, calls no fused kernel.
+    False where the call fails."""
     tensors = [item for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor)]
     with fake_mode_around(tensors), _Names() as called:
         try:

@@ -60,7 +60,7 @@ def remove_no_ops(graph: Graph, context: PassContext | None = None) -> Graph:
 
 
 def _finds_out(node: torch.fx.Node) -> bool:
-    """Whether a size is read off the node's result: torch 2.11's slice of a size that hangs on data."""
+    """Whether a size is read off the node's result: torch 2.11's slice of a size that depends on data."""
     return bool(node.meta.get("unbacked_bindings"))
 
 

@@ -26,8 +26,8 @@ def is_whole_sum(node: torch.fx.Node) -> bool:
 
 
 def terms_of(node: torch.fx.Node) -> tuple[list[torch.fx.Node], list[torch.fx.Node]]:
-    """Returns what is summed from left to right, and the additions before the last one, the latest first. They have no
-    other readers. A term that is added twice is there twice."""
+    """Returns what is summed from left to right, and the additions before the last one, the latest first. These
+    additions have no other readers. A term that is added twice is in the list twice."""
     found: list[torch.fx.Node] = []
     partial: list[torch.fx.Node] = []
     while True:

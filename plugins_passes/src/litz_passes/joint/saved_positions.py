@@ -98,7 +98,7 @@ def _found(halves: Halves, target_of: TargetOf) -> dict[torch.fx.Node, Narrow]:
 
 @dataclass(frozen=True)
 class Narrow:
-    """How positions are saved: in which type, and relative to what (None: to the first element of all)."""
+    """The form in which positions are saved: the type, and what they count from (None: the first element)."""
 
     dtype: torch.dtype
     starts: Starts | None = None
@@ -132,8 +132,8 @@ def narrowest(node: torch.fx.Node, target_of: TargetOf) -> Narrow | None:
 
 
 def stay_wide(target: Target) -> bool:
-    """Are the positions that a pool finds saved as they are? On a CPU the gradient is mostly torch's own kernel, which
-    reads 64 bits, and vectors do not gather less than 32."""
+    """Returns whether the positions that a pool finds are saved as they are. On a CPU the gradient is mostly torch's
+    own kernel, which reads 64 bits, and vectors do not gather less than 32."""
     return "library_windows" in target.abilities
 
 

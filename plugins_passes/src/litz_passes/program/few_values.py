@@ -5,7 +5,7 @@ group summed, a token's experts combined, a batch of 8 added up. A GPU's threads
 nothing of each other, where a tile of both axes would combine them through shared memory; and what reads the result
 fuses as with any pointwise loop.
 
-This is done twice. `write_out_few_values`: in and out, a Program; a loop stays a reduction where it will be one kernel
+Two passes do so. `write_out_few_values`: in and out, a Program; a loop stays a reduction where it will be one kernel
 with another loop over the same values. `write_out_few_in_kernels`: in and out, a Schedule; such kernels, which store
 something for each value (the gradient of a maximum: which values are it), with a store for each.
 """

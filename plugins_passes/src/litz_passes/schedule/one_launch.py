@@ -2,8 +2,8 @@
 
 In and out: a Schedule. Where one kernel reduces pieces and another reduces what that one stored (`split_reductions`
 makes such pairs), the two become one `Kernel` with a `finish`: its programs count, per block of outputs, how many of
-them have stored their part, and the last one combines. That saves a launch, which on the host costs more than a small
-kernel does on the device. It is the scheme of "threadFenceReduction" in NVIDIA's CUDA samples.
+them have stored their part, and the last one combines. The merger saves a launch, which on the host costs more than a
+small kernel does on the device. NVIDIA's CUDA samples call the scheme "threadFenceReduction".
 """
 
 from __future__ import annotations

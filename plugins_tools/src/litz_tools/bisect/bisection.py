@@ -36,9 +36,9 @@ EAGER = Side("eager", "eager")
 
 @dataclass(frozen=True)
 class Bisection:
-    """What is asked. wrong: look for what makes results wrong instead of what makes calls slow. most: runs of the
-    search. makers: who decides under the script's options, for a compile that fails and has nothing on record. plugins:
-    names of those that may be left out."""
+    """The question that a search answers. wrong: look for what makes results wrong instead of what makes calls slow.
+    most: runs of the search. makers: who decides under the script's options, for a compile that fails and has nothing
+    on record. plugins: names of those that may be left out."""
 
     script: Script
     against: Side
@@ -56,7 +56,7 @@ class Bisection:
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of it.
+    """The result of a search.
 
     base, reference: runs of the script as it is and as the other side. bar: what was asked of a gain; None with
     `wrong`. found: decisions at fault, with what is on record of them; empty if none is. why: where there are none, the

@@ -24,8 +24,8 @@ RIGHT, WRONG = 0.0, 1.0
 
 @dataclass(frozen=True)
 class Bar:
-    """What runs are held to. base, other: seconds of a round with litz and on the other side. As shares of base: noise,
-    how far equal runs are apart; least, what a gain must be to count, 1 or more where nothing can."""
+    """The measure that runs are held to. base, other: seconds of a round with litz and on the other side. As shares of
+    base: noise, how far equal runs are apart; least, what a gain must be to count, 1 or more where nothing can."""
 
     base: float
     other: float

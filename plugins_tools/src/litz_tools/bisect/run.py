@@ -40,9 +40,9 @@ class Script:
 
 @dataclass(frozen=True)
 class Settings:
-    """How each run is made. timeout: seconds of one. repeat: times that each call of the script's is made. clock: what
-    a call's time is: "wall", from one wait for the device to the next, or "kernels", the sum of its kernels' times.
-    tolerance: of differences in results, None for one by their type."""
+    """The settings of each run. timeout: seconds of one. repeat: times that each call of the script's is made. clock:
+    what a call's time is: "wall", from one wait for the device to the next, or "kernels", the sum of its kernels'
+    times. tolerance: of differences in results, None for one by their type."""
 
     timeout: float = 600.0
     repeat: int = 1
@@ -80,7 +80,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to.
+    """The outcome of a run.
 
     times: seconds of each timed call by function, in order; "backward" is that of autograd. calls: how many there were,
     timed or not; as many as were timed, unless it says otherwise. taken: the decisions that can be vetoed, in order.

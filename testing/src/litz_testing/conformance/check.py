@@ -33,7 +33,7 @@ coins, say."""
 
 @dataclass
 class Outcome:
-    """What became of a case.
+    """The outcome of a case.
 
     status: "passed", "wrong", "error", "timeout", or "skipped" where eager refuses the sample. how: "native" where
     every step is a generated kernel or a view, "extern" where some are library calls, "eager" where dynamo handed

@@ -18,7 +18,7 @@ from .compare import aliases, differences
 
 @dataclass
 class Run:
-    """What one run of a function gave. gradients: of each input that wants one."""
+    """The results of one run of a function. gradients: of each input that wants one."""
 
     outputs: list[Any]
     aliases: list[str]

@@ -40,8 +40,9 @@ _PRELOADED = ("litz.pipeline", "litz.backend", "litz.driver.builtin", "torch._dy
 
 @dataclass(frozen=True)
 class Settings:
-    """How each job is run. samples: how many of an operator's. modes: of "run" (no gradients), "train" (nothing for
-    an operator without a backward) and "either" (train where there is a backward, else run). seconds: a case may take.
+    """The settings of each job. samples: how many of an operator's. modes: of "run" (no gradients), "train" (nothing
+    for an operator without a backward) and "either" (train where there is a backward, else run). seconds: how long a
+    case may take.
     """
 
     samples: int = 2

@@ -20,6 +20,7 @@ from .gradients import expected_gradients, gradients
 from .inputs import InputSpec, lie_apart_alike, make_inputs
 from .program import FuzzProgram
 from .reference import Reference, Rejected, reference_of
+from .tiles import TilesWrong
 from .together import Together
 from .torch_alone import ends_at_an_assertion
 
@@ -297,7 +298,7 @@ class Checker:
         """Does torch itself raise the same, where it runs AOTAutograd's graph or, if litz's error is an assertion,
         dynamo's? calls: the inputs of the call that raised, and those that litz traced with, as what is traced may
         differ. AOTAutograd drops an assertion that dynamo made of its own assumptions during capture; litz keeps the
-        assertion. On another device eager may refuse what the CPU took, also where no result hangs on that: what litz
+        assertion. On another device eager may refuse what the CPU took, also where no result depends on that: what litz
         leaves to torch (inputs that share memory) runs as it is written."""
         peers: list[Peer | None] = ["plain"]
         if self.device != "cpu":
@@ -315,7 +316,7 @@ class Checker:
     def _torch_accepts(self, program: FuzzProgram, specs: tuple[InputSpec, ...], refused: type[Exception]) -> bool:
         """Whether AOTAutograd's graph raises nothing where torch itself runs it, and what eager refuses is no assertion
         in the graph that dynamo captured: litz keeps those, also where AOTAutograd loses one. Of Python's numbers,
-        dynamo drops those that nothing reads, so those that no result hangs on may go."""
+        dynamo drops those that nothing reads, so those that no result depends on may go."""
         if ends_at_an_assertion(program, self._inputs(program, specs)):
             return False
         peers: list[Peer] = ["plain", "living"] if issubclass(refused, NUMBERS_REFUSE) else ["plain"]
@@ -378,7 +379,8 @@ class Checker:
         return Failure(program, f"{stage}: {type(error).__name__} {type(root).__name__}", text)
 
 
-_OURS = ("lower", "schedule", "codegen", "runtime", "ir", "cost", "report", "passes", "decompositions.py", "foreach.py")
+_OURS = ("lower", "schedule", "codegen", "tiles", "targets", "runtime", "ir", "cost", "report", "passes",
+         "decompositions.py", "foreach.py")  # fmt: skip
 
 
 _PLUGINS = re.compile(r"/litz_(?!plugins|testing)\w+/")
@@ -389,6 +391,8 @@ def _is_ours(error: BaseException) -> bool:
     """Did litz's own stages or plugins raise the error?"""
     current: BaseException | None = error
     while current is not None:
+        if isinstance(current, TilesWrong):
+            return True
         for frame in traceback.extract_tb(current.__traceback__):
             _, found, rest = frame.filename.partition("/litz/")
             if _PLUGINS.search(frame.filename):

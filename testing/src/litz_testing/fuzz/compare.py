@@ -19,7 +19,7 @@ ROUNDINGS = {torch.float16: 4, torch.bfloat16: 4, torch.float32: 64, torch.float
 
 @dataclass(frozen=True)
 class Complaint:
-    """What is wrong with a value. about: "values", "type", "shape", "strides" or "aliases"."""
+    """A fault of a value. about: "values", "type", "shape", "strides" or "aliases"."""
 
     name: str
     about: str

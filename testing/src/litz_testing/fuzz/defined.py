@@ -1,5 +1,5 @@
-"""What eager takes although the result hangs on what lies beside a tensor, or on the order of reads and writes: nobody
-can judge a program with such a call."""
+"""What eager takes although the result depends on what lies beside a tensor, or on the order of reads and writes:
+nobody can judge a program with such a call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class UndefinedError(Exception):
 
 def defined(statement: Statement) -> AbstractContextManager[Any]:
     """While it lasts, the statement raises UndefinedError where its result is undefined."""
-    may_be = statement.writes or "scaled_dot_product_attention" in statement.text
+    may_be = statement.writes or any(word in statement.text for word in ("scaled_dot_product_attention", "index_add"))
     return Defined() if may_be else nullcontext()
 
 
@@ -31,7 +31,8 @@ class Defined(TorchFunctionMode):
 
     Eager refuses to write what the same call reads, shifted, of tensors without gaps. Of others eager does not know,
     and what is read is the old value or the new one. Attention on the CPU reads as many keys as there are values, from
-    beyond the end of the keys if there are fewer (torch 2.11 to 2.13).
+    beyond the end of the keys if there are fewer (torch 2.11 to 2.13). `index_add` looks at no position of a matrix
+    without elements, which has none.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -41,6 +42,8 @@ class Defined(TorchFunctionMode):
             _, key, value = args[:3]
             if key.size(-2) != value.size(-2):
                 raise UndefinedError(f"{key.size(-2)} keys and {value.size(-2)} values")
+        if name.startswith("index_add") and args[0].ndim > 1 and not args[0].numel():
+            raise UndefinedError("positions in a tensor without elements")
         undefined = any(_meet(*each) for each in _written_and_read(name, args, kwargs))
         result = func(*args, **kwargs)
         if undefined:

@@ -40,6 +40,7 @@ from litz_testing.torch_compile import torch_compiled
 from .cpp_batch import CppBatch
 from .owning import nested
 from .program import FuzzProgram, is_trained
+from .tiles import Tiles
 from .torch_alone import through_aot
 
 Way = Literal["interpreted", "compiled", "traced"]
@@ -107,6 +108,7 @@ class FuzzCompiler:
         else:
             torch.backends.cudnn.allow_tf32 = False  # the judges know the roundings of float32
             self.compiler = make_compiler(None, options)
+        self.tiles = Tiles(self.batch.folder.name) if device == "cpu" else None
         self.pooled = replace(self.compiler, options=replace(self.compiler.options, memory_pool=True))
         self.decompositions = decompositions(self.compiler)
 
@@ -117,7 +119,7 @@ class FuzzCompiler:
         With none ("plain"), no code of litz's runs where dynamo captures the program. "laid out": each tensor then gets
         the strides that it has in the traced graph; "promised": the same, without decompositions. "captured": without
         AOTAutograd too, what dynamo makes of a program `by_dynamo`. "living": without decompositions, and without what
-        no result hangs on. "rebuilt": without decompositions, and results know no tensor that they are views of, as
+        no result depends on. "rebuilt": without decompositions, and results know no tensor that they are views of, as
         those of kernels: AOTAutograd then rebuilds views of inputs by sizes, strides and offset.
         """
         way: list[Way] = ["interpreted"]
@@ -132,7 +134,7 @@ class FuzzCompiler:
                 return _without_bases(run) if peer == "rebuilt" else run
             # Without the pool, what was freed is filled with huge numbers for those who read it.
             compiler = self.pooled if program.together else self.compiler
-            return _switch(graph, compiler, way, self.compiled, program.nests)
+            return _switch(graph, compiler, way, self.compiled, program.nests, self.tiles)
 
         if program.by_dynamo and peer == "plain":
             call = through_aot(program, graphs)
@@ -202,13 +204,15 @@ def _call_once(program: FuzzProgram, call: Callable[..., Any], inputs: Sequence[
 
 
 def _switch(
-    graph: Graph, compiler: Compiler, way: list[Way], compiled: bool, nests: bool
+    graph: Graph, compiler: Compiler, way: list[Way], compiled: bool, nests: bool, tiles: Tiles | None = None
 ) -> Callable[[list[Any]], Any]:
     log = Log()
     prepared = prepare_graph(graph, compiler, log)
     lowered = lower_graph(prepared, compiler, log)
     if nests:
         verify(lowered := nested(lowered))
+    elif tiles is not None:
+        tiles.check(prepared, lowered)
     schedule = schedule_program(prepared, lowered, compiler, log)
     run = unscheduled(schedule)
     program = lowered if nests else run
@@ -231,7 +235,7 @@ def _switch(
 
 
 def _living(graph: Graph) -> Graph:
-    """The graph, changed in place, without what its results do not hang on: of an operand that an op like `full_like`
+    """The graph, changed in place, without what its results do not depend on: of an operand that an op like `full_like`
     takes, its size alone counts."""
     nodes = graph.module.graph
     for node in nodes.nodes:

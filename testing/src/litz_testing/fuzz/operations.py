@@ -1,7 +1,7 @@
 """The table of what a statement may be, and what its makers draw from.
 
-A maker takes a `Draw` and returns a `Draft` of a statement, or None where nothing fits. It need not be careful: the
-reference run rejects what eager does not accept.
+A maker takes a `Draw` and returns a `Draft` of a statement, or None where nothing fits. A maker need not be careful:
+the reference run rejects what eager does not accept.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Reference:
             self.eager[f"x{number}"], self.exact[f"x{number}"], self.noisy[f"x{number}"] = a, b, c
 
     def add_input(self, name: str, spec: InputSpec) -> None:
-        """Adds an input after statements have run. It aliases none of the others."""
+        """Adds an input after statements have run. The input aliases none of the others."""
         self.eager[name] = make_inputs((spec,))[0]
         self.exact[name], self.noisy[name] = make_inputs((spec,), True)[0], make_inputs((spec,), True)[0]
 
@@ -184,7 +184,7 @@ class Reference:
         error = 1 + error * torch.finfo(value.dtype).eps
         if not statement.writes:
             cancels = statement.centred or self._sums_narrower(statement, value)
-            off_by = self._rounding_within(statement, value) if cancels else 0.0
+            off_by = self._rounding_within(statement, value) if cancels else self._roundings_read(statement, value)
             self.noisy[statement.target] = noisy * error + off_by
         else:
             noisy.mul_(error)
@@ -206,6 +206,17 @@ class Reference:
         computed_in = torch.float64 if value.dtype == torch.float64 else torch.float32
         count = max(operand.numel() for operand in operands) / max(value.numel(), 1)
         return torch.finfo(computed_in).eps * max(count, 1.0) ** 0.5 * magnitude(value, operands)
+
+    def _roundings_read(self, statement: Statement, value: torch.Tensor) -> torch.Tensor | float:
+        """What the roundings of a sum's terms may come to, an eighth of it, as `complaints` allows eight times the
+        drift: the terms may cancel, and the noise of one run with them."""
+        names = [name for name in statement.uses if name in self.eager and not self.is_exact(name)]
+        operands = [self.eager[name] for name in names if self.eager[name].numel() > value.numel() > 0]
+        if not operands or value.dtype.is_complex:
+            return 0.0
+        eps = max(torch.finfo(operand.dtype).eps for operand in operands if is_inexact(operand.dtype))
+        count = max(operand.numel() for operand in operands) / value.numel()
+        return eps / 16 * count**0.5 * magnitude(value, [self.exact[name] for name in names])
 
     def _forget(self, statement: Statement) -> None:
         if not statement.writes:

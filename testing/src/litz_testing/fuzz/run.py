@@ -33,7 +33,7 @@ MOST_FAILURES = 40
 
 @dataclass
 class Record:
-    """What a run did.
+    """The record of a run.
 
     settings: what it ran with, versions included. counts: of programs, statements, kernels and runs, by what they are;
     dtypes: of programs that have a variable of each type. torch_failures: programs (by reason) that torch itself cannot

@@ -129,7 +129,7 @@ class Cursor:
 
 
 class Note(Cursor):
-    """What follows a `#` in a line, up to the next one."""
+    """The text after a `#` in a line, up to the next one."""
 
     def __init__(self, text: str, number: int, start: int, end: int) -> None:
         self.whole, self.number, self.indent, self.notes = text, number, 0, []

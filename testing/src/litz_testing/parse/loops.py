@@ -29,7 +29,7 @@ _MODES = tuple(mode for mode in get_args(StoreMode) if mode != "set")
 
 
 class LoopParser:
-    """What is known of a text's names so far: its sizes and its buffers."""
+    """A parser of Loops that knows the names of a text so far: its sizes and its buffers."""
 
     def __init__(self, objects: Mapping[str, Any] | None = None) -> None:
         self.objects = objects or {}

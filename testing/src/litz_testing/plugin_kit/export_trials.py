@@ -39,8 +39,8 @@ sys.exit("litz.pipeline" in sys.modules)
 
 
 def export_trials(examples: Sequence[Example], under: Under, name: str) -> tuple[list[Trial], dict[str, str]]:
-    """Returns a trial of each example that is built and needs no gradients, for the device of the examples; and why
-    nothing was tried. name: of the plugin that exports."""
+    """Returns a trial of each example that is built and needs no gradients, for the device of the examples; and why no
+    trial ran. name: of the plugin that exports."""
     settings = make_options(None, under.options, under.plugins.option_specs())
     spec = under.plugins.targets(settings).get("cpu")
     found = None if spec is None else under.plugins.select_exporter(spec, None, settings)

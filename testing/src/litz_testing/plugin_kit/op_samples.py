@@ -24,7 +24,7 @@ Given = tuple[Sequence[Any], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Variant:
-    """How a sample's tensors look. shape; layout: how they lie in memory, a row of `LAYOUTS`; scale: how much larger
+    """The look of a sample's tensors. shape; layout: how they lie in memory, a row of `LAYOUTS`; scale: how much larger
     each extent above 1 is, for the second set of sizes of a dynamic program."""
 
     dtype: torch.dtype

@@ -28,8 +28,8 @@ _KINDS = ("pass", "template")
 
 @dataclass(frozen=True)
 class Conformance:
-    """What a plugin was tried on. untried: what it registers and nothing tried, with the reason. may_be_untried: the
-    names of passes and templates that may be among those, "*" for all."""
+    """The trials of a plugin. untried: what the plugin registers and no trial used, with the reason. may_be_untried:
+    the names of passes and templates that may be among those, "*" for all."""
 
     plugin: str
     trials: tuple[Trial, ...]

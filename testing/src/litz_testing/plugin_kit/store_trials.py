@@ -26,7 +26,7 @@ SIZES = (0, 1000, 1 << 20)
 
 
 def store_trials(own: Plugins, settings: Options) -> tuple[list[Trial], Mapping[str, str]]:
-    """Returns a trial of each kind of entry that the plugin keeps; and why nothing was tried. own: with that plugin."""
+    """Returns a trial of each kind of entry that the plugin keeps; and why no trial ran. own: with that plugin."""
     contents = {(kind, digest(content)): content for kind in sorted(KINDS) for content in map(_packed, SIZES)}
 
     def find(place: tuple[str, str]) -> bytes | None:

@@ -36,7 +36,7 @@ class NotInterpreted(Exception):
 
 @dataclass(frozen=True)
 class Under:
-    """What litz compiles with: plugins, and options."""
+    """The conditions under which litz compiles: plugins, and options."""
 
     plugins: Plugins
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from .markdown import code, doc_of, page, signature_text, table
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """What plugins may import from a module. use: its purpose. names: split by spaces; '' for `__all__`."""
+    """The names that plugins may import from a module. use: its purpose. names: split by spaces; '' for `__all__`."""
 
     name: str
     use: str

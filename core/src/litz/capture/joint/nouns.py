@@ -19,7 +19,7 @@ from litz.capture.fx_noun import FXNoun
 
 @dataclass(frozen=True, eq=False)
 class TracedGraph(FXNoun):
-    """What dynamo traced, before AOTAutograd: torch's functions and methods, as the user called them.
+    """The graph that dynamo traced, before AOTAutograd: torch's functions and methods, as the user called them.
 
     name: "graph0_traced". module: its nodes have `meta["example_value"]`, a fake tensor or a SymInt. `call_function`
     has functions such as `torch.nn.functional.softmax`, `call_method` the names of a tensor's methods.
@@ -33,9 +33,9 @@ class JointGraph(FXNoun):
     """AOTAutograd's joint graph of a training step, before it is partitioned: functional ATen, forward and backward.
 
     name: "graph0_joint". module: its placeholders are the forward's inputs ("primals_1") and the gradients of its
-    results ("tangents_1"); its nodes have `meta["val"]`. It returns the forward's results first, then the gradients.
-    forward_outputs: how many results are the forward's. inputs: the fake inputs. more: what else AOTAutograd hands a
-    partitioner, by name.
+    results ("tangents_1"); its nodes have `meta["val"]`. The graph returns the forward's results first, then the
+    gradients. forward_outputs: how many results are the forward's. inputs: the fake inputs. more: what else AOTAutograd
+    hands a partitioner, by name.
     """
 
     forward_outputs: int = 0
@@ -84,7 +84,7 @@ class Halves:
 
 
 class HalvesSnapshot:
-    """What both halves were before a plugin was handed them."""
+    """The state of both halves before a plugin was handed them."""
 
     def __init__(self, halves: Halves) -> None:
         self._parts = [part.snapshot() for part in halves.parts]

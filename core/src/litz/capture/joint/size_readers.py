@@ -42,7 +42,7 @@ READERS: Mapping[Any, SizesAlone] = {
 }
 
 CONVOLUTION_RESULTS = 10
-"""Which argument of `convolution_backward` says which gradients are wanted: the input's, the weight's, the bias's."""
+"""The argument of `convolution_backward` that names the wanted gradients: the input's, the weight's, the bias's."""
 
 
 def is_read_for_sizes(node: torch.fx.Node) -> bool:

@@ -1,8 +1,8 @@
 """The graph passes that core runs on every Graph, before lowering: each is a record with a pure function.
 
-They remove what nobody uses and, of frozen parameters, what is known now. None may change a value (NaN and -0.0
-included), a dtype, a stride, what an output shares storage with, or what a random generator is asked for. litz-passes
-has more.
+The passes remove what nobody uses, and compute what frozen parameters alone decide. None may change a value (NaN and
+-0.0 included), a dtype, a stride, what an output shares storage with, or what a random generator is asked for.
+litz-passes has more.
 """
 
 from __future__ import annotations

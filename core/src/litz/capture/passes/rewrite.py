@@ -135,11 +135,11 @@ def same_geometry(a: torch.fx.Node, b: torch.fx.Node, *, offset: bool = False) -
 
 @dataclass(frozen=True)
 class Escapes:
-    """Where values leave a graph's functional part.
+    """The nodes where values leave a graph's functional part.
 
     outputs: nodes that are returned, or of which a view is. written: nodes that are the source or destination of a
     write, or of which a view is. direct: nodes that are returned themselves. strided: nodes into whose storage an
-    as_strided looks, whose offset counts from the start of that.
+    as_strided looks, whose offset counts from the start of the storage.
     """
 
     outputs: frozenset[torch.fx.Node]

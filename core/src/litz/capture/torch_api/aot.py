@@ -198,7 +198,7 @@ def user_output_count(total: int) -> int:
 
 
 def written_inputs(count: int) -> frozenset[int] | None:
-    """Which of `count` inputs the graph that is being compiled writes, in the graph itself or after it; None where it
+    """Returns which of `count` inputs the graph that is being compiled writes, in the graph or after it; None where it
     writes some and AOTAutograd has put inputs together or taken them apart, so that their positions are others."""
     metadata = forward_metadata()
     if metadata is None:
@@ -208,7 +208,7 @@ def written_inputs(count: int) -> frozenset[int] | None:
 
 
 def is_tangent(node: torch.fx.Node) -> bool:
-    """Whether a backward's placeholder is a gradient that is handed to backward(), by the partitioner's names."""
+    """Returns whether a backward's placeholder is a gradient handed to backward(), by the partitioner's names."""
     return "tangents" in str(node.target)
 
 
@@ -227,9 +227,9 @@ def overlapping(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def synthetic_base(tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-    """What AOTAutograd puts in place of tensors of one storage of which some overlap: whether autograd knows the base,
-    the base's dtype, the number of its dimensions, its sizes, its strides and its offset (each None where symbolic).
-    Where only some are views of the base that autograd knows, which AOTAutograd refuses to trace, `("mixed",)`.
+    """Describes what AOTAutograd puts in place of tensors of one storage of which some overlap: whether autograd knows
+    the base, and the base's dtype, number of dimensions, sizes, strides and offset (each None where symbolic). Where
+    only some are views of the base that autograd knows, which AOTAutograd refuses to trace, `("mixed",)`.
     """
     base = next((tensor._base for tensor in tensors if tensor._base is not None), None)
     if base is None:

@@ -29,7 +29,7 @@ _memory_budget = getattr(traceback, "_get_memory_budget_annotation", lambda node
 
 
 def is_spelled_out(module: Any) -> bool:
-    """Whether `own_key` can say what a graph is. torch's own key also knows the sources of a user's Triton kernels."""
+    """Returns whether `own_key` can say what a graph is, as it cannot of one that runs a user's Triton kernel."""
     from torch._functorch._aot_autograd import autograd_cache
 
     known = all(hasattr(autograd_cache, name) for name in _HELPERS)

@@ -1,4 +1,4 @@
-"""What a program promises about sizes that hang on data, and where torch keeps that.
+"""What a program promises about sizes that depend on data, and where torch keeps that.
 
 `torch._check(z.size(0) == 4)` ends in three places of a ShapeEnv: as a runtime assert in the words of the symbol that
 the size had first, as a replacement of that symbol (from then on the size reads 4), and as its range. AOTAutograd
@@ -6,8 +6,8 @@ traces a graph again, each time with new symbols, which are renamed to the first
 that it was made with beside the one that is left after replacing. The same in torch 2.11 to 2.13.
 
 AOTAutograd takes a call for dead whose size nothing reads but assertions that are True by now, as those are of a size
-that is a number since it was asserted to be one. It removes the call, and the check with the call, for every backend
-but litz (`keeps_asserted_calls`). In torch 2.13 these are calls that are traced as other ops (`x[torch.where(x > 0)]`).
+that is a number since it was asserted to be one. AOTAutograd removes such a call, and the check with it, for every
+backend but litz (`keeps_asserted_calls`). In torch 2.13 these are calls traced as other ops (`x[torch.where(x > 0)]`).
 Before, they are all calls: dynamo puts assertions of its own in place of torch._check, so that a user's message is lost
 before a backend is called, and asserts an equality as True.
 """
@@ -57,7 +57,7 @@ def is_data_dependent(shape_env: ShapeEnv | None, symbol: sympy.Symbol) -> bool:
 
 
 def depends_on_data(target: Any) -> bool:
-    """Returns whether the sizes or scalars that `target` returns hang on the data that it is given."""
+    """Returns whether the sizes or scalars that `target` returns depend on the data that it is given."""
     tags = target.tags if isinstance(target, OpOverload) else ()
     return torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
 
@@ -84,7 +84,7 @@ def bindings_of(value: Any) -> dict[sympy.Symbol, tuple[Any, ...]]:
 
 
 def sizes_taken_for_known(node: torch.fx.Node) -> dict[sympy.Symbol, tuple[tuple[Any, ...], int]]:
-    """Sizes that hang on data and are numbers in the fake result of `node`, which binds no symbol: a new symbol for
+    """Sizes that depend on data and are numbers in the fake result of `node`, which binds no symbol: a new symbol for
     each, the key path to the size, and the number. torch has such results of a call that repeats an earlier one, whose
     size was decided; the assertion is about the earlier call, which may be gone."""
     target, value = node.target, node.meta.get("val")

@@ -26,8 +26,8 @@ def compile_label() -> str:
 
 
 def as_captured(gm: Any, examples: Sequence[Any]) -> list[Any]:
-    """The examples as dynamo traced the graph with them: fake tensors, whose sizes are symbols where they may vary. It
-    calls a backend with real tensors. An example is returned as it is where the graph does not say."""
+    """Returns the examples as dynamo traced the graph with them: fake tensors, whose sizes are symbols where they may
+    vary. Dynamo calls a backend with real tensors. An example is returned as it is where the graph does not say."""
     if not isinstance(gm, torch.fx.GraphModule):
         return list(examples)
     fakes = [node.meta.get("example_value", node.meta.get("val")) for node in gm.graph.find_nodes(op="placeholder")]
@@ -43,7 +43,7 @@ def as_captured(gm: Any, examples: Sequence[Any]) -> list[Any]:
 
 
 def is_restart(error: BaseException) -> bool:
-    """Whether dynamo raised `error` to start its analysis over: not a failure, and to be passed on untouched."""
+    """Returns whether dynamo raised `error` to start its analysis over: no failure, and to be passed on untouched."""
     from torch._dynamo.exc import RestartAnalysis, TensorifyScalarRestartAnalysis
 
     return isinstance(error, (RestartAnalysis, TensorifyScalarRestartAnalysis))

@@ -104,5 +104,5 @@ def hint_of(size: Any) -> int:
 
 
 def hint_or_none(size: Any) -> Any:
-    """Returns the value that a size had when it was traced; None for a size that hangs on data."""
+    """Returns the value that a size had when it was traced; None for a size that depends on data."""
     return hint_of(size) if not isinstance(size, torch.SymInt) or size.node.has_hint() else None

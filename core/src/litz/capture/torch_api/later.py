@@ -8,8 +8,8 @@ from typing import Any
 
 
 class Later(Mapping[Any, Any]):
-    """The mapping that `make` returns, made when it is first read. It is always true, so that a test for its presence
-    makes nothing."""
+    """The mapping that `make` returns, made when it is first read. The mapping is always true, so that a test for its
+    presence makes nothing."""
 
     def __init__(self, make: Callable[[], Mapping[Any, Any]]) -> None:
         self._make = make

@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 
 def is_users_trace(value: object) -> bool:
-    """Is `value` a tensor by which the user traces a call of the compiled function: a fake or functional tensor, and
-    none of dynamo's own trace? Dynamo compiles for such tensors apart: its guards know each tensor's type."""
+    """Returns whether the user traces a call of the compiled function with this tensor: a fake or functional one that
+    is none of dynamo's own trace. Dynamo compiles for such tensors apart: its guards know each tensor's type."""
     from torch._subclasses.fake_tensor import maybe_get_fake_mode
     from torch._subclasses.functional_tensor import FunctionalTensor
 

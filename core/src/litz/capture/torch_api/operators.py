@@ -83,8 +83,8 @@ def trace(
 
 
 def fake_result(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], like: Any = None) -> Any:
-    """What `op` itself returns for fake tensors, whatever is being traced: nothing is recorded, and it is not taken
-    apart. NotImplemented where that cannot be asked: an argument is no fake tensor, the op writes, or what it returns
+    """Returns what `op` itself returns for fake tensors, whatever is being traced: nothing is recorded, and no op is
+    taken apart. NotImplemented where nobody can ask: an argument is no fake tensor, the op writes, or what it returns
     depends on data. like: the mode of this fake tensor is used where no argument has one. Raises what the op does."""
     from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
@@ -272,7 +272,7 @@ def is_higher_order(target: Any) -> bool:
 
 
 def is_pure(node: torch.fx.Node) -> bool:
-    """Whether `node` may be dropped when unused and shared when repeated: it computes a value and does nothing else.
+    """Returns whether `node` computes a value and nothing else: unused it may be dropped, repeated it may be shared.
 
     Random ops are not pure: dropping one would shift what every later random op draws. Asserts, collectives, writes
     and higher-order ops are not either.

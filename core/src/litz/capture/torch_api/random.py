@@ -28,7 +28,7 @@ def is_random(target: Any) -> bool:
 
 
 def is_random_draw(target: Any) -> bool:
-    """Whether `target` is random and draws by itself: it is not made of other ops, which draw, on every device."""
+    """Returns whether `target` is random and draws by itself, where others are made of ops that draw."""
     return is_random(target) and not target.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
 
 

@@ -108,7 +108,7 @@ def evaluate_statically(shape_env: ShapeEnv | None, condition: Any) -> bool | No
 def evaluate_with_guard(shape_env: ShapeEnv | None, condition: Any) -> bool:
     """Decide `condition` for this compile's sizes, and record the guard that makes another answer recompile.
 
-    Raises GuardOnDataDependentSymNode where it hangs on an unbacked symbol.
+    Raises GuardOnDataDependentSymNode where it depends on an unbacked symbol.
     """
     static = evaluate_statically(shape_env, condition)
     if static is not None:
@@ -144,8 +144,8 @@ def same_statically(a: Any, b: Any) -> bool:
 
 
 def same_layout(left: torch.Tensor, right: torch.Tensor, *, offset: bool = False) -> bool:
-    """Whether two fake tensors have the same dtype, device, sizes and strides for all sizes that the guards allow, and
-    are read off their memory alike (neither conjugate nor negative, or both). False for tensors that are not strided.
+    """Returns whether two fake tensors have the same dtype, device, sizes and strides for all sizes that guards allow,
+    and are read off memory alike: conjugate and negative both or neither. False for tensors that are not strided.
 
     offset: the storage offset too, which matters when one is a view of the other.
     """

@@ -66,8 +66,8 @@ class Spelling:
         return f"{name}({', '.join(parts)})"
 
     def output(self, value: Any) -> str:
-        """Returns the text of what the wrapper returns. It shares memory with an input where the graph's output does,
-        also where kernels read an aligned copy of the input."""
+        """Returns the text of what the wrapper returns. The value shares memory with an input where the graph's output
+        does, also where kernels read an aligned copy of the input."""
         return self._text(value, self.plan.inputs.returned)
 
     @staticmethod

@@ -64,14 +64,14 @@ class Body:
         self.widened: dict[Node, str] = {}
         """Loads whose value was computed ahead, and where it is."""
         self.bounds: list[tuple[Expr, str]] = []
-        """What `bounded` nodes check, a size and a name; the kernel returns the number (from 1) of one that failed."""
+        """Checks of `bounded` nodes, each a size and a name; the kernel returns the number (from 1) of a failed one."""
         self.checked: dict[tuple[Any, ...], Node] = {}
         """The node that was checked first of those that check one position against one size."""
         self.intervals: dict[Node, Span | None] = {}
         self.variables = loop.variables
         self.only_stored = self._only_stored()
         self.threads = False
-        """Do threads share the loop, so that combining stores have to be atomic?"""
+        """True if threads share the loop, so that combining stores have to be atomic."""
         self.nodes_order = {node: number for number, node in enumerate(loop.nodes)}
 
     def _only_stored(self) -> frozenset[Node]:

@@ -64,8 +64,8 @@ def openmp_library() -> Path | None:
 
 @functools.lru_cache
 def vector_math() -> bool:
-    """Has the C library SIMD variants of all functions that the prelude declares as VECTOR? glibc has them from 2.35
-    on, on x86-64."""
+    """Returns whether the C library has SIMD variants of all functions that the prelude declares as VECTOR, as glibc
+    from 2.35 on has on x86-64."""
     if platform.machine() not in ("x86_64", "AMD64") or not sys.platform.startswith("linux"):
         return False
     try:

@@ -92,7 +92,7 @@ class _ColumnStage(_Stage):
         super().__init__(column.w, stage, {})
         self.column = column
         self.walked = self.accumulators
-        """What a walk changes: the accumulators, or what lanes hold of a part."""
+        """The values that a walk changes: the accumulators, or what lanes hold of a part."""
 
     def ref(self, state: State, suffix: str = "") -> str:
         return state.name + suffix + ("" if state.shared else self.column.lane)

@@ -17,7 +17,7 @@ from litz.ir.node import Node
 
 _OWN = {torch.float32: "float", torch.float64: "double", torch.int32: "int", torch.bool: "u8"}
 ELEMENTS: Mapping[torch.dtype, str] = {**SHORT, **_OWN}
-"""What an element in memory is. Half types and float8 are integers to C++; a bool is a byte."""
+"""The C++ type of an element in memory. Half types and float8 are integers to C++; a bool is a byte."""
 
 _BYTE = frozenset({torch.int8, torch.uint8, torch.bool})
 """Whose values are exact in any half type."""

@@ -1,7 +1,7 @@
 """Conversions of float8 in C++, from the rows of `litz.ir.dtypes.STORAGE`. Out: pieces of the prelude, by name.
 
-They are integer arithmetic without branches, which vectorizes in any loop: eight values at a time with AVX2, sixteen
-with AVX-512.
+The conversions are integer arithmetic without branches, which vectorizes in any loop: eight values at a time with AVX2,
+sixteen with AVX-512.
 """
 
 from __future__ import annotations

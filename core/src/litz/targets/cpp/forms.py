@@ -35,7 +35,7 @@ class State:
 
 @dataclass(frozen=True)
 class Form:
-    """How to reduce. update: takes in one value. before: what to do once per value, before the lanes. merge: takes in
+    """A way to reduce. update: takes in one value. before: what to do once per value, before the lanes. merge: takes in
     another state. finish: once all is in. results: by kind, "{0}" where none is named. block: takes in `{count}` values
     of an array, `{buffer}`, the first of which is at `{start}`; where there is one, rows go through it. sequential: in
     a row, steps depend on each other in a way that lanes cannot share. widens: may the state be double where a walk has

@@ -40,7 +40,7 @@ class Writer:
         self.loop = tiling.loop
         self.final = tiling.stages.final
         self.roots = [root for store in self.final for root in store.roots]
-        """What the stores after all walks need."""
+        """The values that the stores after all walks need."""
         self.checks = any(node.op == "bounded" for node in self.loop.nodes)
         self.atomic = any(store.mode != "set" for store in self.loop.stores)
         body.threads = self.threaded

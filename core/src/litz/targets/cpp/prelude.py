@@ -150,7 +150,7 @@ static inline float float_of(u32 b) { float x; __builtin_memcpy(&x, &b, 4); retu
 
 SIGNS = {"max": ">", "min": "<"}
 EXTREMES = {"max": "greatest", "min": "least"}
-"""What `omp simd reduction(...)` calls them."""
+"""The names of the reductions in `omp simd reduction(...)`."""
 
 _ORDERED = ("float", "double", "int", *(text for name, text in _TYPES.items() if "f" not in name))
 _DECLARED = "".join(

@@ -21,8 +21,8 @@ from litz_plugins.nouns import OptionsView
 
 if TYPE_CHECKING:
     from litz.codegen.kernel_plan import KernelPlan
-
-    from .tile_shape import Tiling
+    from litz.tiles.program import TileProgram
+    from litz.tiles.shape import Tiling
 
 
 class TritonCodegen:
@@ -46,6 +46,13 @@ class TritonCodegen:
         from .generate import generate_tiled
 
         return generate_tiled(kernel, tilings, self.language)
+
+    def tiles(self, kernel: KernelPlan, context: CodegenContext) -> TileProgram:
+        """Returns what one program of a kernel does, as data; the text is printed from it."""
+        from .finish import choose_tilings
+        from .kernel import make_tiles
+
+        return make_tiles(kernel, choose_tilings(kernel, context.target))
 
     def near(self, kernel: KernelPlan, context: CodegenContext) -> Sequence[Mapping[str, int]]:
         """Returns settings of a kernel one step from its present ones: the blocks of its tile ("x", "y", "r"), "warps",

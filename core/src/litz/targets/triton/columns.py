@@ -13,10 +13,10 @@ from litz.ir import Loop
 from litz.ir.index import product
 from litz.ir.reductions import REDUCTIONS
 from litz.target import Room, figures_of
+from litz.tiles.shape import VECTOR, Axis, Tiling
 from litz_plugins import Target
 
-from .frame import VECTOR
-from .tile_shape import Axis, Blocks, Tiling, clamp, power_of_two, warps_for
+from .tile_shape import Blocks, clamp, power_of_two, warps_for
 from .traffic import Traffic, find_traffic, innermost_last, live_values, writes_rows
 from .warps import THREADS
 

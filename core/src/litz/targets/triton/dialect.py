@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from itertools import product
+from typing import Any
 
 import torch
 
 from litz.codegen.dialect import ANY, BOOL, COMPARISONS, NARROW, Casts, Dialect, Text, calls
 from litz.ir.dtypes import FLOAT, FLOAT8, HALF, ROUNDED, SHORT, STORAGE, SUPPORTED, survives
+from litz.tiles.program import Const
 
 ELEMENTS: Mapping[torch.dtype, str] = {
     **{dtype: f"tl.{str(dtype).removeprefix('torch.')}" for dtype in SUPPORTED},
@@ -143,3 +146,40 @@ def typed(value: bool | int | float, dtype: torch.dtype) -> str:
         # Triton makes every constant equal to zero a positive one.
         return f"(tl.full([], 0.0, {ELEMENTS[dtype]}) * (-1.0))"
     return f"tl.full([], {literal(value)}, {ELEMENTS[dtype]})"
+
+
+NEAR: Mapping[str, str] = {
+    "same": "{0}",
+    "exp": "_exp_near({0})",
+    "times_reciprocal": "{0} * _reciprocal({1})",
+    "times_reciprocal_near": "{0} * _reciprocal_near({1})",
+    "div": "_div_near({0}, {1})",
+    "sigmoid": "_sigmoid_near({0})",
+    "erf_plus_one": "_erf_plus_one({0})",
+    "tanh_plus_one": "_tanh_plus_one({0})",
+    "tanh_slope": "_tanh_slope({1})",
+}
+"""The texts of an op's less exact forms, by name (`rounded.py`)."""
+
+_INFIX = re.compile(r"\{\d\} (\+|-|\*|==|!=|<|<=|>|>=) \{\d\}")
+
+
+def op_text(made: Any, texts: list[str]) -> str:
+    """Returns Triton text for a scalar op, a node or a line, on arguments whose texts are given."""
+    args, near = made.args, getattr(made, "near", "")
+    dtype = made.value.dtype if hasattr(made, "value") else made.dtype
+    template = NEAR.get(near, near) or TRITON.op(made.op, args[0].dtype)
+    # Beside a tensor, a plain literal takes that tensor's type in arithmetic, comparisons and selections.
+    constants = [] if near else [_number(arg) for arg in args]
+    operands = constants[1:] if made.op == "where" else constants
+    if (made.op == "where" or _INFIX.fullmatch(template)) and None in operands:
+        for position, value in enumerate(constants):
+            if value is not None and args[position].dtype != torch.bool and not is_negative_zero(value):
+                texts[position] = literal(value)
+    return template.format(*texts, T=VALUES[dtype])
+
+
+def _number(arg: Any) -> Any:
+    if isinstance(arg, Const):
+        return arg.value
+    return arg.attrs[0] if getattr(arg, "op", "") == "const" else None

@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from litz.codegen.kernel_plan import KernelPlan
 from litz.ir.index import product
+from litz.tiles.shape import Axis, Tiling
 from litz_plugins import Target
 
 from .columns import combining_tiling
 from .settings import with_settings
-from .tile_shape import Axis, Tiling, power_of_two
+from .tile_shape import power_of_two
 from .tiling import choose_tiling
 
 

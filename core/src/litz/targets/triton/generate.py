@@ -8,13 +8,12 @@ from typing import Any
 
 from litz.codegen.kernel_plan import KernelPlan
 from litz.ir import Buffer
+from litz.tiles.shape import Tiling
 from litz_plugins import COUNTERS, KernelSource
 
 from .dialect import POINTER_TYPES
-from .indices import LIMIT, choose_index_type
-from .kernel import Part, write_kernel
-from .names import make_names
-from .tile_shape import Tiling
+from .indices import LIMIT
+from .kernel import make_tiles, write_kernel
 
 Launch = Mapping[str, Any]
 """Settings of a launch: `grid`, `num_warps`, and perhaps `num_stages` and `counters` (see `launch_settings`)."""
@@ -22,20 +21,15 @@ Launch = Mapping[str, Any]
 
 def generate_tiled(kernel: KernelPlan, tilings: Sequence[Tiling], language: str) -> KernelSource:
     """Returns the source of one kernel. tilings: one for each of its loops. language: the source's."""
-    index = choose_index_type(kernel)
-    names = make_names(kernel, tilings, index[1])
-    parts = [
-        Part(loop, tiling, own, kernel.stages(loop, one_walk=not tiling.persistent))
-        for loop, tiling, own in zip(kernel.loops, tilings, names, strict=True)
-    ]
-    written = write_kernel(kernel, index, *parts)
+    program = make_tiles(kernel, tilings)
+    sizes, written = program.names.sizes, write_kernel(kernel, program)
     counters = (COUNTERS,) if written.counters else ()
     return KernelSource(
         name=kernel.name,
         language=language,
         text=written.text,
         symbol=written.symbol,
-        arguments=(*kernel.buffers, *counters, *kernel.values(tuple(names[0].sizes))),
+        arguments=(*kernel.buffers, *counters, *kernel.values(tuple(sizes))),
         settings=launch_settings(
             kernel.buffers.values(),
             kernel.unaligned.__contains__,
@@ -44,7 +38,7 @@ def generate_tiled(kernel: KernelPlan, tilings: Sequence[Tiling], language: str)
                 "num_warps": tilings[0].num_warps,
                 "grid": int(written.grid) if written.grid.isdigit() else written.grid,
             },
-            len(names[0].sizes),
+            len(sizes),
             written.limits,
             written.text,
         ),

@@ -1,29 +1,25 @@
-"""A kernel's text: header, the functions of its loops, and how the programs of one find out who finishes.
-
-In: a plan, its tilings and names. Out: `KernelText`: the Triton module and what the launcher has to know.
-"""
+"""A kernel's text: the header, the functions of its loops, and what the launcher has to know."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from litz.codegen.kernel_plan import KernelPlan
 from litz.ir import Loop
 from litz.ir.dtypes import short
-from litz.ir.index import Expr
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
-from litz.ir.stages import Stages
+from litz.tiles.make import make_program
+from litz.tiles.names import Names, make_names
+from litz.tiles.program import TileProgram
+from litz.tiles.shape import Tiling
 
 from .imports import import_lines
-from .indices import write_indices
-from .names import Names
-from .passes import write_body
-from .rounded import rounded_texts
+from .indices import choose_index_type
+from .print import POSITIONS, Printer, print_program
+from .rounded import near_forms
 from .text import size_text
-from .tile_shape import Tiling
-from .values import Tile
 
 
 @dataclass(frozen=True)
@@ -39,66 +35,50 @@ class KernelText:
     counters: int = 0
 
 
-@dataclass(frozen=True)
-class Part:
-    """The part of a kernel that one loop makes."""
+def make_tiles(plan: KernelPlan, tilings: Sequence[Tiling]) -> TileProgram:
+    """Returns what one program of a kernel does; its `finish` is what the last one does then."""
+    index = choose_index_type(plan)
+    positions = next(name for name, text in POSITIONS.items() if text == index[0])
+    names = make_names(plan, tilings, index[1])
+    first, *finish = (
+        make_program(plan, loop, tiling, own, positions, near_forms)
+        for loop, tiling, own in zip(plan.loops, tilings, names, strict=True)
+    )
+    return replace(first, finish=tuple(finish), limits=(*index[1], *first.limits))
 
-    loop: Loop
-    tiling: Tiling
-    names: Names
-    stages: Stages
 
-
-def write_kernel(plan: KernelPlan, index: tuple[str, list[Expr]], first: Part, *finish: Part) -> KernelText:
-    """Returns the text of a kernel: of one loop, and of the loops that the last programs of it run. index: what
-    `choose_index_type` returns."""
-    index_type, limits = index
-    names, tiling = first.names, first.tiling
-    tiles = [Tile(part.loop, plan.buffers, part.tiling, part.names, index_type) for part in (first, *finish)]
-    for tile in tiles:
-        tile.texts = rounded_texts(tile.loop)
-    write_indices(tiles[0], counted=bool(finish))
-    for tile in tiles[1:]:
-        write_indices(tile, "column")
-    for tile, part in zip(tiles, (first, *finish), strict=True):
-        write_body(tile, part.stages)
-    wanted = dict.fromkeys([*limits, *(limit for tile in tiles for limit in tile.limits)])
+def write_kernel(plan: KernelPlan, first: TileProgram) -> KernelText:
+    """Returns the text of a kernel: of one loop, and of the loops that the last programs of it run."""
+    names, positions, finish = first.names, first.positions, first.finish
+    printed = [print_program(first), *(print_program(last, "column") for last in finish)]
+    wanted = dict.fromkeys(limit for program in (first, *finish) for limit in program.limits)
     limit_texts = tuple(size_text(expr, names.sizes) for expr in wanted)
     index_argument = ["INDEX"] if limit_texts else []
-    if index_type == "INDEX" and not limit_texts:
-        for tile in tiles:
-            tile.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
-    calls, functions = [], [text for tile in tiles for text in tile.functions.values()]
-    for number, (part, tile) in enumerate(zip(finish, tiles[1:], strict=True)):
-        used = dict.fromkeys(names.buffers[name] for name in (*part.loop.reads, *part.loop.writes))
+    if positions == "INDEX" and not limit_texts:
+        for each in printed:
+            each.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
+    calls, functions = [], [text for each in printed for text in each.functions.values()]
+    for number, (loop, each) in enumerate(zip(plan.loops[1:], printed[1:], strict=True)):
+        used = dict.fromkeys(names.buffers[name] for name in (*loop.reads, *loop.writes))
         passed = [*used, *names.sizes.values(), "column", *index_argument]
-        functions += [*_function(f"litz_finish{number}", passed, tile), "", ""]
+        functions += [*_function(f"litz_finish{number}", passed, each), "", ""]
         calls.append(f"litz_finish{number}({', '.join(passed)})")
     if finish:
-        _write_finish(tiles[0], calls)
-    symbol = _symbol(first.loop)
+        printed[0].write_finish(calls)
+    symbol = _symbol(plan.loops[0])
     counters = ["counters"] if finish else []
     functions += _function(
-        symbol, [*names.buffers.values(), *counters, *names.sizes.values(), *index_argument], tiles[0]
+        symbol, [*names.buffers.values(), *counters, *names.sizes.values(), *index_argument], printed[0]
     )
     body = "\n".join(functions)
-    text = "\n".join([*_header(first, finish, plan), *import_lines(body), "", "", body, ""])
-    blocks = int(_blocks(tiling, names)) if finish else 0
-    return KernelText(text, symbol, _grid(tiling, names), limit_texts, blocks)
+    text = "\n".join([*_header(plan, first), *import_lines(body), "", "", body, ""])
+    blocks = int(_blocks(first.tiling, names)) if finish else 0
+    return KernelText(text, symbol, _grid(first.tiling, names), limit_texts, blocks)
 
 
-def _function(name: str, parameters: Sequence[str], tile: Tile) -> list[str]:
+def _function(name: str, parameters: Sequence[str], printed: Printer) -> list[str]:
     listed = ", ".join(f"{name}: tl.constexpr" if name == "INDEX" else name for name in parameters)
-    return ["@triton.jit", f"def {name}({listed}):", "\n".join(tile.lines)]
-
-
-def _write_finish(tile: Tile, calls: Sequence[str]) -> None:
-    """Count this program; the last one of its outputs sees what all others have stored, and combines it."""
-    pieces = "*".join(tile.index_text(r.size) for r in tile.tiling.pieces) or "1"
-    tile.emit("# Every thread has stored before this program is counted, and whoever counts the last sees it all.")
-    tile.emit("tl.debug_barrier()")
-    tile.emit(f'if tl.atomic_add(counters + column, 1, sem="acq_rel") == {pieces} - 1:')
-    tile.emit(*(f"    {call}" for call in calls))
+    return ["@triton.jit", f"def {name}({listed}):", "\n".join(printed.lines)]
 
 
 _DULL = frozenset({"const", "index", "load", "cast", "bitcast", "where", "bitwise_and", "ge", "lt", "le", "gt", "eq"})
@@ -122,19 +102,18 @@ def _symbol(loop: Loop) -> str:
     return "_".join(["litz", kind, *shown])
 
 
-def _header(first: Part, finish: Sequence[Part], plan: KernelPlan) -> list[str]:
-    parts = [first, *finish]
+def _header(plan: KernelPlan, first: TileProgram) -> list[str]:
     lines = []
-    for part in parts:
-        tiling = part.tiling
+    for loop, program in zip(plan.loops, (first, *first.finish), strict=True):
+        tiling = program.tiling
         tile = " x ".join(f"{axis.name.upper()}BLOCK={axis.block}" for axis in tiling.axes)
         how = ", the row in registers" if tiling.persistent else ""
         warps = f"{tiling.num_warps} warp{'s' if tiling.num_warps > 1 else ''}"
-        then = "" if part is first else "then, by the last program: "
-        lines.append(f"# {then}{' + '.join(_ops(part.loop)) or 'copy'}: {tile}{how}, {warps}")
+        then = "" if program is first else "then, by the last program: "
+        lines.append(f"# {then}{' + '.join(_ops(loop)) or 'copy'}: {tile}{how}, {warps}")
     for name, short_name in first.names.buffers.items():
-        reads = any(name in part.loop.reads for part in parts)
-        writes = any(name in part.loop.writes for part in parts)
+        reads = any(name in loop.reads for loop in plan.loops)
+        writes = any(name in loop.writes for loop in plan.loops)
         use = "read and written" if reads and writes else "written" if writes else "read"
         lines.append(f"#   {short_name}: {short(plan.buffers[name].dtype)}, {use}")
     return lines

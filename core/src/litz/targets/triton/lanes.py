@@ -14,9 +14,9 @@ from litz.codegen.kernel_plan import KernelPlan
 from litz.ir import Loop, Range
 from litz.ir.accesses import Access, mean_stride
 from litz.target import CacheFigures, figures_of, warp_lines
+from litz.tiles.shape import VECTOR, is_multiple
 from litz_plugins import Target
 
-from .frame import VECTOR, is_multiple
 from .traffic import Traffic
 
 

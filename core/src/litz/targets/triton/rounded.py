@@ -1,4 +1,4 @@
-"""Functions that are computed less exactly, where a half type's rounding hides it. In: a loop. Out: texts of its nodes.
+"""Functions that are computed less exactly, where a half type's rounding hides it. In: a loop. Out: forms of its nodes.
 
 A half type keeps 8 or 11 bits of what a loop computes in float32; libdevice's functions are right to the last of 24,
 for which they take 8 (exp), 21 (tanh) or 24 (erf) instructions an element. A kernel that reads and writes half types
@@ -32,20 +32,17 @@ from litz.ir import Loop, Node
 from litz.ir.dtypes import HALF, compute_dtype
 from litz.ir.node import is_number, walk
 from litz.ir.reductions import REDUCTIONS
-
-from .dialect import literal
-
-MEAN = "mean"
-"""In place of a text, for reductions whose mean is that of the sum, times the reciprocal of the count."""
+from litz.tiles.make import divides_by_sum_of_exp
 
 STEPS = frozenset({"floor", "ceil", "trunc", "round", "truncdiv", "floordiv", "remainder", "fmod", "sign"})
 """Functions that make a whole of the last bit of a quotient."""
 
-_PLUS_ONE: Mapping[str, str] = {"erf": "_erf_plus_one({0})", "tanh": "_tanh_plus_one({0})"}
+_PLUS_ONE: Mapping[str, str] = {"erf": "erf_plus_one", "tanh": "tanh_plus_one"}
 
 
-def rounded_texts(loop: Loop) -> Mapping[Node, str]:
-    """Returns, for nodes whose value ends in half types only, the text that computes them."""
+def near_forms(loop: Loop) -> Mapping[Node, str]:
+    """Returns, for nodes whose value ends in half types only, the names of the forms that compute them: of
+    `dialect.NEAR`; `part` is a division by a constant, as a product; `mean` is that of a sum, by a product."""
     exact = _exact(loop)
     users: dict[Node, list[Node]] = {}
     for node in loop.nodes:
@@ -57,40 +54,27 @@ def rounded_texts(loop: Loop) -> Mapping[Node, str]:
         if node in exact or compute_dtype(node.dtype) != torch.float32:
             continue
         if node.op == "exp" and node.args[0].op == "sub":
-            found[node] = "_exp_near({0})"
+            found[node] = "exp"
         elif node.op == "div" and divides_by_sum_of_exp(node, loop):
-            found[node] = "{0} * _reciprocal_near({1})"
+            found[node] = "times_reciprocal_near"
         elif node.op == "reduce" and REDUCTIONS[node.attrs[0]].name == "welford":
-            found[node] = MEAN
+            found[node] = "mean"
         elif node.op == "div" and steady and _is_part(node):
-            found[node] = f"{{0}} * {literal(1 / node.args[1].attrs[0])}"
+            found[node] = "part"
         elif node.op == "div" and steady:
-            found[node] = "_div_near({0}, {1})"
+            found[node] = "div"
         elif node.op == "sigmoid":
-            found[node] = "_sigmoid_near({0})"
+            found[node] = "sigmoid"
         elif node.op in _PLUS_ONE and users.get(node):
             sums = [user for user in users[node] if _adds_one(user)]
             squares = [user for user in users[node] if node.op == "tanh" and _is_slope(user, users)]
             if len(sums) + len(squares) == len(users[node]):
-                found[node] = "{0}"
+                found[node] = "same"
                 found |= dict.fromkeys(sums, _PLUS_ONE[node.op])
                 for square in squares:
-                    found[square] = "{0}"
-                    found |= dict.fromkeys(users[square], "_tanh_slope({1})")
+                    found[square] = "same"
+                    found |= dict.fromkeys(users[square], "tanh_slope")
     return found
-
-
-def divides_by_sum_of_exp(node: Node, loop: Loop) -> bool:
-    """Returns whether a division is that of a softmax by its row's sum: then one division a row is enough, and one
-    multiplication an element.
-
-    A division is ten times as much, enough to slow down a kernel of half types. The product differs by the last
-    bit at most; the sum of a softmax is at least 1, so its reciprocal does not overflow.
-    """
-    top, bottom = node.args
-    if bottom.op != "reduce" or bottom.attrs[0] != "sum" or bottom.args[0].op != "exp":
-        return False
-    return node.dtype in (torch.float32, *HALF) and bool(loop.levels[top])
 
 
 def _is_part(node: Node) -> bool:

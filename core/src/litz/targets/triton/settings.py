@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from litz.codegen.kernel_plan import KernelPlan
+from litz.tiles.shape import Axis, Tiling
 
-from .tile_shape import Axis, Tiling, clamp, power_of_two
+from .tile_shape import clamp, power_of_two
 from .warps import THREADS
 
 MOST_ELEMENTS = 64

@@ -17,12 +17,13 @@ from litz.ir.index import Symbol, product
 from litz.ir.reductions import REDUCTIONS
 from litz.schedule.estimate import EstimateFigures
 from litz.target import Room, figures_of
+from litz.tiles.shape import VECTOR, Axis, Frame, Tiling, is_multiple
 from litz_plugins import Target
 
 from .columns import column_blocks, widest_block
-from .frame import VECTOR, Frame, find_frame, is_multiple
+from .frame import find_frame
 from .lanes import fewer_lanes
-from .tile_shape import Axis, Blocks, Tiling, clamp, power_of_two, warps_for
+from .tile_shape import Blocks, clamp, power_of_two, warps_for
 from .traffic import Traffic, bytes_along, find_traffic, innermost_last, live_values, writes_rows
 from .warps import THREADS
 

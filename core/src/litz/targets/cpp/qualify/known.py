@@ -1,7 +1,7 @@
 """The right bits of every probe whose results are exact, as `litz.targets.cpp.qualify.verdict.bits_of` digests them.
 
-They are written down, not worked out when a compiler is tested, because torch's own kernels differ from processor to
-processor (its square root of float64 is not the nearest number everywhere). A test holds them against the interpreter.
+The bits are written down, and not computed when a compiler is tested: torch's own kernels differ between processors
+(its square root of float64 is not the nearest number everywhere). A test holds them against the interpreter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The probes: small Loops for every construct that the C++ generator writes, with inputs whose results are exact.
 
-In: nothing. Out: `Probe`s. They go through the generator that all kernels go through, so a probe is what is really
+In: nothing. Out: `Probe`s. Probes go through the generator that all kernels go through, so a probe is what is really
 emitted. Numbers are small integers and halves, whose sums are exact in any order: the right bits are written down in
 `known`. Where a function has no exact result the probe has a tolerance. Sizes are no multiples of a vector's, so that
 every loop has a rest.

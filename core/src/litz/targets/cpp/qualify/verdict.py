@@ -46,7 +46,7 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether a construct is right as it is; else its safe form, None if it has none; and the seconds of testing."""
+    """The result of testing a construct: is it right as it is; else its safe form, None if it has none; seconds."""
 
     right: bool
     form: str | None = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from litz.codegen.kernel_plan import KernelPlan
 from litz.ir.index import Expr, Symbol, is_placeholder
 
-from .tile_shape import Tiling
+from .shape import Tiling
 
 
 @dataclass(frozen=True)

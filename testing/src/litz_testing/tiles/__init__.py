@@ -1,0 +1,1 @@
+"""TilePrograms verified (`rules`) and run on the CPU (`interpret`)."""

@@ -111,7 +111,7 @@ def test_what_is_loaded_by_name_is_reached() -> None:
     """Of the checkout: lowerings, builders, texts that a key is made of."""
     reach = Reach()
     for name in (
-        "lower/scans",
+        "lower/joining",
         "targets/cpp/build",
         "targets/triton/float8",
         "schedule/split",
@@ -119,5 +119,5 @@ def test_what_is_loaded_by_name_is_reached() -> None:
         "report/changes",
     ):
         assert len(reach.distances([f"core/src/litz/{name}.py"])) > 100, name
-    assert ROOT / "tests/core/lowering/test_scans.py" in reach.distances(["core/src/litz/lower/scans.py"])
+    assert ROOT / "tests/core/lowering/test_joining.py" in reach.distances(["core/src/litz/lower/joining.py"])
     assert len(reach.distances(["core/src/litz/cli/main.py"])) < 100

@@ -12,7 +12,7 @@ from litz_plugins.words import OWN_DISTS
 ROOT = Path(__file__).parents[2]
 MOST = 600
 """Lines. A file that gets longer is split by job (CONTRIBUTING.md)."""
-CORE, CORE_FILES = 45_250, 5
+CORE, CORE_FILES = 44_850, 5
 """Lines of `core/src`, and files that lie loose in it. The goal is 45,000 lines. Lower CORE when the core shrinks.
 Raise it only for what no hook can add, and say why in the commit."""
 WHERE = (

@@ -20,7 +20,7 @@ from litz_testing.fuzz.reference import Rejected
 from support.core_alone_cases import CASES, core_alone
 from support.graph_cache import Runs, called_with
 from support.interpreted import asked_for, interpreted, mostly
-from support.own_plugins import with_passes
+from support.own_plugins import OPERATORS, with_passes
 from support.retarget import cuda_schedules
 from support.zoo import ZOO
 from support.zoo_check import check
@@ -65,7 +65,7 @@ def test_the_passes_find_something_to_do(name: str) -> None:
         for patch in small:
             stack.enter_context(patch)
         run = lambda backend: case.results(torch.compile(case.function, backend=backend, dynamic=False), case.inputs())
-        cuda_schedules(run, make_compiler(plugins=with_passes(("seen", seen))))
+        cuda_schedules(run, make_compiler(plugins=with_passes(OPERATORS, ("seen", seen))))
     assert set(case.passes) <= seen.names, seen.names
 
 
@@ -76,7 +76,8 @@ def test_a_models_training_step(model: str, tmp_path: Path) -> None:
     (entry,) = (entry for entry in ZOO if str(entry) == model)
     options = {"cache_dir": str(tmp_path), "cpp.qualify": False}
     backend = partial(compile_backend, options=options, plugins=core_alone())
-    operators = ("aten.max_pool2d_with_indices",)  # loops with litz-operators
+    # Loops with litz-operators.
+    operators = ("aten.max_pool2d_with_indices", "aten.scatter", "aten.index_put", "aten._unsafe_index_put")
     check(entry, "cpu", training=True, dynamic=False, backend=backend, externs=operators)
 
 

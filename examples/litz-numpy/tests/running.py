@@ -8,6 +8,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 import litz_numpy
+import litz_operators.plugin
 from litz import report as reports
 from litz.driver.builtin import builtin_plugins
 from litz.pipeline import compile_backend
@@ -19,7 +20,9 @@ ROUNDING = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 2e-6, torc
 
 def compiled(fn, dynamic=None):
     torch._dynamo.reset()
-    plugins = make_plugins(builtin_plugins(), extra=[("numpy", litz_numpy)], entry_points=())
+    plugins = make_plugins(
+        builtin_plugins(), extra=[("numpy", litz_numpy), ("operators", litz_operators.plugin)], entry_points=()
+    )
     options = {"debug": True, "cpp.compiler": "/no/such/compiler"}
     return torch.compile(
         fn,

@@ -16,6 +16,8 @@ from . import (
     padding,
     random,
     resampling,
+    scans,
+    scatter,
     unpooling,
 )
 
@@ -28,6 +30,8 @@ MODULES = (
     padding,
     random,
     resampling,
+    scans,
+    scatter,
     unpooling,
 )
 

@@ -18,10 +18,10 @@ from litz.lower import (
     View,
     checked,
     extents_of,
-    put_in_zeros,
     reshape,
 )
 
+from .scatter import put_in_zeros
 from .table import of_ranks
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,8 +15,12 @@ from litz.ir import Loop
 from litz.lower import lower
 from litz.target import target_of
 from support.float8 import every_byte
+from support.own_plugins import operators
 
-from .harness import capture, program_of
+from . import harness
+from .harness import capture
+
+program_of = partial(harness.program_of, plugins=operators())
 
 E4M3, E5M2, POWERS = torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu
 AT = torch.tensor([3, 0, 3])

@@ -135,3 +135,7 @@ def test_writes_through_views() -> None:
 
 def test_as_strided_scatter() -> None:
     check(lambda x, y: torch.as_strided_scatter(x, y, (2, 2), (3, 1), 1), make(3, 4), make(2, 2))
+
+
+def test_masked_scatter_stays_with_the_library() -> None:
+    check(lambda x, s: x.masked_scatter(x > 0, s), make(3, 5), make(15), native=False)

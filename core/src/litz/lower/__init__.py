@@ -10,14 +10,14 @@ from .access import all_of, as_node, at_least, checked, compare, extents_of, ins
 from .context import Indices, LoweringContext
 from .elementwise import broadcast_size, device_of, elementwise, load_broadcast, operand, scalar
 from .fallback import fallback
+from .indexing import advanced, along
 from .lower import lower
 from .promotion import result_type, to_float, to_int64
 from .reduction import reduce_one, reduce_over
 from .registry import Lowering, core_lowerings, find_op, lowering
-from .scatter import put_in_zeros
 from .shapes import meta_size
 from .view import Computed, Position, Tensor, View, combined
-from .views import canonical_dim, reshape
+from .views import canonical_dim, expand, reshape, unsqueeze
 
 __all__ = [
     "Computed",
@@ -27,7 +27,9 @@ __all__ = [
     "Position",
     "Tensor",
     "View",
+    "advanced",
     "all_of",
+    "along",
     "as_node",
     "at_least",
     "broadcast_size",
@@ -38,6 +40,7 @@ __all__ = [
     "core_lowerings",
     "device_of",
     "elementwise",
+    "expand",
     "extents_of",
     "fallback",
     "find_op",
@@ -49,7 +52,6 @@ __all__ = [
     "masked_load",
     "meta_size",
     "operand",
-    "put_in_zeros",
     "reduce_one",
     "reduce_over",
     "reshape",
@@ -57,5 +59,6 @@ __all__ = [
     "scalar",
     "to_float",
     "to_int64",
+    "unsqueeze",
     "used",
 ]

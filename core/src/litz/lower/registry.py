@@ -27,7 +27,7 @@ _F = TypeVar("_F", bound=Lowering)
 
 MODULES = (
     *("assertions", "shapes", "pointwise", "arithmetic", "cast", "reduction", "creation", "contraction"),
-    *("collective", "joining", "indexing", "scatter", "sampling", "scans"),
+    *("collective", "joining", "indexing", "sampling"),
 )
 """The files of this room with lowerings in them.
 
@@ -53,7 +53,7 @@ def lowering(*ops: OpOverload | str, any_dtype: bool = False, moves: bool = Fals
     An op may be named by a string ("aten._softmax.default", "higher_order.flex_attention"): torch defines some ops only
     when a part of it is first used, and `core_lowerings` leaves out ops that torch does not have by then. any_dtype:
     the lowering is index arithmetic alone (a view), so complex tensors may come. moves: its loops only move or convert
-    elements, so float8 tensors may come.
+    elements, so float8 tensors may come. Without `ops` the function is marked alone, as a plugin's lowering.
     """
 
     def enter(function: _F) -> _F:

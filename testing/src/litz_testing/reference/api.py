@@ -49,8 +49,8 @@ MODULES: Sequence[Module] = (
         "for lowerings",
         "LoweringContext Tensor View Computed elementwise reduce_over reduce_one broadcast_size device_of "
         "load_broadcast scalar operand result_type to_float to_int64 canonical_dim meta_size used reshape checked "
-        "masked_load extents_of as_node compare at_least less_than inside all_of combined put_in_zeros fallback "
-        "find_op",
+        "masked_load extents_of as_node compare at_least less_than inside all_of combined advanced along expand "
+        "unsqueeze fallback lowering find_op",
     ),
     Module(
         "litz.ir",

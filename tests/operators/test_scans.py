@@ -9,14 +9,17 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from core.lowering.harness import capture, check
+from core.lowering.harness import capture
 from litz.ir import Program, TensorRef
 from litz.ir.interpret import interpret
 from litz.lower import lower
 from litz.pipeline import schedule_only
 from litz.schedule import Schedule
 from litz.target import target_named
+from support.own_plugins import operators
 from support.retarget import cuda_schedules
+
+from .harness import check
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.bool]
 
@@ -132,7 +135,8 @@ def test_gradients_of_half_scans_are_scanned_in_float32(dynamic: bool) -> None:
 
 def as_on_a_gpu(fn: Callable[..., torch.Tensor], x: torch.Tensor, dynamic: bool) -> torch.Tensor:
     """The value of what is lowered for a GPU, with the calls of the CPU's library."""
-    program = lower(capture(fn, x, dynamic=dynamic), target_of=lambda device: target_named("H100"))
+    graph = capture(fn, x, dynamic=dynamic)
+    program = lower(graph, operators().lowerings(), target_of=lambda device: target_named("H100"))
     (value,) = interpret(program, [x])
     return value
 

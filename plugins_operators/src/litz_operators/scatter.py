@@ -19,15 +19,23 @@ from litz.ir import Node, build
 from litz.ir.dtypes import FLOAT8, compute_dtype, greatest, least
 from litz.ir.index import ZERO, Expr
 from litz.ir.operation import StoreMode
-
-from . import views
-from .access import extents_of
-from .context import Indices, LoweringContext
-from .indexing import Advanced, advanced, along
-from .registry import lowering
-from .view import Computed, Position, Tensor, View, index_node, variables
-
-aten = torch.ops.aten
+from litz.lower import (
+    Computed,
+    Indices,
+    LoweringContext,
+    Position,
+    Tensor,
+    View,
+    advanced,
+    along,
+    canonical_dim,
+    compare,
+    expand,
+    extents_of,
+    lowering,
+    reshape,
+    unsqueeze,
+)
 
 Places = Callable[[Indices], list[Position]]
 Values = Callable[[Indices], Node]
@@ -84,7 +92,7 @@ def overwrite(
 # ----------------------------------------------------------------------------------------------------------- index_put
 
 
-@lowering(aten.index_put.default, aten._unsafe_index_put.default, moves=True)
+@lowering(moves=True)
 def index_put(
     ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
@@ -96,13 +104,13 @@ def index_put(
         raise NotImplementedError("sums of float8")
     if any(index is not None and index.dtype == torch.bool for index in indices):
         return _masked_put(ctx, x, indices, values, accumulate)
-    parts: Advanced = advanced(ctx, x, indices)
+    parts = advanced(ctx, x, indices)
     if values.ndim > len(parts.size):
         raise NotImplementedError("values of more dimensions than they have places, which eager refuses")
     into = parts.size[len(parts.size) - values.ndim :]
     broadcast = [mine if mine == 1 else its for mine, its in zip(values.size, into, strict=True)]
     ctx.same_size(values.size, broadcast, "shape mismatch: values cannot be broadcast to indexing result")
-    spread = views.expand(values, parts.size)
+    spread = expand(values, parts.size)
     mode: StoreMode = "add" if accumulate else "set"
     return overwrite(ctx, x, parts.size, lambda where: parts.positions(ctx, where), spread.load, mode)
 
@@ -117,7 +125,7 @@ def _masked_put(
         raise NotImplementedError("a boolean mask with a tensor of values")
     message = "The shape of the mask does not match the shape of the indexed tensor"
     ctx.same_size(mask.size, x.size[dim : dim + mask.ndim], message, IndexError)
-    number = views.reshape(values, (), ctx.hint)
+    number = reshape(values, (), ctx.hint)
 
     def body(where: Indices) -> Node:
         here = mask.load(where[dim : dim + mask.ndim])
@@ -130,9 +138,14 @@ def _masked_put(
 # ------------------------------------------------------------------------------------------------------------- scatter
 
 
+def _with_dims(x: Tensor) -> Tensor:
+    """Returns x, with one dimension of size 1 if x has none."""
+    return x if x.ndim else unsqueeze(x, 0)
+
+
 def _along_dim(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> tuple[Tensor, tuple[Expr, ...], Places]:
     """Returns x and the size of index, each with at least one dimension, and where in x the points of index are."""
-    dim, x, index = views.canonical_dim(dim, x.ndim), views.with_dims(x), views.with_dims(index)
+    dim, x, index = canonical_dim(dim, x.ndim), _with_dims(x), _with_dims(index)
     return x, index.size, lambda indices: along(ctx, x, dim, index, indices, extents_of(indices, index.size))
 
 
@@ -141,29 +154,27 @@ def _scatter(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, values: V
     if _is_one_of_each_row(x, dim, index) and mode in ("set", "add") and not (mode == "add" and x.dtype == torch.bool):
         return _chosen(ctx, x, dim, index, values, mode)
     with_dims, size, places = _along_dim(ctx, x, dim, index)
-    return views.reshape(overwrite(ctx, with_dims, size, places, values, mode), x.size, ctx.hint)
+    return reshape(overwrite(ctx, with_dims, size, places, values, mode), x.size, ctx.hint)
 
 
 def _is_one_of_each_row(x: Tensor, dim: int, index: Tensor) -> bool:
     """Is one element of each row of `x` along `dim` written, where `x` is computed and not in memory?"""
     if not isinstance(x, Computed) or x.ndim == 0 or index.ndim != x.ndim:
         return False
-    dim = views.canonical_dim(dim, x.ndim)
+    dim = canonical_dim(dim, x.ndim)
     return all(size == (1 if at == dim else x.size[at]) for at, size in enumerate(index.size))
 
 
 def _chosen(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, values: Values, mode: StoreMode) -> View:
     """`x` with `values` where a position along `dim` is what `index` says."""
-    dim, dtype = views.canonical_dim(dim, x.ndim), accumulator(x, mode)
-    own = variables(1)[0]
+    dim, dtype = canonical_dim(dim, x.ndim), accumulator(x, mode)
 
     def body(where: Indices) -> Node:
         first = tuple(ZERO if at == dim else position for at, position in enumerate(where))
         place = along(ctx, x, dim, index, first, extents_of(first, index.size))[dim]
-        chosen = place if isinstance(place, Node) else build.index(place)
         old, new = build.cast(x.load(where), dtype), build.cast(values(first), dtype)
         new = build.call("add", old, new) if mode == "add" else new
-        return build.call("where", build.call("eq", index_node(own, {own: where[dim]}), chosen), new, old)
+        return build.call("where", compare("eq", where[dim], place), new, old)
 
     return ctx.pointwise(x.size, x.dtype, x.device, body, stride=ctx.meta_strides(x.size))
 
@@ -171,15 +182,13 @@ def _chosen(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, values: Va
 _MODES: dict[str | None, StoreMode] = {None: "set", "add": "add", "multiply": "prod"}
 
 
-@lowering(aten.scatter.src, aten.scatter.reduce)
 def scatter_source(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, reduce: str | None = None
 ) -> Tensor:
     """Lowers scatter with a tensor as source. reduce: None (the value is set), "add" or "multiply"."""
-    return _scatter(ctx, x, dim, index, views.with_dims(source).load, _MODES[reduce])
+    return _scatter(ctx, x, dim, index, _with_dims(source).load, _MODES[reduce])
 
 
-@lowering(aten.scatter.value, aten.scatter.value_reduce)
 def scatter_value(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, value: Any, *, reduce: str | None = None
 ) -> Tensor:
@@ -189,10 +198,9 @@ def scatter_value(
     return _scatter(ctx, x, dim, index, lambda _: build.const(value, x.dtype), _MODES[reduce])
 
 
-@lowering(aten.scatter_add.default)
 def scatter_add(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Lowers scatter_add: the source's values are added to x at the positions that `index` gives along `dim`."""
-    return _scatter(ctx, x, dim, index, views.with_dims(source).load, "add")
+    return _scatter(ctx, x, dim, index, _with_dims(source).load, "add")
 
 
 _REDUCE: dict[str, StoreMode] = {"sum": "add", "mean": "add", "prod": "prod", "amax": "max", "amin": "min"}
@@ -205,7 +213,6 @@ def identity(mode: StoreMode, dtype: torch.dtype) -> bool | int | float:
     return least(dtype) if mode == "max" else greatest(dtype)
 
 
-@lowering(aten.scatter_reduce.two)
 def scatter_reduce(
     ctx: LoweringContext,
     x: Tensor,
@@ -225,9 +232,9 @@ def scatter_reduce(
     target = start(ctx, x, dtype)
     if not include_self:
         put(ctx, target, size, places, lambda _: build.const(identity(mode, dtype), dtype), "set")
-    put(ctx, target, size, places, views.with_dims(source).load, mode)
+    put(ctx, target, size, places, _with_dims(source).load, mode)
     if reduce != "mean":
-        return views.reshape(as_dtype(ctx, target, x.dtype), original, ctx.hint)
+        return reshape(as_dtype(ctx, target, x.dtype), original, ctx.hint)
     count = ctx.pointwise(
         x.size, torch.int64, x.device, lambda _: build.const(int(include_self), torch.int64),
         stride=target.buffer.layout.stride,
@@ -241,13 +248,13 @@ def scatter_reduce(
         return build.call(kind, total, build.cast(number, dtype))
 
     result = ctx.pointwise(x.size, x.dtype, x.device, mean, stride=target.buffer.layout.stride)
-    return views.reshape(result, original, ctx.hint)
+    return reshape(result, original, ctx.hint)
 
 
 # ------------------------------------------------------------------------------------------- an index for one dimension
 
 
-@lowering(aten.index_add.default, aten.index_copy.default, moves=True)
+@lowering(moves=True)
 def index_add_or_copy(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: bool | int | float = 1
 ) -> Tensor:
@@ -257,13 +264,13 @@ def index_add_or_copy(
         raise NotImplementedError("a slice of a number")
     if x.dtype in FLOAT8 and (ctx.op_name == "index_add" or x.device.type == "cpu"):
         raise NotImplementedError("what torch has not for float8")
-    dim = views.canonical_dim(dim, x.ndim)
-    index, source = views.with_dims(index), views.with_dims(source)
+    dim = canonical_dim(dim, x.ndim)
+    index, source = _with_dims(index), _with_dims(source)
     slices = tuple(index.size[0] if at == dim else extent for at, extent in enumerate(x.size))
     ctx.same_size(source.size, slices, "source tensor shape must match self tensor shape, but for its dim")
     for other in [d for d in range(x.ndim) if d != dim]:
-        index = views.unsqueeze(index, other)
-    x, size, places = _along_dim(ctx, x, dim, views.expand(index, source.size))
+        index = unsqueeze(index, other)
+    x, size, places = _along_dim(ctx, x, dim, expand(index, source.size))
 
     def value(indices: Indices) -> Node:
         given = source.load(indices)
@@ -291,3 +298,17 @@ def put_in_zeros(
     assert isinstance(view, View)
     put(ctx, view, values.size, places, values.load, mode)
     return as_dtype(ctx, target, values.dtype)
+
+
+LOWERINGS = {
+    "aten.index_put.default": index_put,
+    "aten._unsafe_index_put.default": index_put,
+    "aten.scatter.src": scatter_source,
+    "aten.scatter.reduce": scatter_source,
+    "aten.scatter.value": scatter_value,
+    "aten.scatter.value_reduce": scatter_value,
+    "aten.scatter_add.default": scatter_add,
+    "aten.scatter_reduce.two": scatter_reduce,
+    "aten.index_add.default": index_add_or_copy,
+    "aten.index_copy.default": index_add_or_copy,
+}

@@ -12,17 +12,9 @@ import torch
 
 from litz.ir import build
 from litz.ir.dtypes import compute_dtype
-
-from .access import used
-from .context import LoweringContext
-from .registry import lowering
-from .view import Tensor, View
-from .views import canonical_dim
-
-aten = torch.ops.aten
+from litz.lower import LoweringContext, Tensor, View, canonical_dim, used
 
 
-@lowering(aten.cumsum.default, aten.cumprod.default)
 def sums_or_products(ctx: LoweringContext, x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     """Lowers cumsum and cumprod along `dim`, in the dtype that eager gives. Errors: NotImplementedError for bool, and
     for rows of wider types that a GPU's library scans sooner."""
@@ -34,7 +26,6 @@ def sums_or_products(ctx: LoweringContext, x: Tensor, dim: int, *, dtype: torch.
         return _wide_call(ctx, x, dim)
 
 
-@lowering(aten.logcumsumexp.default)
 def log_sums_of_exponentials(ctx: LoweringContext, x: Tensor, dim: int) -> Tensor:
     """Lowers logcumsumexp of a half type on a GPU to a call in float32. Errors: NotImplementedError elsewhere."""
     if not _call_rounds_each_step(ctx, x):
@@ -42,7 +33,6 @@ def log_sums_of_exponentials(ctx: LoweringContext, x: Tensor, dim: int) -> Tenso
     return _wide_call(ctx, x, dim)
 
 
-@lowering(aten.cummax.default, aten.cummin.default)
 def extremes(ctx: LoweringContext, x: Tensor, dim: int) -> tuple[Tensor, None]:
     """Lowers the values of cummax and cummin. Errors: NotImplementedError where the positions are used, and for
     bool."""
@@ -88,3 +78,12 @@ def _wide_call(ctx: LoweringContext, x: Tensor, dim: int) -> Tensor:
 
 def _converted(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> View:
     return ctx.pointwise(x.size, dtype, x.device, lambda indices: build.cast(x.load(indices), dtype))
+
+
+LOWERINGS = {
+    "aten.cumsum.default": sums_or_products,
+    "aten.cumprod.default": sums_or_products,
+    "aten.logcumsumexp.default": log_sums_of_exponentials,
+    "aten.cummax.default": extremes,
+    "aten.cummin.default": extremes,
+}

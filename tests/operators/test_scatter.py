@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from core.lowering.harness import check, program_of
 from litz.ir import Extern, Loop
 from litz.ir.interpret import interpret
+
+from .harness import check, program_of
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64]
 
@@ -196,7 +197,3 @@ def test_deterministic_algorithms_stay_with_the_library() -> None:
     finally:
         torch.use_deterministic_algorithms(False)
     assert any(isinstance(operation, Extern) for operation in program.operations)
-
-
-def test_masked_scatter_stays_with_the_library() -> None:
-    check(lambda x, s: x.masked_scatter(x > 0, s), make(3, 5), make(15), native=False)

@@ -168,7 +168,7 @@ def serve() -> None:
             with_litz[0].flush()
             answer = with_litz[1].readline()
             if not answer:
-                sys.exit("the copy that has imported litz has ended")  # who waits for an answer reads nothing, and fails
+                sys.exit("the copy that has imported litz has ended")  # who waits for an answer fails, and hangs not
             print(answer, end="", flush=True)
         else:
             _answer(line, sys.stdout)

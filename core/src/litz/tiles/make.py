@@ -103,7 +103,7 @@ class Maker:
         return [Inside(axis.name) for axis in self.tiling.axes if axis.name in chosen and self.is_masked(axis)]
 
     def is_masked(self, axis: Axis) -> bool:
-        """Has an axis lanes that are none of its range?"""
+        """Returns whether an axis has lanes that are none of its range."""
         if self.whole and axis.name == "x":
             return False
         return axis.masked or (axis.name == "r" and self.tiling.frame is not None)
@@ -193,7 +193,7 @@ class Maker:
         return Position(value, self.axes_of(value)) if value is not None and self.narrow(value) else None
 
     def narrow(self, expr: Expr) -> bool:
-        """Does the expression stay within 32 bits? Where sizes decide, it is noted down for the launcher to check."""
+        """Returns whether the expression stays within 32 bits. Where sizes decide, the launcher is to check that."""
         if self.positions == "i64":
             return False
         low, high = bounds(expr, self.loop.extents)

@@ -65,7 +65,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many elements of the row each lane of accumulators has seen after the walk."""
+    """The count of the row's elements that each lane of accumulators has seen after the walk."""
 
     dtype: torch.dtype
     axes: Axes
@@ -288,9 +288,9 @@ Line: TypeAlias = Op | Load | Check | Join | Reduce | Moments | Scan | Walk | Wh
 
 @dataclass(frozen=True)
 class TileProgram:
-    """What one program does. buffers: that it may touch. names: of buffers, variables and sizes in texts. extents: of
-    the loop variables. positions: the type of positions, "i32", "i64" or "INDEX" where the launcher chooses by
-    `limits`: sizes that 32 bits must have room for. finish: what the last program of its outputs does then."""
+    """The lines of one program. buffers: that the lines may touch. names: of buffers, variables and sizes in texts.
+    extents: of the loop variables. positions: the type of positions, "i32", "i64" or "INDEX" where the launcher chooses
+    by `limits`: sizes that 32 bits must have room for. finish: what the last program of its outputs does then."""
 
     tiling: Tiling
     buffers: Mapping[str, Buffer]

@@ -53,7 +53,7 @@ class Frame:
         return rest if buffer in self.buffers and is_multiple(rest, self.lanes) else None
 
     def holds(self, site: Node | Store, buffer: str, offset: Expr, masked: bool) -> bool:
-        """Is the access made in whole groups of lanes?"""
+        """Returns whether the access is made in whole groups of lanes."""
         return not masked and not site.indirect and self.rest(buffer, offset) is not None
 
 
@@ -65,7 +65,7 @@ def terms(expr: Expr) -> Iterator[tuple[int, Expr]]:
 
 
 def is_multiple(expr: Expr, of: int) -> bool:
-    """Is a sum a multiple of a number, term by term?"""
+    """Returns whether a sum is a multiple of a number, term by term."""
     return all(coefficient and coefficient % of == 0 for coefficient, _ in terms(expr))
 
 
@@ -89,7 +89,7 @@ class Axis:
 
     @property
     def masked(self) -> bool:
-        """Returns whether the last block may reach beyond the end. It cannot for a constant size that the block
+        """Returns whether the last block may reach beyond the end: not for a constant size that the block
         divides."""
         size = self.size
         return not (size.is_Integer and int(size) > 0 and int(size) % (self.block * self.step) == 0)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """How to reduce with one accumulator: the combination, the reduction of a tile along its `{axis}`, the scan."""
+    """A reduction with one accumulator: the combination, the reduction of a tile along its `{axis}`, the scan."""
 
     combine: str
     across: str

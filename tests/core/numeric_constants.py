@@ -79,6 +79,7 @@ CONSTANTS: Mapping[str, str] = {
         size_readers: _POOL CONVOLUTION_RESULTS READERS
         spelling: SMALL
         stored: ALIGNMENT
+        sum_scatters: _ZEROS
         bytes: _OF_NIBBLES_BF16 _OF_NIBBLES_F16 _OF_SIGNED_BF16 _OF_UNSIGNED_BF16 _OF_SIGNED_F16 _OF_UNSIGNED_F16
         float8: _BF16 _F16 _BYTES _WORDS _CODES
         trust: _LINKS
@@ -118,6 +119,7 @@ CONSTANTS: Mapping[str, str] = {
         complexity: MAX_LOADS MAX_NODES MAX_INDEX MAX_VIEW MAX_INDICES MEMO
         configs: _TILES _LONG_K SPLITS PER_TILE
         coverage: MOST_POINTS
+        estimate: ALIKE
         fusion: NEIGHBOURS
         index: MOST_STEPS
         inline: MAX_GROWTH
@@ -192,7 +194,6 @@ CONSTANTS: Mapping[str, str] = {
         workers: START_SECONDS BUILD_SECONDS IDLE_SECONDS LOSSES
     """,
     "what a person is shown: lines, letters, rows": """
-        write: IN_SHORT
         operations: MODULES PLACES
         said: NAMED
     """,

@@ -29,7 +29,7 @@ from litz_autotune.race import Race
 from litz_contractions.subprogram import on_device
 from litz_plugins.manager import make_plugins
 from support.fake_timer import FakeTimer
-from support.own_plugins import CONTRACTIONS
+from support.own_plugins import CONTRACTIONS, OPERATORS
 from support.retarget import cuda_schedules, first_variant, to_cuda
 
 Times = Callable[[str], float | str]
@@ -67,7 +67,7 @@ class FakeGpu:
         self.runner = FakeRunner(times)
         self.autotune.tuner.runner = lambda *_: self.runner  # type: ignore[assignment,return-value]
         self.plugins = make_plugins(
-            builtin_plugins(), extra=[CONTRACTIONS, ("autotune", self.autotune)], entry_points=()
+            builtin_plugins(), extra=[CONTRACTIONS, OPERATORS, ("autotune", self.autotune)], entry_points=()
         )
         given = {"max_autotune": True, "cache_dir": folder, "autotune.search": "fast", "threads": 2, "debug": True}
         given["autotune.kernels"] = False  # who looks at them says so

@@ -18,8 +18,8 @@ from litz.ir.index import Expr, to_expr
 from litz.targets.triton.dialect import FLOAT8_TYPES, POINTER_TYPES
 from litz.targets.triton.generate import launch_settings
 from litz.targets.triton.indices import index_type_of
-from litz.tiles.names import Names, name_all
 from litz.targets.triton.text import IndexText, size_text
+from litz.tiles.names import Names, name_all
 from litz_plugins import COUNTERS, KernelSource
 
 INDEX = "INDEX"

@@ -25,6 +25,9 @@ from litz_plugins import Ask, Target, TargetOf
 from .instructions import instructions
 from .segments import joined_segments, parted_segments
 
+ALIKE = 64
+"""Nodes of the largest loop whose cost is looked up by its structure: the key of a larger one takes as long."""
+
 
 @dataclass(frozen=True)
 class EstimateFigures(Room):
@@ -116,6 +119,8 @@ class CostModel:
     def as_it_is(self, loop: Loop) -> Cost:
         """Returns the cost of one loop in its present form: a plugin's estimate if there is one, else the
         roofline."""
+        if len(loop.nodes) > ALIKE:
+            return self.in_one_launch((loop,))
         key = structure_of((loop,), self.program)
         found = self._alike.get(key)
         if found is None:

@@ -79,7 +79,7 @@ def test_it_compiles_for_a_gpu(dynamic):
 
 def test_values_are_right():
     variables = ["TRITON_INTERPRET=1", f"PYTHONPATH={os.pathsep.join(sys.path)}"]
-    done = subprocess.run(["env", *variables, sys.executable, __file__], capture_output=True, text=True)
+    done = subprocess.run(["env", *variables, sys.executable, __file__], capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from core.lowering.harness import program_of
 from core.schedule.harness import CPU, GPU, OPTIONS, check, passed, plan_of
 from litz.ir import Extern, Layout, Loop, Program, TensorRef
 from litz_contractions.attention.operation import Attention
 from litz_passes.program.write_in_place import renamed, write_in_place
 from litz_plugins import Decision, PassContext
 from litz_testing.parse.programs import parse_program
+from operators.harness import program_of
 from support.own_plugins import prepare
 
 Tensor = torch.Tensor

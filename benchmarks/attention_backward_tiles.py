@@ -28,9 +28,9 @@ from litz.pipeline import make_compiler
 from litz.target import target_of
 from litz.targets.triton.build import load as load_kernel
 from litz_contractions.attention.backward import write_key_gradients, write_query_gradient
-from litz_contractions.attention.backward_offer import plan_for
-from litz_contractions.attention.backward_operation import AttentionBackward
-from litz_contractions.attention.backward_tiles import BackwardTile, BackwardTiles
+from litz_contractions.attention.offer import backward_plan
+from litz_contractions.attention.operation import AttentionBackward
+from litz_contractions.attention.tiles import BackwardTiles, Tiles
 from litz_plugins import CodegenContext
 
 KERNELS = (("dq", write_query_gradient, 3), ("dkdv", write_key_gradients, 4))
@@ -63,11 +63,11 @@ def captured(function: Callable[..., Any], given: Sequence[torch.Tensor]) -> tup
     return found[0]
 
 
-def sweep(program: Program, args: Sequence[Any], cache: Cache) -> Iterator[tuple[str, int, BackwardTile, float]]:
+def sweep(program: Program, args: Sequence[Any], cache: Cache) -> Iterator[tuple[str, int, Tiles, float]]:
     """(kernel, its products, tile, microseconds)."""
     (attention,) = (op for op in program.operations if isinstance(op, AttentionBackward))
     target = target_of("cuda:0")
-    plan = plan_for(attention, program, "matmul" in target.tf32)
+    plan = backward_plan(attention, program, "matmul" in target.tf32)
     memory = {name: value for name, value in zip(program.inputs, args, strict=True) if isinstance(name, str)}
     for name, buffer in plan.program.buffers.items():
         if name not in memory:
@@ -78,7 +78,7 @@ def sweep(program: Program, args: Sequence[Any], cache: Cache) -> Iterator[tuple
     for name, write, products in KERNELS:
         for own, walked, warps, stages in product((64, 128), (32, 64, 128), (4, 8), (2, 3)):
             sides = (own, walked) if name == "dq" else (walked, own)
-            tile = BackwardTile(*sides, warps, stages)
+            tile = Tiles(*sides, warps, stages)
             if BackwardTiles(tile, tile).shared_bytes(plan.widths, plan.dtype.itemsize) > 1.5 * target.shared_bytes:
                 continue
             try:

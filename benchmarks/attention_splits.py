@@ -22,7 +22,7 @@ import torch.nn.functional as F
 
 from litz.target import target_of
 from litz_contractions.attention import decode
-from litz_contractions.attention.split import Split
+from litz_contractions.attention.tiles import Tiles
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "f32": torch.float32}
 HEADS, SHARED, WIDTH = 32, 8, 128
@@ -70,7 +70,7 @@ def timed(call: Call, given: Caches) -> float:
     return statistics.median(found[3:])
 
 
-def compiled(split: Split | None = None) -> Iterator[Call]:
+def compiled(split: Tiles | None = None) -> Iterator[Call]:
     """litz's, with what it chooses or with this split."""
     torch._dynamo.reset()
     if split is None:
@@ -80,11 +80,11 @@ def compiled(split: Split | None = None) -> Iterator[Call]:
         yield torch.compile(attention, backend="litz", dynamic=False)
 
 
-def splits(batch: int, length: int) -> Iterator[Split]:
+def splits(batch: int, length: int) -> Iterator[Tiles]:
     for parts, keys, stages, warps in product((1, 2, 4, 8, 16, 32), (32, 64, 128), (2, 3, 4), (2, 4, 8)):
         programs = parts * batch * SHARED
         if 64 <= programs <= 1024 and ceil(length / parts) >= keys:
-            yield Split(parts, 16, keys, stages, warps)
+            yield Tiles(16, keys, warps, stages, parts)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

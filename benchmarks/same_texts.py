@@ -465,7 +465,7 @@ def _plan_lines(plan: Any) -> Iterator[str]:
 
 def _source_lines(source: Any) -> Iterator[str]:
     for field in fields(source):
-        if field.name != "text":
+        if field.name != "text" and field.repr:
             yield f"{field.name} = {_canonical(getattr(source, field.name))}"
     yield source.text
 

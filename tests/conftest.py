@@ -28,6 +28,9 @@ from support.warm import MODULES, leave_unread_unmade
 from support.warm_children import warm_python
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
+
     from litz_plugins import Choice, ChoiceContext
 
 WHOLE_RUN = 2000
@@ -77,6 +80,22 @@ def pytest_configure(config: pytest.Config) -> None:
     gpus, worker = config.getoption("--gpus"), os.environ.get("PYTEST_XDIST_WORKER", "")
     if gpus and worker:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(int(worker.removeprefix("gw")) % gpus)
+
+
+@pytest.hookimpl(optionalhook=True)  # the GPU machine has no pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from support.scheduler import Scheduler
+
+    return Scheduler(config, log)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        from support.scheduler import say_less
+
+        say_less(session.config)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,16 +12,18 @@ WIDTH = 100
 """Columns of the help texts."""
 
 
-def commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
-    """Each command below the group with what one types for it, in the order of the group's own list."""
-    context = click.Context(group, info_name=path)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
+def commands(
+    group: click.Group, name: str, parent: click.Context | None = None
+) -> Iterator[tuple[str, click.Context, click.Command]]:
+    """Yields each command below the group with its name and the group's context, in the group's own order."""
+    context = click.Context(group, info_name=name, parent=parent)
+    for each in group.list_commands(context):
+        command = group.get_command(context, each)
         if command is None or command.hidden:
             continue
-        yield f"{path} {name}", command
+        yield each, context, command
         if isinstance(command, click.Group):
-            yield from commands(command, f"{path} {name}")
+            yield from commands(command, each, context)
 
 
 def page() -> str:
@@ -32,10 +34,10 @@ def page() -> str:
         "The text below each command is what `--help` prints. litz-autotune adds `litz tune`. litz-collectives adds",
         "`litz audit`, `litz calibrate-collectives`, `litz estimate-collective` and `litz fit-collectives`.",
         "litz-tools adds `litz bisect`, `litz bench-kernels`, `litz calibrate`, `litz check-plugins`, `litz doctor`,",
-        "`litz explain`, `litz explain-miss` and `litz watch-plugins`.",
+        "`litz explain`, `litz explain-miss`, `litz report` and `litz watch-plugins`.",
         "",
     ]
-    for name, command in commands(main, "litz"):
-        context = click.Context(command, info_name=name, max_content_width=WIDTH, terminal_width=WIDTH)
-        lines += [f"## {name}", "", "```text", command.get_help(context), "```", ""]
+    for name, parent, command in commands(main, "litz"):
+        context = click.Context(command, parent, name, max_content_width=WIDTH, terminal_width=WIDTH)
+        lines += [f"## {context.command_path}", "", "```text", command.get_help(context), "```", ""]
     return "\n".join(lines)

@@ -1,8 +1,8 @@
 """The figures of README and docs: every one is made from data, and this module says where a page has another.
 
 In: benchmarks/results (`benchmarks.record`), and the measurements of collectives in tests/collectives/data. Out: the
-tables of README and of docs/benchmarks.md, between `<!-- made: NAME -->` and `<!-- end -->`, and the pages of
-docs/benchmarks/, with every row. `python -m website.figures` compares; with `--write` it writes them anew.
+tables of README, of docs/index.md and of docs/benchmarks.md, between `<!-- made: NAME -->` and `<!-- end -->`, and the
+pages of docs/benchmarks/, with every row. `python -m website.figures` compares; with `--write` it writes them anew.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from website import collective_errors, tables
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 BENCHMARKS = ROOT / "docs" / "benchmarks.md"
+FRONT = ROOT / "docs" / "index.md"
 PAGES = ROOT / "docs" / "benchmarks"
 BLOCK = re.compile(r"(<!-- made: ([^>]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 NUMBER = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.]*\w)")
@@ -27,8 +28,13 @@ README_GROUPS = (
     "inference, kernels", "inference, clock", "training, kernels", "training, clock",
     "inference, reduce-overhead, clock", "training, reduce-overhead, clock", "inference, max-autotune, clock",
     "first call on a GPU, empty caches", "first call on a GPU, full caches", "first call on a CPU, empty caches",
-    "peak memory of training, litz / Inductor", "memory-bound kernels, H100", "flex_attention",
-    "flex_attention, the library's attention / litz", "decoding, CUDA graphs",
+    "peak memory of inference, litz / Inductor", "peak memory of training, litz / Inductor",
+    "memory-bound kernels, H100", "flex_attention", "flex_attention, the library's attention / litz",
+    "decoding, CUDA graphs",
+)  # fmt: skip
+FRONT_GROUPS = (
+    "inference, kernels", "training, kernels", "inference, clock", "training, clock",
+    "first call on a GPU, empty caches", "peak memory of training, litz / Inductor",
 )  # fmt: skip
 README_MODELS: Sequence[tuple[str, str, str, str]] = (
     ("GPT-2, inference", "inference", "gpt2", "default"),
@@ -72,10 +78,11 @@ def blocks(rows: Sequence[Row]) -> dict[str, str]:
     """What stands in README and docs/benchmarks.md, by name."""
     of = {group.label: group for group in tables.GROUPS}
     return {
-        "summary": f"{tables.summary_table(rows)}\n\nOutliers lift the means:\n\n{tables.outlier_list(rows)}",
+        "summary": f"{tables.summary_table(rows)}\n\nOutliers lift the means. {tables.outlier_list(rows)}",
         "tasks": "\n\n".join(sections(rows)),
         "README summary": tables.summary_table(rows, [of[label] for label in README_GROUPS]),
         "README models": models(rows),
+        "front summary": tables.summary_table(rows, [of[label] for label in FRONT_GROUPS]),
     }
 
 
@@ -86,11 +93,14 @@ def sections(rows: Sequence[Row]) -> Iterator[str]:
         if any(row.task == task for row in rows):
             parts = [(gpu, tables.SHORT), (cpu, tables.SHORT)] if task == "kernels" else [(rows, tables.MOST)]
             found = [tables.slowest(task, part, most) for part, most in parts if tables.of_task(task, part)]
-            source = f"{tables.provenance(task, rows)} [All rows](benchmarks/{task}.md); {more}"
-            yield "\n\n".join([f"## {TITLES.get(task, task.capitalize())}", source, *found])
+            lost = sum(map(tables.lost, tables.of_task(task, rows)))
+            left = lost - sum(table.count("\n| **") for table in found)
+            losses = f" {left} more losses are on the task's page." if left else "" if lost else " No row is a loss."
+            source = f"{tables.provenance(task, rows)} [All rows](benchmarks/{task}.md); {more}{losses}"
+            yield "\n\n".join([f"## {TITLES.get(task, task.capitalize())}\n{source}", *filter(None, found)])
         if task == "training":
             about = "The models for which litz takes most beyond Inductor; the pages of both tasks have all:"
-            yield f"## Memory\n\n{about}\n\n{tables.most_memory(rows)}"
+            yield f"## Memory\n{about}\n\n{tables.most_memory(rows)}"
 
 
 def models(rows: Sequence[Row]) -> str:
@@ -129,15 +139,19 @@ def filled(text: str, made: Mapping[str, str]) -> str:
 
 
 def complaints(
-    rows: Sequence[Row] | None = None, readme: str | None = None, benchmarks: str | None = None
+    rows: Sequence[Row] | None = None,
+    readme: str | None = None,
+    benchmarks: str | None = None,
+    front: str | None = None,
 ) -> list[str]:
     """Where README or docs have another figure than the data; a line for each. The arguments: in place of what is
-    there."""
+    there. front: the site's first page."""
     rows = newest(read_rows()) if rows is None else rows
     made = blocks(rows)
     texts = {
         "README.md": README.read_text(encoding="utf-8") if readme is None else readme,
         "docs/benchmarks.md": BENCHMARKS.read_text(encoding="utf-8") if benchmarks is None else benchmarks,
+        "docs/index.md": FRONT.read_text(encoding="utf-8") if front is None else front,
     }
     found = [line for name, text in texts.items() for line in _wrong_blocks(name, text, made)]
     found += [f"{name}: {number} in prose is of no data: put it into a block" for name, text in texts.items()
@@ -193,7 +207,7 @@ def write() -> None:
     """Writes the blocks of README and docs/benchmarks.md and the pages of docs/benchmarks/ anew."""
     rows = newest(read_rows())
     made, wanted = blocks(rows), pages(rows)
-    for path in (README, BENCHMARKS):
+    for path in (README, BENCHMARKS, FRONT):
         path.write_text(filled(path.read_text(encoding="utf-8"), made), encoding="utf-8")
     PAGES.mkdir(exist_ok=True)
     for path in set(PAGES.glob("*.md")) - set(wanted):

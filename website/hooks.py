@@ -16,6 +16,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # mkdocs runs this file with its own folder on the path only
 
+from litz import __version__  # noqa: E402
 from website import command_line, errors, links, notebook, reference, sources  # noqa: E402
 
 LOG = logging.getLogger("mkdocs.plugins.litz")  # --strict counts its warnings
@@ -29,7 +30,9 @@ MADE = {
 
 
 def on_config(config: Any) -> Any:
-    """Adds an entry for each page of docs/ that mkdocs.yml does not name."""
+    """Puts the version behind the site's name, and adds an entry for each page of docs/ that mkdocs.yml does not
+    name."""
+    config.site_name = f"{config.site_name} {__version__}"
     named = {page for entry in config.nav for page in _pages(entry)}
     for path in sorted(Path(config.docs_dir).rglob("*.md")):
         name = path.relative_to(config.docs_dir).as_posix()

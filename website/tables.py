@@ -180,9 +180,10 @@ def outlier_list(rows: Sequence[Row]) -> str:
     for task in WHOLE_MODELS:
         group = Group("", task, "kernel_ms", holds=on_gpu)
         far = [row for row in outliers(group, rows) if (row.task, row.case) not in slow]
-        lines.append(f"- {task}: Inductor is slower than eager for {_listed(case for t, case in slow if t == task)}; "
+        slower = _listed(case for of, case in slow if of == task)
+        lines.append(f"{task.capitalize()}: Inductor is slower than eager for {slower}; "
                      f"far from the median are {_listed(row.case for row in far)}.")  # fmt: skip
-    return "\n".join(lines)
+    return " ".join(lines)
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -208,12 +209,10 @@ def lost(row: Row) -> bool:
 
 
 def slowest(task: str, rows: Sequence[Row], most: int = MOST) -> str:
-    """The task's losses, up to so many, and the rows next to them."""
+    """The task's losses, up to so many, and where there are fewer, the rows next to them; '' for a task without one."""
     found = of_task(task, rows)
     losses = sum(map(lost, found))
-    shown = found[: min(max(losses, FEWEST), most)]
-    text = table(shown, brief=True)
-    return text if losses <= len(shown) else f"{text}\n\n{losses - len(shown)} more losses are on the task's page."
+    return table(found[: min(max(losses, FEWEST), most)], brief=True) if losses else ""
 
 
 def most_memory(rows: Sequence[Row]) -> str:

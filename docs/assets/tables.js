@@ -31,7 +31,8 @@ function addBox(table) {
   const count = document.createElement("output");
   box.type = "search";
   box.className = "litz-filter";
-  box.placeholder = "Keep rows with ... such as: gpt2 H200";
+  const example = table.tBodies[0].rows[0].cells[0].textContent.trim().slice(0, 20);
+  box.placeholder = `Keep rows with ... such as: ${example}`;
   box.setAttribute("aria-label", "Keep the rows with all of these words");
   const show = () => {
     const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);

@@ -126,7 +126,7 @@ def test_the_bits_survive_the_bytes(case: str) -> None:
     for given in (args, *([others] if others else [])):
         eager, here, there = (ran(run, gm, given, aot) for run in (gm, made, loaded))
         for one, other, again in zip(eager, here, there, strict=True):
-            torch.testing.assert_close(one, other)
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)  # both round; the bits are asked below
             assert torch.equal(other, again) and other.stride() == again.stride()
 
 

@@ -14,10 +14,10 @@ from litz import report as reports
 from litz.driver import stages
 from litz.driver.builtin import builtin_plugins
 from litz.runtime.background import Replaceable, wait
-from litz.schedule.difference import whole
 from litz_autotune import Autotune, kept
 from litz_autotune.alternatives import rank
 from litz_autotune.commands import tune
+from litz_autotune.difference import whole
 from litz_autotune.duel import Different, Duel, differ
 from litz_autotune.judge import judge
 from litz_autotune.kept import Tried, Tuned
@@ -188,6 +188,7 @@ def test_without_time_nothing_is_tried_and_the_next_process_goes_on(tmp_path):
     assert timer.calls
 
 
+@pytest.mark.nightly
 def test_the_budget_is_in_seconds(tmp_path):
     class Slow(FakeTimer):
         def time(self, functions, device, seconds, limit_us=float("inf")):
@@ -212,6 +213,7 @@ def test_it_can_be_switched_off(tmp_path):
     assert not timer.calls
 
 
+@pytest.mark.nightly
 def test_in_the_background(tmp_path):
     tuned = Compiled(again_and_again, tmp_path, **{"autotune.background": True})
     check(tuned(X, W))

@@ -93,7 +93,7 @@ def test_a_block(wins, dynamic):
         assert each.reason and (each.us is None or each.us[0] > 0)
 
 
-@pytest.mark.ci_cases("True")
+@pytest.mark.nightly
 @pytest.mark.parametrize("wins", [False, True])
 def test_training_with_split_reductions_and_launches_for_several(wins):
     torch.manual_seed(0)
@@ -108,6 +108,7 @@ def test_training_with_split_reductions_and_launches_for_several(wins):
     assert any(best.ways for _, best, *_ in made) == wins
 
 
+@pytest.mark.nightly
 def test_a_launch_more_has_to_gain_what_it_costs_the_host():
     """Without CUDA graphs, or who records them, the device's clock does not see what launches take."""
     args = torch.randn(2, 48, 64), torch.randn(64), torch.randn(64)

@@ -19,8 +19,8 @@ from litz.target import target_named, target_of
 from litz.target.devices import nearest_family
 from litz.targets.triton.build import Binary, build
 from litz.targets.triton.compile import Variant, compile_kernel, make_target
+from litz_contractions.products.blocks import can_use_descriptors
 from litz_contractions.products.configs import Config, all_configs, rank, shared_bytes
-from litz_contractions.products.descriptors import can_use_descriptors
 from litz_contractions.products.gemm import make_gemm
 from litz_contractions.products.kernel import write_gemm
 from litz_contractions.products.offer import shape_of
@@ -61,6 +61,7 @@ def test_every_configuration_compiles_and_takes_the_shared_memory_that_it_was_ra
             assert shared >= shared_bytes(config, 2) * (config.stages - 1) // config.stages, config
 
 
+@pytest.mark.ci_cases("False-dtype1", "True-dtype0")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @pytest.mark.parametrize("tf32", [False, True])
 def test_dtypes_compile(dtype: torch.dtype, tf32: bool) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from litz.ir import Template
 from litz.pipeline import make_compiler
 from litz.target import target_of
+from litz_autotune import contest
 from litz_autotune.describing import describe
 from litz_autotune.problem import Problem
 from litz_autotune.race import make_inputs
@@ -68,3 +72,16 @@ def test_positions_are_made_up_all_over_the_rows() -> None:
     before, _ = CASES["mm-rows-gathered"].programs()
     rows = [value for value in make_inputs(cpu(before)) if value.dtype == torch.int64]
     assert len(rows) == 1 and int(rows[0].min()) >= 0 and int(rows[0].max()) < 24 and len(rows[0].unique()) > 5
+
+
+def test_all_that_makes_a_kernel_of_a_recipe_is_in_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of other code the same recipe may be another kernel, whose time nobody has measured."""
+    read: list[str] = []
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(str(path)) or b"")
+    contest.makers.__wrapped__()
+    modules = (
+        *("litz.ir.index", "litz.schedule.fusion", "litz.codegen.kernel_plan", "litz.tiles.make"),
+        *("litz.targets.triton.print", "litz_contractions.products.print", "litz_contractions.attention.print"),
+    )
+    for module in modules:
+        assert str(import_module(module).__file__) in read

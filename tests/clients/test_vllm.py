@@ -202,6 +202,7 @@ def test_a_pass_runs_on_the_captured_graph(monkeypatch: pytest.MonkeyPatch, tmp_
     assert seen == [False, True, True]
 
 
+@pytest.mark.nightly
 def test_a_damaged_artifact_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: Model) -> None:
     fake_vllm.installed(monkeypatch)
     compiled(model, flow(tmp_path / "cache"))

@@ -103,7 +103,7 @@ def test_what_a_backward_lets_go_of_makes_room(dying: bool) -> None:
     schedule = made.schedule("y3")
     saved = frozenset(f"saved{n}" for n in range(4)) if dying else frozenset()
     schedule = replace(schedule, program=replace(schedule.program, dying_inputs=saved))
-    order = names(overlap(schedule, context(memory_limit="0")))
+    order = names(overlap(schedule, context(memory_limit="0", bucket_bytes=0)))
     assert (order != names(schedule)) == dying
     early = [n for n in range(1, 4) if order.index(f"full{n}_started") < order.index(f"y{n - 1}")]
     assert early == ([1, 2, 3] if dying else [])
@@ -337,7 +337,7 @@ def test_a_memory_limit_that_is_none(text: str) -> None:
 # ---------------------------------------------------------------------------------------------------- what always holds
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(["0", "10%", "300%"]), st.sampled_from([None, 0, 4096]))
 def test_any_schedule(seed: int, limit: str, cap: int | None) -> None:
     schedule = random_schedule(seed)
@@ -362,7 +362,7 @@ def test_any_schedule(seed: int, limit: str, cap: int | None) -> None:
     assert {name for s in done.steps for name in s.writes} == {name for s in schedule.steps for name in s.writes}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6))
 def test_a_plan_of_another_rank_can_be_followed(seed: int) -> None:
     """A rank with other kernel times starts the same collectives in the same order, tensor by tensor."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives  # defines the ops
+import torch.distributed._functional_collectives as fc
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -22,7 +22,7 @@ from litz_collectives import plugin
 from litz_collectives.nccl import Message
 from litz_collectives.profile import Profile, builtin_profile
 from litz_collectives.topology import make_topology
-from litz_collectives.traffic import message_of
+from litz_collectives.traffic import message_of, placed
 from litz_plugins import LitzError
 from litz_plugins.testing import check_plugin
 
@@ -89,6 +89,53 @@ def test_ranks_of_a_subgroup() -> None:
     schedule = plan_of(lambda x: ops.wait_tensor(ops.all_reduce(x, "sum", half.group_name)), fake(16, 1024))
     assert collective_of(schedule).ranks == (0, 2, 4, 6)
     assert message_of(collective_of(schedule), schedule.program) == Message("all_reduce", BYTES, 4)
+
+
+def test_a_group_lies_on_the_nodes_of_its_ranks() -> None:
+    """Eight ranks on two nodes of four: every second one, and the first four."""
+    topology = make_topology("H100", gpus_per_node=4)
+    for ranks, nodes in (([0, 2, 4, 6], 2), ([0, 1, 2, 3], 1), ([0, 4], 2)):
+        group = dist.new_group(ranks)
+        schedule = plan_of(
+            lambda x, group=group: ops.wait_tensor(ops.all_reduce(x, "sum", group.group_name)), fake(16, 1024)
+        )
+        step = collective_of(schedule)
+        message = message_of(step, schedule.program)
+        assert message is not None and placed(message, step, topology).nodes == nodes
+        cost = plugin.operation_cost(step, schedule.program, Profile(topology))
+        assert cost is not None and ("between 2 nodes" in cost.why) == (nodes == 2)
+
+
+def test_a_permutation_is_one_message() -> None:
+    """Each rank sends to the next: one link carries all of it, where an all_to_all would split it between seven."""
+    ring = [(rank + 1) % 8 for rank in range(8)]
+    schedule = plan_of(lambda x: fc.wait_tensor(fc.permute_tensor(x, ring, dist.group.WORLD)), fake(16384))
+    step = collective_of(schedule)
+    assert step.target_name == "_c10d_functional.all_to_all_single.default"
+    assert message_of(step, schedule.program) == Message("permute", BYTES, 8)
+    halves = plan_of(
+        lambda x: ops.wait_tensor(ops.all_to_all_single(x, [8, 8, *[0] * 6], [8, 8, *[0] * 6], "0")), fake(16, 1024)
+    )
+    assert message_of(collective_of(halves), halves.program) == Message("all_to_all", BYTES, 8)
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_group_of_one_costs_nothing(name: str, device: str) -> None:
+    alone = dist.new_group([0]).group_name
+    calls = {
+        "all_reduce": lambda x: ops.all_reduce(x, "sum", alone),
+        "all_gather_into_tensor": lambda x: ops.all_gather_into_tensor(x, 1, alone),
+        "reduce_scatter_tensor": lambda x: ops.reduce_scatter_tensor(x, "sum", 1, alone),
+        "all_to_all_single": lambda x: ops.all_to_all_single(x, [16], [16], alone),
+        "broadcast": lambda x: ops.broadcast(x, 0, alone),
+    }
+    with MODE:
+        given = torch.empty(16, 1024, device=device)
+    schedule = plan_of(lambda x: ops.wait_tensor(calls[name](x)), given)
+    step = collective_of(schedule)
+    found = schedule.estimates[step.name]
+    assert (found.low_us, found.us, found.high_us) == (0, 0, 0) and "group of one" in found.why
 
 
 def reduced(x: torch.Tensor) -> torch.Tensor:

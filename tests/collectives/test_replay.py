@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,6 +50,48 @@ REPLAYS = {
         *(30.0, 25.0, 15.0),
     ),
 }
+
+
+def on(stream: str, link: str, us: float, slowdown: Slowdown | None = None) -> Task:
+    return replace(start(us, stream, slowdown), stream=stream, link=link)
+
+
+def test_a_message_of_another_group_passes_a_long_one() -> None:
+    """The network's gather takes 100 µs; the host's message, and what needs it, do not wait for it."""
+    tasks = [on("far", "network", 100), on("near", "host", 10), wait("near"), compute(5), compute(60), wait("far")]
+    found = replay(tasks)
+    assert (found.us, found.communication_us) == pytest.approx((100.0, 110.0))
+    assert found.exposed == pytest.approx({"near": 10.0, "far": 25.0})
+    one = replay([replace(task, stream="") for task in tasks])
+    assert one.us == 175.0 and one.exposed["near"] == 110.0
+
+
+def test_groups_that_share_a_link_share_its_time() -> None:
+    """Both run at half speed until the shorter one is done, each in turn for 40 µs; then 20 are left."""
+    tasks = [on("a", "host", 40), on("b", "host", 20), wait("b"), wait("a")]
+    found = replay(tasks)
+    assert (found.us, found.communication_us) == pytest.approx((60.0, 100.0))
+    assert found.exposed == pytest.approx({"b": 40.0, "a": 20.0})
+    apart = [tasks[0], replace(tasks[1], link="network"), *tasks[2:]]
+    assert replay(apart).us == 40.0
+    assert replay(apart, Corner("us", "us", "high")).us == 60.0, "slowdowns are high: they may share more than a link"
+
+
+def test_a_kernel_is_slowed_by_the_collectives_of_each_group() -> None:
+    """Once both are in, 1.25 * 1.25 times as long; each of them runs at half speed."""
+    tasks = [on("a", "host", 40, BOTH_SLOW), on("b", "network", 40, BOTH_SLOW), compute(5), compute(32), wait("a")]
+    found = replay(tasks)
+    assert found.exposed_us == pytest.approx(40 - 50 / 2) and found.us == pytest.approx(5 + 50 + 15)
+    assert found.communication_us == pytest.approx(2 * (50 + 15))
+
+
+@pytest.mark.parametrize("corner", CORNERS)
+def test_a_group_of_one_neither_waits_nor_holds_anything_up(corner: Corner) -> None:
+    """It would let a kernel pass, and be late by the last rank, if it sent anything."""
+    late = replace(corner, late_us=50.0)
+    around = [compute(7), start(20, "b"), compute(10), wait("b"), compute(3)]
+    own = [*around[:2], start(0), *around[2:3], wait(), *around[3:]]
+    assert replay(own, late) == replay(around, late)
 
 
 @pytest.mark.parametrize("name", REPLAYS)

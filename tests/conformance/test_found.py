@@ -44,6 +44,24 @@ def test_max_unpool2d_keeps_channels_last() -> None:
     check(lambda a, b: torch.nn.functional.max_unpool2d(a, b, 2), small, indices)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_channel_shuffle_keeps_channels_last(dynamic: bool) -> None:
+    x = torch.randn(2, 4, 3, 6).to(memory_format=torch.channels_last)
+    f = lambda x: (torch.nn.functional.channel_shuffle(x, 2), torch.native_channel_shuffle(x[:, :, :, ::2], 2))
+    check(f, x, dynamic=dynamic)
+    check(f, x.contiguous(), dynamic=dynamic)
+    for ours, theirs in zip(torch.compile(f, backend="litz", dynamic=dynamic)(x), f(x), strict=True):
+        assert ours.stride() == theirs.stride()
+
+
+@pytest.mark.parametrize("op", [torch.channel_shuffle, torch.native_channel_shuffle])
+def test_channel_shuffle_of_one_group_is_a_copy(op: Callable[[torch.Tensor, int], torch.Tensor]) -> None:
+    x = torch.randn(2, 3, 4)
+    shuffled = torch.compile(lambda x: op(x, 1), backend="litz")(x)
+    assert torch.equal(shuffled, x)
+    assert shuffled.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+
+
 def test_a_tensor_of_five_equal_symbolic_sizes() -> None:
     """s0**5 in an index."""
     x = torch.randn(5, 5, 5, 5, 5, 5).transpose(0, 1)

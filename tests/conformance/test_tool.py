@@ -16,7 +16,7 @@ pytest.importorskip("expecttest", reason="torch.testing's operator table needs i
 from litz_testing.conformance import known, results, workers
 from litz_testing.conformance.call import clones, make_call
 from litz_testing.conformance.cases import Job, jobs, samples, spread
-from litz_testing.conformance.check import Outcome
+from litz_testing.conformance.check import Outcome, Way
 from litz_testing.conformance.compare import aliases, differences
 from litz_testing.conformance.workers import Settings, run_job, run_jobs
 
@@ -63,6 +63,29 @@ def test_a_result_nearer_to_the_truth_than_eagers_is_right() -> None:
     eager, better = torch.tensor([101.0], dtype=torch.float16), torch.tensor([100.0], dtype=torch.float16)
     assert differences([better], [eager], lambda: [exact]) == []
     assert differences([eager], [better], lambda: [exact]) != []
+
+
+@pytest.mark.parametrize(
+    "got, want",
+    [
+        (torch.tensor([0.0, 1.0]), torch.tensor([-0.0, 1.0])),
+        (torch.tensor([1.0]), torch.tensor([1.0 + 2.0**-23])),
+        (torch.tensor([1.0 + 0.0j]), torch.tensor([complex(1.0, -0.0)])),
+        (torch.tensor([0.0, 1.0]).to_sparse(), torch.tensor([0.0, 1.0 + 2.0**-23]).to_sparse()),
+        (1.0, 1.0 + 2.0**-52),
+    ],
+)
+def test_where_bits_count_the_last_one_does(got: Any, want: Any) -> None:
+    assert differences([got], [want]) == []
+    assert len(differences([got], [want], bits=True)) == 1
+    nan = torch.tensor([float("nan"), -0.0])
+    assert differences([want, nan], [want, nan.clone()], bits=True) == []
+
+
+def test_random_numbers_count_where_bits_do() -> None:
+    job = Job("rand_like", torch.float32)
+    found = [next(run_job(job, Settings(modes=("run",), way=Way(bits=bits)))) for bits in (False, True)]
+    assert [outcome.status for outcome in found] == ["passed", "wrong"]  # litz draws other numbers than eager
 
 
 def test_aliases_name_the_first_owner() -> None:
@@ -117,7 +140,7 @@ def _wrong(gm: Any, inputs: Sequence[Any]) -> Any:
 def test_a_case_that_fails_is_an_outcome_and_the_run_goes_on(backend: Any, status: str) -> None:
     before = torch.get_num_threads()
     seconds = 2.0 if backend is _hang else 60.0  # a busy machine takes its time for the others
-    settings = Settings(samples=1, modes=("run",), backend=backend, seconds=seconds)
+    settings = Settings(samples=1, modes=("run",), way=Way(backend), seconds=seconds)
     outcomes = list(run_jobs(jobs((torch.float32,), "^neg$"), settings))
     torch.set_num_threads(before)
     # A new process takes over after each of the two.
@@ -134,6 +157,7 @@ def test_ratio_counts_what_the_peer_passes() -> None:
     assert results.behind(ours, peers) == ["b"]
 
 
+@pytest.mark.nightly
 def test_workers_for_a_gpu_are_forked_from_a_process_that_has_not_looked_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
     original = workers._context
     monkeypatch.setattr(workers, "_context", lambda devices: original({"cuda"}))

@@ -19,9 +19,9 @@ from litz.pipeline import make_compiler, plan_schedule
 from litz.schedule import Schedule
 from litz.target import target_named
 from litz.targets.triton.compile import compile_kernel, make_target
-from litz_contractions.attention.backward_offer import plan_for, replacement
-from litz_contractions.attention.backward_operation import AttentionBackward
-from litz_contractions.attention.backward_tiles import fitting
+from litz_contractions.attention.offer import backward_plan, backward_replacement
+from litz_contractions.attention.operation import AttentionBackward
+from litz_contractions.attention.tiles import fitting_pairs
 from litz_plugins import Decision
 from support import attention_backward_matrix as cases
 from support.attention_backward_matrix import BASE, CASES, Case, alibi, attention_of, backward_allowed, causal, cpu
@@ -46,6 +46,7 @@ def test_gives_what_float64_gives(name: str, problems: Mapping[str, str]) -> Non
     assert problems[name] == ""
 
 
+@pytest.mark.ci_cases("alibi-causal", "group", "lse")
 @pytest.mark.parametrize("name", ["alibi-causal", "group", "lse", "lse-only", "wants-key"])
 def test_the_meaning_of_the_kernels_is_what_they_replace(name: str) -> None:
     case = CASES[name]
@@ -117,7 +118,7 @@ COMPILED = [
 ]
 
 
-@pytest.mark.ci_cases("alibi-causal", "cut-blocks", "one-key-for-all", "dynamic-group", "lse-only")
+@pytest.mark.ci_cases("alibi-causal", "one-key-for-all")
 @pytest.mark.parametrize("name", COMPILED)
 def test_kernels_compile(name: str) -> None:
     for operation in CASES[name].kernels().operations:
@@ -141,7 +142,7 @@ ALL_PAIRS = [
 """(width, type, TF32), which bfloat16 has not. Narrow ones, and those that need most memory."""
 
 
-@pytest.mark.each_value
+@pytest.mark.ci_cases("256-dtype6-False-False")
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(("width", "dtype", "tf32"), ALL_PAIRS)
@@ -152,10 +153,10 @@ def test_every_pair_of_tiles_compiles_and_fits(width: int, dtype: torch.dtype, t
     operation = attention_of(program)
     assert operation is not None
     most = target_named("H100").shared_bytes
-    pairs = list(fitting(dtype, tf32, (width, width), target_named("H100")))
+    pairs = list(fitting_pairs(dtype, tf32, (width, width), target_named("H100")))
     assert pairs
     for tiles in pairs if every else (pairs[0], pairs[-1]):
-        calls = replacement(plan_for(operation, program, tf32), tiles).operations
+        calls = backward_replacement(backward_plan(operation, program, tf32), tiles).operations
         for call, tile in zip(calls, (tiles.first, tiles.second), strict=True):
             assert isinstance(call, KernelCall)
             compiled = compile_kernel(call.source, SM_90)

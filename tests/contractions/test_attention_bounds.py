@@ -8,7 +8,7 @@ import torch
 from litz.ir import Node
 from litz.ir.build import call, const, index, load
 from litz.ir.index import Symbol, loop_var, to_expr
-from litz_contractions.attention.bounds import Bounds, find_bounds
+from litz_contractions.attention.masks import Bounds, find_bounds
 
 Q, K = loop_var(2), loop_var(3)
 

@@ -22,7 +22,7 @@ from litz.options import make_options
 from litz.pipeline import make_compiler
 from litz.target import target_named, target_of
 from litz.targets.triton.compile import compile_kernel, make_target
-from litz_contractions.attention.offer import choose_tiles, offer_attention, written
+from litz_contractions.attention.offer import choose_tiles, kernel_call, offer_attention, written
 from litz_contractions.attention.operation import Attention
 from litz_contractions.attention.plan import Unsuitable, make_plan
 from litz_contractions.attention.tiles import LEAST, LEAST_SECOND, Tiles, fitting, parts, shared_bytes
@@ -95,13 +95,14 @@ COMPILED = {
 }
 
 
+@pytest.mark.ci_cases("odd-widths", "maxima", "dynamic-relative")
 @pytest.mark.parametrize("name", mostly(COMPILED, ("dynamic", "dynamic-causal")))
 def test_kernels_compile(name: str) -> None:
     source = COMPILED[name].kernel().source
     assert all(compile_kernel(source, SM_90, variant).asm["cubin"] for variant in variants_of(source))
 
 
-@pytest.mark.each_value
+@pytest.mark.ci_cases("None-128")
 @pytest.mark.parametrize(
     ("mask", "width"),
     [
@@ -112,9 +113,10 @@ def test_kernels_compile(name: str) -> None:
 )
 def test_on_hopper_it_multiplies_in_groups_of_warps_and_loads_ahead(mask: Any, width: int) -> None:
     dtype = torch.bfloat16
-    for tiles in fitting(dtype, (width, width), H100):
-        case = Case(operands(1, 2, 512, 512, width, dtype=dtype), mask=mask, block=128, tiles=tiles)
-        compiled = compile_kernel(case.kernel().source, SM_90)
+    tried = list(fitting(dtype, (width, width), H100))
+    case = Case(operands(1, 2, 512, 512, width, dtype=dtype), mask=mask, block=128)
+    for tiles, call in zip(tried, case.kernels(tried), strict=True):
+        compiled = compile_kernel(call.source, SM_90)
         ptx = compiled.asm["ptx"]
         loads = re.findall(r"cp\.async\.\w+\.shared\.global \[[^]]*\], \[[^]]*\], (\w+)", ptx)
         assert "wgmma.mma_async" in ptx and "mma.sync" not in ptx
@@ -151,6 +153,7 @@ def test_the_table_counts_shared_memory() -> None:
 BIAS = torch.randn(2, 512, 512)
 
 
+@pytest.mark.ci_cases("dtype0-256")
 @pytest.mark.parametrize(
     ("dtype", "width"),
     [
@@ -164,11 +167,11 @@ def test_what_bodies_read_for_each_score_fits_into_shared_memory(dtype: torch.dt
     bias = BIAS.to(dtype)
     score_mod = lambda score, b, h, q, k: score + bias[h, q, k]
     case = Case(operands(1, 2, 512, 512, width, dtype=torch.bfloat16), score_mod=score_mod)
-    program, template = attention(case)
+    program, template, _ = case.captured()
     plan = make_plan(template, program, written(template, program), False)
     assert plan.read == (dtype.itemsize, 0)
     for tiles in list(fitting(plan.dtype, plan.held, H100, plan.read))[:2]:
-        compiled = compile_kernel(replace(case, tiles=tiles).kernel().source, SM_90)
+        compiled = compile_kernel(kernel_call(plan, tiles).source, SM_90)
         assert compiled.metadata.shared <= shared_bytes(tiles, plan.held, 2, plan.read) <= H100.shared_bytes
 
 
@@ -267,6 +270,7 @@ def test_blocks_that_no_tile_divides_are_left_to_the_library() -> None:
     assert "blocks of 24" in notes[0].reason
 
 
+@pytest.mark.ci_cases("128-most0", "block3-most3")
 @pytest.mark.parametrize(("block", "most"), [(128, (128, 128)), (96, (32, 32)), (48, (16, 16)), ((64, 16), (64, 16))])
 def test_a_tile_lies_in_one_block(block: Any, most: tuple[int, int]) -> None:
     program, template = attention(replace(LARGE, mask=window, block=block, tiles=Tiles(16, 16, 4, 2)))

@@ -66,6 +66,7 @@ ON_A_CPU = {
 """Sizes, blocks and masks are in e2e/test_attention_on_cpu.py; what else the cases have is for the GPU's tiles."""
 
 
+@pytest.mark.ci_cases("bf16", "dynamic-grouped", "two-parts-masked", "maxima")
 @pytest.mark.parametrize("name", mostly({**ON_A_CPU, **CASES}, tuple(CASES)))
 def test_on_a_cpu_it_is_as_good_as_eager(name: str) -> None:
     case = {**ON_A_CPU, **CASES}[name]
@@ -152,6 +153,7 @@ REFUSED: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.ci_cases("a product")
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_a_body_stays_a_library_call(name: str) -> None:
     decisions: list[Any] = []

@@ -46,6 +46,7 @@ def test_a_smaller_second_part_is_still_made_wrong(smaller: None) -> None:
     assert unset_registers(kernel_of(96)), NO_LONGER
 
 
+@pytest.mark.ci_cases("1-96", "257-192")
 @pytest.mark.parametrize("width", [96, 192])
 @pytest.mark.parametrize("keys", [1, 257])
 def test_no_kernel_reads_a_register_that_nothing_wrote(width: int, keys: int) -> None:

@@ -142,6 +142,12 @@ def test_a_type_that_was_widened_is_multiplied_as_the_library_does() -> None:
 # What is compiled.
 
 
+@pytest.mark.ci_cases(
+    "(8, 32, 8, 1, 2048, 128)-torch.bfloat16-((1, 2), (2, 2))",
+    "(1, 8, 2, 3, 999, 80)-torch.bfloat16-()",
+    "(1, 32, 8, 1, 2048, 128)-torch.float32-()",
+    "(1, 8, 2, 1, 2048, 512)-torch.bfloat16-()",
+)
 @pytest.mark.parametrize(
     ("sizes", "dtype", "dynamic"),
     [

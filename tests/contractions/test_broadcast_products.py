@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from litz.capture.graph import Graph
-from litz.driver.stages import capture, schedule_graph
-from litz.ir import Loop, Template
+from litz.ir import Template
 from litz.pipeline import make_compiler
-from litz.report.log import Log
-from litz_contractions.products import broadcast
+from litz_contractions.products import cover
 from litz_plugins import Decision
 from support.figures import set_figures
 from support.retarget import cuda_schedules
@@ -25,9 +21,9 @@ Tensor = torch.Tensor
 @pytest.fixture
 def few_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of all sizes are faster than loops."""
-    monkeypatch.setattr(broadcast, "LEAST", 1)
-    set_figures(monkeypatch, broadcast__least_cpu_terms=0)
-    monkeypatch.setattr(broadcast, "_times", lambda *args: (2.0, 1.0))
+    monkeypatch.setattr(cover, "LEAST", 1)
+    set_figures(monkeypatch, broadcast__least_cpu_terms=0, broadcast__least_cpu_half_terms=0)
+    monkeypatch.setattr(cover, "_times", lambda *args: (2.0, 1.0))
 
 
 def rows_by_rows(a: Tensor, b: Tensor) -> Tensor:
@@ -111,13 +107,13 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], list[Tensor]], int]] = {
 def test_is_the_same(name: str, dynamic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     function, make, products = CASES[name]
     found: list[str] = []
-    contracted = broadcast._contracted
+    covered = cover._covered
 
-    def watched(loop: Loop, *args: Any) -> broadcast.Contracted:
-        found.append(loop.name)
-        return contracted(loop, *args)
+    def watched(one: cover.Found, *args: Any) -> cover.Covered:
+        found.append(one.loop.name)
+        return covered(one, *args)
 
-    monkeypatch.setattr(broadcast, "_contracted", watched)
+    monkeypatch.setattr(cover, "_covered", watched)
     inputs = make()
     result = torch.compile(function, backend="litz", dynamic=dynamic)(*inputs)
     assert len(found) == products
@@ -209,17 +205,3 @@ def test_operand_that_changes_in_between() -> None:
     expected = (a.double()[:, None] * b.double()[None]).sum(-1)
     result = torch.compile(function, backend="litz")(a.clone(), b)
     torch.testing.assert_close(result, expected.float())
-
-
-def test_processors_keep_half_types() -> None:
-    decisions: list[Decision] = []
-
-    def keep(graph: Graph) -> Callable[[list[Any]], Any]:
-        log = Log()
-        schedule_graph(graph, make_compiler(), log)
-        decisions.extend(log.decisions)
-        return lambda args: torch.fx.Interpreter(graph.module).run(*args)
-
-    backend = partial(capture, compile_graph=keep, compiler=make_compiler())
-    torch.compile(rows_by_rows, backend=backend)(*(x.to(HALF) for x in large()))
-    assert any("processors differ in how fast" in str(each) for each in decisions)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 CONSTANTS: Mapping[str, str] = {
     "of an ISA, or of hardware of a kind: lines, warps, registers, tensor cores' least tile": """
-        apart: WIDE
+        blocks: WIDE
         arena: ALIGNMENT
-        broadcast: LEAST
+        cover: LEAST
         configs: THREAD_REGISTERS
         convolution: LEAST_CHANNELS
         counters: WORDS
@@ -31,12 +31,12 @@ CONSTANTS: Mapping[str, str] = {
         segments: LEAST_SECTORS
         settings: MOST_WARPS
         shape: VECTOR
-        tile_shape: SIXTEEN_WARPS
+        tile_shape: SIXTEEN_WARPS THREADS
         tiles: LEAST
-        warps: THREADS
-        written_offer: LEAST_QUERIES
+        offer: LEAST_QUERIES
     """,
     "of a format or an interface: versions, types, argument positions, torch's numbers": """
+        __init__: _PARTS
         adaptive_pooling: LOWERINGS
         aot: _STRIDED
         average_pooling: LOWERINGS
@@ -50,7 +50,8 @@ CONSTANTS: Mapping[str, str] = {
         decompositions: NEAREST
         dialect: _OPS NARROW
         dtypes: _ROWS
-        few_rows: MEASURED
+        refusals: _NUMBERS _VALUES
+        rows_loop: MEASURED
         foreach: _PER_TENSOR
         graph_entry: FORMAT
         indices: LIMIT
@@ -69,6 +70,7 @@ CONSTANTS: Mapping[str, str] = {
         prelude: _SCALAR PIECES
         random: _SEED_ARGS
         reductions: _first _second ROWS
+        refusals: _NUMBERS _VALUES
         resampling: LOWERINGS
         rules: RESAMPLING
         unpooling: LOWERINGS
@@ -90,30 +92,27 @@ CONSTANTS: Mapping[str, str] = {
     """,
     "mathematical: powers, polynomials, signs, loop variables, random generators": """
         arithmetic: EXACT
-        backward: LOG2_E
-        bounds: _AT_MOST _AT_LEAST
+        masks: _AT_MOST _AT_LEAST
         comparisons: TURNS
-        forward: LOG2_E NOTHING_SEEN
-        half_tile: UNIT
+        bodies: BATCH HEAD QUERY KEY
+        lines: ROW PLACE
+        print: UNIT NOTHING_SEEN
         index: ZERO ONE
         intervals: LARGEST _DTYPES SPANS
-        least: LEAST_SCALED
+        masks: LEAST_SCALED
         near: TANH_ERROR LEAST
         philox: _KEY_A _KEY_B _ROUND_A _ROUND_B _MASK UNIFORM_SCALE
-        plan: B H Q K
         probes: I R
         promises: HUGE
         random: _MIX
-        score_tile: BATCH HEAD QUERY KEY
-        split: LOG2E
+        lines: LOG2E
         spread: ZEROS
         resampling: NEAR FAR
-        written_out: B H Q K AT
         times: WHOLE NONE
     """,
     "a limit of compile time or of a search: terms, nodes, ways, cases": """
         taps: MAX_UNROLLED
-        beside: MOST
+        beside: MOST WHOLE
         broadcast: MOST_FACTORS MOST_NODES
         comparisons: MOST_STEPS
         complexity: MAX_LOADS MAX_NODES MAX_INDEX MAX_VIEW MAX_INDICES MEMO
@@ -126,7 +125,7 @@ CONSTANTS: Mapping[str, str] = {
         intervals: MOST_QUOTIENTS MOST_NESTED
         joining: MAX_JOINED
         padding: MAX_PLACES
-        kernel: MOST_UNROLLED
+        print: MOST_UNROLLED
         many_rows: CANDIDATES UNALIGNED_CANDIDATES
         memory: LONGEST
         no_ops: FAR
@@ -138,23 +137,21 @@ CONSTANTS: Mapping[str, str] = {
         written_out: MOST_LOOPS
     """,
     "what a kernel's body may hold before registers spill, on any GPU: nodes, loads, heads": """
-        flex_attention: MOST_WIDE
         decode: MOST_ROWS MOST_WIDTH
-        depthwise: MOST_TAPS
+        convolution: MOST_TAPS
         epilogue: MOST_USERS MOST_NODES MOST_LOADS
-        few_rows: AT_A_TIME
+        rows_loop: AT_A_TIME
         few_terms: MOST_TERMS MOST_PRODUCTS
         in_place: MOST_NODES MOST_LOADS
-        joined: MOST_COLUMNS
+        joined: MOST_COLUMNS MOST_VALUES
         lanes: LEAST_BLOCK
+        lines: SHORT
+        print_split: HELD
         prologue: MOST_NODES MOST_LOADS
-        row_factor: MOST_VALUES
         rows: MOST_TOGETHER
         rows_loop: MOST_SUMS
-        score_tile: SHORT
         segments: MOST
-        split: HELD
-        written_offer: WIDEST
+        operation: WIDEST
         written_out: MOST_NODES
     """,
     "what decides results or how exact they are: how sums are cut up, tolerances": """
@@ -202,9 +199,8 @@ CONSTANTS: Mapping[str, str] = {
         launch: WARM_UP RUNS
     """,
     "how torch's own kernels and libraries work: tiles, launches, where their bugs are": """
-        backward_operation: BACKWARD_SCORE_BYTES BACKWARD_SCORE_LAUNCHES
         contractions: TILE SPLIT
-        operation: SCORE_BYTES SCORE_LAUNCHES
+        operation: SCORE_BYTES SCORE_LAUNCHES BACKWARD_SCORE_BYTES BACKWARD_SCORE_LAUNCHES
         distances: MATRIX_PRODUCT_FROM
         masked_call: LIBRARY_TILE
         processor: PASSES
@@ -237,15 +233,13 @@ LITERALS: Mapping[str, str] = {
         build: expected_variant=16
         column: tile_size=16
         decode: choose_split=16
-        descriptors: can_use_descriptors=16
         inputs: plan_inputs=16
         configs: _wasteful=16 all_configs=16
         library: _is_aligned=16
         offer: _within_blocks=16
-        split: _blocks=16
         launch: kind_of=16
         wrapper_support: aligned=16
-        backward_tiles: copies=64
+        tiles: copies=64
         configs: estimate=256,32768
     """,
     "of a format or an interface: versions, modes, bits, letters": """
@@ -260,7 +254,7 @@ LITERALS: Mapping[str, str] = {
     """,
     "mathematical: what float32 holds, roundings, places where functions are compared": """
         arithmetic: change=1e-30,1e+30 _times=1e-30,1e+30 _factor=0.0001,10000.0
-        backward_operation: contraction=2.5
+        operation: contraction=2.5
         coverage: _points=1e-09
         library: _named=1.7 _places=0.0137
         resampling: touched=1e-12
@@ -272,12 +266,13 @@ LITERALS: Mapping[str, str] = {
         steps: _launch=80
     """,
     "how torch's own kernels, Triton and libraries work": """
-        backward_tiles: shared_bytes=2048
+        tiles: shared_bytes=2048
         configs: shared_bytes=32768,1024
         instructions: instructions=20
+        ops: _fmod=0.9
     """,
     "what a kernel's body may hold before registers spill, on any GPU": """
-        backward_tiles: effort=64
+        tiles: effort=64
         columns: _lanes=64,16 column_blocks=16,32,64,256,512,1024 widest_block=32,64 _few_warps=32,64
         decode: choose_split=128,256
         tiling: _elements_per_thread=400,24

@@ -439,6 +439,7 @@ def test_printed_graph_is_readable(backend):
     assert "(static, mutated)" in text and "aten.copy_.default" in text and "f32[8, 4]" in text and "(saved)" in text
 
 
+@pytest.mark.nightly
 def test_gpt2(backend):
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(

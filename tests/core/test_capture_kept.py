@@ -56,6 +56,7 @@ TRACED_ONCE = (
 )
 
 
+@pytest.mark.nightly
 def test_a_second_process_traces_nothing(process: Run) -> None:
     first = process(*TRACED_ONCE)
     assert first["inference"]["compiled"] == 1 and first["training"]["compiled"] == 2

@@ -12,9 +12,11 @@ from litz_plugins.words import OWN_DISTS
 ROOT = Path(__file__).parents[2]
 MOST = 600
 """Lines. A file that gets longer is split by job (CONTRIBUTING.md)."""
-CORE, CORE_FILES = 44_850, 5
+CORE, CORE_FILES = 45_000, 5
 """Lines of `core/src`, and files that lie loose in it. The goal is 45,000 lines. Lower CORE when the core shrinks.
 Raise it only for what no hook can add, and say why in the commit."""
+CONTRACTIONS = 13_084
+"""Lines of `plugins_contractions/src`, which may only shrink. The goal is 4,500 (docs/tiles.md)."""
 WHERE = (
     "core/src",
     "plugins/src",
@@ -39,6 +41,11 @@ def test_the_core_does_not_grow() -> None:
     lines = sum(path.read_bytes().count(b"\n") for path in (ROOT / "core/src").rglob("*.py"))
     assert CORE - 500 < lines <= CORE, "lower CORE" if lines <= CORE else "put it behind a hook (CONTRIBUTING.md)"
     assert len([*(ROOT / "core/src/litz").glob("*.py")]) <= CORE_FILES
+
+
+def test_contractions_shrink() -> None:
+    lines = sum(path.read_bytes().count(b"\n") for path in (ROOT / "plugins_contractions/src").rglob("*.py"))
+    assert CONTRACTIONS - 100 < lines <= CONTRACTIONS, "lower CONTRACTIONS" if lines <= CONTRACTIONS else "unite"
 
 
 def test_the_core_names_no_module_of_a_plugin() -> None:

@@ -236,6 +236,7 @@ def damaged(folder: Path, name: str) -> None:
     (folder / name).write_bytes((folder / name).read_bytes()[:-3])
 
 
+@pytest.mark.ci_cases("graph.json", "manifest.json")
 @pytest.mark.parametrize("name", ["graph.json", "wrapper.py", "key.json", "manifest.json"])
 def test_a_damaged_entry_is_made_anew(runs: Runs, name: str) -> None:
     once = runs.run(call := of_product(), product)
@@ -252,6 +253,7 @@ def resummed(folder: Path) -> None:
     manifest.write(folder)
 
 
+@pytest.mark.ci_cases("{}", "null")
 @pytest.mark.parametrize("text", ["{}", "[]", '{"functions": {"f": "no_such_module:f"}}', "null"])
 def test_an_entry_that_is_none_is_a_miss(runs: Runs, text: str) -> None:
     once = runs.run(call := of_product(), product)

@@ -83,6 +83,7 @@ def test_a_step_of_a_chain_is_not_worked_through_again(monkeypatch: pytest.Monke
     assert substituted
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("train", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_more_layers_are_no_more_kernels_to_build(train: bool) -> None:
     pytest.importorskip("transformers")

@@ -142,7 +142,7 @@ def test_a_row_that_is_changed_changes_the_page(monkeypatch: pytest.MonkeyPatch)
         ("coordinate_descent_tuning", "litz's max_autotune_pointwise"),
         ("search_autotune_cache", "litz's autotune.search_cache"),
         ("combo_kernels", "drop the option; litz needs no counterpart of TorchInductor's combo_kernels: the"),
-        ("batch_invariant", "a sample's result may depend on the batch that it is in"),
+        ("batch_invariant", "is litz's numerics.batch_invariant"),
         ("post_grad_custom_pre_pass", "write a plugin with the hook litz_register_passes"),
         ("rocm.arch", "needs a plugin with a target"),
         ("aot_inductor.package_cpp_only", "no C++ program can load a package"),

@@ -50,6 +50,20 @@ def test_options_over_environment_over_mode_over_default():
     assert make("reduce-overhead", {"cuda_graphs": True}, LITZ_CUDA_GRAPHS="0").cuda_graphs is True
 
 
+def test_what_a_plugins_option_implies_is_over_the_mode_and_under_what_the_user_sets():
+    implies = {"exact": {"fallback_random": True, "cuda_graphs": False}}
+    spec = OptionSpec("numbers.mode", str, "usual", "whose numbers", ("usual", "exact"), implies=implies)
+    exact = {"numbers.mode": "exact"}
+    assert not make(specs=[spec]).fallback_random
+    assert make(None, exact, [spec]).fallback_random
+    assert not make("reduce-overhead", exact, [spec]).cuda_graphs
+    assert not make(None, {**exact, "fallback_random": False}, [spec]).fallback_random
+    assert not make(None, exact, [spec], LITZ_FALLBACK_RANDOM="0").fallback_random
+    assert make(None, None, [spec], LITZ_NUMBERS_MODE="exact").fallback_random
+    with pytest.raises(ValueError, match="none of its choices"):
+        OptionSpec("mode", str, "usual", "whose numbers", ("usual",), implies=implies)
+
+
 @pytest.mark.parametrize(
     ("mode", "graphs", "autotune"),
     [

@@ -39,6 +39,11 @@ def test_what_most_nodes_are_decides_whether_it_is_a_gradient() -> None:
         (["a.0", "a.1", "a.2", "a.3", "a.4"], "a: 0, 1, 2 and 2 more"),
         (["a.0", "a.1", "a.2", "a.3"], "a: 0, 1, 2, 3"),
         (["layer1", "layer10"], "layer1, layer10"),
+        (["0"], "module 0"),
+        (["1.fc"], "module 1.fc"),
+        (["1", "2"], "modules 1, 2"),
+        (["0.ln", "0"], "module 0: ln, itself"),
+        ([], ""),
     ],
 )
 def test_several_modules_share_what_they_have_in_common(modules: list[str], text: str) -> None:

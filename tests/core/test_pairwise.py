@@ -65,7 +65,7 @@ def test_the_matrices_of_kernels(
     assert wanted <= {pair for row in rows.values() for pair in pairs_of(row)}
     assert not any(holds(rule, row) for rule in never for row in rows.values())
     in_ci = {pair for row in list(rows.values())[:first] for pair in pairs_of(row)}
-    assert len(wanted & in_ci) > 0.89 * len(wanted)
+    assert len(wanted & in_ci) > 0.69 * len(wanted)
     assert {each for pair in in_ci for each in pair} == {(axis, value) for axis in axes for value in axes[axis]}
 
 

@@ -22,12 +22,11 @@ from litz.report import collect
 from litz.runtime.cpp_compiler import FORMS, find_compiler
 from litz.target import describe_cpu
 from litz.targets.cpp import build as cpp_build
-from litz.targets.cpp import loops, tiling
+from litz.targets.cpp import pointwise, reduction, tiling
 from litz.targets.cpp.codegen import SYMBOL, CppCodegen
 from litz.targets.cpp.constructs import CONSTRUCTS, constructs_in
 from litz.targets.cpp.prelude import PIECES
 from litz.targets.cpp.qualify import qualify, verdict
-from litz.targets.cpp.qualify.known import KNOWN
 from litz.targets.cpp.qualify.probes import Probe, make_probes
 from litz_plugins import CodegenContext, Decision, KernelSource, PluginHookError, TargetSpec, Verdict, hookimpl
 from litz_plugins.manager import make_plugins
@@ -105,9 +104,9 @@ def test_helpers_belong_to_constructs() -> None:
 
 
 def test_known_bits_are_the_interpreters() -> None:
-    """If a probe changed: this is what `known.py` has to say."""
+    """If a probe changed: this is what `known.json` has to say."""
     exact = {label: probe for label, probe in PROBES.items() if not (probe.tolerance or probe.raises)}
-    assert {label: verdict.bits_of(verdict.reference(probe)) for label, probe in exact.items()} == dict(KNOWN)
+    assert {label: verdict.bits_of(verdict.reference(probe)) for label, probe in exact.items()} == verdict.known()
 
 
 def test_bits() -> None:
@@ -174,8 +173,9 @@ def test_only_what_kernels_have_is_tested(tmp_path: Path, monkeypatch: pytest.Mo
     assert "positions" in reduction and not simple & reduction
 
 
-def test_wrong_vectors_are_found_and_avoided(tmp_path: Path, few: None) -> None:
+def test_wrong_vectors_are_found_and_avoided(tmp_path: Path, few: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that gets one construct wrong builds it another way, and only that: argmax comes out right."""
+    monkeypatch.setattr(verdict, "make_probes", lambda: some("positions", "tiles"))
     options = options_for(tmp_path, wrapper(tmp_path, BAD_VECTORS))
     cache = Cache(options.cache_dir)
     assert qualify(options, cache).safe_forms == {"positions": "without vectors"}
@@ -197,8 +197,9 @@ def test_wrong_vectors_are_found_and_avoided(tmp_path: Path, few: None) -> None:
     assert row.status == "warn" and "positions (without vectors)" in row.detail
 
 
-def test_a_construct_without_a_right_form(tmp_path: Path, few: None) -> None:
+def test_a_construct_without_a_right_form(tmp_path: Path, few: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """NaN with -ffast-math is wrong however it is built: kernels that need it are refused, others are built."""
+    monkeypatch.setattr(verdict, "make_probes", lambda: some("special values"))
     options = options_for(tmp_path, wrapper(tmp_path, 'args+=("-ffast-math")'))
     assert qualify(options, Cache(options.cache_dir)).safe_forms["special values"] is None
     given = {"cpp.compiler": options.cpp_compiler, "cache_dir": str(options.cache_dir)}
@@ -223,7 +224,7 @@ def test_the_bug_of_gcc_12_is_found(tmp_path: Path, few: None, monkeypatch: pyte
     """With what avoids it at the source taken out, the probes see it, and the safe form avoids it as well."""
     if not re.search(r"\bavx2\b", cpp_build.cpu_flags()):
         pytest.skip("the processor has no masked loads")
-    for module in (tiling, loops):
+    for module in (tiling, pointwise, reduction):
         monkeypatch.setattr(module, "reads_conditionally", lambda nodes, unrolled: False)
     found = verdict.judge(options_for(tmp_path, "g++"))
     assert {name: it.form for name, it in found.items() if not it.right} == {"masked loads": "without vectors"}

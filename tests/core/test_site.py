@@ -112,3 +112,23 @@ def test_the_notebook_is_a_notebook() -> None:
     text = json.loads((DOCS / "first_steps.ipynb").read_text(encoding="utf-8"))
     assert (text["nbformat"], text["nbformat_minor"]) == (4, 5)
     assert all(cell["id"] for cell in text["cells"])
+
+
+@pytest.mark.parametrize("word", ["ROCm", "deterministic", "vLLM"])
+def test_a_reader_who_searches_finds(word: str) -> None:
+    """The site's search finds whole words of pages."""
+    pages = [path for path in DOCS.rglob("*.md") if re.search(rf"\b{word}\b", path.read_text(encoding="utf-8"))]
+    assert pages, word
+
+
+def test_the_site_names_its_version_and_orders_tutorials() -> None:
+    """The first page has what a visitor asks for, and each tutorial has its place in an order."""
+    front = (DOCS / "index.md").read_text(encoding="utf-8")
+    for asked in ("pip install ./plugins ./core", "<!-- made: front summary -->", "assets/report.png", "Why litz?"):
+        assert asked in front
+    text = (ROOT / "website/mkdocs.yml").read_text(encoding="utf-8")
+    extend = text[text.index("- Extend:") : text.index("- Troubleshoot:")]
+    listed = re.findall(r"plugins/([\w-]+)\.md", extend)
+    assert sorted(listed) == sorted(path.stem for path in (DOCS / "plugins").glob("*.md"))
+    assert listed.index("graph-pass") < listed.index("template") < listed.index("gpu-template") < listed.index("hooks")
+    assert "navigation.footer" in text and "LITZ_REPOSITORY" in text

@@ -181,6 +181,7 @@ def test_a_grid_that_is_too_large_is_not_used(tmp_path: Path) -> None:
     assert "17 cases, more than 16" in decision.reason
 
 
+@pytest.mark.nightly
 def test_a_package_chooses_too(tmp_path: Path) -> None:
     extra = [("ways", Ways(100)), ("aot", aot_plugin)]
     plugins = make_plugins(builtin_plugins(), extra=extra, entry_points=())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from benchmarks.soak import QUANTITIES
 
 from support.warm import run_warm
@@ -40,6 +41,7 @@ print(sum(node.op == "load" for node in list(_table.values())))
 """
 
 
+@pytest.mark.nightly
 def test_neither_a_compile_nor_a_call_leaves_anything_behind(tmp_path: Path) -> None:
     """Dynamo forgets what was compiled: no library of it stays mapped. 250 calls make no object that stays. Two
     trainings leave what torch itself leaves, and a few records for `save_cache_artifacts`."""

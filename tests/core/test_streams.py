@@ -1,4 +1,4 @@
-"""Two streams: schedules made by hand, with answers that are reckoned by hand."""
+"""The streams: schedules made by hand, with answers that are reckoned by hand."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
+from litz.logs.units import time_text
 from litz.report import CompileReport, Step
 from litz.report.communication import rows_of, summary
 from litz.report.streams import Realised, simulate
 from litz_plugins import Estimate
+from litz_tools.lanes_text import timeline_text
 from litz_tools.page import render_html
 from litz_tools.page.lanes import timeline_svg
 from litz_tools.text import render
@@ -121,6 +123,55 @@ def test_picture_is_to_scale() -> None:
     assert picture.count('class="kernel"') == 2 and picture.count('class="net"') == 1 and "stall" not in picture
     assert 'x="0.00" y="12" width="272.73"' in picture, "30 of 110 µs below"
     assert timeline_svg(simulate(())) == ""
+
+
+FAR = (
+    replace(start("far", 100), group="1"),
+    replace(start("near", 10), group="0"),
+    wait("near"),
+    kernel("k", 60),
+    wait("far"),
+    kernel("l", 30),
+)
+"""A message within a host passes a long one between hosts; what of each is exposed is 10 of 10 and 30 of 100."""
+
+
+def test_each_group_has_a_stream() -> None:
+    timeline = simulate(FAR)
+    assert timeline.exposed == {"near": 10.0, "far": 30.0} and timeline.us == 130.0
+    assert timeline.communication_us == 110.0
+    one = simulate([replace(step, group="") for step in FAR])
+    assert one.us == 200.0 and one.exposed == {"far": 100.0, "near": 10.0}
+    picture = timeline_svg(timeline)
+    assert 'viewBox="0 0 1000 34"' in picture and picture.count('class="net"') == 2 and 'y="24"' in picture
+    tracks = [one["args"]["name"] for one in make_trace(report(*FAR))["traceEvents"] if one["name"] == "thread_name"]
+    assert tracks == ["cuda:0 communication of group 1", "cuda:0 communication of group 0", "cuda:0"]
+
+
+def test_the_schedule_is_drawn_in_80_columns() -> None:
+    lines = timeline_text(simulate(FAR))
+    assert all(len(line) <= 80 for line in lines)
+    compute, far, near, scale, _ = lines
+    assert compute.endswith("90 µs, waits 40 µs") and far.endswith("100 µs, exposed 30 µs")
+    assert near.endswith("10 µs, exposed 10 µs") and scale.split() == ["0", "130", "µs"]
+    drawn = [line[8 : 8 + compute.rindex("#") - 7] for line in (compute, far, near)]
+    columns = len(drawn[0])
+    assert [len(row) for row in drawn] == [columns] * 3
+    for row, letter, us in ((0, "#", 90), (0, ".", 40), (1, "x", 30), (1, "=", 70), (2, "x", 10)):
+        assert drawn[row].count(letter) == pytest.approx(columns * us / 130, abs=2), (letter, drawn[row])
+    assert timeline_text(simulate(())) == []
+    for width in (80, 40, 20):
+        assert timeline_text(simulate(PARTLY), width)[0].count("#") >= 1
+    assert lines[0] in text_of(report(*FAR))
+
+
+def test_every_case_is_drawn_with_its_exposed_time() -> None:
+    for steps, exposed, us in CASES.values():
+        lines = timeline_text(simulate(steps))
+        assert (us == 0.0) == (lines == []) and all(len(line) <= 80 for line in lines)
+        if exposed and us:
+            stalled = sum(span.us for span in simulate(steps).spans if span.step.kind == "wait")
+            assert f"waits {time_text(stalled)}" in lines[0]
 
 
 def test_many_small_steps_are_few_boxes() -> None:

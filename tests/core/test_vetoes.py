@@ -190,6 +190,7 @@ def on_cuda():
     return cuda_keys()
 
 
+@pytest.mark.ci_cases("split_reductions")
 @pytest.mark.parametrize("maker", ["split_reductions", "finish_in_one_launch", "run_beside"])
 def test_each_of_a_schedule_passes_decisions(maker, on_cuda):
     schedules, taken, _ = on_cuda

@@ -15,6 +15,7 @@ import torch._dynamo.testing
 
 from litz.capture.aliasing import meet, respecting
 from litz_contractions.traced.fused_attention import fuse_attention
+from support.compare import litz
 
 Make = Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
 
@@ -267,6 +268,15 @@ def test_only_what_can_be_wrong_is_left_to_torch() -> None:
         assert calls == [expected]
 
 
+def test_operators_of_python_that_end_in_an_underscore_write_nothing() -> None:
+    """`a | b` is operator.or_; b is a part of a."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x = torch.arange(40)
+        for f in (lambda x: x | x.narrow(0, 0, 1), lambda x: x & x[1:2]):
+            assert torch.equal(litz(f)(x), f(x))
+
+
 def test_attention_that_is_left_to_torch_is_as_it_was_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in the form that litz would give it: torch may pick another kernel then, which takes fewer addresses."""
     left: list[Callable[..., Any]] = []
@@ -319,6 +329,10 @@ def picked_item(x: torch.Tensor) -> None:
     x[torch.tensor([3, 1])] = x[:2]
 
 
+def listed_item(x: torch.Tensor) -> None:
+    x[[3, 1]] = x[:2]
+
+
 REFUSED: dict[str, Callable[[torch.Tensor], Any]] = {
     "add_": lambda x: x[1:].add_(x[:-1]),
     "copy_": lambda x: x[:50].view(5, 10).copy_(x[7:57].view(5, 10)),
@@ -331,6 +345,7 @@ REFUSED: dict[str, Callable[[torch.Tensor], Any]] = {
     "setitem": shifted_item,
     "iadd": shifted_sum,
     "setitem by index": picked_item,
+    "setitem by a list": listed_item,
 }
 
 
@@ -353,6 +368,23 @@ def test_an_op_that_reads_a_part_of_what_it_writes_is_refused_as_in_eager(name: 
         with pytest.warns(UserWarning, match="reads a part of the memory that it writes") if _ == 0 else nullcontext():
             with pytest.raises(RuntimeError, match="refer to a single memory location"):
                 compiled(torch.arange(100.0))
+
+
+@pytest.mark.ci_cases("True")
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_items_at_positions_of_a_list(dynamic: bool) -> None:
+    """What they read is a copy, and one place may be written twice (pytorch/pytorch#174074)."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x[[0, 0]] += x[[0, 0]]
+        x[[0, 1], 1] *= 2
+        x[1:, [0, 0]] = x[:-1, [1, 1]]
+        return x
+
+    torch._dynamo.reset()
+    x, y = torch.arange(12.0).view(4, 3), torch.arange(12.0).view(4, 3)
+    torch.testing.assert_close(torch.compile(f, backend="litz", dynamic=dynamic, fullgraph=True)(x), f(y))
+    torch.testing.assert_close(x, y)
 
 
 def test_what_an_op_reads_of_what_it_writes_may_hang_on_a_size() -> None:

@@ -83,6 +83,7 @@ def _check(found: Any, expected: list[torch.Tensor], **tolerances: float) -> Non
         torch.testing.assert_close(ours.to(theirs.dtype), theirs, **{"rtol": 1e-4, "atol": 1e-5, **tolerances})
 
 
+@pytest.mark.ci_cases("extreme-True", "reset-False", "recurrence-False")
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_of_several_parts(name: str, dynamic: bool) -> None:
@@ -98,12 +99,14 @@ def test_a_function_of_several_parts(name: str, dynamic: bool) -> None:
         assert len([loop for loop in report.program.loops if loop.has_scan]) == 1
 
 
+@pytest.mark.ci_cases("size1", "size2")
 @pytest.mark.parametrize("size", [(1, 5), (7,), (300, 1), (3, 0)])
 def test_sizes_of_nought_and_one(size: tuple[int, ...]) -> None:
     xs = _made(size, _recurrence)
     _check(litz(lambda *xs: op(_recurrence, xs, ()))(*xs), _stepwise(_recurrence, xs))
 
 
+@pytest.mark.ci_cases("dtype0", "dtype3")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int8, torch.int32])
 def test_types(dtype: torch.dtype) -> None:
     x = (torch.randn(17, 6) * 3).to(dtype)
@@ -182,6 +185,7 @@ def test_a_kind_says_its_function() -> None:
 # ----------------------------------------------------------------------------------------------------------------- GPUs
 
 
+@pytest.mark.ci_cases("size1-0-True")
 @pytest.mark.parametrize(
     ("size", "dim", "reverse"), [((64, 256), 1, False), ((512, 64), 0, True), ((3, 40000), 1, True)]
 )

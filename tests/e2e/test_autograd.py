@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import forward_ad
 
-from support.compare import device_param, t
+from support.compare import device_param, litz, t
 
 INF, NAN = math.inf, math.nan
 
@@ -76,6 +77,7 @@ def test_in_place_on_a_leaf_without_gradients(device: str) -> None:
     torch.testing.assert_close(run(torch.compile(step, backend="litz")), run(step))
 
 
+@pytest.mark.ci_cases("False-cpu")
 @device_param
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_the_backward_has_what_was_there_before_a_write(dynamic: bool, device: str) -> None:
@@ -156,6 +158,7 @@ def test_inference_tensors_may_be_written(device: str) -> None:
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.ci_cases("dtype0-cpu")
 @device_param
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_inside_and_outside(dtype: torch.dtype, device: str) -> None:
@@ -206,3 +209,19 @@ def test_a_tensor_and_its_detached_self_are_two_outputs(dynamic: bool, device: s
         outputs = compiled(t(2, 5, device=device))
     assert outputs[0] is not outputs[2] and outputs[4] is not outputs[5]
     torch.testing.assert_close(outputs, f(t(2, 5, device=device)))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_forward_gradients(dynamic: bool) -> None:
+    """What a compiled function returns carries the derivative along the input's, also after a call without one."""
+    f = lambda x, y: (x.sin() * x.cumsum(0), y * 2)
+    compiled, x, y, along = litz(f, dynamic=dynamic), torch.randn(5), torch.randn(3), torch.randn(5)
+    compiled(x, y)
+    with forward_ad.dual_level():
+        got, want = (
+            [forward_ad.unpack_dual(o) for o in each(forward_ad.make_dual(x, along), y)] for each in (compiled, f)
+        )
+    torch.testing.assert_close(got[0].tangent, want[0].tangent)
+    torch.testing.assert_close(got[0].primal, want[0].primal)
+    assert got[1].tangent is None
+    torch.testing.assert_close(torch.func.jvp(lambda x: compiled(x, y)[0], (x,), (along,))[1], want[0].tangent)

@@ -127,6 +127,7 @@ def test_automatic_dynamic_compiles_twice(device: str) -> None:
     assert len(collected) == 2
 
 
+@pytest.mark.nightly
 def test_dynamic_training(device: str) -> None:
     model = mlp(device)
     compiled = torch.compile(model, backend="litz", dynamic=True)
@@ -233,6 +234,7 @@ def test_no_compiler_says_what_to_install(device: str, monkeypatch: pytest.Monke
     assert issubclass(LitzError, Exception)
 
 
+@pytest.mark.nightly
 def test_a_damaged_cache_is_rebuilt(device: str, tmp_path: object) -> None:
     """Run, damage every file, run again in a new process: the result is right and the files are whole."""
     if device == "cuda":

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from support.compare import device_param, litz
+from support.versions import OLD_TORCH
 
 SIZE = 32
 mm = torch.ops.aten.mm.default
@@ -114,11 +115,13 @@ def test_policies(name: str, policy: str, device: str) -> None:
     if policy in EXACT:
         products, more = EXACT[policy]
         between = 1  # what the second region takes
-        assert saved == between + 2 * (products - (name == "nested" and products > 0) + more)
+        inner = name == "nested" and products > 0 and not OLD_TORCH  # an older torch saves what an inner region has
+        assert saved == between + 2 * (products - inner + more)
     if policy == "all is saved":
         assert saved >= 3  # a product of each region
 
 
+@pytest.mark.each_value
 @device_param
 @pytest.mark.parametrize("preserve", [True, False])
 @pytest.mark.parametrize("fallback", [False, True])

@@ -68,6 +68,7 @@ def test_types(dtype: torch.dtype, device: str) -> None:
     check(stacked if dtype.is_floating_point else counted, *tensors)
 
 
+@pytest.mark.ci_cases("size1-cpu", "size2-cpu", "size5-cpu")
 @device_param
 @pytest.mark.parametrize("size", [(0, 32), (1, 32), (4, 0), (4, 2), (1, 1, 32), (2, 3, 4, 32)])
 def test_sizes(size: tuple[int, ...], device: str) -> None:

@@ -37,6 +37,7 @@ def compile_all(schedules: list[Schedule]) -> int:
     return len(sources)
 
 
+@pytest.mark.ci_cases("dtype0")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gpt2(dtype: torch.dtype) -> None:
     transformers = pytest.importorskip("transformers")
@@ -54,6 +55,7 @@ def test_gpt2(dtype: torch.dtype) -> None:
     assert compile_all(schedules) >= 3
 
 
+@pytest.mark.nightly
 def test_resnet_training() -> None:
     """One block of each width of ResNet-50."""
     transformers = pytest.importorskip("transformers")

@@ -122,6 +122,7 @@ def attention(x: torch.Tensor) -> torch.Tensor:
     return F.scaled_dot_product_attention(q, q, q) + 1
 
 
+@pytest.mark.ci_cases("views-cpu", "scans-cpu", "cat_and_split-cpu", "indexing-cpu", "softmax-cpu")
 @device_param
 @pytest.mark.parametrize("fn", [points, softmax, layer_norm, reshape, views, scans, matmuls, cat_and_split, indexing])
 def test_one_compile_serves_all_sizes_forward_and_backward(fn: Callable[..., Any], device: str) -> None:
@@ -156,6 +157,7 @@ def test_large_reductions_are_split_for_any_size(device: str) -> None:
     run_all(f, [(t(*size, device=device),) for size in ((3, 70_000), (3000, 40), (5, 5), (2, 200_001))])
 
 
+@pytest.mark.nightly
 @device_param
 def test_pooling_and_convolution(device: str) -> None:
     layer = torch.nn.Conv2d(3, 4, 3, padding=1).to(device)
@@ -437,7 +439,7 @@ def test_more_than_2_to_the_31_elements() -> None:
 # ----------------------------------------------------------------------------------------------- GPU code without a GPU
 
 
-@pytest.mark.ci_cases("views", "scans", "reductions", "embedding")
+@pytest.mark.ci_cases("views", "reductions")
 @pytest.mark.parametrize("fn", [views, scans, cat_and_split, indexing, reductions, sizes_as_values, embedding])
 def test_triton_kernels_of_any_size_compile(fn: Callable[..., Any]) -> None:
     pytest.importorskip("triton")

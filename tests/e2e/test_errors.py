@@ -48,7 +48,7 @@ BREAKS: dict[str, tuple[str, list[str]]] = {
     "schedule": ("litz.driver.stages.make_schedule", ["stage schedule", "graph0_inference"]),
     "schedule pass": ("litz.schedule.part_segments.storage_roots", ["pass 'part_segments' (schedule stage)"]),
     "plan": ("litz.execution.memory._reuse", ["stage plan", "graph0_inference"]),
-    "generate": ("litz.targets.cpp.generate._write", ["stage generate", "kernel kernel", "device cpu", "add"]),
+    "generate": ("litz.targets.cpp.generate.make_nest", ["stage generate", "kernel kernel", "device cpu", "add"]),
     "wrapper": ("litz.pipeline.generate_wrapper", ["stage generate", "graph0_inference"]),
     "build": ("litz.pipeline.load_kernels", ["stage build", "graph0_inference"]),
 }
@@ -120,6 +120,7 @@ SCRIPTS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.ci_cases("writes", "subgraphs", "constants")
 @pytest.mark.parametrize("kind", SCRIPTS)
 def test_the_script_repeats_the_failure(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Here it runs without the failure, in this process: that it is whole is what counts."""

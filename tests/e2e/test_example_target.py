@@ -47,6 +47,7 @@ def test_installed_it_writes_the_cpus_kernels(tmp_path: Path) -> None:
     assert done.stdout.strip() == shown.strip()
 
 
+@pytest.mark.ci_cases("test_loops.py", "test_ops.py")
 @pytest.mark.parametrize("name", NAMES)
 def test_its_tests_pass(name: str, tmp_path: Path) -> None:
     tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(PROJECT), str(PROJECT / "tests" / name))

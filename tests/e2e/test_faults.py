@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,7 @@ def test_an_unwritable_cache_is_said_once_and_not_once_a_graph(tmp_path: Path) -
     assert_right(done, "goes on without its disk cache", "Permission denied", "LITZ_CACHE_DIR=/path")
 
 
+@pytest.mark.ci_cases("127", "146")
 @pytest.mark.parametrize("mask", [0o177, 0o222, 0o777])
 def test_a_mask_that_takes_rights_from_the_owner(tmp_path: Path, mask: int) -> None:
     before = f"from support.plain_user import become_plain; become_plain(); os.umask({mask})"
@@ -121,6 +123,7 @@ def test_no_folder_that_can_be_written(tmp_path: Path) -> None:
     assert "no temporary folder can be made" in message and "set TMPDIR to a folder that can be written" in message
 
 
+@pytest.mark.ci_cases("zero", "unwritable")
 @pytest.mark.parametrize("fault", ["zero", "pipe", "unwritable"])
 def test_torchs_cache_of_traces(tmp_path: Path, fault: str) -> None:
     """torch reads whatever lies there, and nothing stops it."""
@@ -166,6 +169,7 @@ resource.setrlimit(resource.RLIMIT_AS, (size + (int(os.environ["MORE"]) << 20),)
 """
 
 
+@pytest.mark.ci_cases("1")
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_process_whose_threads_have_no_memory_to_start(tmp_path: Path, more: int) -> None:
     """Right or out of memory: without an end, before."""
@@ -201,6 +205,7 @@ litz.register()
 """
 
 
+@pytest.mark.nightly
 def test_litz_in_an_archive(tmp_path: Path) -> None:
     """Python imports from zips. Another archive is another litz: its graphs are its own."""
     for name in ("one", "two"):
@@ -210,11 +215,15 @@ def test_litz_in_an_archive(tmp_path: Path) -> None:
             for file in sorted(LITZ.rglob("*")):
                 if file.is_file() and file.suffix != ".pyc":
                     made.write(file, file.relative_to(LITZ.parent))
+                compiled = Path(cache_from_source(file)) if file.suffix == ".py" else None
+                if compiled is not None and compiled.is_file():  # Python compiles the others at each import
+                    made.write(compiled, file.with_suffix(".pyc").relative_to(LITZ.parent))
         assert_right(run(tmp_path, f"sys.path.insert(0, {str(archive)!r})\n{IN_AN_ARCHIVE}", imported=False))
     graphs = [folder for folder in (tmp_path / "cache" / "graph").iterdir() if not folder.name.startswith(".")]
     assert len(graphs) == 4
 
 
+@pytest.mark.nightly
 def test_texts_do_not_depend_on_the_locale(tmp_path: Path) -> None:
     """An interpreter that takes files for ASCII compiles a program that is not."""
     names = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LITZ_CACHE_DIR": str(tmp_path / "cache")}

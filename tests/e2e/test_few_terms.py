@@ -53,6 +53,7 @@ def test_as_eager(name: str, dtype: torch.dtype, device: str) -> None:
     check(function, *(t(*size, device=device, dtype=dtype) for size in sizes))
 
 
+@pytest.mark.ci_cases("talking heads-cpu", "taps-cpu")
 @device_param
 @pytest.mark.parametrize("name", ["talking heads", "taps", "streams"])
 def test_gradients(name: str, device: str) -> None:

@@ -100,6 +100,7 @@ def test_a_cache_is_written_and_read(device: str, dynamic: bool) -> None:
     same_bits(mine, theirs)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [E4M3, E5M2], ids=str)
 @pytest.mark.parametrize("rows", [1, 5, 70])
 def test_weights_of_float8(device: str, rows: int, dtype: torch.dtype) -> None:

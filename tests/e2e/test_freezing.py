@@ -51,6 +51,7 @@ def compile_frozen(model: Any, *args: Tensor, **options: Any) -> tuple[Any, Tens
 X = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.ci_cases("True-torch.float32", "False-torch.bfloat16")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("bias", [True, False])
 def test_batch_norm_becomes_part_of_the_convolution(dtype: torch.dtype, bias: bool) -> None:
@@ -96,6 +97,7 @@ def test_what_is_computed_takes_no_place_of_a_weight_that_stays() -> None:
         torch.testing.assert_close(out, model(x))
 
 
+@pytest.mark.ci_cases("in place", "buffer")
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -259,6 +259,7 @@ def test_a_command_that_fails_names_its_plugin() -> None:
         owned(click.Command("dance", callback=misused), source)(args=[], standalone_mode=False)
 
 
+@pytest.mark.ci_cases("type")
 @pytest.mark.parametrize("kind", ["type", "dimension", "nothing"])
 def test_a_wrong_lowering_in_a_body_is_found(kind: str) -> None:
     """In a `score_mod` a product of another type gave wrong numbers without a word."""

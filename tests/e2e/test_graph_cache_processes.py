@@ -50,6 +50,7 @@ def run(cache: Path, *more: str, path: tuple[Path, ...] = (), warm: bool = True)
     return said(run_python("-c", SCRIPT, *more, path=path, warm=warm, imported=True, LITZ_CACHE_DIR=str(cache)))
 
 
+@pytest.mark.nightly
 def test_another_process_finds_what_one_has_compiled(tmp_path: Path) -> None:
     first, second = run(tmp_path), run(tmp_path, warm=False)
     assert first[:2] == ["miss", "miss"] and second[:2] == ["hit", "hit"]
@@ -95,6 +96,7 @@ def test_processes_at_a_time_and_of_several_versions_share_a_folder(tmp_path: Pa
     assert run(tmp_path, "--version", "3")[:2] == ["miss", "miss"]
 
 
+@pytest.mark.ci_cases("LITZ_CACHE")
 @pytest.mark.parametrize("name", ["LITZ_GRAPH_CACHE", "LITZ_CACHE"])
 def test_off_is_off(tmp_path: Path, name: str) -> None:
     run(tmp_path)

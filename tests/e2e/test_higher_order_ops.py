@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 from support.compare import check, device_param, litz, same, t
 
 
+@pytest.mark.nightly
 @device_param
 def test_cond(device: str) -> None:
     def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -37,6 +39,7 @@ def test_cond_under_autograd(device: str) -> None:
         same(run(compiled, sign), run(f, sign))
 
 
+@pytest.mark.nightly
 @device_param
 def test_while_loop(device: str) -> None:
     from torch._higher_order_ops import while_loop
@@ -62,6 +65,7 @@ def test_while_loop_with_an_integer(device: str) -> None:
     check(f, torch.arange(4, device=device))
 
 
+@pytest.mark.nightly
 @device_param
 def test_scan_and_associative_scan(device: str) -> None:
     from torch._higher_order_ops.associative_scan import associative_scan
@@ -82,6 +86,7 @@ def test_scan_and_associative_scan(device: str) -> None:
     check(g, t(6, 5, device=device), fullgraph=True)
 
 
+@pytest.mark.nightly
 @device_param
 def test_flex_attention(device: str) -> None:
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention

@@ -13,8 +13,8 @@ pytest.importorskip("transformers")
 
 from support.interpreted_zoo import CASES
 
-FEW = ("resnet", "gpt2", "dlrm")
-"""Convolutions, pools and batch norms; attention, a table used twice and slices; sparse tables and scatters."""
+FEW = ("gpt2", "dlrm")
+"""Attention, a table used twice and slices; sparse tables and scatters."""
 
 
 @pytest.fixture(scope="module")

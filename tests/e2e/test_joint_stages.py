@@ -18,6 +18,7 @@ from torch import Tensor
 from litz import report as reports
 from litz.capture.graph import Graph
 from litz.capture.joint import Halves, JointGraph, TracedGraph
+from litz.capture.joint.check import check_modules
 from litz.errors import InvalidOptionError
 from litz.pipeline import compile_backend, make_compiler
 from litz_plugins import Pass, PassContext, PluginHookError, PluginWarning, hookimpl
@@ -249,6 +250,21 @@ def test_a_partitioner_without_an_opinion_leaves_it_to_core() -> None:
 
     assert_computes(step(plugins_of(plugin(litz_partition=none))), function)
     assert asked == ["graph0_joint"]
+
+
+def test_generators_that_a_partitioner_hands_over_are_inputs() -> None:
+    """torch gives both halves generators where a region of a checkpoint draws on a GPU."""
+    checked: list[bool] = []
+
+    def with_generators(joint: JointGraph) -> None:
+        halves = save_everything(joint)
+        for half, name in zip(halves, ("fwd_rng_state_0", "bwd_rng_state_0"), strict=True):
+            with half.graph.inserting_before(next(iter(half.graph.nodes))):
+                half.graph.placeholder(name)
+        checked.append(check_modules(joint, halves) == halves)
+
+    assert_computes(step(plugins_of(plugin(litz_partition=with_generators))), function)
+    assert checked == [True]
 
 
 def loses(joint: JointGraph) -> Any:

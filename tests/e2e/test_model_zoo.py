@@ -20,10 +20,17 @@ from support.zoo_check import check, exact_convolutions
 pytest.importorskip("transformers")
 
 
-TRAINED_ALIKE = ("clip", "gpt2", "whisper", "mobilenet", "bert", "llama", "swin")
+TRAINED_ALIKE = (
+    *("clip", "gpt2", "whisper", "mobilenet", "bert", "llama", "swin"),
+    *("t5", "convnext", "diffusion", "lstm", "mixtral", "unet"),
+)
 """Their training is made of what that of bert and vit, of llama and vit, of t5 and the models with convolutions, of
-resnet, of vit and t5, of mixtral, and of vit and convnext is made of. llama is trained in bfloat16. What swin alone
-has, windows by `roll`, has tests of its own (tests/core/lowering/test_joining.py)."""
+resnet, of vit and t5, of mixtral, and of vit and convnext is made of. llama is trained in bfloat16. What one of them
+alone has, has tests of its own: windows by `roll` (tests/core/lowering/test_joining.py), T5's written-out attention
+(tests/contractions/test_attention_written_out.py), layouts of ConvNeXt and of a U-Net, which are trained there
+(tests/layout/test_layout_values.py), group norms (tests/e2e/test_statistics.py), resampling
+(tests/e2e/test_resampling.py), tensors of a size that data decides (tests/e2e/test_dynamic_shapes.py). CI compiles the
+inference of mixtral, of an LSTM and of diffusion."""
 
 
 def cases(thorough: bool) -> list[Any]:
@@ -70,8 +77,8 @@ def no_tf32() -> Iterator[None]:
         yield
 
 
-LIKE_ANOTHER = ("gpt2", "whisper", "vit", "clip", "convnext", "bert", "t5", "mixtral", "unet", "graph", "dlrm")
-"""Their inference is made of what that of llama, resnet and diffusion is made of, or of what the forward of their own
+ALIKE = ("gpt2", "whisper", "resnet", "vit", "clip", "convnext", "bert", "t5", "unet", "graph", "dlrm")
+"""Their inference is made of what that of llama, mixtral and diffusion is made of, or of what the forward of their own
 training is, which CI compiles."""
 
 
@@ -80,7 +87,7 @@ def inference_cases() -> list[Any]:
     found = [case for case in cases(thorough=True) if not case.values[0].heavy]
     return [
         pytest.param(*case.values, id=case.id, marks=(*case.marks, pytest.mark.thorough))
-        if str(case.values[0]) in LIKE_ANOTHER
+        if str(case.values[0]) in ALIKE
         else case
         for case in found
     ]
@@ -101,7 +108,7 @@ def test_training(entry: Entry, dynamic: bool, device: str, request: pytest.Fixt
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.ci_cases("llama-cpu", "resnet-cpu")
+@pytest.mark.ci_cases("llama-cpu")
 @pytest.mark.parametrize("entry", [entry for entry in ZOO if entry.autocast], ids=str)
 def test_training_in_bfloat16(entry: Entry, device: str) -> None:
     check(entry, device, training=True, dynamic=False, autocast=True)

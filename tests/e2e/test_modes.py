@@ -70,7 +70,7 @@ def check_real(fn: Fn, compiled: Fn, rows: int) -> None:
     same([value.double() for value in (*found, *ours)], [value.double() for value in (*wanted, *theirs)])
 
 
-@pytest.mark.ci_cases("product-None", "writes-True", "attention-True", "in_two-None")
+@pytest.mark.ci_cases("writes-True", "attention-True", "in_two-None")
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("fn", PROGRAMS)
 def test_fake_calls_and_real_ones_in_either_order(fn: Fn, dynamic: bool | None) -> None:
@@ -96,6 +96,7 @@ def test_fake_tensors_of_a_device_that_is_not_here(fn: Fn) -> None:
     check_fake(fn, compiled, 5, "cuda")
 
 
+@pytest.mark.ci_cases("True")
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_sizes_that_the_user_traces_with_stay_symbols(dynamic: bool | None) -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
@@ -133,6 +134,7 @@ def trained(dynamic: bool | None, device: str = "cpu") -> None:
         assert isinstance(parameter.grad, FakeTensor) and parameter.grad.shape == parameter.shape
 
 
+@pytest.mark.ci_cases("True")
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_training_of_fake_parameters(dynamic: bool | None) -> None:
     with FakeTensorMode():
@@ -183,6 +185,7 @@ def test_new_tensors_under_a_fake_mode() -> None:
     assert torch.equal(compiled(4), torch.full((3,), 5.0))
 
 
+@pytest.mark.ci_cases("True")
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_a_backward_of_a_real_forward_is_refused(dynamic: bool | None) -> None:
     """What the forward saved is real, and the compiled backward would write where a fake tensor has no memory."""
@@ -277,6 +280,7 @@ def test_tracers_and_transformations_see_through() -> None:
     same([torch.func.functionalize(litz(written))(ours), ours], [torch.func.functionalize(written)(theirs), theirs])
 
 
+@pytest.mark.ci_cases("True")
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_export_of_a_module_with_a_compiled_part(strict: bool) -> None:
     class Outer(torch.nn.Module):

@@ -204,6 +204,7 @@ def test_a_frozen_weight_that_changed_has_its_name() -> None:
             fn(IDS)
 
 
+@pytest.mark.nightly
 def test_a_package_names_its_weights(tmp_path: Path) -> None:
     litz_aot.compile(Model(1), (IDS,), tmp_path / "package")
     text = (tmp_path / "package" / "wrapper.py").read_text()

@@ -125,7 +125,7 @@ def model(how: str, width: int = 128) -> tuple[Gated, Gated]:
 CASES = [pytest.param(how, marks=ONE_SCALE if how == "float8-dynamic" else ()) for how in HOW]
 
 
-@pytest.mark.each_value
+@pytest.mark.ci_cases("int8-groups-dynamic", "float8-static", "float8-dynamic-static")
 @pytest.mark.parametrize("dynamic_sizes", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("how", CASES)
 def test_one_graph_and_no_worse_than_eager(how: str, dynamic_sizes: bool) -> None:
@@ -140,6 +140,7 @@ def test_one_graph_and_no_worse_than_eager(how: str, dynamic_sizes: bool) -> Non
             assert errors[0] <= 1.1 * errors[1] + 1e-3, (rows, errors)
 
 
+@pytest.mark.ci_cases("int8-groups", "float8-dynamic")
 @pytest.mark.parametrize("how", CASES)
 def test_conversions_fuse(how: str) -> None:
     """On a GPU. Weights are converted by kernels that multiply, and nothing writes them out; an activation is quantised

@@ -49,11 +49,20 @@ LAYERS: dict[str, Function] = {
 }
 
 
+@pytest.mark.ci_cases("softmax", "linear")
 @pytest.mark.parametrize("layer", LAYERS.values(), ids=list(LAYERS))
 def test_equal_layers_train(layer: Function) -> None:
     """The forward of a region gave a permuted weight to the backward, and a sum was written over the weight."""
     region = torch.compiler.nested_compile_region(layer)
     _check(_layers(region), _layers(layer), *_random(16, 16), *_random(16, 16, count=3))
+
+
+def test_a_region_that_is_left_to_torch_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch has the gradient of a region only while it traces."""
+    monkeypatch.setattr("litz.capture.aot.reads_what_it_writes", lambda graph: "copy_")
+    region = torch.compiler.nested_compile_region(LAYERS["product"])
+    with pytest.warns(UserWarning, match="copy_ reads a part of the memory that it writes"):
+        _check(_layers(region), _layers(LAYERS["product"]), *_random(16, 16, count=3))
 
 
 def test_regions_within_regions() -> None:
@@ -67,6 +76,7 @@ def test_regions_within_regions() -> None:
     _check(_layers(outer), _layers(plain), *_random(8, 8, count=3))
 
 
+@pytest.mark.nightly
 def test_a_model_whose_layers_are_regions() -> None:
     class Layer(torch.nn.Module):
         def __init__(self) -> None:

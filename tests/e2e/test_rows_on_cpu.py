@@ -14,7 +14,7 @@ from litz.ir import Template
 from litz.pipeline import schedule_only
 from litz.report.log import Log
 from litz.target.describe import cpu_target
-from litz_contractions.products.few_rows import FewRowsProblem, compare
+from litz_contractions.products.rows_loop import FewRowsProblem, compare
 
 Tensor = torch.Tensor
 
@@ -92,7 +92,7 @@ def test_bytes(dtype: torch.dtype, rows: int, n: int, k: int) -> None:
     run(scaled, int8(n, k), torch.randn(rows, k).to(dtype), torch.rand(n).to(dtype))
 
 
-@pytest.mark.each_value
+@pytest.mark.ci_cases("1-torch.float32", "4-torch.bfloat16", "7-torch.float32")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("rows", [1, 4, 7, 8])
 def test_halves_of_bytes(dtype: torch.dtype, rows: int) -> None:
@@ -117,6 +117,7 @@ VIEWS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.ci_cases("transposed", "sliced")
 @pytest.mark.parametrize("view", VIEWS)
 def test_strides(view: str) -> None:
     x, w = torch.randn(4, 96), int8(33, 96)

@@ -63,6 +63,7 @@ def test_found_without_a_trace_on_a_gpu(process: Run) -> None:
     assert all(said.endswith("without a trace") for said in found["graphs"]), found
 
 
+@pytest.mark.nightly
 def test_what_differs_is_compiled(process: Run) -> None:
     """Another width, dtype, option or task."""
     assert compiled(process("inference")["inference"])
@@ -70,6 +71,7 @@ def test_what_differs_is_compiled(process: Run) -> None:
         assert compiled(found), case
 
 
+@pytest.mark.ci_cases("setting1", "setting2")
 @pytest.mark.parametrize("setting", [("LITZ_DEBUG", "1"), ("LITZ_VETO", "fuse"), ("LITZ_GRAPH_CACHE", "0")])
 def test_not_asked_where_each_stage_is_to_be_seen(process: Run, setting: tuple[str, str]) -> None:
     # The second time in one process, which asks torch's cache again unless it is told not to.
@@ -104,6 +106,7 @@ def test_an_edited_plugin_is_compiled_with(process: Run, tmp_path: Path) -> None
     assert states == [True, False, True]
 
 
+@pytest.mark.nightly
 def test_gone_graphs_are_traced_and_kept_again(process: Run, tmp_path: Path) -> None:
     process("training")
     for file in (tmp_path / "litz").rglob("graph.json"):

@@ -116,6 +116,7 @@ def test_a_row_has_everyones_figures(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "eager / litz, wall" in printed and max(map(len, printed.splitlines())) <= 100
 
 
+@pytest.mark.nightly
 def test_what_fails_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
     made = zoo_step.make_peer_step
 

@@ -79,6 +79,56 @@ def test_squares_beyond_the_range_of_the_type(shape: tuple[int, ...], size: floa
         torch.testing.assert_close(value, want.float(), rtol=2e-6, atol=size * 1e-6 if want.abs().max() < 1e30 else 0)
 
 
+COLUMNS = {"few": (40, 33), "one part": (64, 300), "parts": (300, 33), "outer": (9, 5, 40), "unrolled": (7, 300)}
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("size", [1e-22, 1e19, 8e37])
+def test_columns_with_squares_beyond_the_range_of_the_type(name: str, size: float) -> None:
+    """In one column of many, beside others whose squares the type holds."""
+    shape = COLUMNS[name]
+    size = max(size, 1e-18) if name == "unrolled" else size  # docs/conformance.md: squares of very few small values
+    x, dims = torch.randn(shape), tuple(range(len(shape) - 1))
+    x[..., 3] = torch.linspace(-1, 1, x[..., 3].numel()).reshape(shape[:-1]) * size
+    x[..., 4] = 0.1
+    compiled = litz(lambda x: (x.var(dims), *torch.std_mean(x, dims)))
+    _check_statistics(compiled(x), x, dims)
+    _check_statistics(compiled(x.roll(1, -1)), x.roll(1, -1), dims)
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("shape", [(500, 3), (300, 8), (70, 16)], ids=str)
+@pytest.mark.parametrize("size", [1e19, 1e37])
+def test_short_rows_with_squares_beyond_the_range_of_the_type(shape: tuple[int, int], size: float) -> None:
+    x = torch.linspace(-1, 1, shape[1]) + 0.1 * torch.randn(shape)
+    x[5] *= size
+    _check_statistics(litz(lambda x: (x.var(1), *torch.std_mean(x, 1)))(x), x, (1,))
+    norm = lambda x: (x - x.mean(1, True)) / x.std(1, keepdim=True)
+    torch.testing.assert_close(litz(norm)(x), norm(x.double()).float(), rtol=1e-5, atol=2e-6)
+
+
+def _check_statistics(got: tuple[torch.Tensor, ...], x: torch.Tensor, dims: tuple[int, ...]) -> None:
+    """Variance, root and mean, within the type where the type holds them."""
+    var, std, mean = got
+    wide = x.double()
+    torch.testing.assert_close(var, wide.var(dims).float(), rtol=4e-6, atol=0)
+    torch.testing.assert_close(std, wide.std(dims).float(), rtol=4e-6, atol=0)
+    assert ((mean - wide.mean(dims)).abs() <= 1e-6 * wide.abs().amax(dims)).all()
+
+
+def test_norms_of_batches_with_squares_beyond_the_range_of_the_type() -> None:
+    x = torch.randn(6, 8, 5, 7)
+    x[:, 2] *= 3e18
+
+    def norms(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return F.batch_norm(x, None, None, training=True), F.instance_norm(x)
+
+    for channels in (x, x.contiguous(memory_format=torch.channels_last)):
+        for value, want in zip(litz(norms)(channels), norms(channels.double()), strict=True):
+            torch.testing.assert_close(value, want.float(), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.each_value
 @device_param
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
@@ -125,3 +175,12 @@ def test_deviation_whose_square_is_no_half(device: str, dim: int) -> None:
     got = litz(lambda x: (x.std(dim), *torch.std_mean(x, dim)))(x)
     for value, want in zip(got, (x.double().std(dim), *torch.std_mean(x.double(), dim)), strict=True):
         assert (value.double() - want).abs().max() < 1e-3 * want.abs().max()
+
+
+@pytest.mark.parametrize("dim", [0, 1, None])
+def test_a_correction_that_is_no_number(dim: int | None) -> None:
+    """Eager divides by 0, as for any correction beyond the number of terms."""
+    x = torch.randn(5, 6)
+    x[1] = 1.0
+    f = lambda x: (*torch.var_mean(x, dim, correction=float("nan")), x.std(dim, correction=float("nan")))
+    torch.testing.assert_close(litz(f)(x), f(x), equal_nan=True)

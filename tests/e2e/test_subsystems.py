@@ -231,6 +231,7 @@ def test_selective_checkpoints(device: str) -> None:
 # ----------------------------------------------------------------------------------------------------------- optimizers
 
 
+@pytest.mark.nightly
 @device_param
 def test_a_whole_training_step_with_a_compiled_model_and_optimizer(device: str) -> None:
     def run(compiled: bool) -> list[torch.Tensor]:

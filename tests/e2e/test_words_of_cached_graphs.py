@@ -71,6 +71,7 @@ def is_traced(runs: Runs) -> bool:
     return not any("without a trace" in report.graph_cache for report in runs.reports)
 
 
+@pytest.mark.ci_cases("traced")
 def test_a_graph_from_the_cache_is_said_as_it_was_when_compiled(runs: Runs) -> None:
     model = Model()
     runs.run(train, model)
@@ -81,6 +82,7 @@ def test_a_graph_from_the_cache_is_said_as_it_was_when_compiled(runs: Runs) -> N
     assert said(runs.reports) == first
 
 
+@pytest.mark.ci_cases("found without a trace")
 def test_an_equal_graph_has_names_of_its_own(runs: Runs) -> None:
     model = Model()
     runs.run(train, Renamed(model))
@@ -96,6 +98,7 @@ def test_an_equal_graph_has_names_of_its_own(runs: Runs) -> None:
         assert said(runs.reports) == said(alone.reports)
 
 
+@pytest.mark.ci_cases("traced")
 def test_profiles_and_errors_of_a_graph_from_the_cache(runs: Runs) -> None:
     model = Model()
     for turn in range(2):

@@ -141,6 +141,7 @@ def test_writes_to_an_input(fn: Callable[..., Any], device: str) -> None:
     check(fn, t(8, 8, device=device), options={"debug": True})
 
 
+@pytest.mark.ci_cases("shift_in_place-cpu", "transpose_all_into_itself-cpu")
 @device_param
 @pytest.mark.parametrize("fn", [write_overlapping_views, shift_in_place, reverse_in_place, transpose_all_into_itself])
 def test_writes_to_a_large_input(fn: Callable[..., Any], device: str) -> None:

@@ -196,6 +196,7 @@ print([name for name in ("torch._dynamo", "litz.pipeline", "litz.lower", "triton
 """
 
 
+@pytest.mark.nightly
 def test_a_server_starts_from_an_artifact_without_a_compiler_and_drains(tmp_path: Path) -> None:
     setup = setup_of()
     with torch.no_grad():

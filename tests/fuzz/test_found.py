@@ -7,6 +7,7 @@ import torch
 
 from litz_testing.fuzz.check import Checker
 from litz_testing.fuzz.compare import Complaint
+from litz_testing.fuzz.execute import FuzzCompiler
 from litz_testing.fuzz.inputs import InputSpec
 from litz_testing.fuzz.program import FuzzProgram, Statement
 from litz_testing.fuzz.reference import reference_of
@@ -307,7 +308,7 @@ def test_what_is_read_nowhere_needs_no_check() -> None:
 def test_what_eager_has_on_the_device_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """s56g:537 and 291: eager's softmax under autocast is float32 on a GPU, and attention lies otherwise there, where
     another statement of the program has no kernel."""
-    checker = Checker(compiled=False)
+    checker = Checker(FuzzCompiler(compiled=False))
     statements = (Statement("v0", "x0 + 1"), Statement("v1", "x0.roll(1, 0)"))
     program = FuzzProgram((InputSpec((2, 3), torch.float32, 1),), statements, ("v0", "v1"))
     round_ = checker._round(program, reference_of(program), program.inputs)

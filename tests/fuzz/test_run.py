@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from litz_testing.fuzz.check import _deadline
 from litz_testing.fuzz.run import _dies_alone, run
 from litz_testing.fuzz.torch_alone import ENDS
 from support.warm import run_warm
@@ -25,18 +27,18 @@ def test_a_worker_that_dies_is_on_record(monkeypatch: pytest.MonkeyPatch, tmp_pa
         "    real = check.Checker._prepare\n"
         "    def prepare(self, program, reference):\n"
         "        self.note(program)\n"
-        "        if program.label == 'die:1': os.abort()\n"
+        "        if program.label == 'made:1': os.abort()\n"
         "        return real(self, program, reference)\n"
         "    check.Checker._prepare = prepare\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(sys, "executable", warm_python())
     monkeypatch.setattr("litz_testing.fuzz.run._dies_alone", lambda worker: False)
-    record = run("die", 3, workers=1, compiled=False, folder=tmp_path / "failures")
+    record = run("made", 3, workers=1, compiled=False, folder=tmp_path / "failures")
     assert record.programs == 2
     assert json.loads(record.to_json())["counts"]["runs, interpreted"] >= 2
-    assert record.counts["static"] + record.counts["dynamic"] == 2 and "die: 2 programs" in record.summary()
-    assert [(f["label"], f["kind"]) for f in record.failures] == [("die:1", "crash -6")]
+    assert record.counts["static"] + record.counts["dynamic"] == 2 and "made: 2 programs" in record.summary()
+    assert [(f["label"], f["kind"]) for f in record.failures] == [("made:1", "crash -6")]
     assert "Fatal Python error: Aborted" in Path(record.failures[0]["script"]).read_text()
 
 
@@ -73,6 +75,7 @@ def test_a_program_that_torch_alone_cannot_run_is_not_litzs() -> None:
         assert _dies_alone([sys.executable, "-c", f"import os, sys; {ending}"]) == dies
 
 
+@pytest.mark.ci_cases("check.Checker.run_alone = refuse-70", "worker.generate = refuse-1")
 @pytest.mark.parametrize(
     ("fault", "status"), [("", 0), ("check.Checker.run_alone = refuse", ENDS), ("worker.generate = refuse", 1)]
 )
@@ -83,3 +86,16 @@ def test_what_torch_alone_ends_is_told_from_an_error_of_the_fuzzers(fault: str, 
         f"{fault}\nsys.exit(worker.alone({{'level': 1, 'device': 'cpu', 'dynamic': None}}, 'ci-c:3'))"
     )
     assert run_warm(["-c", code]).returncode == status
+
+
+def test_a_stage_that_waits_for_a_processor_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage's limit is of the process's own time; one by the clock ends what waits for ever."""
+    monkeypatch.setattr("litz_testing.fuzz.check.TIME_LIMIT", 0.2)
+    with _deadline():
+        time.sleep(0.5)
+    with pytest.raises(TimeoutError), _deadline():
+        while True:
+            pass
+    monkeypatch.setattr("litz_testing.fuzz.check.WAITING_LIMIT", 0.2)
+    with pytest.raises(TimeoutError), _deadline():
+        time.sleep(5)

@@ -1,4 +1,4 @@
-"""The fuzzer verifies and runs the TilePrograms that its programs' kernels have on a GPU."""
+"""The fuzzer verifies, reads back and runs the TilePrograms that its programs have, on a GPU and on a processor."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from unittest.mock import patch
 
 import pytest
 
+from litz.targets.cpp.generate import make_nest
 from litz.targets.triton.codegen import TritonCodegen
 from litz.tiles import program as tile
-from litz.tiles.program import TileProgram
+from litz.tiles.program import Nest, TileProgram
 from litz_testing.fuzz.check import Checker
+from litz_testing.fuzz.execute import FuzzCompiler
 from litz_testing.fuzz.generate import generate
 from litz_testing.fuzz.program import FuzzProgram
+from litz_tools.nest_text import tiles_text
 
 SEEDS = range(3, 9)
 
@@ -24,12 +27,13 @@ def programs() -> list[FuzzProgram]:
 
 
 def test_the_tile_programs_of_random_programs_store_what_their_loops_do() -> None:
-    checker = Checker(compiled=False)
+    checker = Checker(FuzzCompiler(compiled=False))
     assert checker.compiler.tiles is not None
     failures = [checker.check(program) for program in programs()]
     assert failures == [None] * len(SEEDS)
     counts = checker.compiler.tiles.counts
-    assert counts["verified"] >= counts["run"] >= len(SEEDS)
+    assert counts["verified"] >= counts["run"] >= 2 * len(SEEDS)
+    assert counts["run"] > counts["cpu run"] >= len(SEEDS)
 
 
 def without_masks(program: TileProgram) -> TileProgram:
@@ -37,6 +41,18 @@ def without_masks(program: TileProgram) -> TileProgram:
         return replace(line, masks=()) if isinstance(line, (tile.Load, tile.Store)) else line
 
     return replace(program, lines=tuple(map(bare, program.lines)))
+
+
+tiles: Any = TritonCodegen.tiles
+
+
+def with_zeros(program: TileProgram) -> TileProgram:
+    """Returns the program with loads that give 0 where masks leave elements out."""
+
+    def zero(line: tile.Line) -> tile.Line:
+        return replace(line, zero=True) if isinstance(line, tile.Load) else line
+
+    return replace(program, lines=tuple(map(zero, program.lines)))
 
 
 def with_other_ops(program: TileProgram) -> TileProgram:
@@ -50,10 +66,38 @@ def with_other_ops(program: TileProgram) -> TileProgram:
     return replace(program, lines=tuple(map(wrong, program.lines)))
 
 
+def test_a_text_that_loses_something_is_a_failure() -> None:
+    checker = Checker(FuzzCompiler(compiled=False))
+    with patch("litz_testing.fuzz.tiles.tiles_text", lambda made: tiles_text(made).replace(" else 0", "")):
+        with patch.object(TritonCodegen, "tiles", lambda self, *args: with_zeros(tiles(self, *args))):
+            failures = [failure for program in programs() if (failure := checker.check(program)) is not None]
+    assert failures and all("another TileProgram is read of the text" in str(failure) for failure in failures)
+
+
 @pytest.mark.parametrize("change", [without_masks, with_other_ops])
 def test_a_wrong_tile_program_is_a_failure(change: Callable[[TileProgram], TileProgram]) -> None:
     real: Any = TritonCodegen.tiles
-    checker = Checker(compiled=False)
+    checker = Checker(FuzzCompiler(compiled=False))
     with patch.object(TritonCodegen, "tiles", lambda self, *args: change(real(self, *args))):
+        failures = [failure for program in programs() if (failure := checker.check(program)) is not None]
+    assert failures and {failure.kind.partition(": ")[2] for failure in failures} == {"TilesWrong TilesWrong"}
+
+
+def nest_with_other_ops(nest: Nest) -> Nest:
+    """The same of a kernel for a processor."""
+
+    def wrong(line: tile.Line) -> tile.Line:
+        if isinstance(line, (tile.Each, tile.If)):
+            return replace(line, body=tuple(map(wrong, line.body)))
+        if isinstance(line, tile.Op) and line.op in ("add", "sub", "mul"):
+            return replace(line, op={"add": "sub"}.get(line.op, "add"))
+        return line
+
+    return replace(nest, lines=tuple(map(wrong, nest.lines)))
+
+
+def test_a_wrong_nest_is_a_failure() -> None:
+    checker = Checker(FuzzCompiler(compiled=False))
+    with patch("litz_testing.fuzz.tiles.make_nest", lambda *args: (None, nest_with_other_ops(make_nest(*args)[1]))):
         failures = [failure for program in programs() if (failure := checker.check(program)) is not None]
     assert failures and {failure.kind.partition(": ")[2] for failure in failures} == {"TilesWrong TilesWrong"}

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from litz import report as reports
@@ -51,6 +52,7 @@ def test_the_picture_has_the_layouts_as_colours(tmp_path: Path) -> None:
     assert ET.parse(folder / "layouts.svg").getroot().tag == f"{SVG}svg"
 
 
+@pytest.mark.nightly
 def test_a_model_that_is_left_alone_says_why() -> None:
     report = compile_reported(torch.nn.Conv2d(3, 4, 3), torch.randn(1, 3, 8, 8))
     (decision,) = [d for d in report.decisions if d.plugin == "layout"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from litz import report as reports
 from support.compare import close
-from support.layout_models import MODELS, Residual, UNet
+from support.layout_models import MODELS, Residual
 
 FORCED = {"layout.force": True}
 
@@ -30,6 +30,7 @@ def planned(collected: list[Any]) -> list[str]:
     return [d.chosen for one in collected for d in one.decisions if d.plugin == "layout" and d.subject == one.name]
 
 
+@pytest.mark.ci_cases("unet", "mobile", "convnext", "volume")
 @pytest.mark.parametrize("name", MODELS)
 def test_training(name: str) -> None:
     make, size = MODELS[name]
@@ -47,7 +48,7 @@ def test_training(name: str) -> None:
         torch.testing.assert_close(buffer, value)
 
 
-@pytest.mark.each_value
+@pytest.mark.ci_cases("from first-residual", "from last-unet")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("channels_last", [False, True], ids=["from first", "from last"])
 def test_inference(name: str, channels_last: bool) -> None:
@@ -65,7 +66,7 @@ def test_inference(name: str, channels_last: bool) -> None:
 
 
 def test_dynamic_shapes_train_without_recompiling() -> None:
-    model = UNet().train()
+    model = Residual(8, 1).train()
     mine = copy.deepcopy(model)
     run = torch.compile(mine, backend="litz", options=FORCED, dynamic=True)
     with reports.collect() as collected:

@@ -39,6 +39,7 @@ def test_the_command_measures_what_a_script_compiles(tmp_path: Path, capsys: pyt
     assert not load_figures(out, "another device").rows
 
 
+@pytest.mark.ci_cases("900.0-1.0-planned")
 @pytest.mark.parametrize(("first", "last", "chosen"), [(900.0, 1.0, "planned"), (1.0, 900.0, "left alone")])
 def test_measurements_count_before_the_table(tmp_path: Path, first: float, last: float, chosen: str) -> None:
     model, x = Residual(), torch.randn(2, 3, 16, 16)

@@ -151,7 +151,16 @@ CASES: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
 }
 
 
-@pytest.mark.each_value
+@pytest.mark.ci_cases(
+    "torch.float32-mm",
+    "torch.float32-addmm row",
+    "torch.float32-bmm",
+    "torch.float32-shared",
+    "torch.float32-aligned",
+    "torch.bfloat16-transposed",
+    "torch.bfloat16-addmm matrix",
+    "torch.bfloat16-viewed",
+)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_values_gradients_and_strides(name: str, dtype: torch.dtype) -> None:

@@ -57,6 +57,7 @@ def results(function: Any, x: Tensor) -> list[Tensor]:
     return [out.detach(), leaf.grad]
 
 
+@pytest.mark.ci_cases("alone")
 @pytest.mark.parametrize("plugins", [core_alone(), operators()], ids=["alone", "operators"])
 def test_by_float64(plugins: Plugins, tmp_path: Path) -> None:
     torch._dynamo.reset()

@@ -30,6 +30,7 @@ def op_of(exact: bool, ndim: int, backward: bool) -> Any:
     return getattr(aten, name).default
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_nearest(searched: None, exact: bool, ndim: int) -> None:

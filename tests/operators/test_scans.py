@@ -94,6 +94,7 @@ def called_with(program: Program) -> list[tuple[torch.dtype, torch.dtype]]:
     return found
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("name", FLAT)
 def test_a_gpu_s_library_scans_half_types_in_float32(name: str, dtype: torch.dtype) -> None:
@@ -141,6 +142,7 @@ def as_on_a_gpu(fn: Callable[..., torch.Tensor], x: torch.Tensor, dynamic: bool)
     return value
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("op", [torch.cumsum, torch.cumprod, torch.logcumsumexp])
 def test_values_of_wide_calls(op: Callable[..., torch.Tensor], dtype: torch.dtype) -> None:

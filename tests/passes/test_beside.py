@@ -11,6 +11,7 @@ from core.schedule.harness import CPU, GPU, OPTIONS, check, passed, plan_of
 from core.schedule.programs import Writer, call
 from litz.execution import ExecutionPlan
 from litz.ir import build
+from litz.target import figures_of
 from litz_passes.schedule import beside
 from litz_plugins import Decision
 
@@ -118,9 +119,67 @@ def test_not_where_the_device_or_the_user_does_not_want_it(target, options):
     assert launches(plan_of(apart(16, 24).program("y0", "y1"), target, options)) == [1, 1]
 
 
-def test_large_kernels_stay_alone():
-    w = apart(16, 24, 1 << 20)
-    assert sorted(launches(plan_of(w.program("y0", "y1", "y2"), GPU))) == [1, 2]
+LARGE = 1 << 20
+
+
+def listed(w: Writer, *sizes: tuple[int, ...], factor: float = 2.0, mark: str = "") -> list[str]:
+    """Kernels that multiply inputs of their own by a factor, as `_foreach_mul` does; the names of the results."""
+    for number, size in enumerate(sizes):
+        source = w.input(f"t{mark}{number}", *size)
+        value = lambda *at, source=source: call("mul", w.load(source, *at), factor)
+        w.pointwise(f"m{mark}{number}", size, value)
+    return [f"m{mark}{number}" for number in range(len(sizes))]
+
+
+def test_large_kernels_of_another_kind_stay_alone():
+    w = apart(16, 24)
+    (made,) = listed(w, (LARGE,))
+    assert sorted(launches(plan_of(w.program("y0", "y1", made), GPU))) == [1, 2]
+
+
+def test_a_list_of_tensors_is_one_launch():
+    """Of any size and number, each by programs of its own; sizes that are whole blocks have one text."""
+    w = Writer()
+    sizes = [(1024 * (n + 1), 1024) for n in range(12)]
+    made = listed(w, *sizes)
+    decisions = list[Decision]()
+    plan = plan_of(w.program(*made), GPU, decisions=decisions)
+    assert launches(plan) == [12]
+    assert any(beside.ALIKE in each.reason for each in decisions)
+
+
+def test_a_list_of_reductions_is_one_launch():
+    w = apart(LARGE, LARGE + 8, LARGE + 16)
+    assert launches(plan_of(w.program("y0", "y1", "y2"), GPU)) == [3]
+
+
+def test_a_list_has_few_texts():
+    """Sizes that are no whole blocks have masks of their own."""
+    w = Writer()
+    made = listed(w, *((LARGE + n + 1,) for n in range(beside.MOST + 1)), *((LARGE, n + 1) for n in range(3)))
+    assert sorted(launches(plan_of(w.program(*made), GPU))) == [4, beside.MOST]
+
+
+def test_lists_of_other_computations_have_launches_of_their_own():
+    w = Writer()
+    sizes = [(LARGE + 1024 * n,) for n in range(3)]
+    made = [*listed(w, *sizes), *listed(w, *sizes, factor=3.0, mark="x")]
+    assert launches(plan_of(w.program(*made), GPU)) == [3, 3]
+
+
+def test_a_list_takes_as_many_buffers_as_a_launch_may():
+    most = figures_of(GPU, beside.BesideFigures).alike_buffers
+    w = Writer()
+    made = listed(w, *((LARGE + 1024 * n,) for n in range(most // 2 + 3)))
+    assert launches(plan_of(w.program(*made), GPU)) == [most // 2, 3]
+
+
+def test_what_is_large_and_read_in_the_graph_does_not_wait_for_a_list():
+    w = Writer()
+    made = listed(w, *((LARGE + 1024 * n,) for n in range(3)))
+    for name in made:
+        w.call(f"called_{name}", torch.ops.aten.relu.default, name)
+    assert launches(plan_of(w.program(*(f"called_{name}" for name in made)), GPU)) == [1, 1, 1]
 
 
 def test_a_small_part_of_a_large_buffer_is_small():

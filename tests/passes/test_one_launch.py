@@ -37,14 +37,19 @@ def two_norms() -> Writer:
 
 
 def finishing(schedule: Schedule) -> list[Kernel]:
-    return [kernel for kernel in schedule.kernels if kernel.finish]
+    """Kernels with a finish, those that share a launch too."""
+    return [part for part in parts(schedule) if part.finish]
+
+
+def parts(schedule: Schedule) -> list[Kernel]:
+    return [part for kernel in schedule.kernels for part in kernel.parts]
 
 
 def test_the_kernel_of_partial_results_combines_them():
     w = two_norms()
     schedule = check(w.program("a_out", "a_top", "b_out", "b_top"), w.args(), EAGER_GPU)
     kernels = finishing(schedule)
-    assert len(kernels) == 2 and len(schedule.kernels) == 4
+    assert len(kernels) == 2 and len(parts(schedule)) == 4
     for kernel in kernels:
         partial = set(kernel.loop.writes)
         assert partial and not partial & set(kernel.reads), "what a kernel reads of its own is no input"
@@ -87,7 +92,7 @@ def test_not_where_the_last_program_would_take_longer_than_the_others():
         w.reduce(f"{x}_part", "max", (8, 100, 512), (20,), lambda n, i, j, r, x=x: w.load(x, n, i, r, j))
         w.reduce(f"{x}_out", "sum", (8, 512), (100,), lambda n, j, r, x=x: w.load(f"{x}_part", n, r, j))
     schedule = plan_of(w.program("a_out", "a_part", "b_out", "b_part"), GPU)
-    assert len(schedule.kernels) > 2 and not finishing(schedule)
+    assert len(parts(schedule)) > 2 and not finishing(schedule)
 
 
 def test_not_on_a_cpu_and_not_without_fusion():
@@ -166,7 +171,7 @@ def test_a_wrong_finish_is_found():
     w = two_norms()
     schedule = plan_of(w.program("a_out", "b_out"), EAGER_GPU)
     check_schedule(schedule)
-    kernel = finishing(schedule)[0]
+    kernel = next(step for step in schedule.kernels if step.finish)
     (column,) = kernel.finish[0].ranges
     wrong = replace(kernel.finish[0], ranges=(replace(column, size=column.size + 1),))
     steps = tuple(replace(kernel, finish=(wrong,)) if step is kernel else step for step in schedule.steps)

@@ -25,10 +25,11 @@ from support.own_plugins import with_passes
 ROOT = Path(__file__).parents[2]
 ORDER = {
     "traced": "fuse_attention fuse_written_attention",
-    "joint": "read_sizes_alone remove_redundant_copies",
+    "joint": "view_regions read_sizes_alone remove_redundant_copies",
     "partitioned": "rebuild_cpu_values narrow_positions save_what_is_read read_saved_tensors",
-    "graph": "fold_constants place_constants remove_no_ops split_bias_gradients eliminate_common_subexpressions "
-    "sum_scatters eliminate_dead_code fold_frozen fold_affine sum_products pad_contractions",
+    "graph": "fold_constants place_constants convert_on_device remove_no_ops split_bias_gradients "
+    "eliminate_common_subexpressions sum_scatters eliminate_dead_code fold_frozen fold_affine sum_products "
+    "pad_contractions",
     "program": "separate_reductions remove_dead_operations round_shared write_in_place join_sums write_out_few_terms "
     "contract_broadcast_products split_reductions inline_pointwise lay_out_temporaries pick_elements "
     "write_out_few_values spread_scatters simplify_bodies",

@@ -17,6 +17,7 @@ import litz_collectives.plugin
 import litz_contractions.plugin
 import litz_cudagraphs.plugin
 import litz_layout
+import litz_numerics.plugin
 import litz_operators.plugin
 import litz_passes.plugin
 import litz_tools.plugin
@@ -34,6 +35,7 @@ CASES: dict[str, dict[str, Any]] = {
     "collectives": {"examples": ["pointwise"], "builds": True},
     "cudagraphs": {"options": {"cuda_graphs": True}, "examples": ["pointwise"], "builds": True},
     "layout": {"examples": ["convolution"]},
+    "numerics": {"options": {"numerics.mode": "strict"}, "examples": ["pointwise"]},
     "operators": {"ops": lambda op: "pool2d" in str(op), "variants": VARIANTS[::5]},
     "passes": {"examples": ["reductions"]},
     "tools": {"examples": ["pointwise"], "builds": True},
@@ -47,13 +49,20 @@ TRIED = {
     "collectives": {"estimates", "pass overlap"},
     "cudagraphs": {"litz_wrap_entry"},
     "layout": {"pass pad_contractions"},
+    "numerics": {"pass round_each"},
     "passes": {"pass order_steps", "pass lay_out_temporaries", "pass sum_products"},
     "core": {"pass inline_pointwise", "pass split_reductions", "pass eliminate_dead_code"},
 }
 """What must be among what was tried."""
 
 
-@pytest.mark.parametrize("name", CASES)
+LONG = ("operators", "aot", "layout")
+"""Their dists' own tests try what the kit would; that the kit takes a dist of litz's own, the others show."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly) if name in LONG else name for name in CASES]
+)
 def test_it_conforms(name: str) -> None:
     dists = {
         "aot": litz_aot.plugin,
@@ -63,6 +72,7 @@ def test_it_conforms(name: str) -> None:
         "contractions": litz_contractions.plugin,
         "cudagraphs": litz_cudagraphs.plugin,
         "layout": litz_layout,
+        "numerics": litz_numerics.plugin,
         "operators": litz_operators.plugin,
         "passes": litz_passes.plugin,
         "tools": litz_tools.plugin,

@@ -52,6 +52,7 @@ def test_the_hooks_are_those_of_the_design():
         "litz_register_layout_needs",
         "litz_register_targets",
         "litz_register_commands",
+        "litz_narrow",
         "litz_estimate_runtime",
         "litz_select_choice",
         "litz_select_layout",

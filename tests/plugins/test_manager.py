@@ -5,6 +5,7 @@ import warnings
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from litz_plugins import (
     Choice,
@@ -392,12 +393,53 @@ CALLS = {
     "register_layout_needs": lambda p: p.layout_needs(),
     "select_layout": lambda p: p.select_layout(None, {}),
     "wrap_entry": lambda p: p.wrap_entry(list, EntryFacts(), {}),
+    "narrow": lambda p: p.lowerings(options={}),
     "watch_graph": lambda p: p.watch_graph("graph0", {}),
     "compile_started": lambda p: p.compile_started(None, {}),
     "pass_finished": lambda p: p.pass_finished(None, 1, 2, 0.1),
     "compile_failed": lambda p: p.compile_failed(None, KeyError(), {}),
     "compile_finished": lambda p: p.compile_finished(None, {}),
 }
+
+
+def doubled(function):
+    return lambda x: 2 * function(x)
+
+
+def test_plugins_narrow_what_is_registered_one_after_the_other():
+    options, seen = {}, []
+
+    def without_b(kind, registered, options):
+        seen.append(kind)
+        return {key: value for key, value in registered.items() if str(key) != "aten.relu.default"}
+
+    def twice(kind, registered, options):
+        return {key: doubled(value) for key, value in registered.items()} if kind == "lowering" else None
+
+    relu, exp = torch.ops.aten.relu.default, torch.ops.aten.exp.default
+    registers = plugin(register_lowerings=lambda: {relu: lambda x: -x, exp: lambda x: x + 1})
+    plugins = load(registers, plugin(narrow=without_b), plugin(narrow=twice))
+    assert plugins.lowerings().keys() == {relu, exp}, "nobody narrows without options"
+    for _ in range(2):
+        table = plugins.lowerings(options=options)
+        assert table.keys() == {exp} and table[exp](3) == 8
+    assert seen == ["lowering"], "asked once for what is the same"
+    assert plugins.lowerings(options={}).keys() == {exp} and seen == ["lowering"] * 2, "and again for other options"
+
+
+@pytest.mark.parametrize(
+    "narrowed, problem",
+    [
+        (lambda registered: {torch.ops.aten.exp.default: len}, "aten.exp.default is none of what"),
+        (lambda registered: dict.fromkeys(registered, 3), "is not what was registered"),
+        (lambda registered: [*registered], "a mapping, or None, is expected"),
+    ],
+)
+def test_narrowing_adds_nothing(narrowed, problem):
+    registers = plugin(register_lowerings=lambda: {torch.ops.aten.relu.default: abs})
+    plugins = load(registers, plugin(narrow=lambda kind, registered, options: narrowed(registered)))
+    with pytest.raises(PluginHookError, match=problem):
+        plugins.lowerings(options={})
 
 
 @pytest.mark.parametrize("hook", CALLS)

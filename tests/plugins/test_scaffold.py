@@ -42,7 +42,8 @@ def test_bad_names(tmp_path, name):
         ("triton", "core has a plugin of that name"),
         ("autotune", "litz-autotune is a plugin of litz's own"),
         ("fusion", "core reads the variable LITZ_FUSION, which the plugin's options would share"),
-        ("report", "core reads the variable LITZ_REPORT_DIR, which the plugin's options would share"),
+        ("report", "litz-tools has the command `litz report`"),
+        ("graph", "core reads the variable LITZ_GRAPH_CACHE, which the plugin's options would share"),
         ("woven", "a plugin of that name is installed, by litz-other 2.0"),
         ("my_pass", "a package litz_my_pass is installed"),  # by conftest.py
     ],
@@ -119,6 +120,7 @@ def test_the_examples_are_the_projects():
         assert link.resolve() == PROJECTS.resolve()
 
 
+@pytest.mark.nightly
 def test_each_kind_passes_its_tests(tmp_path):
     """All of them at once, as a user's plugins, under names of their own; not the conformance kit's trials again, which
     take long."""

@@ -200,6 +200,7 @@ def ddp(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
+@pytest.mark.each_value
 class TestLayoutOptim:
     def test_2conv_with_graph_break(self, device: str, options: dict[str, Any], ddp: bool) -> None:
         """Layouts that cross a graph break cost no accuracy."""

@@ -218,8 +218,8 @@ class TestCommAnalysis:
         """message: kind and bytes, as nccl-tests counts them. values: whether the fake group, which sends nothing,
         leaves defined ones.
 
-        What a group of one or a wrong size would be thought to take is above zero, too: so what is estimated is
-        compared with the model's answer for these bytes and ranks, and for larger tensors, and fewer ranks.
+        What another size would be thought to take is above zero, too: so what is estimated is compared with the model's
+        answer for these bytes and ranks, and for larger tensors, and fewer ranks.
         """
         kind, size = message
         times = [self._estimated(fn, inps, Message(kind, size, self.WORLD_SIZE), values)]

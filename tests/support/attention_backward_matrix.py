@@ -26,18 +26,19 @@ from litz.ir.interpret import evaluate
 from litz.lower import lower
 from litz.pipeline import make_compiler
 from litz.schedule.choices import substituted
-from litz_contractions.attention.backward_offer import plan_for, replacement
-from litz_contractions.attention.backward_operation import AttentionBackward
-from litz_contractions.attention.backward_tiles import BackwardTile, BackwardTiles
+from litz_contractions.attention.offer import backward_plan, backward_replacement
+from litz_contractions.attention.operation import AttentionBackward
+from litz_contractions.attention.tiles import BackwardTiles, Tiles
 from litz_contractions.subprogram import on_device
 from support.eager_attention import called_directly
 from support.interpreted import print_share
+from support.kernel_programs import run_tiles
 from support.pairwise import Axes, Row, Rule, matrix
 from support.retarget import to_cuda
 
 Mod = Callable[..., torch.Tensor]
-SMALL = BackwardTiles(BackwardTile(32, 16, 4, 2), BackwardTile(16, 32, 4, 2))
-SQUARE = BackwardTiles(BackwardTile(32, 32, 4, 2), BackwardTile(32, 32, 4, 2))
+SMALL = BackwardTiles(Tiles(32, 16, 4, 2), Tiles(16, 32, 4, 2))
+SQUARE = BackwardTiles(Tiles(32, 32, 4, 2), Tiles(32, 32, 4, 2))
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,9 @@ class Case:
         program = self.program()
         operation = attention_of(program)
         assert operation is not None, [note.reason for note in NOTES]
-        return substituted(program, operation, replacement(plan_for(operation, program, False), self.tiles))
+        return substituted(
+            program, operation, backward_replacement(backward_plan(operation, program, False), self.tiles)
+        )
 
     def expected(self) -> list[torch.Tensor]:
         """The same in float64, by autograd of the formula."""
@@ -207,8 +210,8 @@ def cpu(program: Program) -> Program:
     return on_device(program, torch.device("cpu"))
 
 
-def run(program: Program, given: Sequence[Any]) -> list[torch.Tensor | None]:
-    """The program on CPU tensors: kernels in Triton's interpreter, everything else in the IR's."""
+def run(program: Program, given: Sequence[Any], tiles: bool = False) -> list[torch.Tensor | None]:
+    """The program on CPU tensors: kernels in Triton's interpreter, or as TilePrograms, everything else in the IR's."""
     from litz_testing.triton_interpreter import interpret_source
 
     memory: dict[str, torch.Tensor] = dict(program.constants)
@@ -226,6 +229,9 @@ def run(program: Program, given: Sequence[Any]) -> list[torch.Tensor | None]:
         elif isinstance(operation, KernelCall):
             for name in filter(None, operation.outputs):
                 memory[name] = _allocated(program, name, sizes)
+            if tiles:
+                run_tiles(operation.source, memory, sizes)
+                continue
             source = replace(operation.source, text=_for_interpreter(operation.source.text))
             buffers = [memory[item] for item in source.arguments if isinstance(item, str)]
             values = [evaluate(item, sizes) for item in source.arguments if not isinstance(item, str)]
@@ -306,7 +312,8 @@ def squared(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
 
 
 def masked_score(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-    return torch.where(q >= k, score, -math.inf)
+    """Some queries look at nothing, though no mask says so."""
+    return torch.where((q >= k) & (q % 5 != 3), score, -math.inf)
 
 
 def constant_score(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
@@ -409,8 +416,8 @@ def case_of(row: Row) -> Case:
 
 
 ROWS = matrix(AXES, NEVER)
-FIRST = 18
-"""Rows that CI runs. They have all values, and nearly nine of ten pairs."""
+FIRST = 15
+"""Rows that CI runs. They have all values, and four of five pairs."""
 NAMED: Mapping[str, Case] = {
     "odd": replace(BASE, query=(1, 2, 37, 20), key=(1, 2, 51, 20), width=9),
     "one": replace(BASE, query=(1, 1, 1, 16), key=(1, 1, 1, 16)),
@@ -438,7 +445,12 @@ NAMED: Mapping[str, Case] = {
     "group-by-head": replace(BASE, query=(2, 4, 64, 16), key=(2, 2, 64, 16), mask=by_head, mask_for=(True, True)),
     "one-key-for-all": replace(BASE, query=(2, 4, 50, 16), key=(1, 2, 60, 16), mask=padding, score=alibi),
     "wants-key": replace(BASE, score=soft_cap, mask=causal, wanted=(1,)),
-    "fp16-large": replace(BASE, dtype=torch.float16, score=soft_cap, tolerance=HALF, loss_scale=8192.0),
+    # Only gradients of scores that are scaled fit into the type.
+    "fp16-large": replace(
+        BASE,
+        **{"query": (1, 2, 20, 64), "key": (1, 2, 4, 64), "wanted": (0, 1)},
+        **{"dtype": torch.float16, "tolerance": HALF, "loss_scale": 12_000.0},
+    ),
     "dynamic-one-key-for-all": replace(
         BASE, dynamic=True, query=(3, 4, 50, 16), key=(1, 2, 60, 16), mask=causal, score=alibi
     ),

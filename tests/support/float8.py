@@ -31,8 +31,8 @@ def halfway(dtype: torch.dtype) -> torch.Tensor:
     return torch.cat([found, -found])
 
 
-def sampled() -> torch.Tensor:
-    """Bits of float32 from the whole range, densely, and special values."""
-    bits = torch.arange(-(2**31), 2**31, 8191, dtype=torch.int64).to(torch.int32).view(torch.float32)
+def sampled(step: int = 8191) -> torch.Tensor:
+    """Bits of float32 from the whole range, by default densely, and special values."""
+    bits = torch.arange(-(2**31), 2**31, step, dtype=torch.int64).to(torch.int32).view(torch.float32)
     special = [0.0, -0.0, math.inf, -math.inf, math.nan, -math.nan, 1e-45, -1e-45, 1.2e-38, 3.4e38, -3.4e38]
     return torch.cat([bits, torch.tensor(special)])

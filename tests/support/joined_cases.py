@@ -56,6 +56,8 @@ JOINED: Mapping[str, Joined] = {
     "of other warps": Joined(("softmax", "transposed-float32", "finish-columns", "casts")),
     "an empty one between": Joined(("padded", "empty-float32", "flipped")),
     "twice the same": Joined(("layer-norm", "layer-norm")),
+    "a list of few and many": Joined(("bias", *["contiguous-float32"] * 5, "softmax", *["finish-columns"] * 3)),
+    "a list in other types": Joined(("contiguous-float32", "contiguous-bfloat16") * 2),
     "finishing ones": Joined(("finish-columns", "finish-twice", "bias", "finish-columns-apart")),
     "reductions and a scatter": Joined(("reduce-row-float64", "scatter-add-float32", "reduce-columns-long", "scan")),
     "assertions and random numbers": Joined(("embedding", "random", "guarded-gather", "inplace")),

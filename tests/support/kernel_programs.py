@@ -14,6 +14,7 @@ from litz.ir import interpret as ir_interpret
 from litz.ir.interpret import evaluate
 from litz.options import make_options
 from litz.target import target_of
+from litz.tiles.program import Nest
 from litz_contractions.subprogram import on_device
 from litz_plugins import COUNTERS, ChoiceContext
 
@@ -21,10 +22,8 @@ WIDENED = re.compile(r"(tl\.dot)\((.+?), (\w+)(?=[,)])").sub
 """The interpreter multiplies the bits of bf16 as if they were integers."""
 
 
-def run(program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The program on CPU tensors: kernels in Triton's interpreter, everything else in the IR's."""
-    from litz_testing.triton_interpreter import interpret_source
-
+def run(program: Program, tensors: Sequence[torch.Tensor], tiles: bool = False) -> list[torch.Tensor]:
+    """The program on CPU tensors: kernels in Triton's interpreter, or as TilePrograms, everything else in the IR's."""
     memory: dict[str, torch.Tensor] = {}
     sizes: dict[Any, int] = {}
     given = iter(tensors)
@@ -44,17 +43,44 @@ def run(program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]
                     .to(program.buffers[str(name)].dtype)
                     .as_strided(*shape)
                 )
-            text = operation.source.text
-            source = replace(operation.source, text=WIDENED(r"\1((\2).to(tl.float32), (\3).to(tl.float32)", text))
-            source = source if "bf16" in text else operation.source
-            count = source.settings.get("counters", 0)
-            own = {**memory, COUNTERS: torch.zeros(count, dtype=torch.int32)}
-            buffers = [own[item] for item in source.arguments if isinstance(item, str)]
-            values = [evaluate(item, sizes) for item in source.arguments if not isinstance(item, str)]
-            interpret_source(source, buffers, values)
+            (run_tiles if tiles else _run_text)(operation.source, memory, sizes)
         else:
             ir_interpret._run_extern(operation, program, memory, sizes)
     return [ir_interpret.view(out, memory, sizes) for out in program.outputs if isinstance(out, TensorRef)]
+
+
+def _run_text(source: Any, memory: dict[str, torch.Tensor], sizes: dict[Any, int]) -> None:
+    from litz_testing.triton_interpreter import interpret_source
+
+    text = WIDENED(r"\1((\2).to(tl.float32), (\3).to(tl.float32)", source.text)
+    source = replace(source, text=text) if "bf16" in source.text else source
+    count = source.settings.get("counters", 0)
+    own = {**memory, COUNTERS: torch.zeros(count, dtype=torch.int32)}
+    buffers = [own[item] for item in source.arguments if isinstance(item, str)]
+    values = [evaluate(item, sizes) for item in source.arguments if not isinstance(item, str)]
+    interpret_source(source, buffers, values)
+
+
+def run_tiles(source: Any, memory: dict[str, torch.Tensor], sizes: dict[Any, int]) -> None:
+    """Verifies and runs the TilePrograms of a kernel."""
+    from litz_contractions.products.lines import Blocks
+    from litz_testing.parse.tiles import parse_tiles
+    from litz_testing.tiles import attention, attention_nest
+    from litz_testing.tiles.products import interpret_product, verify_product
+    from litz_tools.nest_text import tiles_text
+
+    assert source.tiles, "the kernel has no TileProgram"
+    for order, made in enumerate(source.tiles):
+        if isinstance(made, Nest):
+            verify, interpret = attention_nest.verify_attention, attention_nest.interpret_attention
+        elif isinstance(made.lines[0], Blocks):
+            verify, interpret = verify_product, interpret_product
+        else:
+            verify, interpret = attention.verify_attention, attention.interpret_attention
+        said = list(verify(made))
+        assert said == [], said
+        assert parse_tiles(tiles_text(made)) == made
+        interpret(made, memory, sizes, order)
 
 
 def cpu(program: Program) -> Program:
@@ -81,4 +107,4 @@ def randn(*size: int, dtype: torch.dtype = torch.float32, stride: Sequence[int] 
     return torch.empty_strided(size, stride, dtype=dtype).copy_(values)
 
 
-__all__ = ["context", "cpu", "randn", "run"]
+__all__ = ["context", "cpu", "randn", "run", "run_tiles"]

@@ -16,7 +16,7 @@ from litz.ir import Program
 from litz.schedule.choices import substituted
 from litz_contractions.attention.in_place import InPlace, read_in_place
 from litz_contractions.attention.masked_call import plan_of, replacement
-from litz_contractions.attention.opened import opened
+from litz_contractions.attention.masks import opened
 from litz_contractions.attention.operation import Attention
 from litz_contractions.attention.plan import AttentionPlan
 from litz_contractions.attention.tiles import Tiles

@@ -10,8 +10,7 @@ no cases.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import combinations
 
 Axes = Mapping[str, Sequence[str]]
@@ -19,8 +18,12 @@ Row = Mapping[str, str]
 """The value of each axis."""
 Rule = Mapping[str, str | Collection[str]]
 """Holds for a row that has, of each axis that the rule names, one of its values."""
-Pair = frozenset[tuple[str, str]]
-"""Two (axis, value)."""
+Item = tuple[str, str]
+"""An axis and its value."""
+Pair = frozenset[Item]
+"""Two items."""
+Bans = Mapping[Item, Sequence[Sequence[tuple[str, Collection[str]]]]]
+"""Of an item, for each rule that has it: the other axes, and which values of these an item may not stand beside."""
 
 TRIED = 6
 """Pairs that a row could begin with, of which the one is taken that brings most."""
@@ -35,26 +38,34 @@ def matrix(
     ValueError for two values of one name, for a rule or a row of `also` that names no value, and for an impossible row.
     """
     check(axes, (*never, *spare, *also))
+    bans = bans_of(never)
     missing = dict.fromkeys(pairs_wanted(axes, never, spare))  # a set with an order
+    partners: dict[Item, set[Item]] = {item: set() for item in items_of(axes)}
+    for one, other in missing:
+        partners[one].add(other)
+        partners[other].add(one)
     rows: list[Row] = []
 
     def take(row: Row) -> None:
         rows.append(row)
         for pair in pairs_of(row):
             missing.pop(pair, None)
+            one, other = pair
+            partners[one].discard(other)
+            partners[other].discard(one)
 
     def candidates(start: Row) -> Iterator[Row]:
-        to_come = Counter(item for pair in missing for item in pair)
         for order in rotated(list(axes)):
-            row = completed(start, order, axes, never, missing, to_come)
+            row = completed(start, order, axes, bans, partners)
             if row is not None:
                 yield row
 
     def brings(row: Row) -> int:
-        return sum(pair in missing for pair in pairs_of(row))
+        items = set(row.items())
+        return sum(len(partners[item] & items) for item in items)  # each pair twice
 
     for start in also:
-        if not is_possible(start, axes, never):
+        if not is_possible(start, axes, bans):
             raise ValueError(f"no row has {dict(start)}")
         take(max(candidates(start), key=brings))
     while missing:
@@ -84,52 +95,83 @@ def holds(rule: Rule, row: Row) -> bool:
     return all(row.get(axis) in several(wanted) for axis, wanted in rule.items())
 
 
-def is_possible(row: Row, axes: Axes, never: Sequence[Rule]) -> bool:
-    """Whether a row, or what can be made of a part of one, breaks no rule."""
-    near = [rule for rule in never if might_hold(rule, row)]
-    if any(rule.keys() <= row.keys() for rule in near):
+def items_of(axes: Axes) -> Iterator[Item]:
+    return ((axis, value) for axis, values in axes.items() for value in values)
+
+
+def bans_of(never: Sequence[Rule]) -> Bans:
+    """Returns what the rules forbid, by the item that they forbid."""
+    bans: dict[Item, list[Sequence[tuple[str, Collection[str]]]]] = {}
+    for rule in never:
+        for axis, values in rule.items():
+            rest = tuple((other, frozenset(several(wanted))) for other, wanted in rule.items() if other != axis)
+            for value in several(values):
+                bans.setdefault((axis, value), []).append(rest)
+    return bans
+
+
+def is_banned(item: Item, row: Row, bans: Bans) -> bool:
+    """Says whether an item breaks a rule beside what a row has of other axes."""
+    for rest in bans.get(item, ()):
+        for other, wanted in rest:
+            if row.get(other) not in wanted:
+                break
+        else:
+            return True
+    return False
+
+
+def is_possible(row: Row, axes: Axes, bans: Bans) -> bool:
+    """Says whether a row, or what can be made of a part of one, breaks no rule."""
+    if any(is_banned(item, row, bans) for item in row.items()):
         return False
-    if completed(row, list(axes), axes, near) is not None:  # mostly found at once
+    if completed(row, list(axes), axes, bans) is not None:  # mostly found at once
         return True
-    bound = {axis for rule in near for axis in rule if axis not in row}
-    left = [[{**row, axis: value} for value in allowed(axis, row, axes, near)] for axis in axes if axis in bound]
+    bound = {axis for (axis, _), rules in bans.items() if any(might_hold(rest, row) for rest in rules)}
+    left = [
+        [{**row, axis: value} for value in allowed(axis, row, axes, bans)] for axis in axes if axis in bound - {*row}
+    ]
     # The axis with the fewest values first: without it a search may see each row there could be.
-    return any(is_possible(each, axes, near) for each in min(left, key=len))
+    return any(is_possible(each, axes, bans) for each in min(left, key=len))
 
 
-def allowed(axis: str, row: Row, axes: Axes, never: Sequence[Rule]) -> list[str]:
-    """The values of an axis with which a row breaks no rule."""
-    near = [rule for rule in never if axis in rule and all(o == axis or row.get(o) in several(rule[o]) for o in rule)]
-    return [value for value in axes[axis] if not any(value in several(rule[axis]) for rule in near)]
+def might_hold(rest: Iterable[tuple[str, Collection[str]]], row: Row) -> bool:
+    """Says whether what a rule has beside an item may come to hold for a row."""
+    return all(other not in row or row[other] in wanted for other, wanted in rest)
+
+
+def allowed(axis: str, row: Row, axes: Axes, bans: Bans) -> list[str]:
+    """Returns the values of an axis with which a row breaks no rule."""
+    return [value for value in axes[axis] if not is_banned((axis, value), row, bans)]
 
 
 def completed(
-    row: Row,
-    order: Sequence[str],
-    axes: Axes,
-    never: Sequence[Rule],
-    missing: Collection[Pair] = (),
-    to_come: Mapping[tuple[str, str], int] | None = None,
+    row: Row, order: Sequence[str], axes: Axes, bans: Bans, partners: Mapping[Item, Set[Item]] | None = None
 ) -> Row | None:
-    """A whole row of a part of one, or None at a dead end: each axis in turn gets the value with the most missing
-    pairs, of equals the one with more to come, and of these the first. to_come: missing pairs with each value."""
+    """Returns a whole row of a part of one, or None at a dead end: each axis in turn gets the value with the most
+    missing pairs, of equals the one with more to come, and of these the first. partners: of each item, the others that
+    no row has beside it yet."""
     found = dict(row)
+    items = set(found.items())
     for axis in order:
         if axis in found:
             continue
-        values = allowed(axis, found, axes, never)
-        if not values:
+        best, most = None, (-1, -1)
+        for value in axes[axis]:
+            item = axis, value
+            if is_banned(item, found, bans):
+                continue
+            if partners is None:
+                best = value
+                break
+            brought = len(partners[item] & items), len(partners[item])
+            if brought > most:
+                best, most = value, brought
+        if best is None:
             return None
-        best = values[0]
-        if to_come is not None:
-            own = {value: sum(frozenset(((axis, value), o)) in missing for o in found.items()) for value in values}
-            best = max(values, key=lambda value: (own[value], to_come[axis, value]))
         found[axis] = best
+        items.add((axis, best))
     return {axis: found[axis] for axis in axes}
-
-
-def might_hold(rule: Rule, row: Row) -> bool:
-    return all(axis not in row or row[axis] in several(wanted) for axis, wanted in rule.items())
 
 
 def pairs_of(row: Row) -> Iterator[Pair]:
@@ -139,11 +181,12 @@ def pairs_of(row: Row) -> Iterator[Pair]:
 
 def pairs_wanted(axes: Axes, never: Sequence[Rule] = (), spare: Sequence[Rule] = ()) -> Iterator[Pair]:
     """The pairs that a matrix must have."""
+    bans = bans_of(never)
     for one, other in combinations(axes, 2):
         for value in axes[one]:
             for second in axes[other]:
                 row = {one: value, other: second}
-                if is_possible(row, axes, never) and not any(holds(rule, row) for rule in spare):
+                if is_possible(row, axes, bans) and not any(holds(rule, row) for rule in spare):
                     yield frozenset(row.items())
 
 

@@ -13,7 +13,7 @@ from litz_tools.changes import Change
 from litz_tools.effects import Effect
 from litz_tools.pass_notes import PassNote
 
-LAYERS, PER_LAYER, DECISIONS = 48, 17, 2500
+LAYERS, PER_LAYER, DECISIONS = 147, 17, 2500
 _KINDS = ("kernel", "template", "kernel", "extern")
 
 
@@ -40,7 +40,7 @@ def _step(layer: int, at: int, number: int, timed: bool) -> Step:
 
 
 def large_report(timed: bool = True, name: str = "graph0_backward") -> CompileReport:
-    """A backward of `LAYERS` equal layers with something before and after them: 821 steps, `DECISIONS` decisions."""
+    """A backward of `LAYERS` equal layers with something before and after them: 2,504 steps, `DECISIONS` decisions."""
     places = [(-1, 0), (-1, 1), (-1, 2), *((n, at) for n in range(LAYERS) for at in range(PER_LAYER)), (-1, 3), (-1, 4)]
     steps = tuple(_step(layer, at, number, timed) for number, (layer, at) in enumerate(places))
     decisions = tuple(

@@ -18,7 +18,7 @@ from litz.ir import KernelCall, Operation, Program, Template
 from litz.ir.verify import verify
 from litz.pipeline import make_compiler
 from litz.schedule.choices import replacement_of, substituted
-from litz_contractions.products import row_factor
+from litz_contractions.products import joined
 from litz_contractions.products.rows import offer_rows
 from litz_plugins import Estimate
 from support.interpreted import print_share
@@ -56,7 +56,7 @@ class Case:
             template = next((op for op in program.operations if op.name == name), None)
             if isinstance(template, Template):
                 known = replace(context(program, template), estimate=self._takes)
-                with mock.patch.object(row_factor, "TYPES", (*row_factor.TYPES, *[HALF] * self.halves)):
+                with mock.patch.object(joined, "TYPES", (*joined.TYPES, *[HALF] * self.halves)):
                     offered = offer_rows(template, known)
                 for choice in offered:
                     program = substituted(program, template, replacement_of(choice))

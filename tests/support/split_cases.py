@@ -22,7 +22,7 @@ from litz.target import target_named
 from litz_contractions.attention.decode import choose_split, refuse, replacement
 from litz_contractions.attention.in_place import InPlace, read_in_place
 from litz_contractions.attention.operation import Attention
-from litz_contractions.attention.split import Split
+from litz_contractions.attention.tiles import Tiles
 from support.interpreted import print_share
 from support.retarget import cuda_schedules
 
@@ -78,7 +78,7 @@ def exactly(
 Fn = Callable[..., Any]
 
 
-SMALL = Split(3, 16, 16, 2, 4)
+SMALL = Tiles(16, 16, 4, 2, 3)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Case:
 
     fn: Fn
     sizes: tuple[int, ...]
-    split: Split | None = SMALL
+    split: Tiles | None = SMALL
     dtype: torch.dtype = F32
     more: Callable[[Tensor, Tensor], Sequence[Tensor]] = lambda q, k: ()
     view: Callable[[Tensor], Tensor] = lambda x: x
@@ -234,10 +234,10 @@ CASES: Mapping[str, Case] = {
     "one": Case(efficient, (1, 1, 1, 1, 1, 16)),
     "plain": Case(efficient, (2, 3, 3, 1, 50, 32)),
     "whole-tiles": Case(efficient, (1, 2, 2, 1, 96, 32)),
-    "one-part": Case(efficient, (2, 3, 3, 1, 50, 32), Split(1, 16, 16, 2, 4)),
-    "one-part-dynamic": Case(efficient, (2, 3, 3, 1, 50, 32), Split(1, 16, 16, 2, 4), dynamic=KEYS),
-    "many-parts": Case(masked(expanded, 2), (2, 4, 2, 3, 300, 256), Split(19, 16, 16, 2, 4), absorbs=2),
-    "more-parts-than-keys": Case(efficient, (2, 2, 2, 1, 20, 32), Split(9, 16, 16, 2, 4)),
+    "one-part": Case(efficient, (2, 3, 3, 1, 50, 32), Tiles(16, 16, 4, 2, 1)),
+    "one-part-dynamic": Case(efficient, (2, 3, 3, 1, 50, 32), Tiles(16, 16, 4, 2, 1), dynamic=KEYS),
+    "many-parts": Case(masked(expanded, 2), (2, 4, 2, 3, 300, 256), Tiles(16, 16, 4, 2, 19), absorbs=2),
+    "more-parts-than-keys": Case(efficient, (2, 2, 2, 1, 20, 32), Tiles(16, 16, 4, 2, 9)),
     "chosen": Case(efficient, (1, 4, 4, 1, 300, 64), None),
     "bf16": Case(efficient, (1, 2, 2, 1, 70, 64), dtype=BF16, tolerance=HALF),
     "f16": Case(efficient, (1, 2, 2, 1, 70, 64), dtype=F16, tolerance=HALF),
@@ -296,7 +296,7 @@ CASES: Mapping[str, Case] = {
     "no-key-one-part": Case(
         lambda q, k, v, m: efficient(q, k, v, as_bias(m, q)),
         (2, 2, 2, 3, 37, 16),
-        Split(1, 16, 16, 2, 4),
+        Tiles(16, 16, 4, 2, 1),
         more=_mask(2, 1, 3, 37, none=True),
         absorbs=1,
     ),

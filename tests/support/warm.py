@@ -79,6 +79,22 @@ def run_warm(
     return done
 
 
+def run_twice(code: str, folder: Path) -> list[list[str]]:
+    """The words that a program prints, in each of two processes that have caches in `folder`."""
+    environ = {
+        **os.environ,
+        "LITZ_CACHE_DIR": str(folder),
+        "LITZ_GRAPH_CACHE": "1",
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"),
+    }
+    said = []
+    for _ in range(2):
+        done = run_warm(["-c", code, str(Path(__file__).parents[1])], environ, imported=True)
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.split())
+    return said
+
+
 def run_together(
     several: Sequence[Sequence[str]],
     environ: Mapping[str, str] | None = None,

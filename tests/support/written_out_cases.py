@@ -7,6 +7,7 @@ error is at most eager's (or float32's rounding).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,9 +20,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from litz.ir import KernelCall, Program, Template
 from litz.pipeline import make_compiler
 from litz.schedule.choices import substituted
+from litz_contractions.attention.offer import plan_of, written_replacement
 from litz_contractions.attention.plan import AttentionPlan
 from litz_contractions.attention.tiles import Tiles
-from litz_contractions.attention.written_offer import plan_of, replacement
 from litz_contractions.attention.written_out import NotAttention, WrittenOut, find_written_out
 from support.attention_matrix import ORDINARY, operands
 from support.interpreted import print_share
@@ -44,6 +45,7 @@ class Case:
     tolerance: float = 2e-6
     loads: int = 0
 
+    @functools.cache  # noqa: B019  several tests look at a case, which lives as long as its module
     def captured(self) -> tuple[Program, list[Any]]:
         """The CUDA program as it was captured, and its inputs."""
         torch._dynamo.reset()
@@ -70,7 +72,7 @@ class Case:
         """As it was captured, the same with the kernel, and the inputs."""
         program, given = self.captured()
         first, found, plan = attention_of(program)
-        return program, substituted(program, first, replacement(first, found, plan, SMALL, program)), given
+        return program, substituted(program, first, written_replacement(first, found, plan, SMALL, program)), given
 
     def kernel(self) -> KernelCall:
         (call,) = (op for op in self.programs()[1].operations if isinstance(op, KernelCall))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +18,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from litz.cli.main import main
 from litz.pipeline import generate, make_compiler, plan_schedule, schedule_only
 from litz.target import data, figure_of, load_calibration, target_named, target_of
-from litz_tools import trials
+from litz_tools import steady, trials
 from litz_tools.device_file import Measured, rewritten, speeds_of, write_file
+from litz_tools.errors import MeasuringError
+from litz_tools.speeds import check_present
 from litz_tools.trial_programs import PROGRAMS, Program
 from litz_tools.trials import TRIALS, Trial, choose, run_trial
 
@@ -28,19 +32,106 @@ def calibrate(*arguments: object) -> Any:
     return CliRunner().invoke(main, ["calibrate", *map(str, arguments)])
 
 
-def test_measuring_this_processor(tmp_path: Path) -> None:
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine that runs the tests is busy with them."""
+    monkeypatch.setattr(steady, "check_idle", lambda device: None)
+    monkeypatch.setattr(steady.Others, "share", lambda self: 0.0)
+
+
+def test_measuring_this_processor(tmp_path: Path, quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steady, "MOST_SPREAD", math.inf)
+    monkeypatch.setattr(steady, "BOUNDS", {})
     out = tmp_path / "figures"
-    done = calibrate("--out", out, "--device", "cpu", "--quick")
+    done = calibrate("cpu", "--out", out, "--quick")
     assert done.exit_code == 0 and f"LITZ_CALIBRATION={out / 'cpu.toml'}" in done.output
     figures = load_calibration(out).figures("cpu", "")
     assert {"bandwidth_gb_s", "launch_us", "matrix_tflops.fp32"} <= set(figures)
     target = target_of("cpu", {"calibration": out})
     assert target.bandwidth == figures["bandwidth_gb_s"] * 1e3 and not target.rough
     said = tomllib.loads((out / "cpu.toml").read_text())["measured"]
-    assert said["command"] == "litz calibrate --device cpu" and "threads" in said["source"]
+    assert said["command"] == "litz calibrate cpu" and "threads" in said["source"] and "5 rounds" in said["source"]
 
 
-def test_what_a_trial_finds_is_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+GOOD = {"bandwidth_gb_s": 20.0, "launch_us": 2.0, "matrix_tflops.fp32": 0.1}
+REFUSALS = {
+    "slow": ([{**GOOD, "bandwidth_gb_s": 1.4}], "no cpu device has bandwidth_gb_s = 1.4"),
+    "fast": ([{**GOOD, "matrix_tflops.fp32": 1e6}], "no cpu device has matrix_tflops.fp32 = 1e+06"),
+    "noisy": ([{**GOOD, "launch_us": float(us)} for us in (1, 2, 3, 4, 5)], "launch_us was 2 to 4"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_no_nonsense_is_written(name: str, tmp_path: Path, quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds, said = REFUSALS[name]
+    given = itertools.cycle(rounds)
+    monkeypatch.setattr("litz_tools.speeds.measure_speeds", lambda device, quick: next(given))
+    done = calibrate("cpu", "--out", tmp_path / "c.toml", "--quick")
+    assert done.exit_code == 1 and said in done.output and "nothing was written" in done.output
+    assert not (tmp_path / "c.toml").exists()
+
+
+def test_one_disturbed_round_is_left_out() -> None:
+    rounds = [{"launch_us": value} for value in (2.0, 2.02, 40.0, 2.04, 2.0)]
+    found, spread = steady.steady_figures(rounds, CPU, 2)
+    assert found == {"launch_us": 2.02} and spread == pytest.approx(0.04 / 2.02)
+
+
+def test_a_busy_machine_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others took 30 of 100 processor seconds: before anything is measured, and again while it is measured."""
+    times = itertools.cycle([steady.Work(0.0, 0.0, 0.0), steady.Work(50.0, 20.0, 100.0)])
+    monkeypatch.setattr(steady.Others, "work", staticmethod(lambda: next(times)), raising=False)
+    monkeypatch.setattr(steady.Others.__init__, "__defaults__", (lambda: next(times),))
+    done = calibrate("cpu", "--out", tmp_path / "c.toml", "--quick")
+    assert done.exit_code == 1 and "other programs took 30% of the processors' time" in done.output
+    assert "`top`" in done.output and not (tmp_path / "c.toml").exists()
+    monkeypatch.setattr(steady, "check_idle", lambda device: None)
+    monkeypatch.setattr("litz_tools.speeds.measure_speeds", lambda device, quick: GOOD)
+    done = calibrate("cpu", "--out", tmp_path / "c.toml", "--quick")
+    assert done.exit_code == 1 and "30%" in done.output and not (tmp_path / "c.toml").exists()
+
+
+def test_the_work_of_others_is_read(tmp_path: Path) -> None:
+    """The machine's processors worked at least as long as this process, and a system that says nothing refuses none."""
+    others = steady.Others()
+    if others.begun is None:
+        pytest.skip("no /proc/stat here")
+    sum(range(1_000_000))
+    now = steady.Work.now()
+    assert now is not None and now.all >= others.begun.all > 0 and now.own > others.begun.own
+    assert 0.0 <= others.share() <= 1.0
+    assert steady.Work.now(tmp_path / "nothing") is None and steady.Others(lambda: None).share() == 0.0
+
+
+def test_a_trial_that_others_disturb_decides_nothing(
+    tmp_path: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = trials.Found("cpp.row_bytes", 1, 2, {1: {"p": 2.0}, 2: {"p": 1.0}}, others=0.5)
+    monkeypatch.setattr("litz_tools.speeds.measure_speeds", lambda device, quick: GOOD)
+    monkeypatch.setattr(trials, "run_trials", lambda *given: [found])
+    done = calibrate("cpu", "--out", tmp_path / "c.toml")
+    assert "1 stays: other programs took 50%" in done.output
+    assert "cpp.row_bytes" not in (tmp_path / "c.toml").read_text()
+
+
+@pytest.mark.parametrize(("other", "sure"), [([1, 1, 1, 1, 9], True), ([1, 1, 1, 9, 9], False)])
+def test_a_value_wins_every_round_but_one(other: list[float], sure: bool) -> None:
+    assert trials.wins({"p": [2.0] * 5}, {"p": other}) is sure
+
+
+def test_commands_of_other_plugins_are_kinds_of_calibrate() -> None:
+    assert "collectives" in calibrate("--help").output.split("Commands:")[1]
+    assert "Start it on all GPUs of one machine" in calibrate("collectives", "--help").output
+    assert "No such command 'nothing'" in calibrate("nothing").output
+
+
+def test_calibrate_says_which_dist_has_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LITZ_DISABLE_PLUGINS", "collectives")
+    done = calibrate("collectives")
+    assert done.exit_code == 2 and "pip install ./plugins_collectives" in done.output
+
+
+def test_what_a_trial_finds_is_in_the_file(tmp_path: Path, quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A threshold that another value beats, one that nothing beats, and one for which no time is left."""
     faster = {"cpp.row_bytes": 65536, "cpp.far_bytes": 2048}
     present = {name: figure_of(target_of("cpu"), name) for name in faster}
@@ -56,10 +147,10 @@ def test_what_a_trial_finds_is_in_the_file(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(trials, "compiled", compiled)
     monkeypatch.setattr(trials, "row_seconds", lambda run, target, seconds: clock(run, target))
     monkeypatch.setattr("litz_tools.speeds.measure_speeds", lambda device, quick: {"launch_us": 2.0})
-    done = calibrate("--out", tmp_path / "c.toml", "--device", "cpu", "--only", "row_bytes", "--json")
+    done = calibrate("cpu", "--out", tmp_path / "c.toml", "--only", "row_bytes", "--json")
     assert json.loads(done.stdout)["figures"] == {"launch_us": 2.0, "cpp.row_bytes": 16}
     assert figure_of(target_of("cpu", {"calibration": tmp_path / "c.toml"}), "cpp.row_bytes") == 16
-    late = calibrate("--out", tmp_path / "c.toml", "--device", "cpu", "--seconds", "0")
+    late = calibrate("cpu", "--out", tmp_path / "c.toml", "--seconds", "0")
     assert late.output.count("no time was left") == 2
     assert load_calibration(tmp_path / "c.toml").figures("cpu", "")["figures.cpp.row_bytes"] == 16, "it stays"
 
@@ -117,13 +208,13 @@ def test_speeds_in_a_data_file_count_for_that_device_alone(monkeypatch: pytest.M
         data.device_file.cache_clear()
 
 
-@pytest.mark.parametrize("device", ["cuda", "meta"])
-def test_measuring_what_is_not_there(device: str, tmp_path: Path) -> None:
-    if device == "cuda" and torch.cuda.is_available():
-        pytest.skip("there is a CUDA device")
-    done = calibrate("--out", tmp_path / "x.toml", "--device", device)
-    assert done.exit_code == 1 and ("no CUDA device" in done.output or "only cpu and cuda" in done.output)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_measuring_what_is_not_there(tmp_path: Path) -> None:
+    done = calibrate("cuda", "--out", tmp_path / "x.toml")
+    assert done.exit_code == 1 and "no CUDA device" in done.output and "litz calibrate cpu" in done.output
     assert not (tmp_path / "x.toml").exists()
+    with pytest.raises(MeasuringError, match="only cpu and cuda"):
+        check_present(torch.device("meta"))
 
 
 IN_CI = ("cpp.row_bytes", "tilings.short_elements")
@@ -163,7 +254,7 @@ def kernels(program: Program, device: torch.device, file: Path) -> list[list[str
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_measuring_this_gpu(tmp_path: Path) -> None:
     only = ("--only", "two_loads", "--only", "short_elements")
-    done = calibrate("--out", tmp_path / "gpu.toml", "--device", "cuda", *only)
+    done = calibrate("cuda", "--out", tmp_path / "gpu.toml", *only)
     assert done.exit_code == 0, done.output
     figures = load_calibration(tmp_path / "gpu.toml").figures("cuda", torch.cuda.get_device_name())
     assert figures["figures.tilings.two_loads_elements"] in (8, 16, 32)

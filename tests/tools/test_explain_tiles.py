@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from core.tiles.test_nests import CASES as NESTS
+from core.tiles.test_nests import nest_of, of_rows
 from litz.ir import Store, build
 from litz.target import target_named
 from litz.targets.triton.codegen import TritonCodegen
 from litz_plugins import CodegenContext
 from litz_testing.parse.kernel_plans import parse_kernel_plan
+from litz_tools.nest_text import nest_text
 from litz_tools.tile_text import program_text
 from support.triton_cases import CASES, make, output
 from support.triton_cases.case import f32, i0, r0, random
@@ -49,7 +52,13 @@ def test_the_tile_program_of_a_softmax_is_the_one_that_docs_show() -> None:
     assert "".join(f"    {line}\n" for line in text.splitlines()) in docs
 
 
-def test_explain_tiles_says_why_a_kernel_has_none() -> None:
+def test_the_nest_of_a_softmax_is_the_one_that_docs_show() -> None:
+    text = nest_text(nest_of(of_rows(300, 64)))
+    docs = (Path(__file__).parents[2] / "docs/tiles.md").read_text()
+    assert "".join(f"    {line}\n" for line in text.splitlines()) in docs
+
+
+def test_explain_tiles_shows_the_nest_of_a_kernel_for_a_processor() -> None:
     import torch
 
     from litz import report
@@ -57,9 +66,22 @@ def test_explain_tiles_says_why_a_kernel_has_none() -> None:
 
     with report.collect() as reports:
         torch.compile(lambda x: x.sin() * 2, backend="litz", options={"graph_cache": False})(torch.ones(8))
-    (name, *rest) = tile_lines(reports)
-    assert name == f"{reports[0].name}:"
-    assert rest == ["  kernel0: kernels for cpu are not made of TilePrograms yet"]
+    (name, kernel, *rest) = tile_lines(reports)
+    assert name == f"{reports[0].name}:" and kernel.startswith("  kernel0: ")
+    assert (
+        "\n".join(line.strip() for line in rest)
+        == """\
+nest
+input p0 = arg0_1: f32 [8] cpu
+buffer p1 = buf2: f32 [8] cpu
+variables i0<8
+work 56
+each i0<8 in lanes
+v0: f32[i0] = load p0[i0]
+v1: f32[i0] = sin v0
+v2: f32[i0] = mul v1, 2.0:f32
+store set p1[i0] = v2"""
+    )
 
 
 def test_every_case_has_a_text_without_objects_in_it() -> None:
@@ -67,3 +89,15 @@ def test_every_case_has_a_text_without_objects_in_it() -> None:
         case = CASES[name]()
         text = program_text(TritonCodegen().tiles(case.plan, case.context))
         assert text.startswith("tiles on ") and "(text=" not in text and " at 0x" not in text, name
+
+
+def test_every_nest_has_a_text_without_objects_in_it() -> None:
+    for case in NESTS.values():
+        text = nest_text(nest_of(case()))
+        assert text.startswith("nest") and "(text=" not in text and " at 0x" not in text
+
+
+def test_the_text_of_a_nest_says_what_runs_where_something_is_lost() -> None:
+    lines = [line.strip() for line in nest_text(nest_of(NESTS["parts of columns"]())).splitlines()]
+    assert {"if something is lost in odd8", "if nothing is lost in odd8"} <= set(lines)
+    assert "each i0<17 within t in lanes merges odd8" in lines and "shift0_part[i0 - t] large of odd8" in lines

@@ -9,13 +9,14 @@ import pytest
 
 import litz_tools.errors as errors
 from litz_plugins import LitzError
-from litz_tools.errors import BisectError, KernelFileError, MeasuringError, WrapperFileError
+from litz_tools.errors import BisectError, KernelFileError, MeasuringError, ReportFileError, WrapperFileError
 
 EXAMPLES = [
     (BisectError("too few calls", where="in f", todo="call more"), ["too few calls", "in f", "call more"]),
     (KernelFileError("it is not there", path="/x"), ["it is not there", "/x", "benchmark_kernels"]),
     (KernelFileError("it is not there"), ["litz bench-kernels"]),
-    (MeasuringError("there is no such device"), ["there is no such device", "litz calibrate", "--device cpu"]),
+    (MeasuringError("there is no such device"), ["there is no such device", "litz calibrate", "litz calibrate cpu"]),
+    (ReportFileError("it is no page", path="/x"), ["it is no page", "/x", "LITZ_REPORT_DIR"]),
     (WrapperFileError("it is not there", path="/x"), ["it is not there", "/x", "LITZ_REPORT_DIR"]),
 ]
 

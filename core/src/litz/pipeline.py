@@ -134,10 +134,7 @@ class Made:
 
 
 def make_graph_code(
-    graph: Graph,
-    compiler: Compiler,
-    log: Log | None = None,
-    found: graph_cache.Lookup = graph_cache.OFF,
+    graph: Graph, compiler: Compiler, log: Log | None = None, found: graph_cache.Lookup = graph_cache.OFF
 ) -> Made:
     """One graph, through all stages; what a stage raises is passed on. found: what the graph cache says of it; what
     becomes of it is kept there if it has a key."""
@@ -163,11 +160,7 @@ def make_graph_code(
 
 
 def _make_code(
-    graph: Graph,
-    variant: Variant,
-    compiler: Compiler,
-    found: graph_cache.Lookup = graph_cache.OFF,
-    known: int = 0,
+    graph: Graph, variant: Variant, compiler: Compiler, found: graph_cache.Lookup = graph_cache.OFF, known: int = 0
 ) -> Made:
     """The stages from a schedule to code that runs. found: what the graph cache says of the graph. known: how many
     guards there were before the compile."""

@@ -57,6 +57,7 @@ CALLS: Mapping[str, Calls] = {
     "litz_register_templates": Calls("compile", "concatenated", least=0),
     "litz_register_layout_needs": Calls("compile", "merged", least=0),
     "litz_register_targets": Calls("compile", "merged", least=0),
+    "litz_narrow": Calls("compile", "nested", least=0, most=None),
     "litz_register_commands": Calls("command line", "merged", least=0),
     "litz_estimate_runtime": Calls("step", "first", most=None),
     "litz_select_choice": Calls("contraction", "first"),

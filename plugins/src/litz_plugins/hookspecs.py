@@ -171,6 +171,21 @@ def litz_register_commands() -> Mapping[str, Any] | None:
     """
 
 
+@hookspec
+def litz_narrow(kind: str, registered: Mapping[Any, Any], options: OptionsView) -> Mapping[Any, Any] | None:
+    """Says which of what core and all plugins register a compile uses. Since 0.1.
+
+    Called: any number of times a compile: for each kind, before the trace, and again where torch defines more ops.
+    Combined: one around the other. The first plugin is handed all that is registered, the next what that returned.
+
+    kind: "decomposition" or "lowering" (by op), "pass" or "template" (by name). registered: what is registered, by op
+    or by name. options: this compile's options.
+    Returns: a mapping of some of the same keys. What is left out is as if nobody had registered it: an op without a
+    decomposition stays whole, and one without a lowering is the library's call. The value of an op may be another
+    function, which is this plugin's own and may call the one that was registered. None: all stay as they are.
+    """
+
+
 # -------------------------------------------------------------------------------------------- what it costs, what to do
 
 
@@ -257,8 +272,8 @@ def litz_tune(tuning: Any) -> Any:
 
     tuning: a `litz.driver.variants.Tuning`. ``tuning.first`` is the variant that the estimates make,
     ``tuning.first.weighed`` its decisions with what each way of them is expected to take, ``tuning.make(ways)`` a
-    variant with some of them taken otherwise, ``tuning.difference(a, b)`` the parts of the two that are not the same,
-    to be built and run.
+    variant with some of them taken otherwise. What two variants do not share, to be built and run, is
+    `litz_autotune.difference`'s to say, from ``variant.schedule`` of both.
     Nothing may be measured where ``tuning.why_not`` says why. ``tuning.later(job)`` has a job run once the graph was
     called: the one way for a plugin to work in the background.
     Returns: a variant that ``tuning`` made. None: no opinion, ask the next; ``tuning.first`` if nobody has one.

@@ -73,6 +73,7 @@ DECIDING = (
     "litz_register_templates",
     "litz_register_layout_needs",
     "litz_register_targets",
+    "litz_narrow",
     "litz_estimate_runtime",
     "litz_select_choice",
     "litz_select_layout",
@@ -179,17 +180,22 @@ class Plugins(Roster):
         """Returns all plugins' option specs in registration order. Each name begins with the plugin's."""
         return tuple(spec for specs in self.options().values() for spec in specs)
 
-    def decompositions(self, core: bool = True) -> dict[OpOverload, Callable[..., Any]]:
-        """Returns op overload -> decomposition; None keeps an op whole. core: core's, too. Raises
-        DuplicateRegistrationError."""
+    def decompositions(
+        self, core: bool = True, options: OptionsView | None = None
+    ) -> dict[OpOverload, Callable[..., Any]]:
+        """Returns op overload -> decomposition; None keeps an op whole. core: core's, too. options: those that plugins
+        leave for a compile. Raises DuplicateRegistrationError."""
         check = strict.of_mapping(functools.partial(strict.rules, whole=True))
-        return self._rules("litz_register_decompositions", "decomposition", check, (), core)
+        found = self._rules("litz_register_decompositions", "decomposition", check, (), core)
+        return self._narrowed("litz_narrow", "decomposition", found, options).copy()
 
-    def lowerings(self, core: bool = True) -> dict[OpOverload, Callable[..., Any]]:
-        """Returns op overload -> lowering. core: core's, too. Raises DuplicateRegistrationError."""
+    def lowerings(self, core: bool = True, options: OptionsView | None = None) -> dict[OpOverload, Callable[..., Any]]:
+        """Returns op overload -> lowering. core: core's, too. options: those that plugins leave for a compile. Raises
+        DuplicateRegistrationError."""
         # One that raises NotImplementedError leaves its op to a library call.
         check, passes = strict.of_mapping(strict.rules), (NotImplementedError,)
-        return self._rules("litz_register_lowerings", "lowering", check, passes, core)
+        found = self._rules("litz_register_lowerings", "lowering", check, passes, core)
+        return self._narrowed("litz_narrow", "lowering", found, options, passes).copy()
 
     def passes(self, options: OptionsView, stage: Stage | None = None) -> tuple[Pass, ...]:
         """Returns the passes of a stage (all stages if None) in running order, each with its plugin filled in.
@@ -213,7 +219,8 @@ class Plugins(Roster):
                     with Call(self, plugin, "litz_register_passes", goes_on=True, checks=True):
                         strict.pass_order(passes, given)
             if failures == self.failures:
-                return sort_passes(given)
+                known = {item.name: item for item in sort_passes(given)}
+                return tuple(self._narrowed("litz_narrow", "pass", known, options).values())
 
     def templates(self, options: OptionsView) -> tuple[TemplateSpec, ...]:
         """Returns all kernel templates, with their plugins filled in. Raises DuplicateRegistrationError."""
@@ -231,7 +238,8 @@ class Plugins(Roster):
                     plugin, offer_of(spec.name), spec.make_choices, check=sequence_of(Choice), handed=self._contraction
                 )
                 found.append(replace(spec, plugin=plugin, make_choices=make))
-        return tuple(found)
+        named = {spec.name: spec for spec in found}
+        return tuple(self._narrowed("litz_narrow", "template", named, options).values())
 
     def _contraction(self, operation: Operation, context: ChoiceContext) -> list[Snapshot]:
         """The nouns that a template is handed."""
@@ -514,7 +522,7 @@ class Plugins(Roster):
                     status=source.status,
                     dist=source.dist,
                     version=source.version,
-                    hooks=self._hooks.get(source.name, ()) if running else (),
+                    hooks=tuple(sorted(set(self._hooks.get(source.name, {}).values()))) if running else (),
                     options=tuple(s.name for s in specs.get(source.name, ())) if running else (),
                     passes=tuple(p.name for p in passes.get(source.name, ())),
                     error=source.error.what if source.error is not None else faults.get(source.name, ""),

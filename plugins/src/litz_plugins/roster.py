@@ -21,11 +21,12 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import pluggy
 
-from litz_plugins import hookspecs, quarantine, threads
+from litz_plugins import hookspecs, quarantine, strict, threads
 from litz_plugins.blame import Blamed, Call, Called
 from litz_plugins.errors import (
     DuplicatePluginError,
@@ -121,7 +122,8 @@ class Roster:
         self._manager = Registry(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
         self._sources: dict[str, Source] = {}
-        self._hooks: dict[str, tuple[str, ...]] = {}
+        self._hooks: dict[str, dict[str, str]] = {}
+        """By plugin: the hook that each of its attributes implements."""
         self._impls: dict[str, tuple[_Impl, ...]] = {}
         self._taken: dict[str, dict[tuple[str, ...], Callable[[Mapping[str, Any]], Sequence[Snapshot]]]] = {}
         self._option_specs: dict[str, tuple[OptionSpec, ...]] | None = None
@@ -170,7 +172,7 @@ class Roster:
         loaded = [s for s in self._sources.values() if s.obj is not None]
         order = [s for s in loaded if s.status != "builtin"] + [s for s in loaded if s.status == "builtin"]
         for source in reversed(order):
-            self._manager.admit(source.obj, source.name)
+            self._manager.admit(source.obj, source.name, self._hooks[source.name])
         try:
             self._manager.check_pending()
         except pluggy.PluginValidationError as cause:  # nothing gets here that check_hooks lets through
@@ -518,7 +520,42 @@ class Roster:
 
         own = frozenset(name for name in self._sources if self.is_builtin(name))
         self._ruled[hook, core] = self._joined(hook, merged)
-        return self._ruled[hook, core][1].copy()
+        return self._ruled[hook, core][1]
+
+    def _narrowed(
+        self,
+        hook: str,
+        kind: str,
+        registered: dict[Any, T],
+        options: OptionsView | None,
+        passes: tuple[type[BaseException], ...] = (),
+    ) -> dict[Any, T]:
+        """What plugins leave for a compile of what is registered, by the hook; all of it where no options are given.
+        They are asked again only where something else is registered, which is another dict then."""
+        impls = self._implementations(hook) if options is not None else ()
+        if not impls:
+            return registered
+        asked = f"{hook} {kind}", id(options)
+        known = self._known.get(asked)
+        if known is not None and known[1][0] is registered:
+            return known[1][1]
+        left = registered
+        for impl in impls:
+            before = left
+
+            def checked(given: Any, before: dict[Any, T] = before) -> Mapping[Any, Any]:
+                return strict.narrowed(given, before, kind)
+
+            arguments = {"kind": kind, "registered": MappingProxyType(before), "options": options}
+            found = self._ask(impl, hook, arguments, checked, {(): ()})
+            if found is not None:
+                own: dict[Any, Any] = {
+                    key: value if value is before[key] else self.blamed(impl.plugin, f"{kind} of {key}", value, passes)
+                    for key, value in found[1].items()
+                }
+                left = own
+        self._known[asked] = options, [registered, left]
+        return left
 
     def _joined(self, hook: str, make: Callable[[], T]) -> T:
         """What `make` makes of what all plugins register. Where two clash, with "disable", the later one is left out,

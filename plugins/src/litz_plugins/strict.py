@@ -71,6 +71,19 @@ def layout_needs(result: Mapping[Any, Any]) -> Mapping[Any, Any]:
     return result
 
 
+def narrowed(result: Any, registered: Mapping[Any, Any], kind: str) -> Mapping[Any, Any]:
+    """Returns, after a check, what a plugin leaves of what is registered: some of the same keys, each with what was
+    registered, or of an op with another function."""
+    if not isinstance(result, Mapping):
+        raise TypeError(f"returned {type(result).__name__}; a mapping, or None, is expected")
+    for key, value in result.items():
+        if key not in registered:
+            raise WrongName(f"{key} is none of what it was handed", str(key), map(str, registered))
+        if value is not registered[key] and (kind not in ("decomposition", "lowering") or not callable(value)):
+            raise TypeError(f"what it returned for {key} is not what was registered")
+    return result
+
+
 # --------------------------------------------------------------------------------------------------------- by the name
 
 

@@ -7,7 +7,7 @@ not at all (it silently keeps the default).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -34,16 +34,16 @@ _OF_EVERY = frozenset((*dir(object), *dir(ModuleType)))
 """Attributes of every object or module, none of them a hook. Most of a small plugin's are, and a look takes long."""
 
 
-def check_hooks(manager: pluggy.PluginManager, plugin: str, obj: object, dist: str) -> tuple[str, ...]:
-    """Returns the names of the hooks that ``obj`` implements, sorted. Errors: PluginLoadError if ``obj`` is a class;
-    UnknownHookError; HookSignatureError."""
+def check_hooks(manager: pluggy.PluginManager, plugin: str, obj: object, dist: str) -> dict[str, str]:
+    """Returns the hook that each attribute of ``obj`` implements, by the attribute's name. Errors: PluginLoadError if
+    ``obj`` is a class; UnknownHookError; HookSignatureError."""
     if inspect.isclass(obj):
         raise PluginLoadError(
             plugin,
             dist,
             f"it names the class {obj.__name__}; a plugin is a module or an instance, e.g. {obj.__name__}()",
         )
-    found = []
+    found = {}
     for attribute in dir(obj):
         try:
             marker = manager.parse_hookimpl_opts(obj, attribute)
@@ -63,15 +63,15 @@ def check_hooks(manager: pluggy.PluginManager, plugin: str, obj: object, dist: s
             )
         _check_parameters(plugin, hook, getattr(obj, attribute), dist)
         _warn_of_deprecated(plugin, obj, attribute, hook, dist)
-        found.append(hook)
-    return tuple(sorted(found))
+        found[attribute] = hook
+    return found
 
 
 class _Held:
     """The hook functions of a plugin. pluggy takes two plugins that are equal for one and the same, and two
     SimpleNamespaces of equal content are; two of these never are."""
 
-    def __init__(self, obj: object, attributes: Sequence[str]) -> None:
+    def __init__(self, obj: object, attributes: Iterable[str]) -> None:
         vars(self).update({name: getattr(obj, name) for name in attributes})
 
 
@@ -79,15 +79,9 @@ class Registry(pluggy.PluginManager):
     """pluggy's registry, in which a function with a deprecated hook's name is an implementation of the hook that took
     its place."""
 
-    def admit(self, obj: object, name: str) -> None:
-        """Registers a plugin that `check_hooks` has let through, whatever other plugin it is equal to."""
-        self.register(_Held(obj, [each for each in dir(obj) if self._is_hook(obj, each)]), name=name)
-
-    def _is_hook(self, obj: object, attribute: str) -> bool:
-        try:
-            return self.parse_hookimpl_opts(obj, attribute) is not None
-        except Exception:  # an attribute that cannot even be read is no hook
-            return False
+    def admit(self, obj: object, name: str, attributes: Iterable[str]) -> None:
+        """Registers the hooks that `check_hooks` has found in a plugin, whatever other plugin it is equal to."""
+        self.register(_Held(obj, attributes), name=name)
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
         """Returns the options of a hook implementation, with a renamed hook's present name; None for a function without

@@ -22,6 +22,7 @@ OWN_DISTS = {
     ),
     "cudagraphs": ("litz-cudagraphs", "records CUDA graphs, and replays them"),
     "layout": ("litz-layout", "chooses memory layouts, channels last where that pays"),
+    "numerics": ("litz-numerics", "makes results and gradients eager's bit for bit, where that is asked for"),
     "operators": (
         "litz-operators",
         "has kernels for pooling, resampling and random numbers, which the library runs without it",
@@ -54,6 +55,7 @@ OWN_COMMANDS = {
     "explain": "tools",
     "explain-miss": "tools",
     "fit-collectives": "collectives",
+    "report": "tools",
     "tune": "autotune",
     "watch-plugins": "tools",
 }

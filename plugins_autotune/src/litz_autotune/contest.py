@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 import litz_contractions
-from litz import codegen, ir, schedule
+from litz import codegen, ir, schedule, targets, tiles
 from litz.cache.disk import digest
 from litz.ir import Program, Template
 from litz.schedule.choices import Recipe, absorbed_by, needed_outside, replacement_of, substituted
@@ -130,8 +130,9 @@ def _identity(choice: Choice) -> str:
 
 @cache
 def makers() -> str:
-    """Returns a digest of the code that makes kernels of recipes: the templates, and what writes and fuses."""
-    folders = [Path(str(package.__file__)).parent for package in (litz_contractions, codegen, ir, schedule)]
+    """Returns a digest of the code that makes kernels of recipes: the templates, and what fuses, tiles and prints."""
+    packages = (litz_contractions, codegen, ir, schedule, tiles, targets)
+    folders = [Path(str(package.__file__)).parent for package in packages]
     return digest(*(path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.py"))))
 
 

@@ -18,6 +18,7 @@ from litz_plugins import Decision
 
 from . import kept
 from .contest import environment, makers
+from .difference import same_steps
 from .kept import Tuned
 from .pool import InProcess, Runner
 from .search import Search
@@ -104,7 +105,7 @@ def _beside(tuning: Tuning, plugin: Autotune, key: str, before: Tuned, count: in
         base = tuning.make({})
         search = _search(tuning, plugin, tuner, before, stopped=stopped, base=base, early=False)
         best = _done(tuning, search, tuner, key, count)
-    return None if best is None or tuning.same(tuning.first, best) else best
+    return None if best is None or same_steps(tuning.first.schedule, best.schedule) else best
 
 
 def _runner(tuning: Tuning, tuner: Tuner) -> Runner:

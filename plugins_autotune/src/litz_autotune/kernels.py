@@ -21,7 +21,6 @@ from litz.driver.variants import MEASURED, SETTINGS, Tuning, Variant
 from litz.execution import plan_execution
 from litz.logs.units import count_text
 from litz.pipeline import Compiler, generate
-from litz.schedule.difference import Inseparable, alone
 from litz.schedule.schedule import Schedule
 from litz_plugins import CodegenContext, Decision, KernelSource, TunableCodegen
 from litz_plugins.vetoes import key_of
@@ -29,6 +28,7 @@ from litz_plugins.vetoes import key_of
 from .budget import LEAST_SECONDS
 from .contest import environment, makers
 from .describing import describe
+from .difference import Inseparable, alone
 from .hill import Hill, Settings, name_of, settings_in, winner
 from .measurement import Measurement, failed
 from .pool import Failure

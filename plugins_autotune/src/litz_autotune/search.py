@@ -18,11 +18,11 @@ from typing import Any
 import torch
 
 from litz.driver.variants import MEASURED, Tuning, Variant
-from litz.schedule.difference import Difference, Inseparable
 from litz_plugins import Decision
 from litz_plugins.errors import describe
 
 from .alternatives import Alternative, rank
+from .difference import Difference, Inseparable, difference, whole
 from .duel import Different, Duel
 from .judge import judge
 from .kept import Tried, Tuned
@@ -127,7 +127,7 @@ class Search:
         begun = time.monotonic()
         variant = self.tuning.make({**best.ways, **dict.fromkeys(keys, alternative.way)})
         self.clock.schedule = max(time.monotonic() - begun, self.clock.schedule / 2)
-        return variant, self.tuning.difference(best, variant)
+        return variant, difference(best.schedule, variant.schedule)
 
     def _fits(self, found: Difference) -> bool:
         return fits(found.nbytes, self.tuning.device)
@@ -178,7 +178,7 @@ class Search:
         if best.ways == first.ways:
             return best, None
         try:
-            found = self.tuning.whole(first, best)
+            found = whole(first.schedule, best.schedule)
             if not self._fits(found):
                 return best, None
             verdict, worse = self._duel(found)

@@ -39,7 +39,7 @@ def audit(script: str, args: Sequence[str], module: bool, out: Path | None, as_j
         torchrun --nproc-per-node 2 -m litz audit train.py
 
     Rank 0 reports. The first call of a graph is left out if there are more; of the others the median counts. --out
-    writes each graph's report (a short text and JSON; with litz-tools all of the text, a page that shows both streams,
+    writes each graph's report (a short text and JSON; with litz-tools all of the text, a page that shows the streams,
     and a trace) and the profiler's own trace, profile.json.
     """
     check_script(script, module)

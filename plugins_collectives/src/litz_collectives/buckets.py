@@ -111,7 +111,7 @@ def bucketed(
         for number in numbers if forward else reversed(numbers):
             step = steps[number]
             assert isinstance(step, Collective)
-            single = _Bucket(step, estimates[step.name], (step.name,), _bytes(step, program))
+            single = _Bucket(step, estimates[step.name], (step.name,), sent_bytes(step, program))
             grown = None
             if open_ >= 0:
                 pair = (buckets[open_], single) if forward else (single, buckets[open_])
@@ -167,17 +167,22 @@ def _rooms(cap: float, ramp: bool) -> Iterator[float]:
         room = min(cap, 2 * room)
 
 
-def _bytes(step: Collective, program: Program) -> int:
-    """The larger of what the op reads and writes: the full tensors of a gather or a scatter."""
+def sent_bytes(step: Collective, program: Program) -> int:
+    """Returns the larger of what the op reads and writes: the full tensors of a gather or a scatter."""
     sides = (step.reads, step.outputs)
     sizes = [sum(program.hint(program.buffers[n].nbytes) for n in names if n is not None) for names in sides]
     return max(sizes)
 
 
 def merged_as(
-    groups: Sequence[Sequence[str]], steps: Sequence[Step], before: Sequence[set[int]], estimate: EstimateOf
-) -> Bucketing:
-    """Returns the steps with the named collectives merged as another rank decided, whatever that costs."""
+    groups: Sequence[Sequence[str]],
+    steps: Sequence[Step],
+    before: Sequence[set[int]],
+    estimate: EstimateOf,
+    fits: Callable[[Collective], bool] = lambda bucket: True,
+) -> Bucketing | None:
+    """Returns the steps with the named collectives merged, whatever that costs; None where one of a bucket needs
+    another's result, or a bucket does not fit."""
     named = {step.name: number for number, step in enumerate(steps)}
     graph = ContractedGraph(before)
     merged: dict[int, Collective] = {}
@@ -187,8 +192,12 @@ def merged_as(
         for number in others:
             one, other = merged.get(first, steps[first]), steps[number]
             assert isinstance(one, Collective) and isinstance(other, Collective)
+            if graph.precedes(first, number) or graph.precedes(number, first):
+                return None
             merged[first] = merge(one, other)
             graph.contract(first, number)
+        if others and not fits(merged[first]):
+            return None
         members.update({group[0]: tuple(group)} if others else {})
     found = {step.name: estimate(step) for step in merged.values()}
     return Bucketing(

@@ -23,7 +23,7 @@ from .streams import LIKELY, Corner, Known, Replay, State, Streams, Task, known,
 
 REACH = 48
 """Steps before and after a collective that are looked at."""
-REPLAYED = 250_000
+REPLAYED = 120_000
 """Tasks that may be replayed in all: about 0.5 s."""
 LATE_US = 50.0
 """How much later than this rank the last one may come to a collective, in µs. Of 131 in training steps on four H200s 1
@@ -32,12 +32,19 @@ JUDGES = (LIKELY, Corner("high", "us", "high", LATE_US), Corner("high", "low", "
 """What an order is judged by, besides what is likely: communication that is slow, beside kernels that slow it down, and
 beside kernels that are done soon. (Matrix products on H200s took 0.83 of what was likely.)"""
 LEAST = 1.0
-"""µs, of all replays together, that a move has to save."""
+"""µs of the score that a move has to save."""
 
 
 def judged(tasks: Sequence[Task]) -> list[Replay]:
     """Returns the tasks in their order, replayed by each of `JUDGES`."""
     return [replay(tasks, corner) for corner in JUDGES]
+
+
+def score_of(times: Sequence[float]) -> float:
+    """Returns what an order is compared by, of its times by each of `JUDGES`: what is likely counts as much as all that
+    is worse together."""
+    likely, *worse = times
+    return len(worse) * likely + sum(worse)
 
 
 def improve(work: Work, order: Sequence[int], live: Live, limit: float) -> list[int]:
@@ -128,7 +135,7 @@ class _Search:
 
     def _help(self, start: int) -> bool:
         """Make the best of the moves for a collective; False if none helps."""
-        least = sum(reel.us for reel in self.reels) - LEAST
+        least = score_of([reel.us for reel in self.reels]) - LEAST
         best: list[int] | None = None
         seen: set[tuple[int, tuple[int, ...]]] = set()
         for first, part in self._moves(start):
@@ -149,13 +156,13 @@ class _Search:
         return True
 
     def _judge(self, first: int, part: Sequence[int]) -> float:
-        """µs by all judges together."""
-        total = 0.0
+        """The score of an order with this part."""
+        times = []
         for reel in self.reels:
             us, took = reel.with_part(first, part)
             self.left -= took
-            total += us
-        return total
+            times.append(us)
+        return score_of(times)
 
     def _moves(self, start: int) -> Iterator[Move]:
         order, at = self.order, self.at[start]

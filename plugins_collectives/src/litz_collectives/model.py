@@ -7,9 +7,11 @@ nodes joined by NVLink; links of another speed scale the part of the time that i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .fit import Curve
 from .nccl import KINDS, Candidate, Message, candidates, nodes_of
 from .profile import Profile, builtin_profile
 from .topology import Topology, TopologyError
@@ -22,8 +24,6 @@ FORMULA = (0.6, 2.0)
 """NCCL's formula, as a factor to the best and the worst: it was made for choosing between algorithms."""
 PERMUTED = 0.25
 """Added where a permutation is taken for an all_to_all between two ranks, which moves as much."""
-COPY_US, COPY_GB_S = 2.5, 2000.0
-"""A group of one rank copies: a launch, and about half of the memory's bandwidth for reading and writing."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,9 @@ def collective_cost(message: Message, profile: Profile) -> Cost:
         raise TopologyError(f"there is no collective {message.kind!r}; litz knows {', '.join(KINDS)}")
     if message.bytes < 0 or message.world_size < 1:
         raise TopologyError(f"a message of {message.bytes} bytes between {message.world_size} ranks cannot be")
-    launch = (profile.launch_us or builtin_profile().launch_us).get(message.kind, 0.0)
     if message.world_size == 1:
-        us = COPY_US + message.bytes / (COPY_GB_S * 1e3)
-        return Cost(us, us / 2, us * 2, "copy", "none", launch, "a group of one rank: a copy")
+        return Cost(0.0, 0.0, 0.0, "none", "none", 0.0, "a group of one rank: nothing is sent")
+    launch = (profile.launch_us or builtin_profile().launch_us).get(message.kind, 0.0)
     ways = candidates(message, profile.topology)
     best = ways[0]
     measured = _measured(message, profile, best)
@@ -65,7 +64,7 @@ def collective_cost(message: Message, profile: Profile) -> Cost:
 def _measured(message: Message, profile: Profile, best: Candidate) -> tuple[float, float, str] | None:
     """(µs, relative error, why) by a measured curve, of the profile or, scaled, the built-in one; None without."""
     here = profile.topology
-    if nodes_of(message.world_size, here) > 1:
+    if nodes_of(message, here) > 1:
         return None
     kind, size, ranks, extra = _twin(message)
     owner = profile if kind in profile.curves else builtin_profile()
@@ -74,8 +73,8 @@ def _measured(message: Message, profile: Profile, best: Candidate) -> tuple[floa
         return None
     there = owner.topology
     scale = there.link_gb_s / here.link_gb_s
-    regime, seen = curve.regime(size), ranks in curve.world_sizes
-    error = max(LEAST_ERROR, regime.error if seen else regime.unseen) + extra
+    seen = ranks in curve.world_sizes
+    error = max(LEAST_ERROR, _error(curve, size, ranks)) + extra
     why = f"measured: {owner.source}"
     if (there.generation, there.link_gb_s) != (here.generation, here.link_gb_s):
         error += SCALED
@@ -83,6 +82,18 @@ def _measured(message: Message, profile: Profile, best: Candidate) -> tuple[floa
     if not seen:
         why += f"; {ranks} ranks were not measured, {_listed(curve.world_sizes)} were"
     return curve.us(size, ranks, scale), error, why
+
+
+def _error(curve: Curve, size: int, ranks: int) -> float:
+    """What 9 of 10 measurements are within, as a share of the curve. For ranks that were not measured the error of the
+    curve meets, as an independent one, what curves were off on ranks between those that they were fitted to; beyond the
+    measured ones that grows with each doubling."""
+    regime = curve.regime(size)
+    if ranks in curve.world_sizes:
+        return regime.error
+    between = max(builtin_profile().unseen_at(size), math.sqrt(max(0.0, regime.unseen**2 - regime.error**2)))
+    least, most = min(curve.world_sizes), max(curve.world_sizes)
+    return math.hypot(regime.error, between * (1 + max(0.0, math.log2(ranks / most), math.log2(least / ranks))))
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -101,6 +112,8 @@ def _twin(message: Message) -> tuple[str, int, int, float]:
 
 
 def _links(message: Message, topology: Topology) -> str:
-    nodes = nodes_of(message.world_size, topology)
+    nodes = nodes_of(message, topology)
     inside = f"{topology.link} at {topology.link_gb_s:.4g} GB/s"
-    return inside if nodes == 1 else f"{inside} and {topology.network_gb_s:.4g} GB/s per GPU between {nodes} nodes"
+    gpus = math.ceil(message.world_size / nodes)
+    leaving = topology.leaving_gb_s(gpus) / gpus
+    return inside if nodes == 1 else f"{inside} and {leaving:.4g} GB/s per GPU between {nodes} nodes"

@@ -48,11 +48,13 @@ CHANNELS = 24
 @dataclass(frozen=True)
 class Message:
     """A collective of a kind of `KINDS`, on `world_size` ranks. bytes: as nccl-tests counts: the buffer of an
-    all_reduce or broadcast, the whole output of an all_gather, the whole input of a reduce_scatter or all_to_all."""
+    all_reduce or broadcast, the whole output of an all_gather, the whole input of a reduce_scatter or all_to_all.
+    nodes: on how many the ranks are; 0 for as few as hold them."""
 
     kind: str
     bytes: int
     world_size: int
+    nodes: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,9 @@ def wire_share(kind: str, world_size: int) -> float:
     return 1.0 if kind == "permute" else ring_steps(kind, world_size) / world_size
 
 
-def nodes_of(world_size: int, topology: Topology) -> int:
-    """Returns how many nodes a group of `world_size` GPUs takes."""
-    return math.ceil(world_size / topology.gpus_per_node)
+def nodes_of(message: Message, topology: Topology) -> int:
+    """Returns on how many nodes a message's ranks are."""
+    return message.nodes or math.ceil(message.world_size / topology.gpus_per_node)
 
 
 def candidates(message: Message, topology: Topology) -> tuple[Candidate, ...]:
@@ -93,10 +95,15 @@ def candidates(message: Message, topology: Topology) -> tuple[Candidate, ...]:
     return tuple(sorted(ways, key=lambda way: way.us))
 
 
-def _bandwidth(topology: Topology, nodes: int) -> float:
-    """GB/s of all channels together: a ring enters and leaves each node over all of its network cards."""
-    local = topology.link_gb_s
-    return local if nodes == 1 else min(local, topology.network_gb_s * topology.gpus_per_node)
+def _bandwidth(message: Message, topology: Topology) -> float:
+    """GB/s of all channels together: a ring enters and leaves each node over the network cards of the group's GPUs. A
+    group with one GPU in each node, as FSDP across nodes of tensor parallel ranks has, sends nothing over the links."""
+    nodes, local = nodes_of(message, topology), topology.link_gb_s
+    if nodes == 1:
+        return local
+    inside = math.ceil(message.world_size / nodes)
+    leaving = topology.leaving_gb_s(inside)
+    return leaving if inside == 1 else min(local, leaving)
 
 
 def _links(topology: Topology) -> Link:
@@ -104,8 +111,8 @@ def _links(topology: Topology) -> Link:
 
 
 def _ring(message: Message, topology: Topology, protocol: Protocol) -> Candidate:
-    nodes, row = nodes_of(message.world_size, topology), topology.row
-    bandwidth = _bandwidth(topology, nodes)
+    nodes, row = nodes_of(message, topology), topology.row
+    bandwidth = _bandwidth(message, topology)
     if protocol is Protocol.LL:
         bandwidth = min(LL_MAX_BANDWIDTH[row][min(nodes, 3) - 1], bandwidth * 0.5)
     elif protocol is Protocol.LL128:
@@ -120,8 +127,8 @@ def _ring(message: Message, topology: Topology, protocol: Protocol) -> Candidate
 
 
 def _tree(message: Message, topology: Topology, protocol: Protocol) -> Candidate:
-    nodes, row = nodes_of(message.world_size, topology), topology.row
-    column, bandwidth = min(nodes, 3) - 1, _bandwidth(topology, nodes)
+    nodes, row = nodes_of(message, topology), topology.row
+    column, bandwidth = min(nodes, 3) - 1, _bandwidth(message, topology)
     bandwidth = min(bandwidth * 0.92, CHANNELS * TREE_PER_CHANNEL[row][column])
     if protocol is Protocol.LL:
         bandwidth = min(bandwidth / 3.8, LL_MAX_BANDWIDTH[row][column])
@@ -138,7 +145,7 @@ def _tree(message: Message, topology: Topology, protocol: Protocol) -> Candidate
 
 def _nvls(message: Message, topology: Topology) -> list[Candidate]:
     efficiency = NVLS_EFFICIENCY[topology.row]
-    several = nodes_of(message.world_size, topology) > 1
+    several = nodes_of(message, topology) > 1
     if not (topology.nvls and efficiency) or several or topology.link == "PCI" or message.world_size < 3:
         return []
     bandwidth = topology.link_gb_s * efficiency * (message.world_size - 1) / message.world_size
@@ -148,15 +155,16 @@ def _nvls(message: Message, topology: Topology) -> list[Candidate]:
 
 def _point_to_point(message: Message, topology: Topology) -> Candidate:
     """Sends and receives, all at a time: what leaves the node and what stays in it go side by side."""
-    n, nodes = message.world_size, nodes_of(message.world_size, topology)
-    local = min(n, topology.gpus_per_node)
+    n, nodes = message.world_size, nodes_of(message, topology)
+    local = math.ceil(n / nodes)
     link = Link.NET if nodes > 1 else _links(topology)
     latency = BASE_LATENCY[Algorithm.RING][Protocol.SIMPLE] + HARDWARE_LATENCY[link][Algorithm.RING][Protocol.SIMPLE]
     if message.kind == "permute":
         inside, outside = (message.bytes, 0) if nodes == 1 else (0, message.bytes)
     else:
         inside, outside = message.bytes * (local - 1) // n, message.bytes * (n - local) // n
-    transfer = max(inside / topology.link_gb_s, outside / topology.network_gb_s) / 1e3
+    alone = topology.leaving_gb_s(local) / local  # a GPU's share of the rails, while its neighbours send too
+    transfer = max(inside / topology.link_gb_s, outside / alone) / 1e3
     return Candidate("p2p", "Simple", latency + transfer)
 
 

@@ -1,6 +1,6 @@
 """The order of a schedule's steps around its communication. In: tasks, their dependences and memory. Out: positions.
 
-Steps run in the order they came in, with these exceptions, made while the two streams are simulated:
+Steps run in the order they came in, with these exceptions, made while the streams are simulated:
 
 - *Start.* A collective that frees as much as it allocates (a reduction) starts as soon as what it sends is there. One
   that takes memory (a gather of parameters) starts when the work that can run under it, by its least time and without
@@ -47,18 +47,21 @@ class Work:
         return {task.name: number for number, task in enumerate(self.tasks) if task.kind == "start"}
 
 
-def place(work: Work, live: Live, limit: float, *, hold_back: bool = False) -> list[int]:
+def place(work: Work, live: Live, limit: float, *, hold_back: bool = False, ahead: int | None = None) -> list[int]:
     """Returns positions in the new order. limit: bytes that `live` may reach, unless the order given goes beyond it.
 
     hold_back: a step that feeds one collective may be left to run under another, later one. So there is work left for a
-    collective at the end (the last gradient's), at the price of its own being late.
+    collective at the end (the last gradient's), at the price of its own being late. ahead: a gather starts as soon as
+    fewer than so many of its stream are under way or not used yet, in place of when its time asks for it.
     """
-    return _Placer(work, live, limit, hold_back).run()
+    return _Placer(work, live, limit, hold_back, ahead).run()
 
 
 class _Placer:
-    def __init__(self, work: Work, live: Live, limit: float, hold_back: bool) -> None:
-        self.hold_back = hold_back
+    def __init__(self, work: Work, live: Live, limit: float, hold_back: bool, ahead: int | None) -> None:
+        self.hold_back, self.ahead = hold_back, ahead
+        self.unused: dict[str, set[int]] = {}
+        """By stream, the collectives that have started and whose results nothing has used."""
         self.tasks, self.before, self.live, self.limit = work.tasks, work.before, live, limit
         count = len(work.tasks)
         self.after: list[list[int]] = [[] for _ in range(count)]
@@ -101,6 +104,10 @@ class _Placer:
                 users = [user for user in self.after[number] if self.tasks[user].kind != "wait"]
                 start = self.starts[task.of]
                 self.wanted[start] = min([self.wanted[start], *users])
+        self.used_by: dict[int, list[int]] = {}
+        """Step -> the collectives whose results it is the first to use."""
+        for start, user in self.wanted.items():
+            self.used_by.setdefault(user, []).append(start)
         self.coming = sorted(self.wanted, key=lambda start: (self.wanted[start], start))
         self.feeds: dict[int, dict[int, None]] = {}
         """Of the collectives that come next: what has to run before it can start, as far as it has not."""
@@ -153,6 +160,9 @@ class _Placer:
             if number in self.eager:
                 self.eager.remove(number)
             self.early[number] = self.live.allocated_by(number)
+            self.unused.setdefault(task.stream, set()).add(number)
+        for started in self.unused.values():
+            started.difference_update(self.used_by.get(number, ()))
         self.live.take(number)
         self.streams.take(task)
         while self.frontier < len(self.gone) and self.gone[self.frontier]:
@@ -219,7 +229,9 @@ class _Placer:
     def _is_due(self, start: int, first: int | None) -> bool:
         """Would one more step leave too little to hide the collective under, once it has got in?"""
         task = self.tasks[start]
-        longest = (self.streams.backlog + task.time.high) * task.slowdown.collective.high
+        if self.ahead is not None:
+            return len(self.unused.get(task.stream, ())) < self.ahead
+        longest = (self.streams.backlog(task.stream) + task.time.high) * task.slowdown.collective.high
         less = self.tasks[first].time.low if first is not None and start in self.hides[first] else 0.0
         return self.under[start] - less - self.longest_under[start] < longest
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from litz_plugins import Estimate, LitzError, OptionSpec, OptionsView, Pass, Target, Uncacheable, hookimpl
+from litz_plugins import Estimate, Function, OptionSpec, OptionsView, Pass, Target, Uncacheable, hookimpl
+from litz_plugins.errors import nearest
 
 from .memory_limit import ACCEPTED, read_limit
 
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from .profile import Profile
     from .shared_builds import SharedBuilds
 
+BENCHMARK = "benchmark"
+"""The value of collectives.cost for which steps are measured (`step_times`)."""
+FUNCTION = 'a function, or its path as "package.module:function"'
 PASSES = ("overlap", "sink_waits", "raise_comms", "reorder_compute_for_overlap")
-
-
-class CostFunctionError(LitzError):
-    """The option collectives.cost names no function."""
 
 
 @hookimpl
@@ -33,11 +32,20 @@ def litz_register_options() -> Sequence[OptionSpec]:
             "cost",
             str,
             None,
-            "a cost function of your own, module:function, asked before litz's",
-            check=_check_name,
-            accepts='a function as "package.module:function"',
+            "a function of your own, or its path, asked before litz's estimates; benchmark: steps are measured",
+            check=_check_cost,
+            accepts=f'{FUNCTION}, or "{BENCHMARK}"',
+            functions=True,
         ),
-        OptionSpec("passes", tuple, ("overlap",), "passes that move communication, in order", choices=PASSES),
+        OptionSpec(
+            "passes",
+            tuple,
+            ("overlap",),
+            f"passes that move communication, in order: {', '.join(PASSES)}, or functions of your own",
+            check=_check_passes,
+            accepts=f"a list of some of {', '.join(PASSES)}, and of others each {FUNCTION}",
+            functions=True,
+        ),
         OptionSpec("verify_plan", bool, None, "compare the ranks' plans before they run; unset: in debug mode"),
         OptionSpec("verify_seconds", float, 60.0, "how long to wait for another rank's plan"),
         OptionSpec(
@@ -69,27 +77,41 @@ def litz_register_options() -> Sequence[OptionSpec]:
     ]
 
 
-def _check_name(text: str) -> None:
-    module, _, function = text.partition(":")
-    if not all(part.isidentifier() for part in (*module.split("."), function)):
-        raise ValueError("that names no function of a module")
+def _check_cost(text: str) -> None:
+    if text != BENCHMARK:
+        from .functions import check_path
+
+        check_path(text)
+
+
+def _check_passes(names: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in PASSES and not isinstance(name, Function):
+            near = nearest(name, PASSES)
+            if ":" not in name:
+                raise ValueError(f"there is no pass {name!r}" + (f"; did you mean {near!r}?" if near else ""))
+            _check_cost(name)
 
 
 @hookimpl
 def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
     """Returns the passes that collectives.passes names, in its order, between the order of steps and `reduce_in_place`,
-    which litz-passes has; the check of the plan comes last."""
+    which litz-passes has; the check of the plan comes last. A function of the user's is a pass of stage "schedule"."""
+    from .functions import function_of
     from .overlap_pass import overlap
     from .reorder import make_pass, rules
     from .verify import verify_plan, wanted
 
-    passes = options.get("collectives.passes") or ()
+    passes = tuple(options.get("collectives.passes") or ())
     runs = {"overlap": overlap, **{name: make_pass(*rule) for name, rule in rules(passes).items()}}
     found: list[Pass] = []
-    for name in passes:
+    for number, name in enumerate(passes):
+        run = runs[name] if name in runs else function_of("collectives.passes", name)
+        alike = sum(other == str(name) for other in map(str, passes[:number]))
+        label = f"{name} {alike + 1}" if alike and name not in runs else str(name)
         previous = tuple(one.name for one in found[-1:])
         after = ("part_segments", "order_steps?", *previous)
-        found.append(Pass(name, "schedule", runs[name], after, ("reduce_in_place?",)))
+        found.append(Pass(label, "schedule", run, after, ("reduce_in_place?",)))
     if wanted(options):
         after = ("part_segments", *(one.name for one in found[-1:]), "run_beside?")
         found.append(Pass("verify_plan", "schedule", verify_plan, after))
@@ -120,22 +142,31 @@ def _shared_builds() -> SharedBuilds:
 
 @hookimpl
 def litz_cache_fingerprint(options: OptionsView) -> str | Uncacheable | None:
-    """Returns the profile's content, the source of the user's function and, without a profile, the machine's links.
-    Ranks that compare their plans all have to compile."""
+    """Returns the profile's content, what the user's functions are and, without a profile, the machine's links. Ranks
+    that compare their plans all have to compile."""
     if options.get("collectives.verify_plan"):
         return Uncacheable("the ranks compare their plans while they compile (collectives.verify_plan)")
-    path, name = options.get("collectives.profile"), options.get("collectives.cost")
+    path = options.get("collectives.profile")
     found = [path.read_text(encoding="utf-8") if path is not None and path.is_file() else ""]
-    if name is not None:
-        source = getattr(import_module(name.partition(":")[0]), "__file__", None)
-        if source is None:
-            return Uncacheable(f"nobody knows the source of {name} (collectives.cost)")
-        found.append(Path(source).read_text(encoding="utf-8"))
+    for option, name in _functions(options):
+        from .functions import identity_of
+
+        identity = identity_of(option, name)
+        if isinstance(identity, Uncacheable):
+            return identity
+        found.append(identity)
     if path is None and _communicates():
         from .topology import machine_topology
 
         found.append(repr(machine_topology()))
     return "\n".join(found)
+
+
+def _functions(options: OptionsView) -> list[tuple[str, str]]:
+    """The options that name functions of the user's, each with the function's path."""
+    cost, passes = options.get("collectives.cost"), options.get("collectives.passes") or ()
+    found = [("collectives.cost", cost)] if cost is not None and ":" in cost else []
+    return found + [("collectives.passes", name) for name in passes if ":" in name]
 
 
 def _communicates() -> bool:
@@ -161,32 +192,43 @@ def litz_register_commands() -> Mapping[str, Any]:
 @hookimpl
 def litz_estimate_runtime(operation: Any, target: Target, program: Any, options: OptionsView | None) -> Estimate | None:
     """Returns what the user's own function says, where there is one that says something; then the model's time of a
-    Collective: on a CPU only with a profile that the user names, as the model is NCCL's. A Wait takes no time of its
-    own: what it waits for was counted where it started."""
+    Collective: on a CPU only with a profile that the user names, as the model is NCCL's, or 0 in a group of one. A Wait
+    takes no time of its own: what it waits for was counted where it started."""
     from litz.ir import Collective, Wait
 
     own = None if options is None else options.get("collectives.cost")
     if own is not None:
-        found = user_estimate(own, operation, target, program)
+        found = _told(own, operation, target, program, options)
         if found is not None:
             return found
     if isinstance(operation, Wait):
         return Estimate(0.0, 0.0, 0.0, "a wait: its communication is counted where it starts")
     if not isinstance(operation, Collective):
         return None
+    if len(operation.ranks) == 1:
+        return Estimate(0.0, 0.0, 0.0, "a group of one rank: nothing is sent")
     if target.type == "cpu" and (options is None or options.get("collectives.profile") is None):
         return None  # no GPU's links stand in for those of a CPU
     cost = operation_cost(operation, program, chosen_profile(target, options))
     return None if cost is None else Estimate(cost.us, cost.low_us, cost.high_us, _why(cost))
 
 
+def _told(own: str, operation: Any, target: Target, program: Any, options: OptionsView | None) -> Estimate | None:
+    """What the option collectives.cost says of an operation: a function, or an earlier measurement."""
+    if own != BENCHMARK:
+        return user_estimate(own, operation, target, program)
+    from .step_times import known_time
+
+    return known_time(operation, program, options, target.name)
+
+
 def operation_cost(operation: Any, program: Any, profile: Profile) -> Cost | None:
     """Returns the cost of a Collective; None for an op that is not modelled or a group that is not known."""
     from .model import collective_cost
-    from .traffic import message_of
+    from .traffic import message_of, placed
 
     message = message_of(operation, program)
-    return None if message is None else collective_cost(message, profile)
+    return None if message is None else collective_cost(placed(message, operation, profile.topology), profile)
 
 
 def chosen_profile(target: Target, options: OptionsView | None) -> Profile:
@@ -218,30 +260,16 @@ def profile_of(gpu: str) -> Profile:
 
 
 def user_estimate(name: str, operation: Any, target: Target, program: Any) -> Estimate | None:
-    """Returns what the function "module:function" says of an operation: an Estimate, microseconds, or None for no
-    opinion.
+    """Returns what the user's function says of an operation: an Estimate, microseconds, or None for no opinion.
 
-    litz calls ``function(operation, target, program)``. Errors: CostFunctionError if there is no such function.
+    litz calls ``function(operation, target, program)``. Errors: OptionFunctionError if there is no such function.
     """
-    answer = _user_function(name)(operation, target, program)
+    from .functions import function_of
+
+    answer = function_of("collectives.cost", name)(operation, target, program)
     if answer is None or isinstance(answer, Estimate):
         return answer
     return Estimate(float(answer), float(answer), float(answer), f"by {name}")
-
-
-@lru_cache(maxsize=8)
-def _user_function(name: str) -> Callable[..., Any]:
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as cause:
-        raise CostFunctionError(
-            f"the option collectives.cost is {name!r}, which cannot be imported: {cause}",
-            todo='name an importable function as "package.module:function"',
-        ) from cause
-    if not callable(found):
-        raise CostFunctionError(f"the option collectives.cost is {name!r}, which is no function")
-    return cast("Callable[..., Any]", found)
 
 
 def _why(cost: Cost) -> str:

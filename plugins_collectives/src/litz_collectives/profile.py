@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,7 +34,8 @@ class Profile:
     """curves: by kind. launch_us: host time of an eager call, by kind. source: what was measured, and with what.
 
     gemm_tflops: what a large bf16 matrix product reaches. copy_gb_s: what a copy does, bytes read plus bytes written. 0
-    where they were not measured. contention: what overlap costs, by kind.
+    where they were not measured. contention: what overlap costs, by kind. unseen: (bytes, error), by size: what 9 of 10
+    messages of up to so many bytes were within, on a world size between those that a curve was fitted to.
     """
 
     topology: Topology
@@ -43,6 +45,12 @@ class Profile:
     gemm_tflops: float = 0.0
     copy_gb_s: float = 0.0
     contention: Mapping[str, tuple[Contention, ...]] = field(default_factory=dict)
+    unseen: tuple[tuple[float, float], ...] = ()
+
+    def unseen_at(self, size: float) -> float:
+        """Returns the error of a curve, as a share, for messages of `size` bytes on a world size that it has not seen;
+        `UNSEEN` where nobody measured it."""
+        return next((error for upto, error in self.unseen if size <= upto), UNSEEN)
 
     def slowdown(self, kind: str, size: float) -> Contention:
         """Returns what overlap with a collective of `size` bytes costs: as measured, or on the built-in machine."""
@@ -59,6 +67,7 @@ class Profile:
             "gemm_tflops": self.gemm_tflops,
             "copy_gb_s": self.copy_gb_s,
             "contention": table_json(self.contention),
+            "unseen": [{"upto": None if upto == math.inf else upto, "error": error} for upto, error in self.unseen],
             "curves": {kind: _curve_json(curve) for kind, curve in self.curves.items()},
         }
         return json.dumps(data, indent=1) + "\n"
@@ -121,10 +130,11 @@ def parse_profile(text: str, where: str) -> Profile:
         launch_us = {str(kind): float(us) for kind, us in data.get("launch_us", {}).items()}
         gemm_tflops, copy_gb_s = (_not_negative(data.get(name, 0.0)) for name in ("gemm_tflops", "copy_gb_s"))
         contention = read_table(data.get("contention", {}))
+        unseen = tuple((_upto(row), _not_negative(row["error"])) for row in data.get("unseen", ()))
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
         raise TopologyError(f"{where}: a curve is not as `litz calibrate-collectives` writes it: {cause!r}") from cause
     source = str(data.get("source", where))
-    return Profile(topology, curves, launch_us, source, gemm_tflops, copy_gb_s, contention)
+    return Profile(topology, curves, launch_us, source, gemm_tflops, copy_gb_s, contention, unseen)
 
 
 @cache
@@ -160,9 +170,13 @@ def _curve(kind: str, data: Mapping[str, Any]) -> Curve:
 
 
 def _regime(data: Mapping[str, Any]) -> Regime:
-    upto = float("inf") if data["upto"] is None else float(data["upto"])
+    upto = _upto(data)
     base, hop, wire, local, error = (_not_negative(data[name]) for name in _COEFFICIENTS)
     return Regime(upto, base, hop, wire, local, error, _not_negative(data.get("unseen", error + UNSEEN)))
+
+
+def _upto(data: Mapping[str, Any]) -> float:
+    return math.inf if data["upto"] is None else float(data["upto"])
 
 
 def _not_negative(value: Any) -> float:

@@ -1,17 +1,21 @@
-"""A GPU's compute stream and its communication stream, simulated. In: tasks in an order. Out: a `Replay`.
+"""A GPU's compute stream and its communication streams, simulated. In: tasks in an order. Out: a `Replay`.
 
-The compute stream runs its tasks one after the other. A collective is put behind those that were started before it, on
-one stream for all. A collective needs streaming multiprocessors, and a kernel that runs has them all until it ends: so
-the collective gets in where one kernel ends and the next begins, and not where it was started, as the next kernel is
-quicker. (Measured on H200s: of collectives beside matrix products that take 174 µs each, one gets in a product, whether
-it takes 15 µs or 60.) A wait holds up the compute stream until its collective has finished; an idle GPU lets it in at
-once. While both run each side takes longer, by the collective's `Slowdown`. The host is taken to be ahead.
+The compute stream runs its tasks one after the other. A collective is put behind those of its own group that were
+started before it: torch has a stream for each process group, so that a small message between the GPUs of a host passes
+a long one between hosts. A collective needs streaming multiprocessors, and a kernel that runs has them all until it
+ends: so the collective gets in where one kernel ends and the next begins, and not where it was started, as the next
+kernel is quicker. (Measured on H200s: of collectives beside matrix products that take 174 µs each, one gets in a
+product, whether it takes 15 µs or 60.) A wait holds up the compute stream until its collective has finished; an idle
+GPU lets it in at once. While both run each side takes longer, by the collective's `Slowdown`; a kernel beside
+collectives of several groups by that of each. Collectives that run at the same time share the link that they go over.
+Those over different links do not slow each other by what is likely, and share the whole of the time where slowdowns are
+believed to be high. The host is taken to be ahead.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal, NamedTuple
@@ -59,7 +63,8 @@ class Slowdown:
 @dataclass(frozen=True)
 class Task:
     """One step of a schedule, with its time. time: µs on its own. of: for a wait, the name of what it waits for.
-    slowdown: of a collective and what runs beside it. memory_bound: of other work."""
+    slowdown: of a collective and what runs beside it. memory_bound: of other work. stream, link: of a collective, which
+    stream it runs on, and what it sends over."""
 
     name: str
     kind: Kind
@@ -67,6 +72,8 @@ class Task:
     of: str = ""
     slowdown: Slowdown = field(default_factory=Slowdown)
     memory_bound: bool = False
+    stream: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,8 +95,8 @@ CORNERS = tuple(Corner(*figures) for figures in product(ENDS, FIGURES, ENDS))
 
 @dataclass(frozen=True)
 class Replay:
-    """us: until both streams are done. communication_us: in which a collective ran. exposed: µs for which the compute
-    stream had nothing to do but wait, by collective."""
+    """us: until all streams are done. communication_us: in which collectives ran, those of all streams added up.
+    exposed: µs for which the compute stream had nothing to do but wait, by collective."""
 
     us: float
     communication_us: float
@@ -118,28 +125,32 @@ class Known(NamedTuple):
     us: float
     factors: Factors | None
     memory_bound: bool
+    stream: str = ""
+    link: str = ""
 
 
 def known(task: Task, corner: Corner) -> Known:
     """Returns a task with the figures that a corner believes."""
     if task.kind == "start":
-        us = task.time.at(corner.collective) + corner.late_us
-        return Known("start", task.name, us, task.slowdown.at(corner.slowdown), False)
+        us = task.time.at(corner.collective) + (corner.late_us if task.time.high else 0.0)
+        return Known("start", task.name, us, task.slowdown.at(corner.slowdown), False, task.stream, task.link)
     us = 0.0 if task.kind == "wait" else task.time.at(corner.compute)
     return Known(task.kind, task.of, us, None, task.memory_bound)
 
 
 @dataclass(slots=True)
 class _Collective:
-    """left: µs on its own. may_run: a kernel has ended since it could start."""
+    """left: µs on its own. may_run: a kernel has ended since it could start. stream, link: as in `Task`."""
 
     name: str
     left: float
     factors: Factors
     may_run: bool
+    stream: str
+    link: str
 
     def copy(self) -> _Collective:
-        return _Collective(self.name, self.left, self.factors, self.may_run)
+        return _Collective(self.name, self.left, self.factors, self.may_run, self.stream, self.link)
 
 
 State = tuple[_Collective, ...]
@@ -148,50 +159,60 @@ ROUNDING = 1e-6
 
 
 class Streams:
-    """The two streams, of computation and of communication, as time goes on."""
+    """The stream of computation and those of communication, as time goes on.
 
-    def __init__(self, corner: Corner = LIKELY) -> None:
+    moved: what is told each span of time, as (collective, from, until) in µs.
+    """
+
+    def __init__(self, corner: Corner = LIKELY, moved: Callable[[str, float, float], None] | None = None) -> None:
         self.corner = corner
         self.now = 0.0
         self.communication_us = 0.0
         self.exposed: dict[str, float] = {}
-        self._queue: deque[_Collective] = deque()
+        self._moved = moved
+        self._queues: dict[str, deque[_Collective]] = {}
+        """By stream; none is empty."""
+        self._stream_of: dict[str, str] = {}
+        """Of what is in the queues."""
 
     def state(self) -> State:
         """Returns what decides how the streams go on, the time aside."""
-        return tuple(item.copy() for item in self._queue)
+        return tuple(item.copy() for stream in sorted(self._queues) for item in self._queues[stream])
 
     def go_on_from(self, state: State) -> None:
         """Sets the streams to a state."""
-        self._queue = deque(item.copy() for item in state)
+        self._queues, self._stream_of = {}, {}
+        for item in state:
+            self._append(item.copy())
 
     def is_in(self, state: State) -> bool:
         """Returns whether the streams would go on as from `state`, but for rounding."""
-        if len(state) != len(self._queue):
+        queues = self._queues
+        if len(state) != len(self._stream_of):
             return False
-        for mine, other in zip(self._queue, state, strict=True):
-            if mine.name != other.name or mine.may_run != other.may_run or abs(mine.left - other.left) > ROUNDING:
+        mine = (item for stream in sorted(queues) for item in queues[stream])
+        for one, other in zip(mine, state, strict=True):
+            if one.name != other.name or one.may_run != other.may_run or abs(one.left - other.left) > ROUNDING:
                 return False
         return True
 
-    @property
-    def backlog(self) -> float:
-        """Returns the µs of communication that were started and have not run, if left alone."""
-        return sum(item.left for item in self._queue)
+    def backlog(self, stream: str) -> float:
+        """Returns the µs of communication that were started on a stream and have not run, if left alone."""
+        return sum(item.left for item in self._queues.get(stream, ()))
 
     @property
     def knocking(self) -> str | None:
         """Returns the collective that has to let a kernel pass before it gets in; None if there is none."""
-        return self._queue[0].name if self._queue and not self._queue[0].may_run else None
+        return next((queue[0].name for queue in self._queues.values() if not queue[0].may_run), None)
 
     def left_of(self, name: str) -> float:
         """Returns the µs until a collective that was started has finished, if left alone; 0 if it has."""
         total = 0.0
-        for item in self._queue:
+        for item in self._queues[self._stream_of[name]] if name in self._stream_of else ():
             total += item.left
             if item.name == name:
-                return total
-        return 0.0
+                break
+        return total
 
     def take(self, task: Task) -> None:
         """Puts a task on its stream, with the figures of this corner."""
@@ -203,42 +224,76 @@ class Streams:
             self._compute(task.us, task.memory_bound)
         elif task.factors is None:
             self._finish(task.name)
-        else:
-            self._queue.append(_Collective(task.name, task.us, task.factors, self.corner.slowdown == "low"))
+        elif task.us > 0.0:  # in a group of one nothing is sent, so that nothing has to get in
+            at_once = self.corner.slowdown == "low"
+            self._append(_Collective(task.name, task.us, task.factors, at_once, task.stream, task.link))
 
     def finish(self) -> None:
         """Moves the time on until all that was started is done."""
-        if self._queue:
-            self._finish(self._queue[-1].name)
+        while self._queues:
+            self._finish(next(iter(self._queues.values()))[-1].name)
+
+    def _append(self, item: _Collective) -> None:
+        self._stream_of[item.name] = item.stream
+        if item.stream in self._queues:
+            self._queues[item.stream].append(item)
+        else:
+            self._queues[item.stream] = deque((item,))
 
     def _compute(self, left: float, memory_bound: bool) -> None:
         if left <= 0.0:
             return
-        while left > 0.0 and self._queue and self._queue[0].may_run:
-            first = self._queue[0]
-            compute, collective = first.factors[memory_bound]
-            span = min(left * compute, first.left * collective)
+        while left > 0.0:
+            running = [queue[0] for queue in self._queues.values() if queue[0].may_run]
+            if not running:
+                break
+            compute, times = 1.0, []
+            for item, share in zip(running, self._shares(running), strict=True):
+                beside, own = item.factors[memory_bound]
+                compute *= beside
+                times.append(item.left * own * share)
+            span = min(left * compute, *times)
             # What ends the span is done exactly, whatever rounding says.
             left = 0.0 if span == left * compute else left - span / compute
-            first.left = 0.0 if span == first.left * collective else first.left - span / collective
-            self.now += span
-            self.communication_us += span
-            if first.left <= 0.0:
-                self._queue.popleft()
+            self._run(running, times, span)
         self.now += left
-        if self._queue:
-            self._queue[0].may_run = True
+        for queue in self._queues.values():
+            queue[0].may_run = True
 
     def _finish(self, name: str) -> None:
-        if not any(item.name == name for item in self._queue):
+        if name not in self._stream_of:
             return
-        while self._queue:
-            item = self._queue.popleft()
-            self.now += item.left
-            self.communication_us += item.left
-            self.exposed[name] = self.exposed.get(name, 0.0) + item.left
-            if item.name == name:
-                return
+        begun = self.now
+        while name in self._stream_of:
+            running = [queue[0] for queue in self._queues.values()]
+            times = [item.left * share for item, share in zip(running, self._shares(running), strict=True)]
+            for item in running:
+                item.may_run = True
+            self._run(running, times, min(times))
+        self.exposed[name] = self.exposed.get(name, 0.0) + self.now - begun
+
+    def _shares(self, running: Sequence[_Collective]) -> list[float]:
+        """By how many times each collective takes longer beside the others."""
+        if len(running) == 1:
+            return [1.0]
+        if self.corner.slowdown == "high":
+            return [float(len(running))] * len(running)
+        return [float(sum(other.link == item.link for other in running)) for item in running]
+
+    def _run(self, running: Sequence[_Collective], times: Sequence[float], span: float) -> None:
+        """Lets the time go on. times: the µs that each collective would take from here."""
+        for item, time in zip(running, times, strict=True):
+            if self._moved is not None:
+                self._moved(item.name, self.now, self.now + span)
+            item.left = 0.0 if span == time else item.left * (1 - span / time)
+            if item.left <= 0.0:
+                del self._stream_of[item.name]
+                queue = self._queues[item.stream]
+                queue.popleft()
+                if not queue:
+                    del self._queues[item.stream]
+        self.now += span
+        self.communication_us += span * len(running)
 
 
 def replay(tasks: Sequence[Task], corner: Corner = LIKELY) -> Replay:

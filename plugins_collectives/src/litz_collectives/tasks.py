@@ -1,11 +1,11 @@
-"""Steps of a schedule as what two streams do. In: steps, their estimates, the profile. Out: `Task`s for `streams`."""
+"""Steps of a schedule as what the streams do. In: steps, their estimates, the profile. Out: `Task`s for `streams`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from litz.ir import Collective, Program
+from litz.ir import Collective, Program, Wait
 from litz.ir.communication import flights
 from litz.ir.operation import storage_roots
 from litz.schedule.schedule import Kernel, Step
@@ -14,10 +14,10 @@ from litz_plugins import Estimate, PassContext
 from .contention import Contention
 from .model import collective_cost
 from .nccl import Message
-from .plugin import chosen_profile
+from .plugin import BENCHMARK, chosen_profile
 from .profile import Profile, builtin_profile
 from .streams import NOTHING, Interval, Slowdown, Task
-from .traffic import message_of
+from .traffic import message_of, nodes_under
 
 SLOWDOWN = Slowdown(Interval(1.0, 1.25, 1.42), Interval(1.0, 1.1, 1.2))
 """Where nothing was measured: what four H200s showed. A matrix product ran 1.1 to 1.42 times as long beside collectives
@@ -63,23 +63,39 @@ def _around(factor: float) -> Interval:
 
 
 def estimates_of(steps: Sequence[Step], program: Program, context: PassContext) -> dict[str, Estimate]:
-    """Returns the expected times by the names of steps, for steps that somebody knows a time of."""
+    """Returns the expected times by the names of steps, for steps that somebody knows a time of. With collectives.cost
+    = "benchmark" steps that compute are measured, as far as they can be."""
     found = {step.name: context.estimate(step, context.target_of(step.device), program) for step in steps}
-    return {name: estimate for name, estimate in found.items() if estimate is not None}
+    known = {name: estimate for name, estimate in found.items() if estimate is not None}
+    if context.options.get("collectives.cost") == BENCHMARK:
+        from .step_times import measured_steps
+
+        known |= measured_steps([one for one in steps if not isinstance(one, (Collective, Wait))], program, context)
+    return known
+
+
+def link_of(step: Collective, context: PassContext) -> str:
+    """Returns what a collective sends over, the links of a host or the network: collectives share it."""
+    profile = chosen_profile(context.target_of(step.device), context.options)
+    return "network" if nodes_under(step.ranks, profile.topology) > 1 else "host"
 
 
 def make_tasks(
-    steps: Sequence[Step], estimates: Mapping[str, Estimate], slowdown: SlowdownOf = lambda step: SLOWDOWN
+    steps: Sequence[Step],
+    estimates: Mapping[str, Estimate],
+    slowdown: SlowdownOf = lambda step: SLOWDOWN,
+    link: Callable[[Collective], str] = lambda step: "",
 ) -> list[Task]:
-    """Steps as what the two streams do. A wait for communication that started elsewhere counts as computation that
-    takes no time, so that it stays where it is."""
+    """Steps as what the streams do; each process group has a stream. A wait for communication that started elsewhere
+    counts as computation that takes no time, so that it stays where it is."""
     ended = flights(steps, storage_roots(steps)).ended
     tasks = []
     for number, step in enumerate(steps):
         found = estimates[step.name]
         time = Interval(found.low_us, found.us, min(found.high_us, 10 * found.us))
         if isinstance(step, Collective):
-            tasks.append(Task(step.name, "start", time, slowdown=slowdown(step)))
+            cost = slowdown(step)
+            tasks.append(Task(step.name, "start", time, slowdown=cost, stream=step.group, link=link(step)))
         elif number in ended:
             tasks.append(Task(step.name, "wait", NOTHING, ended[number][0].name))
         else:

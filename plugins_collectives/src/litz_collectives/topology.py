@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from importlib import resources
 from typing import Any
 
 from litz_plugins import LitzError
@@ -21,8 +23,9 @@ class Topology:
     """Equal nodes of equal GPUs.
 
     gpu: its short name ("H200"). generation: "volta", "ampere", "hopper" or "blackwell". link: "NV18" (so many NVLinks
-    between any two GPUs of a node) or "PCI". link_gb_s: GB/s per GPU and direction over it. network_gb_s: GB/s per GPU
-    and direction between nodes. nvls: whether NCCL may reduce in the NVLink switches.
+    between any two GPUs of a node) or "PCI". A node is what these links reach: a host, or the hosts of one NVLink
+    switch. link_gb_s: GB/s per GPU and direction over it. network_gb_s: GB/s per GPU and direction between nodes. nvls:
+    whether NCCL may reduce in the NVLink switches. rails: a node's network cards, which its GPUs share; 0 for one each.
     """
 
     gpu: str
@@ -32,15 +35,22 @@ class Topology:
     link_gb_s: float
     network_gb_s: float
     nvls: bool = False
+    rails: int = 0
 
     def __post_init__(self) -> None:
         if self.generation.upper() not in Generation.__members__:
             known = ", ".join(name.lower() for name in Generation.__members__)
             raise TopologyError(f"there is no GPU generation {self.generation!r}; litz knows {known}")
-        if self.gpus_per_node < 1 or self.link_gb_s <= 0 or self.network_gb_s <= 0:
-            raise TopologyError("a topology needs gpus_per_node >= 1, link_gb_s > 0 and network_gb_s > 0")
+        if self.gpus_per_node < 1 or self.link_gb_s <= 0 or self.network_gb_s <= 0 or self.rails < 0:
+            raise TopologyError("a topology needs gpus_per_node >= 1, link_gb_s > 0, network_gb_s > 0 and rails >= 0")
         if self.link != "PCI" and not re.fullmatch(r"NV\d+", self.link):
             raise TopologyError(f"a link is PCI or NV and the number of NVLinks, as in NV18; got {self.link!r}")
+
+    def leaving_gb_s(self, gpus: int) -> float:
+        """Returns the GB/s, of one direction, over which so many GPUs of a node reach other nodes: over a rail each, or
+        over all rails where they are more."""
+        rails = self.rails or self.gpus_per_node
+        return self.network_gb_s * self.gpus_per_node / rails * min(gpus, rails)
 
     @property
     def row(self) -> Generation:
@@ -54,31 +64,23 @@ class Topology:
 
 @dataclass(frozen=True)
 class _Gpu:
+    """The usual node of a GPU. network_gb_s: GB/s per GPU: 12.5, 25 and 50 are 100, 200 and 400 Gb/s."""
+
     generation: str
     link: str
     network_gb_s: float
     gpus_per_node: int = 8
 
 
-_NDR, _HDR, _SLOW = 50.0, 25.0, 12.5  # 400, 200 and 100 Gb/s per GPU, as the vendor's own nodes have
+def _nodes() -> Any:
+    return json.loads((resources.files(__package__) / "profiles" / "nodes.json").read_text(encoding="utf-8"))
 
-GPUS: Mapping[str, _Gpu] = {
-    "V100": _Gpu("volta", "NV6", _SLOW),
-    "A100": _Gpu("ampere", "NV12", _HDR),
-    "A10": _Gpu("ampere", "PCI", _SLOW),
-    "A40": _Gpu("ampere", "PCI", _SLOW),
-    "L4": _Gpu("ampere", "PCI", _SLOW),
-    "L40S": _Gpu("ampere", "PCI", _SLOW),
-    "H100": _Gpu("hopper", "NV18", _NDR),
-    "H200": _Gpu("hopper", "NV18", _NDR),
-    "GH200": _Gpu("hopper", "NV18", _NDR, 1),
-    "B200": _Gpu("blackwell", "NV18", _NDR),
-    "B300": _Gpu("blackwell", "NV18", 2 * _NDR),
-}
-"""The links of the vendor's usual node (DGX, HGX), by NVIDIA's datasheets of each."""
 
-_PCI_GB_S = {"volta": 12.0, "ampere": 24.0, "hopper": 48.0, "blackwell": 48.0}
-"""GB/s over PCI Express generation 3, 4 and 5 with 16 lanes, as NCCL reckons."""
+_NODES = _nodes()
+GPUS: Mapping[str, _Gpu] = {name: _Gpu(**fields) for name, fields in _NODES["gpus"].items()}
+"""The links of the vendor's usual node of each GPU."""
+_PCI_GB_S: Mapping[str, float] = _NODES["pci_gb_s"]
+"""GB/s over PCI Express, by generation of the GPU."""
 
 
 def known_gpu(name: str) -> str | None:
@@ -90,7 +92,7 @@ def known_gpu(name: str) -> str | None:
 def make_topology(gpu: str, link: str | None = None, *, gpus_per_node: int | None = None, **changes: Any) -> Topology:
     """Returns the usual node of a GPU, with what is given put in place of the usual.
 
-    changes: network_gb_s, link_gb_s, nvls. Errors: TopologyError for an unknown GPU or a malformed link.
+    changes: network_gb_s, link_gb_s, nvls, rails. Errors: TopologyError for an unknown GPU or a malformed link.
     """
     name = known_gpu(gpu)
     if name is None:
@@ -110,12 +112,12 @@ def read_topology(data: Mapping[str, Any], where: str) -> Topology:
     """Returns the topology in a JSON object. where: the file, for messages. Raises TopologyError."""
     known = {field.name for field in fields(Topology)}
     wrong = sorted(set(data) - known)
-    missing = sorted(known - {"nvls"} - set(data))
+    missing = sorted(known - {"nvls", "rails"} - set(data))
     if wrong or missing:
         problem = f"unknown: {', '.join(wrong)}" if wrong else f"missing: {', '.join(missing)}"
         raise TopologyError(f"{where}: the topology has the keys {', '.join(sorted(known))}; {problem}")
     for field in fields(Topology):
-        value = data.get(field.name, False)
+        value = data.get(field.name, field.default)
         kind: Any = {"str": str, "int": int, "float": (int, float), "bool": bool}[str(field.type)]
         if not isinstance(value, kind) or (isinstance(value, bool) and field.type != "bool"):
             raise TopologyError(f"{where}: {field.name} of the topology should be {field.type}; got {value!r}")

@@ -6,11 +6,13 @@ Depends on the operation alone, so that every rank makes the same of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Literal
 
 from litz.ir import Collective, Program
 
 from .nccl import Message
+from .topology import Topology
 
 Side = Literal["reads", "writes"]
 
@@ -47,7 +49,26 @@ def message_of(operation: Collective, program: Program) -> Message | None:
         # Its output is among what it reads; a gather's is what counts, a reduction's is not.
         size = _bytes(operation.mutates, program)
         size *= world_size if kind == "reduce_scatter" else 1
+    if kind == "all_to_all" and _has_one_peer(operation):
+        return Message("permute", max(size, _bytes(operation.writes, program)), world_size)
     return Message(kind, size, world_size)
+
+
+def placed(message: Message, operation: Collective, topology: Topology) -> Message:
+    """Returns the message with the number of nodes that the operation's group lies on."""
+    return replace(message, nodes=nodes_under(operation.ranks, topology))
+
+
+def nodes_under(ranks: Iterable[int], topology: Topology) -> int:
+    """Returns the number of nodes that a group lies on, where the job's ranks fill one node after the other, as
+    torchrun starts them."""
+    return len({rank // topology.gpus_per_node for rank in ranks})
+
+
+def _has_one_peer(operation: Collective) -> bool:
+    """Does each rank send to one rank at most and hear from one at most, as `permute_tensor` has them do?"""
+    peers = [[size for size in part if size != 0] for part in operation.args[1:3] if isinstance(part, (list, tuple))]
+    return len(peers) == 2 and all(len(sizes) <= 1 for sizes in peers) and any(peers)
 
 
 def _bytes(names: Iterable[str], program: Program) -> int:

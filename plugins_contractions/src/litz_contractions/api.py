@@ -4,10 +4,9 @@ of their own.
 litz-autotune measures these offers against each other. All else in this dist may change from version to version.
 """
 
-from .attention.backward_operation import AttentionBackward
-from .attention.operation import Attention, Blocks
+from .attention.operation import Attention, AttentionBackward, Blocks
 from .epilogue import others, shared_users
-from .products.depthwise import offer_depthwise
+from .products.convolution import offer_depthwise
 from .products.gemm import OPERANDS
 from .products.library import offer_library
 from .products.offer import KINDS, Offer, offer_gemm

@@ -7,8 +7,9 @@ operation means is the same fused and alone: the result is rounded to its dtype 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import torch
 
@@ -29,6 +30,8 @@ SUMS = (ACCUMULATOR, SECOND)
 ROW_SUM = "row_sum"
 """Stands for the sum of a row of the activation, which the kernel takes besides."""
 STAND_INS = (*SUMS, ROW_SUM)
+
+_Join: TypeAlias = Callable[[Loop, Loop, Callable[[str], bool]], Loop | str]
 
 MOST_USERS = 8
 """Operations that one kernel takes over, at most."""
@@ -108,28 +111,54 @@ def fused(program: Program, template: Template, start: Epilogue, most: int | Non
 
     most: nodes of the graph that one kernel may do (`max_fusion_size`).
     """
-    roots = program.roots
-    loop, absorbed = start.loop, list[str]()
-    made = set(loop.writes)
+
+    def join(loop: Loop, user: Loop, needed: Callable[[str], bool]) -> Loop | str:
+        joined = "a reduction" if user.is_reduction else merge_into(loop, user, needed, program.roots)
+        fits = not isinstance(joined, str) and len(joined.loads) <= MOST_LOADS and not exceeds(most, joined)
+        return joined if fits else "it does not fit"
+
+    return _with_users(program, template, start, join)
+
+
+def fused_rows(program: Program, template: Template, start: Epilogue) -> Epilogue | None:
+    """Returns `start` with the operations that use the result, reductions over its last dimension among them (softmax,
+    layer norm, a sum): as many as there are. None where no such reduction can go along.
+
+    The loop's ranges are then those of the rows, and its reduction range the columns.
+    """
+
+    def join(loop: Loop, user: Loop, needed: Callable[[str], bool]) -> Loop | str:
+        here = user.device == loop.device
+        return merge(loop, user, needed, program.roots, MOST_LOADS) if here else "it is on another device"
+
+    every = list(_with_users(program, template, start, join))
+    return next((each for each in reversed(every) if each.loop.is_reduction and not each.loop.has_scan), None)
+
+
+def _with_users(
+    program: Program,
+    template: Template,
+    start: Epilogue,
+    join: Callable[[Loop, Loop, Callable[[str], bool]], Loop | str],
+) -> Iterator[Epilogue]:
+    """`start` with ever more of the operations that use the result. join: makes one loop of two, the second of which
+    stores what is needed; or says why not."""
+    loop, absorbed, made = start.loop, list[str](), set(start.loop.writes)
     for operation in program.operations[program.positions[template.name] + 1 :]:
         if len(absorbed) == MOST_USERS:
             return
         if not isinstance(operation, Loop) or made.isdisjoint(operation.reads):
             continue
-        if operation.is_reduction or any(store.mode != "set" or store.indirect for store in operation.stores):
+        if any(store.mode != "set" or store.indirect for store in operation.stores):
             continue
-        inside = {template.name, *absorbed, operation.name}
-        if not stands(program, template, [*absorbed, operation.name]):
+        names = [*absorbed, operation.name]
+        if not stands(program, template, names):
             continue
-        needed = needed_outside(program, inside)
-        joined = merge_into(loop, operation, lambda name, needed=needed: name in needed, roots)  # type: ignore[misc]
-        if isinstance(joined, str) or len(joined.nodes) > MOST_NODES or len(joined.loads) > MOST_LOADS:
+        joined = join(loop, operation, needed_outside(program, {template.name, *names}).__contains__)
+        if isinstance(joined, str) or len(joined.nodes) > MOST_NODES:
             continue
-        if exceeds(most, joined):
-            continue
-        loop = joined
+        loop, absorbed = joined, names
         made.update(operation.writes)
-        absorbed.append(operation.name)
         yield replace(start, loop=loop, absorbed=tuple(absorbed), shared=shared_users(program, template, absorbed))
 
 
@@ -141,39 +170,6 @@ def stands(program: Program, template: Template, absorbed: Sequence[str]) -> boo
     except ValueError:
         return False
     return bool(needed_outside(program, inside))
-
-
-def fused_rows(program: Program, template: Template, start: Epilogue) -> Epilogue | None:
-    """Returns `start` with the operations that use the result, reductions over its last dimension among them (softmax,
-    layer norm, a sum): as many as there are. None where no such reduction can go along.
-
-    The loop's ranges are then those of the rows, and its reduction range the columns.
-    """
-    roots = program.roots
-    found: Epilogue | None = None
-    loop, absorbed = start.loop, list[str]()
-    made = set(loop.writes)
-    for operation in program.operations[program.positions[template.name] + 1 :]:
-        if len(absorbed) == MOST_USERS:
-            break
-        if not isinstance(operation, Loop) or made.isdisjoint(operation.reads) or operation.device != loop.device:
-            continue
-        if any(store.mode != "set" or store.indirect for store in operation.stores):
-            continue
-        inside = {template.name, *absorbed, operation.name}
-        if not stands(program, template, [*absorbed, operation.name]):
-            continue
-        needed = needed_outside(program, inside)
-        joined = merge(loop, operation, lambda name, needed=needed: name in needed, roots, MOST_LOADS)  # type: ignore[misc]
-        if isinstance(joined, str) or len(joined.nodes) > MOST_NODES:
-            continue
-        loop = joined
-        made.update(operation.writes)
-        absorbed.append(operation.name)
-        if loop.is_reduction and not loop.has_scan:
-            shared = shared_users(program, template, absorbed)
-            found = replace(start, loop=loop, absorbed=tuple(absorbed), shared=shared)
-    return found
 
 
 def others(program: Program, template: Template, absorbed: Sequence[str]) -> str:

@@ -5,16 +5,18 @@ In: the lines of a kernel, the names of its buffers and sizes, and how it is lau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from litz.ir import Buffer, Program
+from litz.ir import Buffer, KernelCall, Operation, Program
 from litz.ir.dtypes import short
-from litz.ir.index import Expr
 from litz.targets.triton.dialect import POINTER_TYPES
-from litz.targets.triton.generate import Launch, launch_settings
+from litz.targets.triton.generate import launch_settings
 from litz.targets.triton.imports import import_lines
+from litz.targets.triton.print import POSITIONS
 from litz.targets.triton.text import size_text
-from litz.tiles.names import Names
+from litz.tiles.program import Nest, TileProgram
 from litz_plugins import COUNTERS, KernelSource
 
 DEVICE_FUNCTIONS: Mapping[str, str] = {
@@ -26,26 +28,57 @@ DEVICE_FUNCTIONS: Mapping[str, str] = {
 """The functions that kernels call beside those of core, with their modules."""
 
 
+@dataclass(frozen=True)
+class TiledSource(KernelSource):
+    """A KernelSource with the TilePrograms that its text was printed from, one for each kernel of the launch, or the
+    Nest of a processor's."""
+
+    tiles: tuple[TileProgram | Nest, ...] = field(default=(), repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "tiles": ()}  # another process needs the text alone
+
+
+def position_type(index_type: str) -> str:
+    """Returns the name of a type of indices that is given as text."""
+    return next(name for name, text in POSITIONS.items() if text == index_type)
+
+
+def counted(grid: str, static: bool) -> int | str:
+    """Returns how many programs a launch has: a number where the text names no size."""
+    return int(eval(grid, {})) if static else grid
+
+
+def call_of(template: Operation, meaning: Any, args: Sequence[Any], outputs: Sequence[str], source: Any) -> KernelCall:
+    """Returns the call of a kernel that takes the place of a contraction, by the contraction's name."""
+    name, device, origins = template.name, template.device, template.origins
+    return KernelCall(name, device, meaning, tuple(args), outputs=tuple(outputs), origins=origins, source=source)
+
+
 def write_module(
     name: str,
     symbol: str,
     note: str,
     lines: Sequence[str],
-    names: Names,
+    tiles: TileProgram,
     program: Program,
     written: Collection[str],
-    index: tuple[str, Iterable[Expr]],
-    launch: Launch,
+    recipe: Any,
+    grid: int | str,
+    counters: int | None = None,
     pointer: Callable[[Buffer], str] = lambda buffer: POINTER_TYPES[buffer.dtype],
 ) -> KernelSource:
     """Returns the source of one kernel. name: the operation's. symbol: the kernel's. note: the first line of the
-    header. lines: the kernel's body. written: names of buffers that it writes. index: the type of indices, and what
-    must not exceed `LIMIT` where that is the kernel's argument. launch, pointer: see `launch_settings`."""
-    index_type, wanted = index
-    limits = [size_text(expr, names.sizes) for expr in dict.fromkeys(wanted)]
+    header. lines: the kernel's body, which was printed from `tiles`. program: has the buffers. written: names of
+    buffers that the kernel writes. recipe: has the warps and stages of a program. grid, counters, pointer: see
+    `launch_settings`."""
+    names, index_type = tiles.names, POSITIONS[tiles.positions]
+    limits = [size_text(expr, names.sizes) for expr in dict.fromkeys(tiles.limits)]
     buffers = [program.buffers[buffer] for buffer in names.buffers]
-    counters = [COUNTERS] * bool(launch.get("counters"))
-    parameters = [*names.buffers.values(), *("counters" for _ in counters), *names.sizes.values()]
+    launch: dict[str, Any] = {"num_warps": recipe.warps, "num_stages": recipe.stages, "grid": grid}
+    launch |= {} if counters is None else {"counters": counters}
+    counted = [COUNTERS] * bool(counters)
+    parameters = [*names.buffers.values(), *("counters" for _ in counted), *names.sizes.values()]
     parameters += ["INDEX: tl.constexpr"] * bool(limits)
     fixed = ["    INDEX: tl.constexpr = tl.int32"] * (index_type == "INDEX" and not limits)
     body = "\n".join([*fixed, *lines])
@@ -57,4 +90,5 @@ def write_module(
     kernel = ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
     settings = launch_settings(buffers, program.is_unaligned, launch, len(names.sizes), limits, body, pointer)
     text = "\n".join([*header, *import_lines(body, DEVICE_FUNCTIONS), *kernel])
-    return KernelSource(name, "triton", text, symbol, (*names.buffers, *counters, *names.sizes), settings, suffix="py")
+    arguments = (*names.buffers, *counted, *names.sizes)
+    return TiledSource(name, "triton", text, symbol, arguments, settings, suffix="py", tiles=(tiles,))

@@ -30,7 +30,7 @@ def litz_register_lowerings() -> Mapping[Any, Callable[..., Any]]:
 def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
     """Returns the passes that bring attention into a form that torch has a fused kernel for, of stage "traced", and
     those that make loops of contractions and contractions of loops, of stage "program"."""
-    from .products.broadcast import contract_broadcast_products
+    from .products.cover import contract_broadcast_products
     from .products.few_terms import write_out_few_terms
     from .traced.fused_attention import fuse_attention
     from .traced.written_attention import fuse_written_attention
@@ -48,7 +48,7 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
 @hookimpl(tryfirst=True)  # of equally good ways one that needs no measurement goes before those that do
 def litz_register_templates(options: OptionsView) -> Sequence[TemplateSpec]:
     """Returns the templates: attention; and products without `max_autotune`, as litz-autotune offers those."""
-    from .attention import backward_offer, decode, library, masked_call, offer, processor, written_offer
+    from .attention import decode, library, masked_call, offer, processor
     from .products.gemm import OPERANDS
     from .products.library import offer_library_epilogue
     from .products.many_rows import offer_many_rows
@@ -61,8 +61,8 @@ def litz_register_templates(options: OptionsView) -> Sequence[TemplateSpec]:
         TemplateSpec("attention of few queries", decode.KINDS, decode.offer_split),
         TemplateSpec("attention with a mask", masked_call.KINDS, masked_call.offer_masked),
         TemplateSpec("attention, keys in place", library.KINDS, library.offer_in_place),
-        TemplateSpec("attention, written out", written_offer.KINDS, written_offer.offer_written_out),
-        TemplateSpec("attention's backward", backward_offer.KINDS, backward_offer.offer_attention_backward),
+        TemplateSpec("attention, written out", offer.WRITTEN_KINDS, offer.offer_written_out),
+        TemplateSpec("attention's backward", offer.BACKWARD_KINDS, offer.offer_attention_backward),
     ]
     if options.get("max_autotune", False):
         return attention  # litz-autotune offers the others, among more

@@ -65,9 +65,11 @@ def _symbols(buffers: Iterable[Buffer], operations: Iterable[Operation]) -> set[
 @dataclass(frozen=True)
 class Meaning:
     """The function that a kernel computes, of the tensors and sizes of a cut-out program: run by the interpreter, on
-    the device that the tensors are on."""
+    the device that the tensors are on. more: how many arguments follow that an earlier kernel computes from the others,
+    which save the kernel work."""
 
     program: Program
+    more: int = 0
 
     @property
     def __name__(self) -> str:
@@ -78,7 +80,7 @@ class Meaning:
         dimensions say on which device."""
         devices = {value.device for value in args if isinstance(value, torch.Tensor) and value.dim()}
         program = on_device(self.program, devices.pop()) if len(devices) == 1 else self.program
-        return tuple(interpret(program, list(args)))
+        return tuple(interpret(program, list(args[: len(args) - self.more])))
 
     def arguments(self) -> tuple[Any, ...]:
         """Returns the arguments of a KernelCall that stands for the program: references to its inputs, and sizes."""

@@ -1,4 +1,5 @@
-"""The table of decompositions: distances, and in place of core's what a lowering of this dist does better whole."""
+"""The table of decompositions: distances, and in place of core's what a lowering of this dist does better whole, or
+what eager's kernels take or refuse otherwise."""
 
 from __future__ import annotations
 
@@ -10,10 +11,14 @@ import torch
 from torch._ops import OpOverload
 
 from litz.capture.decompositions import decompositions
+from litz.capture.eager_types import holds
 from litz.lower import find_op
 
 from .distances import cdist_forward, masked_scatter, pdist_forward
+from .refusals import with_refusals
 from .sources import blocks
+
+aten = torch.ops.aten
 
 NEAREST = tuple(
     f"aten.{name}{ndim}d.default" for name in ("upsample_nearest", "_upsample_nearest_exact") for ndim in (1, 2, 3)
@@ -26,11 +31,35 @@ def own_decompositions() -> Mapping[OpOverload, Callable[..., Any]]:
     core = decompositions()
     ops = (op for op in map(find_op, NEAREST) if isinstance(op, OpOverload))
     return {
-        torch.ops.aten._cdist_forward.default: cdist_forward,
-        torch.ops.aten._pdist_forward.default: pdist_forward,
-        torch.ops.aten.masked_scatter.default: masked_scatter,
+        aten._cdist_forward.default: cdist_forward,
+        aten._pdist_forward.default: pdist_forward,
+        aten.masked_scatter.default: masked_scatter,
+        aten.celu.default: partial(_celu, core[aten.celu.default]),
+        **{op: partial(_logit, core[op]) for op in (aten.logit.default, aten.logit_backward.default)},
         **{op: partial(_unless_a_multiple, op, core[op]) for op in ops},
+        aten.ldexp.Tensor: partial(_ldexp, core[aten.ldexp.Tensor]),
+        **with_refusals(core),
     }
+
+
+def _celu(rule: Callable[..., Any], x: torch.Tensor, alpha: Any = 1.0) -> Any:
+    """Leaves the op whole where eager refuses alpha: its kernels take 1 / alpha, which the type has to hold as well."""
+    if isinstance(alpha, (int, float)) and (alpha == 0 or not holds(x.dtype, 1 / alpha)):
+        return NotImplemented
+    return rule(x, alpha)
+
+
+def _logit(rule: Callable[..., Any], *given: Any) -> Any:
+    """Goes by core's rule for logit or its gradient, which takes a negative eps for a bound; eager's kernels do
+    not."""
+    *tensors, eps = given if not isinstance(given[-1], torch.Tensor) else (*given, None)
+    return rule(*tensors, None if eps is not None and eps < 0 else eps)
+
+
+def _ldexp(rule: Callable[..., Any], x: torch.Tensor, y: torch.Tensor) -> Any:
+    """Leaves the op whole for floats and whole exponents: from torch 2.13 eager's kernel is exact where the power
+    leaves the type, and its result is of the type of x. Else goes by core's rule."""
+    return NotImplemented if x.is_floating_point() and not y.is_floating_point() else rule(x, y)
 
 
 def _unless_a_multiple(

@@ -198,7 +198,10 @@ def _randint(ctx: LoweringContext, *bounds: Any) -> Tensor:
 
 
 def bernoulli(ctx: LoweringContext, x: Tensor, p: float | Tensor) -> Tensor:
-    """Lowers bernoulli: 1 with probability p, else 0. The draw is in float32 whatever the dtype, so that p is kept."""
+    """Lowers bernoulli: 1 with probability p, else 0. The draw is in float32 whatever the dtype, so that p is kept.
+    Errors: NotImplementedError for a p that is no probability."""
+    if isinstance(p, (int, float)) and not 0 <= p <= 1:
+        raise NotImplementedError("a number that is no probability, which eager refuses")
     size, meta = meta_size(ctx), ctx.meta
     key = key_of(ctx, meta.device)
 

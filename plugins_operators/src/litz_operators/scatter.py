@@ -60,12 +60,20 @@ def start(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> View:
     return ctx.pointwise(x.size, dtype, x.device, x.load, stride=ctx.meta_strides(x.size))
 
 
+def has_room(into: Sequence[Expr], size: Sequence[Expr]) -> None:
+    """Raises NotImplementedError for values, as many as a loop of `size`, that go into a tensor without elements: no
+    position is one of its own, which eager refuses for most ops."""
+    if any(extent == 0 for extent in into) and not any(extent == 0 for extent in size):
+        raise NotImplementedError("values that are written into a tensor without elements")
+
+
 def put(
     ctx: LoweringContext, target: View, size: Sequence[Expr], places: Places, values: Values, mode: StoreMode
 ) -> None:
     """Stores `values(indices)`, cast, at `places(indices)` of `target`, for every point of `size`. mode: how a store
-    combines with what is there."""
-    if any(extent == 0 for extent in (*size, *target.size)):
+    combines with what is there. Errors: NotImplementedError where `target` has no place for a value."""
+    has_room(target.size, size)
+    if any(extent == 0 for extent in size):
         return
     indices = ctx.indices(size)
     ctx.add_loop(target.device, size, (), [ctx.store(target, places(indices), values(indices), mode)])
@@ -151,6 +159,7 @@ def _along_dim(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> tupl
 
 def _scatter(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, values: Values, mode: StoreMode) -> Tensor:
     """values: what is stored at each point of `index`."""
+    has_room(x.size, index.size)
     if _is_one_of_each_row(x, dim, index) and mode in ("set", "add") and not (mode == "add" and x.dtype == torch.bool):
         return _chosen(ctx, x, dim, index, values, mode)
     with_dims, size, places = _along_dim(ctx, x, dim, index)
@@ -259,8 +268,8 @@ def index_add_or_copy(
     ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: bool | int | float = 1
 ) -> Tensor:
     """Returns x with slice number n of `source` along `dim`, times alpha, added or copied to slice index[n]. Errors:
-    NotImplementedError for a 0-d tensor and for float8 that torch refuses."""
-    if x.ndim == 0:
+    NotImplementedError for a 0-d tensor, which eager adds to no other, and for float8 that torch refuses."""
+    if x.ndim == 0 or (ctx.op_name == "index_add" and source.ndim == 0):
         raise NotImplementedError("a slice of a number")
     if x.dtype in FLOAT8 and (ctx.op_name == "index_add" or x.device.type == "cpu"):
         raise NotImplementedError("what torch has not for float8")

@@ -30,11 +30,13 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
 def _joint_passes() -> Iterator[Pass]:
     from .joint.cpu_values import rebuild_cpu_values
     from .joint.redundant_copies import remove_redundant_copies
+    from .joint.region_views import view_regions
     from .joint.saved_memory import save_what_is_read
     from .joint.saved_positions import narrow_positions
     from .joint.sizes_alone import read_saved_tensors, read_sizes_alone
 
-    yield Pass("read_sizes_alone", "joint", read_sizes_alone)
+    yield Pass("view_regions", "joint", view_regions)
+    yield Pass("read_sizes_alone", "joint", read_sizes_alone, ("view_regions",))
     yield Pass("remove_redundant_copies", "joint", remove_redundant_copies, ("read_sizes_alone",))
     yield Pass("rebuild_cpu_values", "partitioned", rebuild_cpu_values)
     yield Pass("narrow_positions", "partitioned", narrow_positions, ("rebuild_cpu_values",))
@@ -45,6 +47,7 @@ def _joint_passes() -> Iterator[Pass]:
 def _graph_passes(freezing: bool) -> Iterator[Pass]:
     from .graph.bias_gradients import split_bias_gradients
     from .graph.common_subexpressions import eliminate_common_subexpressions
+    from .graph.convert_on_device import convert_on_device
     from .graph.fold_affine import fold_affine
     from .graph.fold_constants import fold_constants
     from .graph.no_ops import remove_no_ops
@@ -55,7 +58,8 @@ def _graph_passes(freezing: bool) -> Iterator[Pass]:
     common, dead = "eliminate_common_subexpressions", "eliminate_dead_code"
     yield Pass("fold_constants", "graph", fold_constants, (), (dead,))
     yield Pass("place_constants", "graph", place_constants, ("fold_constants",), (dead,))
-    yield Pass("remove_no_ops", "graph", remove_no_ops, ("place_constants",), (dead,))
+    yield Pass("convert_on_device", "graph", convert_on_device, ("place_constants",), (dead,))
+    yield Pass("remove_no_ops", "graph", remove_no_ops, ("convert_on_device",), (dead,))
     yield Pass("split_bias_gradients", "graph", split_bias_gradients, ("remove_no_ops",), (dead,))
     yield Pass(common, "graph", eliminate_common_subexpressions, ("split_bias_gradients",), (dead,))
     yield Pass("sum_scatters", "graph", sum_scatters, (common,), (dead,))

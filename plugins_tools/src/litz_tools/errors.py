@@ -33,7 +33,17 @@ class WrapperFileError(LitzError):
 
 
 class MeasuringError(LitzError):
-    """A device cannot be measured: this machine has none, or nobody knows how to measure its type."""
+    """A device cannot be measured: this machine has none, nobody knows how, or the machine does something else."""
 
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem, where="litz calibrate", todo="name another device: --device cpu")
+    def __init__(self, problem: str, todo: str = "measure another device: `litz calibrate cpu`") -> None:
+        super().__init__(problem, where="litz calibrate", todo=todo)
+
+
+class ReportFileError(LitzError):
+    """A report, or what is to be put into one, cannot be read. path: which."""
+
+    def __init__(self, problem: str, *, path: str = "") -> None:
+        self.problem = problem
+        self.path = path
+        todo = "name the folder of a graph in LITZ_REPORT_DIR, and traces of prof.export_chrome_trace (docs/report.md)"
+        super().__init__(problem, where=path, todo=todo)

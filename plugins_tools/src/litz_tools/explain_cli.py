@@ -28,7 +28,7 @@ DETAILED = 4
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("-v", "--verbose", is_flag=True, help="Every step and decision on its own, and where the source lies.")
 @click.option("--time", "timed", is_flag=True, help="Only where the time of the compiles went, stage by stage.")
-@click.option("--tiles", is_flag=True, help="Only what one program of each kernel does, as a TileProgram.")
+@click.option("--tiles", is_flag=True, help="Only what one program of each kernel does, as a TileProgram or a Nest.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; what SCRIPT prints goes to standard error.")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)

@@ -19,7 +19,8 @@ from litz.report import CompileReport
 from litz.report.write import WRAPPER, kernel_place
 
 from . import kernel_bench, kernel_files, wrapper_bench
-from .page import render_html, render_index, summary_of
+from .guards import guards_of
+from .page import More, render_html, render_index, summary_of
 from .page.index import SUMMARY, read_summaries
 from .text import report_text
 from .trace import make_trace
@@ -33,7 +34,7 @@ def write_files(report: CompileReport, options: Options) -> None:
             _write_kernels(report, options)
         if report.folder is not None:
             _write_runnable(report, report.folder, options)
-            write_pages(report, report.folder)
+            write_pages(report, report.folder, _more(report, options))
     except OSError as error:
         warnings.warn(f"litz-tools could not write its files of {report.name}: {error}", stacklevel=2)
 
@@ -66,11 +67,21 @@ def _write_runnable(report: CompileReport, folder: Path, options: Options) -> No
     write_whole(folder / WRAPPER, wrapper_bench.runs_alone(report.wrapper_source))
 
 
-def write_pages(report: CompileReport, folder: Path) -> None:
+def _more(report: CompileReport, options: Options) -> More:
+    """What the page shows that the report does not say. Texts and figures for GPUs are looked up for GPUs alone."""
+    if all(step.device.partition(":")[0] != "cuda" for step in report.steps):
+        return More(guards_of(report))
+    from .resources import resources_of
+    from .tiles import tiles_of
+
+    return More(guards_of(report), resources_of(report, options), tiles_of(report))
+
+
+def write_pages(report: CompileReport, folder: Path, more: More | None = None) -> None:
     """Writes report.txt, report.html, trace.json (chrome://tracing, ui.perfetto.dev) and what the index says of the
     graph into the report's folder, and the index beside the folder. Errors: OSError."""
     write_whole(folder / "report.txt", report_text(report, verbose=True))
-    write_whole(folder / "report.html", render_html(report))
+    write_whole(folder / "report.html", render_html(report, more))
     write_whole(folder / "trace.json", json.dumps(make_trace(report)) + "\n")
     write_whole(folder / SUMMARY, json.dumps(summary_of(report, os.getpid(), time.time())) + "\n")
     write_index(folder.parent)

@@ -36,15 +36,15 @@ def check_present(device: torch.device) -> None:
 
 
 def measure_speeds(device: torch.device, quick: bool = False) -> Mapping[str, float]:
-    """Returns the figures, each to four significant digits: "bandwidth_gb_s", "launch_us", "matrix_tflops.bf16". quick:
-    smaller tensors and fewer runs, for tests and small machines. Errors: MeasuringError."""
+    """Returns the figures of one round: "bandwidth_gb_s", "launch_us", "matrix_tflops.bf16". quick: smaller tensors
+    and fewer runs, for tests and small machines. Errors: MeasuringError."""
     check_present(device)
     figures = {"bandwidth_gb_s": _bandwidth(device, quick), "launch_us": _launch(device, quick)}
     for kind, dtype in _DTYPES.items():
         figures[f"matrix_tflops.{kind}"] = _matmul_rate(device, dtype, quick)
     if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0):
         figures["matrix_tflops.tf32"] = _tf32_rate(device, quick)
-    return {key: float(f"{value:.4g}") for key, value in figures.items()}
+    return figures
 
 
 def _bandwidth(device: torch.device, quick: bool) -> float:
@@ -52,7 +52,7 @@ def _bandwidth(device: torch.device, quick: bool) -> float:
     size = 2**24 if quick else 2**30 if device.type == "cuda" else 2**28
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2 * size / median_seconds(lambda: target.copy_(source), target_of(device), 5 if quick else 20) / 1e9
+    return 2 * size / median_seconds(lambda: target.copy_(source), target_of(device), 5 if quick else 8) / 1e9
 
 
 def _launch(device: torch.device, quick: bool) -> float:
@@ -82,7 +82,7 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype, quick: bool) -> float
         run = partial(torch.mm, left, right, out=out)
         seconds = median_seconds(run, target, 1)
     if seconds < 10 * _ENOUGH_SECONDS:
-        seconds = median_seconds(run, target, 3 if quick else 10)
+        seconds = median_seconds(run, target, 3 if quick else 5)
     return float(2 * edge**3 / seconds / 1e12)
 
 

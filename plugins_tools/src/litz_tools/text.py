@@ -21,6 +21,7 @@ from litz.report.step import Step
 from . import ledger
 from .contractions import MANY_WAYS, Contractions, group_contractions
 from .groups import FEW, Group, considered_text, few, group_decisions, group_steps, in_short, origin_in_short
+from .lanes_text import timeline_text
 
 NAME = 28
 """Letters of a name that fit into a column beside a reason."""
@@ -178,10 +179,13 @@ def _does(step: Step, verbose: bool) -> str:
 
 
 def render_communication(report: CompileReport, console: Console, verbose: bool) -> None:
-    """Prints a row per collective: its time and how much of it nothing hides; estimated, and measured if profiled."""
+    """Prints the streams to scale, and a row per collective: its time and how much of it nothing hides; estimated, and
+    measured if profiled."""
     if not report.shows_communication:
         return
     console.print(f"\n[bold]communication[/] {escape(summary(report))}", highlight=False)
+    for line in timeline_text(report.timeline) if report.timed else ():
+        console.print(Text(line, no_wrap=True), highlight=False, overflow="crop")
     columns, rows = table_of(report)
     shown = rows if verbose else _first(rows, lambda row: row[0].exposed_us)
     table = _table("collective", columns)

@@ -1,8 +1,8 @@
 """The estimated timeline as a Chrome trace. In: a report. Out: JSON-able data for chrome://tracing or ui.perfetto.dev.
 
 The format is the Trace Event Format's "complete" events: `ts` and `dur` in microseconds. Steps run one after the other
-on their device, collectives on a stream of their own (`streams`); the stages of the compile are a process of their own,
-with their measured times. Of a report without times, a microsecond stands for 1,000 bytes read or written.
+on their device, collectives on a stream for each group (`streams`); the stages of the compile are a process of their
+own, with their measured times. Of a report without times, a microsecond stands for 1,000 bytes read or written.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ def make_trace(report: CompileReport) -> dict[str, Any]:
         _name("process_name", _COMPILE, 0, f"compiling {report.name} (measured)"),
     ]
     threads: dict[str, int] = {}
+    several = len({step.group for step in report.steps if step.kind == "collective"}) > 1
     for span in spans_of(report):
         step, estimate = span.step, span.step.estimate
-        track = f"{step.device} communication" if span.stream == COMMUNICATION else step.device
+        group = f" of group {step.group}" if several else ""
+        track = f"{step.device} communication{group}" if span.stream == COMMUNICATION else step.device
         details = {
             "does": step.title,
             "from": step.origin,

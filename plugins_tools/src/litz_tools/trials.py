@@ -25,6 +25,7 @@ from litz_plugins import Target
 
 from .clock import row_seconds
 from .device_file import Measured, write_file
+from .steady import Others
 from .trial_programs import PROGRAMS, Program
 
 GAIN = 0.03
@@ -66,12 +67,13 @@ TRIALS = {
 @dataclass(frozen=True)
 class Found:
     """The result of a trial. before, value: of the figure. seconds: by value and program, {} where all values make
-    the same kernels."""
+    the same kernels. others: the share of the processors' time that other programs took while it was measured."""
 
     figure: str
     before: Any
     value: Any
     seconds: dict[Any, dict[str, float]] = field(default_factory=dict)
+    others: float = 0.0
 
     def __str__(self) -> str:
         """Returns "16: moments of columns 11.2 ms; 4: moments of columns 12.0 ms"."""
@@ -115,13 +117,17 @@ def run_trial(trial: Trial, device: torch.device, *, build: Build | None = None,
                 texts[value], ways[value] = text, {name: run for name, (run, _) in built.items()}
         if len(ways) == 1:
             return Found(trial.figure, before, before)
+        others = Others()
         times: dict[Any, dict[str, list[float]]] = {value: {name: [] for name in trial.programs} for value in ways}
         for _ in range(ROUNDS):
             for value, runs in ways.items():
                 for name, run in runs.items():
                     times[value][name].append(clock(run, target))
     found = {value: {name: statistics.median(own) for name, own in by.items()} for value, by in times.items()}
-    return Found(trial.figure, before, choose(before, found), found)
+    value = choose(before, found)
+    if value != before and not wins(times[before], times[value]):
+        value = before
+    return Found(trial.figure, before, value, found, others.share())
 
 
 def choose(before: Any, seconds: dict[Any, dict[str, float]]) -> Any:
@@ -134,6 +140,16 @@ def choose(before: Any, seconds: dict[Any, dict[str, float]]) -> Any:
 
     best = min(seconds, key=share)
     return best if share(best) < 1 - GAIN else before
+
+
+def wins(before: dict[str, list[float]], other: dict[str, list[float]]) -> bool:
+    """Returns whether the other way is faster in every round but one at most: a machine that is disturbed for a moment
+    decides nothing."""
+    rounds = [
+        sum(math.log(mine / was) for mine, was in zip(mines, wases, strict=True))
+        for mines, wases in zip(zip(*other.values(), strict=True), zip(*before.values(), strict=True), strict=True)
+    ]
+    return sum(share < 0 for share in rounds) >= len(rounds) - 1
 
 
 def compiled(program: Program, device: torch.device, file: Path) -> tuple[Callable[[], object], Any]:

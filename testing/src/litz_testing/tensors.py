@@ -22,6 +22,17 @@ def lies_otherwise(got: torch.Tensor, want: torch.Tensor) -> bool:
     return want.numel() > 1 and is_dense(want) and any(n > 1 and a != b for n, a, b in pairs)
 
 
+def other_bits(got: torch.Tensor, want: torch.Tensor) -> int:
+    """Returns how many elements of two real tensors of one type and shape differ. Zeros have signs; NaN is NaN,
+    whatever its other bits."""
+    if want.dtype.is_floating_point:
+        got, want = got.double(), want.double()  # which holds each, and compares float8 too
+    same = got == want
+    if want.dtype.is_floating_point:
+        same = (same & (got.signbit() == want.signbit())) | (got.isnan() & want.isnan())
+    return int((~same).sum())
+
+
 def overlaps(value: torch.Tensor) -> bool:
     """Returns whether several elements may lie in one place."""
     reach = 1

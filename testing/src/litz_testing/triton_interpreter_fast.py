@@ -1,8 +1,10 @@
-"""What makes Triton's interpreter quicker and its results no worse: blocks are combined whole, modules patched once.
+"""What makes Triton's interpreter quicker and its results no worse: blocks are combined whole, modules patched once,
+types made once.
 
 Triton's own way calls the combining function of a reduction or a scan once for each element, in their order, and looks
 through `triton.language` whenever a device function is called; both take a hundred times as long as the arithmetic. A
-reduction is a tree here, as on a device.
+reduction is a tree here, as on a device. Each value of a small block has a type and a shape of new objects, which take
+longer than its arithmetic: equal ones are the same here.
 """
 
 from __future__ import annotations
@@ -30,8 +32,58 @@ def quicker() -> Iterator[None]:
         mock.patch.object(interpreter, "_patch_lang", _patching_once(interpreter._patch_lang)),
         mock.patch.object(interpreter.ReduceOps, "generic_reduce", _reduce),
         mock.patch.object(interpreter.ScanOps, "generic_scan", _scan),
+        mock.patch.object(interpreter, "_get_np_dtype", _once_by_name(interpreter._get_np_dtype)),
+        mock.patch.object(tl.core.block_type, "__init__", _once_by_shape(tl.core.block_type.__init__)),
+        mock.patch.object(tl.core.tensor, "__init__", _once_by_block(tl.core.tensor.__init__)),
     ):
         yield
+
+
+def _once_by_name(numpy_type: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The function that returns numpy's type of a type, or of a block's elements, called once for each type's name."""
+    found: dict[str, Any] = {}
+
+    def once(kind: Any) -> Any:
+        name = kind.scalar.name
+        if name not in found:
+            found[name] = numpy_type(kind)
+        return found[name]
+
+    return once
+
+
+def _once_by_shape(init: Callable[..., None]) -> Callable[..., None]:
+    """A block type's `__init__`: types of equal shapes and the same elements have the same attributes."""
+    found: dict[Any, dict[str, Any]] = {}
+
+    def once(self: Any, element_ty: Any, shape: Any) -> None:
+        sizes = tuple([size.value if isinstance(size, tl.constexpr) else size for size in shape])
+        known = found.get((id(element_ty), sizes))
+        if known is None:
+            init(self, element_ty, shape)
+            found[id(element_ty), sizes] = dict(vars(self))  # has element_ty, whose id stays its own
+        else:
+            vars(self).update(known)
+
+    return once
+
+
+def _once_by_block(init: Callable[..., None]) -> Callable[..., None]:
+    """A tensor's `__init__`: tensors whose types share a shape share their own, which is made of it."""
+    found: dict[int, tuple[Any, dict[str, Any]]] = {}
+
+    def once(self: Any, handle: Any, type: Any) -> None:
+        shape = getattr(type, "shape", None)  # a scalar's type has none
+        known = found.get(id(shape))
+        if known is None:
+            init(self, handle, type)
+            made = {name: value for name, value in vars(self).items() if name not in ("handle", "type", "dtype")}
+            found[id(shape)] = (shape, made)
+        else:
+            vars(self).update(known[1])
+            self.handle, self.type, self.dtype = handle, type, type.scalar
+
+    return once
 
 
 def _patching_once(patch: Callable[[Any], Any]) -> Callable[[Any], Any]:

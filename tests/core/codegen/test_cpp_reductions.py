@@ -43,7 +43,7 @@ def test_a_row_is_enough(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool], ids=str)
 def test_rows_with_forms_by_hand_do_without(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the row says and what the form made by hand says is one thing."""
-    monkeypatch.setattr("litz.targets.cpp.accumulators.FORMS", {})
+    monkeypatch.setattr("litz.targets.cpp.forms.FORMS", {})
     monkeypatch.setattr("litz.codegen.dialect.OF_BOOL", {})
     fitting = [row for row in ROWS if row.means(dtype) and not (row.ordered and dtype == torch.bool)]
     kinds = [kind for row in fitting for kind in row.results]

@@ -5,6 +5,7 @@ On a GPU they run in test_triton_gpu.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -50,6 +51,24 @@ def test_compiles_for_hopper() -> None:
 
 def test_equal_kernels_share_a_function() -> None:
     assert JOINED["twice the same"].source.text.count("@triton.jit") == 2
+
+
+def test_a_list_is_one_function_that_is_called_once():
+    joined = JOINED["a list of few and many"]
+    called = re.findall(r"^ +part\d+\(own", joined.source.text, re.M)
+    assert len(joined.names) == 10 and len(called) == len(set(joined.names)) == 4
+
+
+def test_a_list_has_one_body_on_hopper():
+    """As many loads of 16 bytes as one of its tensors has alone, and all addresses among the parameters."""
+    names = ["softmax"] * 12
+    many = join_sources([CASES[name]().source for name in names], "kernel")
+    few = join_sources([CASES["softmax"]().source], "kernel")
+    assert many is not None and few is not None
+    loads = [
+        len(re.findall(r"ld\.global\S*", compile_kernel(each, make_target((9, 0))).asm["ptx"])) for each in (few, many)
+    ]
+    assert loads[0] == loads[1] > 0
 
 
 def test_unaligned_buffers_are_those_of_each() -> None:

@@ -78,6 +78,7 @@ def compiled() -> Mapping[str, Any]:
         return dict(zip(others, pool.map(one, others), strict=True))
 
 
+@pytest.mark.nightly
 def test_settings_compile_for_hopper(compiled: Mapping[str, Any]) -> None:
     assert len(compiled) >= len(SHOWN) - 2
     assert {name: found for name, found in compiled.items() if isinstance(found, Exception)} == {}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -24,8 +23,7 @@ from litz.targets.triton.codegen import TritonCodegen
 from litz.targets.triton.compile import Variant
 from litz.targets.triton.finish import choose_tilings
 from litz_plugins import CodegenContext, KernelSource
-from support.interpreted import asked_for, mostly
-from support.triton_cases import CASES, Case, each_kind_and_type, make, output
+from support.triton_cases import CASES, Case, each_form, forms, make, output
 from support.triton_cases.case import CUDA
 from support.triton_compiled import compile_only
 
@@ -35,30 +33,40 @@ i0, i1, r0 = loop_var(0), loop_var(1), reduction_var(0)
 f32, bf16 = torch.float32, torch.bfloat16
 
 
-@pytest.fixture(scope="session")
-def compiled(request: pytest.FixtureRequest) -> Mapping[str, Any]:
-    """The cases that this run asks for compiled, several at a time: the stages, or what went wrong."""
-    names = asked_for(request, __name__)
+def _problem(name: str) -> str:
+    """ "" or what went wrong when a case was compiled."""
+    try:
+        return "" if compile_only(CASES[name]().source)["cubin"] else "no machine code"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
 
-    def one(name: str) -> Any:
-        try:
-            return compile_only(CASES[name]().source)
-        except Exception as error:
-            return error
 
+def test_each_form_of_a_line_compiles_for_hopper() -> None:
+    """The compiler refuses a type or a function in each case that has such a line."""
+    chosen = each_form({name: make_case().source.text for name, make_case in CASES.items()})
+    assert len(chosen) > 50
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(names, pool.map(one, names), strict=True))
+        problems = dict(zip(chosen, pool.map(_problem, chosen), strict=True))
+    assert {name: problem for name, problem in problems.items() if problem} == {}
 
 
-COMPILED = each_kind_and_type(CASES) | {"ops-float32-1", "ops-float32-2", "ops-float32-3", "ops-bfloat16-1"}
-"""What CI compiles. Each other case runs in the interpreter, and differs from one of these in its type alone."""
+def test_the_chosen_cases_have_each_form() -> None:
+    texts = {name: make_case().source.text for name, make_case in CASES.items()}
+    wanted = {form for text in texts.values() for form in forms(text)}
+    assert {form for name in each_form(texts) for form in forms(texts[name])} == wanted
+    line = "    tmp22 = tl.where(tmp3 < 2.5e-3, tmp1.to(tl.int64), 7)  # said\n"
+    assert forms(f"head\n@triton.jit\ndef f(p0):\n{line}{line.replace('22', '23')}") == {
+        "v = tl.where(v < 0, v.to(tl.type), 0)",
+        "where tl.int64",
+        "to tl.int64",
+        "to(tl.int64)",
+    }
 
 
-@pytest.mark.parametrize("name", mostly(CASES, CASES.keys() - COMPILED))
-def test_compiles_for_hopper(name: str, compiled: Mapping[str, Any]) -> None:
-    if isinstance(compiled[name], Exception):
-        raise compiled[name]
-    assert compiled[name]["cubin"]
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", CASES)
+def test_compiles_for_hopper(name: str) -> None:
+    assert _problem(name) == ""
 
 
 def test_a_text_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,16 @@ import pytest
 
 pytest.importorskip("triton")
 
-from litz_testing.triton_interpreter_fast import _patching_once, _reduce, _scan
+import triton.language as tl
+
+from litz_testing.triton_interpreter_fast import (
+    _once_by_block,
+    _once_by_name,
+    _once_by_shape,
+    _patching_once,
+    _reduce,
+    _scan,
+)
 
 SHAPES = [(1,), (8,), (4, 8), (8, 1), (2, 4, 8)]
 
@@ -89,3 +98,34 @@ def test_what_a_kernel_sees_is_patched_once_and_put_back() -> None:
     assert done == ["patched", "patched"], "a module that was not patched yet"
     scope.restore()
     assert done[-1] == "put back"
+
+
+KINDS = [tl.int1, tl.int64, tl.float16, tl.float8e5, tl.pointer_type(tl.float32), tl.pointer_type(tl.int8)]
+
+
+@pytest.mark.parametrize("sizes", [[1], [8], [4, 8], [8, 4]])
+def test_types_and_tensors_that_are_made_once_are_as_if_made_anew(sizes: list[int]) -> None:
+    """In each order, and for sizes as numbers or as constants of a kernel."""
+    by_shape, by_block = _once_by_shape(tl.block_type.__init__), _once_by_block(tl.tensor.__init__)
+    for kind in [*KINDS, *reversed(KINDS)]:
+        for given in (sizes, [tl.constexpr(size) for size in sizes], [1], tl.block_type(kind, sizes).shape):
+            mine, right = object.__new__(tl.block_type), tl.block_type(kind, given)
+            by_shape(mine, kind, given)
+            assert vars(mine).keys() == vars(right).keys()
+            assert mine == right and str(mine) == str(right) and mine.numel == right.numel
+            for type_ in (mine, kind):
+                handle = object()
+                tensor, wanted = object.__new__(tl.tensor), tl.tensor(handle, type_)
+                by_block(tensor, handle, type_)
+                assert vars(tensor).keys() == vars(wanted).keys()
+                assert tensor.handle is handle and tensor.type is type_ and tensor.dtype is wanted.dtype
+                assert str(tensor) == str(wanted) and tensor.numel.value == wanted.numel.value
+
+
+def test_numpys_type_is_that_of_each_types_name() -> None:
+    from triton.runtime.interpreter import _get_np_dtype
+
+    once = _once_by_name(_get_np_dtype)
+    for kind in [*KINDS, *reversed(KINDS)]:
+        for each in (kind, tl.block_type(kind, [8])):
+            assert once(each) == _get_np_dtype(each)

@@ -18,15 +18,15 @@ from support.triton_cases import interpreted_names
 from support.warm import run_warm
 
 ROOT = Path(__file__).parents[3]
-FLOAT8 = ("float8_e5m2fnuz", "float8_e4m3fnuz", "float8_e4m3fn")
 pytestmark = pytest.mark.xdist_group("triton interpreter")  # the cases run once
 
 
 THOROUGH = [
     *("rows-reduced-9000-float32", "rows-reduced-9001-float32", "rows-reduced-9000-bfloat16"),
-    *(f"written-{float8}-{half}" for float8 in FLOAT8 for half in ("bfloat16", "float16")),
+    *(name for name in interpreted_names() if name.startswith("written-") and name.endswith(("-dense", "-all"))),
 ]
-"""They take seconds each, and differ from others by their type."""
+"""They take seconds each, and differ from others by their type, or have more values between those that are hard to
+round."""
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from litz.pipeline import make_compiler
 from litz.target import target_named, warp_lines
 from litz.targets.triton.compile import Job, compile_kernel, make_target
 from litz.targets.triton.imports import HELPERS
-from litz.targets.triton.warps import warps_of
+from litz.targets.triton.tile_shape import warps_of
 from litz_contractions.module import DEVICE_FUNCTIONS
 from litz_plugins import Target
 from support.retarget import CUDA, cuda_schedules

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
 import pickle
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from litz.ir.index import loop_var, placeholder
 from litz.ir.interpret import interpret
 from litz.ir.node import walk
 from litz.ir.operation import require
+from litz.ir.ops import OPS
 from litz.ir.printer import loop_lines
 from litz.ir.transform import collapse, flatten
 from litz.ir.verify import IllegalProgram, verify
@@ -54,6 +56,23 @@ def test_constants_that_compare_oddly_are_kept_apart(one: float, other: float) -
 )
 def test_integers_wrap(value: int, dtype: torch.dtype) -> None:
     assert build.const(value, dtype).attrs[0] == torch.tensor(value).to(dtype).item()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_remainders_mean_what_c_computes(dtype: torch.dtype) -> None:
+    """For any quotient; torch's kernels in vectors have NaN where the quotient leaves the type."""
+    exponents = torch.arange(*(-149, 128) if dtype == torch.float32 else (-1074, 1023), 7, dtype=torch.float64)
+    x, y = (3 * torch.exp2(exponents - 1).flip(0)).to(dtype), torch.exp2(exponents).to(dtype) * -1.1
+    special = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1.5], dtype=dtype)
+    x, y = torch.cat([x, special]).repeat(len(y) + 6), torch.cat([y, special]).repeat_interleave(len(x) + 6)
+    got, moved = OPS["fmod"].torch(x, y), OPS["remainder"].torch(x, y)
+    odd = x.isinf() | x.isnan() | y.isnan() | (y == 0)
+    assert got[odd].isnan().all() and moved[odd].isnan().all()
+    rests = [math.fmod(a, b) for a, b in zip(x[~odd].tolist(), y[~odd].tolist(), strict=True)]
+    want = torch.tensor(rests, dtype=torch.float64).to(dtype)
+    assert torch.equal(got[~odd], want) and torch.equal(got[~odd].signbit(), want.signbit())
+    apart = (want != 0) & ((want < 0) != (y[~odd] < 0))
+    assert torch.equal(moved[~odd], torch.where(apart, want + y[~odd], want))
 
 
 def test_nodes_that_nothing_holds_are_forgotten() -> None:

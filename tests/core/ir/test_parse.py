@@ -35,8 +35,7 @@ from litz.ir.index import FloorDiv, Max, Min, Mod, PythonMod, loop_var, placehol
 from litz.ir.node import intern
 from litz.ir.operation import require
 from litz.ir.printer import objects_in
-from litz_contractions.attention.backward_operation import AttentionBackward
-from litz_contractions.attention.operation import Attention, Blocks
+from litz_contractions.attention.operation import Attention, AttentionBackward, Blocks
 from litz_testing.parse.cursor import ParseError
 from litz_testing.parse.programs import parse_program
 

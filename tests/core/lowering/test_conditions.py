@@ -13,6 +13,7 @@ from litz.codegen.sizes import python_text
 from litz.ir.index import Where
 from litz.ir.interpret import evaluate
 from litz.lower.conditions import of_floats
+from support.versions import OLD_TORCH
 
 VALUES = (math.nan, math.inf, -math.inf, 2.5, 1.0, 0.0, -0.0)
 
@@ -58,6 +59,7 @@ ASSERTED = {
 }
 
 
+@pytest.mark.skipif(OLD_TORCH, reason="an older torch writes `not a > b` as `a <= b` before a backend sees the graph")
 @pytest.mark.parametrize("name", ASSERTED)
 def test_an_assertion_takes_a_nan_as_eager_does(name: str) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:

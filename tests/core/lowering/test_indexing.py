@@ -137,5 +137,12 @@ def test_as_strided_scatter() -> None:
     check(lambda x, y: torch.as_strided_scatter(x, y, (2, 2), (3, 1), 1), make(3, 4), make(2, 2))
 
 
+@pytest.mark.parametrize("stride", [(2, 0), (0, 0)])
+def test_as_strided_scatter_over_one_place_is_torchs_error(stride: tuple[int, int]) -> None:
+    scatter = torch.compile(lambda x, y: torch.as_strided_scatter(x, y, (2, 2), stride, 1), backend="litz")
+    with pytest.raises(RuntimeError, match="single memory location"):
+        scatter(make(3, 4), make(2, 2))
+
+
 def test_masked_scatter_stays_with_the_library() -> None:
     check(lambda x, s: x.masked_scatter(x > 0, s), make(3, 5), make(15), native=False)

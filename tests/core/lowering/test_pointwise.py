@@ -72,7 +72,8 @@ def test_two_tensors(name: str) -> None:
     function = getattr(torch, name)
     left, right = (t.reshape(-1) for t in torch.meshgrid(SPECIAL, SPECIAL, indexing="ij"))
     check(function, left, right)
-    check(function, values(BF16, 4, 9), values(BF16, 9).flip(0) + 2)
+    halves = name != "nextafter"  # the next of a half type is torch's own kernel's
+    check(function, values(BF16, 4, 9), values(BF16, 9).flip(0) + 2, native=halves)
     if name not in FLOATS_ONLY:
         check(function, values(I64, 4, 9), values(I64, 4, 9).abs() % 5 + 1)
 

@@ -164,7 +164,8 @@ def test_no_kernel_takes_too_many_buffers():
     for n, name in enumerate(names):
         w.pointwise(f"q{n}", (16,), lambda i, name=name: call("mul", w.load(name, i), 0.5))
     schedule = check(w.program(*(f"q{n}" for n in range(100))), w.args(), GPU)
-    assert max(len({*k.reads, *k.writes}) for k in schedule.kernels) <= GPU.most_buffers
+    parts = [part for kernel in schedule.kernels for part in kernel.parts]
+    assert max(len({*part.reads, *part.writes}) for part in parts) <= GPU.most_buffers
 
 
 def test_passes_have_names_that_others_can_order_themselves_by():
@@ -242,3 +243,26 @@ def test_what_one_loop_reads_does_not_wait_for_another():
     plan = plan_of(w.program(*(f"s{n}" for n in range(4))), GPU)
     assert all(sum(name.startswith("a") for name in kernel.reads) <= 1 for kernel in plan.kernels)
     assert plan.memory.peak_bytes <= 1.2 * 1792 * 768 * 4
+
+
+@pytest.mark.parametrize("size", [(1 << 20,), (4096, 1024)], ids=str)
+def test_a_power_that_follows_a_counter_is_computed_once(size):
+    """A step's bias correction: the kernel that counts the step makes it, no thread of the large loop."""
+    w = Writer()
+    w.input("count", 1)
+    w.input("x", *size)
+    w.pointwise("next", (1,), lambda i: call("add", w.load("count", i), 1.0))
+    w.pointwise("power", (1,), lambda i: call("pow", 0.9, w.load("next", i)))
+    w.pointwise("y", size, lambda *at: call("mul", w.load("x", *at), call("sqrt", w.load("power", 0))))
+    program = w.program("next", "y")
+    assert kernel_texts(plan_of(program, GPU)) == ["op0 op1", "op2"]
+    check(program, w.args(), GPU)
+
+
+def test_a_power_whose_launch_nothing_shares_is_computed_where_it_is_read():
+    w = Writer()
+    w.input("count", 1)
+    w.input("x", 1 << 20)
+    w.pointwise("power", (1,), lambda i: call("pow", 0.9, w.load("count", i)))
+    w.pointwise("y", (1 << 20,), lambda i: call("mul", w.load("x", i), w.load("power", 0)))
+    assert kernel_texts(plan_of(w.program("y"), GPU)) == ["op1"]

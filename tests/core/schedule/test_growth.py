@@ -40,6 +40,8 @@ CHAINS: dict[str, Step] = {
     "repeat": lambda v: v.repeat(2, 1)[5:17].t().reshape(v.shape) + 1,
     "unfold": lambda v: v.unfold(1, 3, 1).mean(2).repeat(1, 2)[:, :10].t().reshape(v.shape),
 }
+SHORTER = {"slice_scatter": 5}
+"""Chains of which fewer links are beyond every bound."""
 
 
 def is_bounded(program: Program) -> None:
@@ -50,12 +52,13 @@ def is_bounded(program: Program) -> None:
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_long_chain_of_views_is_written_to_buffers_on_the_way(name: str) -> None:
-    program = program_of(repeated(CHAINS[name], 8), X)
+    program = program_of(repeated(CHAINS[name], SHORTER.get(name, 8)), X)
     schedule = check(program, [X])
     for kernel in schedule.kernels:
         assert excess(kernel.loop) is None, str(kernel.loop)
 
 
+@pytest.mark.ci_cases("flip", "two reads")
 @pytest.mark.parametrize("name", ["flip", "two reads", "where"])
 def test_kernels_and_work_of_a_chain_grow_with_its_length(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both at most 2.5 times for twice the length."""

@@ -9,10 +9,16 @@ import torch
 
 from core.schedule.harness import plan_of
 from core.schedule.programs import EXAMPLES
+from litz.codegen.kernel_plan import plan_kernel
 from litz.schedule import Schedule
+from litz.target import target_named, target_of
+from litz_testing.fuzz.tiles import tiles_of
 from litz_testing.parse.cursor import ParseError
+from litz_testing.parse.kernel_plans import parse_kernel_plan
 from litz_testing.parse.programs import parse_program
 from litz_testing.parse.schedules import parse_schedule
+from litz_testing.parse.tiles import parse_tiles
+from litz_tools.nest_text import tiles_text
 
 GOLDEN = Path(__file__).parent / "golden"
 MEMORY = ("address of", "align", "allocate", "free", "look at")
@@ -38,6 +44,19 @@ def test_schedules_of_texts(name: str) -> None:
     assert (first.program, first.steps, first.memory) == (second.program, second.steps, second.memory)
     schedule = Schedule(first.program, first.steps)
     assert parse_schedule(str(schedule), first.program) == parse_schedule(str(first), first.program) == schedule
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_plans_and_tile_programs_of_the_golden_files(name: str) -> None:
+    schedule = parse_schedule((GOLDEN / f"{name}.txt").read_text())
+    parts = [part for kernel in schedule.kernels for part in kernel.parts]
+    for part in parts:
+        plan = plan_kernel(part, schedule.program)
+        assert parse_kernel_plan(str(plan)) == plan, str(plan)
+        target = target_of("cpu") if part.device.type == "cpu" else target_named("H100")
+        made = tiles_of(plan, target, schedule.program)
+        assert parse_tiles(tiles_text(made)) == made, tiles_text(made)
+    assert parts or "kernel" not in str(schedule)
 
 
 TEXT = """\
@@ -83,6 +102,25 @@ def test_all_that_a_kernel_has() -> None:
     assert (beside.name, beside.fused, beside.settings) == ("op 2", ("op2",), {"rows": 1})
     assert call == schedule.program.operations[-1] and call.source == "its source"  # type: ignore[union-attr]
     assert parse_schedule(str(schedule), schedule.program) == schedule
+
+
+PLAN = """\
+kernel op0 on cpu
+  size size0 (integer, nonnegative) = TruncToInt(0.5*ToFloat(s58))
+  size s58 about 4
+  input x: f32 [s58] cpu
+  buffer y: f32 [size0] cpu
+  loop op0 [i0<size0] cpu
+    v0: f32 = load x[i0]
+    store y[i0] = v0"""
+
+
+def test_a_size_may_be_computed_of_one_that_comes_later() -> None:
+    """As in the program that the fuzzer makes of rev:12."""
+    plan = parse_kernel_plan(PLAN)
+    ((size, computed),) = plan.host.items()
+    assert (size.name, [symbol.name for symbol in computed.free_symbols]) == ("size0", ["s58"])
+    assert parse_kernel_plan(str(plan)) == plan
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,7 @@ def test_attention_over_many_keys_is_split_and_finished() -> None:
     torch.testing.assert_close(found.double(), a.softmax(-1) @ b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.ci_cases("0", "1")
 @pytest.mark.parametrize("block", range(4))
 def test_random_programs_nested_and_separated(block: int) -> None:
     """Whatever is put inside of each other, it means what it did, and kernels come of it."""

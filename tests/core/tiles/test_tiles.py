@@ -1,5 +1,5 @@
-"""TilePrograms of the cases that the Triton code generator is tested with: verified, run with torch, and what is wrong
-with wrong ones."""
+"""TilePrograms of the cases that the Triton code generator is tested with: verified, read back of their texts, run with
+torch, and what is wrong with wrong ones."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from litz.ir.interpret import evaluate
 from litz.targets.triton.codegen import TritonCodegen
 from litz.tiles import program as tile
 from litz.tiles.program import Line, TileProgram
+from litz_testing.parse.tiles import parse_tiles
 from litz_testing.tiles.interpret import TileError, interpret_tiles
 from litz_testing.tiles.rules import verify_tiles
+from litz_tools.tile_text import program_text
 from support.triton_cases import CASES, Case
 
 SHORT = (
@@ -41,7 +43,9 @@ def check_cases(names: Sequence[str]) -> None:
     assert len(names) > 0
     for name in names:
         case = CASES[name]()
-        assert list(verify_tiles(tiles_of(case))) == [], name
+        program = tiles_of(case)
+        assert list(verify_tiles(program)) == [], name
+        assert parse_tiles(program_text(program)) == program, name
         if max(tensor.numel() for tensor in case.tensors().values()) <= MOST_ELEMENTS:
             case.check(run(case, tiles_of(case)))
 

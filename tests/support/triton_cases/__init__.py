@@ -6,15 +6,16 @@ for sm_90, run in Triton's interpreter (`python -m support.triton_cases SHARD OF
 
 from . import finishing, float8, op_rows, pointwise, reducing, rows, scattering
 from .case import CASES, Case, make, output
+from .forms import each_form, forms
 from .interpret import interpret_cases, interpreted_names
-from .kinds import each_kind_and_type
 
 __all__ = [
     "CASES",
     "Case",
-    "each_kind_and_type",
+    "each_form",
     "finishing",
     "float8",
+    "forms",
     "interpret_cases",
     "interpreted_names",
     "make",

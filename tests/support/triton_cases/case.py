@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 
 import sympy
 import torch
@@ -49,7 +49,7 @@ class Case:
     def loop(self) -> Loop:
         return self.program.loops[0]
 
-    @property
+    @cached_property
     def source(self) -> KernelSource:
         from litz.targets.triton.codegen import TritonCodegen
 

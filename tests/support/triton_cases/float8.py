@@ -13,6 +13,8 @@ from litz.ir.dtypes import FLOAT8
 from ..float8 import every_byte, halfway, sampled
 from .case import CASES, Case, bf16, f16, f32, i0, i1, make, output, r0, random
 
+FEW = 2**17 - 1
+"""The distance of the samples of float32: 64 of each exponent and sign."""
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 
 
@@ -38,12 +40,22 @@ def _halves(dtype: torch.dtype) -> torch.Tensor:
     return every[(every.abs() >= torch.finfo(dtype).tiny) | (every == 0) | every.isnan()] if dtype == bf16 else every
 
 
+def _hard_halves(half: torch.dtype, dtype: torch.dtype) -> torch.Tensor:
+    """Those beside which a rounding changes what it does, and some of the whole range."""
+    hard = halfway(dtype).to(half)
+    every = _halves(half)
+    return torch.cat([hard[torch.isin(hard, every)], every[::31], every[every.isnan()][:2]])
+
+
 for _dtype in sorted(FLOAT8, key=str):
     _short = str(_dtype).removeprefix("torch.")
     CASES[f"read-{_short}"] = cache(lambda d=_dtype: _read(d))
-    CASES[f"written-{_short}"] = cache(lambda d=_dtype: _written(torch.cat([sampled(), halfway(d)]), d))
+    CASES[f"written-{_short}"] = cache(lambda d=_dtype: _written(torch.cat([sampled(FEW), halfway(d)]), d))
+    CASES[f"written-{_short}-dense"] = cache(lambda d=_dtype: _written(sampled(), d))
     for _source in (bf16, f16):
-        CASES[f"written-{_short}-{str(_source)[6:]}"] = cache(lambda d=_dtype, s=_source: _written(_halves(s), d))
+        _name = f"written-{_short}-{str(_source)[6:]}"
+        CASES[_name] = cache(lambda d=_dtype, s=_source: _written(_hard_halves(s, d), d))
+        CASES[f"{_name}-all"] = cache(lambda d=_dtype, s=_source: _written(_halves(s), d))
 
 
 def _selected() -> Case:

@@ -128,14 +128,15 @@ def reads_what_it_writes(graph: torch.fx.Graph) -> str:
     Eager refuses most of these. AOTAutograd takes all, as if what is read were a copy."""
     for node in graph.nodes:
         name = str(getattr(node.target, "__name__", node.target)).partition(".")[0]
-        in_place = name.endswith("_") or name == "setitem" or (name[:1] == "i" and f"__{name}__" in dir(operator))
+        in_place = name == "setitem" or (name[:1] == "i" and f"__{name}__" in dir(operator))
+        in_place |= name.endswith("_") and name not in dir(operator)  # operator.or_ is `a | b`
         if not in_place and "out" not in node.kwargs:
             continue
         args, named = torch.fx.map_arg((node.args, node.kwargs), lambda of: of.meta.get("example_value"))
         written, read = (args[:1], (args[1:], named)) if in_place else (named["out"], (args, {**named, "out": None}))
         by_index = name.startswith(("index_", "scatter_", "put_"))
         if name == "setitem" and _tensors(args[0]):
-            by_index = any(isinstance(index, torch.Tensor) for index in pytree.tree_leaves(args[1]))
+            by_index = any(isinstance(i, list | torch.Tensor) for i in (args[1:2], args[1])[type(args[1]) is tuple])
             written, read = (args[0] if by_index else args[0][args[1]]), args[2]
         if any(_refused(a, b, by_index) for a, b in product(_tensors(written), _tensors(read))):
             return name

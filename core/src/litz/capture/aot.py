@@ -85,7 +85,9 @@ def compile_with_aot(
         return torch_api.flatten_outputs(gm, lambda flat: again(flat, example_inputs))
     if seen_by_modes and any(map(torch_api.is_users_trace, example_inputs)):
         return gm
-    if isinstance(gm, torch.fx.GraphModule) and (name := reads_what_it_writes(gm.graph)):
+    whole = isinstance(gm, torch.fx.GraphModule)  # compiled autograd hands over a wrapper
+    if whole and (name := reads_what_it_writes(gm.graph)):
+        torch_api.inline_regions(gm)  # torch has a region's gradient while a graph is traced only
         return left_to_torch(gm, name)
 
     job = _Job(torch_api.compile_label(), compile_graph, graph_passes, count=len(example_inputs))
@@ -93,8 +95,8 @@ def compile_with_aot(
     job.program = "" if store is None else store.program
     stages = EarlierStages() if earlier is None else earlier(job.label)
     job.earlier = stages.log
-    if isinstance(gm, torch.fx.GraphModule):  # compiled autograd hands over a wrapper
-        torch_api.inline_regions(gm)
+    if whole:
+        torch_api.inline_regions(gm, stages.keeps)
         job.messages = tuple(torch_api.assertion_messages(gm))
         job.unclaimed = tuple(torch_api.unclaimed(gm))
         if freezing:
@@ -150,13 +152,12 @@ def _nothing() -> None:
 
 
 def _pass_traced(
-    gm: torch.fx.GraphModule,
-    job: _Job,
-    stages: EarlierStages,
-    trace_instead: Callable[[torch.fx.GraphModule], None],
+    gm: torch.fx.GraphModule, job: _Job, stages: EarlierStages, trace_instead: Callable[..., None]
 ) -> None:
-    """Has AOTAutograd trace what the traced passes make of a graph."""
-    trace_instead(stages.traced(f"{job.label}_traced", gm))
+    """Has AOTAutograd trace what the traced passes make of a graph and of the regions that it calls."""
+    module = stages.traced(f"{job.label}_traced", gm)
+    regions = {name: body for name, (body, _) in torch_api.region_calls(gm).items()}
+    trace_instead(module, {name: stages.traced(f"{job.label}_traced_{name}", regions[name]) for name in regions})
 
 
 @dataclass

@@ -77,8 +77,7 @@ _ADD: Mapping[str, tuple[str, ...]] = {
     ),
     "resampling and pooling, where torch has a rule": (
         *torch_api.RESAMPLING,
-        *("grid_sampler_2d", "_adaptive_avg_pool2d"),
-        "affine_grid_generator",
+        *("grid_sampler_2d", "_adaptive_avg_pool2d", "affine_grid_generator"),
     ),
 }
 
@@ -178,21 +177,21 @@ _RESAMPLING = tuple(getattr(aten, name).default for name in torch_api.RESAMPLING
 def _own_rules() -> dict[OpOverload, Decomposition]:
     """Rules that torch lacks, or where litz wants others."""
     return {
-        aten.var.correction: _var,
-        aten.std.correction: _std,
+        aten.var.correction: functools.partial(_without_mean, aten.var_mean.correction),
+        aten.std.correction: functools.partial(_without_mean, aten.std_mean.correction),
         aten.copy.default: _copy,
         aten.addcmul.default: _addcmul,
         aten.copysign.Tensor: functools.partial(_on_one_device, aten.copysign.Tensor),
-        aten.ldexp.Tensor: lambda x, y: aten.mul.Tensor(x, aten.pow.Scalar(2.0, y)),  # as eager has it
+        aten.ldexp.Tensor: lambda x, y: aten.mul.Tensor(x, aten.pow.Scalar(2.0, y)),  # as eager has it for floats
         aten.logspace.default: _logspace,
         aten.split_with_sizes.default: _split_with_sizes,
         aten.repeat.default: _repeat,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
-        **{op: functools.partial(_in_format_of_input, op) for op in _RESAMPLING},
+        **{op: functools.partial(_in_format_of_input, op) for op in (*_RESAMPLING, aten.channel_shuffle.default)},
+        aten.native_channel_shuffle.default: functools.partial(_in_format_of_input, aten.channel_shuffle.default),
         aten.max_unpool2d.default: _max_unpool2d,
         aten.roll.default: _roll,
-        aten.index_fill.int_Scalar: _index_fill,
-        aten.index_fill.int_Tensor: _index_fill,
+        **dict.fromkeys((aten.index_fill.int_Scalar, aten.index_fill.int_Tensor), _index_fill),
         aten.grid_sampler_2d.default: _grid_sampler_2d,
         aten._assert_async.default: _assert_async,
         **{op: functools.partial(_of_contiguous, op) for op in torch_api.elementwise_collectives()},
@@ -224,13 +223,9 @@ def _assert_async(x: torch.Tensor) -> None:
     aten._assert_async.msg(x, "Expected Tensor with single nonzero value, but got zero")
 
 
-def _var(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> torch.Tensor:
+def _without_mean(op: OpOverload, *args: Any, **options: Any) -> Any:
     """Computes the variance by the reduction that var_mean has, too: Welford's, which is exact for large means."""
-    return aten.var_mean.correction(x, dim, correction=correction, keepdim=keepdim)[0]
-
-
-def _std(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> torch.Tensor:
-    return aten.std_mean.correction(x, dim, correction=correction, keepdim=keepdim)[0]
+    return op(*args, **options)[0]
 
 
 def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> torch.Tensor:
@@ -268,9 +263,7 @@ def _roll(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> A
     if x.device.type != "cpu" or x.is_contiguous() or wanted == torch.contiguous_format or not dims:
         return NotImplemented
     moves = [(shift, x.shape[dim]) for shift, dim in zip(shifts, dims, strict=True)]
-    if not all(isinstance(number, int) for move in moves for number in move):
-        return NotImplemented
-    if any(size == 0 or shift % size == 0 for shift, size in moves):
+    if not all(isinstance(n, int) for move in moves for n in move) or any(n == 0 or k % n == 0 for k, n in moves):
         return NotImplemented
     return aten.roll(x.contiguous(), shifts, dims).contiguous(memory_format=wanted)
 
@@ -282,10 +275,12 @@ def _adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[Any]) -> Any:
     return _in_format_of_input(aten._adaptive_avg_pool2d.default, x, output_size)
 
 
-def _in_format_of_input(op: OpOverload, x: torch.Tensor, *args: Any) -> torch.Tensor:
+def _in_format_of_input(op: OpOverload, x: torch.Tensor, *args: Any) -> Any:
     """Applies torch's rule, and lays the result out as eager does: channels last where x is, else contiguous."""
-    result: torch.Tensor = torch_api.decomposition_registry()[op](x, *args)
-    return result.contiguous(memory_format=torch_api.suggested_format(x))
+    shuffle = op == aten.channel_shuffle.default  # contiguous on a GPU; of one group, torch's rule gives a view of x
+    wanted = torch.contiguous_format if shuffle and x.device.type != "cpu" else torch_api.suggested_format(x)
+    result = torch_api.decomposition_registry()[op](x, *args)
+    return result.clone(memory_format=wanted) if shuffle else result.contiguous(memory_format=wanted)
 
 
 def _split_with_sizes(x: torch.Tensor, split_sizes: Sequence[Any], dim: int = 0) -> Any:

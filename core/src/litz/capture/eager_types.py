@@ -19,7 +19,6 @@ from torch._ops import OpOverload
 FOR_FLOATS = (
     *("gelu", "silu", "mish", "hardswish", "hardsigmoid", "hardshrink", "softshrink", "softplus", "glu", "elu", "celu"),
     *("selu", "_prelu_kernel", "leaky_relu", "log_sigmoid_forward", "frac", "round.decimals", "lerp", "hypot"),
-    "nextafter",
     *("logaddexp", "logaddexp2", "_softmax", "_log_softmax", "_safe_softmax", "_softmax_backward_data"),
     *("_log_softmax_backward_data", "smooth_l1_loss", "huber_loss", "mse_loss", "binary_cross_entropy"),
     *("multi_margin_loss", "multilabel_margin_loss_forward", "grid_sampler_2d", "grid_sampler_3d"),
@@ -67,6 +66,7 @@ def _float(dtype: torch.dtype) -> bool:
 _TAKES: Mapping[str, _Takes] = MappingProxyType(
     {
         **dict.fromkeys(FOR_FLOATS, _float),
+        "nextafter": lambda dtype: dtype in (torch.float32, torch.float64),  # half types are computed in float32
         **dict.fromkeys(FOR_FLOATS_AND_BYTES, lambda dtype: _float(dtype) or dtype == torch.uint8),
         **dict.fromkeys(NOT_FOR_BOOLS, lambda dtype: dtype != torch.bool),
     }

@@ -26,11 +26,13 @@ Modules = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 @dataclass(frozen=True)
 class EarlierStages:
     """run: runs the passes of a stage ("traced", "joint" or "partitioned") over its noun; core has none. partition:
-    returns the forward and the backward of a joint graph. log: what both noted down, for `Graph.earlier`."""
+    returns the forward and the backward of a joint graph. log: what both noted down, for `Graph.earlier`. keeps: which
+    regions are compiled once for all their calls."""
 
     run: Callable[[Stage, Any], Any] = lambda stage, noun: noun
     partition: Callable[[JointGraph], Modules] = torch_api.min_cut
     log: Any = None
+    keeps: torch_api.Keeps = lambda name, calls, body: False
 
     def traced(self, name: str, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
         """Returns the module that AOTAutograd traces: `module` itself where no pass changed the graph."""

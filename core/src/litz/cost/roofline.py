@@ -30,7 +30,7 @@ def estimate(operation: Any, target: Target, program: Program) -> Estimate | Non
         return None
     if target.rough and not target.measured:
         # The cost of a CPU graph depends on its processor, of which no table knows enough; only measuring helps.
-        return Estimate(0.0, 0.0, 0.0, "a CPU costs nothing here until it is measured: `litz calibrate`")
+        return Estimate(0.0, 0.0, 0.0, "a CPU costs nothing here until it is measured: `litz calibrate cpu`")
     return estimate_work(count_work(operation, program, target), target)
 
 

@@ -18,6 +18,7 @@ from litz.capture.earlier import EarlierStages
 from litz.capture.graph import Graph
 from litz.capture.kept import GraphStore
 from litz.driver.compiler import Compiler
+from litz.driver.kept_regions import keeps_region
 from litz.report.log import Log
 from litz_plugins import Decision, Gate
 from litz_plugins.records import Stage
@@ -78,7 +79,7 @@ def earlier_stages(compiler: Compiler, label: str) -> EarlierStages:
             log.note(Decision("partitioned", joint.name, f"the partitioner of {plugin}", "it answered", plugin=plugin))
         return halves
 
-    return EarlierStages(run, partition, log)
+    return EarlierStages(run, partition, log, partial(keeps_region, compiler, log))
 
 
 def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
@@ -87,7 +88,7 @@ def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
     from litz.capture.promised import checked
 
     compiler.plugins.settle(compiler.options)  # all they register: who is left out must have had no part in the trace
-    rules = compiler.plugins.decompositions()
+    rules = compiler.plugins.decompositions(options=compiler.options)
     compiler.check_whole()
     table = {op: checked(op, rule) for op, rule in rules.items() if rule is not None}
     return drawn_in_eager(table) if compiler.options.fallback_random else table

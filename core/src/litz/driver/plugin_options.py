@@ -18,7 +18,7 @@ from litz_plugins.words import CORE_PASSES
 if TYPE_CHECKING:
     from litz_plugins.manager import Plugins
 
-MAKERS = ("lower", "layout", "choose", "fuse", "kernel_settings", "plan_memory", "cuda_graphs")
+MAKERS = ("lower", "layout", "choose", "fuse", "kernel_settings", "plan_memory", "cuda_graphs", "keep_region")
 """The makers of decisions, beside passes, that the options `veto` and `prefer` can name."""
 
 

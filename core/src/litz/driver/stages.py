@@ -46,7 +46,7 @@ from litz_plugins.blame import Blamed
 
 def lowerings(compiler: Compiler) -> Mapping[Any, Callable[..., Any]]:
     """Returns the lowerings, by op. An op that is not in the table becomes a library call."""
-    table = compiler.plugins.lowerings()
+    table = compiler.plugins.lowerings(options=compiler.options)
     return drawn_in_eager(table) if compiler.options.fallback_random else table
 
 
@@ -105,7 +105,7 @@ def _with_layouts(graph: Graph, plugin: str, plan: LayoutPlan, log: Log, needs: 
 
 def _kept_whole(compiler: Compiler) -> frozenset[Any]:
     """Ops that are lowered as they are, or that a plugin wants whole."""
-    rules = compiler.plugins.decompositions().items()
+    rules = compiler.plugins.decompositions(options=compiler.options).items()
     return frozenset(lowerings(compiler)).union(op for op, rule in rules if rule is None)
 
 

@@ -1,7 +1,7 @@
 """Variants: the ways to run a graph, for a plugin that measures decisions instead of believing their estimates.
 
-In: the variant that the estimates favour. Out: the `Variant` that runs. Core knows how a variant is made and where two
-differ; which are tried, how they are measured and what is kept is a plugin's (`litz_tune`).
+In: the variant that the estimates favour. Out: the `Variant` that runs. Core knows how a variant is made; which are
+tried, where two differ, how they are measured and what is kept is a plugin's (`litz_tune`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from litz.execution.make import devices_of
 from litz.graph_cache.fingerprints import target_text
 from litz.ir import Collective, Program, Wait
 from litz.report.log import Log
-from litz.schedule.difference import Difference, Inseparable, difference, same_steps, whole
 from litz.schedule.estimate import CostModel
 from litz.schedule.schedule import Kernel, Schedule
 from litz_plugins import Decision, OptionsView, Preferences, Target, Weighed
@@ -166,10 +165,6 @@ class Tuning:
         schedule = stages.schedule_program(lowered.graph, lowered.program, compiler, log)
         return Variant(lowered, schedule, log, dict(ways))
 
-    def same(self, first: Variant, second: Variant) -> bool:
-        """Returns whether two variants run the same steps."""
-        return same_steps(first.schedule, second.schedule)
-
     def with_settings(self, variant: Variant, settings: Mapping[str, Mapping[str, int]]) -> Variant:
         """Returns a variant some of whose kernels have settings of their own (`litz_plugins.TunableCodegen`), by the
         kernels' names. Each is a decision that `veto` may leave out, with the key `kernel_settings/KERNEL`."""
@@ -186,15 +181,6 @@ class Tuning:
         schedule = variant.schedule
         costs = CostModel(schedule.program, self._compiler.target_of, self._compiler.ask)
         return {kernel.name: sum(costs.cost(loop).us for loop in kernel.loops) for kernel in schedule.kernels}
-
-    def difference(self, first: Variant, second: Variant) -> Difference | None:
-        """Returns what two variants do not share, to be run on made-up tensors; None where they do the same.
-        Inseparable (a ValueError) where that cannot be."""
-        return difference(first.schedule, second.schedule)
-
-    def whole(self, first: Variant, second: Variant) -> Difference:
-        """Returns all of two variants as a Difference. Raises Inseparable if that cannot run on made-up tensors."""
-        return whole(first.schedule, second.schedule)
 
     @cached_property
     def total_us(self) -> float:
@@ -228,4 +214,4 @@ class Tuning:
         variant.log.attachments[name] = text
 
 
-__all__ = ["MEASURED", "SETTINGS", "Difference", "Inseparable", "Lowered", "Tuning", "Variant"]
+__all__ = ["MEASURED", "SETTINGS", "Lowered", "Tuning", "Variant"]

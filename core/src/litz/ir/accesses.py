@@ -11,19 +11,7 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
-from .index import (
-    ZERO,
-    Expr,
-    Mod,
-    PythonMod,
-    Ranges,
-    Symbol,
-    bounds,
-    is_placeholder,
-    stride_of,
-    symbols_in,
-    to_expr,
-)
+from .index import ZERO, Expr, Mod, PythonMod, Ranges, Symbol, bounds, is_placeholder, stride_of, symbols_in, to_expr
 from .node import Node
 
 if TYPE_CHECKING:

@@ -327,10 +327,7 @@ _DTYPES: Mapping[torch.dtype, Interval] = {
 
 
 def _limited(
-    node: Node,
-    found: Interval,
-    comparisons: Iterable[tuple[str, tuple[Node, ...]]],
-    of: Callable[[Node], Interval],
+    node: Node, found: Interval, comparisons: Iterable[tuple[str, tuple[Node, ...]]], of: Callable[[Node], Interval]
 ) -> Interval:
     """Returns what is left of a node's interval where comparisons hold. of: the interval of the other side."""
     low, high = found.low, found.high

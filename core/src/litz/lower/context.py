@@ -308,12 +308,7 @@ class LoweringContext:
         self.add_loop(target.device, target.size, (), [self.store(target, indices, value)])
 
     def reduction(
-        self,
-        size: Size,
-        reduction_size: Size,
-        dtypes: Sequence[torch.dtype],
-        device: torch.device,
-        body: ReductionBody,
+        self, size: Size, reduction_size: Size, dtypes: Sequence[torch.dtype], device: torch.device, body: ReductionBody
     ) -> tuple[View, ...]:
         """Returns new tensors of `size`, one per entry of `dtypes`, reduced over `reduction_size` in one Loop. Several
         tensors are the node's first results.

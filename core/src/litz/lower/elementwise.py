@@ -74,13 +74,7 @@ def scalar(value: Any, dtype: torch.dtype) -> Node:
     raise NotImplementedError(f"a scalar {value!r}")
 
 
-_FUNCTIONS = {
-    "IntTrueDiv": "div",
-    "FloatTrueDiv": "div",
-    "FloatPow": "pow",
-    "Pow": "pow",
-    "OpaqueUnaryFn_sqrt": "sqrt",
-}
+_FUNCTIONS = {"IntTrueDiv": "div", "FloatTrueDiv": "div", "FloatPow": "pow", "Pow": "pow", "OpaqueUnaryFn_sqrt": "sqrt"}
 
 
 def _float_expression(expr: Expr) -> Node:

@@ -28,11 +28,7 @@ aten = torch.ops.aten
 
 
 def fallback(
-    ctx: LoweringContext,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    operation: type[Extern] = Extern,
-    **fields: Any,
+    ctx: LoweringContext, args: tuple[Any, ...], kwargs: dict[str, Any], operation: type[Extern] = Extern, **fields: Any
 ) -> Any:
     """The results of the node as the results of an Extern: a View, a size expression, or a tuple of these and None.
 
@@ -224,11 +220,7 @@ def _mutated(node: torch.fx.Node, passed: tuple[Any, ...], named: dict[str, Any]
 
 
 def _aliases(
-    node: torch.fx.Node,
-    passed: tuple[Any, ...],
-    named: dict[str, Any],
-    outputs: list[str | None],
-    positions: list[int],
+    node: torch.fx.Node, passed: tuple[Any, ...], named: dict[str, Any], outputs: list[str | None], positions: list[int]
 ) -> dict[str, str]:
     """Which result shares memory with which argument's buffer, by the alias sets of the schema.
 

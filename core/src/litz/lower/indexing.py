@@ -13,7 +13,7 @@ import sympy
 import torch
 
 from litz.capture import torch_api
-from litz.ir import Node, build
+from litz.ir import Layout, Node, build
 from litz.ir.dtypes import INTEGER
 from litz.ir.index import Expr, Ranges, floordiv, mod, to_expr
 
@@ -69,15 +69,16 @@ class Advanced:
 
 def advanced(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) -> Advanced:
     """Returns the parts of `x[indices]`. indices: one per dimension, None for a whole dimension. Errors:
-    NotImplementedError for masks, whose result depends on data, and for indices on another device."""
+    NotImplementedError for masks, whose result depends on data, for indices on another device, and for a dimension of
+    size 0, which eager refuses before it has a loop."""
     tensors = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     for _, index in tensors:
         if index.dtype not in INTEGER or index.dtype == torch.uint8:
             raise NotImplementedError(f"an index of {index.dtype}: how many elements it picks depends on the data")
         if index.device != x.device and index.ndim:
             raise NotImplementedError("an index on another device")
-    if not tensors:
-        raise NotImplementedError("no index tensor")
+    if not tensors or any(x.size[dim] == 0 for dim, _ in tensors):
+        raise NotImplementedError("no index tensor, or an index of nothing")
     dims = [dim for dim, _ in tensors]
     adjacent = dims == list(range(dims[0], dims[-1] + 1))
     rest = tuple(dim for dim in range(x.ndim) if dim not in dims)
@@ -122,20 +123,8 @@ def gather(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, *, sparse_g
 
 @lowering(aten.index_select.default, moves=True)
 def index_select(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """Lowers index_select: the entries of x along `dim` at the positions in `index`, (n,). Errors: NotImplementedError
-    for an x without dimensions."""
-    dim = views.canonical_dim(dim, x.ndim)
-    if x.ndim == 0:
-        raise NotImplementedError("index_select of a number")
-    flat = views.with_dims(index)
-    size = (*x.size[:dim], *flat.size, *x.size[dim + 1 :])
-
-    def body(indices: Indices) -> Node:
-        found: list[Position] = list(indices)
-        found[dim] = checked(ctx, flat.load([indices[dim]]), x.size[dim], extents_of(indices, size), dim)
-        return x.load(found)
-
-    return ctx.pointwise(size, x.dtype, x.device, body)
+    """Lowers index_select: the entries of x along `dim` at the positions in `index`, (n,)."""
+    return entries(ctx, x, dim, views.with_dims(index))
 
 
 @lowering(aten.embedding.default, moves=True)
@@ -148,14 +137,23 @@ def embedding(
     sparse: bool = False,
 ) -> Tensor:
     """Lowers embedding: the rows of `weight` that `index` names. The other arguments are about the gradient."""
-    size = (*index.size, *weight.size[1:])
+    return entries(ctx, weight, 0, index)
+
+
+def entries(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Returns the entries of x along `dim` at the positions in `index`, whose dimensions stand in the place of `dim`.
+    Errors: NotImplementedError for a number, and for an x without elements: no loop would look at a position, and
+    eager does."""
+    if x.ndim == 0 or 0 in x.size:
+        raise NotImplementedError("entries of a number, or without elements")
+    dim = views.canonical_dim(dim, x.ndim)
+    size, behind = (*x.size[:dim], *index.size, *x.size[dim + 1 :]), dim + index.ndim
 
     def body(indices: Indices) -> Node:
-        count = index.ndim
-        row = checked(ctx, index.load(indices[:count]), weight.size[0], extents_of(indices, size), 0)
-        return weight.load([row, *indices[count:]])
+        where = checked(ctx, index.load(indices[dim:behind]), x.size[dim], extents_of(indices, size), dim)
+        return x.load([*indices[:dim], where, *indices[behind:]])
 
-    return ctx.pointwise(size, weight.dtype, weight.device, body)
+    return ctx.pointwise(size, x.dtype, x.device, body)
 
 
 # ------------------------------------------------------------------------------------- a slice of x replaced by another
@@ -247,13 +245,14 @@ def as_strided_scatter(
     storage_offset: int | Expr | None = None,
 ) -> Tensor:
     """Lowers as_strided_scatter to a copy of x, and a second loop that writes `source` over the strided view of the
-    copy. Errors: NotImplementedError where x is not contiguous or does not begin at its storage's start."""
+    copy. Errors: NotImplementedError where x is not contiguous or does not begin at its storage's start, and where
+    elements of the view share a place, which torch refuses."""
     meta = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]
-    if not meta.is_contiguous() or torch_api.sympy_of(meta.storage_offset()) != 0:
-        raise NotImplementedError("as_strided_scatter on a tensor with gaps")
+    strided = Layout(tuple(map(to_expr, size)), tuple(map(to_expr, stride)), to_expr(storage_offset or 0))
+    if not meta.is_contiguous() or torch_api.sympy_of(meta.storage_offset()) != 0 or overlap(strided, ctx.hint):
+        raise NotImplementedError("as_strided_scatter on a tensor with gaps, or over one place several times")
     result = ctx.copy(x)
-    offset = to_expr(0) if storage_offset is None else to_expr(storage_offset)
-    target = views.as_strided(result, tuple(map(to_expr, size)), tuple(map(to_expr, stride)), offset, ctx.hint)
+    target = views.as_strided(result, strided.size, strided.stride, strided.offset, ctx.hint)
     if not isinstance(target, View):
         raise NotImplementedError("as_strided_scatter on a tensor with gaps")
     ctx.write(target, source.load)

@@ -221,7 +221,8 @@ def _variance(
     count, wide, kind = reduced_numel(x, dims), compute_dtype(x.dtype), "welford"
     if x.device.type == "cpu" and wide == torch.float32:
         wide, kind = torch.float64, "welford_double"
-    correction = 1 if correction is None else correction
+    # For a correction that is NaN eager divides by 0, too.
+    correction = 1 if correction is None else float("inf") if correction != correction else correction
 
     def body(value: Node) -> tuple[Node, ...]:
         value = cast(value, compute_dtype(x.dtype))

@@ -1,8 +1,8 @@
 """Options: in, what the user passed to torch.compile, the environment and plugins' specs; out, one frozen `Options`.
 
 The only file of litz that reads the environment. The table is the fields of `Options`: a field is an option, and its
-metadata say what a user needs to know. A value comes from ``options=`` first, then the environment, then the mode, then
-the default. Names have dots where fields have underscores ("cpp.march" is ``options.cpp_march``).
+metadata say what a user needs to know. A value comes from ``options=`` first, then the environment, then a plugin's
+option that implies the value, then the mode, then the default. Names have dots where fields have underscores.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from litz_plugins import strict
 from litz_plugins.errors import nearest
 from litz_plugins.missing import how_to_install
 from litz_plugins.records import OptionSpec, Secret
+from litz_plugins.records.function import with_functions
 from litz_plugins.roster import SECONDS
 from litz_plugins.units import parse_size
 from litz_plugins.vetoes import read_preferences, read_vetoes
@@ -237,7 +238,7 @@ class OptionRow:
     the environment that set it, where it is not LITZ_ and the name; the first that is set counts. least: smallest
     number allowed. affects_code: kernels may differ by it. item: what a tuple is of. unit: of an amount of memory, the
     bytes that 1 stands for; else 0. check: takes a value of the right type, and raises ValueError or OSError where the
-    option cannot read it. accepts: what `check` accepts, in words, with an example.
+    option cannot read it. accepts: what `check` accepts, in words, with an example. functions: as in `OptionSpec`.
     """
 
     name: str
@@ -253,6 +254,7 @@ class OptionRow:
     unit: int = 0
     check: Callable[[Any], object] | None = None
     accepts: str = ""
+    functions: bool = False
 
     @property
     def attribute(self) -> str:
@@ -324,19 +326,9 @@ def core_options() -> tuple[OptionRow, ...]:
 
 def plugin_option_rows(specs: Iterable[OptionSpec]) -> tuple[OptionRow, ...]:
     """Returns the table of plugins' options. specs: with full names, as `Plugins.option_specs` returns them."""
+    same = ("name", "type", "default", "help", "choices", "unit", "check", "accepts", "functions")
     return tuple(
-        OptionRow(
-            name=spec.name,
-            type=spec.type,
-            optional=spec.default is None,
-            default=spec.default,
-            help=spec.help,
-            choices=spec.choices,
-            unit=spec.unit,
-            check=spec.check,
-            accepts=spec.accepts,
-        )
-        for spec in specs
+        OptionRow(optional=spec.default is None, **{name: getattr(spec, name) for name in same}) for spec in specs
     )
 
 
@@ -413,13 +405,15 @@ def make_options(
     given = ({} if mode is None else {"mode": mode}) | dict(user_options or {})
     mode_row = _TABLE["mode"]
     chosen = _value_of(mode_row, given, environ, {}, source="mode=" if mode is not None else "options=")
-    presets = MODES[chosen]
-    rows = {row.name: row for row in plugin_option_rows(plugin_specs)}
+    specs = tuple(plugin_specs)
+    rows = {row.name: row for row in plugin_option_rows(specs)}
     _check_names(given, [*_TABLE, *rows], missing)
     _warn_of_near_misses(environ, [*_TABLE.values(), *rows.values()])
 
-    values = {row.attribute: _value_of(row, given, environ, presets) for row in _TABLE.values() if row is not mode_row}
     plugin_values = {row.name: _value_of(row, given, environ, {}) for row in rows.values()}
+    implied = (spec.implies.get(plugin_values[spec.name], {}) for spec in specs)
+    presets = {name: value for each in (MODES[chosen], *implied) for name, value in each.items()}
+    values = {row.attribute: _value_of(row, given, environ, presets) for row in _TABLE.values() if row is not mode_row}
     return Options(
         mode=chosen,
         **values,
@@ -509,6 +503,8 @@ def _checked(row: OptionRow, value: Any, source: str) -> Any:
     given = Secret(str(value)) if row.type is Secret else value
     if value is None and row.optional:
         return None
+    if row.functions:
+        value = with_functions(value, row.type is tuple)
     if row.type is Path and isinstance(value, (str, os.PathLike)):
         value = _read(row, _as_path, value, given, source)
     elif row.type is tuple:

@@ -121,14 +121,16 @@ def origin_text(origins: Sequence[Origin]) -> str:
 
 def modules_text(modules: Sequence[str]) -> str:
     """Returns modules' paths, their common part once, such as "layers.3: ln_1, attn.qkv and 2 more". A module that does
-    work beside the work of its parts is called "itself"."""
+    work beside the work of its parts is called "itself". A bare number gets the word "module", such as "module 0"."""
+    first = {path.partition(".")[0] for path in modules}
+    noun = f"module{'s' * (len(first) > 1)} " if min(first, default="").isdecimal() else ""
     if len(modules) < 2:
-        return "".join(modules)
+        return noun + "".join(modules)
     paths = [path.split(".") for path in modules]
     columns = zip(*paths)  # as long as the shortest path
     shared = sum(1 for _ in itertools.takewhile(lambda names: len(set(names)) == 1, columns))
     own = [".".join(path[shared:]) or "itself" for path in paths]
-    return (".".join(paths[0][:shared]) + ": " if shared else "") + _few(own, MODULES)
+    return noun + (".".join(paths[0][:shared]) + ": " if shared else "") + _few(own, MODULES)
 
 
 def places_text(origins: Iterable[Origin]) -> str:

@@ -98,24 +98,22 @@ class Operands:
     sliced: tuple[bool | Literal["dense"], ...]
 
 
+_PARTS: Mapping[str, tuple[slice, tuple[tuple[slice | int, bool | Literal["dense"]], ...]]] = {
+    "cond": (slice(1, 3), ((3, False),)),
+    "while_loop": (slice(2), ((2, False), (3, False))),
+    "scan": (slice(1), ((1, False), (2, True), (3, False))),
+    "associative_scan": (slice(1), ((1, "dense"), (1, "dense"), (2, False))),
+    "map_impl": (slice(1), ((1, True), (2, False))),
+    "invoke_subgraph": (slice(1), ((slice(2, None), False),)),
+}
+"""Where the arguments of a call have regions and values, and whether the values are sliced."""
+
+
 def operands_of(name: str, args: Sequence[Any]) -> Operands:
     """Returns the arguments of a call. name: of its function."""
-    if name == "cond":
-        return _operands(args[1:3], (args[3], False))
-    if name == "while_loop":
-        return _operands(args[:2], (args[2], False), (args[3], False))
-    if name == "scan":
-        return _operands(args[:1], (args[1], False), (args[2], True), (args[3], False))
-    if name == "associative_scan":
-        return _operands(args[:1], (args[1], "dense"), (args[1], "dense"), (args[2], False))
-    if name == "map_impl":
-        return _operands(args[:1], (args[1], True), (args[2], False))
-    return _operands(args[:1], (args[2:], False))
-
-
-def _operands(regions: Sequence[Any], *groups: tuple[Sequence[Any], bool | Literal["dense"]]) -> Operands:
-    flat = [(value, sliced) for values, sliced in groups for value in values]
-    return Operands(tuple(regions), tuple(value for value, _ in flat), tuple(sliced for _, sliced in flat))
+    regions, groups = _PARTS[name]
+    flat = [(value, sliced) for at, sliced in groups for value in args[at]]
+    return Operands(tuple(args[regions]), tuple(value for value, _ in flat), tuple(sliced for _, sliced in flat))
 
 
 def _stack(step: Callable[..., Sequence[Any]], items: Sequence[torch.Tensor]) -> tuple[Any, ...]:

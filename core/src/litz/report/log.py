@@ -40,10 +40,7 @@ class Log:
     def branch(self) -> Log:
         """Returns a log of its own that begins with the content of this log."""
         gate = replace(
-            self.gate,
-            taken=dict(self.gate.taken),
-            left_out=dict(self.gate.left_out),
-            weighed=dict(self.gate.weighed),
+            self.gate, taken=dict(self.gate.taken), left_out=dict(self.gate.left_out), weighed=dict(self.gate.weighed)
         )
         return Log(
             list(self.decisions),

@@ -95,6 +95,7 @@ def _step(step: Any, program: Program, estimate: Estimate | None, waits_for: tup
         bytes_read=work.bytes_read,
         bytes_written=work.bytes_written,
         waits_for=waits_for,
+        group=getattr(step, "group", ""),
     )
 
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 JSON_VERSION = 1
 UNTIMED = (
-    "No times, as this CPU was never measured: `litz calibrate --out FILE` (of litz-tools), then "
-    "LITZ_CALIBRATION=FILE. Until then decisions compare assumed figures, which are shown as shares."
+    "No times, as this CPU was never measured: `litz calibrate cpu` (of litz-tools), then "
+    "LITZ_CALIBRATION=cpu.toml. Until then decisions compare assumed figures, which are shown as shares."
 )
 """The advice for a report without times."""
 
@@ -115,7 +115,7 @@ class CompileReport:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """Returns the steps on two streams, one after the other on each."""
+        """Returns the steps on their streams, one after the other on each."""
         return simulate(self.steps)
 
     @property

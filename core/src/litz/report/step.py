@@ -37,6 +37,7 @@ class Step:
     bytes_read: float = 0.0
     bytes_written: float = 0.0
     waits_for: tuple[str, ...] = ()
+    group: str = ""  # of a collective, its process group
 
     @property
     def us(self) -> float:

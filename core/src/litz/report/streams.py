@@ -1,8 +1,8 @@
-"""Computation and communication on two streams. In: a schedule's steps with their times. Out: a `Timeline`.
+"""Computation and communication on their streams. In: a schedule's steps with their times. Out: a `Timeline`.
 
 The model: the host is ahead of the device. Kernels and calls run in order on the compute stream of their device. A
-collective begins when the compute stream has come to it and the collective before it is over; a wait holds up the
-compute stream until its collective is over. Communication is exposed while it runs and the compute stream is held up.
+collective begins when the compute stream has come to it and the one of its group before it is over; a wait holds up the
+compute stream until its collective is over. A group's collectives are exposed while one of them holds that stream up.
 What kernels and communication at a time cost each other is left out.
 """
 
@@ -44,7 +44,7 @@ class Realised:
 @dataclass(frozen=True)
 class Timeline:
     """spans: every step, in the order of the schedule. exposed: µs of each collective, by name, that the compute stream
-    was held up for; a collective that nobody waits for here is never exposed. us: until both streams are done."""
+    was held up for; a collective that nobody waits for here is never exposed. us: until all streams are done."""
 
     spans: tuple[Span, ...]
     exposed: Mapping[str, float]
@@ -67,26 +67,23 @@ class Timeline:
 
 def simulate(steps: Sequence[Step]) -> Timeline:
     """Returns the timeline of steps with their estimated times; a step without an estimate takes no time."""
-    now = link_free = 0.0
-    spans: list[Span] = []
-    running: dict[str, Span] = {}
-    exposed: dict[str, float] = {}
+    now, free, exposed = 0.0, dict[str, float](), dict[str, float]()
+    spans, running = list[Span](), dict[str, Span]()
     for step in steps:
         if step.kind == "collective":
-            start = max(now, link_free)
-            span = Span(step, COMMUNICATION, start, step.us)
-            link_free = span.end
-            running[step.name] = span
-            exposed[step.name] = 0.0
+            span = Span(step, COMMUNICATION, max(now, free.get(step.group, 0.0)), step.us)
+            free[step.group] = span.end
+            running[step.name], exposed[step.name] = span, 0.0
         elif step.kind == "wait":
-            until = max((running[name].end for name in step.waits_for if name in running), default=now)
-            span = Span(step, COMPUTE, now, max(0.0, until - now))
+            awaited = [running[name] for name in step.waits_for if name in running]
+            span = Span(step, COMPUTE, now, max([0.0, *(other.end - now for other in awaited)]))
             # The one that is waited for may have been held up by those before it, which then are what is exposed.
             for name, other in running.items():
-                exposed[name] += max(0.0, min(span.end, other.end) - max(span.start, other.start))
+                if any(other.step.group == one.step.group for one in awaited):
+                    exposed[name] += max(0.0, min(span.end, other.end) - max(span.start, other.start))
             now = span.end
         else:
             span = Span(step, COMPUTE, now, step.us)
             now = span.end
         spans.append(span)
-    return Timeline(tuple(spans), exposed, max(now, link_free))
+    return Timeline(tuple(spans), exposed, max([now, *free.values()]))

@@ -241,7 +241,7 @@ class _Fusion:
         gather of parameters for one, would wait too.
         """
         waits = sum(1 << n for n, operation in enumerate(self.program.operations) if isinstance(operation, Wait))
-        alike: dict[object, list[int]] = {}
+        alike: dict[tuple[object, ...], list[int]] = {}
         for number in sorted(self.groups):
             loop = self.groups[number].loop
             if self._is_small(number):
@@ -251,6 +251,10 @@ class _Fusion:
                 held_up = (above & waits, bool(above)) if waits else None
                 key = (loop.device, loop.ranges, loop.reduction_ranges, columns, held_up)
                 alike.setdefault(key, []).append(number)
+        first = {each[:-1]: numbers[0] for each, numbers in reversed(alike.items())}
+        for each, (number, *_) in alike.items():
+            if (other := self.groups[first[each[:-1]]]) is not self.groups[number]:
+                self._record(other, self.groups[number], False, "one would wait for what the other needs not", None)
         for numbers in alike.values():
             current = numbers[0]
             for number in numbers[1:]:

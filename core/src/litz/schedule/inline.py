@@ -80,7 +80,6 @@ class _Inliner:
         self.roots = program.roots
         self.writers: dict[str, list[int]] = {}
         self.readers: dict[str, set[int]] = {}
-        self.times: dict[int, Cost] = {}
         self.kept: dict[int, str] = {}
         """The loops that were not inlined into several readers, by position, and what they store."""
         for position, operation in enumerate(program.operations):
@@ -131,7 +130,7 @@ class _Inliner:
         if reason is None and free:
             reason = None if self.context.allows(loop.name) else VETOED
         elif reason is None:
-            before, after, by = self._weighed(position, loop, changes)
+            before, after, by = self._weighed(loop, changes)
             # A tie goes to fusion, which computes once; unless there is one reader, and it is the same either way.
             pays = after < before or (len(changes) == 1 and after <= before)
             pays, given = self.context.weigh(loop.name, pays, before, after)
@@ -157,11 +156,6 @@ class _Inliner:
     def _is_written_after(self, name: str, position: int) -> bool:
         writers = self.writers.get(self.roots.get(name, name))
         return writers is not None and writers[-1] >= position
-
-    def _time(self, number: int, loop: Loop) -> Cost:
-        if number not in self.times:
-            self.times[number] = self.costs.cost(loop)
-        return self.times[number]
 
     def _obstacle(self, loop: Loop, changes: Collection[Change]) -> str | None:
         """Returns what forbids inlining whatever the gain; None for nothing."""
@@ -191,15 +185,15 @@ class _Inliner:
     def _limits(self, loop: Loop) -> InlineFigures:
         return figures_of(self.costs.target(loop.device), InlineFigures)
 
-    def _weighed(self, position: int, loop: Loop, changes: Mapping[int, Change]) -> tuple[float, float, str]:
+    def _weighed(self, loop: Loop, changes: Mapping[int, Change]) -> tuple[float, float, str]:
         """What the loop and its readers take as they are, where a value is written and read, and inlined, where it is
         computed again (µs); and who decides."""
         points = self.costs.hint(loop.numel)
-        own = self._time(position, loop)
+        own = self.costs.cost(loop)
         asked: list[Cost] = [own]
         apart, fused, after, partner = own.us, 0.0, 0.0, False
-        for number, (reader, result) in changes.items():
-            new, old = self.costs.cost(result), self._time(number, reader)
+        for reader, result in changes.values():
+            new, old = self.costs.cost(result), self.costs.cost(reader)
             asked += [new, old]
             # At best the loop is fused with one reader, and only written for the others.
             goes = not partner and self._goes_with(reader, loop, points)
@@ -207,9 +201,18 @@ class _Inliner:
             fused += max(new.us, old.us) if goes else old.us
             apart += old.us
             after += new.us
+        makers = {n for name in loop.reads for n in self.writers.get(self.roots.get(name, name), ())}
+        if not partner and points == 1 and any(self._is_number(self.operations[n]) for n in makers):
+            # One launch makes both numbers; and what each thread would compute again is not all hidden by memory.
+            again = sum(each.flops for each in asked[1::2]) - sum(each.flops for each in asked[2::2])
+            target = self.costs.target(loop.device)
+            apart, after = apart - target.launch_us, after + again / target.usual_flops
         if partner and len(changes) > 1:
             fused += self.costs.nbytes(loop.stores[0].buffer) / self.costs.target(loop.device).usual_bandwidth
         return min(self._limits(loop).later_times * apart, fused) if partner else apart, after, deciding(*asked)
+
+    def _is_number(self, operation: Operation | None) -> bool:
+        return isinstance(operation, Loop) and not operation.reduction_ranges and self.costs.hint(operation.numel) == 1
 
     def _goes_with(self, reader: Loop, loop: Loop, points: int) -> bool:
         """Could the two be fused over one iteration space?"""
@@ -224,7 +227,6 @@ class _Inliner:
         for name in result.reads:
             self.readers.setdefault(name, set()).add(number)
         self.operations[number] = result
-        self.times.pop(number, None)
 
 
 def _loses_checks(loop: Loop, readers: Sequence[Loop]) -> bool:

@@ -245,11 +245,7 @@ def _split(loop: Loop, parts: tuple[_Part, ...], buffers: dict[str, Buffer]) -> 
             state = _merged(row, values[0].dtype, _state(row, values, mask, inner, partial))
             combined[node] = build.cast(row.results[node.attrs[0]].finish(state), node.dtype)
     first = replace(
-        loop,
-        name=f"{loop.name}_parts",
-        ranges=(*pieces, *outer),
-        reduction_ranges=inner,
-        stores=tuple(partial.stores),
+        loop, name=f"{loop.name}_parts", ranges=(*pieces, *outer), reduction_ranges=inner, stores=tuple(partial.stores)
     )
     second = replace(
         loop,

@@ -49,7 +49,7 @@ class CalibrationError(LitzError):
         super().__init__(
             f"the calibration file cannot be used: {problem}",
             where=self.path,
-            todo="measure anew with `litz calibrate --out FILE` (litz-tools), or leave the option `calibration` out",
+            todo="measure anew with `litz calibrate cpu` or `cuda` (litz-tools), or leave the option `calibration` out",
         )
 
 

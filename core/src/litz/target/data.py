@@ -10,7 +10,7 @@ gives them. Values come from four places, the later before the earlier: `figures
     value = 16
     source = "Elements of a thread ... On an H200 16 in place of 8 took softmax of 1024 from 71.7 to 68.3 us"
     date = "2026-11-23"
-    command = "litz calibrate --device cuda"
+    command = "litz calibrate cuda"
 """
 
 from __future__ import annotations

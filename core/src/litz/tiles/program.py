@@ -15,24 +15,28 @@ from typing import TypeAlias
 import torch
 
 from litz.ir import Buffer
-from litz.ir.index import Expr, Symbol
+from litz.ir.index import ZERO, Expr, Symbol
 from litz.ir.scalars import Scalar
 
 from .names import Names
 from .shape import Tiling
 
 Axes: TypeAlias = frozenset[str]
+At: TypeAlias = tuple[tuple[Symbol, str], ...]
+Lane: TypeAlias = tuple[str, str, int]
 
 # ------------------------------------------------------------------------------------------------------------ operands
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tile by its name. A half type's tile holds float32 numbers that are rounded to the type."""
+    """A tile by its name. A half type's tile holds float32 numbers that are rounded to the type. narrow: 32 bits have
+    room for an int64."""
 
     text: str
     dtype: torch.dtype
     axes: Axes = frozenset()
+    narrow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,14 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """An index expression, in the type of positions in place of int64. narrow: 32 bits have room for it."""
+    """An index expression, in the type of positions in place of int64. narrow: 32 bits have room for it. at: other
+    names of some of its variables."""
 
     expr: Expr
     axes: Axes
     narrow: bool = True
     dtype: torch.dtype = torch.int64
+    at: At = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,55 @@ class As(_Made):
     dtype: torch.dtype
 
 
-Operand: TypeAlias = Value | Const | Position | Places | Counts | Spread | Filled | Coded | As
+@dataclass(frozen=True, slots=True)
+class Element:
+    """An element of a `Room`. at: for each dimension a position, the block that it is counted from ("" for none) and
+    how many elements one step is. stored: the room holds what memory does."""
+
+    room: str
+    at: tuple[tuple[Expr, str, int], ...]
+    dtype: torch.dtype
+    axes: Axes
+    stored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """An element that this program has stored, read where it is used."""
+
+    access: Access
+    dtype: torch.dtype
+    axes: Axes
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The variables of a reduction or a scan on its way. kind: of the reduction. dtype: of its values. few: in the form
+    for a few values. wide: sums in double. lane: of variables with an element for each position of a block, the axis,
+    the block, and how many there are."""
+
+    kind: str
+    dtype: torch.dtype
+    names: tuple[str, ...]
+    suffix: str = ""
+    few: bool = False
+    wide: bool = False
+    scans: bool = False
+    lane: Lane | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result `kind` of what is held."""
+
+    held: Held
+    kind: str
+    dtype: torch.dtype
+    axes: Axes
+
+
+_Own: TypeAlias = Value | Const | Position | Element | Again | Result
+Operand: TypeAlias = _Own | Places | Counts | Spread | Filled | Coded | As
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +194,22 @@ class Below:
     end: int
 
 
-Mask: TypeAlias = Value | Const | Inside | Positive | Below
+class Other:
+    """A line of a plugin's, which gives the printer its text (`Printer.texts`), or a mask. A frozen dataclass: `value`
+    or `values` are the tiles that it makes, `body` and `before` its lines, and what else is an operand it takes."""
+
+    __slots__ = ()
+
+
+Mask: TypeAlias = Value | Const | Inside | Positive | Below | Other
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """Elements of a buffer. offset: of an element, over loop variables, sizes and placeholders for `indirect`. axes:
     that the elements vary along. spread: are there more of them than offsets? framed: in whole groups of a frame's
-    lanes; the offset is then that behind the row."""
+    lanes; the offset is then that behind the row. at: other names of some variables. bools: for each
+    placeholder, may a compiler find out that its value is a bool?"""
 
     buffer: str
     offset: Expr
@@ -155,6 +217,8 @@ class Access:
     axes: Axes
     spread: bool = False
     framed: bool = False
+    at: At = ()
+    bools: tuple[bool, ...] = ()
 
 
 # --------------------------------------------------------------------------------------------------------------- lines
@@ -215,8 +279,7 @@ class Join:
 @dataclass(frozen=True, slots=True)
 class Reduce:
     """States merged along the row. kind: of the reduction. form: `plain` (one part, by the dialect), `place`,
-    `welford`, `online`, `combined`, or
-    `row` (by the row of `litz.ir.reductions`)."""
+    `welford`, `online`, `combined`, or `row` (by the row of `litz.ir.reductions`)."""
 
     values: tuple[Value, ...]
     kind: str
@@ -283,7 +346,157 @@ class Store:
     axes: Axes
 
 
-Line: TypeAlias = Op | Load | Check | Join | Reduce | Moments | Scan | Walk | Whole | Store
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """The matrix product of two tiles along the axis k, which is a new value or is added to `into`. precision: of
+    float32 ("tf32", "ieee")."""
+
+    into: Value
+    left: Value
+    right: Value
+    precision: str = ""
+    new: bool = False
+
+
+# Lines of processors, whose programs are nests of loops. The innermost one with `vector` has the lanes.
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """The body for each position of an axis. step: for each block of so many positions, from `axis` to `axis_end`.
+    within: for those of one block. flat: the block counts blocks of so many positions, which are numbered from 0.
+    shared: so many loops, this one and those inside, are shared by the threads. uneven: an iteration may take longer
+    than another. vector: iterations are lanes, of any width; the compiler makes the tail. merged: what lanes hold apart
+    until the end. checks: is a check inside? unroll: at most so often. apart: nothing around the loop is a vector."""
+
+    axis: str
+    size: Expr
+    body: tuple[Line, ...] = ()
+    step: int = 0
+    within: str = ""
+    flat: int = 0
+    shared: int = 0
+    vector: bool = False
+    merged: tuple[Held, ...] = ()
+    checks: bool = False
+    unroll: int = 0
+    apart: bool = False
+    uneven: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """The body where some lane has lost what the type of its state cannot hold, which is rare; or where none has, if
+    not `lost`. odd: an `any` of the lanes before, that says so."""
+
+    odd: Held
+    body: tuple[Line, ...] = ()
+    lost: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """An array in the nearest cache. stored: of elements as memory holds them, else of values."""
+
+    name: str
+    dtype: torch.dtype
+    count: Expr | int
+    stored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """An element of a room is given a value."""
+
+    place: Element
+    value: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A block between memory and a room, element by element from the block's first: `widen` and `narrow` (float16 to
+    float32 and back), `load` and `store` with two blocks and the dimensions swapped. step: of the second in memory.
+    size: of the axis, where the block is all of it."""
+
+    how: str
+    access: Access
+    room: str
+    blocks: tuple[str, ...]
+    size: Expr | None = None
+    step: Expr | None = None
+    side: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Elements that are fetched before they are needed, a line of the cache's each, along an axis's block."""
+
+    size: Expr
+    within: str
+    step: int
+    accesses: tuple[Access, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A name for a position: the `number`-th of a block, or the axis's last one where the block ends before."""
+
+    name: str
+    block: str
+    number: int
+    size: Expr
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The kernel ends, and returns `code`, if any of the sizes `empty` is 0 and none of `some` is."""
+
+    empty: tuple[Expr, ...]
+    some: tuple[Expr, ...] = ()
+    code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A step of a reduction. `make` (the variables), `start` (the state of no values), `before` (a value joins), `join`
+    (a value), `joint` (before `merge`), `merge` (what `other` holds), `begin` (that, as the first), `total` (what is
+    the same for all lanes), `large` and `small` (`other` notes what has been lost), `finish` (all is in), `block`
+    (`count` values from `array`). at: the place of the value along the row."""
+
+    step: str
+    held: Held
+    args: tuple[Operand, ...] = ()
+    other: Held | None = None
+    at: Position | None = None
+    array: str | Access = ""
+    block: str = ""
+    size: Expr | None = None
+    shared: bool = False
+    name: str = ""
+
+
+NestLine: TypeAlias = Each | If | Room | Put | Move | Ahead | Copy | Leave | Fold
+Line: TypeAlias = Op | Load | Check | Join | Reduce | Moments | Scan | Walk | Whole | Store | Dot | Other | NestLine
+
+
+@dataclass(frozen=True)
+class Nest:
+    """The lines of a kernel for a processor. extents: of the loop variables. starts: the element that a buffer's
+    accesses count from. checks: what positions are checked against. atomic: other threads may combine with the same
+    elements. work: element operations, by which a kernel of symbolic sizes decides about threads. parts: nests one
+    after the other, in place of lines."""
+
+    buffers: Mapping[str, Buffer]
+    names: Names
+    extents: Mapping[Symbol, Expr]
+    lines: tuple[Line, ...]
+    starts: Mapping[str, int] = field(default_factory=dict)
+    checks: tuple[tuple[Expr, str], ...] = ()
+    atomic: bool = False
+    threaded: bool = False
+    work: Expr = ZERO
+    parts: tuple[Nest, ...] = ()
 
 
 @dataclass(frozen=True)

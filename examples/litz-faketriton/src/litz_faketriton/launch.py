@@ -10,7 +10,7 @@ import torch
 
 from litz.errors import CodegenError
 from litz.targets.triton.codegen import TritonCodegen
-from litz.targets.triton.warps import warps_of
+from litz.targets.triton.tile_shape import warps_of
 from litz_plugins import CodegenContext, KernelSource
 
 TYPES = {

@@ -20,6 +20,7 @@ from litz_plugins.records.codegen import (
 from litz_plugins.records.decisions import Ask, Decision, Estimate
 from litz_plugins.records.entries import Entry, EntryFacts
 from litz_plugins.records.exporters import Exporter, Saver
+from litz_plugins.records.function import Function
 from litz_plugins.records.layouts import Conversion, LayoutNeed, LayoutPlan
 from litz_plugins.records.options import OptionSpec
 from litz_plugins.records.passes import STAGES, Pass, PassContext, Stage
@@ -43,6 +44,7 @@ __all__ = [
     "Estimate",
     "Exporter",
     "Figures",
+    "Function",
     "JoiningCodegen",
     "KernelSource",
     "LayoutNeed",

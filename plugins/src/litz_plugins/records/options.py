@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,12 @@ class OptionSpec:
     to read (`Path.stat`); called with each value that is given, of the option's type and not None, before anything is
     compiled; raises ValueError or OSError, which says what is wrong, for a value that the option cannot read; what it
     returns is ignored. Quick, and without imports of torch: `litz options` calls it too. accepts: what `check` accepts,
-    with an example, for the error ("give it ..."). affects_code: may another value change what a graph becomes? If not,
-    the option is in no key of the graph cache.
+    with an example, for the error ("give it ..."). functions: may a value, or an item of a tuple, also be a function,
+    of a str or tuple of paths like "module:function"? The plugin is handed a `Function`, a str with the function in
+    it, and says what of the function belongs in the key by `litz_cache_fingerprint`. affects_code: may another value
+    change what a graph becomes? If not, the option is in no key of the graph cache. implies: value -> options of
+    core's that this value sets, by the names of core's table, where neither ``options=`` nor the environment does: as
+    a mode sets some.
     """
 
     name: str
@@ -40,7 +44,9 @@ class OptionSpec:
     unit: int = 0
     check: Callable[[Any], object] | None = None
     accepts: str = ""
+    functions: bool = False
     affects_code: bool = True
+    implies: Mapping[Any, Mapping[str, Any]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not all(_NAME.fullmatch(part) for part in self.name.split(".")):
@@ -54,8 +60,12 @@ class OptionSpec:
             parts = self.default if self.type is tuple else (self.default,)
             if self.default is not None and not set(parts) <= set(self.choices):
                 raise ValueError(f"option {self.name!r}: the default {self.default!r} is none of its choices")
+        if self.choices is not None and not set(self.implies) <= set(self.choices):
+            raise ValueError(f"option {self.name!r}: a value that implies something is none of its choices")
         if self.unit and self.type is not int:
             raise ValueError(f"option {self.name!r}: only an int counts units of memory")
+        if self.functions and self.type not in (str, tuple):
+            raise ValueError(f"option {self.name!r}: only a str or a tuple may have functions")
         if (self.check is None) != (not self.accepts):
             raise ValueError(f"option {self.name!r}: `check`, and in `accepts` what it accepts, belong together")
         if self.check is not None and self.default is not None:

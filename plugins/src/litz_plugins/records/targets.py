@@ -93,9 +93,10 @@ class Target:
     cache_bytes: of the last cache. row_bytes: how much of a reduction's row stays close enough for a second pass to be
     free. shared_bytes: of the memory that a block of threads shares. registers: of a unit, of 32 bits each. threads: of
     a unit, at most. warp: how many threads run in step and load together. line_bytes: of a line of the caches.
-    sector_bytes: what memory moves at least. most_buffers: how many buffers one kernel may take. file: the name of the
-    device's data file ("h100"), '' if the device has none. figures: for rooms of the compiler (`litz.target.data`),
-    such as thresholds and tables of tiles, in place of those of the data files.
+    sector_bytes: what memory moves at least. most_buffers: how many buffers one kernel may take; kernels that do the
+    same and share a launch take more together, unless this is less than usual. file: the name of the device's data file
+    ("h100"), '' if the device has none. figures: for rooms of the compiler (`litz.target.data`), such as thresholds and
+    tables of tiles, in place of those of the data files.
 
     abilities: words. "blocks": kernels run as blocks of threads, of which a unit takes a few at a time, and memory
     is read in lines that neighbouring threads share. "finish": the last block of a kernel can combine what all have

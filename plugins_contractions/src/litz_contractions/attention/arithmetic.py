@@ -10,12 +10,12 @@ same but for float32's last bits, which are far below what the exponential does 
 | x * c + y, as a whole | fma(y, 1 / c, x), and the same | one, or two where y is a product |
 
 A position that becomes a number (k - q, in ALiBi) is the sum of two numbers, one of which does not change along the
-walk. Both are exact below 2^24, so that nothing is lost (`position_texts`).
+walk. Both are exact below 2^24, so that nothing is lost (`apart_positions`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -23,8 +23,11 @@ import torch
 from litz.ir import Loop, Node
 from litz.ir.build import call, const
 from litz.ir.dtypes import compute_dtype
-from litz.ir.index import Expr, Symbol, bounds
+from litz.ir.index import Expr, Ranges, Symbol, bounds
 from litz.ir.node import with_args
+from litz.tiles.make import Maker
+from litz.tiles.names import Names
+from litz.tiles.program import Line, Position, TileProgram, Value
 
 from .operation import SCORE
 
@@ -117,10 +120,10 @@ def _shared(node: Node, factor: float) -> tuple[Node, Node]:
     return _times(first, factor), second
 
 
-def position_texts(loop: Loop, walked: Symbol, text: Callable[[Expr], str]) -> Mapping[Node, str]:
-    """Returns the texts of positions as float32: of each the part along the walked axis ("x0"), and the rest, which is
-    computed before the walk. text: of an expression as int32."""
-    found: dict[Node, str] = {}
+def apart_positions(loop: Loop, walked: Symbol) -> Mapping[Node, tuple[Expr, Expr]]:
+    """Returns the positions as float32 that are sums of two: of each the part along the walked axis, and the rest,
+    which is computed before the walk."""
+    found: dict[Node, tuple[Expr, Expr]] = {}
     for node in loop.nodes:
         if node.op != "cast" or node.dtype != torch.float32 or node.args[0].op != "index":
             continue
@@ -130,8 +133,34 @@ def position_texts(loop: Loop, walked: Symbol, text: Callable[[Expr], str]) -> M
         if along == 0 or rest.is_number or rest.free_symbols & {walked}:
             continue
         if all(_is_exact(part, loop) for part in (along, rest)):
-            found[node] = f"_exact_float({text(along)}) + _exact_float({text(rest)})"
+            found[node] = along, rest
     return found
+
+
+class ScoreMaker(Maker):
+    """The lines of bodies. apart: positions that are sums of two."""
+
+    apart: Mapping[Node, tuple[Expr, Expr]] = {}
+
+    def value(self, node: Node) -> Value:
+        """Adds what computes a node whose arguments have values, and returns its value."""
+        if node not in self.apart:
+            return super().value(node)
+        parts = [Position(part, self.axes_of(part)) for part in self.apart[node]]
+        return self.op("add", parts, node.dtype, "exact")
+
+    def inner(self, write: Callable[[], None]) -> tuple[Line, ...]:
+        """Returns the lines that a function adds as a body, whose values are not there behind it."""
+        kept = dict(self.values)
+        lines = self.block(write)
+        self.values = kept
+        return lines
+
+    def program(self, line: Line, names: Names, extents: Ranges, limits: Iterable[Expr]) -> TileProgram:
+        """Returns the TileProgram of a line with all others in its body."""
+        every = tuple(dict.fromkeys((*limits, *self.limits)))
+        buffers = {name: self.buffers[name] for name in names.buffers}
+        return TileProgram(self.tiling, buffers, names, extents, self.positions, (line,), every)
 
 
 def _is_exact(expr: Expr, loop: Loop) -> bool:
@@ -139,4 +168,4 @@ def _is_exact(expr: Expr, loop: Loop) -> bool:
     return all(end is not None and end.is_Integer and abs(int(end)) <= EXACT for end in ends)
 
 
-__all__ = ["EXACT", "Exponent", "lighter", "peeled", "position_texts"]
+__all__ = ["EXACT", "Exponent", "ScoreMaker", "apart_positions", "lighter", "peeled"]

@@ -1,4 +1,5 @@
-"""The kernels of attention's backward: in, an `AttentionBackward` and a tile; out, two `KernelSource`s of Triton text.
+"""The kernels of attention's backward: in, an `AttentionBackward` and a tile; out, two TilePrograms, and the
+`KernelSource`s that are printed from them.
 
 The first has a program for each tile of queries, which walks the keys: the gradient of the query, and on the way
 
@@ -12,56 +13,45 @@ no score is ever in memory: both kernels compute scores and weights anew.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
+import sympy
 import torch
 
 from litz.ir import Node, Program, Range, TensorRef
 from litz.ir.dtypes import short
-from litz.ir.index import ONE, Expr
-from litz.targets.triton.dialect import ELEMENTS
+from litz.ir.index import ONE, ZERO, Symbol, floordiv, to_expr
+from litz.targets.triton.indices import index_type_of
+from litz.targets.triton.text import size_text
+from litz.tiles.names import name_all
+from litz.tiles.program import Access, Const, Dot, Inside, Line, Load, Op, Operand, Store, Value
+from litz.tiles.shape import Axis, Tiling
 from litz_plugins import KernelSource
 
-from .arithmetic import position_texts
-from .backward_operation import AttentionBackward
-from .backward_tiles import BackwardTile
-from .near import near_texts
-from .operation import GRADIENT, SCORE, Blocks
-from .score_tile import BATCH, HEAD, KEY, QUERY, Bodies, ScoreTile, Side, make_bodies
-from .tiles import padded
+from ..module import position_type, write_module
+from ..products.lines import Scaled, Side
+from . import lines as own
+from .arithmetic import ScoreMaker, apart_positions
+from .bodies import AT, BATCH, HEAD, KEY, QUERY, make_bodies
+from .lines import LOG2E, ROWS, SHARED, TILE
+from .near import near_forms
+from .operation import GRADIENT, SCORE, AttentionBackward, Blocks
+from .plan import SharedPlan, access_of
+from .print import SLOPES
+from .print_backward import print_backward
+from .tiles import Tiles, padded
 
-LOG2_E = 1 / math.log(2)
+WIDTHS = {name: Symbol(name, integer=True, nonnegative=True) for name in ("depth", "width")}
+"""The elements of a key and of a value."""
 
 
 @dataclass(frozen=True)
-class BackwardPlan:
-    """The plan that all kernels of one backward share. bodies: of its scores. delta: what the first hands to the
-    second, float32 (B, H, Q). outputs: the buffers of the gradients of query, key and value, None for one that nobody
-    uses. tf32: may float32 operands lose bits?"""
+class BackwardPlan(SharedPlan):
+    """The plan of both kernels of one backward. delta: what the first hands to the second, float32 (B, H, Q)."""
 
-    attention: AttentionBackward
-    program: Program
-    bodies: Bodies
     delta: TensorRef
-    outputs: tuple[str | None, ...]
-    tf32: bool
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Returns the dtype of the query."""
-        return self.program.buffers[self.attention.query.buffer].dtype
-
-    @property
-    def widths(self) -> tuple[int, int]:
-        """Returns the number of elements of a key and of a value."""
-        return int(self.attention.query.layout.size[3]), int(self.attention.value.layout.size[3])
-
-    @property
-    def precision(self) -> str:
-        """Returns the text of tl.dot's last argument, with a comma before it; '' for half types."""
-        if self.dtype != torch.float32:
-            return ""
-        return f', input_precision="{"tf32" if self.tf32 else "ieee"}"'
 
     @property
     def shares_keys(self) -> bool:
@@ -75,83 +65,114 @@ class BackwardPlan:
         return None if name is None else TensorRef(name, self.program.buffers[name].layout)
 
 
-def make_plan(
+def make_backward_plan(
     attention: AttentionBackward, program: Program, delta: TensorRef, outputs: tuple[str | None, ...], tf32: bool
 ) -> BackwardPlan:
     """Returns the plan of a backward's two kernels. program: has the buffer of `delta`. outputs, tf32: as
     `BackwardPlan` has them."""
-    sizes = (*attention.query.layout.size[:3], attention.key.layout.size[2])
-    bodies = make_bodies(
-        sizes,
-        program,
-        attention.device,
-        float(attention.scale),
-        score=attention.score,
-        mask=attention.mask,
-        gradient=attention.gradient,
-    )
-    return BackwardPlan(attention, program, bodies, delta, outputs, tf32)
+    return BackwardPlan(attention, program, make_bodies(attention, program), outputs, tf32, delta)
 
 
-def write_query_gradient(plan: BackwardPlan, tile: BackwardTile, name: str) -> KernelSource:
+def write_query_gradient(plan: BackwardPlan, tile: Tiles, name: str) -> KernelSource:
     """Returns the source of the kernel that writes the query's gradient and delta."""
-    return _QueryGradient(plan, tile, name).write()
+    return _QueryGradient(plan, tile).source(name)
 
 
-def write_key_gradients(plan: BackwardPlan, tile: BackwardTile, name: str) -> KernelSource:
+def write_key_gradients(plan: BackwardPlan, tile: Tiles, name: str) -> KernelSource:
     """Returns the source of the kernel that writes the gradients of key and value."""
-    return _KeyGradients(plan, tile, name).write()
+    return _KeyGradients(plan, tile).source(name)
 
 
-class _Writer:
+class _Maker:
     """What both kernels have in common: a step of the walk, from scores to their gradients.
 
-    tells_outside: must what is walked beyond the end be told from the rest?
+    holds: "query" or "key", what a program has a tile of. tells_outside: must what is walked beyond the end be told
+    from the rest?
     """
 
+    holds: str
     tells_outside = True
+    written: tuple[TensorRef | None, ...]
 
-    def __init__(self, plan: BackwardPlan, tile: BackwardTile, name: str) -> None:
+    def __init__(self, plan: BackwardPlan, tile: Tiles, blocks: Blocks | None, refs: Sequence[TensorRef | None]):
+        """blocks: of the mask that is walked. refs: what the kernel reads and writes beside what both do."""
         self.plan, self.attention, self.bodies, self.config = plan, plan.attention, plan.bodies, tile
-        self.kernel_name = name
-        self.widths = dict(zip(("depth", "width"), plan.widths))
-        """Elements of a key and of a value, by the name of their index."""
-        self.text: ScoreTile
-
-    def begin(self, own: str, blocks: Blocks | None, written: tuple[TensorRef | None, ...]) -> None:
-        """own: "query" or "key", what a program has a tile of."""
-        attention, config = self.attention, self.config
-        batches, heads, queries, _ = attention.query.layout.size
-        keys = attention.key.layout.size[2]
-        variables = {"query": (QUERY, queries, config.queries), "key": (KEY, keys, config.keys)}
-        names = ("query", "key") if own == "query" else ("key", "query")
+        attention, loop, buffers, self.blocks = plan.attention, plan.bodies.loop, plan.program.buffers, blocks
+        self.batches, self.heads, queries, _ = attention.query.layout.size
+        size = {"query": (QUERY, queries, tile.rows), "key": (KEY, attention.key.layout.size[2], tile.keys)}
         sides = []
-        for axis, which in zip("yx", names):
-            var, size, block = variables[which]
+        for axis, which in zip("yx", ("query", "key") if self.holds == "query" else ("key", "query")):
+            var, extent, block = size[which]
             grain = None if blocks is None else blocks.queries if which == "query" else blocks.keys
-            sides.append(Side(axis, (Range(var, size),), block, grain=grain))
+            sides.append(own.Cut(axis, (Range(var, extent),), block, grain=grain))
+        self.rows, self.walked = sides
+        self.widths = {
+            name: Axis(name, (Range(WIDTHS[name], to_expr(width)),), padded(width))
+            for name, width in zip(WIDTHS, plan.widths)
+        }
         tables = [] if blocks is None else [blocks.counts, blocks.indices, blocks.full_counts, blocks.full_indices]
         operands = [attention.query, attention.key, attention.value, attention.grad_out, attention.logsumexp]
-        own_operands = [attention.out, attention.grad_logsumexp] if own == "query" else []
-        refs = [ref for ref in (*operands, *own_operands, *tables, self.plan.delta, *written) if ref is not None]
-        results = {ref.buffer for ref in written if ref is not None}
-        self.text = ScoreTile(
-            self.bodies, self.plan.program, batches, heads, sides[0], sides[1], config.warps, config.stages, refs,
-            results,
-        )  # fmt: skip
-        tile, walked = self.text.tile, self.text.walked.ranges[0].var
-        tile.near = {
-            **near_texts(self.plan.dtype, self.bodies.score, self.bodies.factor, self.bodies.gradient),
-            **position_texts(self.bodies.loop, walked, tile.index_text),
-        }
-        self.text.write_blocks(**{name: padded(width) for name, width in self.widths.items()})
-        for name, width in self.widths.items():
-            self.text.emit(f"{name} = tl.arange(0, {name.upper()}BLOCK)[None, :]")
-            if self.is_padded(name):
-                self.text.emit(f"{name}mask = {name} < {width}")
+        self.refs = [ref for ref in (*operands, *self.read, *tables, plan.delta, *refs) if ref is not None]
+        inside = [node.buffer for node in loop.loads if node.buffer not in (SCORE, GRADIENT)]
+        touched = list(dict.fromkeys([*(ref.buffer for ref in self.refs), *inside]))
+        spans = [*(buffers[name].layout.span for name in touched), *(ref.layout.span for ref in self.refs)]
+        sizes = [self.rows.size, self.walked.size]
+        layouts = [e for ref in self.refs for e in (*ref.layout.size, *ref.layout.stride, ref.layout.offset)]
+        grains = [side.grain for side in sides if side.grain is not None]
+        exprs = [*spans, *sizes, *grains, *layouts, *loop.expressions, self.batches, self.heads]
+        variables = {BATCH: "batch", HEAD: "head", self.rows.ranges[0].var: "y0", self.walked.ranges[0].var: "x0"}
+        self.names = name_all(touched, variables, exprs)
+        self.index_type, self.limits = index_type_of([*spans, *sizes], bool(self.names.sizes))
+        self.maker = ScoreMaker(loop, buffers, self._tiling(*sides), position_type(self.index_type))
+        self.maker.near = near_forms(plan.dtype, plan.bodies.score, plan.bodies.factor, plan.bodies.gradient)
+        self.maker.apart = apart_positions(loop, self.walked.ranges[0].var)
+        self.put, self.late = self.maker.put, plan.bodies.late
+        self.extents = {**dict(zip(AT, attention.size)), **loop.extents, SHARED: attention.key.layout.size[1]}
+        self.extents |= {WIDTHS[name]: axis.size for name, axis in self.widths.items()}
+        widths = {var: name for name, var in WIDTHS.items()}
+        self.variables = {**self.names.variables, SHARED: "shared", **widths, **own.PLACES}
+        self.weights, self.delta = Value("weights", torch.float32, TILE), Value("delta", torch.float32, ROWS)
 
-    def is_padded(self, columns: str) -> bool:
-        return self.widths[columns] != padded(self.widths[columns])
+    @property
+    def read(self) -> Sequence[TensorRef | None]:
+        """Returns what this kernel reads beside what both do."""
+        return ()
+
+    def _tiling(self, *axes: Axis) -> Tiling:
+        return Tiling(axes, self.config.warps, pieces=self.pieces)
+
+    @property
+    def pieces(self) -> tuple[Range, ...]:
+        """Returns the batches and heads that programs share out."""
+        return Range(BATCH, self.batches), Range(HEAD, self.heads)
+
+    def source(self, name: str) -> KernelSource:
+        """Returns the kernel."""
+        config, written, maker = self.config, {ref.buffer for ref in self.written if ref is not None}, self.maker
+        lines = maker.block(self.lines)
+        grid = (self.rows.tiles, *(r.size for r in reversed(self.pieces)), *(ONE,) * (2 - len(self.pieces)))
+        program = own.Programs(lines, self.pieces[-1].size, self.attention.group, self.holds == "query")
+        names = replace(self.names, variables=self.variables)
+        made = maker.program(program, names, self.extents, self.limits)
+        what, static = "dq" if self.holds == "query" else "dkdv", all(size.is_Integer for size in grid)
+        texts = " * ".join(f"({size_text(size, self.names.sizes)})" for size in grid)
+        return write_module(
+            name,
+            f"litz_attention_{what}_{short(self.plan.dtype)}_{config.rows}x{config.keys}",
+            f"attention's backward, {what}: {config}",
+            print_backward(made),
+            made,
+            self.plan.program,
+            written,
+            config,
+            int(sympy.prod(grid)) if static else texts,
+        )
+
+    def lines(self) -> None:
+        """Adds the lines."""
+        raise NotImplementedError
+
+    # Operands and results.
 
     @property
     def scales_early(self) -> bool:
@@ -159,218 +180,248 @@ class _Writer:
         return self.plan.dtype == torch.float16
 
     @property
-    def scaled(self) -> str:
-        """What a sum of gradients is multiplied by, with the sign before it."""
-        return "" if self.scales_early else f" * {self.scale}"
+    def scale(self) -> Const:
+        """The number that scores are scaled by."""
+        return _number(float(self.attention.scale))
+
+    def _begins(self, name: str, ref: TensorRef, head: Symbol) -> None:
+        self.put(own.Begins(name, access_of(ref, (BATCH, head), (ZERO,) * len(ref.layout.size[2:]))))
+
+    def _access(self, ref: TensorRef, rows: own.Cut, columns: str = "") -> Access:
+        var = rows.ranges[0].var
+        head = SHARED if var == KEY else HEAD
+        inner, axes = (var, *(WIDTHS[each] for each in [columns] if each)), {rows.name, *([columns] if columns else [])}
+        return access_of(ref, (BATCH, head), inner, frozenset(axes))
+
+    def _side(self, name: str, rows: own.Cut, columns: str, line: Line) -> None:
+        self.put(Side(name, self._tiling(rows, self.widths[columns]), self.variables, self.extents, (line,)))
+
+    def _masks(self, rows: own.Cut, columns: str) -> tuple[Inside, ...]:
+        return tuple(Inside(axis.name) for axis in (rows, self.widths[columns]) if axis.masked)
+
+    def _load(self, name: str, ref: TensorRef, rows: own.Cut, columns: str) -> Value:
+        """Adds the load of a matrix's tile."""
+        access = self._access(ref, rows, columns)
+        value = Value(name, self.plan.dtype, access.axes)
+        self._side(name, rows, columns, Load(value, access, self._masks(rows, columns), zero=True))
+        return value
+
+    def _store(self, name: str, ref: TensorRef, columns: str, total: Value, scaled: bool) -> None:
+        """Adds the store of a gradient of what the program has a tile of."""
+        self._begins(f"{name}result", ref, HEAD if self.holds == "query" else SHARED)
+        value = replace(total, dtype=self.plan.program.buffers[ref.buffer].dtype)
+        if scaled and not self.scales_early:
+            value = replace(value, text=f"{total.text}scaled")
+            self.put(Op(value, "mul", (total, self.scale), "product"))
+        masks = tuple(self._stored if mask == Inside("y") else mask for mask in self._masks(self.rows, columns))
+        access = self._access(ref, self.rows, columns)
+        self._side(f"{name}result", self.rows, columns, Store(access, value, masks, "set", access.axes))
 
     @property
-    def scale(self) -> str:
-        return repr(float(self.attention.scale))
+    def _stored(self) -> Inside:
+        """The mask of the rows that this program stores."""
+        return own.InBlock("y") if self.rows.is_cut else Inside("y")
 
-    def start(self, name: str, ref: TensorRef, batch: str, head: str) -> None:
-        """Emit where the matrix of a batch and a head begins."""
-        size = ref.layout.size
-        indices = ("" if size[0] == 1 else batch, "" if size[1] == 1 else head)
-        self.text.emit(f"{name}start = {self.text.element(ref, *indices)}")
+    def _numbers(self, name: str, ref: TensorRef, number: float, opposite: bool = False) -> Value:
+        """Adds the load of a number for each query."""
+        axis = self.rows if self.holds == "query" else self.walked
+        value, access = Value(name, torch.float32, frozenset(axis.name)), self._access(ref, axis)
+        self.put(own.Numbers(value, access, (Inside(axis.name),) * axis.masked, number, axis.name, opposite))
+        return value
 
-    def masks(self, rows: str, columns: str) -> str:
-        """The arguments of a load or store of a matrix: rows is the name of a mask, "" for none."""
-        found = [rows] if rows else []
-        found += [f"{columns}mask"] if columns and self.is_padded(columns) else []
-        return f", mask={' & '.join(found)}" if found else ""
-
-    def load(self, name: str, ref: TensorRef, rows: str, mask: str, columns: str) -> None:
-        """Emit the load of a matrix's tile. rows: "own" or "walked"."""
-        index, block = {"own": ("yindex", "YBLOCK"), "walked": ("column", "XBLOCK")}[rows]
-        pointers = self.text.matrix(ref, f"{name}start", index, columns, f"[{block}, {columns.upper()}BLOCK]")
-        given = self.masks(mask, columns)
-        self.text.emit(f"{name} = tl.load({pointers}{given}{', other=0' if given else ''})")
-
-    def load_row(self, name: str, ref: TensorRef, index: str, mask: str, other: str) -> None:
-        """Emit the load of a number for each query."""
-        pointer = self.text.row(ref, f"{name}start", index)
-        given = f", mask={mask}, other={other}" if mask else ""
-        self.text.emit(f"{name} = tl.load({pointer}{given}).to(tl.float32)")
-
-    def load_logsumexp(self, index: str, mask: str) -> None:
+    def _logsumexp(self) -> Value:
         """To the base of 2. Infinite for a query that looks at nothing, or that there is none of: its weights are 0.
         Where only the mask decides what is looked at, it decides here too, and no other query has -inf."""
-        self.load_row("logsumexp", self.attention.logsumexp, index, mask, 'float("inf")')
-        if self.bodies.score is not None:
-            self.text.emit('logsumexp = tl.where(logsumexp == -float("inf"), float("inf"), logsumexp)')
+        return self._numbers("logsumexp", self.attention.logsumexp, math.inf, self.bodies.score is not None)
 
-    def weights(self, dot: str, live: list[str]) -> str:
-        """Emit `weights` from the product of queries and keys; what has to hold for an element to count."""
-        text, bodies = self.text, self.bodies
-        text.emit(f"products = {dot}")
-        text.give(SCORE, "products")
-        score = "products" if bodies.score is None else text.value(bodies.score)
-        text.emit(f"weights = _exp2_flushed({score} * {bodies.factor * LOG2_E!r} - logsumexp)")
-        condition = " & ".join(live)
-        if condition:
-            text.emit(f"live = {condition}", "weights = tl.where(live, weights, 0.0)")
-        return condition
+    # The walk.
 
-    def gradients(self, dot: str, condition: str) -> None:
-        """Emit `gradients`, of the raw scores, in the operands' type."""
-        text, body = self.text, self.bodies.gradient
-        text.emit(f"gradients = weights * ({dot} - delta)" if dot else "gradients = weights * (0.0 - delta)")
-        if body is not None:
-            text.give(GRADIENT, "gradients")
-            text.emit(f"gradients = {text.value(body)}")
-        if condition:
-            # What does not count has a weight of 0, but perhaps a gradient of NaN. To keep `live` would take more.
-            text.emit("gradients = tl.where(weights == 0.0, 0.0, gradients)")
-        if self.scales_early:
-            text.emit(f"gradients = gradients * {self.scale}")
-        text.emit(f"gradients = gradients.to({ELEMENTS[self.plan.dtype]})")
+    def _walk(self, step: Callable[[bool], None]) -> None:
+        """Over what is walked, with the lines of `step(masked)`. masked: does the mask say more than the lists do?"""
+        blocks, masked, put = self.blocks, self.bodies.mask is not None, self.put
+        if blocks is not None:
+            assert self.rows.grain is not None and self.walked.grain is not None
+            lists = [(masked, blocks.counts, blocks.indices)]
+            if blocks.full_counts is not None and blocks.full_indices is not None:
+                lists.append((False, blocks.full_counts, blocks.full_indices))
+            for with_mask, counts, indices in lists:
+                body = self.maker.inner(partial(step, with_mask))
+                put(own.Listed(counts, indices, self.rows.grain, self.walked.grain, self.maker.tiling, body))
+            return
+        walked, size, block = self.walked, self.walked.size, self.walked.block
+        if not walked.masked:
+            put(own.Over("every", self.maker.tiling, self.maker.inner(partial(step, masked))))
+            return
+        put(own.Limits("all"))
+        if floordiv(size, sympy.Integer(block)) != 0:
+            self._use(replace(walked, inner=True))
+            put(own.Over("whole", self.maker.tiling, self.maker.inner(partial(step, masked))))
+            self._use(walked)
+        put(own.Over("rest", self.maker.tiling, self.maker.inner(partial(step, masked))))
 
-    def live(self, masked: bool) -> list[str]:
+    def _use(self, walked: own.Cut) -> None:
+        self.walked, self.maker.tiling = walked, self._tiling(self.rows, walked)
+
+    def _hoist(self, fixed: Collection[Symbol]) -> None:
+        """Adds what the bodies need that depends on the variables `fixed` alone, and not on scores."""
+        bodies, allowed = self.bodies, set(fixed)
+        variables = bodies.loop.variables
+        roots = [node for node in (bodies.mask, bodies.score, bodies.gradient) if node is not None]
+        missing = self.maker.missing(roots)
+        self.maker.compute([node for node in missing if node not in self.late and variables[node] <= allowed])
+
+    def _body_value(self, stand_in: str, value: Value, body: Node) -> Operand:
+        """Adds what a body makes of a stand-in's value."""
+        node = self.bodies.load_of(stand_in)
+        if node is not None:
+            self.maker.values[node] = replace(value, dtype=node.dtype)
+        self.maker.compute([body])
+        return self.maker.spread(body, TILE)
+
+    def _shown(self, masked: bool) -> tuple[Operand | Inside, ...]:
         """What has to hold for an element of the tile to count."""
-        found = []
+        found: list[Operand | Inside] = []
         if masked and self.bodies.mask is not None:
-            found.append(self.text.value(self.bodies.mask))
-        if self.text.walked.is_cut:
-            found.append("xinside")
-        if self.text.walked.masked and self.tells_outside:
-            found.append("xmask")
-        return found
+            self.maker.compute([self.bodies.mask])
+            found.append(self.maker.spread(self.bodies.mask, TILE))
+        found += [own.InBlock("x")] * self.walked.is_cut
+        found += [Inside("x")] * (self.walked.masked and self.tells_outside)
+        return tuple(found)
 
-    def roots(self, masked: bool) -> list[Node | None]:
-        bodies = self.bodies
-        return [bodies.mask if masked else None, bodies.score, bodies.gradient]
+    def _product(self, name: str, left: Value, right: Value) -> Value:
+        """Adds the product of a tile of rows and one of what is walked."""
+        turned = replace(right, text=f"{right.text}turned")
+        value = Value(name, torch.float32, TILE)
+        self.put(own.Turned(turned, right))
+        self.put(Dot(value, left, turned, self.plan.precision, new=True))
+        return value
 
-    def dot(self, left: str, right: str, onto: str = "") -> str:
-        return f"tl.dot({left}, {right}{', ' + onto if onto else ''}{self.plan.precision})"
+    def _weights(self, left: Value, right: Value, logsumexp: Value, masked: bool) -> bool:
+        """Adds `weights` from queries and keys. Does anything have to hold for an element to count?"""
+        bodies, shown = self.bodies, self._shown(masked)
+        products = self._product("products", left, right)
+        score = products if bodies.score is None else self._body_value(SCORE, products, bodies.score)
+        if bodies.score is None and (node := bodies.load_of(SCORE)) is not None:
+            self.maker.values[node] = replace(products, dtype=node.dtype)
+        self.put(Op(self.weights, "exp2", (score, _number(bodies.factor * LOG2E), logsumexp), "weight"))
+        if shown:
+            live = Value("live", torch.bool, TILE)
+            self.put(own.Shown(live, shown))
+            self.put(own.Hidden(self.weights, (live,), _number(0.0)))
+        return bool(shown)
 
-    def finish(self, what: str, grid: tuple[Expr, ...]) -> KernelSource:
-        symbol = f"litz_attention_{what}_{short(self.plan.dtype)}_{self.config.queries}x{self.config.keys}"
-        return self.text.source(self.kernel_name, symbol, grid, f"attention's backward, {what}: {self.config}")
+    def _gradients(self, slopes: tuple[Value, ...], delta: Value, shown: bool) -> Value:
+        """Adds `gradients`, of the raw scores, in the operands' type."""
+        put, body, found = self.put, self.bodies.gradient, Value("gradients", torch.float32, TILE)
+        put(Op(found, "mul", (self.weights, *(slopes or (_number(0.0),)), delta), "slope"))
+        if body is not None:
+            put(own.Next(found, self._body_value(GRADIENT, found, body)))
+        if shown:
+            # What does not count has a weight of 0, but perhaps a gradient of NaN. To keep `live` would take more.
+            put(Op(found, "where", (self.weights, found), "alive"))
+        if self.scales_early:
+            put(Op(found, "mul", (found, self.scale), "times"))
+        rounded = replace(found, dtype=self.plan.dtype)
+        put(Op(rounded, "cast", (found,), "narrow"))
+        return rounded
 
 
-class _QueryGradient(_Writer):
-    def write(self) -> KernelSource:
-        attention, plan = self.attention, self.plan
-        result = plan.output(0)
-        self.begin("query", attention.blocks, (plan.delta, result))
-        text, sizes = self.text, self.text.sizes
-        heads = sizes(text.heads)
-        tiles = text.own.tiles
-        text.emit("number = tl.program_id(0)", f"tiles = {sizes(tiles)}")
-        # The last queries first: under a causal mask they have most to do.
-        text.emit("place = tiles - 1 - number % tiles", "number = number // tiles")
-        text.emit(f"head = (number % {heads}){text.wide}", f"batch = (number // {heads}){text.wide}")
-        group = sizes(attention.group)
-        text.emit("shared = head" if group == "1" else f"shared = head // {group}")
-        text.write_own("place")
+class _QueryGradient(_Maker):
+    holds = "query"
+
+    def __init__(self, plan: BackwardPlan, tile: Tiles) -> None:
+        self.result, self.written = plan.output(0), (plan.delta, plan.output(0))
+        super().__init__(plan, tile, plan.attention.blocks, self.written)
+
+    @property
+    def read(self) -> Sequence[TensorRef | None]:
+        """Returns what this kernel reads beside what both do."""
+        return self.plan.attention.out, self.plan.attention.grad_logsumexp
+
+    def lines(self) -> None:
+        """Adds the lines."""
+        attention, put = self.attention, self.put
         for name, ref in (("query", attention.query), ("grad", attention.grad_out), ("out", attention.out)):
             if ref is not None:
-                self.start(name, ref, "batch", "head")
-        self.start("key", attention.key, "batch", "shared")
-        self.start("value", attention.value, "batch", "shared")
-        mask = text.own_mask
-        self.load("query", attention.query, "own", mask, "depth")
-        self.start("logsumexp", attention.logsumexp, "batch", "head")
-        self.load_logsumexp("yindex", mask)
-        self._write_delta(mask)
-        if result is not None:
-            text.emit("total = tl.zeros([YBLOCK, DEPTHBLOCK], tl.float32)")
-            text.hoist(self.roots(True), {BATCH, HEAD, QUERY})
-            text.write_walk(attention.blocks, self._step)
-            self.start("result", result, "batch", "head")
-            pointers = text.matrix(result, "resultstart", "yindex", "depth", "[YBLOCK, DEPTHBLOCK]")
-            given = self.masks(text.stored_mask, "depth")
-            text.emit(f"tl.store({pointers}, total{self.scaled}{given})")
-        return self.finish("dq", (tiles, text.heads, text.batches))
+                self._begins(name, ref, HEAD)
+        self._begins("key", attention.key, SHARED)
+        self._begins("value", attention.value, SHARED)
+        self.query = self._load("query", attention.query, self.rows, "depth")
+        self._begins("logsumexp", attention.logsumexp, HEAD)
+        self.logsumexp = self._logsumexp()
+        self._delta()
+        if self.result is not None:
+            self.total = Value("total", torch.float32, ROWS | {"depth"})
+            put(own.Begin(self.total))
+            self._hoist({BATCH, HEAD, QUERY})
+            self._walk(self._step)
+            self._store("", self.result, "depth", self.total, True)
 
-    def _write_delta(self, mask: str) -> None:
-        attention, text = self.attention, self.text
+    def _delta(self) -> None:
+        attention, put, delta = self.attention, self.put, self.delta
         if attention.grad_out is None:
-            text.emit("delta = tl.zeros([YBLOCK, 1], tl.float32)")
+            put(own.Begin(delta))
         else:
-            self.load("grad", attention.grad_out, "own", mask, "width")
-            self.load("out", attention.out, "own", mask, "width")
-            text.emit("delta = tl.sum(out.to(tl.float32) * grad.to(tl.float32), 1)[:, None]")
+            self.grad = self._load("grad", attention.grad_out, self.rows, "width")
+            put(own.RowProduct(delta, self._load("out", attention.out, self.rows, "width"), self.grad))
         if attention.grad_logsumexp is not None:
-            self.start("slope", attention.grad_logsumexp, "batch", "head")
-            self.load_row("slope", attention.grad_logsumexp, "yindex", mask, "0.0")
-            text.emit(f"delta -= slope * {LOG2_E!r}")
-        self.start("delta", self.plan.delta, "batch", "head")
-        pointer = text.row(self.plan.delta, "deltastart", "yindex")
-        given = f", mask={text.stored_mask}" if text.stored_mask else ""
-        text.emit(f"tl.store({pointer}, delta{given})")
+            self._begins("slope", attention.grad_logsumexp, HEAD)
+            slope = self._numbers("slope", attention.grad_logsumexp, 0.0)
+            put(Scaled(delta, slope, _number(LOG2E), less=True))
+        self._begins("delta", self.plan.delta, HEAD)
+        access = self._access(self.plan.delta, self.rows)
+        put(Store(access, delta, (self._stored,) * self.rows.masked, "set", ROWS))
 
     def _step(self, masked: bool) -> None:
-        text, attention = self.text, self.attention
-        mask = "columnmask" if text.walked.masked else ""
-        self.load("key", attention.key, "walked", mask, "depth")
-        dot = ""
-        condition = self.weights(self.dot("query", "tl.trans(key)"), self.live(masked))
+        attention = self.attention
+        slopes: tuple[Value, ...] = ()
+        key = self._load("key", attention.key, self.walked, "depth")
+        shown = self._weights(self.query, key, self.logsumexp, masked)
         if attention.grad_out is not None:
-            self.load("value", attention.value, "walked", mask, "width")
-            dot = self.dot("grad", "tl.trans(value)")
-        self.gradients(dot, condition)
-        text.emit(f"total = {self.dot('gradients', 'key', 'total')}")
+            value = self._load("value", attention.value, self.walked, "width")
+            slopes = (self._product(SLOPES, self.grad, value),)
+        self.put(Dot(self.total, self._gradients(slopes, self.delta, shown), key, self.plan.precision))
 
 
-class _KeyGradients(_Writer):
+class _KeyGradients(_Maker):
+    holds = "key"
+
+    def __init__(self, plan: BackwardPlan, tile: Tiles) -> None:
+        self.written = plan.output(1), plan.output(2)
+        super().__init__(plan, tile, plan.attention.transposed, self.written)
+
     @property
     def tells_outside(self) -> bool:  # type: ignore[override]
         """A query beyond the end has scores of 0 and weights of 0, unless a body makes something of them, NaN say."""
         return self.bodies.score is not None or self.bodies.gradient is not None
 
-    def write(self) -> KernelSource:
-        attention, plan = self.attention, self.plan
-        results = plan.output(1), plan.output(2)
-        self.begin("key", attention.transposed, results)
-        text, sizes = self.text, self.text.sizes
-        shared_heads, tiles = attention.key.layout.size[1], text.own.tiles
-        text.emit("number = tl.program_id(0)", f"tiles = {sizes(tiles)}")
-        text.emit("place = number % tiles", "number = number // tiles")
-        text.emit(f"shared = (number % {sizes(shared_heads)}){text.wide}")
-        text.emit(f"batch = (number // {sizes(shared_heads)}){text.wide}")
-        text.write_own("place")
-        mask = text.own_mask
+    @property
+    def pieces(self) -> tuple[Range, ...]:
+        """Returns the batches and heads that programs share out."""
+        batches = () if self.plan.shares_keys else (Range(BATCH, self.batches),)
+        return *batches, Range(SHARED, self.attention.key.layout.size[1])
+
+    def lines(self) -> None:
+        """Adds the lines."""
+        attention, plan, put, group = self.attention, self.plan, self.put, self.attention.group
+        self.own_tiles: dict[str, Value] = {}
         for name, ref, columns in (("key", attention.key, "depth"), ("value", attention.value, "width")):
-            self.start(name, ref, "batch", "shared")
-            self.load(name, ref, "own", mask, columns)
-        wanted = [
-            (name, ref, columns, scale)
-            for name, ref, columns, scale in zip(
-                ("key", "value"), results, ("depth", "width"), (self.scaled, ""), strict=True
-            )
-            if ref is not None
-        ]
-        for name, _, columns, _ in wanted:
-            text.emit(f"{name}total = tl.zeros([YBLOCK, {columns.upper()}BLOCK], tl.float32)")
-        self._write_heads()
-        for name, ref, columns, scale in wanted:
-            block = f"[YBLOCK, {columns.upper()}BLOCK]"
-            self.start(f"{name}result", ref, "batch", "shared")
-            pointers = text.matrix(ref, f"{name}resultstart", "yindex", columns, block)
-            text.emit(f"tl.store({pointers}, {name}total{scale}{self.masks(text.stored_mask, columns)})")
-        batches = ONE if plan.shares_keys else text.batches
-        return self.finish("dkdv", (tiles, shared_heads, batches))
+            self._begins(name, ref, SHARED)
+            self.own_tiles[name] = self._load(name, ref, self.rows, columns)
+        self.totals: dict[str, Value] = {}
+        for name, result, columns in zip(("key", "value"), self.written, ("depth", "width"), strict=True):
+            if result is not None:
+                self.totals[name] = Value(f"{name}total", torch.float32, ROWS | {columns})
+                put(own.Begin(self.totals[name]))
+        self._hoist({KEY} if plan.shares_keys else {KEY, BATCH})
+        put(own.Turns(group, self.batches if plan.shares_keys else ONE, self.maker.inner(self._head)))
+        for name, result, columns in zip(("key", "value"), self.written, ("depth", "width"), strict=True):
+            if result is not None:
+                self._store(name, result, columns, self.totals[name], name == "key")
 
-    def _write_heads(self) -> None:
-        """The loop over the heads of the query, and the batches, that share the program's keys."""
-        text, attention, shares = self.text, self.attention, self.plan.shares_keys
-        group = text.sizes(attention.group)
-        fixed = {KEY} if shares else {KEY, BATCH}
-        text.hoist(self.roots(True), fixed)
-        if group == "1" and not shares:
-            text.emit("head = shared")
-            self._write_head()
-            return
-        count = f"{group} * {text.sizes(text.batches)}" if shares else group
-        with text.indented(f"for turn in range(0, {count}):"):
-            text.emit(f"head = shared * {group} + turn % {group}" if shares else f"head = shared * {group} + turn")
-            if shares:
-                text.emit(f"batch = tl.full([], 0, {text.index_type}) + turn // {group}")
-            self._write_head()
-
-    def _write_head(self) -> None:
-        text, attention = self.text, self.attention
+    def _head(self) -> None:
+        """What is done for a head of the query that shares the program's keys."""
+        attention = self.attention
         for name, ref in (
             ("query", attention.query),
             ("grad", attention.grad_out),
@@ -378,26 +429,31 @@ class _KeyGradients(_Writer):
             ("delta", self.plan.delta),
         ):
             if ref is not None:
-                self.start(name, ref, "batch", "head")
-        text.hoist(self.roots(True), {BATCH, HEAD, KEY})
-        text.write_walk(attention.transposed, self._step)
+                self._begins(name, ref, HEAD)
+        self._hoist({BATCH, HEAD, KEY})
+        self._walk(self._step)
 
     def _step(self, masked: bool) -> None:
         """The tile of scores is transposed here: its rows are keys."""
-        text, attention = self.text, self.attention
-        mask = "columnmask" if text.walked.masked else ""
-        self.load("query", attention.query, "walked", mask, "depth")
-        self.load_logsumexp("xindex", "xmask" if text.walked.masked else "")
-        condition = self.weights(self.dot("key", "tl.trans(query)"), self.live(masked))
+        attention, put, precision = self.attention, self.put, self.plan.precision
+        slopes: tuple[Value, ...] = ()
+        query = self._load("query", attention.query, self.walked, "depth")
+        shown = self._weights(self.own_tiles["key"], query, self._logsumexp(), masked)
         if attention.grad_out is not None:
-            self.load("grad", attention.grad_out, "walked", mask, "width")
-            if self.plan.output(2) is not None:
-                text.emit(f"rounded = weights.to({ELEMENTS[self.plan.dtype]})")
-                text.emit(f"valuetotal = {self.dot('rounded', 'grad', 'valuetotal')}")
-        if self.plan.output(1) is not None:
-            self.load_row("delta", self.plan.delta, "xindex", "xmask" if text.walked.masked else "", "0.0")
-            self.gradients(self.dot("value", "tl.trans(grad)") if attention.grad_out is not None else "", condition)
-            text.emit(f"keytotal = {self.dot('gradients', 'query', 'keytotal')}")
+            grad = self._load("grad", attention.grad_out, self.walked, "width")
+            if "value" in self.totals:
+                rounded = replace(self.weights, text="rounded", dtype=self.plan.dtype)
+                put(Op(rounded, "cast", (self.weights,), "narrow"))
+                put(Dot(self.totals["value"], rounded, grad, precision))
+        if "key" in self.totals:
+            delta = self._numbers("delta", self.plan.delta, 0.0)
+            if attention.grad_out is not None:
+                slopes = (self._product(SLOPES, self.own_tiles["value"], grad),)
+            put(Dot(self.totals["key"], self._gradients(slopes, delta, shown), query, precision))
 
 
-__all__ = ["BackwardPlan", "make_plan", "write_key_gradients", "write_query_gradient"]
+def _number(value: float) -> Const:
+    return Const(value, torch.float32)
+
+
+__all__ = ["BackwardPlan", "make_backward_plan", "write_key_gradients", "write_query_gradient"]

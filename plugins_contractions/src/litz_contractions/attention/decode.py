@@ -16,23 +16,28 @@ import sympy
 import torch
 
 from litz.cost import bytes_of
-from litz.ir import Buffer, KernelCall, Layout, Loop, Operation, Program, Range, Store, TensorRef
+from litz.ir import Buffer, Layout, Loop, Operation, Program, Range, Store, TensorRef
 from litz.ir.build import call, cast, const, load, reduce
-from litz.ir.index import ONE, ZERO, Symbol, loop_var, reduction_var
+from litz.ir.index import ONE, ZERO, loop_var, reduction_var
 from litz.ir.interpret import interpret
 from litz.schedule.choices import Recipe, Replacement
 from litz.target import Room, figures_of
 from litz.target.times import Limit, Programs, launches, memory, time_of
+from litz.targets.triton.tile_shape import power_of_two
 from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
-from ..subprogram import on_device
-from .in_place import InPlace, read_in_place, whole
-from .operation import SCORE, Attention
+from ..epilogue import others
+from ..module import call_of
+from ..subprogram import Meaning as Cut
+from ..subprogram import cut, on_device
+from .in_place import InPlace, read_in_place
+from .lines import LOG2E
+from .operation import DTYPES, SCORE, Attention
 from .plan import Unsuitable, refuse_sizes
-from .split import LOG2E, Split, Stored, write_split
+from .split import Stored, write_split
+from .tiles import Tiles
 
 KINDS = ("attention", "flex_attention")
-DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MOST_ROWS = 64
 """Queries of all heads that share a head of the key, at most: beyond that a tile is a product that is worth blocks of
 its own."""
@@ -71,7 +76,7 @@ def offer_split(attention: Attention, context: ChoiceContext) -> Sequence[Choice
     split = choose_split(found.attention, program, context.target)
     what = f"triton attention in {split}"
     if found.absorbs:
-        what += f" with {len(found.absorbs)} producer{'s' if len(found.absorbs) > 1 else ''}"
+        what += f" with {others(program, attention, found.absorbs)}"
     recipe = Recipe(found.absorbs, repr(split), lambda: replacement(attention, found, split, program))
     expected = estimate(found.attention, split, program, context.target, 1 + len(found.absorbs))
     return [Choice(what, "template", recipe, expected)]
@@ -106,27 +111,23 @@ def is_used(name: str | None, program: Program) -> bool:
 # How it is split.
 
 
-def choose_split(attention: Attention, program: Program, target: Target) -> Split:
+def choose_split(attention: Attention, program: Program, target: Target) -> Tiles:
     """Returns a split that keeps the device busy at the likely sizes, in parts of `least_keys` keys or more."""
     limits = figures_of(target, SplitAttentionFigures)
     hint, query, key = program.hint, attention.query.layout, attention.key.layout
     rows = int(attention.group * query.size[2])
     width = max(int(query.size[3]), int(attention.value.layout.size[3]))
-    row_bytes = _power(width) * max(
+    row_bytes = power_of_two(width) * max(
         program.buffers[ref.buffer].dtype.itemsize for ref in (attention.key, attention.query)
     )
     keys = max(16, min(128, limits.tile_bytes // row_bytes))
     pairs = max(1, hint(key.size[0]) * hint(key.size[1]))
     wanted = limits.resident_programs * target.units // pairs
     parts = max(1, min(wanted, ceil(hint(key.size[2]) / limits.least_keys)))
-    return Split(parts, max(16, _power(rows)), keys, 3 if width <= 256 else 2, 4)
+    return Tiles(max(16, power_of_two(rows)), keys, 4, 3 if width <= 256 else 2, parts)
 
 
-def _power(value: int) -> int:
-    return 1 << (value - 1).bit_length()
-
-
-def estimate(attention: Attention, split: Split, program: Program, target: Target, replaced: int = 1) -> Estimate:
+def estimate(attention: Attention, split: Tiles, program: Program, target: Target, replaced: int = 1) -> Estimate:
     """Returns the expected time in µs: keys and values once at the memory's bandwidth, or one tile after the other.
 
     A launch counts as the cost model of libraries has it. One sets the counters to zero for all attentions of a call;
@@ -171,7 +172,7 @@ def _is_attention(operation: Operation) -> bool:
 # What takes the call's place.
 
 
-def replacement(attention: Attention, found: InPlace, split: Split, program: Program) -> Replacement:
+def replacement(attention: Attention, found: InPlace, split: Tiles, program: Program) -> Replacement:
     """Returns the kernel in place of the call. Several parts are put together by the kernel's last programs where
     `finishes` says that those can count; otherwise a loop puts them together."""
     changed, out = found.attention, program.buffers[str(attention.outputs[0])]
@@ -185,15 +186,8 @@ def replacement(attention: Attention, found: InPlace, split: Split, program: Pro
         stored = Stored(result, sums, out if at_once else None)
         loops = () if at_once else (combine(attention, result, sums, out),)
     meaning, args = make_meaning(changed, split.parts, stored.out is not None, program)
-    kernel = KernelCall(
-        attention.name,
-        attention.device,
-        meaning,
-        args,
-        outputs=tuple(buffer.name for buffer in stored.buffers),
-        origins=attention.origins,
-        source=write_split(changed, split, program, attention.name, stored),
-    )
+    source = write_split(changed, split, program, attention.name, stored)
+    kernel = call_of(attention, meaning, args, [buffer.name for buffer in stored.buffers], source)
     own = tuple(buffer for buffer in stored.buffers if buffer is not out)
     return Replacement((kernel, *loops), own, found.absorbs)
 
@@ -293,38 +287,21 @@ def _bodies(attention: Attention, program: Program) -> tuple[Program | None, tup
     loops = [loop for loop in (attention.score, attention.mask) if loop is not None]
     if not loops:
         return None, ()
-    read = dict.fromkeys(name for loop in loops for name in loop.reads if name != SCORE)
-    size = (*attention.query.layout.size[:3], attention.key.layout.size[2])
-    device = attention.device
-    scores, scored, counts = (
-        Buffer(name, dtype, device, Layout.contiguous(size), kind)  # type: ignore[arg-type]
-        for name, dtype, kind in (
-            (SCORE, torch.float32, "input"),
-            ("scored", torch.float32, "temporary"),
-            ("counts", torch.bool, "temporary"),
-        )
-    )
-    buffers = {SCORE: scores, **{name: replace(program.buffers[name], kind="input") for name in read}}
-    operations, outputs = [], []
-    unchanged = replace(
-        loops[0], stores=(Store(SCORE, _variables(loops[0]), load(SCORE, _variables(loops[0]), torch.float32)),)
-    )
-    for loop, target in ((attention.score or unchanged, scored), (attention.mask, counts)):
-        if loop is not None:
-            (store,) = loop.stores
-            operations.append(replace(loop, name=target.name, stores=(replace(store, buffer=target.name),)))
-            buffers[target.name] = target
-            outputs.append(whole(target))
-    found: set[Symbol] = {s for buffer in buffers.values() for s in buffer.layout.free_symbols}
-    found |= {s for loop in operations for s in loop.free_symbols}
-    symbols = sorted(found, key=lambda s: s.name)
-    hints = {symbol: program.hint(symbol) for symbol in symbols}
-    made = Program("bodies", (SCORE, *read, *symbols), buffers, tuple(operations), tuple(outputs), hints=hints)
-    return made, (*(whole(program.buffers[name]) for name in read), *symbols)
-
-
-def _variables(loop: Loop) -> tuple[Symbol, ...]:
-    return tuple(r.var for r in loop.ranges)
+    at = tuple(r.var for r in loops[0].ranges)
+    unchanged = replace(loops[0], stores=(Store(SCORE, at, load(SCORE, at, torch.float32)),))
+    given = {"scored": attention.score or unchanged, "counts": attention.mask}
+    operations = [
+        replace(loop, name=name, stores=(replace(loop.stores[0], buffer=name),))
+        for name, loop in given.items()
+        if loop is not None
+    ]
+    scores = Buffer(SCORE, torch.float32, attention.device, Layout.contiguous(attention.size))
+    own = {name: replace(scores, name=name) for name in (SCORE, "scored")}
+    own["counts"] = replace(scores, name="counts", dtype=torch.bool)
+    names = [operation.name for operation in operations]
+    made = cut(replace(program, buffers={**program.buffers, **own}), operations, names)
+    made = replace(made, inputs=tuple(sorted(made.inputs, key=lambda each: each != SCORE)))
+    return made, Cut(made).arguments()[1:]
 
 
 __all__ = [

@@ -1,89 +1,71 @@
-"""The kernel of attention: in, an `AttentionPlan` and `Tiles`; out, a `KernelSource` of Triton text.
+"""The kernel of attention: in, an `AttentionPlan` and `Tiles`; out, its TileProgram, and the `KernelSource` that is
+printed from it.
 
 A program has a tile of queries of one head and walks over tiles of keys, with the softmax's maximum and sum so far of
 each row: what was added up before is scaled down when a greater score comes (Milakov and Gimelshein, 2018; Dao et al.,
-2022). No score is ever in memory. What becomes of a score is core's own text (`litz.targets.triton.print`), on a tile
-whose axis y are the queries and whose axis x are the keys; what does not vary along the keys is computed before.
+2022). No score is ever in memory. What becomes of a score are core's own lines (`litz.tiles.make`), on a tile whose
+axis y are the queries and whose axis x are the keys; what does not vary along the keys is computed before.
 
 With `Blocks` the walk goes over the listed blocks of keys: with the mask over those that are partly masked, without it
-over the full ones. Without, the bounds that a mask's comparisons say (`bounds.py`) tell which tiles need it.
+over the full ones. Without, the bounds that a mask's comparisons say (`masks.py`) tell which tiles need it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 
+import torch
+
 from litz.ir import Layout, Node, Range, TensorRef
-from litz.ir.index import ZERO, Expr, floordiv
+from litz.ir.index import Expr, Symbol, floordiv, to_expr
 from litz.ir.node import walk
-from litz.targets.triton.dialect import ELEMENTS
-from litz.targets.triton.text import IndexText
-from litz.tiles.shape import Axis
+from litz.tiles.program import Const, Dot, Inside, Line, Load, Op, Operand, Store, TileProgram, Value
+from litz.tiles.shape import Axis, Tiling
 from litz_plugins import KernelSource
 
-from ..module import write_module
-from ..tile import write_axis
-from .bounds import Bounds, find_bounds
-from .least import LEAST_SCALED, keeps_least, least_mask
+from ..module import counted, write_module
+from ..products.lines import Side
+from . import lines as own
+from .lines import LOG2E, ROWS, TILE
+from .masks import find_bounds, keeps_least, least_mask
 from .operation import SCORE, Blocks
-from .plan import AttentionPlan, B, H, K, Q, Unsuitable, offset_of
+from .plan import AttentionPlan, B, H, K, Q, Unsuitable, access_of
+from .print import print_attention
 from .tiles import LEAST, Tiles, parts
 
-LOG2_E = 1 / math.log(2)
-TILE = frozenset("yx")
-NOTHING_SEEN = -1e37
-"""A row of no greater score has seen nothing but keys that are masked by the least number."""
 
+def head_parts(name: str, width: int) -> tuple[own.Part, ...]:
+    """Returns the parts of a head of `width` elements; their names begin with `name`."""
+    sizes = parts(width)
+    found = enumerate(zip(accumulate(sizes, initial=0), sizes))
 
-@dataclass(frozen=True)
-class Part:
-    """Some of the elements of a key or value. name: of their positions, in the kernel. start: the first. size: how many
-    a tile has. width: of the key or value."""
+    def part(number: int, start: int, block: int) -> own.Part:
+        var = Symbol(f"{name}{number}", integer=True, nonnegative=True)
+        return own.Part(f"{name}{number}", (Range(var, to_expr(min(block, width - start))),), block, start=start)
 
-    name: str
-    number: int
-    start: int
-    size: int
-    width: int
-
-    @property
-    def block(self) -> str:
-        """Returns the name of the part's extent."""
-        return f"{self.name.upper()}BLOCK"
-
-    def mask(self, expand: str) -> list[str]:
-        """Returns the masks that keep the part within the key or value; none if it lies inside."""
-        return [] if self.start + self.size <= self.width else [f"({self.name}{expand} < {self.width})"]
-
-    @staticmethod
-    def all(name: str, width: int) -> tuple[Part, ...]:
-        """Returns the parts of a head of `width` elements; their names begin with `name`."""
-        sizes = parts(width)
-        starts = accumulate(sizes, initial=0)
-        found = zip(starts, sizes)
-        return tuple(Part(f"{name}{number}", number, start, size, width) for number, (start, size) in enumerate(found))
-
-
-@dataclass(frozen=True)
-class KeyAxis(Axis):
-    """The keys of a tile. beyond: may the tile reach beyond the last key? Only the last tile does."""
-
-    beyond: bool = False
-
-    @property
-    def masked(self) -> bool:
-        """Returns whether the last tile may reach beyond the keys."""
-        return self.beyond
+    return tuple(part(number, start, block) for number, (start, block) in found)
 
 
 def write_attention(plan: AttentionPlan, tiles: Tiles, name: str) -> KernelSource:
     """Returns the kernel that writes `plan.outputs`: the result, and perhaps logsumexp and maxima. Unsuitable where a
     tile may be part of two blocks."""
-    return Forward(plan, tiles).source(name)
+    made = _Forward(plan, tiles).tiles()
+    batch, heads, rows, _ = map(plan.host_text, plan.size)
+    grid = f"(-(-{rows} // {tiles.rows})) * {heads} * {batch}"
+    return write_module(
+        name,
+        plan.symbol("attention"),
+        f"attention: {tiles}",
+        print_attention(made),
+        made,
+        plan.program,
+        plan.outputs,
+        tiles,
+        counted(grid, not plan.names.sizes),
+    )
 
 
 def check_blocks(blocks: Blocks | None, tiles: Tiles) -> None:
@@ -116,382 +98,218 @@ def within_blocks(blocks: Blocks | None, tiles: Tiles) -> Tiles:
     return found
 
 
-class Forward:
-    """Writes the text of the kernel."""
-
+class _Forward:
     def __init__(self, plan: AttentionPlan, tiles: Tiles) -> None:
-        self.plan, self.tiles, self.attention = plan, tiles, plan.attention
+        self.plan, self.sizes, self.attention = plan, tiles, plan.attention
         check_blocks(plan.attention.blocks, tiles)
-        self.wide = "" if plan.index_type == "tl.int32" else f".to({plan.index_type})"
         self.rows = Axis("y", (Range(Q, plan.size[2]),), tiles.rows)
-        self.tile = plan.tile(self.rows, self.keys(False), tiles.warps)
-        self.depth, self.across = Part.all("d", plan.widths[0]), Part.all("e", plan.widths[1])
-        self.folded = plan.exponent.factor > 0
+        self.maker = plan.maker(self._tiling(self.rows, self._keys(False)))
+        self.put = self.maker.put
+        self.names = replace(plan.names, variables={**plan.names.variables, **own.PLACES})
+        self.depth, self.across = head_parts("d", plan.widths[0]), head_parts("e", plan.widths[1])
+        self.folded = plan.bodies.factor > 0
         """Is the scale part of the exponent's factor?"""
-        self.factor = (plan.exponent.factor if self.folded else 1.0) * LOG2_E
+        self.factor = (plan.bodies.factor if self.folded else 1.0) * LOG2E
         self.subtracts_first = plan.score is not None and keeps_least(plan.attention, plan.score)
         """Is the greatest score subtracted before the factor? Masks of softmaxes that are written out are the least
         number there is, which times the factor is -inf: a row of nothing else has even weights all the same. It costs
         a subtraction a score."""
+        self.extents = {
+            **dict(zip((B, H, Q, K), plan.size)),
+            **plan.body.extents,
+            **{e.var: to_expr(e.end) for e in (*self.depth, *self.across)},
+        }
+        self.scores = Value("scores", torch.float32, TILE)
+        self.state = Value("maximum", torch.float32, ROWS), Value("total", torch.float32, ROWS)
+        self.sums = [Value(f"accumulator{e.number}", torch.float32, ROWS | {e.name}) for e in self.across]
 
-    def keys(self, beyond: bool) -> KeyAxis:
-        """Returns the tile's axis of keys. beyond: may the tile reach beyond the last key?"""
-        return KeyAxis("x", (Range(K, self.plan.size[3]),), self.tiles.keys, beyond)
+    def _tiling(self, *axes: Axis) -> Tiling:
+        batch, heads = self.plan.size[:2]
+        return Tiling(axes, self.sizes.warps, pieces=(Range(B, batch), Range(H, heads)))
 
-    # ---------------------------------------------------------------------------------------------------- the module
+    def _keys(self, beyond: bool) -> own.Keys:
+        return own.Keys("x", (Range(K, self.plan.size[3]),), self.sizes.keys, beyond)
 
-    def source(self, name: str) -> KernelSource:
-        """Writes the kernel, and returns its text with the launcher's settings."""
-        plan, tile = self.plan, self.tile
-        self.write_place()
-        self.write_operands()
-        self.write_walk()
-        self.write_results()
-        grid: str | int = self.grid() if plan.names.sizes else int(eval(self.grid(), {}))
-        return write_module(
-            name,
-            plan.symbol("attention"),
-            f"attention: {self.tiles}",
-            tile.lines,
-            plan.names,
-            plan.program,
-            plan.outputs,
-            (plan.index_type, [*plan.limits, *tile.limits]),
-            {"num_warps": self.tiles.warps, "num_stages": self.tiles.stages, "grid": grid},
+    def tiles(self) -> TileProgram:
+        """Returns the TileProgram."""
+        plan, maker = self.plan, self.maker
+
+        def body() -> None:
+            query = self.attention.query
+            for d in self.depth:
+                self._load(f"query{d.number}", query, (self.rows, d), (H, Q))
+            self._outside()
+            for value, number in ((self.state[0], -math.inf), *((each, 0.0) for each in (self.state[1], *self.sums))):
+                self.put(own.Begin(value, number))
+            self._walks()
+            self._results()
+
+        line = own.Programs(maker.block(body), plan.size[1], back=True)
+        return maker.program(line, self.names, self.extents, plan.limits)
+
+    def _side(self, name: str, axes: Sequence[Axis], line: Line) -> None:
+        """Adds a load or store of a tile of rows or keys by a part of a head."""
+        parts = {axis.var: axis.name for axis in axes if isinstance(axis, own.Part)}
+        self.put(Side(name, self._tiling(*axes), {**self.names.variables, **parts}, self.extents, (line,)))
+
+    def _load(self, name: str, ref: TensorRef, axes: Sequence[Axis], at: tuple[Expr, Symbol]) -> None:
+        """Adds the load of an operand. at: the head, and the position of a row or key."""
+        (part,) = (axis for axis in axes if isinstance(axis, own.Part))
+        access = access_of(ref, (B, at[0]), (at[1], part.var), frozenset(axis.name for axis in axes))
+        masks = tuple(
+            Inside(axis.name) for axis in sorted(axes, key=lambda axis: isinstance(axis, own.Part)) if axis.masked
         )
+        value = Value(name, self.plan.dtype, access.axes)
+        self._side(name.rstrip("0123456789"), axes, Load(value, access, masks, zero=True))
 
-    def grid(self) -> str:
-        """Returns the number of programs as text: blocks of queries times heads times batches."""
-        batch, heads, rows, _ = map(self.plan.host_text, self.plan.size)
-        return f"(-(-{rows} // {self.tiles.rows})) * {heads} * {batch}"
-
-    # ----------------------------------------------------------------------------------------- what a program works on
-
-    def write_place(self) -> None:
-        """Emits the program's place: its head and tile. Programs of one head are neighbours, as they read the same
-        keys. The last queries come first: where a mask is causal they look at the most keys, and what takes long should
-        not start last."""
-        emit, plan, wide = self.tile.emit, self.plan, self.wide
-        _, heads, rows, _ = plan.size
-        emit(f"YBLOCK: tl.constexpr = {self.tiles.rows}", f"XBLOCK: tl.constexpr = {self.tiles.keys}")
-        for part in (*self.depth, *self.across):
-            emit(f"{part.block}: tl.constexpr = {part.size}")
-        emit(f"columns = {self.blocks_of(rows, self.tiles.rows)}")
-        emit("row = columns - 1 - tl.program_id(0) % columns", "outer = tl.program_id(0) // columns")
-        emit(f"h0 = (outer % {plan.text(heads)}){wide}", f"b0 = (outer // {plan.text(heads)}){wide}")
-        write_axis(self.tile, self.rows, f"row{wide} * YBLOCK + tl.arange(0, YBLOCK)[:, None]")
-        emit(f"lane = tl.arange(0, XBLOCK){wide}")
-        for part in (*self.depth, *self.across):
-            emit(f"{part.name} = {f'{part.start} + ' if part.start else ''}tl.arange(0, {part.block}){wide}")
-
-    def blocks_of(self, size: Expr, block: int) -> str:
-        """Returns the number of blocks that cover `size`, rounded up, as text in the kernel."""
-        return str(-(-int(size) // block)) if size.is_Integer else f"tl.cdiv({self.plan.text(size)}, {block})"
-
-    def write_operands(self) -> None:
-        """Emits the loads of the queries, and the pointers of the first tiles of keys (transposed) and values."""
-        attention, emit = self.attention, self.tile.emit
-        query, key, value = attention.query, attention.key, attention.value
-        shared = self.shared_head()
-        emit(f"queries = {self.pointer(query, (B, H, ZERO, ZERO))} + y0 * {self.stride(query, 2)}")
-        for d in self.depth:
-            masks = [*self.row_masks(), *d.mask("[None, :]")]
-            emit(f"query{d.number} = tl.load(queries + {d.name}[None, :] * {self.stride(query, 3)}{self.given(masks)})")
-        emit(f"keys = {self.pointer(key, (B, shared, ZERO, ZERO))}")
-        emit(f"values = {self.pointer(value, (B, shared, ZERO, ZERO))}")
-        for d in self.depth:
-            along, across = f"{d.name}[:, None] * {self.stride(key, 3)}", f"lane[None, :] * {self.stride(key, 2)}"
-            emit(f"keytile{d.number} = {along} + {across}")
-        for e in self.across:
-            along, across = f"lane[:, None] * {self.stride(value, 2)}", f"{e.name}[None, :] * {self.stride(value, 3)}"
-            emit(f"valuetile{e.number} = {along} + {across}")
-
-    def shared_head(self) -> Expr:
-        """Returns the number of the key's head that the program's head of the query reads."""
+    @property
+    def _shared_head(self) -> Expr:
+        """The number of the key's head that the program's head of the query reads."""
         heads = self.attention.query.layout.size[1]
         return floordiv(H, floordiv(heads, self.attention.key.layout.size[1]), {H: heads})
 
-    def pointer(self, ref: TensorRef, position: tuple[Expr, ...]) -> str:
-        """Returns the address of an operand's element at `position`, as text in the kernel."""
-        return f"{self.plan.names.buffers[ref.buffer]} + {self.plan.text(offset_of(ref, position))}"
+    # Over the keys.
 
-    def stride(self, ref: TensorRef, dim: int) -> str:
-        """Returns the operand's stride along `dim`, in elements, as text in the kernel."""
-        return self.plan.text(ref.layout.stride[dim])
-
-    def row_masks(self) -> list[str]:
-        """Returns the mask of the tile's queries where the last tile may reach beyond the last query."""
-        return ["ymask"] if self.rows.masked else []
-
-    @staticmethod
-    def given(masks: list[str]) -> str:
-        """Returns the arguments of `tl.load` for masks: masked elements are 0. '' without masks."""
-        return f", mask={' & '.join(masks)}, other=0.0" if masks else ""
-
-    # -------------------------------------------------------------------------------------------------- over the keys
-
-    def write_walk(self) -> None:
-        """Emits the walk over the keys: over listed blocks, between the mask's bounds, or over all of them."""
-        emit = self.tile.emit
-        self.write_outside()
-        emit('maximum = tl.full([YBLOCK], float("-inf"), tl.float32)', "total = tl.zeros([YBLOCK], tl.float32)")
-        emit(*(f"accumulator{e.number} = tl.zeros([YBLOCK, {e.block}], tl.float32)" for e in self.across))
-        blocks = self.attention.blocks
-        if blocks is None:
-            emit("zero = h0 * 0")  # of the type of indices
-            bounds = find_bounds(self.plan.mask, Q, K)
-            seen = find_bounds(least_mask(self.plan.score) if self.subtracts_first else None, Q, K)
-            if bounds:
-                self.walk_between(bounds)
-            elif seen.upper:
-                self.walk_seen(seen)
-            else:
-                self.walk_all()
-            return
-        self.walk_blocks(blocks, blocks.counts, blocks.indices, True)
-        if blocks.full_counts is not None and blocks.full_indices is not None:
-            self.walk_blocks(blocks, blocks.full_counts, blocks.full_indices, False)
-
-    def write_outside(self) -> None:
-        """Emits the values of the bodies that do not vary along the keys."""
+    def _outside(self) -> None:
+        """The values of the bodies that do not vary along the keys."""
         inside: set[Node] = set()
         outside: list[Node] = []
-        for node in walk(*self.roots(True)):
+        for node in walk(*self._roots(True)):
             varies = K in self.plan.body.variables[node] or (node.op == "load" and node.buffer == SCORE)
             if varies or not inside.isdisjoint(node.args):
                 inside.add(node)
             elif node.op != "const":
                 outside.append(node)
-        self.tile.compute(outside)
+        self.maker.compute(outside)
 
-    def roots(self, with_mask: bool) -> list[Node]:
-        """Returns the nodes that a tile of scores needs: the score, and the mask if wanted, as far as there are bodies
-        for them."""
-        plan = self.plan
-        found = [plan.score, plan.mask if with_mask else None]
+    def _roots(self, with_mask: bool) -> list[Node]:
+        """The nodes that a tile of scores needs: the score, and the mask if wanted, as far as there are bodies."""
+        found = [self.plan.score, self.plan.mask if with_mask else None]
         return [node for node in found if node is not None]
 
-    def walk_all(self) -> None:
-        """Emits the walk over all keys: a loop over whole tiles, and a last tile that may reach beyond the end."""
-        text, keys = self.plan.text(self.plan.size[3]), self.plan.size[3]
-        block = self.tiles.keys
-        if keys.is_Integer:
-            # Always times one, which ptxas does not know: it unrolls a loop of known length for seconds.
-            self.tile.emit(f"end = {int(keys) // block * block} * tl.num_programs(1)")
-        else:
-            self.tile.emit(f"end = {text} // XBLOCK * XBLOCK")
-        if not keys.is_Integer or int(keys) >= block:
-            self.walk("0", "end", True, False)
-        if self.uneven:
-            self.walk("end", text, True, True)
-
-    def walk_between(self, bounds: Bounds) -> None:
-        """Emits the walk over the tiles that the mask's bounds leave: with the mask where a bound goes through a tile,
-        then without it those in between. For queries beyond the last there is no tighter bound than for others.
-
-        In the order of keys, ptxas would wait after each instruction of the tensor cores (CUDA 12.8, causal masks)."""
-        emit, keys = self.tile.emit, self.plan.text(self.plan.size[3])
-        emit(f"yfirst = row{self.wide} * YBLOCK", "ylast = yfirst + YBLOCK - 1")
-        begin, opened = (self.limit(bounds.lower, greatest, "tl.maximum", "zero") for greatest in (False, True))
-        end, closed = (self.limit(bounds.upper, greatest, "tl.minimum", f"{keys} - 1") for greatest in (True, False))
-        emit(f"begin = {begin} // XBLOCK * XBLOCK", f"end = {end} + 1")
-        if not bounds.exact:
-            self.walk("begin", "end", True, self.uneven)
+    def _walks(self) -> None:
+        """Over listed blocks, between the mask's bounds, or over all keys."""
+        plan, blocks, uneven = self.plan, self.attention.blocks, self._uneven
+        if blocks is not None:
+            self._listed(blocks, blocks.counts, blocks.indices, True)
+            if blocks.full_counts is not None and blocks.full_indices is not None:
+                self._listed(blocks, blocks.full_counts, blocks.full_indices, False)
             return
-        emit(f"opened = tl.cdiv({opened}, XBLOCK) * XBLOCK")
-        emit(f"closed = tl.maximum({closed} + 1, 0) // XBLOCK * XBLOCK")
-        if bounds.lower:
-            self.walk("begin", "tl.minimum(opened, end)", True, self.uneven)
-        if bounds.upper or self.uneven:
-            self.walk("tl.maximum(opened, closed)", "end", True, self.uneven)
-        self.walk("opened", "closed", False, False)
-
-    def walk_seen(self, bounds: Bounds) -> None:
-        """Emits the walk over the tiles up to the last key that a mask of the least number leaves, and over those
-        behind only if some row has seen nothing by then: what is masked weighs nothing beside any other score, but in
-        such a row all keys count."""
-        emit, keys = self.tile.emit, self.plan.text(self.plan.size[3])
-        emit(f"yfirst = row{self.wide} * YBLOCK", "ylast = yfirst + YBLOCK - 1")
-        last = self.limit(bounds.upper, True, "tl.minimum", f"{keys} - 1")
-        emit(f"end = tl.cdiv(tl.maximum({last} + 1, 0), XBLOCK) * XBLOCK")
-        self.walk("0", f"tl.minimum(end, {keys})", True, self.uneven)
-        emit(f"last = tl.where(tl.min(maximum, 0) < {NOTHING_SEEN!r}, {keys}, 0)")
-        self.walk("end", "last", True, self.uneven)
-
-    def limit(self, limits: tuple[Expr, ...], greatest: bool, combine: str, found: str) -> str:
-        """Returns the text of `combine` over `found` and each limit's extreme among the tile's queries."""
-        for limit in limits:
-            last = (limit.coeff(Q) > 0) == greatest
-            names = {**self.plan.names.index_names, Q: "ylast" if last else "yfirst"}
-            found = f"{combine}({IndexText(names, self.plan.body.extents)(limit)} + zero, {found})"
-        return found
-
-    def walk(self, begin: str, end: str, with_mask: bool, beyond: bool) -> None:
-        """Emits a loop over tiles of keys from position `begin` to `end`. beyond: may a tile reach beyond the last
-        key?"""
-        with self.loop(f"for place in range({begin}, {end}, XBLOCK):"):
-            self.tile.emit("start = place + zero")
-            self.step(with_mask, beyond)
+        bounds = find_bounds(plan.mask, Q, K)
+        seen = find_bounds(least_mask(plan.score) if self.subtracts_first else None, Q, K)
+        if bounds:
+            self.put(own.Limits("between", bounds.lower, bounds.upper, bounds.exact))
+            # In the order of keys, ptxas would wait after each instruction of the tensor cores (CUDA 12.8, causal
+            # masks).
+            if not bounds.exact:
+                self._over("within", True, uneven)
+                return
+            if bounds.lower:
+                self._over("enter", True, uneven)
+            if bounds.upper or uneven:
+                self._over("leave", True, uneven)
+            self._over("open", False, False)
+        elif seen.upper:
+            # What is masked weighs nothing beside any other score, but in a row of nothing else all keys count.
+            self.put(own.Limits("seen", upper=seen.upper))
+            self._over("seen", True, uneven)
+            self._over("unseen", True, uneven)
+        else:
+            self.put(own.Limits("all"))
+            keys = plan.size[3]
+            if not keys.is_Integer or int(keys) >= self.sizes.keys:
+                self._over("whole", True, False)
+            if uneven:
+                self._over("rest", True, True)
 
     @property
-    def uneven(self) -> bool:
-        """Returns whether the last tile may reach beyond the last key."""
+    def _uneven(self) -> bool:
+        """May the last tile reach beyond the last key?"""
         keys = self.plan.size[3]
-        return not (keys.is_Integer and int(keys) % self.tiles.keys == 0)
+        return not (keys.is_Integer and int(keys) % self.sizes.keys == 0)
 
-    def walk_blocks(self, blocks: Blocks, counts: TensorRef, indices: TensorRef, with_mask: bool) -> None:
-        """Emits the walk over the blocks of keys that the mask lists for the program's queries."""
-        plan, emit, tiles, wide = self.plan, self.tile.emit, self.tiles, self.wide
-        keys, block = plan.size[3], int(blocks.keys)
-        several = max(1, int(blocks.queries) // tiles.rows)
-        emit(f"listed = tl.minimum(row // {several}, {plan.text(counts.layout.size[2] - 1)}){wide}")
-        place = [self.stride(ref, 2) for ref in (counts, indices)]
-        count = f"tl.load({self.pointer(counts, (B, H, ZERO))} + listed * {place[0]})"
-        emit(f"count = tl.minimum({count}, {plan.text(indices.layout.size[3])})")
-        emit(f"indices = {self.pointer(indices, (B, H, ZERO, ZERO))} + listed * {place[1]}")
-        emit(f"each = {self.tiles_of_block(keys, block)}")
-        whole = bool(keys.is_Integer) and int(keys) % block == 0 and block % tiles.keys == 0
-        # The next block is read a step ahead: were keys read from where this step's load says, Triton's pipeline would
-        # hold the list instead of a stage of keys and values.
-        room = f"{plan.text(indices.layout.size[3])} - 1"
-        emit("following = tl.load(indices, mask=count > 0, other=0)")
-        with self.loop("for step in range(0, count * each):"):
-            # Whatever is listed, no key outside of the tensor is read.
-            emit(f"block = tl.minimum(tl.maximum(following, 0), ({plan.text(keys)} - 1) // {block}){wide}")
-            emit(f"following = tl.load(indices + tl.minimum((step + 1) // each, {room}) * {self.stride(indices, 3)})")
-            emit(f"start = tl.multiple_of(block * {block} + step % each * XBLOCK, XBLOCK)")
-            self.step(with_mask, not whole)
+    def _over(self, which: str, with_mask: bool, beyond: bool) -> None:
+        body = self._step(with_mask, beyond)
+        self.put(own.Over(which, self.maker.tiling, body, self.state if which == "unseen" else ()))
 
-    def tiles_of_block(self, keys: Expr, block: int) -> str:
-        """Returns the text of how many tiles of keys a block has. A block may be larger than all the keys."""
-        if keys.is_Integer:
-            return str(-(-min(block, int(keys)) // self.tiles.keys))
-        if block < 2**30:
-            return str(-(-block // self.tiles.keys))
-        return f"tl.cdiv({self.plan.text(keys)}, XBLOCK)"
+    def _listed(self, blocks: Blocks, counts: TensorRef, indices: TensorRef, with_mask: bool) -> None:
+        keys, block = self.plan.size[3], int(blocks.keys)
+        whole = bool(keys.is_Integer) and int(keys) % block == 0 and block % self.sizes.keys == 0
+        body = self._step(with_mask, not whole)
+        self.put(own.Listed(counts, indices, blocks.queries, blocks.keys, self.maker.tiling, body))
 
-    @contextmanager
-    def loop(self, head: str) -> Iterator[None]:
-        """Emits a loop with the head line `head` around what is written inside. Its values are forgotten at its end."""
-        tile = self.tile
-        kept = dict(tile.values)
-        tile.emit(head)
-        tile.depth += 1
-        yield
-        tile.depth -= 1
-        tile.values = kept
+    def _step(self, with_mask: bool, beyond: bool) -> tuple[Line, ...]:
+        """The lines for one tile of keys. beyond: some keys of the tile may be outside."""
+        maker, keys = self.maker, self._keys(beyond)
+        maker.tiling = self._tiling(self.rows, keys)
+        return maker.inner(lambda: self._attend(keys, with_mask))
 
-    def step(self, with_mask: bool, beyond: bool) -> None:
-        """Emits the work on one tile of keys, the first of which is `start`. beyond: some keys of the tile may be
-        outside."""
-        plan, tile, emit = self.plan, self.tile, self.tile.emit
-        axis = self.keys(beyond)
-        self.use(axis)
-        write_axis(tile, axis, "start + lane[None, :]")
-        outside = ["(start + lane[:, None] < " + plan.text(plan.size[3]) + ")"] if beyond else []
-        key, value = self.attention.key, self.attention.value
+    def _attend(self, keys: own.Keys, with_mask: bool) -> None:
+        plan, put, attention = self.plan, self.put, self.attention
         for d in self.depth:
-            masks = [*(["xmask"] if beyond else []), *d.mask("[:, None]")]
-            emit(
-                f"key{d.number} = tl.load(keys + start * {self.stride(key, 2)} + keytile{d.number}{self.given(masks)})"
-            )
-            so_far = ", scores" if d.number else ""
-            emit(f"scores = tl.dot(query{d.number}, key{d.number}{so_far}{plan.precision()})")
+            self._load(f"key{d.number}", attention.key, (d, keys), (self._shared_head, K))
+            query, key = (Value(f"{name}{d.number}", plan.dtype) for name in ("query", "key"))
+            query, key = replace(query, axes=ROWS | {d.name}), replace(key, axes=frozenset((d.name, "x")))
+            put(Dot(self.scores, query, key, plan.precision, new=not d.number))
         if not self.folded:
-            emit(f"scores = scores * {float(self.attention.scale)!r}")
-        self.write_body(with_mask, beyond)
-        factor = repr(self.factor)
-        emit("greatest = tl.maximum(maximum, tl.max(scores, 1))")
-        # A row without a key so far has -inf, and -inf - -inf would be NaN.
-        finite = f"tl.where(greatest < {LEAST_SCALED!r}, 0.0, greatest)"
-        if self.subtracts_first:
-            emit(
-                'shift = tl.where(greatest == float("-inf"), 0.0, greatest)',
-                f"weights = _exp2_flushed((scores - shift[:, None]) * {factor})",
-                f"smaller = _exp2_flushed((maximum - shift) * {factor})",
-            )
-        else:
-            emit(
-                f"shift = {finite} * {factor}",
-                f"weights = _exp2_flushed(scores * {factor} - shift[:, None])",
-                f"smaller = _exp2_flushed(maximum * {factor} - shift)",
-            )
-        emit("total = total * smaller + tl.sum(weights, 1)")
-        element = ELEMENTS[plan.dtype]
-        rounded = [f"weights.to({element})"]
-        if self.attention.doubled:
-            emit(f"most = {rounded[0]}", f"rest = (weights - most.to(tl.float32)).to({element})")
-            rounded = ["most", "rest"]
-        for e in self.across:
-            masks = [*outside, *e.mask("[None, :]")]
-            place = f"values + start * {self.stride(value, 2)} + valuetile{e.number}"
-            emit(f"value{e.number} = tl.load({place}{self.given(masks)})")
-            emit(f"accumulator{e.number} = accumulator{e.number} * smaller[:, None]")
+            put(Op(self.scores, "mul", (self.scores, Const(float(attention.scale), torch.float32)), "times"))
+        self._body(with_mask, keys.beyond)
+        greatest, smaller = (Value(name, torch.float32, ROWS) for name in ("greatest", "smaller"))
+        weights, form = Value("weights", torch.float32, TILE), "first" if self.subtracts_first else "scaled"
+        put(own.Weights((greatest, weights, smaller), self.scores, self.state, self.factor, form))
+        most, rest = Value("most", plan.dtype, TILE), Value("rest", plan.dtype, TILE)
+        rounded = (most, rest) if attention.doubled else (replace(most, text="rounded"),)
+        put(Op(rounded[0], "cast", (weights,), "narrow" if attention.doubled else "rounded"))
+        if attention.doubled:
+            put(Op(rest, "sub", (weights, most), "rest"))
+        for e, total in zip(self.across, self.sums, strict=True):
+            self._load(f"value{e.number}", attention.value, (keys, e), (self._shared_head, K))
+            put(Op(total, "mul", (total, smaller), "times_row"))
+            value = Value(f"value{e.number}", plan.dtype, frozenset(("x", e.name)))
             for part in rounded:
-                product = f"{part}, value{e.number}, accumulator{e.number}{plan.precision()}"
-                emit(f"accumulator{e.number} = tl.dot({product})")
-        emit("maximum = greatest")
+                put(Dot(total, part, value, plan.precision))
+        put(own.Next(self.state[0], greatest))
 
-    def use(self, axis: Axis) -> None:
-        """Makes core's code generator write for the keys of `axis` from here on."""
-        self.tile.tiling = self.plan.tile(self.rows, axis, self.tiles.warps).tiling
-
-    def write_body(self, with_mask: bool, beyond: bool) -> None:
-        """Emits what becomes of the scores: `scores` again, -inf where no key is looked at."""
-        plan, tile = self.plan, self.tile
+    def _body(self, with_mask: bool, beyond: bool) -> None:
+        """What becomes of the scores; -inf where no key is looked at."""
+        plan, maker = self.plan, self.maker
         for node in plan.body.loads:
             if node.buffer == SCORE:
-                tile.give(node, "scores", TILE)
-        tile.compute(self.roots(with_mask))
-        looked_at = ["xmask"] if beyond else []
+                maker.values[node] = replace(self.scores, dtype=node.dtype)
+        maker.compute(self._roots(with_mask))
+        looked_at: list[Operand | Inside] = [Inside("x")] * beyond
         if with_mask and plan.mask is not None:
-            looked_at.insert(0, tile.full(plan.mask, TILE))
+            looked_at.insert(0, maker.spread(plan.mask, TILE))
         if plan.score is not None:
-            tile.emit(f"scores = {tile.full(plan.score, TILE)}")
+            self.put(own.Next(self.scores, maker.spread(plan.score, TILE)))
         if looked_at:
-            tile.emit(f'scores = tl.where({" & ".join(looked_at)}, scores, float("-inf"))')
+            self.put(own.Hidden(self.scores, tuple(looked_at), Const(-math.inf, torch.float32)))
 
-    # -------------------------------------------------------------------------------------------------------- results
+    # Results.
 
-    def write_results(self) -> None:
-        """Emits the stores of the results. A row without a key gives 0 (or 0 / 0), and -inf as its logsumexp and
-        maximum, both of which count in powers of 2."""
-        attention, plan, emit = self.attention, self.plan, self.tile.emit
-        empty = "total" if math.isnan(attention.nothing) else "tl.where(total == 0.0, 1.0, total)"
-        emit(f"divisor = ({empty})[:, None]")
+    def _results(self) -> None:
+        """A row without a key gives 0 (or 0 / 0), and -inf as its logsumexp and maximum, both of which count in powers
+        of 2."""
+        attention, plan, put = self.attention, self.plan, self.put
+        divisor = Value("divisor", torch.float32, ROWS)
+        put(own.Finish(divisor, "total" if math.isnan(attention.nothing) else "some", self.state, self.factor))
         out, *others = attention.outputs
         assert out is not None
-        for e in self.across:
-            masks = [*self.row_masks(), *e.mask("[None, :]")]
-            place = f"{self.rows_of(out)} + {e.name}[None, :] * {self.plan.text(plan.buffers[out].layout.stride[3])}"
-            self.store(place, f"accumulator{e.number} / divisor", masks)
-        for name, write in zip(others, (self.write_sums, self.write_maxima)):
+        for e, total in zip(self.across, self.sums, strict=True):
+            value = replace(total, text=f"result{e.number}", dtype=plan.buffers[out].dtype)
+            put(Op(value, "div", (total, divisor), "quotient"))
+            self._side("out", (self.rows, e), self._stored(out, value, (self.rows, e)))
+        for name, kind in zip(others, ("log2", "most")):
             if name is not None and name in plan.outputs:
-                self.store(self.rows_of(name), write(), self.row_masks())
+                value = Value(kind, torch.float32, ROWS)
+                put(own.Finish(value, kind, self.state, self.factor))
+                put(self._stored(name, value, (self.rows,)))
 
-    def write_sums(self) -> str:
-        """Emits what logsumexp needs, and returns its text as a column: the base-2 logarithm of each row's sum."""
-        self.tile.emit(f'shift = tl.where(maximum == float("-inf"), 0.0, maximum) * {self.factor!r}')
-        return "(shift + tl.log2(total))[:, None]"
-
-    def write_maxima(self) -> str:
-        """Emits what the rows' maxima need, and returns them as a column of text; NaN for a row with a NaN."""
-        # The maximum of a row with a NaN is NaN.
-        self.tile.emit('nan = (total != total) & (maximum != float("inf"))')
-        return f"tl.where(nan, total, maximum * {self.factor!r})[:, None]"
-
-    def rows_of(self, name: str) -> str:
-        """Returns Triton text for pointers to the program's rows of a result."""
+    def _stored(self, name: str, value: Value, axes: Sequence[Axis]) -> Store:
         layout = self.plan.buffers[name].layout
-        place = self.pointer(
-            TensorRef(name, Layout(layout.size, layout.stride)), (B, H, *(ZERO for _ in layout.size[2:]))
-        )
-        return f"{place} + y0 * {self.plan.text(layout.stride[2])}"
-
-    def store(self, place: str, text: str, masks: list[str]) -> None:
-        """Emits a store of `text` at `place`, where all masks hold."""
-        given = f", {' & '.join(masks)}" if masks else ""
-        self.tile.emit(f"tl.store({place}, {text}{given})")
+        inner = (Q, *(axis.var for axis in axes if isinstance(axis, own.Part)))
+        access = access_of(TensorRef(name, Layout(layout.size, layout.stride)), (B, H), inner, value.axes)
+        return Store(access, value, tuple(Inside(axis.name) for axis in axes if axis.masked), "set", value.axes)
 
 
-__all__ = ["Forward", "write_attention"]
+__all__ = ["check_blocks", "within_blocks", "write_attention"]

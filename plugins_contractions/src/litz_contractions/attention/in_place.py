@@ -3,6 +3,11 @@
 In: an `Attention` of a program. Out: the same on other operands, and the operations that nobody needs any more. Keys
 and values that were repeated for the heads that share them (repeat_interleave, expand and reshape), moved or converted
 are read from before that; what computes a bias or a mask becomes a part of the body that adds it.
+
+Attention in float32 on operands of a half type, as torch computes it where it has no fused kernel, becomes the same on
+the operands as they were, where its result is rounded to what they were (`narrowed`). A product of two half numbers is
+exact in float32, so the scores are what they were; weights are multiplied as two numbers of the half type, which keeps
+16 bits of them, more than the result has.
 """
 
 from __future__ import annotations
@@ -13,11 +18,11 @@ from dataclasses import dataclass, replace
 import sympy
 import torch
 
-from litz.ir import Buffer, Layout, Loop, Node, Program, Range, TensorRef
+from litz.ir import Layout, Loop, Node, Program, Range, Template, TensorRef
 from litz.ir.build import load
 from litz.ir.dtypes import FLOAT8, STORED, survives
 from litz.ir.index import ONE, ZERO, Expr, FloorDiv, Symbol, flat_index, floordiv, loop_var, stride_of, substitute
-from litz.ir.pattern import Value, bind, fits
+from litz.ir.pattern import Pattern, Value, bind, find, fits
 from litz.ir.views import position_in
 from litz.schedule.inline import Body, TooComplex
 
@@ -44,17 +49,27 @@ class InPlace:
 
 def read_in_place(attention: Attention, program: Program) -> InPlace:
     """Returns the attention with all that can be read in place. The call and its arguments are left as they are."""
+    changed = with_sources(attention, program)
+    made = [ref.buffer for ref in attention.refs]
+    return InPlace(changed, unneeded(changed, attention, (), made, program))
+
+
+def with_sources(attention: Attention, program: Program, exact: bool = False) -> Attention:
+    """Returns the attention with keys and values as they were before they were copied, and with the loops that make a
+    bias or a mask as part of the body. exact: only of the same dtype."""
     key, value = (behind(ref, attention, program) for ref in (attention.key, attention.value))
+    pairs = ((key, attention.key), (value, attention.value))
+    if exact and not all(same_type(*pair, program) for pair in pairs):
+        key, value = attention.key, attention.value
     if key.layout.size[1] != value.layout.size[1]:  # one of them was repeated otherwise
         key, value = attention.key, attention.value
-    changed = replace(
-        attention,
-        key=key,
-        value=value,
-        score=inlined(attention.score, attention, program),
-        mask=inlined(attention.mask, attention, program),
-    )
-    return InPlace(changed, _unneeded(changed, attention, program))
+    score, mask = (inlined(body, attention, program) for body in (attention.score, attention.mask))
+    return replace(attention, key=key, value=value, score=score, mask=mask)
+
+
+def same_type(one: TensorRef, other: TensorRef, program: Program) -> bool:
+    """Returns whether two references are to elements of one dtype."""
+    return program.buffers[one.buffer].dtype == program.buffers[other.buffer].dtype
 
 
 def operand_buffers(attention: Attention) -> tuple[str, ...]:
@@ -212,26 +227,101 @@ def _is_unchanged(loop: Loop, attention: Attention, program: Program) -> bool:
     return written.isdisjoint(roots.get(name, name) for name in loop.reads)
 
 
-def _unneeded(changed: Attention, attention: Attention, program: Program) -> tuple[str, ...]:
-    """The operations that made what the changed attention does not read and nobody else does either."""
-    still = set(operand_buffers(changed))
-    gone: list[str] = []
-    waiting = [ref.buffer for ref in attention.refs if ref.buffer not in still]
+def unneeded(
+    attention: Attention, first: Template, gone: Sequence[str], made: Sequence[str], program: Program
+) -> tuple[str, ...]:
+    """Returns the names of operations that a kernel of the attention leaves nobody in need of: `gone`, and the loops
+    that made what the kernel does not read and nobody else does either. first: the operation in whose place the kernel
+    stands. made: what those read."""
+    still, found, waiting = set(operand_buffers(attention)), list(gone), list(made)
     for name in waiting:
         loop = program.maker(name)
-        if loop is None or loop.name in gone or loop.writes != (name,):
+        if name in still or loop is None or loop.name in found or still & set(loop.writes):
             continue
-        if not fits("temporary unreturned", name, program, {attention.name, *gone}):
+        alone = all(fits("temporary unreturned", each, program, {first.name, *found}) for each in loop.writes)
+        if alone and stands(program, first, (*found, loop.name)):
+            found.append(loop.name)
+            waiting += loop.reads
+    return tuple(sorted(found, key=program.positions.__getitem__))
+
+
+ROUNDING = Pattern(
+    "temporary unshared", "pointwise plain", Value("cast", (Value(words="plain", name="read"),), words="half")
+)
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """attention: whose result is the rounded one. out: how that lies as (batch, head, query, element). rounding: the
+    name of the loop that rounded it."""
+
+    attention: Attention
+    out: Layout
+    rounding: str
+
+
+def narrowed(attention: Attention, out: Layout, program: Program) -> Narrow | None:
+    """Returns the attention in the narrow dtype that its operands were widened from; None where there is none. out: how
+    the result lies, as (batch, head, query, element)."""
+    found = [widened(ref, attention, program) for ref in (attention.query, attention.key, attention.value)]
+    if any(each is None for each in found):
+        return None
+    (query, query_factor), (key, key_factor), (value, value_factor) = (each for each in found if each is not None)
+    dtypes = {program.buffers[ref.buffer].dtype for ref in (query, key, value)}
+    rounded = _rounded(attention, out, program)
+    if len(dtypes) != 1 or value_factor != 1.0 or rounded is None:
+        return None
+    name, layout, loop = rounded
+    if program.buffers[name].dtype != dtypes.pop():
+        return None
+    scale = float(attention.scale) * query_factor * key_factor
+    changed = replace(attention, query=query, key=key, value=value, scale=scale, outputs=(name,), doubled=True)
+    return Narrow(changed, layout, loop.name)
+
+
+def _rounded(attention: Attention, out: Layout, program: Program) -> tuple[str, Layout, Loop] | None:
+    """The buffer that the result is rounded into by the only loop that reads it, how that lies, and the loop."""
+    (name,) = (output for output in attention.outputs if output is not None)
+    if not fits("unreturned read_once", name, program):
+        return None
+    found = find(ROUNDING, program.readers[name][0], program)
+    # The kernel would have to leave what others write, or a caller's tensor, as it is.
+    if found is None or program.maker(found.store.buffer) is None or found["read"].buffer != name:
+        return None
+    loop, store, read = found.loop, found.store, found["read"]
+    source = flat_index(read.index, program.buffers[name].layout.stride, ZERO)
+    target = flat_index(store.index, program.buffers[store.buffer].layout.stride, ZERO)
+    if source.subs(dict.fromkeys(loop.extents, ZERO)) != 0 or target.subs(dict.fromkeys(loop.extents, ZERO)) != 0:
+        return None
+    steps = {}
+    for r in loop.ranges:
+        step, own = stride_of(source, r.var), stride_of(target, r.var)
+        if step is None or own is None or step in steps:
+            return None
+        steps[step] = (r.size, own)
+    strides = []
+    for size, step in zip(out.size, out.stride, strict=True):
+        if size == ONE:
+            strides.append(ZERO)
             continue
-        if stands(program, attention, (*gone, loop.name)):
-            gone.append(loop.name)
-            waiting += [each for each in loop.reads if each not in still]
-    return tuple(sorted(gone, key=program.positions.__getitem__))
+        if step not in steps or steps[step][0] != size:
+            return None
+        strides.append(steps.pop(step)[1])
+    if any(size != ONE for size, _ in steps.values()):
+        return None
+    return store.buffer, Layout(out.size, tuple(strides), ZERO), loop
 
 
-def whole(buffer: Buffer) -> TensorRef:
-    """Returns a reference to all of a buffer. Its offset is 0, as references count from the buffer's start."""
-    return TensorRef(buffer.name, Layout(buffer.layout.size, buffer.layout.stride))
-
-
-__all__ = ["InPlace", "behind", "inlined", "operand_buffers", "read_in_place", "whole", "widened"]
+__all__ = [
+    "InPlace",
+    "Narrow",
+    "behind",
+    "inlined",
+    "narrowed",
+    "operand_buffers",
+    "read_in_place",
+    "same_type",
+    "unneeded",
+    "widened",
+    "with_sources",
+]

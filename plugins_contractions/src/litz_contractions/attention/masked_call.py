@@ -14,22 +14,22 @@ from math import ceil
 
 import sympy
 
-from litz.ir import KernelCall, Program
+from litz.ir import Program
 from litz.schedule.choices import Recipe, Replacement
 from litz.target import Room, figures_of, rate_kind
 from litz.target.times import Programs, alike, matrix, time_of
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
-from .bounds import find_bounds
-from .decode import DTYPES, is_used, make_meaning
+from ..epilogue import others
+from ..module import call_of
+from .decode import is_used, make_meaning
 from .forward import write_attention
 from .in_place import InPlace, read_in_place
+from .masks import find_bounds, opened
 from .offer import choose_tiles
-from .opened import opened
 from .operation import Attention
-from .plan import AttentionPlan, K, Q, Unsuitable, make_plan, refuse_sizes
+from .plan import AttentionPlan, K, Q, Unsuitable, make_plan, refuse
 from .tiles import Tiles, padded
-from .written_offer import WIDEST
 
 KINDS = ("attention",)
 LEAST_ROWS = 32
@@ -94,7 +94,7 @@ def offer_masked(attention: Attention, context: ChoiceContext) -> Sequence[Choic
     except Unsuitable as why:
         context.record(attention.target_name, f"no kernel that works out the mask: {why}")
         return ()
-    many = f" with {len(found.absorbs)} producer{'s' if len(found.absorbs) > 1 else ''}" if found.absorbs else ""
+    many = f" with {others(program, attention, found.absorbs)}" if found.absorbs else ""
     name = f"triton attention {tiles}{many}"
     recipe = Recipe(found.absorbs, name, lambda: replacement(attention, found, plan, tiles, program))
     kernel, replaced = _kernel(plan, tiles, context.target), _library(plan, found, library, context)
@@ -111,11 +111,7 @@ def _refuse(changed: Attention, original: Attention, program: Program) -> None:
     """Errors: Unsuitable, for what the kernel does not do."""
     if any(is_used(name, program) for name in original.outputs[1:]):
         raise Unsuitable("the graph reads more than the result (training: the logarithms of the sums)")
-    refs = (changed.query, changed.key, changed.value)
-    dtypes = {program.buffers[ref.buffer].dtype for ref in refs}
-    if len(dtypes) != 1 or dtypes.pop() not in DTYPES:
-        raise Unsuitable("there is no kernel for these types")
-    refuse_sizes(changed, WIDEST)
+    refuse(changed, program)
 
 
 # ---------------------------------------------------------------------------------------------------------- estimates
@@ -172,15 +168,7 @@ def replacement(
 ) -> Replacement:
     """Returns the kernel in place of the library call, and of the operations that made the mask."""
     meaning, args = make_meaning(plan.attention, 1, False, program)
-    kernel = KernelCall(
-        attention.name,
-        attention.device,
-        meaning,
-        args,
-        outputs=plan.outputs,
-        origins=attention.origins,
-        source=write_attention(plan, tiles, attention.name),
-    )
+    kernel = call_of(attention, meaning, args, plan.outputs, write_attention(plan, tiles, attention.name))
     return Replacement((kernel,), (), found.absorbs)
 
 

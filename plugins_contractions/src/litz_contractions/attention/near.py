@@ -1,6 +1,6 @@
 """Which values of an attention's bodies may be less exact than elsewhere, because the operands are less exact still.
 
-In: the nodes that the bodies of score and gradient store, and the operands' type. Out: for some nodes the text that
+In: the nodes that the bodies of score and gradient store, and the operands' type. Out: for some nodes the form that
 computes them (`litz.tiles.make.Maker.near`).
 
 A `tanh` (a soft cap) of float32 takes about 25 instructions and a branch, and may be half of all work. Written as
@@ -36,10 +36,10 @@ LEAST = 2.0**-13
 _LINEAR = frozenset({"add", "sub", "neg", "cast"})
 
 
-def near_texts(
+def near_forms(
     dtype: torch.dtype, score: Node | None, factor: float, gradient: Node | None = None
 ) -> Mapping[Node, str]:
-    """Returns the texts, by node, of what half types let a kernel compute less exactly. dtype: of query, key and value.
+    """Returns the forms, by node, of what half types let a kernel compute less exactly. dtype: of query, key and value.
     score, gradient: None for a body that is not there. factor: what the score is to be multiplied by."""
     if dtype not in HALF:
         return {}
@@ -49,7 +49,7 @@ def near_texts(
     for node in walk(*roots):
         gain = max(each.get(node, 0.0) for each in gains)
         if node.op == "tanh" and node.dtype == torch.float32 and gain * TANH_ERROR <= LEAST:
-            found[node] = "_tanh_near({0})"
+            found[node] = "tanh_near"
     if gradient is not None:
         kept = set(walk(score)) if score is not None else set()
         for node in walk(gradient):
@@ -99,4 +99,4 @@ def _size(node: Node, args: list[float]) -> float:
     return sum(args) if node.op in _LINEAR else math.inf
 
 
-__all__ = ["LEAST", "TANH_ERROR", "find_gains", "near_texts"]
+__all__ = ["LEAST", "TANH_ERROR", "find_gains", "near_forms"]

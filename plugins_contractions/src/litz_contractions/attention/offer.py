@@ -1,24 +1,39 @@
-"""Offers for attention: in, an `Attention` and its context; out, a choice with the kernel, or why there is none."""
+"""Offers for attention on a GPU. In: an `Attention`, an `AttentionBackward`, or the Template of the first product of
+attention that a model writes out, and its context. Out: choices, or none, with the reason on record.
+
+Of what is written out a choice absorbs the softmax and the second product. The operations as they are stay the other
+choice. Their estimate is the best that they could do: the loops of the softmax as one kernel that reads the scores once
+and writes the weights. Of the backward there is a choice for each pair of tiles that fits, the one thought best first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from math import ceil, prod
+from typing import Any
 
 import torch
 
 from litz.cost import bytes_of, estimate_work
 from litz.cost.work import Work
-from litz.ir import KernelCall, Program
+from litz.ir import Buffer, Extern, KernelCall, Layout, Loop, Operation, Program, Template, TensorRef
 from litz.ir.ops import flops_of
 from litz.schedule.choices import Recipe, Replacement, needed_outside
-from litz_plugins import Choice, ChoiceContext, Estimate, Target
+from litz.target import figures_of
+from litz.targets.triton.dialect import POINTER_TYPES
+from litz_plugins import Choice, ChoiceContext, Estimate, KernelSource, Target
 
+from ..module import call_of
 from ..subprogram import Meaning, cut
+from .backward import BackwardPlan, make_backward_plan, write_key_gradients, write_query_gradient
 from .forward import within_blocks, write_attention
-from .operation import Attention
-from .plan import AttentionPlan, Unsuitable, make_plan
-from .tiles import Tiles, fitting
+from .operation import Attention, AttentionBackward
+from .plan import AttentionPlan, Unsuitable, make_plan, refuse
+from .tiles import BackwardFigures, BackwardTiles, Tiles, effort, fitting, fitting_pairs
+from .written_out import PRODUCTS, NotAttention, WrittenOut, find_written_out
 
 KINDS = ("flex_attention",)
 
@@ -77,15 +92,7 @@ def kernel_call(plan: AttentionPlan, tiles: Tiles, meaning: Meaning | None = Non
     """Returns a call of the kernel. meaning: what the call stands for; by default the plan's attention."""
     attention = plan.attention
     meaning = meaning or Meaning(cut(plan.program, [attention], plan.outputs))
-    return KernelCall(
-        attention.name,
-        attention.device,
-        meaning,
-        meaning.arguments(),
-        outputs=plan.outputs,
-        origins=attention.origins,
-        source=write_attention(plan, tiles, attention.name),
-    )
+    return call_of(attention, meaning, meaning.arguments(), plan.outputs, write_attention(plan, tiles, attention.name))
 
 
 def estimate(plan: AttentionPlan, tiles: Tiles, target: Target, with_body: bool = True) -> Estimate:
@@ -112,12 +119,221 @@ def body_flops(plan: AttentionPlan) -> float:
     return scores_of(plan) * sum(map(flops_of, plan.body.nodes))
 
 
+WRITTEN_KINDS = PRODUCTS
+LEAST_QUERIES = 32
+"""The fewest queries of a head: with fewer a tile would be mostly empty, and one program would read all keys of its
+head."""
+
+
+def offer_written_out(first: Template, context: ChoiceContext) -> Sequence[Choice]:
+    """Offers one kernel for all operations of a written-out attention, where the kernel takes less time."""
+    program: Program = context.program
+    if "attention" not in context.target.abilities:
+        return ()
+    try:
+        found = find_written_out(first, program)
+        _refuse(found, program)
+        plan = plan_of(found, program, "matmul" in context.target.tf32)
+        tiles = choose_tiles(plan, context.target)
+    except (NotAttention, Unsuitable) as why:
+        if str(why):
+            context.record(first.target_name, f"no kernel for attention that is written out: {why}")
+        return ()
+    expected = _estimate_written(plan, tiles, context.target)
+    others = _others(first, found, context)
+    if others is None or expected.high_us >= others:
+        if others is not None:
+            reason = f"written out it takes {others:.4g} µs at best, a kernel {expected.high_us:.4g} µs at worst"
+            context.record(first.target_name, reason)
+        return ()
+    name = f"triton attention {tiles} for {1 + len(found.absorbs)} operations"
+    recipe = Recipe(found.absorbs, name, lambda: written_replacement(first, found, plan, tiles, program))
+    return [Choice(name, "template", recipe, expected)]
+
+
+def _refuse(found: WrittenOut, program: Program) -> None:
+    """Errors: Unsuitable, for what the kernel does not do."""
+    refuse(found.attention, program)
+    if program.hint(found.attention.query.layout.size[2]) < LEAST_QUERIES:
+        raise Unsuitable(f"fewer than {LEAST_QUERIES} queries")
+
+
+def plan_of(found: WrittenOut, program: Program, tf32: bool) -> AttentionPlan:
+    """Returns the kernel's plan, with the result's layout given as (batch, head, query, element)."""
+    (out,) = (name for name in found.attention.outputs if name is not None)
+    lying = {**program.buffers, out: replace(program.buffers[out], layout=found.out)}
+    return make_plan(found.attention, replace(program, buffers=lying), (out,), tf32)
+
+
+def _estimate_written(plan: AttentionPlan, tiles: Tiles, target: Target) -> Estimate:
+    """Estimates the time of the kernel. The work on the scores is the same as in the loops, so it is counted alike:
+    where the kernel is at its worst as where the loops are at their best."""
+    products = estimate(plan, tiles, target, with_body=False)
+    body = estimate_work(Work("loop", {torch.float32: body_flops(plan)}, launches=0), target)
+    return Estimate(products.us + body.us, products.low_us + body.low_us, products.high_us + body.low_us, products.why)
+
+
+def _others(first: Template, found: WrittenOut, context: ChoiceContext) -> float | None:
+    """Microseconds of all that the kernel would do, at best: of the loops between the products the longest alone."""
+    program: Program = context.program
+    known: dict[str, Estimate | None] = {
+        name: context.estimate(program.operations[program.positions[name]]) for name in (first.name, *found.absorbs)
+    }
+    if any(each is None for each in known.values()):
+        return None
+    best = {name: each.low_us for name, each in known.items() if each is not None}
+    between = max(best[name] for name in found.loops)
+    return between + sum(us for name, us in best.items() if name not in found.loops)
+
+
+def written_replacement(
+    first: Template, found: WrittenOut, plan: AttentionPlan, tiles: Tiles, program: Program
+) -> Replacement:
+    """Returns the kernel in place of the first product, the softmax and the second product."""
+    gone = sorted((first.name, *found.absorbs), key=program.positions.__getitem__)
+    operations = [program.operations[program.positions[name]] for name in gone]
+    meaning = Meaning(_whole_meaning(operations, plan, program))
+    call = kernel_call(plan, tiles, meaning)
+    origins = tuple(dict.fromkeys(name for op in operations if not isinstance(op, Loop) for name in op.origins))
+    return Replacement((replace(call, origins=origins),), (), found.absorbs)
+
+
+def _whole_meaning(operations: Sequence[Operation], plan: AttentionPlan, program: Program) -> Program:
+    """The operations that the kernel replaces, and the loops that made copies of what it reads in place, which others
+    may need: so it has no input but what the kernel reads."""
+    own = list(operations)
+    while True:
+        meaning = cut(program, sorted(own, key=lambda op: program.positions[op.name]), plan.outputs)
+        copies = (name for name in meaning.inputs if isinstance(name, str) and name not in plan.names.buffers)
+        made = [writer for name in copies for writer in program.writers[name] if isinstance(writer, Loop)]
+        if not made:
+            return meaning
+        own += dict.fromkeys(made)
+
+
+BACKWARD_KINDS = ("flex_attention_backward",)
+
+
+def offer_attention_backward(template: AttentionBackward, context: ChoiceContext) -> list[Choice]:
+    """Returns two kernels, as one choice, for each pair of tiles that fits; none, and records why, for others."""
+    program: Program = context.program
+    if not isinstance(template, AttentionBackward) or "attention" not in context.target.abilities:
+        return []
+    tf32 = "matmul" in context.target.tf32
+    try:
+        _check_backward(template, program)
+        plan = backward_plan(template, program, tf32)
+        found = list(fitting_pairs(plan.dtype, tf32, plan.widths, context.target))
+        if not found:
+            raise Unsuitable(f"heads of {max(plan.widths)} elements do not fit into shared memory")
+    except Unsuitable as why:
+        context.record(template.target_name, f"no kernel: {why}")
+        return []
+
+    def choice(tiles: BackwardTiles) -> Choice:
+        name = f"triton attention backward {tiles}"
+        recipe = Recipe((), f"{name} {tf32}", partial(backward_replacement, plan, tiles))
+        return Choice(name, "template", recipe, estimate_backward(plan, tiles, context.target))
+
+    return [choice(tiles) for tiles in found]
+
+
+def _check_backward(template: AttentionBackward, program: Program) -> None:
+    """Errors: Unsuitable."""
+    widths = [ref.layout.size[3] for ref in (template.query, template.value)]
+    if not all(width.is_Integer for width in widths):
+        raise Unsuitable("the width of a head is not a number")
+    if any(program.buffers[ref.buffer].dtype not in POINTER_TYPES for ref in template.refs):
+        raise Unsuitable("a tensor of a type that kernels do not have")
+
+
+def backward_plan(template: AttentionBackward, program: Program, tf32: bool) -> BackwardPlan:
+    """Returns the plan of both kernels, which write the gradients that someone uses, and what is between the two: a
+    number for each query."""
+    layout = Layout.contiguous(template.query.layout.size[:3])
+    delta = Buffer(f"{template.name}_delta", torch.float32, template.device, layout)
+    extended = replace(program, buffers={**program.buffers, delta.name: delta})
+    needed = needed_outside(program, {template.name}) or set(template.writes)
+    outputs = tuple(name if name in needed else None for name in template.outputs[:3])
+    return make_backward_plan(template, extended, TensorRef(delta.name, layout), outputs, tf32)
+
+
+def backward_replacement(plan: BackwardPlan, tiles: BackwardTiles) -> Replacement:
+    """Returns the kernels in place of the library call."""
+    template, delta = plan.attention, plan.delta
+    query, *others = plan.outputs
+    summed = (template.out, template.logsumexp, template.grad_out, template.grad_logsumexp)
+    between = Extern(f"{template.name}_delta", template.device, sum_delta, summed, outputs=(delta.buffer,))
+    first = Meaning(cut(plan.program, [template, between], [name for name in (query, delta.buffer) if name]))
+    calls = [_backward_call(plan, "query", first, first.arguments(), write_query_gradient(plan, tiles.first, "query"))]
+    wanted = [name for name in others if name]
+    if wanted:
+        second = Meaning(cut(plan.program, [template], wanted))
+        source = write_key_gradients(plan, tiles.second, "key")
+        calls.append(_backward_call(plan, "key", replace(second, more=1), (*second.arguments(), delta), source))
+    return Replacement(tuple(calls), (plan.program.buffers[delta.buffer],))
+
+
+def _backward_call(
+    plan: BackwardPlan, what: str, meaning: Meaning, args: tuple[Any, ...], source: KernelSource
+) -> KernelCall:
+    name, results = f"{plan.attention.name}_{what}", meaning.program.outputs
+    outputs = [each.buffer for each in results if isinstance(each, TensorRef)]
+    return replace(call_of(plan.attention, meaning, args, outputs, replace(source, name=name)), name=name)
+
+
+def sum_delta(
+    out: torch.Tensor,
+    logsumexp: torch.Tensor,
+    grad_out: torch.Tensor | None,
+    grad_logsumexp: torch.Tensor | None,
+) -> torch.Tensor:
+    """Returns `delta`, which the first kernel hands to the second, as float32. See `backward_operation`."""
+    total = torch.zeros(logsumexp.shape, dtype=torch.float32, device=logsumexp.device)
+    if grad_out is not None:
+        total = (out.float() * grad_out.float()).sum(-1)
+    return total if grad_logsumexp is None else total - grad_logsumexp / math.log(2)
+
+
+def estimate_backward(plan: BackwardPlan, tiles: BackwardTiles, target: Target) -> Estimate:
+    """Estimates the time of kernels that look at all keys, as the number of listed blocks is known at run time only. Of
+    the five products of a backward the second kernel makes four; the first makes its own, and two of those again. Small
+    tiles, and tiles that do not fill the mask's blocks, take longer."""
+    template, program = plan.attention, plan.program
+    batch, heads, queries, _ = map(program.hint, template.query.layout.size)
+    keys = program.hint(template.key.layout.size[2])
+    scores = float(batch * heads * queries * keys)
+    depth, width = plan.widths
+    block = queries, keys
+    if template.blocks is not None:
+        block = tuple(map(min, block, map(program.hint, (template.blocks.queries, template.blocks.keys))))  # type: ignore[assignment]
+    limits = figures_of(target, BackwardFigures)
+    first, second = (effort(tile, block, max(plan.widths), limits) for tile in (tiles.first, tiles.second))
+    flops = {plan.dtype: 2 * scores * (first * (2 * depth + width) + second * (2 * depth + 2 * width))}
+    each = sum(map(flops_of, plan.bodies.loop.nodes))
+    flops[torch.float32] = flops.get(torch.float32, 0.0) + 2 * scores * each
+    reads = 2 * sum(bytes_of(ref, program) for ref in template.refs)
+    shared = program.hint(template.key.layout.size[0] * template.key.layout.size[1])
+    programs = min(batch * heads * ceil(queries / tiles.first.rows), shared * ceil(keys / tiles.second.keys))
+    writes = sum(bytes_of(program.buffers[name], program) for name in plan.outputs if name)
+    return estimate_work(Work("attention", flops, reads, writes, programs, launches=2), target)
+
+
 __all__ = [
+    "BACKWARD_KINDS",
     "KINDS",
+    "WRITTEN_KINDS",
+    "backward_plan",
+    "backward_replacement",
     "body_flops",
     "choose_tiles",
     "estimate",
     "kernel_call",
     "offer_attention",
+    "offer_attention_backward",
+    "offer_written_out",
+    "plan_of",
+    "sum_delta",
     "written",
+    "written_replacement",
 ]

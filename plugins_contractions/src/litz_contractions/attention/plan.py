@@ -4,32 +4,34 @@ numbers or expressions, the bodies in flat form, names, and the type of indices.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import sympy
 import torch
 
-from litz.ir import Buffer, Layout, Loop, Node, Program, Range, TensorRef
+from litz.ir import Buffer, Loop, Node, Program, TensorRef
 from litz.ir.dtypes import short
-from litz.ir.index import Expr, loop_var
+from litz.ir.index import ZERO, Expr
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
-from litz.ir.transform import flatten, map_stores
 from litz.targets.triton.dialect import POINTER_TYPES
 from litz.targets.triton.indices import index_type_of
-from litz.targets.triton.text import IndexText, size_text
+from litz.targets.triton.text import size_text
 from litz.tiles.names import Names, name_all
-from litz.tiles.shape import Axis, Tiling
+from litz.tiles.program import Access
+from litz.tiles.shape import Tiling
 
-from ..tile import Tile
-from .arithmetic import Exponent, lighter, peeled, position_texts
-from .least import keeps_least
-from .near import near_texts
-from .operation import SCORE, Attention, Blocks
-from .tiles import padded, parts
+from ..module import position_type
+from .arithmetic import ScoreMaker, apart_positions
+from .bodies import BATCH, HEAD, KEY, QUERY, Bodies, make_bodies
+from .masks import keeps_least
+from .near import near_forms
+from .operation import DTYPES, SCORE, WIDEST, Attention, Blocks
+from .tiles import parts
 
-B, H, Q, K = map(loop_var, range(4))
-"""The variables of the bodies: batch, head, query, key."""
+B, H, Q, K = BATCH, HEAD, QUERY, KEY
 
 
 class Unsuitable(Exception):
@@ -37,32 +39,26 @@ class Unsuitable(Exception):
 
 
 @dataclass(frozen=True)
-class AttentionPlan:
-    """attention: what is computed. body: score and mask as one flat loop over (b, h, q, k). exponent: what the body of
-    the score gives. mask: the value of the other, None where there is none. outputs: the buffers that are written.
-    index_type, limits: as core's kernels have them (`litz.targets.triton.indices`). tf32: may float32 lose bits?"""
+class SharedPlan:
+    """The plan that all kernels of an attention, or of its backward, share. bodies: of its scores. outputs: the buffers
+    that are written; of a backward those of the gradients of query, key and value, None for one that nobody uses. tf32:
+    may float32 operands lose bits?"""
 
-    attention: Attention
+    attention: Any
     program: Program
-    body: Loop
-    exponent: Exponent
-    mask: Node | None
-    outputs: tuple[str, ...]
-    names: Names
-    index_type: str
-    limits: Sequence[Expr]
+    bodies: Bodies
+    outputs: tuple[Any, ...]
     tf32: bool
 
     @property
-    def score(self) -> Node | None:
-        """Returns the node of a score without the exponent's factor; None where no body changes the scores."""
-        return self.exponent.node
+    def dtype(self) -> torch.dtype:
+        """Returns the dtype of the query."""
+        return self.program.buffers[self.attention.query.buffer].dtype
 
     @property
     def size(self) -> tuple[Expr, ...]:
         """Returns the extents of the scores: batches, heads of the query, queries, keys."""
-        query, key = self.attention.query.layout.size, self.attention.key.layout.size
-        return (*query[:3], key[2])
+        return self.attention.size
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -70,9 +66,39 @@ class AttentionPlan:
         return int(self.attention.query.layout.size[3]), int(self.attention.value.layout.size[3])
 
     @property
-    def padded(self) -> tuple[int, int]:
-        """Returns the widths of key and value as powers of two."""
-        return padded(self.widths[0]), padded(self.widths[1])
+    def precision(self) -> str:
+        """Returns how float32 is multiplied; '' for half types."""
+        return ("tf32" if self.tf32 else "ieee") if self.dtype == torch.float32 else ""
+
+    @property
+    def buffers(self) -> Mapping[str, Buffer]:
+        """Returns the program's buffers by name."""
+        return self.program.buffers
+
+
+@dataclass(frozen=True)
+class AttentionPlan(SharedPlan):
+    """names: of all that kernels name. index_type, limits: as core's kernels have them
+    (`litz.targets.triton.indices`)."""
+
+    names: Names
+    index_type: str
+    limits: Sequence[Expr]
+
+    @property
+    def body(self) -> Loop:
+        """Returns score and mask as one flat loop over (b, h, q, k)."""
+        return self.bodies.loop
+
+    @property
+    def score(self) -> Node | None:
+        """Returns the node of a score without the exponent's factor; None where no body changes the scores."""
+        return self.bodies.score
+
+    @property
+    def mask(self) -> Node | None:
+        """Returns the node that says whether a key is looked at; None where all are."""
+        return self.bodies.mask
 
     @property
     def held(self) -> tuple[int, int]:
@@ -87,34 +113,12 @@ class AttentionPlan:
         sizes = [(Q in variables[node], self.buffers[node.buffer].dtype.itemsize) for node in inside]
         return sum(size for each, size in sizes if each), sum(size for each, size in sizes if not each)
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Returns the dtype of the query."""
-        return self.program.buffers[self.attention.query.buffer].dtype
-
-    @property
-    def buffers(self) -> Mapping[str, Buffer]:
-        """Returns the program's buffers by name."""
-        return self.program.buffers
-
-    def text(self, expr: Expr) -> str:
-        """Returns an expression over sizes and the bodies' variables, as text in the kernel."""
-        return IndexText(self.names.index_names, self.body.extents)(expr)
-
-    def precision(self) -> str:
-        """Returns the text of tl.dot's last argument, with a comma before it; '' for half types."""
-        if self.dtype != torch.float32:
-            return ""
-        return f', input_precision="{"tf32" if self.tf32 else "ieee"}"'
-
-    def tile(self, rows: Axis, keys: Axis, warps: int) -> Tile:
-        """Returns a tile of scores, for which core's code generator writes the values."""
-        tile = Tile(self.body, self.buffers, Tiling((rows, keys), warps), self.names, self.index_type)
-        tile.near = {
-            **near_texts(self.dtype, self.score, self.exponent.factor),
-            **position_texts(self.body, K, tile.index_text),
-        }
-        return tile
+    def maker(self, tiling: Tiling) -> ScoreMaker:
+        """Returns the maker of the values of a tile of scores."""
+        maker = ScoreMaker(self.body, self.buffers, tiling, position_type(self.index_type))
+        maker.near = near_forms(self.dtype, self.score, self.bodies.factor)
+        maker.apart = apart_positions(self.body, K)
+        return maker
 
     def symbol(self, what: str) -> str:
         """Returns the kernel's name, which profiles show, such as "litz_attention_bf16_64_tanh"."""
@@ -144,26 +148,8 @@ def make_plan(
         raise Unsuitable("the width of a head is not a number")
     if not isinstance(attention.scale, (int, float)) and not attention.scale.is_number:
         raise Unsuitable("the scale is known at run time only")
-    ranges = tuple(
-        Range(var, size)
-        for var, size in zip(
-            (B, H, Q, K), (*attention.query.layout.size[:3], attention.key.layout.size[2]), strict=True
-        )
-    )
-    stores = [loop.stores[0] for loop in (attention.score, attention.mask) if loop is not None]
-    stand_in = Buffer(SCORE, torch.float32, attention.device, Layout.contiguous(tuple(r.size for r in ranges)))
-    body = flatten(
-        Loop(attention.name, attention.device, ranges, (), tuple(stores), attention.origins),
-        {**program.buffers, SCORE: stand_in},
-    )
-    stores = list(map_stores(body.stores, lighter(1.0 if scaled else float(attention.scale))))
-    score = stores[0].value if attention.score is not None else None
-    whole = score is not None and (scaled or keeps_least(attention, score))
-    exponent = Exponent(score, 1.0) if whole else peeled(score, float(attention.scale))
-    if exponent.node is not None:
-        stores[0] = replace(stores[0], value=exponent.node)
-    body = replace(body, stores=tuple(stores))
-    mask = stores[-1].value if attention.mask is not None else None
+    bodies = make_bodies(attention, program, scaled, partial(keeps_least, attention))
+    body = bodies.loop
     refs = [attention.query, attention.key, attention.value, *_of(attention.blocks), *others]
     loaded = [node.buffer for node in body.loads if node.buffer != SCORE]
     touched = list(dict.fromkeys([*(ref.buffer for ref in refs), *loaded, *outputs]))
@@ -171,14 +157,14 @@ def make_plan(
         raise Unsuitable("a tensor of a type that kernels do not have")
     spans = [program.buffers[name].layout.span for name in touched]
     layouts = [*(ref.layout for ref in refs), *(program.buffers[name].layout for name in outputs)]
-    exprs = [r.size for r in ranges]
+    exprs = list(attention.size)
     exprs += [expr for layout in layouts for expr in (*layout.size, *layout.stride, layout.offset)]
     exprs += spans + [expr for node in body.nodes for expr in expressions(node)]
     if attention.blocks is not None:
         exprs += [attention.blocks.queries, attention.blocks.keys]
     names = name_all(touched, {B: "b0", H: "h0", Q: "y0", K: "x0"}, exprs)
-    index = index_type_of([*spans, *(r.size for r in ranges)], bool(names.sizes))
-    return AttentionPlan(attention, program, body, exponent, mask, tuple(outputs), names, *index, tf32)
+    index = index_type_of([*spans, *attention.size], bool(names.sizes))
+    return AttentionPlan(attention, program, bodies, tuple(outputs), tf32, names, *index)
 
 
 def _of(blocks: Blocks | None) -> list[TensorRef]:
@@ -186,6 +172,15 @@ def _of(blocks: Blocks | None) -> list[TensorRef]:
         return []
     found = (blocks.counts, blocks.indices, blocks.full_counts, blocks.full_indices)
     return [ref for ref in found if ref is not None]
+
+
+def refuse(attention: Attention, program: Program) -> None:
+    """Raises Unsuitable for an attention that core's kernel does not do whatever its mask: of types, or of sizes."""
+    refs = (attention.query, attention.key, attention.value)
+    dtypes = {program.buffers[ref.buffer].dtype for ref in refs}
+    if len(dtypes) != 1 or dtypes.pop() not in DTYPES:
+        raise Unsuitable("there is no kernel for these types")
+    refuse_sizes(attention, WIDEST)
 
 
 def refuse_sizes(attention: Attention, widest: int) -> None:
@@ -201,6 +196,16 @@ def refuse_sizes(attention: Attention, widest: int) -> None:
         raise Unsuitable("the scale is a symbol")
 
 
+def access_of(
+    ref: TensorRef, outer: Sequence[Expr], inner: Sequence[Expr], axes: frozenset[str] = frozenset()
+) -> Access:
+    """Returns the elements of a reference at `outer`, and along its other dimensions at `inner`."""
+    offset = offset_of(ref, (*outer, *(ZERO for _ in inner)))
+    for index, stride in zip(inner, ref.layout.stride[len(outer) :], strict=True):
+        offset = offset + index * stride
+    return Access(ref.buffer, offset, (), axes)
+
+
 def offset_of(ref: TensorRef, position: Sequence[Expr]) -> Expr:
     """Returns the offset, in elements, of a reference's element at `position` from the start of its buffer's data."""
     found = ref.layout.offset
@@ -209,4 +214,17 @@ def offset_of(ref: TensorRef, position: Sequence[Expr]) -> Expr:
     return found
 
 
-__all__ = ["AttentionPlan", "B", "H", "K", "Q", "Unsuitable", "make_plan", "offset_of", "refuse_sizes"]
+__all__ = [
+    "AttentionPlan",
+    "B",
+    "H",
+    "K",
+    "Q",
+    "SharedPlan",
+    "Unsuitable",
+    "access_of",
+    "make_plan",
+    "offset_of",
+    "refuse",
+    "refuse_sizes",
+]

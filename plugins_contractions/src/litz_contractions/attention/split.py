@@ -1,5 +1,5 @@
-"""Attention of few queries: a kernel whose programs each look at a part of the keys. In: an `Attention` and a `Split`.
-Out: a `KernelSource` of Triton text.
+"""Attention of few queries: a kernel whose programs each look at a part of the keys. In: an `Attention`, and `Tiles`
+with parts. Out: its TileProgram, and the `KernelSource` that is printed from it.
 
 A program has one batch, one head of the key and one part of the keys; the rows of its tile are all queries of all heads
 that share that head, so that a key is read once. The program keeps a running maximum, sum and result (Milakov and
@@ -9,51 +9,40 @@ its sum, from which the parts are put together (Dao et al., "Flash-Decoding for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import sympy
 import torch
 
-from litz.ir import Buffer, Layout, Loop, Node, Program, Range, TensorRef
-from litz.ir.dtypes import FLOAT8, short
-from litz.ir.index import Expr
+from litz.ir import Buffer, Layout, Program, Range, TensorRef
+from litz.ir.dtypes import short
+from litz.ir.index import Symbol
 from litz.ir.node import walk
-from litz.ir.transform import flatten
-from litz.targets.triton.dialect import ELEMENTS, read
 from litz.targets.triton.indices import index_type_of
-from litz.targets.triton.text import IndexText, size_text
+from litz.targets.triton.text import size_text
 from litz.tiles.names import name_all
+from litz.tiles.program import Access, Const, Dot, Inside, Line, Load, Op, Operand, Store, TileProgram, Value
 from litz.tiles.shape import Axis, Tiling
 from litz_plugins import KernelSource
 
-from ..module import write_module
-from ..tile import Tile
+from ..module import counted, position_type, write_module
+from ..products.lines import Side
+from . import lines as own
+from .arithmetic import ScoreMaker
+from .bodies import AT, BATCH, HEAD, KEY, QUERY, flat_bodies
 from .in_place import operand_buffers
-from .least import LEAST_SCALED
+from .lines import LOG2E, PART, ROWS, SHARED, TILE
+from .masks import LEAST_SCALED
 from .operation import SCORE, Attention
+from .plan import offset_of
+from .print import UNSCALED
+from .print_split import print_split
+from .tiles import Tiles, padded
 
-LOG2E = 1.4426950408889634
-"""Weights are powers of two, which the hardware has: exp(x) = exp2(x * LOG2E)."""
 LEAST = LEAST_SCALED * LOG2E
 """The least score, times LOG2E, but for -inf: the least number of float32 times that would be -inf."""
-
-
-@dataclass(frozen=True)
-class Split:
-    """parts: of the keys. rows: of a tile, a power of two not below the queries of a head of the key. keys: of a tile.
-    stages: tiles of keys and values in flight. warps: of a program."""
-
-    parts: int
-    rows: int
-    keys: int
-    stages: int
-    warps: int
-
-    def __str__(self) -> str:
-        parts = f"{self.parts} part{'s' if self.parts > 1 else ''}"
-        return f"{parts}, {self.rows}x{self.keys}, {self.stages} stages, {self.warps} warps"
 
 
 @dataclass(frozen=True)
@@ -73,333 +62,171 @@ class Stored:
         return tuple(buffer for buffer in (self.result, self.sums, self.out) if buffer is not None)
 
 
-BOTH = frozenset(("y", "x"))
-"""The axes of a tile of scores."""
-HELD = 8192
-"""Elements of parts that a program puts together at a time: 64 a thread."""
+D, E = (sympy.Symbol(name, integer=True, nonnegative=True) for name in "de")
+"""The elements of a key and of a value."""
 
 
-def write_split(attention: Attention, split: Split, program: Program, name: str, stored: Stored) -> KernelSource:
-    """Returns the text of the split kernel. Queries that may look at no key get 0, as torch's kernels give."""
-    return _Writer(attention, split, program, name, stored).source()
+def write_split(attention: Attention, split: Tiles, program: Program, name: str, stored: Stored) -> KernelSource:
+    """Returns the split kernel. Queries that may look at no key get 0, as torch's kernels give."""
+    made = _Maker(attention, split, program, stored)
+    tiles, outer = made.tiles(), (made.batch, attention.key.layout.size[1])
+    grid = " * ".join([*(size_text(size, made.names.sizes) for size in outer), str(split.parts)])
+    return write_module(
+        name,
+        f"litz_attention_split_{short(made.dtype)}_{split.rows}x{split.keys}",
+        f"attention of few queries: {split}",
+        print_split(tiles),
+        tiles,
+        replace(program, buffers={**program.buffers, **made.buffers}),
+        {buffer.name for buffer in stored.buffers},
+        split,
+        counted(grid, all(size.is_Integer for size in outer)),
+        int(outer[0] * outer[1]) if stored.out is not None else 0,
+    )
 
 
-class _Writer:
-    def __init__(self, attention: Attention, split: Split, program: Program, name: str, stored: Stored) -> None:
-        self.attention, self.split, self.program, self.name, self.stored = attention, split, program, name, stored
+class _Maker:
+    def __init__(self, attention: Attention, split: Tiles, program: Program, stored: Stored) -> None:
+        self.attention, self.split, self.stored = attention, split, stored
         written = stored.buffers
         self.buffers: dict[str, Buffer] = {
             **{name: program.buffers[name] for name in operand_buffers(attention)},
             **{buffer.name: buffer for buffer in written},
         }
-        size = (*attention.query.layout.size[:3], attention.key.layout.size[2])
-        self.batch, self.heads, self.queries, self.keys = size
-        self.width, self.out_width = attention.query.layout.size[3], attention.value.layout.size[3]
-        body = attention.score or attention.mask
-        variables = [r.var for r in body.ranges] if body is not None else [sympy.Symbol(f"i{n}") for n in range(4)]
-        texts = dict(zip(variables, ("batch", "head", "query", "key"), strict=True))
-        self.rows = Axis("y", (Range(variables[1], attention.group), Range(variables[2], self.queries)), split.rows)
-        self.columns = Axis("x", (Range(variables[3], self.keys),), split.keys)
-        self.body = self._flat(size)
-        values = [] if self.body is None else [store.value for store in self.body.stores]
-        self.mask = values.pop() if attention.mask is not None else None
-        self.score = values.pop() if attention.score is not None else None
+        self.batch, _, queries, keys = attention.size
+        widths = attention.query.layout.size[3], attention.value.layout.size[3]
+        self.rows = Axis("y", (Range(HEAD, attention.group), Range(QUERY, queries)), split.rows)
+        self.columns = Axis("x", (Range(KEY, keys),), split.keys)
+        self.depth, self.across = (
+            Axis(var.name, (Range(var, width),), padded(int(width))) for var, width in zip((D, E), widths)
+        )
+        self.bodies = flat_bodies(attention, program)
+        self.body, self.score, self.mask = self.bodies.loop, self.bodies.score, self.bodies.mask
         refs = (attention.query, attention.key, attention.value)
         exprs = [expr for ref in refs for expr in (*ref.layout.size, *ref.layout.stride, ref.layout.offset)]
         exprs += [step for buffer in written for step in buffer.layout.stride]
         spans = [buffer.layout.span for buffer in self.buffers.values()]
-        exprs += [] if self.body is None else self.body.expressions
-        exprs += spans
+        exprs += [*self.body.expressions, *spans] if self.body.stores else spans
+        texts = dict(zip(AT, ("batch", "head", "query", "key"), strict=True))
         self.names = name_all(self.buffers, texts, exprs)
         self.index_type, self.limits = index_type_of(spans, bool(self.names.sizes))
-        self.wide = "" if self.index_type == "tl.int32" else f".to({self.index_type})"
-        self.lines: list[str] = []
-        self.depth = 1
         self.dtype = program.buffers[attention.query.buffer].dtype
+        self.extents = {
+            **dict(zip(AT, attention.size, strict=True)),
+            **{D: widths[0], E: widths[1], SHARED: attention.key.layout.size[1], PART: sympy.Integer(split.parts)},
+        }
+        tiling, positions = self._tiling(self.rows, self.columns), position_type(self.index_type)
+        self.maker = ScoreMaker(self.body, self.buffers, tiling, positions)
+        self.put = self.maker.put
+        self.scores = Value("scores", torch.float32, TILE)
+        self.state = Value("maximum", torch.float32, ROWS), Value("total", torch.float32, ROWS)
+        self.result = Value("result", torch.float32, ROWS | {"e"})
 
-    def _flat(self, size: tuple[Expr, ...]) -> Loop | None:
-        """Score and mask as one loop in flat form; None where there is neither."""
-        loops = [loop for loop in (self.attention.score, self.attention.mask) if loop is not None]
-        if not loops:
-            return None
-        both = replace(loops[0], stores=tuple(store for loop in loops for store in loop.stores))
-        scores = Buffer(SCORE, torch.float32, both.device, Layout.contiguous(size))
-        stand_ins = {SCORE: scores, **{store.buffer: scores for store in both.stores}}
-        return flatten(both, {**self.program.buffers, **stand_ins})
+    def _tiling(self, *axes: Axis) -> Tiling:
+        return Tiling(axes, self.split.warps, pieces=(Range(BATCH, self.batch),))
 
-    # The text.
+    # The lines.
 
-    def source(self) -> KernelSource:
-        self._write_place()
-        self._write_query()
-        self._write_parts()
-        self._write_stores()
+    def tiles(self) -> TileProgram:
+        """Returns the TileProgram."""
+        maker, names = self.maker, {D: "d", E: "e", SHARED: "shared", PART: "part"}
+        heads, group = self.attention.key.layout.size[1], self.attention.group
+        line = own.Programs(maker.block(self._lines), parts=self.split.parts, heads=heads, group=group)
+        every = replace(self.names, variables={**self.names.variables, **names})
+        return maker.program(line, every, self.extents, self.limits)
+
+    def _lines(self) -> None:
+        put, row = self.put, (BATCH, HEAD, QUERY)
+        self._load("queries", self.attention.query, (*row, D), (self.rows, self.depth))
+        put(own.Limits("parts"))
+        for value, number in ((self.state[0], -math.inf), (self.state[1], 0.0), (self.result, 0.0)):
+            put(own.Begin(value, number))
+        put(own.Over("within", self.maker.tiling, self.maker.block(self._step)))
+        self._results()
         if self.stored.out is not None:
-            self._write_finish(self.stored.out)
-        return write_module(
-            self.name,
-            f"litz_attention_split_{short(self.dtype)}_{self.split.rows}x{self.split.keys}",
-            f"attention of few queries: {self.split}",
-            self.lines,
-            self.names,
-            replace(self.program, buffers={**self.program.buffers, **self.buffers}),
-            {buffer.name for buffer in self.stored.buffers},
-            (self.index_type, self.limits),
-            self._launch(),
-        )
-
-    def _emit(self, *lines: str) -> None:
-        self.lines += ("    " * self.depth + line for line in lines)
-
-    def _text(self, expr: Expr) -> str:
-        return IndexText(self.names.index_names, {})(expr)
-
-    def _blocks(self, expr: Expr) -> int:
-        """A power of two that holds a width; tl.dot takes no less than 16."""
-        return max(16, 1 << (int(expr) - 1).bit_length())
-
-    def _at(self, ref: TensorRef, outer: Sequence[str], inner: Sequence[str]) -> str:
-        """Pointers into a reference at (batch, head, ...): where neighbouring heads share one, `head` is the key's."""
-        terms = [self._text(ref.layout.offset)] if ref.layout.offset != 0 else []
-        for step, size, index in zip(ref.layout.stride, ref.layout.size, (*outer, *inner), strict=True):
-            if step != 0 and size != 1:
-                terms.append(index if step == 1 else f"{index} * {self._text(step)}")
-        return " + ".join([self.names.buffers[ref.buffer], *terms])
-
-    def _write_place(self) -> None:
-        split, heads = self.split, self._text(self.attention.key.layout.size[1])
-        self._emit(
-            f"YBLOCK: tl.constexpr = {split.rows}",
-            f"XBLOCK: tl.constexpr = {split.keys}",
-            f"DBLOCK: tl.constexpr = {self._blocks(self.width)}",
-            f"EBLOCK: tl.constexpr = {self._blocks(self.out_width)}",
-            f"part = tl.program_id(0) % {split.parts}",
-            f"shared = (tl.program_id(0) // {split.parts} % {heads}){self.wide}",
-            f"batch = (tl.program_id(0) // {split.parts} // {heads}){self.wide}",
-            f"yindex = tl.arange(0, YBLOCK)[:, None]{self.wide}",
-        )
-        if self.rows.masked:
-            self._emit(f"ymask = yindex < {self._text(self.rows.size)}")
-        queries = self._text(self.queries)
-        self._emit(
-            f"head = shared * {self._text(self.attention.group)} + yindex // {queries}",
-            f"query = yindex % {queries}",
-            f"d = tl.arange(0, DBLOCK){self.wide}",
-            f"e = tl.arange(0, EBLOCK){self.wide}",
-        )
-
-    def _masked(self, texts: Mapping[str, bool], other: str = ", other=0") -> str:
-        """The mask of an access, of those texts that are needed."""
-        masks = " & ".join(text for text, needed in texts.items() if needed)
-        return f", mask={masks}{other}" if masks else ""
-
-    def _load(self, name: str, pointer: str, shape: str, masks: Mapping[str, bool], ref: TensorRef) -> None:
-        """A tile of an operand, in the type that is multiplied in."""
-        stored = self.buffers[ref.buffer].dtype
-        converted = "" if stored == self.dtype else f".to({ELEMENTS[self.dtype]})"
-        mask = self._masked(masks)
-        zeros = f"tl.zeros({shape}, {self.index_type})"
-        text = f"tl.load({pointer} + {zeros}{mask})"
-        self._emit(f"{name} = {read(stored, text, self.dtype) if stored in FLOAT8 else text}{converted}")
-
-    @property
-    def _odd(self) -> bool:
-        return int(self.width) != self._blocks(self.width)
-
-    @property
-    def _odd_out(self) -> bool:
-        return int(self.out_width) != self._blocks(self.out_width)
-
-    def _write_query(self) -> None:
-        ref = self.attention.query
-        pointer = self._at(ref, ("batch", "head"), ("query", "d[None, :]"))
-        masks = {"ymask": self.rows.masked, f"(d[None, :] < {self._text(self.width)})": self._odd}
-        self._load("queries", pointer, "[YBLOCK, DBLOCK]", masks, ref)
-
-    def _write_parts(self) -> None:
-        keys, parts = self._text(self.keys), self.split.parts
-        if parts > 1:
-            self._emit(
-                f"length = tl.cdiv(tl.cdiv({keys}, XBLOCK), {parts}) * XBLOCK",
-                "begin = part * length",
-                f"end = tl.minimum(begin + length, {keys})",
+            assert self.stored.sums is not None
+            parts = (
+                self._access(self.stored.result, (PART, *row, E)),
+                self._access(self.stored.sums, (PART, *row)),
             )
-        else:
-            # Always times one, which ptxas does not know: it would unroll a loop of known length.
-            self._emit("begin = 0", f"end = {keys} * tl.num_programs(1)")
-        self._emit(
-            'maximum = tl.full([YBLOCK], float("-inf"), tl.float32)',
-            "total = tl.zeros([YBLOCK], tl.float32)",
-            "result = tl.zeros([YBLOCK, EBLOCK], tl.float32)",
-            "for start in range(begin, end, XBLOCK):",
-        )
-        self.depth += 1
-        self._write_scores()
-        self._emit(
-            "highest = tl.maximum(maximum, tl.max(scores, 1))",
-            "# Where all keys so far are masked, -inf - -inf would be no number.",
-            'shift = tl.where(highest == float("-inf"), 0.0, highest)',
-            "weights = tl.exp2(scores - shift[:, None])",
-            "shrink = tl.exp2(maximum - shift)",
-            "total = total * shrink + tl.sum(weights, 1)",
-        )
-        ref, masks = self.attention.value, {}
-        masks[f"(along[:, None] < {keys})"] = self.columns.masked
-        masks[f"(e[None, :] < {self._text(self.out_width)})"] = self._odd_out
-        pointer = self._at(ref, ("batch", "shared"), ("along[:, None]", "e[None, :]"))
-        self._load("values", pointer, "[XBLOCK, EBLOCK]", masks, ref)
-        rounded = f"weights.to({ELEMENTS[self.dtype]})"
-        self._emit(
-            f"result = tl.dot({rounded}, values, result * shrink[:, None]{self._precision()})",
-            "maximum = highest",
-        )
-        self.depth -= 1
+            out = self._access(self.stored.out, (*row, E))
+            put(own.Merge(*parts, out, self.rows, self.across))
 
-    def _write_scores(self) -> None:
-        """A tile of scores, times LOG2E; -inf where a key does not count."""
-        keys, ref = self._text(self.keys), self.attention.key
-        self._emit(f"along = (start + tl.arange(0, XBLOCK)){self.wide}", "xindex = along[None, :]", "key = xindex")
-        masks = {}
-        if self.columns.masked:
-            self._emit(f"xmask = xindex < {keys}")
-            masks["xmask"] = True
+    def _access(self, buffer: Buffer, at: Sequence[Symbol]) -> Access:
+        ref = TensorRef(buffer.name, Layout(buffer.layout.size, buffer.layout.stride))
+        return Access(buffer.name, offset_of(ref, at), (), ROWS | ({"e"} & {symbol.name for symbol in at}))
+
+    def _load(self, name: str, ref: TensorRef, at: Sequence[Symbol], axes: Sequence[Axis]) -> None:
+        """Adds the load of a tile of an operand, in the type that is multiplied in. at: its position."""
+        stored, found = self.buffers[ref.buffer].dtype, frozenset(axis.name for axis in axes)
+        wide = sorted(axes, key=lambda axis: axis.name in "de")
+        masks = tuple(Inside(axis.name) for axis in wide if axis.masked)
+        value = Value(name, stored, found)
+        body: list[Line] = [Load(value, Access(ref.buffer, offset_of(ref, at), (), found), masks, zero=True)]
+        if stored != self.dtype:
+            body.append(Op(replace(value, dtype=self.dtype), "cast", (value,)))
+        self._side(name, axes, body)
+
+    def _side(self, name: str, axes: Sequence[Axis], body: Sequence[Line]) -> None:
+        variables = {**self.names.variables, **{D: "d", E: "e", SHARED: "shared", PART: "part"}}
+        self.put(Side(name, self._tiling(*axes), variables, self.extents, tuple(body)))
+
+    def _step(self) -> None:
+        attention, put, maker = self.attention, self.put, self.maker
+        precision = "ieee" if self.dtype == torch.float32 else ""
         # What bodies load is on its way while the keys are waited for.
-        tile = None if self.body is None else self._tile(self.body)
-        masks[f"(d[:, None] < {self._text(self.width)})"] = self._odd
-        pointer = self._at(ref, ("batch", "shared"), ("xindex", "d[:, None]"))
-        self._load("keys", pointer, "[DBLOCK, XBLOCK]", masks, ref)
-        scale = float(self.attention.scale)
-        factor = scale if self.score is not None else scale * LOG2E
-        self._emit(f"scores = tl.dot(queries, keys{self._precision()}) * {factor!r}")
-        valid = ["xmask"] if self.columns.masked else []
-        if tile is not None and self.score is not None:
-            self._emit(f"raw = {self._value(tile, self.score)}")
+        loads = [node for node in self.body.loads if node.buffer != SCORE]
+        if (score := self.bodies.load_of(SCORE)) is not None:
+            maker.values[score] = replace(self.scores, dtype=score.dtype)
+        maker.compute(node for node in loads if all(each.op != "load" or each in loads for each in walk(node)))
+        self._load("keys", attention.key, (BATCH, SHARED, KEY, D), (self.depth, self.columns))
+        queries, keys = Value("queries", self.dtype, ROWS | {"d"}), Value("keys", self.dtype, frozenset("dx"))
+        unscaled, scale = replace(self.scores, text=UNSCALED), float(attention.scale)
+        put(Dot(unscaled, queries, keys, precision, new=True))
+        factor = Const(scale if self.score is not None else scale * LOG2E, torch.float32)
+        put(Op(self.scores, "mul", (unscaled, factor), "times"))
+        shown: list[Operand | Inside] = [Inside("x")] * self.columns.masked
+        if self.score is not None:
+            maker.compute([self.score])
             # A mask of the least number there is leaves even weights where it leaves no key, and -inf leaves none.
-            finite = f"tl.maximum(raw * {LOG2E!r}, {LEAST!r})"
-            self._emit(f'scores = tl.where(raw == float("-inf"), raw, {finite})')
-        if tile is not None and self.mask is not None:
-            self._emit(f"counts = {self._value(tile, self.mask)}")
-            valid.append("counts")
-        if valid:
-            self._emit(f'scores = tl.where({" & ".join(valid)}, scores, float("-inf"))')
+            raw, powers = (replace(self.scores, text=name) for name in ("raw", "powers"))
+            put(Op(raw, "same", (maker.spread(self.score, TILE),)))
+            put(Op(powers, "maximum", (raw, Const(LOG2E, torch.float32), Const(LEAST, torch.float32)), "powers"))
+            put(own.Next(self.scores, powers))
+        if self.mask is not None:
+            maker.compute([self.mask])
+            counts = Value("counts", torch.bool, TILE)
+            put(Op(counts, "same", (maker.spread(self.mask, TILE),)))
+            shown.append(counts)
+        if shown:
+            put(own.Hidden(self.scores, tuple(shown), Const(-math.inf, torch.float32)))
+        highest, shrink = (Value(name, torch.float32, ROWS) for name in ("highest", "shrink"))
+        weights, rounded = Value("weights", torch.float32, TILE), Value("rounded", self.dtype, TILE)
+        put(own.Weights((highest, weights, shrink), self.scores, self.state, 1.0, "plain"))
+        self._load("values", attention.value, (BATCH, SHARED, KEY, E), (self.columns, self.across))
+        put(Op(rounded, "cast", (weights,), "rounded"))
+        put(Op(self.result, "mul", (self.result, shrink), "faded"))
+        put(Dot(self.result, rounded, Value("values", self.dtype, frozenset("xe")), precision))
+        put(own.Next(self.state[0], highest))
 
-    def _tile(self, body: Loop) -> Tile:
-        """The tile of scores for which the code generator for loops writes a body, with what the body loads."""
-        tile = Tile(
-            body, self.buffers, Tiling((self.rows, self.columns), self.split.warps), self.names, self.index_type
-        )
-        tile.depth = self.depth
-        loads = [node for node in body.loads if node.buffer != SCORE]
-        for node in body.loads:
-            if node.buffer == SCORE:
-                tile.give(node, "scores", BOTH)
-        tile.compute(node for node in loads if all(each.op != "load" or each in loads for each in walk(node)))
-        self._take(tile)
-        return tile
-
-    def _value(self, tile: Tile, node: Node) -> str:
-        tile.compute([node])
-        text = tile.full(node, BOTH)
-        self._take(tile)
-        return text
-
-    def _take(self, tile: Tile) -> None:
-        """What was written to a tile, as the next lines."""
-        self.lines += tile.lines
-        self.limits = [*self.limits, *tile.limits]
-        tile.lines, tile.limits = [], []
-
-    def _write_stores(self) -> None:
+    def _results(self) -> None:
+        row, put, masks = (BATCH, HEAD, QUERY), self.put, (Inside("y"),) * self.rows.masked
         result, sums = self.stored.result, self.stored.sums
-        place = ("batch", "head", "query")
-        masks = {"ymask": self.rows.masked, f"(e[None, :] < {self._text(self.out_width)})": self._odd_out}
-        self._emit("result = result / tl.where(total == 0.0, 1.0, total)[:, None]")
-        part = () if sums is None else (f"part{self.wide}",)
-        pointer = self._pointer(result, (*part, *place, "e[None, :]"), "[YBLOCK, EBLOCK]")
-        mask = self._masked(masks, "")
-        self._emit(f"tl.store({pointer}, result.to({ELEMENTS[result.dtype]}){mask})")
+        divisor = Value("divisor", torch.float32, ROWS)
+        put(own.Finish(divisor, "some", self.state, 1.0))
+        put(Op(replace(self.result, text="quotient"), "div", (self.result, divisor), "quotient"))
+        put(own.Next(self.result, replace(self.result, text="quotient")))
+        part = () if sums is None else (PART,)
+        rounded = replace(self.result, text="rounded", dtype=result.dtype)
+        put(Op(rounded, "cast", (self.result,), "rounded"))
+        access = self._access(result, (*part, *row, E))
+        ends = (*masks, *(Inside("e"),) * self.across.masked)
+        self._side("out", (self.rows, self.across), [Store(access, rounded, ends, "set", access.axes)])
         if sums is not None:
-            pointer = self._pointer(sums, (*part, *place), "[YBLOCK, 1]")
-            mask = self._masked({"ymask": self.rows.masked}, "")
-            self._emit(f"tl.store({pointer}, (maximum + tl.log2(total))[:, None]{mask})")
-
-    def _write_finish(self, out: Buffer) -> None:
-        """Count this program; the last one of its head of the key sees what all others have stored, and puts it
-        together."""
-        parts, sums, rows = self.split.parts, self.stored.sums, int(self.rows.size)
-        assert sums is not None
-        height, width = 1 << (rows - 1).bit_length(), self._blocks(self.out_width)
-        depth = max(1, min(1 << (parts - 1).bit_length(), HELD // (height * width)))
-        queries, group = self._text(self.queries), self._text(self.attention.group)
-        self._emit(
-            "# Every thread has stored before this program is counted, and whoever counts the last sees it all.",
-            "tl.debug_barrier()",
-            f'if tl.atomic_add(counters + tl.program_id(0) // {parts}, 1, sem="acq_rel") == {parts} - 1:',
-        )
-        self.depth += 1
-        place = ("batch", f"(shared * {group} + row // {queries})", f"(row % {queries})")
-        masks = {f"(row < {rows})": height != rows}
-        every = self._pointer(sums, ("every", *place), f"[{1 << (parts - 1).bit_length()}, {height}]")
-        known = {f"(every < {parts})": parts & (parts - 1) != 0, **masks}
-        infinite = ', other=float("-inf")'
-        self._emit(
-            f"row = tl.arange(0, {height})[None, :]{self.wide}",
-            f"every = tl.arange(0, {1 << (parts - 1).bit_length()})[:, None]{self.wide}",
-            f"sums = tl.load({every}{self._masked(known, infinite)})",
-            "best = tl.max(sums, 0)",
-            'best = tl.where(best == float("-inf"), 0.0, best)',
-            "sums = tl.sum(tl.exp2(sums - best[None, :]), 0)",
-            f"whole = tl.zeros([{height}, EBLOCK], tl.float32)",
-            f"for first in tl.static_range(0, {parts}, {depth}):",
-        )
-        self.depth += 1
-        known = {f"(every < {parts})": parts % depth != 0, **masks}
-        inner = [text.replace("row", "row[:, :, None]") for text in place]
-        wide = {
-            text.replace("every", "every[:, :, None]").replace("row", "row[:, :, None]"): on
-            for text, on in known.items()
-        }
-        wide[f"(e[None, None, :] < {self._text(self.out_width)})"] = self._odd_out
-        some = self._pointer(sums, ("every", *place), f"[{depth}, {height}]")
-        piece = self._pointer(
-            self.stored.result, ("every[:, :, None]", *inner, "e[None, None, :]"), f"[{depth}, {height}, EBLOCK]"
-        )
-        self._emit(
-            f"every = first + tl.arange(0, {depth})[:, None]{self.wide}",
-            f"shares = tl.exp2(tl.load({some}{self._masked(known, infinite)}) - best[None, :])",
-            f"whole += tl.sum(shares[:, :, None] * tl.load({piece}{self._masked(wide)}), 0)",
-        )
-        self.depth -= 1
-        upright = [text.replace("row", "upright") for text in place]
-        pointer = self._pointer(out, (*upright, "e[None, :]"), f"[{height}, EBLOCK]")
-        ends = {text.replace("row", "upright"): on for text, on in masks.items()}
-        ends[f"(e[None, :] < {self._text(self.out_width)})"] = self._odd_out
-        self._emit(
-            f"upright = tl.arange(0, {height})[:, None]{self.wide}",
-            "whole = whole / tl.where(sums == 0.0, 1.0, sums)[:, None]",
-            f"tl.store({pointer}, whole.to({ELEMENTS[out.dtype]}){self._masked(ends, '')})",
-        )
-        self.depth -= 1
-
-    def _pointer(self, buffer: Buffer, index: Sequence[str], shape: str) -> str:
-        """Pointers to elements of a buffer that is written, for a tile of `shape`."""
-        layout = Layout(buffer.layout.size, buffer.layout.stride)
-        return f"{self._at(TensorRef(buffer.name, layout), (), index)} + tl.zeros({shape}, {self.index_type})"
-
-    def _precision(self) -> str:
-        return ', input_precision="ieee"' if self.dtype == torch.float32 else ""
-
-    # For the launcher.
-
-    def _launch(self) -> dict[str, Any]:
-        outer = (self.batch, self.attention.key.layout.size[1])
-        grid = " * ".join([*(size_text(size, self.names.sizes) for size in outer), str(self.split.parts)])
-        return {
-            "counters": int(outer[0] * outer[1]) if self.stored.out is not None else 0,
-            "num_warps": self.split.warps,
-            "num_stages": self.split.stages,
-            "grid": int(eval(grid, {})) if all(size.is_Integer for size in outer) else grid,
-        }
+            value = Value("log2", torch.float32, ROWS)
+            put(own.Finish(value, "log2", self.state, 1.0))
+            access = self._access(sums, (PART, *row))
+            put(Store(access, value, masks, "set", ROWS))
 
 
-__all__ = ["LOG2E", "Split", "Stored", "write_split"]
+__all__ = ["Stored", "write_split"]

@@ -19,20 +19,19 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from litz.ir import Layout, Loop, Node, Operation, Program, Range, Store, Template, TensorRef
+from litz.ir import Layout, Loop, Node, Operation, Program, Range, Template, TensorRef
 from litz.ir.build import load
-from litz.ir.index import ONE, ZERO, Expr, Symbol, flat_index, loop_var, stride_of
+from litz.ir.index import ONE, ZERO, Expr, Symbol, flat_index, stride_of
 from litz.ir.node import is_number, replaced, rewrite, uncast, walk, with_args
 from litz.ir.pattern import STORED, Value, bind, fits, match_loop
 from litz.ir.transform import rename_nodes
 from litz.schedule.inline import Body
 
 from ..epilogue import stands
-from .in_place import behind, inlined, operand_buffers
-from .least import evened, masked
-from .narrow import narrowed
-from .opened import opened
-from .operation import SCORE, Attention
+from .bodies import AT
+from .in_place import behind, narrowed, same_type, unneeded, with_sources
+from .masks import evened, masked, opened
+from .operation import SCORE, Attention, body
 
 PRODUCTS = ("bmm", "mm")
 MOST_LOOPS = 8
@@ -42,7 +41,7 @@ MOST_NODES = 160
 
 EXPONENTIAL = Value("exp", (Value("sub", (Value(name="score"), Value(name="maximum"))),), words="uncast")
 
-B, H, Q, K = AT = tuple(map(loop_var, range(4)))
+B, H, Q, K = AT
 
 
 class NotAttention(Exception):
@@ -106,17 +105,16 @@ def find_written_out(first: Template, program: Program) -> WrittenOut:
     softmax = _Softmax(first, between, axes, program)
     normal, nothing = softmax.score(weights.buffer)
     score, mask, scale = _bodies(normal, axes, first, program)
-    ranges, device = axes.ranges, first.device
     operations: tuple[Operation, ...] = (first, *between, second)
     origins = tuple(dict.fromkeys(name for op in operations for name in op.origins))
     query, key = first.args[:2]
 
-    def body(node: Node | None) -> Loop | None:
-        return None if node is None else Loop(SCORE, device, ranges, (), (Store(SCORE, AT, node),), origins)
+    def body_of(node: Node | None) -> Loop | None:
+        return None if node is None else body(SCORE, first.device, axes.size, lambda *at: node, origins)
 
     attention = Attention(
         second.name,
-        device,
+        first.device,
         second.target,
         (query, key, value),
         outputs=second.outputs,
@@ -126,8 +124,8 @@ def find_written_out(first: Template, program: Program) -> WrittenOut:
         key=TensorRef(key.buffer, axes.layout(key.layout, turned=True)),
         value=TensorRef(value.buffer, axes.layout(value.layout)),
         scale=scale,
-        score=body(score),
-        mask=body(mask),
+        score=body_of(score),
+        mask=body_of(mask),
         nothing=nothing,
     )
     (out,) = (name for name in second.outputs if name is not None)
@@ -348,40 +346,21 @@ def _in_place(attention: Attention, program: Program) -> Attention:
     """Returns the attention with its operands read where they were copied from, if they have the same dtype there, and
     with the loops that make a bias as part of the body."""
     query = behind(attention.query, attention, program)
-    if query.layout.size != attention.query.layout.size or not _same_type(query, attention.query, program):
+    if query.layout.size != attention.query.layout.size or not same_type(query, attention.query, program):
         query = attention.query
-    key, value = (behind(ref, attention, program) for ref in (attention.key, attention.value))
-    if key.layout.size[1] != value.layout.size[1]:
-        key, value = attention.key, attention.value
-    if not _same_type(key, attention.key, program) or not _same_type(value, attention.value, program):
-        key, value = attention.key, attention.value
-    score, mask = (inlined(loop, attention, program) for loop in (attention.score, attention.mask))
-    if score is not None:
+    changed = with_sources(attention, program, exact=True)
+    if (score := changed.score) is not None:
         (store,) = score.stores
         score = replace(score, stores=(replace(store, value=evened(store.value)),))
-    return replace(attention, query=query, key=key, value=value, score=score, mask=mask)
-
-
-def _same_type(a: TensorRef, b: TensorRef, program: Program) -> bool:
-    return program.buffers[a.buffer].dtype == program.buffers[b.buffer].dtype
+    return replace(changed, query=query, score=score)
 
 
 def _absorbed(attention: Attention, first: Template, own: tuple[str, ...], program: Program) -> tuple[str, ...]:
     """`own`, and the loops that made what nobody reads any more."""
-    gone = list(own)
-    if not stands(program, first, gone):
+    if not stands(program, first, own):
         raise NotAttention("an operation in between needs a part of the attention")
-    still = {name for name in operand_buffers(attention)}
-    waiting = [name for each in (first.name, *own) for name in program.operations[program.positions[each]].reads]
-    for name in waiting:
-        loop = program.maker(name)
-        if name in still or loop is None or loop.name in gone or still & set(loop.writes):
-            continue
-        alone = all(fits("temporary unreturned", each, program, {first.name, *gone}) for each in loop.writes)
-        if alone and stands(program, first, (*gone, loop.name)):
-            gone.append(loop.name)
-            waiting += loop.reads
-    return tuple(sorted(gone, key=program.positions.__getitem__))
+    read = [name for each in (first.name, *own) for name in program.operations[program.positions[each]].reads]
+    return unneeded(attention, first, own, read, program)
 
 
 __all__ = ["NotAttention", "WrittenOut", "find_written_out"]

@@ -16,7 +16,7 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Loop, Node, Range, Store, Template, TensorRef, build
+from litz.ir import Loop, Node, Template, TensorRef, build
 from litz.ir.build import call, cast, const
 from litz.ir.index import ONE, Expr, Ranges, floordiv, loop_var, mod, to_expr
 from litz.ir.node import walk
@@ -28,15 +28,11 @@ from litz.lower.elementwise import scalar
 from litz.lower.fallback import fallback
 from litz.lower.view import Computed, Tensor, View
 
-from ..attention.operation import SCORE, Attention, Blocks
+from ..attention.operation import DTYPES, SCORE, WIDEST, Attention, Blocks, body
 from .scalar_graph import scalar_graph
 
 aten = torch.ops.aten
 
-KERNEL_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-"""The dtypes of operands that kernels exist for."""
-MOST_WIDE = 256
-"""Elements of a head, up to which a tile of queries and its result stay in registers."""
 NO_BLOCKS = 2**30
 """The block of a mask that has no blocks: torch's `create_block_mask` was not called."""
 
@@ -89,6 +85,14 @@ class Asked:
         found = cast(found, torch.bool)
         return None if found.op == "const" and found.attrs[0] else found
 
+    def bodies(self, ctx: LoweringContext, size: Sequence[Expr], on: torch.device) -> tuple[Node | None, Node | None]:
+        """Returns what scores of this size become, as float32, and whether a key is looked at; None for a body that
+        does nothing."""
+        at = tuple(map(loop_var, range(4)))
+        score, extents = build.load(SCORE, at, torch.float32), dict(zip(at, size, strict=True))
+        changed, mask = self.score(ctx, score, at, extents, on), self.mask(ctx, at, extents, on)
+        return None if changed is score else changed, mask
+
 
 def positions(at: Indices, on: torch.device) -> list[Computed]:
     """Returns b, h, q and k as tensors without dimensions, of int64, as eager hands them to the graphs. on: their
@@ -97,34 +101,27 @@ def positions(at: Indices, on: torch.device) -> list[Computed]:
 
 
 def has_kernel(ctx: LoweringContext, query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Returns whether the device has a kernel for attention of these operands: one dtype of `KERNEL_DTYPES`, and
-    constant widths up to `MOST_WIDE`."""
+    """Returns whether the device has a kernel for attention of these operands: one dtype of `DTYPES`, and
+    constant widths up to `WIDEST`."""
+    return "attention" in ctx.target_of(query.device).abilities and _has_form(query, key, value)
+
+
+def _has_form(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Have the operands the type and the widths that kernels take?"""
     widths = (query.size[-1], value.size[-1])
-    return (
-        "attention" in ctx.target_of(query.device).abilities
-        and query.dtype in KERNEL_DTYPES
-        and key.dtype == value.dtype == query.dtype
-        and all(width.is_Integer and int(width) <= MOST_WIDE for width in widths)
-    )
+    same = query.dtype in DTYPES and key.dtype == value.dtype == query.dtype
+    return same and all(width.is_Integer and int(width) <= WIDEST for width in widths)
 
 
 def _has_blocks(
     ctx: LoweringContext, asked: Asked, query: Tensor, key: Tensor, value: Tensor, scale: float | Expr
 ) -> bool:
     """Has the device a kernel that calls BLAS on blocks, which does all that is asked?"""
-    widths = (query.size[-1], value.size[-1])
-    if (
-        "attention_blocks" not in ctx.target_of(query.device).abilities
-        or query.dtype not in KERNEL_DTYPES
-        or not key.dtype == value.dtype == query.dtype
-        or not all(width.is_Integer and int(width) <= MOST_WIDE for width in widths)
-        or not (isinstance(scale, (int, float)) or scale.is_number)
-    ):
+    if "attention_blocks" not in ctx.target_of(query.device).abilities or not _has_form(query, key, value):
         return False
-    at = tuple(map(loop_var, range(4)))
-    extents = dict(zip(at, (*query.size[:3], key.size[2]), strict=True))
-    score = build.load(SCORE, at, torch.float32)
-    bodies = asked.score(ctx, score, at, extents, query.device), asked.mask(ctx, at, extents, query.device)
+    if not isinstance(scale, (int, float)) and not scale.is_number:
+        return False
+    bodies = asked.bodies(ctx, (*query.size[:3], key.size[2]), query.device)
     return not any(node.op == "bounded" for node in walk(*(body for body in bodies if body is not None)))
 
 
@@ -142,16 +139,8 @@ def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tu
         score_captured=as_passed(ctx, asked.score_captured, score_refs),
         mask_captured=as_passed(ctx, asked.mask_captured, mask_refs),
     )
-    at = tuple(map(loop_var, range(4)))
     size = (*query.layout.size[:3], key.layout.size[2])
-    extents = dict(zip(at, size, strict=True))
-    score = build.load(SCORE, at, torch.float32)
-    changed, mask = asked.score(ctx, score, at, extents, made.device), asked.mask(ctx, at, extents, made.device)
-
-    def loop(what: str, value: Node) -> Loop:
-        ranges = tuple(Range(var, extent) for var, extent in extents.items())
-        return Loop(f"{made.name}_{what}", made.device, ranges, (), (Store(SCORE, at, value),), made.origins)
-
+    score, mask = asked.bodies(ctx, size, made.device)
     ctx.add(
         replace(
             made,
@@ -159,12 +148,19 @@ def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tu
             key=key,
             value=value,
             scale=scale,
-            score=None if changed is score else loop("score", changed),
-            mask=None if mask is None else loop("mask", mask),
+            score=body_of(made, "score", size, score),
+            mask=body_of(made, "mask", size, mask),
             blocks=_blocks(ctx, block_mask, mask),
         )
     )
     return tuple(results)
+
+
+def body_of(made: Template, what: str, size: Sequence[Expr], value: Node | None, buffer: str = SCORE) -> Loop | None:
+    """Returns a value as a body of an operation; None for none."""
+    if value is None:
+        return None
+    return body(f"{made.name}_{what}", made.device, size, lambda *at: value, made.origins, buffer)
 
 
 def as_passed(ctx: LoweringContext, values: Sequence[Any], refs: Sequence[Any]) -> list[Any]:
@@ -220,13 +216,13 @@ def _operations(
         extents = extents_of(at, size)
         return products.load((b * key.size[1] + floordiv(h, group, extents), mod(h, group, extents) * rows + q, k))
 
-    def body(at: Indices) -> Node:
+    def masked(at: Indices) -> Node:
         extents = extents_of(at, size)
         score = call("mul", product_at(at), scalar(scale, wide))
         changed, mask = asked.score(ctx, score, at, extents, on), asked.mask(ctx, at, extents, on)
         return changed if mask is None else call("where", mask, changed, const(-math.inf, wide))
 
-    scores = ctx.pointwise(size, wide, on, body, stride=_contiguous(size))
+    scores = ctx.pointwise(size, wide, on, masked, stride=_contiguous(size))
     weights, *others = _softmax(ctx, scores, query.dtype)
     folded = _flat(ctx, weights, (*together, keys))
     right = _flat(ctx, _spread(_converted(ctx, value, query.dtype), batch), (together[0], keys, value.size[3]))
@@ -239,12 +235,12 @@ def _operations(
 def _unfolded(made: View, key_heads: Expr, group: Expr, rows: Expr, size: tuple[Expr, ...]) -> Any:
     """The body that reads a product of heads that share a key at (b, h, q, e)."""
 
-    def body(at: Indices) -> Node:
+    def element(at: Indices) -> Node:
         b, h, q, e = at
         extents = extents_of(at, size)
         return made.load((b * key_heads + floordiv(h, group, extents), mod(h, group, extents) * rows + q, e))
 
-    return body
+    return element
 
 
 def _softmax(ctx: LoweringContext, scores: View, result: torch.dtype) -> tuple[View, View, View]:

@@ -13,16 +13,15 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Loop, Node, Range, Store, TensorRef, build
+from litz.ir import Node, TensorRef, build
 from litz.ir.build import cast, const
 from litz.ir.index import Expr, Ranges, loop_var, to_expr
 from litz.lower.context import LoweringContext
 from litz.lower.fallback import fallback
 from litz.lower.view import Computed, Tensor
 
-from ..attention.backward_operation import AttentionBackward
-from ..attention.operation import GRADIENT, SCORE, Blocks
-from .flex_attention import NO_BLOCKS, Asked, as_passed, has_kernel, positions
+from ..attention.operation import GRADIENT, SCORE, AttentionBackward, Blocks
+from .flex_attention import NO_BLOCKS, Asked, as_passed, body_of, has_kernel, positions
 from .scalar_graph import scalar_graph
 
 RESULTS = 3
@@ -66,17 +65,11 @@ def flex_attention_backward(
         as_passed(ctx, score_captured, score_refs),
         as_passed(ctx, mask_captured, mask_refs),
     )
-    at = tuple(map(loop_var, range(4)))
-    extents = dict(zip(at, (*query.size[:3], key.size[2]), strict=True))
-    score = build.load(SCORE, at, torch.float32)
-    changed, mask = asked.score(ctx, score, at, extents, made.device), asked.mask(ctx, at, extents, made.device)
-    modified = build.load(GRADIENT, at, torch.float32)
-    gradient = _gradient(ctx, joint_graph, (score, modified), asked.score_captured, extents, made.device)
-
-    def loop(what: str, buffer: str, value: Node) -> Loop:
-        ranges = tuple(Range(var, extent) for var, extent in extents.items())
-        return Loop(f"{made.name}_{what}", made.device, ranges, (), (Store(buffer, at, value),), made.origins)
-
+    at, size = tuple(map(loop_var, range(4))), (*query.size[:3], key.size[2])
+    score, mask = asked.bodies(ctx, size, made.device)
+    raw, modified = (build.load(name, at, torch.float32) for name in (SCORE, GRADIENT))
+    extents = dict(zip(at, size, strict=True))
+    gradient = _gradient(ctx, joint_graph, (raw, modified), asked.score_captured, extents, made.device)
     blocks, transposed = _both_blocks(block_refs, mask)
     named = ("query", "key", "value", "out", "logsumexp", "grad_out", "grad_logsumexp")
     ctx.add(
@@ -85,9 +78,9 @@ def flex_attention_backward(
             **dict(zip(named, refs, strict=True)),
             outputs=(*made.outputs[:RESULTS], *(None for _ in made.outputs[RESULTS:])),
             scale=float(scale),
-            score=None if changed is score else loop("score", SCORE, changed),
-            gradient=None if gradient is modified else loop("gradient", GRADIENT, gradient),
-            mask=None if mask is None else loop("mask", SCORE, mask),
+            score=body_of(made, "score", size, score),
+            gradient=body_of(made, "gradient", size, None if gradient is modified else gradient, GRADIENT),
+            mask=body_of(made, "mask", size, mask),
             blocks=blocks,
             transposed=transposed,
         )

@@ -7,21 +7,21 @@ computed. Calls that drop out weights, or that run elsewhere, stay plain library
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import sympy
 import torch
 
-from litz.ir import Loop, Node, Range, Store, TensorRef, build
+from litz.ir import Node, TensorRef, build
 from litz.ir.dtypes import SUPPORTED
-from litz.ir.index import Expr, loop_var
+from litz.ir.index import Expr
 from litz.lower.context import LoweringContext
 from litz.lower.fallback import fallback
 from litz.lower.view import Tensor, View
 
-from ..attention.operation import SCORE, Attention
+from ..attention.operation import SCORE, Attention, body
 
 KIND = "attention"
 
@@ -54,13 +54,13 @@ def _names(ctx: LoweringContext) -> tuple[str, ...]:
 def _meaning(ctx: LoweringContext, named: Mapping[str, Any], passed: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of an `Attention`. named: the arguments as tensors; passed: as the library call takes them."""
     query, key = passed["query"], passed["key"]
-    size = (*query.layout.size[:3], key.layout.size[2])
+    size, device = (*query.layout.size[:3], key.layout.size[2]), ctx.meta[0].device
     scale, bias = named.get("scale"), named.get("attn_bias")
     score = mask = None
     if bias is not None:
-        score = _body(ctx, size, lambda *at: _biased(bias, passed["attn_bias"], at))
+        score = body(SCORE, device, size, lambda *at: _biased(bias, passed["attn_bias"], at), ctx.origins)
     if named.get("is_causal", False):
-        mask = _body(ctx, size, lambda b, h, q, k: build.call("le", build.index(k), build.index(q)))
+        mask = body(SCORE, device, size, _causal, ctx.origins)
     return {
         "query": query,
         "key": key,
@@ -98,12 +98,9 @@ def _is_of_attention(node: torch.fx.Node) -> bool:
     return "scaled_dot_product_attention" in str(getattr(stack[-1][1], "__name__", stack[-1][1]))
 
 
-def _body(ctx: LoweringContext, size: tuple[Expr, ...], value: Callable[..., Node]) -> Loop:
-    """A Loop over (b, h, q, k), of `size`, that stores `value(b, h, q, k)`."""
-    at = tuple(map(loop_var, range(4)))
-    ranges = tuple(Range(var, extent) for var, extent in zip(at, size, strict=True))
-    device = ctx.meta[0].device
-    return Loop(SCORE, device, ranges, (), (Store(SCORE, at, value(*at)),), ctx.origins)
+def _causal(b: Expr, h: Expr, q: Expr, k: Expr) -> Node:
+    """Is a key no later than the query?"""
+    return build.call("le", build.index(k), build.index(q))
 
 
 def _biased(bias: Tensor, ref: TensorRef, at: tuple[Expr, ...]) -> Node:

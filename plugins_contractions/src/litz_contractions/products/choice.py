@@ -3,10 +3,15 @@ when it is needed: most candidates are only looked up.
 
 A product whose depth is split into parts is one kernel, where the number of its tiles is known: the last program of a
 tile adds the parts. Else there are two operations: partial sums in a kernel, their sum and the epilogue in core's.
+
+Several products in one launch (`together`): programs do the first product's tiles, then the second's, and so on. A
+launch that is over in a few microseconds spends half of them on getting started and on its last tiles; together the
+products of one activation (queries, keys and values; gate and up) keep the device busy from one to the next.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,15 +26,16 @@ from litz.ir.index import reduction_var
 from litz.ir.node import Node
 from litz.ir.transform import replace_loads
 from litz.schedule.choices import Recipe, Replacement
+from litz.targets.triton.join import join_sources
 from litz_plugins import Choice, Estimate
 
 from ..epilogue import ACCUMULATOR, others
+from ..module import TiledSource, call_of
 from ..subprogram import Meaning, cut
+from .blocks import tiles_of, workspace_size
 from .configs import Config
 from .gemm import OPERANDS, Gemm
-from .kernel import write_gemm
-from .plan import GemmPlan, make_plan
-from .tiles import tiles_of, workspace_size
+from .kernel import GemmPlan, make_plan, write_gemm
 
 
 class Shared:
@@ -85,41 +91,25 @@ def make_choice(
     def make() -> Replacement:
         if config.split > 1 and not counted:
             return _split(gemm, config, template, program)
-        if config.split > 1:
-            return _in_parts(gemm, config, template, program, shared)
-        return Replacement((_kernel_call(gemm, config, template, program, shared),), absorbs=absorbs)
+        return _whole(gemm, config, template, program, shared)
 
     return Choice(name, "template", Recipe(absorbs, f"{config!r} {shared.key}", make), estimate)
 
 
-def _kernel_call(gemm: Gemm, config: Config, template: Template, program: Program, shared: Shared) -> KernelCall:
-    """Returns one kernel for the product and its epilogue."""
-    return KernelCall(
-        template.name,
-        template.device,
-        shared.meaning,
-        shared.meaning.arguments(),
-        outputs=gemm.epilogue.writes,
-        origins=gemm.epilogue.loop.origins,
-        source=write_gemm(gemm, config, program, template.name, plan=shared.plan),
-    )
-
-
-def _in_parts(gemm: Gemm, config: Config, template: Template, program: Program, shared: Shared) -> Replacement:
-    """Returns one kernel, and the buffer for its partial sums."""
-    name = f"{template.outputs[0]}_parts"
-    buffer = Buffer(name, gemm.accumulate, template.device, Layout.contiguous((workspace_size(gemm, config),)))
-    extended = replace(program, buffers={**program.buffers, name: buffer})
-    call = KernelCall(
-        template.name,
-        template.device,
-        WithWorkspace(shared.meaning, buffer),
-        shared.meaning.arguments(),
-        outputs=(*gemm.epilogue.writes, name),
-        origins=gemm.epilogue.loop.origins,
-        source=write_gemm(gemm, config, extended, template.name, workspace=name),
-    )
-    return Replacement((call,), (buffer,), gemm.epilogue.absorbed)
+def _whole(gemm: Gemm, config: Config, template: Template, program: Program, shared: Shared) -> Replacement:
+    """Returns one kernel for the product and its epilogue, with a buffer for partial sums where it has some."""
+    meaning: Any = shared.meaning
+    plan, workspace, buffers = shared.plan if config.split == 1 else None, None, tuple[Buffer, ...]()
+    if config.split > 1:
+        workspace = f"{template.outputs[0]}_parts"
+        layout = Layout.contiguous((workspace_size(gemm, config),))
+        buffers = (Buffer(workspace, gemm.accumulate, template.device, layout),)
+        program = replace(program, buffers={**program.buffers, workspace: buffers[0]})
+        meaning = WithWorkspace(shared.meaning, buffers[0])
+    outputs = (*gemm.epilogue.writes, *(buffer.name for buffer in buffers))
+    source = write_gemm(gemm, config, program, template.name, plan=plan, workspace=workspace)
+    call = call_of(template, meaning, shared.meaning.arguments(), outputs, source)
+    return Replacement((replace(call, origins=gemm.epilogue.loop.origins),), buffers, gemm.epilogue.absorbed)
 
 
 @dataclass(frozen=True)
@@ -153,15 +143,8 @@ def _split(gemm: Gemm, config: Config, template: Template, program: Program) -> 
     extended = replace(program, buffers={**program.buffers, workspace: buffer})
     parts = _Parts(config.split, gemm.accumulate)
     source = write_gemm(gemm, config, extended, template.name, workspace)
-    call = KernelCall(
-        template.name,
-        template.device,
-        parts,
-        tuple(argument_names(template)[name] for name in OPERANDS[template.kind]),
-        outputs=(workspace,),
-        origins=template.origins,
-        source=source,
-    )
+    args = [argument_names(template)[name] for name in OPERANDS[template.kind]]
+    call = call_of(template, parts, args, (workspace,), source)
     total = _sum_of_parts(gemm, workspace, config.split, template)
     return Replacement((call, total), (buffer,), gemm.epilogue.absorbed)
 
@@ -201,4 +184,50 @@ class _Parts:
         return torch.stack([a @ b for a, b in chunks])
 
 
-__all__ = ["Shared", "make_choice"]
+def together(replacements: Sequence[Replacement], names: Sequence[str]) -> Replacement | None:
+    """Returns one replacement for several products; names: of the products, in the same order. None where kernels
+    differ in what a launch sets, or sizes are symbols."""
+    calls = [replacement.operations[0] for replacement in replacements]
+    if any(len(each.operations) != 1 for each in replacements):
+        return None
+    kernels = [call for call in calls if isinstance(call, KernelCall)]
+    source = join_sources([call.source for call in kernels], calls[0].name) if len(kernels) == len(calls) else None
+    if source is None:
+        return None
+    assert isinstance(source, TiledSource)
+    source = replace(source, tiles=tuple(each for call in kernels for each in call.source.tiles))
+    meanings = tuple((call.target, len(call.args), len(call.outputs)) for call in kernels)
+    call = replace(
+        kernels[0],
+        target=Meanings(meanings),
+        args=tuple(arg for each in kernels for arg in each.args),
+        outputs=tuple(name for each in kernels for name in each.outputs),
+        origins=tuple(dict.fromkeys(origin for each in kernels for origin in each.origins)),
+        source=source,
+    )
+    absorbs = (*names[1:], *(name for each in replacements for name in each.absorbs))
+    buffers = tuple(buffer for each in replacements for buffer in each.buffers)
+    return Replacement((call,), buffers, tuple(dict.fromkeys(absorbs)))
+
+
+@dataclass(frozen=True)
+class Meanings:
+    """The function that several kernels compute, one after the other. parts: (meaning, how many arguments it takes, how
+    many results it has)."""
+
+    parts: tuple[tuple[Any, int, int], ...]
+
+    @property
+    def __name__(self) -> str:
+        return " and ".join(meaning.__name__ for meaning, _, _ in self.parts)
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        results: list[Any] = []
+        at = 0
+        for meaning, taken, _ in self.parts:
+            results += meaning(*args[at : at + taken])
+            at += taken
+        return tuple(results)
+
+
+__all__ = ["Shared", "make_choice", "together"]

@@ -15,7 +15,7 @@ import torch
 
 from litz.target import Room, figures_of, rate_kind
 from litz.target.times import Limit, Programs, alike, longest, matrix, second_level, time_of
-from litz.targets.triton.warps import THREADS
+from litz.targets.triton.tile_shape import THREADS
 from litz_plugins import Estimate, Target
 
 
@@ -24,7 +24,7 @@ class Config:
     """One way to cut a product up. m, n, k: the tile, in elements. stages: tiles of operands in flight at a time.
     group: rows of tiles that are walked together, so that operands stay in the L2. split: parts of k. programs: if not
     0, so many programs walk over all tiles, with the tensor memory accelerator (TMA) bringing the operands. apart: a
-    tile has each `apart`-th row of the result (`litz_contractions.products.apart`)."""
+    tile has each `apart`-th row of the result (`litz_contractions.products.blocks`)."""
 
     m: int
     n: int

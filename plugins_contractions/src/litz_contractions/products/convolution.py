@@ -6,22 +6,29 @@
 Rows are the pixels of all images, columns the output channels, and the depth is (taps, input channels), the channels
 walked fastest. Nothing is copied: positions are computed, and what lies in the padding is 0. Groups are a batch, and so
 are the places between the steps of a transposed convolution.
+
+There is nothing for tensor cores in a depthwise convolution, whose groups have one input channel each: it reads its
+input from memory once, and nine or so times from the caches. With its taps written out it is a pointwise Loop, which
+core's code generator writes, and which core fuses with its users (`offer_depthwise`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product as all_of
+from math import prod
 from typing import Any
 
 import sympy
 import torch
 
 from litz.cost.contractions import argument_names
-from litz.ir import Buffer, Program, Range, Template, TensorRef
-from litz.ir.build import call, cast, load
+from litz.ir import Buffer, Loop, Node, Program, Range, Store, Template, TensorRef
+from litz.ir.build import call, cast, const, index, load, logical_and
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import ONE, ZERO, Expr, floordiv, loop_var, mod
+from litz_plugins import Choice
 
 from ..epilogue import ACCUMULATOR, accumulator, plain
 from .gemm import ACCUMULATE, Gemm, Operand, Product, Unsuitable, depth_var
@@ -107,10 +114,11 @@ def make_convolution(template: Template, program: Program, tf32: bool = False) -
     if given.bias is not None:
         bias = load(given.bias.buffer, (place,), program.buffers[given.bias.buffer].dtype)
         value = call("add", value, cast(bias, value.dtype))
-    single = {walk.tap.var: sympy.Integer(0) for walk in walks if walk.tap.size == ONE}
+    single = {walk.tap.var: ZERO for walk in walks if walk.tap.size == ONE}
     kept = tuple(r for r in depth if r.var not in single) or depth[-1:]
-    term = Product(_without(left, single), _without(right, single), _renumbered(kept))
-    term = _rename(term, {old.var: new.var for old, new in zip(kept, term.depth)})
+    walked = tuple(Range(depth_var(number), r.size) for number, r in enumerate(kept))
+    places = {**{old.var: new.var for old, new in zip(kept, walked, strict=True)}, **single}
+    term = Product(left.at(places), right.at(places), walked)
     order = (number, *batch, channel, *pixels)
     epilogue = plain(program, template, cast(value, given.out.dtype), order, {ACCUMULATOR: buffer}, index)
     tf32 = tf32 and given.dtype.itemsize == 4
@@ -205,20 +213,68 @@ def _reaches_no_further(pixel: Range, tap: Range, step: int, spread: int, size: 
     return bool((size - 1 - last).is_Integer and size - 1 - last >= 0)
 
 
-def _without(operand: Operand, values: Mapping[Any, Expr]) -> Operand:
-    inside = tuple((expr.xreplace(values), size) for expr, size in operand.inside)
-    return replace(operand, position=operand.position.xreplace(values), inside=inside)
+MOST_TAPS = 49
+"""Beyond 7 x 7 the loads no longer fit the registers."""
 
 
-def _renumbered(ranges: Sequence[Range]) -> tuple[Range, ...]:
-    return tuple(Range(depth_var(number), r.size) for number, r in enumerate(ranges))
+def offer_depthwise(template: Template, program: Program) -> list[Choice]:
+    """Returns a depthwise convolution with its taps written out, as a choice; nothing for any other contraction."""
+    if template.kind != "convolution":
+        return []
+    try:
+        given = read_convolution(template, program)
+    except Unsuitable:
+        return []
+    _, channels, *taps = given.weight.layout.size
+    if given.groups == 1 or channels != 1 or given.transposed or not all(size.is_Integer for size in taps):
+        return []
+    views = [ref for ref in (given.image, given.weight) if program.buffers[ref.buffer].layout != ref.layout]
+    if views or prod(int(size) for size in taps) > MOST_TAPS:
+        return []
+    return [Choice("depthwise, taps written out", "template", _loop(given, template, program))]
 
 
-def _rename(term: Product, names: Mapping[Any, Expr]) -> Product:
-    left, right = (_simultaneously(operand, names) for operand in (term.left, term.right))
-    return Product(left, right, term.depth)
+def _loop(given: Convolution, template: Template, program: Program) -> Loop:
+    size = given.out.layout.size
+    ranges = tuple(Range(loop_var(n), extent) for n, extent in enumerate(size))
+    number, channel, *pixels = (r.var for r in ranges)
+    extents = {r.var: r.size for r in ranges}
+    group = floordiv(channel, floordiv(size[1], sympy.Integer(given.groups)), extents)
+    total: Node | None = None
+    for tap in all_of(*(range(int(extent)) for extent in given.weight.layout.size[2:])):
+        places = [
+            step * pixel + spread * t - pad
+            for pixel, t, step, pad, spread in zip(
+                pixels, tap, given.stride, given.padding, given.dilation, strict=True
+            )
+        ]
+        weight = load(given.weight.buffer, (channel, sympy.Integer(0), *map(sympy.Integer, tap)), given.dtype)
+        image = _element(given, [number, group], places, size[2:], tap)
+        term = call("mul", cast(image, torch.float32), cast(weight, torch.float32))
+        total = term if total is None else call("add", total, term)
+    assert total is not None
+    if given.bias is not None:
+        bias = load(given.bias.buffer, (channel,), program.buffers[given.bias.buffer].dtype)
+        total = call("add", total, cast(bias, torch.float32))
+    store = Store(given.out.name, tuple(r.var for r in ranges), cast(total, given.out.dtype))
+    return Loop(template.name, template.device, ranges, (), (store,), template.origins)
 
 
-def _simultaneously(operand: Operand, names: Mapping[Any, Expr]) -> Operand:
-    inside = tuple((expr.subs(names, simultaneous=True), size) for expr, size in operand.inside)
-    return replace(operand, position=operand.position.subs(names, simultaneous=True), inside=inside)
+def _element(
+    given: Convolution, front: list[Expr], places: list[Expr], pixels: tuple[Expr, ...], tap: tuple[int, ...]
+) -> Node:
+    """The input's element, 0 in the padding."""
+    mask: Node | None = None
+    zero, sizes = const(0, torch.int64), given.image.layout.size[2:]
+    for at, extent, count, t, step, pad, spread in zip(
+        places, sizes, pixels, tap, given.stride, given.padding, given.dilation, strict=True
+    ):
+        if spread * t < pad:
+            mask = logical_and(mask, call("ge", index(at), zero))
+        room = extent - 1 - (step * (count - 1) + spread * t - pad)
+        if not (room.is_Integer and room >= 0):
+            mask = logical_and(mask, call("lt", index(at), index(extent)))
+    return load(given.image.buffer, (*front, *places), given.dtype, (), mask)
+
+
+__all__ = ["make_convolution", "offer_depthwise", "read_convolution"]

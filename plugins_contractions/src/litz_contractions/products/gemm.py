@@ -20,7 +20,7 @@ from litz.cost.contractions import argument_names
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, Template, TensorRef
 from litz.ir.build import call, cast, const, load
 from litz.ir.dtypes import STORAGE, STORED, SUPPORTED
-from litz.ir.index import ZERO, Expr, Symbol, product, to_expr
+from litz.ir.index import ZERO, Expr, Ranges, Symbol, product, substitute, to_expr
 
 from ..epilogue import ACCUMULATOR, Epilogue, accumulator, plain
 from .scales import BLOCK, Scaling, scalings
@@ -56,6 +56,12 @@ class Operand:
         if self.prologue is not None:
             return tuple(self.prologue.expressions)
         return (self.position, *(expr for pair in self.inside for expr in pair))
+
+    def at(self, places: Mapping[Symbol, Expr], extents: Ranges | None = None) -> Operand:
+        """Returns the operand at other places, which its variables become; what makes its elements stays as it is.
+        extents: of the variables of the places."""
+        inside = tuple((substitute(expr, places, extents), size) for expr, size in self.inside)
+        return replace(self, position=substitute(self.position, places, extents), inside=inside)
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,7 @@ class Product:
 class Gemm:
     """batch, rows, columns: the ranges of the epilogue's loop, each in one of them. accumulate: dtype of the sums.
     tf32: float32 operands may lose bits. turned: rows and columns have changed places (`turned`).
-    row_terms: what the kernel sums along a row for its epilogue, as a flat loop along that row (`row_factor.py`)."""
+    row_terms: what the kernel sums along a row for its epilogue, as a flat loop along that row (`joined.py`)."""
 
     batch: tuple[Range, ...]
     rows: tuple[Range, ...]
@@ -228,8 +234,7 @@ def _in_blocks(
     device = program.buffers[term.left.buffer].device
     ranges = (*batch, row, column, number)
     scale = Loop(SCALE, device, ranges, (), (Store(SCALE, (ZERO,), value),))
-    left, right = (replace(o, position=sympy.expand(o.position.subs(whole))) for o in (term.left, term.right))
-    return Product(left, right, (number, inside), scale=scale)
+    return Product(term.left.at(whole), term.right.at(whole), (number, inside), scale=scale)
 
 
 def _scale(

@@ -1,4 +1,4 @@
-"""A tile that computes half types in those types, two values to a register. In: a prologue's loop. Out: lines.
+"""Tiles that compute half types in those types, two values to a register. In: a prologue's loop. Out: lines.
 
 Core's code generator holds half types as float32. Where integers of few bits become weights, conversions to and from
 float32 take longer than the weights take to arrive. Here a sum, a difference or a product of half types is one
@@ -10,7 +10,7 @@ A small integer v becomes a half type without a conversion: the bits of 2**n are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
 
 import sympy
@@ -20,17 +20,15 @@ from litz.ir import Loop, Node
 from litz.ir.dtypes import FLOAT8, HALF, INTEGER, STORAGE, short
 from litz.ir.index import Expr, Symbol, stride_of
 from litz.ir.intervals import Intervals
-from litz.targets.triton.dialect import ELEMENTS, TRITON, literal, op_text, read
-from litz.tiles.program import Const, Load, Value
+from litz.tiles.make import Maker
+from litz.tiles.program import Const, Operand, Value
 
-from ..tile import Tile
+from .lines import Planes
+from .print import NATIVE, UNIT
 
-NATIVE: Mapping[str, str] = {"add": "+", "sub": "-", "mul": "*"}
 _BYTES = frozenset({torch.int8, torch.uint8})
 _IN_WORDS = _BYTES | {dtype for dtype in FLOAT8 if STORAGE[dtype].bits is not None}
 """Types whose elements may come two at a time."""
-UNIT: Mapping[torch.dtype, int] = {dtype: round(1 / torch.finfo(dtype).eps) for dtype in HALF}
-"""2**n: numbers from here to twice this are a distance of 1 apart."""
 
 
 def pays(prologue: Loop) -> bool:
@@ -64,14 +62,14 @@ def words_of(prologue: Loop | None, depth: Symbol) -> bool:
     return bool(loads)
 
 
-class HalfTile(Tile):
-    """Values of half types are held in their own type. words: buffers whose bytes are loaded two at a time, where the
-    two are values of a depth that is walked in steps of two."""
+class HalfMaker(Maker):
+    """Values of half types are held in their own type: `near` of an op on them begins with `half`. words: buffers whose
+    bytes are loaded two at a time, where the two are values of a depth that is walked in steps of two."""
 
     words: frozenset[str] = frozenset()
 
     def compute(self, roots: Iterable[Node]) -> None:
-        """Emits what the roots need. A byte that comes with its word is not computed by itself."""
+        """Adds what the roots need. A byte that comes with its word is not computed by itself."""
         for root in roots:
             self.operand(root)
 
@@ -82,27 +80,19 @@ class HalfTile(Tile):
         return super().operand(node)
 
     def value(self, node: Node) -> Value:
-        """Emits what computes a node, and returns its value."""
-        makers = {"load": self._load, "cast": self._half_cast, "index": None, "bitcast": None, "bounded": None}
-        make = None if node.dtype in FLOAT8 or node in self.near else makers.get(node.op, self._scalar_op)
+        """Adds what computes a node, and returns its value."""
+        own = {"cast": self._half_cast, **dict.fromkeys(("load", "index", "bitcast", "bounded"))}
+        make = None if node.dtype in FLOAT8 or node in self.near else own.get(node.op, self._scalar_op)
         made = None if make is None else make(node)
-        if made is None:
-            return super().value(node)
-        text, axes = made
-        if not text.isidentifier():
-            name = self.fresh()
-            self.emit(f"{name} = {text}")
-            text = name
-        return Value(text, node.dtype, axes)
+        return super().value(node) if made is None else made
 
     @cached_property
     def _every(self) -> frozenset[str]:
         return frozenset(axis.name for axis in self.tiling.axes)
 
     @cached_property
-    def _planes(self) -> dict[tuple[str, torch.dtype, str, Expr], list[str]]:
-        """What became of words so far: (conversion, its type, buffer, offset) -> the values of a word, one after the
-        other."""
+    def _words(self) -> dict[tuple[str, torch.dtype, str, Expr], tuple[Value, ...]]:
+        """What became of words so far: (conversion, its type, buffer, offset) -> the values of a word."""
         return {}
 
     def _in_word(self, node: Node) -> bool:
@@ -114,7 +104,7 @@ class HalfTile(Tile):
         varying = node.index[0] - node.index[0].as_coeff_Add()[0]
         return all(factor.is_Integer and factor % 2 == 0 for factor in varying.as_coefficients_dict().values())
 
-    def _of_word(self, kind: str, node: Node, dtype: torch.dtype) -> list[str] | None:
+    def _of_word(self, kind: str, node: Node, dtype: torch.dtype) -> tuple[Value, ...] | None:
         """What a conversion makes of the word that a loaded byte is in, the byte's own results first; None where bytes
         are loaded one by one."""
         if not self._in_word(node):
@@ -123,25 +113,19 @@ class HalfTile(Tile):
         byte = int(offset.as_coeff_Add()[0]) % 2
         place = sympy.expand((offset - byte) / 2)
         key = (kind, dtype, node.buffer, place)
-        if key not in self._planes:
-            word, count = self.fresh("word"), 4 if kind == "nibbles" else 2
+        if key not in self._words:
+            word = self.fresh("word")
             access = self.access(node.buffer, place, [])
-            base, _, at = self.printer.pointer(access).partition(" + ")
-            masks = " & ".join(self.tile_mask(access.axes))
-            mask = f", {masks}, other=0" if masks else ""
-            self.emit(f"{word} = tl.load({base}.to(tl.pointer_type(tl.uint16), bitcast=True) + {at}{mask})")
-            planes = [self.fresh("plane") for _ in range(count)]
-            made = f"{kind}_{short(dtype)}({word})"
-            if node.dtype in FLOAT8:
-                made = f'float8({word}, {ELEMENTS[dtype]}, "{kind}")'
-            self.emit(f"{', '.join(planes)} = _word_{made}")
-            self._planes[key] = planes
-        planes = self._planes[key]
-        each = len(planes) // 2
-        return planes[byte * each : (byte + 1) * each]
+            count = 4 if kind == "nibbles" else 2
+            values = tuple(Value(self.fresh("plane"), dtype, self._every) for _ in range(count))
+            self.put(Planes(values, kind, None, word, access, tuple(self.masks(access.axes))))
+            self._words[key] = values
+        values = self._words[key]
+        each = len(values) // 2
+        return values[byte * each : (byte + 1) * each]
 
     @cached_property
-    def _halves(self) -> dict[Node, tuple[str, str]]:
+    def _halves(self) -> dict[Node, tuple[Value, Value]]:
         """2**n + v of the low and the high 4 bits of packed bytes, so far."""
         return {}
 
@@ -149,51 +133,38 @@ class HalfTile(Tile):
     def _intervals(self) -> Intervals:
         return Intervals(self.loop.extents)
 
-    def _load(self, node: Node) -> tuple[str, frozenset[str]]:
-        access, masks = self.loaded(node)
-        text = self.printer.load(Load(Value("", node.dtype, access.axes), access, masks, node.mask is not None))
-        return (text.removesuffix(".to(tl.float32)") if node.dtype in HALF else text), access.axes
-
-    def _half_cast(self, node: Node) -> tuple[str, frozenset[str]]:
+    def _half_cast(self, node: Node) -> Value:
         (arg,) = node.args
         if arg.dtype in FLOAT8 and node.dtype in (torch.float32, *HALF):
             # Two at a time by way of a half type, which has all the numbers.
             half = node.dtype if node.dtype in HALF else torch.float16
             planes = self._of_word(STORAGE[arg.dtype].name, arg, half)
             if planes is not None:
-                return planes[0] if node.dtype == half else f"{planes[0]}.to(tl.float32)", self._every
-            held = self.held(arg)
-            return read(arg.dtype, self.printer.text(held), node.dtype), held.axes
+                return planes[0] if node.dtype == half else self.op("cast", planes[:1], node.dtype, "half")
+            return self.op("decode", [self.held(arg)], node.dtype, f"half {short(arg.dtype)}")
         if node.dtype not in HALF:
-            wide, axes = self._wide(arg)
-            return TRITON.cast(wide, arg.dtype, node.dtype), axes
-        if arg.dtype == node.dtype:
-            return self.get(arg).text, self.get(arg).axes
+            return self.op("cast", [self.operand(arg)], node.dtype, "half")
+        if arg.dtype == node.dtype and isinstance(found := self.operand(arg), Value):
+            return found
         bits = self._bits(node)
         if bits is None and arg.dtype in _BYTES:
             sign = "signed" if arg.dtype == torch.int8 else "unsigned"
             planes = self._of_word(sign, arg, node.dtype)
-            if planes is not None:
-                return planes[0], self._every
-            return f"_{sign}_{short(node.dtype)}({self.get(arg).text})", self.get(arg).axes
-        if bits is not None:
-            packed = _nibble(arg)
-            axes = self._every if packed is not None and self._in_word(packed) else self.get(arg).axes
-            return f"{bits} - {self._constant(UNIT[node.dtype], node.dtype)}", axes
-        wide, axes = self._wide(arg)
-        return f"{wide}.to(tl.float32).to({ELEMENTS[node.dtype]})", axes
+            return planes[0] if planes is not None else self.op("cast", [self.operand(arg)], node.dtype, f"half {sign}")
+        if bits is None:
+            return self.op("cast", [self.operand(arg)], node.dtype, "half")
+        packed = _nibble(arg)
+        if packed is None or not self._in_word(packed):
+            self.operand(arg)
+        return self.op("sub", [bits, Const(UNIT[node.dtype], node.dtype)], node.dtype, "half less")
 
-    def _scalar_op(self, node: Node) -> tuple[str, frozenset[str]] | None:
-        axes = frozenset[str]().union(*(self.get(arg).axes for arg in node.args))
-        native = self._native(node)
-        if native is not None:
-            return native, axes
+    def _scalar_op(self, node: Node) -> Value | None:
+        args = [self.operand(arg) for arg in node.args]
         if not any(each.dtype in HALF for each in (node, *node.args)):
             return None
-        text = op_text(node, [self._wide(arg)[0] for arg in node.args])
-        return (f"({text}).to({ELEMENTS[node.dtype]})" if node.dtype in HALF else text), axes
+        return self._native(node, args) or self.op(node.op, args, node.dtype, "half")
 
-    def _native(self, node: Node) -> str | None:
+    def _native(self, node: Node, args: list[Value | Const]) -> Value | None:
         """A sum, difference or product in the half type itself; None where an operand is not of that type."""
         if node.dtype not in HALF or node.op not in NATIVE or any(arg.dtype != node.dtype for arg in node.args):
             return None
@@ -205,12 +176,11 @@ class HalfTile(Tile):
             bits, change = self._bits(first), second.attrs[0] if node.op == "add" else -second.attrs[0]
             whole = UNIT[node.dtype] - change
             if bits is not None and change == int(change) and self._exact(whole, node.dtype):
-                return f"{bits} - {self._constant(whole, node.dtype)}"
-        texts = [self._constant(a.attrs[0], a.dtype) if a.op == "const" else self.get(a).text for a in node.args]
-        return f"{texts[0]} {NATIVE[node.op]} {texts[1]}"
+                return self.op("sub", [bits, Const(whole, node.dtype)], node.dtype, "half less")
+        return self.op(node.op, args, node.dtype, "half native")
 
-    def _bits(self, cast: Node) -> str | None:
-        """2**n + v as text, where the cast is of an integer v that is known to be from 0 to 2**n - 1."""
+    def _bits(self, cast: Node) -> Operand | None:
+        """2**n + v, or the integer v, where the cast is of a v that is known to be from 0 to 2**n - 1."""
         (arg,) = cast.args
         if arg.dtype not in INTEGER or arg.op == "const":
             return None
@@ -223,27 +193,17 @@ class HalfTile(Tile):
         planes = None if packed is None else self._of_word("nibbles", packed, cast.dtype)
         if planes is not None:
             return planes[arg.op == "shift_right"]
-        if packed is not None and self.get(packed).axes == self._every:
+        if packed is not None and (held := self.operand(packed)).axes == self._every and isinstance(held, Value):
             if packed not in self._halves:
-                low, high = self.fresh("low"), self.fresh("high")
-                self.emit(f"{low}, {high} = _nibbles_{short(cast.dtype)}({self.get(packed).text})")
+                low, high = (Value(self.fresh(stem), cast.dtype, self._every) for stem in ("low", "high"))
+                self.put(Planes((low, high), "nibbles", held))
                 self._halves[packed] = low, high
             return self._halves[packed][arg.op == "shift_right"]
-        one = torch.tensor(unit, dtype=cast.dtype).view(torch.int16).item()
-        return f"({self.get(arg).text}.to(tl.uint16) | {one}).to({ELEMENTS[cast.dtype]}, bitcast=True)"
-
-    def _wide(self, node: Node) -> tuple[str, frozenset[str]]:
-        """A value as core's code generator holds it."""
-        value = self.get(node)
-        return (f"{value.text}.to(tl.float32)" if node.dtype in HALF and node.op != "const" else value.text), value.axes
+        return self.operand(arg)
 
     @staticmethod
     def _exact(value: float, dtype: torch.dtype) -> bool:
         return float(torch.tensor(float(value), dtype=dtype)) == float(value)
-
-    @staticmethod
-    def _constant(value: float, dtype: torch.dtype) -> str:
-        return f"tl.full([], {literal(float(value))}, {ELEMENTS[dtype]})"
 
 
 def _nibble(node: Node) -> Node | None:
@@ -253,4 +213,4 @@ def _nibble(node: Node) -> Node | None:
     return node.args[0] if node.args[1].attrs[0] == (15 if node.op == "bitwise_and" else 4) else None
 
 
-__all__ = ["HalfTile", "pays", "words_of"]
+__all__ = ["HalfMaker", "pays", "words_of"]

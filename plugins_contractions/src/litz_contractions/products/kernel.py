@@ -1,49 +1,100 @@
-"""A matrix product's kernel: in, a `Gemm` and a `Config`; out, a `KernelSource` of Triton text.
+"""A matrix product's kernel: in, a `Gemm` and a `Config`; out, its TileProgram, and the `KernelSource` printed from it.
 
 A program makes one tile of the result: it walks along k with operands coming through shared memory, and then runs the
-epilogue on its accumulator. The epilogue's text is core's own code generator's (`litz.targets.triton`): the tile's
-rows are its axis y, the columns its axis x, and the batch is a scalar. Where the epilogue reduces rows, a tile has
-whole rows: they are the axis x then, and the columns the axis r.
+epilogue on its accumulator. The epilogue's lines are core's own (`litz.tiles.make`): the tile's rows are its axis y,
+the columns its axis x, and the batch is a scalar. Where the epilogue reduces rows, a tile has whole rows: they are the
+axis x then, and the columns the axis r. An operand's tile has the axis k and one of the result's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
+import sympy
 import torch
-from sympy import ceiling
 
-from litz.ir import Buffer, Loop, Node, Program, Range
+from litz.ir import Buffer, Loop, Node, Program, Range, Store
 from litz.ir.dtypes import short
-from litz.ir.index import ONE, Expr, Symbol, stride_of
+from litz.ir.index import Expr, Symbol, to_expr
 from litz.ir.index import product as product_of
 from litz.ir.node import walk
 from litz.ir.ops import OPS
-from litz.targets.triton.dialect import ELEMENTS, FLOAT8_TYPES, POINTER_TYPES
-from litz.targets.triton.text import IndexText, size_text
-from litz.tiles.program import Value
+from litz.targets.triton.dialect import FLOAT8_TYPES, POINTER_TYPES
+from litz.targets.triton.indices import index_type_of
+from litz.targets.triton.text import size_text
+from litz.targets.triton.tile_shape import power_of_two
+from litz.tiles import program as tile
+from litz.tiles.make import Maker
+from litz.tiles.names import Names, name_all
+from litz.tiles.program import Access, Const, Inside, Line, Load, Mask, TileProgram, Value
 from litz.tiles.shape import Axis, Tiling
 from litz_plugins import KernelSource
 
-from ..epilogue import ROW_SUM, SUMS
-from ..module import write_module
-from ..tile import Tile, write_axis
+from ..epilogue import ACCUMULATOR, ROW_SUM, STAND_INS, SUMS
+from ..module import counted, position_type, write_module
 from . import half_tile
-from .apart import most_ahead, write_apart
+from .blocks import tiles_of, units_of
 from .configs import Config
-from .descriptors import descriptor_texts
 from .gemm import Gemm, Operand, Product
-from .half_tile import HalfTile
-from .interleaved import WIDE, split_lines, wide_position, wide_prologue
-from .plan import GemmPlan, make_plan
-from .row_factor import add_row, load_row
-from .tiles import tiles_of
+from .half_tile import HalfMaker
+from .lanes import WIDE, wide_position, wide_prologue
+from .lines import Between, Blocks, Lanes, Panel, Parts, Scaled, Side, Steps
+from .print import print_product
 
-MOST_UNROLLED = 4
-"""Steps along the depth up to which a loop may be unrolled as a whole."""
+PART = sympy.Symbol("part", integer=True, nonnegative=True)
+"""Which part of the depth a program has."""
+
+
+@dataclass(frozen=True)
+class GemmPlan:
+    """The plan that all configurations of a kernel share: the flat loop of its stores, the names of its two axes, all
+    names, the type of indices, and what must not exceed 32 bits."""
+
+    loop: Loop
+    row: str
+    column: str
+    names: Names
+    index_type: str
+    limits: Sequence[Expr]
+
+
+def make_plan(gemm: Gemm, program: Program, parts: str | None = None, finishes: bool = False) -> GemmPlan:
+    """Returns the plan of a product's kernels. parts: the buffer of partial sums, if there is one. finishes: does the
+    kernel add them up itself?"""
+    loop = _stored(gemm, program, None if finishes else parts)
+    # A row that is reduced lies along core's axis r, whole.
+    row, column = ("x", "r") if loop.reduction_ranges else ("y", "x")
+    loaded = [node.buffer for node in loop.loads if node.buffer not in STAND_INS]
+    read = [name for p in gemm.products for name in p.reads]
+    read += () if gemm.row_terms is None else gemm.row_terms.reads
+    touched = list(
+        dict.fromkeys([*read, *loaded, *(store.buffer for store in loop.stores), *([parts] if parts else [])])
+    )
+    # How far offsets reach: every buffer.
+    spans = [program.buffers[name].layout.span for name in touched]
+    exprs = [*gemm.sizes, *spans, *(e for p in gemm.products for e in p.expressions), *loop.expressions]
+    variables: dict[Symbol, str] = {PART: "part"}
+    for prefix, ranges in ((row, gemm.rows), (column, gemm.columns), ("batch", gemm.batch)):
+        variables |= {r.var: f"{prefix}{number}" for number, r in enumerate(ranges)}
+    for product in gemm.products:
+        variables |= {r.var: f"k{number}" for number, r in enumerate(product.depth)}
+    names = name_all(touched, variables, exprs)
+    return GemmPlan(loop, row, column, names, *index_type_of(spans, bool(names.sizes)))
+
+
+def _stored(gemm: Gemm, program: Program, partial: str | None) -> Loop:
+    """What is done with the accumulator, in flat form: the epilogue, or the store of a partial sum."""
+    loop = gemm.epilogue.flat(program)
+    if partial is None:
+        return loop
+    position: Expr = PART
+    for r in (*gemm.batch, *gemm.rows, *gemm.columns):
+        position = position * r.size + r.var
+    value = next(node for node in loop.loads if node.buffer == ACCUMULATOR)
+    return replace(loop, stores=(Store(partial, (sympy.expand(position),), value),))
 
 
 def write_gemm(
@@ -62,81 +113,71 @@ def write_gemm(
     its parts up, in their order, and runs the epilogue.
     """
     plan = plan or make_plan(gemm, program, partial or workspace, bool(workspace))
-    return _Writer(gemm, config, program, name, partial, workspace, plan).source()
+    made = _Maker(gemm, config, program, workspace, plan, partial is not None or workspace is not None)
+    tiles = made.tiles()
+    return write_module(
+        name,
+        made.symbol(),
+        f"matrix product: {config}",
+        print_product(tiles, made.as_values),
+        tiles,
+        program,
+        plan.loop.writes,
+        config,
+        made.grid(),
+        int(tiles_of(gemm, config)) if workspace else 0,
+        made.pointer_type,
+    )
 
 
-def _float8(dtype: torch.dtype) -> str:
-    """Triton's type."""
-    return f"tl.{FLOAT8_TYPES[dtype].replace('fp8', 'float8')}"
-
-
-@dataclass(frozen=True)
-class _Side:
-    """An operand in the text: its tile's name, its pointers', how the depth is spread over it, its own axis, and which
-    of the products with this sum it is of."""
-
-    name: str
-    pointer: str
-    operand: Operand
-    expand: str
-    shape: str
-    axis: str
-    lane: int = 0
-
-
-@dataclass
-class _Writer:
-    gemm: Gemm
-    config: Config
-    program: Program
-    name: str
-    partial: str | None
-    workspace: str | None
-    plan: GemmPlan
-
-    def __post_init__(self) -> None:
-        gemm, config, plan = self.gemm, self.config, self.plan
-        self.splits = self.partial is not None or self.workspace is not None
-        self.uniform: frozenset[Symbol] = frozenset()
+class _Maker:
+    def __init__(
+        self, gemm: Gemm, config: Config, program: Program, workspace: str | None, plan: GemmPlan, splits: bool
+    ) -> None:
+        self.gemm, self.config, self.program, self.workspace, self.plan = gemm, config, program, workspace, plan
+        self.split = config.split if splits else 1
+        self.uniform: tuple[Range, ...] = ()
         self.outside: dict[str, dict[Node, Value]] = {}
-        self.loop, self.row, self.column, self.names = plan.loop, plan.row, plan.column, plan.names
-        self.index_type, self.limits = plan.index_type, plan.limits
-        axes = Axis(self.row, gemm.rows, config.m), Axis(self.column, gemm.columns, config.n)
-        self.tiling = Tiling(axes, config.warps, persistent=bool(self.loop.reduction_ranges))
-        self.tile = Tile(self.loop, self.program.buffers, self.tiling, self.names, self.index_type)
+        self.limits: list[Expr] = []
+        self.extents = {**plan.loop.extents, **{r.var: r.size for p in gemm.products for r in p.depth}}
+        self.extents[PART] = to_expr(config.split)
+        self.loop, self.names = plan.loop, plan.names
+        axes = Axis(plan.row, gemm.rows, config.m, step=config.apart), Axis(plan.column, gemm.columns, config.n)
+        self.row, self.column = axes
+        self.tiling = Tiling(axes, config.warps, bool(self.loop.reduction_ranges), gemm.batch)
+        self.positions = position_type(plan.index_type)
+        seconds = any(product.second for product in gemm.products)
+        axes_of = frozenset((plan.row, plan.column))
+        self.sums = tuple(Value(name, gemm.accumulate, axes_of) for name in SUMS[: 1 + seconds])
+        self.precision = ("tf32" if gemm.tf32 else "ieee") if gemm.dtype == torch.float32 else ""
+        operands = [o for p in gemm.products for o in (p.left, p.right)]
+        loops = [self.loop, *(o.prologue for o in operands if o.prologue is not None)]
+        self.as_values = frozenset(name for loop in loops for name in (*loop.reads, *loop.writes))
+        """Buffers that loops load from or store to, where float8 are bytes."""
 
-    # The text.
+    def tiles(self) -> TileProgram:
+        """Returns the product's TileProgram."""
+        gemm, config = self.gemm, self.config
+        main = Maker(self.loop, self.program.buffers, self.tiling, self.positions)
+        for node in self.loop.loads:
+            if node.buffer in (*SUMS, ROW_SUM):
+                axes = frozenset[str]() if node.buffer == ROW_SUM else self.sums[0].axes
+                main.values[node] = Value(node.buffer, node.dtype, axes)
+        row, row_sum = self._row()
+        body: list[Line] = [*row, *self._walks()]
+        last = [*row_sum(), *main.block(main.body)]
+        units, apart = 1, 0
+        if config.apart > 1:  # tiles begin ahead of their rows, and reach beyond them
+            units, apart = units_of(gemm, self.loop, self.program)
+            masks = tuple(map(Inside, (self.row.name, self.column.name)))
+            last = [replace(line, masks=masks) if isinstance(line, tile.Store) else line for line in last]
+        body += last if self.workspace is None else [Parts(self.workspace, self.sums[0], config.split, tuple(last))]
+        lines = (Blocks(gemm.batch, config.group, self.split, config.programs, units, apart, tuple(body)),)
+        limits = tuple(dict.fromkeys((*self.plan.limits, *self.limits, *main.limits)))
+        buffers = {name: self.program.buffers[name] for name in self.names.buffers}
+        return TileProgram(self.tiling, buffers, self.names, self.extents, self.positions, lines, limits)
 
-    def source(self) -> KernelSource:
-        self._write_sizes()
-        if self.config.apart > 1:
-            write_apart(self.tile, self.gemm, self.plan, self.config, self.program, self._precision())
-        elif self.config.programs:
-            self._write_persistent()
-        else:
-            self.tile.emit("number = tl.program_id(0)")
-            self._write_part()
-            self._write_place()
-            row = load_row(self.gemm, self.plan, self.program, self.config.warps, self.tile)
-            self._write_sum()
-            self._write_finish()
-            if row is not None:
-                add_row(row, self.tile)
-            self._write_stores()
-        return write_module(
-            self.name,
-            self._symbol(),
-            f"matrix product: {self.config}",
-            self.tile.lines,
-            self.names,
-            self.program,
-            self.loop.writes,
-            (self.index_type, [*self.limits, *self.tile.limits]),
-            self._launch(),
-            self._pointer_type,
-        )
-
-    def _symbol(self) -> str:
+    def symbol(self) -> str:
         """Returns the kernel's name, which profiles show, such as "litz_gemm_bf16_128x256x64_relu"."""
         config = self.config
         ops = [node.op for node in self.loop.nodes if node.op in OPS]
@@ -145,424 +186,211 @@ class _Writer:
         parts += [f"split{config.split}"] if config.split > 1 else []
         parts += ["tma"] if config.programs else []
         parts += [f"apart{config.apart}"] if config.apart > 1 else []
-        parts += (
-            ["of", *dict.fromkeys(node.op for loop in made for node in loop.nodes if node.op in OPS)] if made else []
-        )
+        parts += ["of"] * bool(made)
+        parts += dict.fromkeys(node.op for loop in made for node in loop.nodes if node.op in OPS)
         return "_".join([*parts, *list(dict.fromkeys(ops))[:4]])
 
-    def _text(self, expr: Expr) -> str:
-        return IndexText(self.names.index_names, {})(expr)
+    # The walks along k.
 
-    def _blocks(self, size: Expr, block: int, apart: int = 1) -> str:
-        whole = size.is_Integer
-        return str(apart * ceiling(size / apart / block)) if whole else f"tl.cdiv({self._text(size)}, {block})"
+    def _walks(self) -> list[Line]:
+        products = self.gemm.products
+        starts = [*(n for n, product in enumerate(products) if not product.joins), len(products)]
+        return [self._walk(products[start:end], start == 0) for start, end in pairwise(starts)]
 
-    def _write_sizes(self) -> None:
-        emit, config, gemm = self.tile.emit, self.config, self.gemm
-        emit(f"{self.row.upper()}BLOCK: tl.constexpr = {config.m}")
-        emit(f"{self.column.upper()}BLOCK: tl.constexpr = {config.n}")
-        emit(f"KBLOCK: tl.constexpr = {config.k}")
-        emit(f"rows = {self._blocks(gemm.m, config.m, config.apart)}")
-        emit(f"columns = {self._blocks(gemm.n + most_ahead(config.apart), config.n)}")
-
-    def _write_part(self) -> None:
-        """Which part of the depth: programs of one tile are neighbours."""
-        if self.splits:
-            wide = "" if self.index_type == "tl.int32" else f".to({self.index_type})"
-            self.tile.emit(f"part = (number % {self.config.split}){wide}")
-            self.tile.emit(f"number = number // {self.config.split}")
-        if self.workspace is not None:
-            self.tile.emit("whole = number")
-
-    def _write_finish(self) -> None:
-        """Store this part of the sum; the program that is last to do so for its tile adds up all parts, in order."""
-        if self.workspace is None:
-            return
-        emit, config, tile = self.tile.emit, self.config, self.tile
-        row, column = f"{self.row.upper()}BLOCK", f"{self.column.upper()}BLOCK"
-        masks = " & ".join(tile.tile_mask((self.row, self.column)))
-        mask = f", mask={masks}" if masks else ""
-        emit(f"inside = tl.arange(0, {row})[:, None] * {column} + tl.arange(0, {column})[None, :]")
-        emit(f"parts = {self.names.buffers[self.workspace]} + whole * {config.split * config.m * config.n} + inside")
-        emit(f"tl.store(parts + part * {config.m * config.n}, accumulator{mask})")
-        emit("# Every thread has stored before this program is counted, and whoever counts the last sees it all.")
-        emit("tl.debug_barrier()")
-        emit(f'if tl.atomic_add(counters + whole, 1, sem="acq_rel") == {config.split - 1}:')
-        tile.depth += 1
-        self._write_zeros()
-        emit(f"for part in range({config.split}):")
-        other = ", other=0" if masks else ""
-        emit(f'    accumulator += tl.load(parts + part * {config.m * config.n}{mask}{other}, cache_modifier=".cg")')
-
-    def _write_place(self) -> None:
-        """Which tile `number` is. Tiles are walked in groups of rows, so that both operands stay in the L2."""
-        emit, config, gemm = self.tile.emit, self.config, self.gemm
-        wide = "" if self.index_type == "tl.int32" else f".to({self.index_type})"
-        if gemm.batch:
-            emit("outer = number // (rows * columns)")
-            emit("number = number % (rows * columns)")
-        for position, r in reversed(list(enumerate(gemm.batch))):
-            size = self._text(r.size)
-            emit(f"batch{position} = {'outer' if position == 0 else f'(outer % {size})'}{wide}")
-            if position > 0:
-                emit(f"outer = outer // {size}")
-        emit(f"first = number // ({config.group} * columns) * {config.group}")
-        emit(f"height = tl.minimum(rows - first, {config.group})")
-        emit(f"inside = number % ({config.group} * columns)")
-        for axis, place, expand in zip(
-            self.tiling.axes, ("first + inside % height", "inside // height"), ("[:, None]", "[None, :]")
-        ):
-            block = f"{axis.name.upper()}BLOCK"
-            write_axis(self.tile, axis, f"({place}){wide} * {block} + tl.arange(0, {block}){expand}")
-
-    def _write_persistent(self) -> None:
-        """A program for each multiprocessor, which walks over tiles: the loads of the next overlap with the stores of
-        the last. Operands come through descriptors, which fill with 0 what lies outside."""
-        tile = self.tile
-        (product,) = self.gemm.products
-        texts = {side: descriptor_texts(self.gemm, self.plan, side) for side in ("left", "right")}
-        for name, (descriptor, _) in texts.items():
-            tile.emit(f"{name} = {descriptor}")
-        count = "rows * columns" + "".join(f" * {r.size}" for r in self.gemm.batch)
-        tile.emit(f"for number in tl.range(tl.program_id(0), {count}, {self.config.programs}, flatten=True):")
-        tile.depth += 1
-        self._write_place()
-        self._write_zeros()
-        tile.emit(f"top = (first + inside % height) * {self.row.upper()}BLOCK")
-        tile.emit(f"side = inside // height * {self.column.upper()}BLOCK")
-        tile.emit(f"for offset in range(0, {self._text(product.k)}, KBLOCK):")
-        tile.depth += 1
-        tile.emit(f"a = {texts['left'][1]}")
-        tile.emit(f"b = {texts['right'][1]}")
-        tile.emit(f"accumulator = tl.dot(a, b, accumulator{self._precision()})")
-        tile.depth -= 1
-        self._write_stores()
-        tile.depth -= 1
-
-    def _write_zeros(self) -> None:
-        shape = self.tile.shape((self.row, self.column))
-        for name in SUMS[: 1 + any(product.second for product in self.gemm.products)]:
-            self.tile.emit(f"{name} = tl.zeros({shape}, {ELEMENTS[self.gemm.accumulate]})")
-
-    def _write_sum(self) -> None:
-        emit = self.tile.emit
-        self._write_zeros()
-        emit(f"depth = tl.arange(0, KBLOCK){'' if self.index_type == 'tl.int32' else f'.to({self.index_type})'}")
-        walks: list[list[Product]] = []
-        for product in self.gemm.products:
-            if product.joins:
-                walks[-1].append(product)
-            else:
-                walks.append([product])
-        for number, products in enumerate(walks):
-            self._write_walk(products, number)
-
-    def _write_walk(self, products: Sequence[Product], number: int) -> None:
+    def _walk(self, products: Sequence[Product], first: bool) -> Steps:
         """Products that share a depth, in one walk along it."""
-        tile, config, first = self.tile, self.config, products[0]
-        self.uniform = frozenset(r.var for r in first.depth if self._is_uniform(r, first))
-        start, end = "0", self._text(first.k)
-        if self.splits:
-            tile.emit(f"length = tl.cdiv({end}, {config.split * config.k}) * KBLOCK")
-            tile.emit("start = (part * length).to(tl.int32)")
-            tile.emit(f"end = tl.minimum(start + length, {end})")
-            start, end = "start", "end"
-        elif first.k.is_Integer and int(first.k) > MOST_UNROLLED * config.k:
-            # Always times one, which ptxas does not know: it unrolls a loop of known length for up to four seconds.
-            tile.emit(f"end = {end} * tl.num_programs(1)")
-            end = "end"
-        whole = first.k.is_Integer and int(first.k) % config.k == 0  # each step is within the depth
+        depth, turned = products[0].depth, self.gemm.turned
+        self.uniform = tuple(r for r in depth if self._is_uniform(r, products[0]))
+        steps = Steps(self.sums if first else (), depth, self.config.k, self.uniform, (), ())
         lanes = [sum(each.second == p.second for each in products[:at]) for at, p in enumerate(products)]
-        pairs = [self._sides(p, number, lane) for lane, p in zip(lanes, products, strict=True)]
-        firsts, shared = [p for p in products if not p.second], "b" if self.gemm.turned else "a"
-        together = wide_position(firsts, self.gemm.turned)
-        plain = [s for pair in pairs for s in pair if not s.operand.prologue and not (together and s.name == shared)]
-        steps = {s.pointer: self._step(s.operand, first) for s in plain}
-        for pair in pairs:
-            for side in pair:
-                if steps.get(side.pointer):
-                    depth = f"depth{side.expand}" if start == "0" else f"({start} + depth{side.expand})"
-                    tile.emit(f"{side.pointer} = {self._pointer(side, {first.depth[0].var: depth})}")
-        if together is not None:
-            expand = "[:, None]" if self.gemm.turned else "[None, :]"
-            tile.emit(f"wide = tl.arange(0, {len(firsts)} * KBLOCK){expand}")
-        for pair in pairs:
-            for side in pair:
-                self._write_outside(side, first)
-        tile.emit(f"for offset in range({start}, {end}, KBLOCK):")
-        tile.depth += 1
-        made: dict[str, Tile] = {}
-        if together is not None:
-            self._write_interleaved(together, firsts, "" if whole else end)
-        for lane, p, pair in zip(lanes, products, pairs, strict=True):
-            for side in pair:
-                if together is not None and side.name == shared:
-                    tile.emit(f"{shared} = lane{side.lane}")
-                    continue
-                if side.operand.prologue is not None:
-                    left = "" if whole else f"{end} - offset"
-                    self._write_prologue(side, side.operand.prologue, first, left, made)
-                    continue
-                masks = [f"{side.axis}mask"] if self._masked(side.axis) else []
-                masks += [] if whole else [f"(depth{side.expand} < {end} - offset)"]
-                pointer = side.pointer
-                if not steps[side.pointer]:
-                    names = self._write_depth(side, first)
-                    masks += self._inside(side.operand, names)
-                    pointer = self._pointer(side, names)
-                none = "0.0" if side.operand.dtype in FLOAT8_TYPES else "0"
-                mask = f", mask={' & '.join(masks)}, other={none}" if masks else ""
-                tile.emit(f"{side.name} = tl.load({pointer}{mask})")
-            total, block, own = SUMS[p.second], f"block{'2' * p.second}", pair[-1].name
-            operands = f"{own}, b" if self.gemm.turned else f"a, {own}"
+        firsts, shared = [p for p in products if not p.second], "b" if turned else "a"
+        together = wide_position(firsts, turned)
+        makers: dict[str, Maker] = {}
+        operands = [self._operands(p) for p in products]
+        before = [line for each in operands for name in each for line in self._before(name, each[name], steps)]
+        body: list[Line] = [] if together is None else [self._interleaved(together, firsts, shared, steps)]
+        for lane, p, sides in zip(lanes, products, operands, strict=True):
+            for name, operand in sides.items():
+                if together is not None and name == shared:
+                    value = self._panel(name, operand.dtype)
+                    body.append(tile.Op(value, "same", (replace(value, text=f"lane{lane}"),)))
+                elif operand.prologue is None:
+                    body.append(self._loaded(name, operand, steps, lane))
+                else:
+                    body.append(self._made(name, operand, operand.prologue, steps, makers))
+            own = list(sides)[-1]
+            left, right = (own, "b") if turned else ("a", own)
+            values = self._panel(left, p.left.dtype), self._panel(right, p.right.dtype)
             if p.scale is None:
-                tile.emit(f"{total} = tl.dot({operands}, {total}{self._precision()})")
+                body.append(tile.Dot(self.sums[p.second], *values, self.precision))
             else:
-                tile.emit(f"{block} = tl.dot({operands}{f', {block}' if lane else ''})")
-        for p in (p for lane, p in zip(lanes, products, strict=True) if lane == 0):
-            if p.scale is not None:
-                self._write_scaled(p, self._write_depth(pairs[0][0], first))
-        for pointer, step in steps.items():
-            if step:
-                tile.emit(f"{pointer} += {step}")
-        tile.depth -= 1
+                body.append(tile.Dot(self._block(p), *values, new=not lane))
+        for lane, p in zip(lanes, products, strict=True):
+            if p.scale is not None and lane == 0:
+                body += self._scaled(p, p.scale, shared)
+        return replace(steps, before=tuple(before), body=tuple(body))
 
-    def _sides(self, product: Product, number: int, lane: int) -> tuple[_Side, ...]:
+    def _operands(self, product: Product) -> dict[str, Operand]:
         """The operands to load for a product, its own last: a product of the second sum shares the other."""
-        row, column, own = f"{self.row.upper()}BLOCK", f"{self.column.upper()}BLOCK", "2" * product.second
-        mark, turned = f"_{lane}{own and '_2'}", self.gemm.turned
-        a = _Side("a", f"left{number}", product.left, "[None, :]", f"{row}, KBLOCK", self.row, lane)
-        b = _Side("b", f"right{number}", product.right, "[:, None]", f"KBLOCK, {column}", self.column, lane)
-        a, b = (replace(side, pointer=side.pointer + mark) for side in (a, b))
-        shared, kept = (b, a) if turned else (a, b)
-        kept = replace(kept, name=kept.name + own)
-        return (kept,) if product.second else (shared, kept)
+        sides = {"a": product.left, "b": product.right}
+        shared, kept = ("b", "a") if self.gemm.turned else ("a", "b")
+        return {f"{kept}2": sides[kept]} if product.second else {shared: sides[shared], kept: sides[kept]}
 
-    def _write_scaled(self, product: Product, depth: Mapping[Symbol, str]) -> None:
-        """Add the products of this step, which is within a block of the depth, times the scale of the block."""
-        if not self.uniform:
-            raise ValueError(f"steps of {self.config.k} are not within one block of scales")
-        scale, own = product.scale, "2" * product.second
-        assert scale is not None
-        names = replace(self.names, variables={**self.names.variables, **depth})
-        made = Tile(scale, self.program.buffers, self.tiling, names, self.index_type, prefix=f"scale{own}")
-        made.depth = self.tile.depth
-        (store,) = scale.stores
-        made.compute([store.value])
-        self.tile.lines += made.lines
-        self.tile.limits += made.limits
-        self.tile.emit(f"{SUMS[product.second]} += block{own} * {made.get(store.value).text}")
-
-    def _write_interleaved(self, position: Expr, products: Sequence[Product], end: str) -> None:
-        """The left operands of products that are walked together, by one load. end: of the depth, "" where every step
-        is a whole one."""
-        tile, first, count = self.tile, products[0], len(products)
-        turned = self.gemm.turned
-        side = replace(self._sides(first, 0, 0)[0], pointer="")
-        names = self._write_depth(side, first)
-        inner = first.depth[-1].size
-        start = "offset" if not self.uniform else f"(offset % {inner})" if inner != self.config.k else ""
-        names[WIDE] = f"({count} * {start} + wide)" if start else "wide"
-        within = f"({count} * offset + wide < {count} * {end})" if end else ""
-        loop = wide_prologue(products, turned)
-        if loop is not None:
-            self._write_wide_prologue(side, loop, names, count, within)
-        else:
-            text = IndexText({**self.names.index_names, **names}, {})(position)
-            masks = [f"{side.axis}mask"] if self._masked(side.axis) else []
-            masks += [within] if within else []
-            mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
-            tile.emit(f"every = tl.load({self.names.buffers[side.operand.buffer]} + {text}{mask})")
-        tile.emit(*split_lines("every", f"{side.axis.upper()}BLOCK", count, turned))
-
-    def _write_wide_prologue(
-        self, side: _Side, loop: Loop, names: Mapping[Symbol, str], count: int, within: str
-    ) -> None:
-        """The same where the operand is made on its way. within: a mask of the depth, "" where every step is whole."""
-        across = self.tiling.axis(side.axis)
-        assert across is not None
-        wide = Axis("w", tuple(r for r in loop.ranges if r.var == WIDE), count * self.config.k)
-        own = replace(self.names, variables={**self.names.variables, **names, WIDE: "w0"})
-        axes = (wide, across) if self.gemm.turned else (across, wide)
-        made = Tile(loop, self.program.buffers, Tiling(axes, self.config.warps), own, self.index_type, prefix="wide")
-        made.depth = self.tile.depth
-        made.emit(f"WBLOCK: tl.constexpr = {wide.block}", f"w0 = {names[WIDE]}")
-        if within:
-            made.emit(f"wmask = {within}")
-        (store,) = loop.stores
-        made.compute([store.value])
-        value = made.full(store.value, frozenset(("w", side.axis)))
-        value = f"tl.where(wmask, {value}, 0)" if within else value
-        made.emit(f"every = {value}.to({ELEMENTS[side.operand.dtype]})")
-        self.tile.lines += made.lines
-        self.tile.limits += made.limits
-
-    def _tile(self, side: _Side, prologue: Loop, product: Product, names: Mapping[Symbol, str], prefix: str) -> Tile:
-        """A tile of its own for a prologue: its axes are the depth's and one of the result's."""
-        across = self.tiling.axis(side.axis)
-        assert across is not None
-        depth = Axis("k", tuple(r for r in product.depth if r.var not in self.uniform), self.config.k)
-        axes = (across, depth) if side.axis == self.row else (depth, across)
-        tile = (HalfTile if half_tile.pays(prologue) else Tile)(
-            prologue,
-            self.program.buffers,
-            Tiling(axes, self.config.warps),
-            replace(self.names, variables=dict(names)),
-            self.index_type,
-            prefix=prefix,
-        )
-        tile.depth = self.tile.depth
-        if isinstance(tile, HalfTile) and side.operand.words:
-            tile.words = frozenset(name for name in prologue.reads if not self.program.is_unaligned(name))
-        return tile
-
-    def _write_outside(self, side: _Side, product: Product) -> None:
-        """Which rows a prologue gathers, before the walk: they are the same at each step."""
-        prologue = side.operand.prologue
-        if prologue is None or not any(node.indirect for node in prologue.loads):
-            return
-        along = {r.var for r in product.depth}
-        positions = walk(*(position for node in prologue.loads for position in node.indirect))
-        outside = [node for node in positions if along.isdisjoint(prologue.variables[node]) and node.op != "const"]
-        tile = self._tile(side, prologue, product, self.names.variables, f"{side.name}row")
-        tile.values.update(self.outside.get(side.name, {}))
-        tile.compute(outside)
-        self.tile.lines += tile.lines
-        self.tile.limits += tile.limits
-        self.outside[side.name] = dict(tile.values)
-
-    def _write_prologue(self, side: _Side, prologue: Loop, product: Product, left: str, made: dict[str, Tile]) -> None:
-        """An operand's tile as it is made. left: how much of the depth is left, "" where every step is a whole one.
-        made: the tiles of this step so far, by side: what the products of a walk share is computed once."""
-        tile = made.get(side.name)
-        if tile is None:
-            names = {**self.names.variables, **self._write_depth(side, product)}
-            tile = self._tile(side, prologue, product, names, side.name)
-            tile.values.update(self.outside.get(side.name, {}))
-            if left:
-                tile.emit(f"kmask = depth{side.expand} < {left}")
-            made[side.name] = tile
-        (store,) = prologue.stores
-        tile.compute([store.value])
-        dtype = side.operand.dtype
-        value = tile.full(store.value, frozenset(("k", side.axis)), stored=dtype in FLOAT8_TYPES)
-        if left:
-            value = f"tl.where(kmask, {value}, 0).to({ELEMENTS[dtype]})"
-        own = "" if isinstance(tile, HalfTile) else f".to({ELEMENTS[dtype]})"
-        if dtype in FLOAT8_TYPES:
-            own += f".to({_float8(dtype)}, bitcast=True)"
-        tile.emit(f"{side.name} = {value}{own}")
-        self.tile.lines += tile.lines
-        self.tile.limits += tile.limits
-        tile.lines, tile.limits = [], []
-
-    def _step(self, operand: Operand, product: Product) -> str:
-        """Returns how much the pointers of an operand grow from one step along the depth to the next; '' if they have
-        to be computed anew."""
-        if len(product.depth) != 1 or operand.inside:
-            return ""
-        stride = stride_of(operand.position, product.depth[0].var)
-        if stride is None:
-            return ""
-        return str(int(stride) * self.config.k) if stride.is_Integer else f"KBLOCK * {self._text(stride)}"
+    def _block(self, product: Product) -> Value:
+        return replace(self.sums[product.second], text=f"block{'2' * product.second}")
 
     def _is_uniform(self, r: Range, product: Product) -> bool:
         """Does a variable of the depth have one value in all of a step? Steps begin at multiples of KBLOCK."""
         inner = product_of(each.size for each in product.depth[product.depth.index(r) + 1 :])
         return r != product.depth[-1] and bool(inner.is_Integer) and int(inner) % self.config.k == 0
 
-    def _write_depth(self, side: _Side, product: Product) -> dict[Symbol, str]:
-        """The depth's variables at this step, as text."""
-        names: dict[Symbol, str] = {}
-        inner: Expr = ONE
-        for position, r in reversed(list(enumerate(product.depth))):
-            index = "offset" if r.var in self.uniform else f"(offset + depth{side.expand})"
-            text = index if inner == 1 else f"({index} // {self._text(inner)})"
-            if self.uniform and r == product.depth[-1] and int(r.size) % self.config.k == 0:
-                # Contiguous and at a multiple of KBLOCK, which `%` hides from the compiler.
-                start = "" if r.size == self.config.k else f"tl.multiple_of(offset % {r.size}, KBLOCK) + "
-                text = f"({start}depth{side.expand})"
-            elif position > 0:
-                text = f"({text} % {self._text(r.size)})"
-            name = f"{side.name}k{position}"
-            self.tile.emit(f"{name} = {text}")
-            names[r.var] = name
-            inner = inner * r.size
-        return names
+    # Operands.
 
-    def _inside(self, operand: Operand, names: Mapping[Symbol, str]) -> list[str]:
-        found = []
-        for expr, size in operand.inside:
-            text = IndexText({**self.names.index_names, **names}, {})(expr)
-            found += [f"({text} >= 0)", f"({text} < {self._text(size)})"]
-        return found
+    def _across(self, name: str) -> Axis:
+        return self.row if name.startswith("a") else self.column
 
-    def _masked(self, axis: str) -> bool:
-        record = self.tiling.axis(axis)
-        assert record is not None
-        return record.masked
+    def _panel(self, name: str, dtype: torch.dtype) -> Value:
+        return Value(name, dtype, frozenset((self._across(name).name, "k")))
 
-    def _precision(self) -> str:
-        if self.gemm.accumulate == torch.int32:
-            return ", out_dtype=tl.int32"
-        if self.gemm.dtype == torch.float32:
-            return ', input_precision="tf32"' if self.gemm.tf32 else ', input_precision="ieee"'
-        return ""
+    def _tiling(self, name: str, along: Axis) -> Tiling:
+        axes = (self.row, along) if name.startswith("a") else (along, self.column)
+        return Tiling(axes, self.config.warps)
 
-    def _pointer(self, side: _Side, names: Mapping[Symbol, str]) -> str:
-        """The tile of pointers of an operand, spread over the whole tile."""
-        position = side.operand.position
-        text = IndexText({**self.names.index_names, **names}, {})(position)
-        axis = self.tiling.axis(side.axis)
-        assert axis is not None
-        along = [{r.var for r in axis.ranges}, set(names) - self.uniform]
-        if any(position.free_symbols.isdisjoint(variables) for variables in along):
-            text = f"({text} + tl.zeros([{side.shape}], {self.index_type}))"
-        base, dtype = self.names.buffers[side.operand.buffer], side.operand.dtype
-        if dtype in FLOAT8_TYPES and side.operand.buffer in self._as_values:
-            base = f"{base}.to(tl.pointer_type({_float8(dtype)}), bitcast=True)"
-        return f"{base} + {text}"
+    def _variables(self, name: str, depth: Sequence[Range]) -> dict[Symbol, str]:
+        return {**self.names.variables, **{r.var: f"{name}k{n}" for n, r in enumerate(depth)}}
 
-    @cached_property
-    def _as_values(self) -> frozenset[str]:
-        """Buffers that the code generator's loops load from or store to, where float8 are bytes."""
-        operands = [o for p in self.gemm.products for o in (p.left, p.right)]
-        loops = [self.loop, *(o.prologue for o in operands if o.prologue is not None)]
-        return frozenset(name for loop in loops for name in (*loop.reads, *loop.writes))
+    def _side(self, name: str, maker: Maker, variables: Mapping[Symbol, str], opens: bool = True) -> Side:
+        """What a maker has made since the last time, as lines of a side."""
+        lines, maker.made = tuple(maker.made), []
+        self.limits += maker.limits
+        maker.limits = []
+        halves = isinstance(maker, HalfMaker)
+        return Side(name, maker.tiling, variables, maker.loop.extents, lines, opens, halves=halves)
 
-    def _pointer_type(self, buffer: Buffer) -> str:
-        if buffer.dtype in FLOAT8_TYPES and buffer.name not in self._as_values:
-            return f"*{FLOAT8_TYPES[buffer.dtype]}"
-        return POINTER_TYPES[buffer.dtype]
+    def _loaded(self, name: str, operand: Operand, steps: Steps, lane: int) -> Side:
+        """An operand that lies in memory."""
+        across, value = self._across(name), self._panel(name, operand.dtype)
+        along = {r.var for r in across.ranges}, {r.var for r in steps.ranges} - {r.var for r in self.uniform}
+        spread = any(operand.position.free_symbols.isdisjoint(variables) for variables in along)
+        masks: list[Mask] = [Inside(across.name)] if across.masked else []
+        masks += [] if steps.whole else [Inside("k")]
+        masks += [Between(expr, size) for expr, size in operand.inside]
+        load = Load(value, Access(operand.buffer, operand.position, (), value.axes, spread), tuple(masks), zero=True)
+        tiling = self._tiling(name, Axis("k", steps.ranges, steps.block))
+        return Side(name, tiling, self._variables(name, steps.ranges), self.extents, (load,), lane=lane)
 
-    def _write_stores(self) -> None:
-        tile = self.tile
-        for node in self.loop.loads:
-            if node.buffer in SUMS:
-                tile.give(node, node.buffer, (self.row, self.column))
-            elif node.buffer == ROW_SUM:
-                tile.give(node, node.buffer)
-        tile.body()
+    def _maker(self, name: str, operand: Operand, prologue: Loop, steps: Steps, prefix: str) -> Maker:
+        """A maker of its own for a prologue: its axes are the depth's and one of the result's."""
+        depth = Axis("k", tuple(r for r in steps.ranges if r not in self.uniform), steps.block)
+        kind = HalfMaker if half_tile.pays(prologue) else Maker
+        maker = kind(prologue, self.program.buffers, self._tiling(name, depth), self.positions, prefix)
+        if isinstance(maker, HalfMaker) and operand.words:
+            maker.words = frozenset(name for name in prologue.reads if not self.program.is_unaligned(name))
+        maker.values.update(self.outside.get(name, {}))
+        return maker
+
+    def _before(self, name: str, operand: Operand, steps: Steps) -> list[Side]:
+        """Which rows a prologue gathers, before the walk: they are the same at each step."""
+        prologue = operand.prologue
+        if prologue is None or not any(node.indirect for node in prologue.loads):
+            return []
+        along = {r.var for r in steps.ranges}
+        positions = walk(*(position for node in prologue.loads for position in node.indirect))
+        outside = [node for node in positions if along.isdisjoint(prologue.variables[node]) and node.op != "const"]
+        maker = self._maker(name, operand, prologue, steps, f"{name}row")
+        maker.compute(outside)
+        self.outside[name] = dict(maker.values)
+        return [self._side(name, maker, self.names.variables, opens=False)]
+
+    def _made(self, name: str, operand: Operand, prologue: Loop, steps: Steps, makers: dict[str, Maker]) -> Side:
+        """An operand's tile as it is made. makers: of this step so far, by side: what the products of a walk share is
+        computed once."""
+        opens = name not in makers
+        maker = makers[name] = makers.get(name) or self._maker(name, operand, prologue, steps, name)
+        (store,) = prologue.stores
+        maker.compute([store.value])
+        value = self._panel(name, operand.dtype)
+        held = maker.held(store.value) if operand.dtype in FLOAT8_TYPES else maker.operand(store.value)
+        maker.put(Panel(value, _spread(held, value), not steps.whole))
+        return self._side(name, maker, self._variables(name, steps.ranges), opens)
+
+    def _interleaved(self, position: Expr, products: Sequence[Product], name: str, steps: Steps) -> Side:
+        """The shared operands of products that are walked together, by one load."""
+        operand, across, count = self._operands(products[0])[name], self._across(name), len(products)
+        every = Value("every", operand.dtype, frozenset(("w", across.name)))
+        values = (Value(f"lane{n}", operand.dtype, frozenset((across.name, "k"))) for n in range(count))
+        lanes, variables = Lanes(tuple(values), every), self._variables(name, steps.ranges)
+        loop = wide_prologue(products, self.gemm.turned)
+        ranges = (Range(WIDE, count * steps.ranges[-1].size),) if loop is None else loop.ranges
+        axis = Axis("w", tuple(r for r in ranges if r.var == WIDE), count * steps.block)
+        if loop is None:
+            masks = [*([Inside(across.name)] if across.masked else []), *([] if steps.whole else [Inside("w")])]
+            load = Load(every, Access(operand.buffer, position, (), every.axes), tuple(masks), zero=True)
+            extents = {**self.extents, WIDE: ranges[0].size}
+            return Side(name, self._tiling(name, axis), {**variables, WIDE: "wide"}, extents, (load, lanes))
+        maker = Maker(loop, self.program.buffers, self._tiling(name, axis), self.positions, "wide")
+        (store,) = loop.stores
+        maker.compute([store.value])
+        maker.put(Panel(every, _spread(maker.operand(store.value), every), not steps.whole))
+        maker.put(lanes)
+        return self._side(name, maker, {**variables, WIDE: "w0"})
+
+    def _scaled(self, product: Product, scale: Loop, name: str) -> list[Line]:
+        """The products of a step, which is within a block of the depth, times the scale of the block."""
+        if not self.uniform:
+            raise ValueError(f"steps of {self.config.k} are not within one block of scales")
+        maker = Maker(scale, self.program.buffers, self.tiling, self.positions, f"scale{'2' * product.second}")
+        (store,) = scale.stores
+        maker.compute([store.value])
+        by = maker.operand(store.value)
+        into = self.sums[product.second]
+        return [self._side(name, maker, self._variables(name, product.depth)), Scaled(into, self._block(product), by)]
+
+    # A row that the kernel sums for its epilogue: loaded before the walk, summed behind it.
+
+    def _row(self) -> tuple[list[Line], Any]:
+        if self.gemm.row_terms is None:
+            return [], list
+        loop = self.gemm.row_terms
+        axis = Axis("d", loop.ranges, power_of_two(int(loop.ranges[0].size)))
+        variables = {**self.names.variables, loop.ranges[0].var: "d0"}
+        maker = HalfMaker(loop, self.program.buffers, Tiling((axis,), self.config.warps), self.positions, "row")
+        maker.compute([node for node in loop.nodes if node.op == "load"])
+        first = self._side("row", maker, variables)
+
+        def last() -> list[Line]:
+            (store,) = loop.stores
+            maker.compute([store.value])
+            found = maker.operand(store.value)
+            arg = tile.Filled(found, Const(0.0, torch.float32), found.dtype) if axis.masked else found
+            maker.put(tile.Reduce((Value(ROW_SUM, torch.float32),), "sum", "plain", (arg,)))
+            return [self._side("row", maker, variables, opens=False)]
+
+        return [first], last
 
     # For the launcher.
 
-    def _launch(self) -> dict[str, Any]:
+    def pointer_type(self, buffer: Buffer) -> str:
+        """Returns Triton's type of a buffer's argument."""
+        if buffer.dtype in FLOAT8_TYPES and buffer.name not in self.as_values:
+            return f"*{FLOAT8_TYPES[buffer.dtype]}"
+        return POINTER_TYPES[buffer.dtype]
+
+    def grid(self) -> int | str:
+        """Returns how many programs a launch has."""
+        gemm, config, sizes = self.gemm, self.config, self.names.sizes
+        blocks = ((gemm.m, config.m), (gemm.n, config.n))
         grid = " * ".join(
-            [f"(-(-{size_text(size, self.names.sizes)} // {block}))" for size, block in self._grid()]
-            + [size_text(self.gemm.count, self.names.sizes), str(self.config.split if self.splits else 1)]
+            [f"(-(-{size_text(size, sizes)} // {block}))" for size, block in blocks]
+            + [size_text(gemm.count, sizes), str(self.split)]
         )
-        if self.config.programs:
-            grid = f"min({tiles_of(self.gemm, self.config) if self.config.apart > 1 else grid}, {self.config.programs})"
-        static = all(size.is_Integer for size in (self.gemm.count, self.gemm.m, self.gemm.n))
-        return {
-            "counters": int(tiles_of(self.gemm, self.config)) if self.workspace else 0,
-            "num_warps": self.config.warps,
-            "num_stages": self.config.stages,
-            "grid": int(eval(grid, {})) if static else grid,
-        }
-
-    def _grid(self) -> tuple[tuple[Expr, int], ...]:
-        return (self.gemm.m, self.config.m), (self.gemm.n, self.config.n)
+        if config.programs:
+            grid = f"min({tiles_of(gemm, config) if config.apart > 1 else grid}, {config.programs})"
+        return counted(grid, all(size.is_Integer for size in (gemm.count, gemm.m, gemm.n)))
 
 
-__all__ = ["write_gemm"]
+def _spread(value: tile.Operand, like: Value) -> tile.Operand:
+    return value if value.axes >= like.axes else tile.Spread(value, like.axes, value.dtype)
+
+
+__all__ = ["PART", "GemmPlan", "make_plan", "write_gemm"]

@@ -3,12 +3,13 @@
 In: a product whose operand is computed from a buffer at `depth // n` and `depth % n`. Out: n products, walked together,
 over the depth's n-ths: value j of each element is a value of its own, so no element is loaded twice, and which bits of
 it count is known when compiling. Bytes that are neighbours are taken two at a time, so that there are twice as many
-products. Scales of blocks of the depth become scales of a range of their own, which are loaded once a block.
+products. Scales of blocks of the depth become scales of a range of their own, which are loaded once a block. The other
+operands of these products lie interleaved: one load of neighbours brings them all, in place of strided loads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import sympy
@@ -17,8 +18,8 @@ import torch
 from litz.ir import Loop, Node, Range, Store
 from litz.ir.build import cast, const, load
 from litz.ir.dtypes import HALF
-from litz.ir.index import ZERO, Expr, FloorDiv, Mod, PythonMod, Symbol, substitute, symbols_in
-from litz.ir.node import walk, with_args
+from litz.ir.index import ZERO, Expr, FloorDiv, Mod, PythonMod, Symbol, stride_of, substitute, symbols_in
+from litz.ir.node import rewrite, walk, with_args
 from litz.ir.operation import expressions
 from litz.ir.transform import map_stores, rename
 
@@ -131,10 +132,8 @@ def _at(
     operand: Operand, depth: tuple[Range, ...], mapping: dict[Symbol, Expr], extents: dict[Symbol, Expr]
 ) -> Operand:
     """Returns the operand at other places of the depth."""
-    position = substitute(operand.position, mapping, extents)
-    inside = tuple((substitute(expr, mapping, extents), size) for expr, size in operand.inside)
     prologue = operand.prologue and _loop_at(operand.prologue, depth, mapping, extents)
-    return replace(operand, position=position, inside=inside, prologue=prologue)
+    return replace(operand.at(mapping, extents), prologue=prologue)
 
 
 def _loop_at(loop: Loop, depth: tuple[Range, ...], mapping: dict[Symbol, Expr], extents: dict[Symbol, Expr]) -> Loop:
@@ -181,4 +180,54 @@ _COMPARE = {
     "ne": lambda a, b: a != b,
 }
 
-__all__ = ["unpacked"]
+
+WIDE = sympy.Symbol("wide", integer=True, nonnegative=True)
+"""The depth of all products together."""
+
+
+def wide_position(products: Sequence[Product], turned: bool = False) -> Expr | None:
+    """Returns where the element at `WIDE` lies, if product j takes every n-th element from the j-th on, n a power of
+    two; else None. The elements are those of the left operands, of turned products the right ones."""
+    count, operands = len(products), [p.right if turned else p.left for p in products]
+    if count == 1 or count & (count - 1) or any(o.inside for o in operands):
+        return None
+    if any(o.prologue is not None for o in operands) and wide_prologue(products, turned) is None:
+        return None
+    inner, first = products[0].depth[-1].var, operands[0].position
+    unit = stride_of(first, inner)
+    steps = [sympy.expand(o.position - first) for o in operands]
+    if unit is None or any(sympy.expand(count * step - lane * unit) != 0 for lane, step in enumerate(steps)):
+        return None
+    return sympy.expand(first.subs(inner, WIDE / count))
+
+
+def wide_prologue(products: Sequence[Product], turned: bool) -> Loop | None:
+    """Returns what makes the element at `WIDE` where the operands are made on their way; None where they are not, or
+    where those of some product are not every n-th element."""
+    count, inner = len(products), products[0].depth[-1]
+    loops = [(p.right if turned else p.left).prologue for p in products]
+    found: list[Node] = []
+    for lane, loop in enumerate(loops):
+        if loop is None or any(node.op != "load" and expressions(node) for node in loop.nodes):
+            return None
+        found.append(_made_at(loop, inner, (WIDE - lane) / count))
+    if any(value is not found[0] for value in found):
+        return None
+    assert loops[0] is not None
+    ranges = (*products[0].depth[:-1], Range(WIDE, count * inner.size))
+    return replace(loops[0], ranges=ranges, stores=(replace(loops[0].stores[0], value=found[0]),))
+
+
+def _made_at(loop: Loop, inner: Range, place: Expr) -> Node:
+    """What a prologue makes at another place of the depth."""
+
+    def change(node: Node, args: tuple[Node, ...]) -> Node:
+        if node.op != "load":
+            return with_args(node, args)
+        return load(node.buffer, tuple(sympy.expand(e.subs(inner.var, place)) for e in node.index), node.dtype)
+
+    (value,) = rewrite((loop.stores[0].value,), change)
+    return value
+
+
+__all__ = ["WIDE", "unpacked", "wide_position", "wide_prologue"]

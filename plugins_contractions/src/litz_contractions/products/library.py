@@ -7,7 +7,7 @@ the loop is evaluated in float64 at some places. The call rounds once where the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -17,7 +17,9 @@ import torch.nn.functional as F
 
 from litz.cost.contractions import argument_names
 from litz.ir import Buffer, Extern, Layout, Loop, Node, Program, Template, TensorRef
+from litz.ir.dtypes import HALF
 from litz.ir.index import ZERO, Expr, product
+from litz.ir.node import walk
 from litz.ir.ops import OPS
 from litz.ir.pattern import STORED, fits, match_loop
 from litz.schedule.choices import Replacement, needed_outside
@@ -29,7 +31,6 @@ from ..epilogue import shared_users, stands
 from .gemm import OPERANDS
 
 _ADDMM, _ACTIVATION = torch.ops.aten.addmm.default, torch.ops.aten._addmm_activation.default
-_HALF = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Activation:
     meaning: Callable[[torch.Tensor], torch.Tensor]
     arguments: Mapping[str, bool]
     us: str
-    dtypes: tuple[torch.dtype, ...] | None = None
+    dtypes: Collection[torch.dtype] | None = None
     aligned: bool = False
 
 
@@ -63,9 +64,7 @@ class EpilogueFigures(Room):
 
 ACTIVATIONS = (
     Activation("relu", _ACTIVATION, torch.relu, {}, "relu_us"),
-    Activation(
-        "gelu", _ACTIVATION, lambda x: F.gelu(x, approximate="tanh"), {"use_gelu": True}, "gelu_us", _HALF, True
-    ),
+    Activation("gelu", _ACTIVATION, lambda x: F.gelu(x, approximate="tanh"), {"use_gelu": True}, "gelu_us", HALF, True),
 )
 BIAS_ALONE = Activation("nothing", _ADDMM, lambda x: x, {}, "bias_us")
 NAME = "the library's own epilogue"
@@ -98,7 +97,7 @@ def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequen
     made = program.buffers[str(template.outputs[0])]
     rows, columns = map(program.hint, made.layout.size)
     limits = figures_of(context.target, EpilogueFigures)
-    if rows < limits.least_rows or made.dtype not in _HALF:
+    if rows < limits.least_rows or made.dtype not in HALF:
         context.verdict(NAME, f"the call is for {limits.least_rows} rows and more, of bfloat16 or float16")
         return ()
     found, call = _find(template, program), context.estimate(template)
@@ -232,7 +231,7 @@ def _named(value: Node, dtype: torch.dtype, name: str, alone: bool) -> Activatio
     """What a value is of the matrix `name` and, unless it is alone, a bias."""
     x = _places()
     bias = torch.zeros_like(x) if alone else torch.cos(1.7 * torch.arange(x.numel(), dtype=torch.float64))
-    found = _values(value, {name: x}, bias, {})
+    found = _values(value, {name: x}, bias)
     if found is None or found.shape != x.shape:
         return None
     for activation in ACTIVATIONS if alone else (*ACTIVATIONS, BIAS_ALONE):
@@ -251,32 +250,24 @@ def _places() -> torch.Tensor:
     return torch.cat((near, -far, torch.zeros(1, dtype=torch.float64), far))
 
 
-Known = dict[Node, torch.Tensor | None]
-
-
-def _values(node: Node, loaded: Mapping[str, torch.Tensor], other: torch.Tensor, known: Known) -> torch.Tensor | None:
+def _values(root: Node, loaded: Mapping[str, torch.Tensor], other: torch.Tensor) -> torch.Tensor | None:
     """A node's values where the loads are as given, or `other`, in float64 and without its roundings; None for what has
     none."""
-    if node not in known:
-        known[node] = _value(node, loaded, other, known)
-    return known[node]
-
-
-def _value(node: Node, loaded: Mapping[str, torch.Tensor], other: torch.Tensor, known: Known) -> torch.Tensor | None:
-    if node.op == "load":
-        return loaded.get(node.buffer, other)
-    if node.op == "const":
-        dtype = torch.float64 if node.dtype.is_floating_point else node.dtype
-        return torch.tensor(node.attrs[0], dtype=dtype)
-    args = [_values(arg, loaded, other, known) for arg in node.args]
-    given = [arg for arg in args if arg is not None]
-    if len(given) < len(args):
-        return None
-    if node.op == "cast" and node.dtype.is_floating_point and node.args[0].dtype.is_floating_point:
-        return given[0]
-    if node.op not in OPS or not node.args:
-        return None
-    return OPS[node.op].torch(*given)
+    known: dict[Node, torch.Tensor] = {}
+    for node in walk(root):
+        args = [known[arg] for arg in node.args]
+        if node.op == "load":
+            known[node] = loaded.get(node.buffer, other)
+        elif node.op == "const":
+            dtype = torch.float64 if node.dtype.is_floating_point else node.dtype
+            known[node] = torch.tensor(node.attrs[0], dtype=dtype)
+        elif node.op == "cast" and node.dtype.is_floating_point and node.args[0].dtype.is_floating_point:
+            known[node] = args[0]
+        elif node.op in OPS and args:
+            known[node] = OPS[node.op].torch(*args)
+        else:
+            return None
+    return known[root]
 
 
 __all__ = ["offer_library", "offer_library_epilogue"]

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from litz.cost.roofline import estimate_work
 from litz.cost.work import count_work
 from litz.ir import Program, Template
+from litz.ir.dtypes import HALF
 from litz.schedule.choices import absorbed_by
 from litz.schedule.fusion_size import most_operations
 from litz.schedule.instructions import instructions
@@ -24,13 +23,12 @@ from litz.target.times import Programs, memory, vector
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..epilogue import Epilogue, fused
-from .apart import rows_apart
+from .blocks import rows_apart, tiles_of
 from .choice import Shared, make_choice
 from .configs import Config, Shape, misfit
 from .gemm import Gemm, Unsuitable, make_gemm
 from .offer import shape_of
 from .rows import MOST_ROWS
-from .tiles import tiles_of
 from .unpadded import unpadded_product
 
 
@@ -38,7 +36,7 @@ from .unpadded import unpadded_product
 class Tile:
     """A persistent kernel's tile. share: of the library's time that it takes at worst, where it fills the device. us:
     what it takes besides, however large the product is. apart: it has rows that begin alike in memory, each eighth say,
-    rather than neighbours (`apart.py`)."""
+    rather than neighbours (`blocks.py`)."""
 
     m: int
     n: int
@@ -105,8 +103,6 @@ library's product of padded operands."""
 NAME = "a kernel for the users too"
 STEP_BYTES = 128
 """The bytes of the depth in one step."""
-PLAIN = (torch.bfloat16, torch.float16)
-"""Types of operands; float32 stays with the library."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +179,7 @@ def _gemm(template: Template, context: ChoiceContext) -> Gemm:
     program: Program = context.program
     before = unpadded_product(template, program)
     gemm = make_gemm(before.template if before else template, program, "matmul" in context.target.tf32)
-    if gemm.dtype not in PLAIN:
+    if gemm.dtype not in HALF:
         raise Unsuitable(f"{gemm.dtype} stays with the library")
     if not all(size.is_Integer for size in gemm.sizes):
         raise Unsuitable("its sizes are symbols")

@@ -15,11 +15,10 @@ from litz.ir import Program, Template
 from litz_plugins import Choice, ChoiceContext, Estimate
 
 from ..epilogue import Epilogue, fused
-from .apart import rows_apart
+from .blocks import can_use_descriptors, rows_apart
 from .choice import Shared, make_choice
 from .configs import Config, Shape, rank, spread
 from .convolution import make_convolution
-from .descriptors import can_use_descriptors
 from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
 from .joined import second_product, with_whole_rows
 from .lanes import unpacked

@@ -12,27 +12,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from litz.cost.contractions import argument_names
 from litz.ir import Program, Template, TensorRef
+from litz.ir.dtypes import HALF
 from litz.ir.index import ZERO
 from litz.schedule.choices import replacement_of
 from litz.schedule.fusion_size import most_operations
 from litz.target import Room, figures_of
 from litz.target.times import memory, time_of, vector
-from litz.targets.triton.warps import THREADS
+from litz.targets.triton.tile_shape import THREADS
 from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
 from ..epilogue import fused, stands
-from .choice import make_choice
+from .choice import make_choice, together
 from .configs import Config
 from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm, turned
+from .joined import make_pair, with_row_factor
 from .lanes import unpacked
-from .pair import make_pair
 from .prologue import with_prologues
-from .row_factor import with_row_factor
-from .together import together
 
 NAME = "a kernel for few rows"
 MOST_ROWS = 16
@@ -88,8 +85,6 @@ class AsStored:
 
 ALIGNED = 16
 """Bytes of the widest access of a thread."""
-PLAIN = (torch.bfloat16, torch.float16)
-"""Types of such weights."""
 
 
 def offer_rows(template: Template, context: ChoiceContext, measured: bool = False) -> Sequence[Choice]:
@@ -148,7 +143,7 @@ def _gemm(template: Template, context: ChoiceContext, unread: frozenset[str], pl
         made = with_prologues(replace(gemm, epilogue=chosen), template, program, sides=("right",))
         if made is not None:
             return unpacked(made, words=True)
-    return replace(gemm, epilogue=free[-1]) if plain and gemm.dtype in PLAIN else None
+    return replace(gemm, epilogue=free[-1]) if plain and gemm.dtype in HALF else None
 
 
 def _paired(template: Template, context: ChoiceContext, plain: bool) -> Choice | None:
@@ -170,7 +165,7 @@ def _paired(template: Template, context: ChoiceContext, plain: bool) -> Choice |
         return gemm if made is None else unpacked(made, words=True)
 
     pair = make_pair(first, second, (group[0], group[1]), program, most_operations(context.options), with_weights)
-    if pair is None or _gathered(pair) or not (pair.products[0].right.prologue or (plain and pair.dtype in PLAIN)):
+    if pair is None or _gathered(pair) or not (pair.products[0].right.prologue or (plain and pair.dtype in HALF)):
         return None
     config = _config(pair, program, context.target, paired=True)
     parts = [replace(pair, products=tuple(p for p in pair.products if p.second == own)) for own in (False, True)]

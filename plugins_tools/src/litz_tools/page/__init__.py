@@ -4,7 +4,8 @@
 seen at once is HTML that needs no script, and page.js makes the rest when a reader comes to it.
 """
 
+from .data import More
 from .html import render_html
 from .index import render_index, summary_of
 
-__all__ = ["render_html", "render_index", "summary_of"]
+__all__ = ["More", "render_html", "render_index", "summary_of"]

@@ -1,4 +1,5 @@
 """What the page of a graph carries as JSON. In: a report. Out: blocks of JSON-able data by name, which page.js reads.
+`litz report` reads the blocks of a page that is there, and puts others in their place.
 
 Each block is read when a reader comes to what it shows, so that a page with thousands of steps is there at once.
 """
@@ -6,31 +7,104 @@ Each block is read when a reader comes to what it shows, so that a page with tho
 from __future__ import annotations
 
 import json
-import linecache
+import re
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from litz.logs.units import count_text, size_text, time_text
 from litz.report.report import CompileReport
 from litz.report.step import Step
 from litz.report.streams import COMMUNICATION
 
 from ..contractions import group_contractions
+from ..errors import ReportFileError
 from ..groups import considered_text, group_decisions
 from ..pass_notes import changes_of
 from ..trace import spans_of
+from .lines import function_of, line_of
 from .repeats import layers_of, step_repeats
 
+if TYPE_CHECKING:
+    from ..measured import Measured
+    from ..resources import Resources
 
-def page_data(report: CompileReport) -> dict[str, Any]:
+
+@dataclass(frozen=True)
+class More:
+    """The part of a page that the report does not say. guards: of the graph (`guards`). resources: of each CUDA kernel.
+    tiles: the text of each kernel's TileProgram."""
+
+    guards: Sequence[Sequence[str]] = ()
+    resources: Mapping[str, Resources] = field(default_factory=dict)
+    tiles: Mapping[str, str] = field(default_factory=dict)
+
+
+def page_data(report: CompileReport, more: More) -> dict[str, Any]:
     """Returns the page's blocks of data, by name."""
     return {
-        "steps": _steps(report),
+        "facts": _facts(report),
+        "measured": {},
+        "beside": {},
+        "guards": [list(row) for row in more.guards],
+        "steps": _steps(report, more.resources),
         "time": _time(report),
         "decisions": _decisions(report),
         "contractions": _contractions(report),
         "passes": [_change(change) for change in changes_of(report)],
-        "code": _code(report),
+        "code": _code(report, more.tiles),
     }
+
+
+_BLOCK = re.compile(r'(<script type="application/json" id="data-(\w+)">)(.*?)(</script>)', re.DOTALL)
+
+
+def read_blocks(page: Path) -> dict[str, Any]:
+    """Returns the blocks of a graph's page. Errors: ReportFileError."""
+    try:
+        found = {name: json.loads(text) for _, name, text, _ in _BLOCK.findall(page.read_text(encoding="utf-8"))}
+    except (OSError, ValueError) as error:
+        raise ReportFileError(f"the page cannot be read: {error}", path=str(page)) from error
+    if not {"facts", "measured", "beside", "steps"} <= set(found):
+        raise ReportFileError("this is no page of a graph, or one of another version of litz-tools", path=str(page))
+    return found
+
+
+def write_blocks(page: Path, new: Mapping[str, Any]) -> None:
+    """Puts blocks into a page in place of those of the same names. Errors: OSError."""
+    text = page.read_text(encoding="utf-8")
+    page.write_text(
+        _BLOCK.sub(lambda found: f"{found[1]}{_safe(new[found[2]]) if found[2] in new else found[3]}{found[4]}", text),
+        encoding="utf-8",
+    )
+
+
+def measured_block(found: Measured, date: str) -> dict[str, Any]:
+    """Returns the block of measured times."""
+    return asdict(found) | {"date": date}
+
+
+def _facts(report: CompileReport) -> dict[str, Any]:
+    """The graph's name, when the page was written, figures to lay beside another graph's, and what the device reaches
+    at most, where that is known."""
+    rows = {
+        "kernels": count_text(report.kernels_after, "kernel"),
+        "library calls": str(sum(report.externs.values())),
+        "estimated": time_text(report.total_us) if report.timed else "",
+        "read and written": size_text(report.total_bytes),
+        "memory at its peak": size_text(report.memory_peak_bytes),
+        "to compile": f"{report.compile_seconds:.2f} s",
+    }
+    targets = [] if report.plan is None else [one for one in report.plan.targets.values() if str(one.type) != "meta"]
+    known = [one for one in targets if not one.rough and not one.assumed]
+    peak = {}
+    if len(known) == 1:
+        rates = (*known[0].matrix.values(), *known[0].vector.values())
+        peak = {"gb_s": known[0].bandwidth / 1e3, "tflops": max(rates, default=0.0) / 1e6, "source": known[0].source}
+    written = time.strftime("%Y-%m-%d %H:%M")
+    return {"name": report.name, "function": report.frame.function, "written": written, "rows": rows, "peak": peak}
 
 
 def as_scripts(blocks: Mapping[str, Any]) -> str:
@@ -45,8 +119,8 @@ def _safe(block: Any) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _steps(report: CompileReport) -> dict[str, Any]:
-    """Each step as page.js shows it; the repeats; the texts of the user's lines."""
+def _steps(report: CompileReport, resources: Mapping[str, Resources]) -> dict[str, Any]:
+    """Each step as page.js shows it; the repeats; the texts of the user's lines, and the functions that they are in."""
     steps = report.steps
     repeats = [
         [found.start, found.period, found.count, layers_of(steps[found.start : found.end])]
@@ -55,13 +129,14 @@ def _steps(report: CompileReport) -> dict[str, Any]:
     places = sorted({place for step in steps for place in step.places})
     return {
         "timed": report.timed,
-        "steps": [_step(step, report) for step in steps],
+        "steps": [_step(step, report, resources.get(step.name)) for step in steps],
         "repeats": repeats,
-        "lines": {place: _line(place) for place in places},
+        "lines": {place: line_of(place) for place in places},
+        "functions": {place: name for place in places if (name := function_of(place))},
     }
 
 
-def _step(step: Step, report: CompileReport) -> dict[str, Any]:
+def _step(step: Step, report: CompileReport, takes: Resources | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": step.name,
         "kind": step.kind,
@@ -81,14 +156,9 @@ def _step(step: Step, report: CompileReport) -> dict[str, Any]:
         "reads": step.reads,
         "writes": step.writes,
         "waits": step.waits_for,
+        "takes": None if takes is None else asdict(takes),
     }
     return found | {name: value for name, value in more.items() if value}
-
-
-def _line(place: str) -> str:
-    """The text of a line "/home/me/model.py:41"; '' where the file is not there any more."""
-    file, _, number = place.rpartition(":")
-    return linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
 
 
 def _time(report: CompileReport) -> dict[str, Any]:
@@ -149,8 +219,9 @@ def _change(change: Any) -> dict[str, Any]:
     }
 
 
-def _code(report: CompileReport) -> list[dict[str, str]]:
-    """Texts that were generated, the wrapper first: kernels of one text once, under all their names."""
+def _code(report: CompileReport, tiles: Mapping[str, str]) -> list[dict[str, str]]:
+    """Texts that were generated, the wrapper first: kernels of one text once, under all their names; beside a kernel's
+    text its TileProgram."""
     texts: list[tuple[str, str, Any]] = []
     if report.wrapper_source:
         texts.append(("wrapper", report.wrapper_source, report.wrapper_path))
@@ -162,8 +233,9 @@ def _code(report: CompileReport) -> list[dict[str, str]]:
     for name, text, path in texts:
         row = {"name": name, "path": "" if path is None else str(path)}
         known = first.setdefault(text, name)
-        found.append(row | ({"text": text} if known == name else {"same": known}))
+        own = {"text": text} | ({"tiles": tiles[name]} if name in tiles else {})
+        found.append(row | (own if known == name else {"same": known}))
     return found
 
 
-__all__: Sequence[str] = ["as_scripts", "page_data"]
+__all__: Sequence[str] = ["More", "as_scripts", "measured_block", "page_data", "read_blocks", "write_blocks"]

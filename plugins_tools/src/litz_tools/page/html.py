@@ -19,26 +19,30 @@ from litz.report.report import UNTIMED, CompileReport
 
 from .. import ledger
 from .chart import chart
-from .data import as_scripts, page_data
+from .data import More, as_scripts, page_data
 from .lanes import timeline_svg
 
 INDEX = "../index.html"
 """Where a report's page finds the index over all graphs of the run."""
 
 
-def render_html(report: CompileReport) -> str:
-    """Returns a report's page as HTML."""
-    data = page_data(report)
+def render_html(report: CompileReport, more: More | None = None) -> str:
+    """Returns a report's page as HTML. more: what the report does not say."""
+    data = page_data(report, more or More())
     lines, code, passes = len(data["steps"]["lines"]), len(data["code"]), len(data["passes"])
     sections = [
         section("cost", "Where the time goes" if report.timed else "Where the bytes go", chart(report)),
         lazy("time", "Timeline and memory", len(report.steps)),
         section("communication", "Communication", _communication(report)),
         lazy("steps", f"Steps ({len(report.steps)})", len(report.steps)),
+        lazy("measured", "Measured", 1, shown=False),
+        lazy("beside", "Side by side", 1, shown=False),
         lazy("lines", f"Lines of the model ({lines})", lines, shown=False),
+        lazy("graph", "Graph", len(report.steps), shown=False),
         lazy("contractions", f"Contractions ({len(report.contractions)})", len(report.contractions)),
         lazy("decisions", f"Decisions ({len(report.decisions)})", len(report.decisions)),
         lazy("passes", f"Passes ({passes})", passes, shown=False),
+        lazy("guards", f"Guards ({len(data['guards'])})", len(data["guards"]), shown=False),
         *(_attachment(name, text) for name, text in report.attachments.items()),
         section("compile", "Compile time", _stages(report), shown=False),
         section("plugins", "Plugins", _ledger(report), shown=False),
@@ -46,16 +50,23 @@ def render_html(report: CompileReport) -> str:
     ]
     places = [*_frame(report), _facts(report), _hint(report)]
     body = [_bar(report, [part for part in sections if part]), "<main>", *places, *sections, "</main>"]
-    return document(f"litz: {report.name}", "\n".join(part for part in body if part), as_scripts(data), "page.js")
+    return document(
+        f"litz: {report.name}",
+        "\n".join(part for part in body if part),
+        as_scripts(data),
+        "page.js",
+        "graph.js",
+        "beside.js",
+    )
 
 
-def document(title: str, body: str, data: str, script: str) -> str:
-    """Returns a page as HTML. script: the name of the file beside this one that brings the page to life."""
+def document(title: str, body: str, data: str, *scripts: str) -> str:
+    """Returns a page as HTML. scripts: the names of the files beside this one that bring the page to life."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
         f"<title>{escape(title)}</title><style>{asset('page.css')}</style></head><body>\n{body}\n{data}\n"
-        f"<script>{asset(script)}</script></body></html>\n"
+        f"<script>{''.join(map(asset, scripts))}</script></body></html>\n"
     )
 
 
@@ -137,7 +148,7 @@ def _hint(report: CompileReport) -> str:
 
 
 def _communication(report: CompileReport) -> str:
-    """The two streams as a picture, and a row per collective."""
+    """The streams as a picture, and a row per collective."""
     if not report.shows_communication:
         return ""
     legend = " ".join(f'<span class="key {color}">{text}</span>' for color, text in _STREAMS.items())
@@ -178,17 +189,21 @@ def _ledger(report: CompileReport) -> str:
     rows = ledger.together(ledger.ledger_of(report))
     columns, cells = ledger.table_of(rows)
     texts = [[escape(ledger.name_of(row)), *map(escape, given)] for row, given in zip(rows, cells, strict=True)]
-    return table([("plugin", ""), *((name, "n") for name in columns)], texts)
+    return table([("plugin", ""), *((name, "n") for name in columns)], texts, stack=True)
 
 
-def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a table as HTML; '' without rows. columns: (title, CSS classes) of each. rows: cells, as HTML."""
+def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], stack: bool = False) -> str:
+    """Returns a table as HTML; '' without rows. columns: (title, CSS classes) of each. rows: cells, as HTML. stack: on
+    a narrow screen the first cell of a row has a line of its own, and each other cell its title."""
     if not rows:
         return ""
     marks = [f' class="{classes}"' if classes else "" for _, classes in columns]
-    lines = ["".join(f"<th{mark}>{title}</th>" for (title, _), mark in zip(columns, marks, strict=True))]
-    lines += ["".join(f"<td{mark}>{cell}</td>" for cell, mark in zip(row, marks, strict=True)) for row in rows]
-    return f'<div class="wide"><table>{"".join(f"<tr>{line}</tr>" for line in lines)}</table></div>'
+    said = [f' data-is="{escape(title)}"' if stack and at else "" for at, (title, _) in enumerate(columns)]
+    head = "".join(f"<th{mark}>{title}</th>" for (title, _), mark in zip(columns, marks, strict=True))
+    lines = (zip(row, marks, said, strict=True) for row in rows)
+    body = "".join(f"<tr>{''.join(f'<td{mark}{is_}>{cell}</td>' for cell, mark, is_ in line)}</tr>" for line in lines)
+    classes = ' class="stack"' if stack else ""
+    return f'<div class="wide"><table{classes}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _attachment(name: str, text: str) -> str:

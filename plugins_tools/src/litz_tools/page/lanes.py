@@ -1,5 +1,5 @@
-"""A timeline as a picture. In: the steps on their streams. Out: SVG, two lanes, computation above communication, to one
-scale of time.
+"""A timeline as a picture. In: the steps on their streams. Out: SVG, a lane for computation and below it one for each
+group's communication, to one scale of time.
 """
 
 from __future__ import annotations
@@ -8,25 +8,29 @@ from collections.abc import Iterable
 from html import escape
 
 from litz.logs.units import time_text
-from litz.report.streams import COMMUNICATION, COMPUTE, Span, Timeline
+from litz.report.streams import Span, Timeline
+
+from ..lanes import lanes_of
 
 GAP = 1 / 2000
 """Spans of one colour that are closer than this share of the whole are drawn as one."""
 
 
 def timeline_svg(timeline: Timeline) -> str:
-    """Returns both lanes as SVG that stretches with its column; '' where nothing takes time."""
+    """Returns the lanes as SVG that stretches with its column; '' where nothing takes time."""
     if timeline.us <= 0:
         return ""
-    lanes = []
-    for stream, top in ((COMPUTE, 0), (COMMUNICATION, 12)):
-        for start, end, color, title in _merged(timeline.on(stream), timeline.us * GAP):
+    boxes, lanes = [], lanes_of(timeline)
+    for number, spans in enumerate(lanes.values()):
+        for start, end, color, title in _merged(spans, timeline.us * GAP):
             x, width = 1000 * start / timeline.us, max(0.4, 1000 * (end - start) / timeline.us)
-            lanes.append(
-                f'<rect class="{color}" x="{x:.2f}" y="{top}" width="{width:.2f}" height="10">'
+            boxes.append(
+                f'<rect class="{color}" x="{x:.2f}" y="{12 * number}" width="{width:.2f}" height="10">'
                 f"<title>{escape(title)}</title></rect>"
             )
-    return f'<svg viewBox="0 0 1000 22" preserveAspectRatio="none" role="img">{"".join(lanes)}</svg>'
+    height = 12 * len(lanes) - 2
+    style = f' style="height: {2.2 * len(lanes):.1f}rem"' if len(lanes) > 2 else ""  # page.css is for two
+    return f'<svg viewBox="0 0 1000 {height}" preserveAspectRatio="none" role="img"{style}>{"".join(boxes)}</svg>'
 
 
 def _merged(spans: Iterable[Span], gap: float) -> list[tuple[float, float, str, str]]:

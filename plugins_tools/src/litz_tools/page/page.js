@@ -1,7 +1,8 @@
 // The page of one graph. In: the JSON blocks that data.py wrote. Each part is made when a reader comes to it.
-// Addresses: #PART, #step/NAME, #line/PLACE, #decision/NUMBER, #contraction/NUMBER, #pass/NUMBER, #code/NAME/LINE.
+// Addresses: #PART, #step/NAME, #line/PLACE, #decision/NUMBER, #contraction/NUMBER, #guard/NUMBER, #pass/NUMBER, #code/NAME/LINE.
+// graph.js and beside.js follow in the same script and add parts of their own to `page.parts`.
 "use strict";
-(() => {
+const page = (() => {
   const blocks = {};
   /** A JSON block of the page, read once. */
   function data(name) {
@@ -42,6 +43,14 @@
     return figure(number) + units[at];
   }
   const cost = (amount) => (data("steps").timed ? time(amount) : size(amount));
+  const measured = (step) => (data("measured").us || {})[step.name];
+  /** "812" GB/s or TFLOP/s, with the share of what the device reaches at most where that is known. */
+  function reached(rate, of) {
+    const most = data("facts").peak[of];
+    return figure(rate) + (most ? ` (${Math.round((100 * rate) / most)} %)` : "");
+  }
+  const rates = (step, us) => [step.bytes ? `${reached(step.bytes / us / 1e3, "gb_s")} GB/s` : "",
+    step.flops ? `${reached(step.flops / us / 1e6, "tflops")} TFLOP/s` : ""].filter(Boolean).join(", ");
   const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
   const base = (place) => place.slice(place.lastIndexOf("/") + 1);
 
@@ -127,15 +136,16 @@
   /** Rows in portions: the first at once, the others when asked for. show(n): all up to row n are there. */
   function portions(rows, make, most, into) {
     let done = 0;
-    const more = el("button", { type: "button" });
+    const button = el("button", { type: "button" });
+    const more = into.tagName === "TBODY" ? el("tr", {}, el("td", { colspan: 9 }, button)) : button;
     function next(until) {
       const end = Math.min(rows.length, until);
       const fragment = document.createDocumentFragment();
       for (; done < end; done += 1) fragment.append(make(rows[done], done));
       into.append(fragment);
-      if (done < rows.length) { more.textContent = `${rows.length - done} more`; into.append(more); } else more.remove();
+      if (done < rows.length) { button.textContent = `${rows.length - done} more`; into.append(more); } else more.remove();
     }
-    more.addEventListener("click", () => next(done + most));
+    button.addEventListener("click", () => next(done + most));
     next(most);
     return (number) => { if (number >= done) next(number + 1); };
   }
@@ -146,12 +156,14 @@
 
   function stepRow(number, inside) {
     const step = data("steps").steps[number];
-    const timed = data("steps").timed;
+    const timed = data("steps").timed, us = measured(step);
     const opener = el("button", { type: "button", "aria-expanded": "false", "aria-label": `details of ${step.name}` }, "▸");
     const row = el("tr", { id: `step/${step.name}`, tabindex: "-1", class: inside ? "inside" : null },
       el("td", { class: "name" }, opener, step.name),
-      el("td", {}, step.title, step.origin ? el("div", { class: "origin" }, step.origin) : null),
+      el("td", {}, el("div", { class: "title", title: step.title }, step.title), step.origin ? el("div", { class: "origin" }, step.origin) : null),
       timed ? el("td", { class: "n" }, step.why === undefined ? "?" : figure(step.cost)) : null,
+      data("measured").us ? el("td", { class: "n" }, us === undefined ? "" : figure(us)) : null,
+      data("measured").us ? el("td", { class: "n extra" }, us ? reached(step.bytes / us / 1e3, "gb_s") : "") : null,
       el("td", { class: "n" }, size(step.bytes)),
       el("td", { class: "n extra" }, step.flops ? flops(step.flops) : ""));
     opener.addEventListener("click", () => toggle(row, opener, number));
@@ -170,17 +182,29 @@
     const facts = el("dl", {});
     const fact = (name, ...content) => facts.append(el("dt", {}, name), el("dd", {}, ...content));
     const listed = (entries) => entries.flatMap((entry, at) => (at ? [", ", entry] : [entry]));
-    fact("does", step.what, step.kind === "kernel" ? "" : ` (${step.kind})`);
+    fact("does", step.kind === "kernel" ? `${step.title} ${step.what}` : `${step.what} (${step.kind})`);
     if (step.why) fact("estimate", `${time(step.cost)}, between ${time(step.low)} and ${time(step.high)}: ${step.why}`);
+    const us = measured(step);
+    if (us !== undefined) {
+      fact("measured", `${time(us)}${data("steps").timed && step.cost ? `, ${figure(us / step.cost)} times the estimate` : ""}: ${data("measured").source}`);
+      if (us) fact("reaches", rates(step, us));
+    }
+    if (step.takes) {
+      const { registers, spilled, shared, threads, occupancy } = step.takes;
+      fact("takes", `${registers} registers of a thread, ${spilled ? `${size(spilled)} of them spilled to memory` : "nothing spilled"}, ${size(shared)} of shared memory and ${threads} threads of a block`
+        + (occupancy ? `; occupancy ${Math.round(100 * occupancy)} %` : ""));
+    }
     if (step.modules) fact("modules", step.modules.join(", "));
     for (const place of step.places || []) {
-      fact("line", link(`line/${place}`, base(place)), " ", el("code", {}, data("steps").lines[place] || ""));
+      const inside = data("steps").functions[place];
+      fact("line", link(`line/${place}`, base(place)), inside ? ` in ${inside} ` : " ", el("code", {}, data("steps").lines[place] || ""));
     }
     if (step.reads) fact("reads", ...listed(step.reads.map((name) => el("span", {}, ...linked(name)))));
     if (step.writes) fact("writes", step.writes.join(", "));
     if (step.waits) fact("waits for", ...listed(step.waits.map((name) => link(`step/${name}`, name))));
     if (step.fused) fact("made of", step.fused.join(", "));
     if (codeNames().has(step.name)) fact("code", link(`code/${step.name}`, "kernel text"));
+    fact("graph", link(`graph/${step.name}`, "what it reads and who reads it"));
     const about = decisionsOfStep().get(number) || [];
     if (about.length) {
       const list = el("div", {});
@@ -193,7 +217,7 @@
   function repeatRows([start, period, times, label]) {
     const key = start;
     const steps = data("steps").steps;
-    const columns = data("steps").timed ? 5 : 4;
+    const columns = (data("steps").timed ? 5 : 4) + (data("measured").us ? 2 : 0);
     const sum = (from, to, what) => steps.slice(from, to).reduce((total, step) => total + step[what], 0);
     const word = label ? "layer" : "repeat";
     const shown = () => turned.get(key) || 0;
@@ -226,24 +250,45 @@
 
   const parts = {
     steps(into) {
-      const { steps, repeats, timed } = data("steps");
-      const head = el("tr", {}, el("th", {}, "step"), el("th", {}, "does"), timed ? el("th", { class: "n" }, "est. µs") : null,
-        el("th", { class: "n" }, "bytes"), el("th", { class: "n extra" }, "FLOPs"));
+      const { steps, repeats, timed } = data("steps"), known = Boolean(data("measured").us);
+      const rate = (step) => (measured(step) ? step.bytes / measured(step) : -1);
+      const columns = [["step", "", null, true], ["does", "", null, true], ["est. µs", "n", (step) => step.cost, timed],
+        ["meas. µs", "n", (step) => measured(step) ?? -1, known], ["GB/s", "n extra", rate, known],
+        ["bytes", "n", (step) => step.bytes, true], ["FLOPs", "n extra", (step) => step.flops, true]].filter((column) => column[3]);
+      const heads = columns.map(([name, classes, by]) => el("th", { class: `${classes} sort`, scope: "col" },
+        by || name === "step" ? el("button", { type: "button", title: by ? "the largest first" : "in the order in which they run" }, name) : name));
       const body = el("tbody", {});
-      let at = 0;
-      for (const repeat of [...repeats, null]) {
-        const until = repeat ? repeat[0] : steps.length;
-        for (; at < until; at += 1) body.append(stepRow(at, false));
-        if (repeat) { body.append(repeatRows(repeat)); at = repeat[0] + repeat[1] * repeat[2]; }
-      }
-      into.append(el("div", { class: "wide" }, el("table", {}, el("thead", {}, head), body)));
+      const inOrder = () => {
+        let at = 0;
+        for (const repeat of [...repeats, null]) {
+          const until = repeat ? repeat[0] : steps.length;
+          for (; at < until; at += 1) body.append(stepRow(at, false));
+          if (repeat) { body.append(repeatRows(repeat)); at = repeat[0] + repeat[1] * repeat[2]; }
+        }
+      };
+      let sorted = 0;
+      const show = (column) => {
+        const by = columns[column][2], down = heads[column].getAttribute("aria-sort") === "descending";
+        for (const head of heads) head.removeAttribute("aria-sort");
+        heads[column].setAttribute("aria-sort", by && !down ? "descending" : "ascending");
+        body.replaceChildren();
+        sorted = column;
+        into.upTo = null;
+        if (!by) { inOrder(); return; }
+        const order = steps.map((step, number) => number).sort((a, b) => (down ? 1 : -1) * (by(steps[a]) - by(steps[b])) || a - b);
+        const most = portions(order, (number) => stepRow(number, false), 200, body);
+        into.upTo = (number) => most(order.indexOf(number));
+      };
+      heads.forEach((head, column) => head.querySelector("button")?.addEventListener("click", () => show(column)));
+      into.inOrder = () => { if (sorted) show(0); };
+      show(0);
+      into.append(el("div", { class: "wide" }, el("table", {}, el("thead", {}, el("tr", {}, ...heads)), body)));
     },
 
     time(into) {
       const { steps, timed } = data("steps");
       const { spans, held, peak } = data("time");
       const end = Math.max(...spans.map(([, , start, long]) => start + long), 1e-9);
-      const x = (at) => (1000 * at) / end;
       const svg = (height, label, ...children) => {
         const made = document.createElementNS("http://www.w3.org/2000/svg", "svg");
         for (const [name, value] of Object.entries({ viewBox: `0 0 1000 ${height}`, preserveAspectRatio: "none",
@@ -257,29 +302,50 @@
         return made;
       };
       const color = (kind) => ({ kernel: "kernel", collective: "net", wait: "stall" })[kind] || "call";
+      const when = (at) => (timed ? time(at) : size(1e3 * at));
+      let from = 0, long_ = end; // the window that is shown: where it begins, and how long it is
+      const x = (at) => Math.min(1e4, Math.max(-1e4, (1000 * (at - from)) / long_));
       // Spans of one colour that are narrower than a third of a unit are drawn as one.
-      const boxes = [];
-      const streams = [null, null];
-      for (const [number, stream, start, long] of spans) {
-        if (!long) continue;
-        const last = streams[stream], own = color(steps[number].kind);
-        if (last && last.own === own && long < end / 3000 && start - last.end < end / 3000) last.end = start + long;
-        else boxes.push((streams[stream] = { own, stream, start, end: start + long }));
+      function boxesNow() {
+        const boxes = [], streams = [null, null];
+        for (const [number, stream, start, long] of spans) {
+          if (!long || start + long < from || start > from + long_) continue;
+          const last = streams[stream], own = color(steps[number].kind);
+          if (last && last.own === own && long < long_ / 3000 && start - last.end < long_ / 3000) last.end = start + long;
+          else boxes.push((streams[stream] = { own, stream, start, end: start + long }));
+        }
+        return boxes;
       }
-      const two = boxes.some((box) => box.stream);
-      const lanes = svg(two ? 64 : 34, "when each step runs", ...boxes.map((box) => shape("rect", { class: box.own,
-        x: x(box.start).toFixed(2), y: box.stream ? 34 : 2, width: Math.max(0.3, x(box.end - box.start)).toFixed(2), height: 28 })));
-      const plots = [lanes];
-      if (held.length) {
-        const most = Math.max(...held, 1);
-        const y = (bytes) => (78 - (74 * bytes) / most).toFixed(1);
-        const line = held.map((bytes, number) => {
-          const [, , start, long] = spans[number];
-          return `L${x(start).toFixed(2)} ${y(bytes)}L${x(start + long).toFixed(2)} ${y(bytes)}`;
-        });
-        plots.push(svg(80, "memory during each step", shape("path", { class: "held", d: `M0 78${line.join("")}L1000 78Z` })));
+      const all = boxesNow(), two = all.some((box) => box.stream);
+      const lanes = svg(two ? 64 : 34, "when each step runs"), memory = svg(80, "memory during each step");
+      const plots = held.length ? [lanes, memory] : [lanes];
+      const cursors = plots.map(() => shape("line", { class: "at", y1: 0, y2: 80, x1: 0, x2: 0 }));
+      const most = Math.max(...held, 1);
+      function draw() {
+        lanes.replaceChildren(...boxesNow().map((box) => shape("rect", { class: box.own, x: x(box.start).toFixed(2), y: box.stream ? 34 : 2,
+          width: Math.max(0.3, x(box.end) - x(box.start)).toFixed(2), height: 28 })), cursors[0]);
+        if (held.length) {
+          const y = (bytes) => (78 - (74 * bytes) / most).toFixed(1);
+          const line = held.map((bytes, number) => {
+            const [, , start, long] = spans[number];
+            return `L${x(start).toFixed(2)} ${y(bytes)}L${x(start + long).toFixed(2)} ${y(bytes)}`;
+          });
+          memory.replaceChildren(shape("path", { class: "held", d: `M${x(0).toFixed(2)} 78${line.join("")}L${x(end).toFixed(2)} 78Z` }), cursors[1]);
+        }
+        shown.textContent = long_ < end ? `${when(from)} to ${when(from + long_)} of ${when(end)}` : "";
+        show(Number(slider.value));
       }
-      const cursors = plots.map((plot) => plot.appendChild(shape("line", { class: "at", y1: 0, y2: 80, x1: 0, x2: 0 })));
+      function zoom(start, long) {
+        long_ = Math.min(end, Math.max(long, end / 1e5));
+        from = Math.min(Math.max(0, start), end - long_);
+        draw();
+      }
+      const middle = () => { const [, , start, long] = spans[Number(slider.value)]; return start + long / 2; };
+      const press = (text, label, act) => el("button", { type: "button", "aria-label": label, title: label, onclick: act }, text);
+      const shown = el("span", { class: "soft", "aria-live": "polite" });
+      const bar = el("span", { class: "turn" }, press("+", "zoom in on the step", () => zoom(middle() - long_ / 8, long_ / 4)), " ",
+        press("−", "zoom out", () => zoom(from - 1.5 * long_, 4 * long_)), " ", press("‹", "earlier", () => zoom(from - long_ / 2, long_)), " ",
+        press("›", "later", () => zoom(from + long_ / 2, long_)), " ", press("whole", "the whole timeline", () => zoom(0, end)), " ", shown);
       const slider = el("input", { type: "range", min: 0, max: steps.length - 1, value: 0, "aria-label": "step" });
       const says = el("output", {});
       const show = (number) => {
@@ -293,26 +359,30 @@
       slider.addEventListener("input", () => show(Number(slider.value)));
       const starts = spans.map(([, , start]) => start);
       for (const plot of plots) {
-        plot.addEventListener("click", (event) => {
-          const where = plot.getBoundingClientRect();
-          const at = (end * (event.clientX - where.left)) / where.width;
-          let number = starts.findLastIndex((start, of) => start <= at && spans[of][3] > 0);
-          show(Math.max(0, number));
+        const where = (event) => { const box = plot.getBoundingClientRect(); return from + (long_ * (event.clientX - box.left)) / box.width; };
+        let begun = null;
+        plot.addEventListener("pointerdown", (event) => { begun = event; });
+        plot.addEventListener("pointerup", (event) => {
+          const [a, b] = [where(begun || event), where(event)];
+          if (begun && Math.abs(event.clientX - begun.clientX) > 8) zoom(Math.min(a, b), Math.abs(a - b)); // a stretch was drawn over
+          else show(Math.max(0, starts.findLastIndex((start, of) => start <= b && spans[of][3] > 0)));
+          begun = null;
         });
       }
       const top = held.length ? held.indexOf(Math.max(...held)) : -1;
       const kinds = { kernel: "litz’s kernels", call: "library calls", stall: "held up by communication", net: "communication" };
-      const used = new Set(boxes.map((box) => box.own));
+      const used = new Set(all.map((box) => box.own));
       const key = Object.entries(kinds).filter(([own]) => used.has(own)).map(([own, text]) => el("span", { class: `key ${own}` }, text));
       into.append(el("p", { class: "soft" }, ...key, timed ? `${time(end)} as estimated` : "by the bytes that each step reads and writes"));
-      into.append(el("div", { class: "plot" }, lanes));
+      into.append(bar, el("div", { class: "plot" }, lanes));
       if (held.length) {
         into.append(el("p", { class: "soft" }, `Memory of temporaries and outputs (and of inputs that die here): ${size(held[top])} at its highest, `,
           "during ", link(`step/${steps[top].name}`, steps[top].name), `; the plan’s own peak is ${size(peak)}`),
-          el("div", { class: "plot" }, plots[1]));
+          el("div", { class: "plot" }, memory));
       }
       into.append(el("div", { class: "plot" }, slider, says));
-      show(Math.max(0, top));
+      slider.value = Math.max(0, top);
+      draw();
     },
 
     lines(into) {
@@ -320,7 +390,7 @@
       const list = el("div", {});
       const show = portions(rows, (row) => item(`line/${row.place}`,
         [el("b", {}, base(row.place)), " ", el("code", {}, data("steps").lines[row.place] || ""),
-          el("span", { class: "soft" }, ` ${cost(row.cost)}, ${count(row.steps.length, "step")}`)],
+          el("span", { class: "soft" }, ` ${data("steps").functions[row.place] || ""} ${cost(row.cost)}, ${count(row.steps.length, "step")}`)],
         () => {
           const steps = el("div", {});
           portions(row.steps, (number) => {
@@ -393,6 +463,7 @@
       const chooser = el("select", { "aria-label": "text" }, ...entries.map((entry) => el("option", { value: entry.name }, entry.name)));
       const place = el("p", { class: "soft" });
       const text = el("pre", { tabindex: "0", "aria-label": "generated code" });
+      const tiles = el("div", { hidden: true }), both = el("div", {}, el("div", {}, text), tiles);
       const show = (name, line) => {
         const entry = entries[codeNames().get(name) ?? 0];
         const source = entry.same ? entries[codeNames().get(entry.same)] : entry;
@@ -402,10 +473,14 @@
         text.replaceChildren(...source.text.split("\n").map((words, at) => el("span", { class: `line${at + 1 === line ? " here" : ""}`, "data-n": at + 1 },
           ...(entry.name === "wrapper" || entry.name === "schedule" ? linked(words) : [words]))));
         text.scrollTop = 0;
+        tiles.hidden = !source.tiles;
+        both.className = source.tiles ? "sides" : "";
+        if (source.tiles) tiles.replaceChildren(el("p", { class: "soft" }, "its TileProgram: what one program of the kernel does"),
+          el("pre", { tabindex: "0", "aria-label": "tile program" }, source.tiles));
         if (line) text.children[line - 1]?.scrollIntoView({ block: "center" });
       };
       chooser.addEventListener("change", () => show(chooser.value, 0));
-      into.append(chooser, place, text);
+      into.append(chooser, place, both);
       show(entries[0].name, 0);
       into.reveal = (hash) => {
         const [, name, line] = hash.split("/");
@@ -430,7 +505,7 @@
     fold.open = true;
     return make(fold.querySelector(".lazy"));
   }
-  const homes = { step: "steps", line: "lines", decision: "decisions", contraction: "contractions", pass: "passes", code: "code" };
+  const homes = { graph: "graph", guard: "guards", step: "steps", line: "lines", decision: "decisions", contraction: "contractions", pass: "passes", code: "code" };
   function go() {
     const hash = decodeURIComponent(location.hash.slice(1));
     if (!hash) return;
@@ -442,7 +517,8 @@
     if (kind === "step") {
       const number = stepNumbers().get(hash.slice(5)) ?? stepOfName().get(hash.slice(5));
       if (number === undefined) return;
-      for (const [start, period, times] of data("steps").repeats) {
+      home.upTo?.(number);
+      for (const [start, period, times] of home.upTo ? [] : data("steps").repeats) {
         const which = Math.floor((number - start) / period);
         if (number >= start && which < times && (turned.get(start) || 0) !== which) shows.get(start)(which);
       }
@@ -452,7 +528,7 @@
       return;
     }
     if (home.reveal) home.reveal(hash);
-    if (kind === "code") { home.parentElement.scrollIntoView(); return; }
+    if (kind === "code" || kind === "graph") { home.parentElement.scrollIntoView(); return; }
     const target = document.getElementById(hash);
     if (!target) return;
     if (target.tagName === "DETAILS") { target.open = true; fill(target); }
@@ -479,7 +555,16 @@
     for (const step of data("steps").steps) {
       add("steps", `${step.name} ${step.title}`, `step/${step.name}`, [step.what, step.origin, step.modules, step.fused, step.writes].join(" "));
     }
-    for (const row of lineTable()) add("lines of the model", `${base(row.place)} ${data("steps").lines[row.place] || ""}`, `line/${row.place}`);
+    const own = data("facts").function;
+    if (own) add("functions", `${own}, which dynamo traced`, "steps");
+    const functions = new Map();
+    for (const row of lineTable()) {
+      const inside = data("steps").functions[row.place];
+      if (inside && !functions.has(inside)) functions.set(inside, row.place);
+      add("lines of the model", `${base(row.place)} ${data("steps").lines[row.place] || ""}`, `line/${row.place}`, `${inside || ""} ${row.place}`);
+    }
+    for (const [inside, place] of functions) add("functions", `${inside} (${base(place)})`, `line/${place}`);
+    data("guards").forEach(([about, kind], at) => add("guards", `${about} ${kind}`, `guard/${at}`));
     data("contractions").forEach((one, number) => add("contractions", one.title, `contraction/${number}`, [one.runs, one.facts, one.subjects].join(" ")));
     let number = 0;
     for (const group of data("decisions")) {
@@ -547,7 +632,9 @@
     for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); make(entry.target); }
   }, { rootMargin: "400px" });
   requestAnimationFrame(() => setTimeout(() => { // after the first paint
+    for (const [name, known] of [["measured", data("measured").us], ["beside", data("beside").kind]]) document.getElementById(name).open = Boolean(known);
     for (const lazy of document.querySelectorAll(".lazy")) seen.observe(lazy);
     go();
   }));
+  return { data, el, link, once, parts, stepNumbers, cost, count, figure, portions, rates, size, time };
 })();

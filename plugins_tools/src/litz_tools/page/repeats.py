@@ -84,4 +84,5 @@ def layers_of(steps: Sequence[Step]) -> str:
         return ""
     ((prefix, numbers),) = found.items()
     low, high = min(numbers), max(numbers)
+    prefix = prefix or ("module " if low == high else "modules ")  # of a Sequential: a bare number says nothing
     return f"{prefix}{low}" if low == high else f"{prefix}{low}-{high}"

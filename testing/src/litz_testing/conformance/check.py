@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,20 @@ UNINITIALISED = ("empty", "new_empty", "resize_", "resize_as_")
 OTHER_SEEDS = (1, 2, 3)
 """Numbers drawn from the first seed and from each of these are equal by chance once in a thousand cases: three
 coins, say."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """Says how a case is compiled and judged. backend: as torch.compile takes it. options: the backend's. bits: values
+    are to be eager's bit for bit, random ones too."""
+
+    backend: str | Callable[..., Any] = "litz"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    bits: bool = False
+
+    def compiled(self, function: Callable[..., Any], dynamic: bool) -> Callable[..., Any]:
+        """Returns the function compiled."""
+        return torch_compiled(function, self.backend, dynamic, data=dynamic, options=self.options)
 
 
 @dataclass
@@ -57,16 +71,16 @@ class Outcome:
         return self.status in ("wrong", "error", "timeout")
 
 
-def check(case: Case, sample: Any, backend: str | Callable[..., Any] = "litz") -> Outcome:
+def check(case: Case, sample: Any, way: Way) -> Outcome:
     """Runs one case and returns its outcome. Never raises: what the compiled function raises is the outcome."""
     call = make_call(op_table()[case.job.op].get_op(), sample)
-    return check_call(case, call, backend, sample.output_process_fn_grad)
+    return check_call(case, call, way, sample.output_process_fn_grad)
 
 
 def check_call(
     case: Case,
     call: Call,
-    backend: str | Callable[..., Any] = "litz",
+    way: Way,
     process: Callable[[Any], Any] = lambda result: result,
     refused: bool = False,
 ) -> Outcome:
@@ -77,16 +91,16 @@ def check_call(
     outcome = Outcome(str(case), "passed", source=call.text, inputs=describe(call.tensors))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        run(case, call, process, backend, outcome)
-        if outcome.status in ("wrong", "error") and backend != "aot_eager":
+        run(case, call, process, way, outcome)
+        if outcome.status in ("wrong", "error") and way.backend != "aot_eager":
             other = Outcome(str(case), "passed")
-            run(case, call, process, "aot_eager", other)
+            run(case, call, process, Way("aot_eager", bits=way.bits), other)
             outcome.traced = (other.status, other.detail[:40]) == (outcome.status, outcome.detail[:40])
     outcome.seconds = time.perf_counter() - start
     return outcome
 
 
-def _check(case: Case, call: Call, process: Callable[[Any], Any], backend: Any, outcome: Outcome) -> None:
+def _check(case: Case, call: Call, process: Callable[[Any], Any], way: Way, outcome: Outcome) -> None:
     def run(function: Callable[..., Any], tensors: Sequence[torch.Tensor], seed: int = 0) -> Run:
         return run_once(function, tensors, process, case.train, seed)
 
@@ -96,8 +110,9 @@ def _check(case: Case, call: Call, process: Callable[[Any], Any], backend: Any, 
     except Exception as error:
         outcome.status, outcome.detail = "skipped", f"eager: {_message(error)}"
         return
-    # Random numbers differ between seeds, and compiled code draws others than eager does.
-    values = not case.job.op.startswith(UNINITIALISED) and not any(_differ(expected, other) for other in again)
+    # Random numbers differ between seeds, and compiled code draws others than eager does unless it is told not to.
+    random = not way.bits and any(_differ(expected, other) for other in again)
+    values = not case.job.op.startswith(UNINITIALISED) and not random
 
     def exact() -> Run | None:
         try:
@@ -108,19 +123,19 @@ def _check(case: Case, call: Call, process: Callable[[Any], Any], backend: Any, 
     torch._dynamo.reset()  # nothing is left of earlier compiles
     try:
         with reports.collect() as collected:
-            fast = torch_compiled(call.function, backend, case.dynamic, data=case.dynamic)
+            fast = way.compiled(call.function, case.dynamic)
             actual = run(fast, clones(call.tensors))
     except Exception as error:
         outcome.status, outcome.detail = "error", _message(error, traces=True)
         return
     finally:
         _note_how(collected, outcome)
-    found = compare_runs(actual, expected, exact, values)
+    found = compare_runs(actual, expected, exact, values, way.bits)
     if found:
         outcome.status, outcome.detail = "wrong", "; ".join(found)
 
 
-def _check_refusal(case: Case, call: Call, process: Callable[[Any], Any], backend: Any, outcome: Outcome) -> None:
+def _check_refusal(case: Case, call: Call, process: Callable[[Any], Any], way: Way, outcome: Outcome) -> None:
     try:
         run_once(call.function, clones(call.tensors), process, case.train)
     except Exception as error:
@@ -131,7 +146,7 @@ def _check_refusal(case: Case, call: Call, process: Callable[[Any], Any], backen
     torch._dynamo.reset()
     try:
         with reports.collect() as collected:
-            fast = torch_compiled(call.function, backend, case.dynamic, data=case.dynamic)
+            fast = way.compiled(call.function, case.dynamic)
             actual = run_once(fast, clones(call.tensors), process, case.train)
     except Exception as error:
         # While tracing, dynamo has the error of a fake tensor's kernel as the cause of its own.

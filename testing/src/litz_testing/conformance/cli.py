@@ -12,7 +12,7 @@ import torch
 
 from . import results
 from .cases import DTYPES, jobs
-from .check import Outcome
+from .check import Outcome, Way
 from .edges import edge_jobs
 from .workers import Settings, run_jobs
 
@@ -38,6 +38,13 @@ _NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
     help="what the peer runs: everything, or the operators and dtypes with a failure",
 )
 @click.option("--backend", default="litz", show_default=True)
+@click.option(
+    "--numerics",
+    type=click.Choice(["default", "strict"]),
+    default="default",
+    show_default=True,
+    help="strict: values are eager's bit for bit, random ones too (litz-numerics)",
+)
 @click.option("--workers", default=2, show_default=True, help="processes at a time")
 @click.option("--seconds", default=60.0, show_default=True, help="a case may take")
 @click.option("--shard", default="0/1", show_default=True, help="K/N: every N-th job, from the K-th")
@@ -56,6 +63,7 @@ def main(
     peer: str | None,
     peer_cases: str,
     backend: str,
+    numerics: str,
     workers: int,
     seconds: float,
     shard: str,
@@ -71,8 +79,11 @@ def main(
         wanted.sort(key=lambda job: zlib.crc32(str(job).encode()))
     dynamic = (False, True) if static is None else (not static,)
 
-    settings = Settings(samples, dynamic, modes or ("run", "train"), backend, seconds)
+    bits = numerics == "strict"
+    way = Way(backend, {"numerics.mode": numerics} if bits else {}, bits)
+    settings = Settings(samples, dynamic, modes or ("run", "train"), way, seconds)
     known = {"samples": samples, "dynamic": dynamic, "modes": settings.modes, "device": device, "shard": shard}
+    known["numerics"] = numerics
     found = _run(wanted, settings, workers, limit)
     if path is not None:
         results.write(path, found, known | {"backend": backend})
@@ -81,7 +92,7 @@ def main(
         if peer_cases == "failed":
             failed = {outcome.case.rsplit("/", 3)[0] for outcome in results.failures(found)}
             wanted = [job for job in wanted if str(job) in failed]
-        other = _run(wanted, Settings(samples, dynamic, settings.modes, peer, seconds), workers, limit)
+        other = _run(wanted, Settings(samples, dynamic, settings.modes, Way(peer), seconds), workers, limit)
         if path is not None:
             results.write(path.with_suffix(f".{peer}.json"), other, known | {"backend": peer})
         click.echo(f"\n{peer}:\n{results.table(other)}\n\n{results.ratio(found, other)}")
@@ -103,7 +114,8 @@ def _run(wanted: list, settings: Settings, workers: int, limit: float | None) ->
         if len(found) % 100 == 0:
             bad = len(results.failures(found))
             click.echo(
-                f"{settings.backend}: {len(found)} cases, {bad} failed, {time.perf_counter() - start:.0f} s", err=True
+                f"{settings.way.backend}: {len(found)} cases, {bad} failed, {time.perf_counter() - start:.0f} s",
+                err=True,
             )
     return found
 

@@ -2,7 +2,7 @@
 
 Results are right if they are as near to eager's as torch.testing's own tolerances, or as near to the exact value
 (float64) as eager's, but for a few roundings: a fused kernel that keeps float32 between two float16 operators is
-nearer to the truth than eager is.
+nearer to the truth than eager is. Where bits count, each value has to be eager's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from litz_testing.tensors import lies_otherwise
+from litz_testing.tensors import lies_otherwise, other_bits
 
 ROUNDING = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 5e-6, torch.float64: 1e-12}
 """Relative error that any result may have, if eager has none: a few roundings."""
@@ -31,11 +31,13 @@ def differences(
     *,
     values: bool = True,
     strides: bool = True,
+    bits: bool = False,
 ) -> list[str]:
     """Returns what is wrong with `actual`, a sentence for each; empty if nothing.
 
     judge: computes the results in float64, or None; called where eager's alone do not decide. values: False for
-    random numbers and uninitialised memory. strides: False where eager promises none (gradients).
+    random numbers and uninitialised memory. strides: False where eager promises none (gradients). bits: values are to
+    be eager's bit for bit, and the judge is not asked.
     """
     if len(actual) != len(expected):
         return [f"{len(actual)} results, eager has {len(expected)}"]
@@ -44,12 +46,14 @@ def differences(
     asked = False
     for position, (got, want) in enumerate(zip(actual, expected, strict=True)):
         if not isinstance(want, torch.Tensor) or not isinstance(got, torch.Tensor):
-            if values and not _same_object(got, want):
+            if values and not _same_object(got, want, bits):
                 found.append(f"result {position} is {got!r}, eager's is {want!r}")
             continue
         problem = _metadata(got, want)
         problems = [problem, None if problem or not strides else _other_strides(got, want)]
-        if problem is None and values and not _near(got, want):
+        if problem is None and values and bits:
+            problems.append(_other_values(got, want))
+        elif problem is None and values and not _near(got, want):
             if not asked:
                 exact, asked = judge(), True
             problems.append(_judged(got, want, None if exact is None else exact[position]))
@@ -57,9 +61,10 @@ def differences(
     return found
 
 
-def _same_object(got: Any, want: Any) -> bool:
+def _same_object(got: Any, want: Any, bits: bool) -> bool:
     if isinstance(want, float) and isinstance(got, (int, float)):
-        return got == want or (got != got and want != want) or abs(got - want) <= 1e-6 * abs(want)
+        near = 0.0 if bits else 1e-6
+        return got == want or (got != got and want != want) or abs(got - want) <= near * abs(want)
     return type(got) is type(want) and bool(got == want)
 
 
@@ -85,6 +90,22 @@ def _near(got: torch.Tensor, want: torch.Tensor) -> bool:
     except Exception:  # layouts that assert_close has no rule for
         return bool((got.to_dense() == want.to_dense()).all())
     return True
+
+
+def _other_values(got: torch.Tensor, want: torch.Tensor) -> str | None:
+    """Returns None where each value has eager's bits."""
+    mine, theirs = _parts(got), _parts(want)
+    if mine.shape != theirs.shape:
+        return f"{mine.numel()} values, eager has {theirs.numel()}"
+    other = other_bits(mine, theirs)
+    return f"{other} of {theirs.numel()} values have other bits; {_example(mine, theirs)}" if other else None
+
+
+def _parts(value: torch.Tensor) -> torch.Tensor:
+    """The values of a tensor as real numbers: of a sparse one those of the dense tensor."""
+    value = value.detach().resolve_conj().resolve_neg()
+    value = value if value.layout == torch.strided else value.to_dense()
+    return torch.view_as_real(value) if value.dtype.is_complex else value
 
 
 def _judged(got: torch.Tensor, want: torch.Tensor, exact: Any) -> str | None:

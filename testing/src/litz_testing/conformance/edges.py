@@ -37,11 +37,12 @@ _MOST_TRIES = 2000
 
 
 def edge_numbers(dtype: torch.dtype) -> list[Any]:
-    """Returns the numbers at the edges of `dtype`, just beyond them, far beyond them, and those that no type has."""
+    """Returns the numbers at the edges of `dtype`, just beyond them, far beyond them, those that no type has, and small
+    ones."""
     found: list[Any] = [True, 3, 2.5, math.inf, -math.inf, math.nan]
     if dtype.is_floating_point or dtype.is_complex:
-        most = torch.finfo(dtype).max
-        return [*found, most, -most, *(n for n in (most * 1.01, most * 10) if n < math.inf), 2**63]
+        most, least = torch.finfo(dtype).max, torch.finfo(dtype).tiny / 16  # the reciprocal of least is beyond the type
+        return [*found, most, -most, *(n for n in (most * 1.01, most * 10) if n < math.inf), 2**63, 0, least, -least]
     if dtype == torch.bool:
         return [*found, -1, 300]
     limits = torch.iinfo(dtype)

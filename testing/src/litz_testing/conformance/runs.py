@@ -61,9 +61,11 @@ def _gradients(returned: Any, tensors: Sequence[torch.Tensor]) -> list[Any]:
     return list(torch.autograd.grad(outputs, inputs, given, allow_unused=True))
 
 
-def compare_runs(actual: Run, expected: Run, exact: Callable[[], Run | None], values: bool) -> list[str]:
+def compare_runs(
+    actual: Run, expected: Run, exact: Callable[[], Run | None], values: bool, bits: bool = False
+) -> list[str]:
     """Returns what differs between the runs, a sentence for each; empty if nothing. exact: the run in float64, None if
-    there is none. values: False for random results."""
+    there is none. values: False for random results. bits: values are to be the same bit for bit."""
 
     def part(name: str) -> Callable[[], Any]:
         def get() -> Any:
@@ -72,10 +74,11 @@ def compare_runs(actual: Run, expected: Run, exact: Callable[[], Run | None], va
 
         return get
 
-    found = differences(actual.outputs, expected.outputs, part("outputs"), values=values)
+    found = differences(actual.outputs, expected.outputs, part("outputs"), values=values, bits=bits)
     if not found and actual.aliases != expected.aliases:
         found.append(f"outputs share memory with {actual.aliases}, eager's with {expected.aliases}")
-    changed = differences(actual.inputs, expected.inputs, part("inputs"), values=values)
+    changed = differences(actual.inputs, expected.inputs, part("inputs"), values=values, bits=bits)
     found += [f"after the call, {text.replace('result', 'input', 1)}" for text in changed]
-    gradients = differences(actual.gradients, expected.gradients, part("gradients"), values=values, strides=False)
+    judge = part("gradients")
+    gradients = differences(actual.gradients, expected.gradients, judge, values=values, strides=False, bits=bits)
     return found + [text.replace("result", "gradient", 1) for text in gradients]

@@ -30,7 +30,7 @@ import torch
 from litz.options import hide_gpus
 
 from .cases import Case, Job, cases, differentiable, samples, spread
-from .check import Outcome, check, check_call
+from .check import Outcome, Way, check, check_call
 from .edges import edge_calls
 
 JOBS_PER_WORKER = 30
@@ -42,13 +42,13 @@ _PRELOADED = ("litz.pipeline", "litz.backend", "litz.driver.builtin", "torch._dy
 class Settings:
     """The settings of each job. samples: how many of an operator's. modes: of "run" (no gradients), "train" (nothing
     for an operator without a backward) and "either" (train where there is a backward, else run). seconds: how long a
-    case may take.
+    case may take. way: how a case is compiled and judged.
     """
 
     samples: int = 2
     dynamic: tuple[bool, ...] = (False, True)
     modes: tuple[str, ...] = ("run", "train")
-    backend: str | Callable[..., Any] = "litz"
+    way: Way = field(default_factory=Way)
     seconds: float = 60.0
 
 
@@ -68,7 +68,7 @@ def run_job(job: Job, settings: Settings, begin: Callable[[Case], bool] = lambda
             continue
         for case in cases(job, found, settings.dynamic, train):
             if begin(case):
-                yield check(case, found[case.sample], settings.backend)
+                yield check(case, found[case.sample], settings.way)
 
 
 def _run_edges(job: Job, settings: Settings, begin: Callable[[Case], bool]) -> Iterator[Outcome]:
@@ -76,11 +76,11 @@ def _run_edges(job: Job, settings: Settings, begin: Callable[[Case], bool]) -> I
     for dynamic in settings.dynamic:
         case = Case(job, 0, dynamic, train=False)
         if taken is not None and begin(case):
-            yield check_call(case, taken, settings.backend)
+            yield check_call(case, taken, settings.way)
         for position in spread(len(refused), settings.samples):
             case = Case(job, position + 1, dynamic, train=False)
             if refused and begin(case):
-                yield check_call(case, refused[position], settings.backend, refused=True)
+                yield check_call(case, refused[position], settings.way, refused=True)
 
 
 def run_jobs(jobs: Sequence[Job], settings: Settings, workers: int = 2) -> Iterator[Outcome]:

@@ -20,6 +20,9 @@ run.py        many batches in worker processes, and the record of them
 
 from __future__ import annotations
 
+from .operations import load_table
 from .program import FuzzProgram, Statement
+
+load_table()  # in one order, whichever module of the fuzzer is imported first: a label is one program in every process
 
 __all__ = ["FuzzProgram", "Statement"]

@@ -11,6 +11,7 @@ import click
 import torch
 
 from .check import Checker
+from .execute import FuzzCompiler
 from .generate import generate
 from .run import Record, run
 from .worker import small
@@ -26,6 +27,13 @@ from .worker import small
 @click.option("--compiled/--interpreted", default=True, help="kernels too, or only lowering and fusion (faster)")
 @click.option("--level", default=1, show_default=True, help="the C++ compiler's -O; the product has 3")
 @click.option("--dynamic/--static", default=None, help="only symbolic or only fixed sizes; else both")
+@click.option(
+    "--numerics",
+    default="default",
+    show_default=True,
+    type=click.Choice(["default", "strict"]),
+    help="strict: kernels have eager's values bit for bit (litz-numerics)",
+)
 @click.option("--folder", default="fuzz_failures", show_default=True, type=click.Path(path_type=Path))
 @click.option("--shrink", "shrink_seconds", default=60.0, show_default=True, help="seconds to shrink a failure")
 @click.option("--sanitize", is_flag=True, help="C++ kernels with AddressSanitizer, by g++: five times as slow")
@@ -41,6 +49,7 @@ def main(
     compiled: bool,
     level: int,
     dynamic: bool | None,
+    numerics: str,
     folder: Path,
     shrink_seconds: float,
     sanitize: bool,
@@ -49,7 +58,7 @@ def main(
 ) -> None:
     """Random programs, compiled by litz, against eager. A failure is shrunk to a script in a folder."""
     if only is not None:
-        _again(only, Checker(compiled, level, device), dynamic, shrink_seconds)
+        _again(only, Checker(FuzzCompiler(compiled, level, device, numerics=numerics)), dynamic, shrink_seconds)
         return
     shown = [time.time()]
 
@@ -68,6 +77,7 @@ def main(
         compiled=compiled,
         level=level,
         dynamic=dynamic,
+        numerics=numerics,
         folder=folder,
         shrink_seconds=shrink_seconds,
         sanitize=sanitize,

@@ -27,7 +27,9 @@ from .torch_alone import ends_at_an_assertion
 NUMBERS_REFUSE = (ValueError, ArithmeticError)
 """The errors of Python's own numbers, such as `math.sqrt(-1.0)`; ops raise others."""
 TIME_LIMIT = 120
-"""Seconds for one stage of one program."""
+"""Seconds of the process's own time for one stage of one program."""
+WAITING_LIMIT = 10 * TIME_LIMIT
+"""Seconds by the clock: a process that other work keeps from a processor is not slow, one that waits for ever is."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +66,15 @@ class _Round:
     """What differs from the compile, in words."""
     written: frozenset[int] = frozenset()
     """The numbers of the inputs that eager writes."""
+    bits: bool = False
+    """Are values to be eager's bit for bit?"""
 
     def complaints(
         self, outputs: Sequence[Any], grads: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
     ) -> list[Complaint]:
         """What is wrong with the outputs, the gradients and the inputs afterwards."""
-        return complaints([*outputs, *inputs], self.values) + complaints(grads, self.grads, aliases=False)
+        values = complaints([*outputs, *inputs], self.values, bits=self.bits)
+        return values + complaints(grads, self.grads, aliases=False, bits=self.bits)
 
     def named(self, results: _Results) -> dict[str, torch.Tensor]:
         """Returns the results by the names that complaints have."""
@@ -83,12 +88,11 @@ _Results = tuple[Sequence[Any], Sequence[torch.Tensor], Sequence[torch.Tensor]]
 
 
 class Checker:
-    """Checks programs with one compiler. compiled: also builds and runs the kernels, not only the interpreter.
-    plugins: see `FuzzCompiler`."""
+    """Checks programs with one compiler, a `FuzzCompiler` with its defaults if None."""
 
-    def __init__(self, compiled: bool = True, level: int = 1, device: str = "cpu", plugins: bool = True) -> None:
-        self.compiler = FuzzCompiler(compiled, level, device, plugins)
-        self.compiled, self.device = compiled, device
+    def __init__(self, compiler: FuzzCompiler | None = None) -> None:
+        self.compiler = compiler or FuzzCompiler()
+        self.compiled, self.device, self.strict = self.compiler.compiled, self.compiler.device, self.compiler.strict
         self.torch_failures: dict[str, int] = {}
         self.runs: Counter[str] = Counter()
         """How often programs ran: by way, and with "second sizes"."""
@@ -192,7 +196,8 @@ class Checker:
 
     def _run(self, prepared: _Prepared, way: Way) -> Failure | None:
         program = prepared.program
-        for round_ in prepared.rounds:
+        for each in prepared.rounds:
+            round_ = replace(each, bits=self.strict and way == "compiled")  # the interpreter is no kernel
             specs, grads = round_.specs, round_.grads
             inputs = self._inputs(program, specs)
             try:
@@ -220,7 +225,7 @@ class Checker:
                 wrong = self._ours(program, round_, wrong)
             if wrong:
                 wrong = self._unpromised(program, round_, wrong, (outputs, found, inputs))
-            first = prepared.rounds[0]
+            first = replace(prepared.rounds[0], bits=round_.bits)
             if wrong and lie_apart_alike(specs, first.specs, first.written):
                 # What was compiled for separate tensors is right for parts of one where no element that is written is
                 # in two, while AOTAutograd makes another graph where it traces those: what torch gets wrong is what it
@@ -435,12 +440,15 @@ def _moved(values: list[torch.Tensor], device: str) -> list[torch.Tensor]:
 @contextmanager
 def _deadline() -> Iterator[None]:
     def expire(number: int, frame: Any) -> None:
-        raise TimeoutError(f"more than {TIME_LIMIT} s")
+        raise TimeoutError(f"more than {TIME_LIMIT} s, or {WAITING_LIMIT} s of waiting")
 
-    old = signal.signal(signal.SIGALRM, expire)
-    signal.alarm(TIME_LIMIT)
+    timers = ((signal.ITIMER_PROF, signal.SIGPROF, TIME_LIMIT), (signal.ITIMER_REAL, signal.SIGALRM, WAITING_LIMIT))
+    old = {number: signal.signal(number, expire) for _, number, _ in timers}
+    for timer, _, seconds in timers:
+        signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, old)
+        for timer, number, _ in timers:
+            signal.setitimer(timer, 0)
+            signal.signal(number, old[number])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from litz_testing.tensors import lies_otherwise
+from litz_testing.tensors import lies_otherwise, other_bits
 
 from .inputs import is_inexact
 from .reference import parts, same_specials
@@ -41,12 +41,15 @@ class Expected:
     dtypes: frozenset[torch.dtype] = frozenset()
 
 
-def complaints(actual: Sequence[torch.Tensor], expected: Sequence[Expected], aliases: bool = True) -> list[Complaint]:
-    """Returns what is wrong with the values; empty if nothing is. aliases: compares what shares memory, too."""
+def complaints(
+    actual: Sequence[torch.Tensor], expected: Sequence[Expected], aliases: bool = True, bits: bool = False
+) -> list[Complaint]:
+    """Returns what is wrong with the values; empty if nothing is. aliases: compares what shares memory, too. bits:
+    values are to be eager's bit for bit."""
     found = []
     for got, want in zip(actual, expected, strict=True):
         is_tensor = isinstance(got, torch.Tensor)  # where torch's tracing of `==` raises, Python compares identities
-        about, text = _complaint(got.detach().cpu(), want) if is_tensor else ("type", f"{got!r} for a tensor")
+        about, text = _complaint(got.detach().cpu(), want, bits) if is_tensor else ("type", f"{got!r} for a tensor")
         if text:
             found.append(Complaint(want.name, about, text))
     if aliases and not found:
@@ -54,7 +57,7 @@ def complaints(actual: Sequence[torch.Tensor], expected: Sequence[Expected], ali
     return found
 
 
-def _complaint(got: torch.Tensor, want: Expected) -> tuple[str, str]:
+def _complaint(got: torch.Tensor, want: Expected, bits: bool) -> tuple[str, str]:
     eager = want.eager.detach()
     if got.dtype != eager.dtype:
         return "type", f"{got.dtype} for {eager.dtype}"
@@ -62,6 +65,9 @@ def _complaint(got: torch.Tensor, want: Expected) -> tuple[str, str]:
         return "shape", f"{tuple(got.shape)} for {tuple(eager.shape)}"
     if lies_otherwise(got, eager):
         return "strides", f"strides {got.stride()} for {eager.stride()}"
+    if bits and is_inexact(eager.dtype):
+        other = other_bits(parts(got.detach()), parts(eager))
+        return ("values", f"{other} of {eager.numel()} elements have other bits than eager's") if other else ("", "")
     if not is_inexact(eager.dtype):
         if torch.equal(got, eager):
             return "", ""

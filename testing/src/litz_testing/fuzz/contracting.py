@@ -119,6 +119,33 @@ def product_of_views(draw: Draw, name: str) -> Draft | None:
     return Draft(text, rough=True, deep=value.dtype == torch.float64)
 
 
+# {0}: a tensor (..., m, k); {1}: one (k, n); {2}: one (n, k).
+WRITTEN_PRODUCTS = (
+    "({0}[..., None, :] * {2}).sum(-1)", "({0}[..., None] * {1}).sum(-2)", "({0}.unsqueeze(-2) * {2}).mean(-1)",
+    "({0}[..., None, :] * {2}).sum(-1, keepdim=True)", "({0}[..., None, :] * {2} * {2}[0]).sum(-1) * 0.5",
+    "({0}[..., None, :].float() * {2}.float()).sum(-1).to({0}.dtype)", "({0}[..., None, ::2] * {2}[:, ::2]).sum(-1)",
+    "({0}[..., None] * {2}.mT.contiguous()).sum(dim=-2, dtype=torch.float64)", "({0}[..., None] * {1}).float().sum(-2)",
+    "(lambda t: t.sum(-1) + t[..., 0])({0}[..., None, :] * {2})", "({0}[..., None] * {0}[..., None, :]).sum(-3)",
+    "({0}[..., None, :] * {2}).to(torch.bfloat16).sum(-1)", "({0}[..., None, :] * {2}).sum((-1, 0)).relu()",
+)  # fmt: skip
+EDGES = (17, 33, 64, 72)
+"""Rows, columns and terms, of which products of the larger ones are a library's."""
+
+
+@operation(0.7)
+def written_product(draw: Draw) -> Draft | None:
+    """Multiplies matrices by broadcasting and a sum."""
+    rng = draw.rng
+    dtype, (m, n, k) = rng.choice(TYPES), (rng.choice(EDGES) for _ in range(3))
+    if draw.chance(0.3):
+        m = n = k = EDGES[-1]
+    batch = rng.choice([(), (), (2,)])
+    x = draw.input((*batch, m, k), dtype) if draw.chance(0.6) else f"{draw.input((*batch, k, m), dtype)}.mT"
+    text = rng.choice(WRITTEN_PRODUCTS)
+    others = {at: draw.input(size, dtype) for at, size in ((1, (k, n)), (2, (n, k))) if f"{{{at}}}" in text}
+    return Draft(text.format(x, *(others.get(at, "") for at in (1, 2))), rough=True, deep=dtype == torch.float64)
+
+
 # {0}, {1}, {2}: query (b, h, l, d), key and value (b, h / group, s, d); {3}: the group.
 REPEATED = (
     "{0}.repeat_interleave({1}, 1)", "{0}.repeat_interleave({1}, dim=1)",

@@ -31,7 +31,7 @@ from litz.report.log import Log
 from litz.schedule import unscheduled
 from litz.target import describe_cpu
 from litz.targets.cpp.codegen import CppCodegen
-from litz_plugins import TargetSpec, hookimpl
+from litz_plugins import Pass, TargetSpec, hookimpl
 from litz_plugins.loading import installed_entry_points
 from litz_plugins.manager import make_plugins
 from litz_testing.tensors import overlaps
@@ -90,20 +90,35 @@ PLUGINS = ("operators", "passes")
 
 
 class FuzzCompiler:
-    """litz with the C++ of many programs built at once. plugins: with those of `PLUGINS` that are installed."""
+    """litz with the C++ of many programs built at once. compiled: also builds and runs the kernels, not only the
+    interpreter. level: the C++ compiler's -O. plugins: with those of `PLUGINS` that are installed. numerics: the option
+    `numerics.mode`, for which litz-numerics has to be installed; with "strict" what kernels compute is to be eager's
+    bit for bit."""
 
-    def __init__(self, compiled: bool = True, level: int = 1, device: str = "cpu", plugins: bool = True) -> None:
+    def __init__(
+        self,
+        compiled: bool = True,
+        level: int = 1,
+        device: str = "cpu",
+        plugins: bool = True,
+        numerics: str = "default",
+    ) -> None:
         self.batch = CppBatch(level)
-        self.compiled, self.device = compiled, device
+        self.compiled, self.device, self.strict = compiled, device, numerics == "strict"
         options = {"debug": True, "cache_dir": self.batch.folder.name, "memory_pool": False}
+        named = PLUGINS if plugins else ()
+        if numerics != "default":
+            named, options = (*named, "numerics"), {**options, "numerics.mode": numerics}
         if device == "cpu":
+            found = installed_entry_points()
             own = [
                 ("core", Core()),
                 ("estimate", EstimatedChoice()),
                 ("cpp", _Cpp(self.batch)),
                 ("roofline", Roofline()),
+                *(("covers", _Covers(point.load())) for point in found if plugins and point.name == "contractions"),
             ]
-            points = [point for point in installed_entry_points() if plugins and point.name in PLUGINS]
+            points = [point for point in found if point.name in named]
             self.compiler = make_compiler(None, options, make_plugins(own, entry_points=points))
         else:
             torch.backends.cudnn.allow_tf32 = False  # the judges know the roundings of float32
@@ -352,6 +367,20 @@ class _Cpp:
     @hookimpl
     def litz_register_targets(self, options: Any) -> list[TargetSpec]:
         return [TargetSpec("cpu", describe_cpu, CppCodegen(loader=self.batch.load))]
+
+
+class _Covers:
+    """Puts library calls in the place of loops, as litz-contractions does, whose kernels programs do without.
+    contractions: its plugin."""
+
+    def __init__(self, contractions: Any) -> None:
+        self.contractions = contractions
+
+    @hookimpl
+    def litz_register_passes(self, options: Any) -> list[Pass]:
+        passes = self.contractions.litz_register_passes(options)
+        own = ("remove_dead_operations",)  # behind which the plugin's pass before this one stands
+        return [replace(each, after=own) for each in passes if each.name == "contract_broadcast_products"]
 
 
 def default_device(name: str) -> AbstractContextManager[Any]:

@@ -102,6 +102,7 @@ def run(
     compiled: bool = True,
     level: int = 1,
     dynamic: bool | None = None,
+    numerics: str = "default",
     folder: Path = Path("fuzz_failures"),
     shrink_seconds: float = 60.0,
     sanitize: bool = False,
@@ -114,6 +115,7 @@ def run(
         "kernels": f"compiled with -O{level}" if compiled else "interpreted",
         **({"sanitizer": "AddressSanitizer"} if sanitize else {}),
         "first program": start,
+        "numerics": numerics,
         "sizes": "both" if dynamic is None else "dynamic" if dynamic else "static",
         "workers": workers,
     }
@@ -128,6 +130,7 @@ def run(
         "level": level,
         "compiled": compiled,
         "dynamic": dynamic,
+        "numerics": numerics,
         "folder": str(folder),
         "shrink_seconds": shrink_seconds,
         "deadline": min(began + seconds, 1e12),

@@ -1,5 +1,6 @@
-"""The TilePrograms of a program's kernels for a GPU, verified and run on the CPU: what they store is compared with what
-the IR's interpreter stores of the kernel's loops, for inputs of their own."""
+"""The TilePrograms of a program's kernels, for a GPU and for a processor, verified, read back of their texts, and run
+with torch on the CPU: what they store is compared with what the IR's interpreter stores of the kernel's loops, for
+inputs of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from dataclasses import replace
 import torch
 
 from litz.capture.graph import Graph
-from litz.codegen.kernel_plan import plan_kernel
+from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.driver.builtin import builtin_plugins
 from litz.driver.stages import schedule_program
 from litz.ir import Program
@@ -22,15 +23,21 @@ from litz.pipeline import make_compiler
 from litz.report.log import Log
 from litz.schedule.schedule import Kernel
 from litz.target import target_named
+from litz.targets.cpp.generate import make_nest
 from litz.targets.triton.codegen import TritonCodegen
-from litz_plugins import CodegenContext
+from litz.tiles.program import Nest, TileProgram
+from litz_plugins import CodegenContext, Target
 from litz_plugins.manager import make_plugins
+from litz_testing.parse import ParseError, parse_kernel_plan
+from litz_testing.parse.tiles import parse_tiles
 from litz_testing.tiles.interpret import interpret_tiles
+from litz_testing.tiles.nest import TooLong
 from litz_testing.tiles.rules import verify_tiles
+from litz_tools.nest_text import tiles_text
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 GPU = "NVIDIA H100 80GB HBM3"
-MOST_PROGRAMS, MOST_ELEMENTS = 64, 2**16
+MOST_PROGRAMS, MOST_LINES, MOST_ELEMENTS = 64, 500, 2**16
 """Of a kernel that is run; larger ones are verified."""
 
 
@@ -39,7 +46,8 @@ class TilesWrong(AssertionError):
 
 
 class Tiles:
-    """Checks programs. counts: how many kernels were verified, and how many were run."""
+    """Checks programs. counts: how many kernels were verified, and how many were run; `cpu run` of these for a
+    processor."""
 
     def __init__(self, folder: str) -> None:
         self.compiler = make_compiler(None, {"cache_dir": folder}, make_plugins(builtin_plugins(), entry_points=()))
@@ -47,24 +55,26 @@ class Tiles:
         self.counts: Counter[str] = Counter()
 
     def check(self, graph: Graph, program: Program) -> None:
-        """Checks the kernels that a lowered program has on a GPU. Errors: TilesWrong."""
-        moved = on_device(program, CUDA)
-        schedule = schedule_program(graph, moved, self.compiler, Log())
-        for kernel in schedule.kernels:
-            for part in kernel.parts:
-                self.check_kernel(part, schedule.program)
+        """Checks the kernels that a lowered program has on a GPU and on a processor. Errors: TilesWrong."""
+        for device in (CUDA, CPU):
+            schedule = schedule_program(graph, on_device(program, device), self.compiler, Log())
+            for kernel in schedule.kernels:
+                for part in kernel.parts:
+                    self.check_kernel(part, schedule.program)
 
     def check_kernel(self, kernel: Kernel, program: Program) -> None:
         """Checks one kernel. Errors: TilesWrong."""
         plan = plan_kernel(kernel, program)
-        target = self.compiler.targets[CUDA]
-        made = TritonCodegen().tiles(plan, CodegenContext(None, target, program))  # type: ignore[arg-type]
-        text = "\n".join(map(str, made.lines))
-        if wrong := list(verify_tiles(made)):
+        target = self.compiler.target_of(kernel.device)
+        made = tiles_of(plan, target, program)
+        text = tiles_text(made)
+        if wrong := [*verify_tiles(made), *_unread(plan, made, text)]:
             raise TilesWrong("\n".join([*wrong, str(plan), text]))
         self.counts["verified"] += 1
 
-        if not all(symbol in program.hints for loop in kernel.loops for symbol in loop.free_symbols):
+        layouts = [program.buffers[name].layout for loop in kernel.loops for name in (*loop.reads, *loop.writes)]
+        symbols = {symbol for layout in layouts for n in (*layout.size, *layout.stride) for symbol in n.free_symbols}
+        if not symbols.union(*(loop.free_symbols for loop in kernel.loops)) <= program.hints.keys():
             return  # a size that data decides
         if any(store.mode == "set" and store.indirect for loop in kernel.loops for store in loop.stores):
             return  # made up positions may be the same, and then any of the values may stay
@@ -73,9 +83,9 @@ class Tiles:
             return int(evaluate(expr, program.hints))
 
         blocks = 1
-        for axis in made.tiling.grid_axes:
+        for axis in () if isinstance(made, Nest) else made.tiling.grid_axes:
             blocks *= -(-size(axis.size.xreplace(dict(plan.host))) // axis.block)
-        for piece in made.tiling.pieces:
+        for piece in () if isinstance(made, Nest) else made.tiling.pieces:
             blocks *= size(piece.size.xreplace(dict(plan.host)))
         memory = dict(_inputs(kernel, program))
         if blocks > MOST_PROGRAMS or max((each.numel() for each in memory.values()), default=0) > MOST_ELEMENTS:
@@ -92,13 +102,34 @@ class Tiles:
             return  # positions are loaded that other kernels make
         sizes = {each: int(evaluate(value, program.hints)) for each, value in zip(plan.sizes, plan.values(plan.sizes))}
         try:
-            interpret_tiles(made, memory, sizes, order=self.counts["run"])
+            interpret_tiles(made, memory, sizes, self.counts["run"], MOST_LINES)
+        except TooLong:
+            return
         except AssertionError as error:
             raise TilesWrong(f"{error}\n{plan}\n{text}") from error
         self.counts["run"] += 1
+        self.counts["cpu run"] += isinstance(made, Nest)
         for name in dict.fromkeys(name for loop in loops for name in loop.writes):
             if (said := _difference(memory[name], expected[name])) is not None:
                 raise TilesWrong(f"{name}: {said}\n{plan}\n{text}")
+
+
+def tiles_of(plan: KernelPlan, target: Target, program: Program) -> TileProgram | Nest:
+    """Returns what a kernel does on its target, as data."""
+    if plan.device.type == "cpu":
+        return make_nest(plan, target)[1]
+    return TritonCodegen().tiles(plan, CodegenContext(None, target, program))  # type: ignore[arg-type]
+
+
+def _unread(plan: KernelPlan, made: TileProgram | Nest, text: str) -> Iterator[str]:
+    """Yields how what is read of the texts differs from what was printed."""
+    try:
+        if parse_kernel_plan(str(plan)) != plan:
+            yield "another plan is read of the plan's text"
+        if (found := parse_tiles(text)) != made:
+            yield f"another TileProgram is read of the text:\n{tiles_text(found)}"
+    except ParseError as error:
+        yield f"a text cannot be read: {error}"
 
 
 def on_device(program: Program, device: torch.device) -> Program:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from .check import Checker, Failure
+from .execute import FuzzCompiler
 from .generate import generate
 from .program import FuzzProgram
 from .reference import Reference
@@ -28,13 +29,13 @@ from .torch_alone import ENDS
 
 def work(task: dict[str, Any]) -> None:
     """task: seed, start (the number of the first program), first (batch), step (batches), stop (programs), batch
-    (programs in one), device, level, compiled, folder, journal, skip (labels), dynamic, shrink_seconds, deadline
-    (time.time())."""
+    (programs in one), device, level, compiled, folder, journal, skip (labels), dynamic, numerics, shrink_seconds,
+    deadline (time.time())."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(2)
     gc.disable()  # tracing makes much that lives on: collecting once a batch is a fifth faster
     journal, folder = Path(task["journal"]), Path(task["folder"])
-    checker = Checker(task["compiled"], task["level"], task["device"])
+    checker = Checker(FuzzCompiler(task["compiled"], task["level"], task["device"], numerics=task["numerics"]))
 
     def note(label: str) -> None:
         journal.write_text(label, encoding="utf-8")
@@ -121,7 +122,7 @@ def alone(task: dict[str, Any], label: str) -> int:
     device. On a CPU a signal ends the process itself, also while the program is made, for which eager runs it."""
     warnings.filterwarnings("ignore")
     program, _ = generate(label, dynamic=task["dynamic"])
-    checker = Checker(False, task["level"], task["device"])
+    checker = Checker(FuzzCompiler(False, task["level"], task["device"]))
     try:
         checker.run_alone(program)
     except Exception as error:

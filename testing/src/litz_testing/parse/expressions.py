@@ -140,5 +140,7 @@ def _times(*factors: Any) -> Any:
     """The product as it was printed: a number in front of a sum is not multiplied into it."""
     if len(factors) == 1:
         return factors[0]
+    if not any(part.is_Add for factor in factors for part in (factor, *factor.args)):
+        return sympy.Mul(*factors)
     with distribute(False):
         return sympy.Mul(*factors)

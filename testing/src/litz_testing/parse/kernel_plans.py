@@ -34,7 +34,7 @@ class _Parser(LoopParser):
             head.take("=")
             settings[setting] = head.integer()
         head.finish()
-        self._sizes, self._host = list[Symbol](), dict[Symbol, Expr]()
+        self._sizes, self._computed = list[Symbol](), list[tuple[Symbol, Cursor]]()
         self._starts, self._inplace, self._unaligned = dict[str, int](), dict[str, str](), set[str]()
         pieces, loops = tuple[Range, ...](), list[Loop]()
         body = lines.block(head)
@@ -46,9 +46,9 @@ class _Parser(LoopParser):
             body.take("")
             if line.takes("pieces"):
                 pieces = self._pieces(line)
+                line.finish()
             else:
                 self._declared(line)
-            line.finish()
         return KernelPlan(
             name,
             device,
@@ -56,13 +56,20 @@ class _Parser(LoopParser):
             self.buffers,
             pieces,
             tuple(self._sizes),
-            self._host,
+            dict(map(self._host, self._computed)),
             self._starts,
             self._inplace,
             frozenset(self._unaligned),
             self.hints,
             settings,
         )
+
+    def _host(self, computed: tuple[Symbol, Cursor]) -> tuple[Symbol, Expr]:
+        """What the host computes a size of, which sizes of later lines may be in."""
+        size, line = computed
+        found = self.expressions.sum(line)
+        line.finish()
+        return size, found
 
     def _pieces(self, line: Cursor) -> tuple[Range, ...]:
         return tuple(line.listed(lambda: self.range(line)))
@@ -75,7 +82,8 @@ class _Parser(LoopParser):
             size = self.size(line)
             self._sizes.append(size)
             if line.takes("="):
-                self._host[size] = self.expressions.sum(line)
+                self._computed.append((size, line))
+                return
         elif line.takes("buffer"):
             self._noted(line, self.buffer(line, "temporary").name)
         elif line.takes("input"):
@@ -84,6 +92,7 @@ class _Parser(LoopParser):
             self._noted(line, self.buffer(line, "constant").name)
         else:
             line.fail("symbol, size, buffer, input, constant, pieces or loop")
+        line.finish()
 
     def _noted(self, line: Cursor, name: str) -> None:
         while line.takes(","):

@@ -22,22 +22,27 @@ from litz.ir.interpret import evaluate
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
 from litz.tiles import program as tile
-from litz.tiles.program import Access, Axes, Const, Line, Mask, Operand, TileProgram
+from litz.tiles.program import Access, Axes, Const, Line, Mask, Nest, Operand, TileProgram
 from litz.tiles.shape import Axis
+
+from .nest import TileError, interpret_nest, poison
 
 Memory = Mapping[str, torch.Tensor]
 
 
-class TileError(AssertionError):
-    """A TileProgram does what none may: reads or writes outside of a buffer, or races with another program."""
-
-
 def interpret_tiles(
-    program: TileProgram, memory: Memory, sizes: Mapping[Symbol, int] | None = None, order: int = 0
+    program: TileProgram | Nest,
+    memory: Memory,
+    sizes: Mapping[Symbol, int] | None = None,
+    order: int = 0,
+    most_lines: int = 10**9,
 ) -> None:
-    """Runs all programs of a kernel, in an order that `order` shuffles. memory: a tensor for each buffer, with its
-    strides; what is stored is changed. sizes: of the size symbols. Errors: TileError; IndexError for a position that a
-    `check` finds outside."""
+    """Runs all programs of a kernel, or its loops, in an order that `order` shuffles. memory: a tensor for each buffer,
+    with its strides; what is stored is changed. sizes: of the size symbols. most_lines: that a nest runs. Errors:
+    TileError; IndexError for a position that a `check` finds outside; TooLong."""
+    if isinstance(program, Nest):
+        interpret_nest(program, memory, sizes, order, most_lines)
+        return
     run = _Kernel(program, memory, dict(sizes or {}))
     numbers = list(range(run.columns * run.pieces))
     random.Random(order).shuffle(numbers)
@@ -170,6 +175,7 @@ class _Program:
             return self.index["r"].expand(self.shape(operand.axes)).to(operand.dtype)
         if isinstance(operand, tile.Counts):
             return self._counts(operand)
+        assert isinstance(operand, (tile.Spread, tile.Filled, tile.Coded, tile.As))
         inner = self.operand(operand.of)
         if isinstance(operand, tile.Spread):
             return inner.expand(self.shape(operand.axes))
@@ -202,6 +208,7 @@ class _Program:
             elif isinstance(mask, tile.Below):
                 found = found & (self.start + self.lanes + self.position(mask.rest) < mask.end)
             else:
+                assert not isinstance(mask, tile.Other), "what runs the plugin's lines knows it"
                 found = found & self.operand(mask)
         return found
 
@@ -262,6 +269,11 @@ class _Program:
         return self.kernel.owners.setdefault(self.kernel.memory[access.buffer].data_ptr(), {})
 
     def _load(self, line: tile.Load) -> None:
+        if line.value.dtype in FLOAT8:
+            self._load(replace(line, value=replace(line.value, dtype=torch.uint8)))
+            bits = self.values[line.value.text]
+            self.values[line.value.text] = bits.contiguous().view(line.value.dtype).to(torch.float32)
+            return
         access, mask = line.access, self.mask(line.masks)
         places, flat = self._places(access, mask, reads=True), self.kernel.flat(access.buffer)
         mask = mask.expand(places.shape)
@@ -273,7 +285,7 @@ class _Program:
             if late:
                 raise TileError(f"{access.buffer}[{late[0]}] is read after program {owner[late[0]]} stored it")
         held = flat.dtype if line.value.dtype == torch.uint8 else compute_dtype(line.value.dtype)
-        outside = torch.zeros((), dtype=held) if line.zero else _poison(held)
+        outside = torch.zeros((), dtype=held) if line.zero else poison(held)
         found = flat[places].to(held) if flat.numel() else outside.expand(places.shape)
         self.give(line.value, torch.where(mask, found, outside))
 
@@ -309,6 +321,11 @@ class _Program:
         )
         wide.scatter_reduce_(0, places, value.to(wide.dtype), mode)
         flat.copy_(wide.to(dtype))
+
+    def _dot(self, line: tile.Dot) -> None:
+        held = torch.int64 if line.into.dtype == torch.int32 else torch.float64
+        found = self.values[line.left.text].to(held) @ self.values[line.right.text].to(held)
+        self.give(line.into, found if line.new else self.values[line.into.text].to(held) + found)
 
     # Reductions.
 
@@ -424,15 +441,6 @@ class _Program:
                 self.give(replace(line.carry[number]), scanned[..., -1:].movedim(-1, dim))
 
 
-def _poison(dtype: torch.dtype) -> torch.Tensor:
-    """A value that no result may depend on."""
-    if dtype == torch.bool:
-        return torch.tensor(True)
-    if dtype.is_floating_point:
-        return torch.tensor(float("nan"), dtype=dtype)
-    return torch.tensor(torch.iinfo(dtype).max // 2, dtype=dtype)
-
-
 _One = Callable[[Sequence[torch.Tensor], str], torch.Tensor]
 NEAR: Mapping[str, _One] = {
     "same": lambda args, op: args[0],
@@ -441,6 +449,8 @@ NEAR: Mapping[str, _One] = {
     "erf_plus_one": lambda args, op: 1 + args[0].erf(),
     "tanh_plus_one": lambda args, op: 1 + args[0].tanh(),
     "tanh_slope": lambda args, op: 1 - args[1].tanh().square(),
-    **dict.fromkeys(("exp", "div", "sigmoid"), lambda args, op: OPS[op].torch(*args)),
+    "tanh_near": lambda args, op: args[0].tanh(),
+    "exact": lambda args, op: args[0].to(torch.float32) + args[1].to(torch.float32),
+    **dict.fromkeys(("exp", "div", "sigmoid", "quotient", "product"), lambda args, op: OPS[op].torch(*args)),
 }
 """What the less exact forms of ops are near to."""

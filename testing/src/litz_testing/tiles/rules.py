@@ -6,6 +6,7 @@ What depends on values (positions that are loaded, masks of the loop) is checked
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -15,17 +16,24 @@ from litz.ir.index import bounds, placeholder
 from litz.ir.ops import OPS
 from litz.ir.reductions import REDUCTIONS
 from litz.tiles import program as tile
-from litz.tiles.program import Const, Line, Operand, TileProgram, Value
+from litz.tiles.program import Const, Line, Nest, Operand, TileProgram, Value
+
+from .nest_rules import verify_nest
 
 Rule = Callable[[TileProgram], Iterator[str]]
 OWN = frozenset({"cast", "bitcast", "index", "same", "decode", "byte", "softmax_total"})
 """Ops that are none of `litz.ir.ops`."""
 
 
-def verify_tiles(program: TileProgram) -> Iterator[str]:
+def verify_tiles(program: TileProgram | Nest) -> Iterator[str]:
     """Yields a complaint for each broken rule, of the program and of those that finish its outputs."""
+    if isinstance(program, Nest):
+        yield from verify_nest(program)
+        return
     for rule in RULES:
         yield from rule(program)
+    for level in _levels(program):
+        yield from (complaint for rule in (_masked, _inside, _arguments) for complaint in rule(level))
     for last in program.finish:
         yield from verify_tiles(last)
 
@@ -40,7 +48,10 @@ def made(line: Line) -> tuple[Value, ...]:
         return line.values
     if isinstance(line, tile.Moments):
         return line.mean, line.apart, *([] if line.m2 is None else [line.m2])
-    return ()
+    if isinstance(line, tile.Dot):
+        return (line.into,) if line.new else ()
+    value = getattr(line, "value", None) if isinstance(line, tile.Other) else None
+    return (value,) if value is not None else tuple(getattr(line, "values", ()))
 
 
 def taken(line: Line) -> Iterator[Operand]:
@@ -60,8 +71,13 @@ def taken(line: Line) -> Iterator[Operand]:
     if isinstance(line, (tile.Load, tile.Store)):
         used = line.access.offset.free_symbols  # along a dimension of one element a position does not count
         yield from (each for n, each in enumerate(line.access.indirect) if placeholder(n) in used)
-    if isinstance(line, (tile.Load, tile.Store, tile.Check)):
-        yield from (mask for mask in line.masks if isinstance(mask, (Value, Const)))
+    if isinstance(line, tile.Dot):
+        yield from (line.left, line.right, *([] if line.new else [line.into]))
+    if isinstance(line, tile.Other):
+        found = [getattr(line, name, None) for name in ("of", "by", "into")]
+        yield from (each for each in (*found, *getattr(line, "state", ())) if each is not None)
+    masks = line.masks if isinstance(line, (tile.Load, tile.Store, tile.Check)) else getattr(line, "masks", ())
+    yield from (mask for mask in masks if isinstance(mask, (Value, Const, tile.Spread)))
 
 
 def inner(operand: Operand) -> Operand:
@@ -71,10 +87,28 @@ def inner(operand: Operand) -> Operand:
     return operand
 
 
-def every(lines: Sequence[Line], whole: bool = False) -> Iterator[tuple[Line, bool]]:
-    """Yields all lines, and whether each is for programs whose block lies in the range."""
+def bodies(line: Line) -> tuple[tuple[Line, ...], ...]:
+    """Returns the bodies of a plugin's line, in the order in which they run."""
+    return (getattr(line, "before", ()), getattr(line, "body", ())) if isinstance(line, tile.Other) else ()
+
+
+def walked(line: Line) -> str:
+    """Returns the axis that a plugin's line walks along; '' for others."""
+    return getattr(line, "walks", "") if isinstance(line, tile.Other) else ""
+
+
+def is_side(line: Line) -> bool:
+    """Returns whether a plugin's line has lines over tiles with axes of their own."""
+    return isinstance(line, tile.Other) and hasattr(line, "tiling") and not walked(line)
+
+
+def every(lines: Sequence[Line], whole: bool = False, sides: bool = True) -> Iterator[tuple[Line, bool]]:
+    """Yields all lines, and whether each is for programs whose block lies in the range. sides: those over tiles with
+    axes of their own too."""
     for line in lines:
         yield line, whole
+        for body in bodies(line) if sides or not hasattr(line, "tiling") else ():
+            yield from every(body, whole, sides)
         if isinstance(line, tile.Walk):
             yield from every(line.body, whole)
         elif isinstance(line, tile.Whole):
@@ -82,18 +116,33 @@ def every(lines: Sequence[Line], whole: bool = False) -> Iterator[tuple[Line, bo
             yield from every(line.others, whole)
 
 
-def _defined(program: TileProgram) -> Iterator[str]:
-    """Every name is given once, and before it is used; what a walk's body makes is not there behind the walk."""
-    names: set[str] = set()
+def _levels(program: TileProgram) -> Iterator[TileProgram]:
+    """The program, and the lines over tiles with axes of their own, as programs."""
+    yield program
+    for line, _ in every(program.lines):
+        if isinstance(line, tile.Other) and hasattr(line, "tiling"):
+            names = replace(program.names, variables=getattr(line, "variables", program.names.variables))
+            extents, lines = getattr(line, "extents", program.extents), bodies(line)[1]
+            yield replace(program, tiling=line.tiling, names=names, extents=extents, lines=lines)
 
-    def check(lines: Sequence[Line], known: Mapping[str, Value]) -> Iterator[str]:
-        here = dict(known)
+
+def _defined(program: TileProgram) -> Iterator[str]:
+    """Every name is given once, and before it is used; what a walk's body makes is not there behind the walk. Tiles
+    that are multiplied, and what they are made of in another walk, may have the same name."""
+    names: set[str] = set()
+    again = {each.text for line, _ in every(program.lines) if isinstance(line, tile.Dot) for each in taken(line)}  # type: ignore[union-attr]
+
+    def check(lines: Sequence[Line], known: dict[str, Value]) -> Iterator[str]:
+        nonlocal names
+        here = known
         for line in lines:
             if isinstance(line, tile.Walk):
-                yield from check(line.body, here)
+                yield from check(line.body, dict(here))
             elif isinstance(line, tile.Whole):
-                yield from check(line.inside, here)
-                yield from check(line.others, here)
+                yield from check(line.inside, dict(here))
+                yield from check(line.others, dict(here))
+            elif is_side(line):
+                yield from check(bodies(line)[1], here)
             for operand in map(inner, taken(line)):
                 if isinstance(operand, Value):
                     found = here.get(operand.text)
@@ -102,12 +151,21 @@ def _defined(program: TileProgram) -> Iterator[str]:
                     elif not _is_held_as(found, operand):
                         yield f"{operand.text} is {found.dtype} along {set(found.axes)}, used as {operand}"
             for value in made(line):
-                if value.text in names:
+                if value.text in names and value.text not in again and not _changes(line, value):
                     yield f"{value.text} is made twice"
                 names.add(value.text)
                 here[value.text] = value
+            if bodies(line) and not is_side(line):
+                inside, outside = dict(here), set(names)
+                yield from (complaint for body in bodies(line) for complaint in check(body, inside))
+                names = outside
 
     yield from check(program.lines, {})
+
+
+def _changes(line: Line, value: Value) -> bool:
+    """Does an op make a tile of the tile itself?"""
+    return isinstance(line, tile.Op) and any(getattr(each, "text", "") == value.text for each in taken(line))
 
 
 def _is_held_as(found: Value, used: Value) -> bool:
@@ -132,7 +190,7 @@ def _axes(program: TileProgram) -> Iterator[str]:
             if isinstance(line, tile.Load) and line.value.axes != own:
                 yield f"{line.value.text} has other axes than its access"
         elif isinstance(line, tile.Reduce):
-            along = {"r", "g"} & axes
+            along = {"r", "g", "d"} & axes
             if not along:
                 yield f"{line.values[0].text} reduces along no axis"
             if any(value.axes != axes - along for value in line.values):
@@ -148,7 +206,7 @@ def _types(program: TileProgram) -> Iterator[str]:
         if isinstance(line, (tile.Load, tile.Store)):
             dtype = program.buffers[line.access.buffer].dtype
             value = line.value.dtype
-            if value != (torch.uint8 if dtype in FLOAT8 else dtype):
+            if value != (torch.uint8 if dtype in FLOAT8 else dtype) and value != dtype:
                 yield f"{line.access.buffer} is {dtype}, and {value} is loaded or stored"
             masks = [mask for mask in line.masks if isinstance(mask, (Value, Const))]
             yield from (f"a mask is {mask.dtype}" for mask in masks if mask.dtype != torch.bool)
@@ -162,11 +220,11 @@ def _masked(program: TileProgram) -> Iterator[str]:
     """Along an axis whose last block is short, a load and a store ask for it; a reduction takes the state of no values
     in the places outside of the row."""
     tiling = program.tiling
-    short = {axis.name for axis in tiling.axes if axis.masked}
+    short = {axis.name for axis in tiling.axes if axis.masked and axis.size != 0}  # of nothing, no block is there
     if tiling.frame is not None:
         short.add("r")
     outside: dict[str, object] = {}
-    for line, whole in every(program.lines):
+    for line, whole in every(program.lines, sides=False):
         wanted = short - {"x"} if whole else short
         if isinstance(line, (tile.Load, tile.Store)):
             asked = {mask.axis for mask in line.masks if isinstance(mask, tile.Inside)}
@@ -220,10 +278,10 @@ def _neutral(line: tile.Reduce) -> list[object]:
 
 def _inside(program: TileProgram) -> Iterator[str]:
     """The offsets of accesses that no loaded position and no mask of the loop decides lie in their buffers."""
-    for line, _ in every(program.lines):
+    for line, _ in every(program.lines, sides=False):
         if not isinstance(line, (tile.Load, tile.Store)) or line.access.indirect:
             continue
-        if any(isinstance(mask, (Value, Const)) for mask in line.masks):
+        if any(isinstance(mask, (Value, Const, tile.Other)) for mask in line.masks):
             continue
         offset, frame = line.access.offset, program.tiling.frame
         if line.access.framed and frame is not None:
@@ -243,7 +301,9 @@ def _has_points(program: TileProgram) -> bool:
 def _races(program: TileProgram) -> Iterator[str]:
     """Two programs store at different places, or combine; what was stored is not loaded afterwards."""
     tiling = program.tiling
-    several = [axis for axis in tiling.grid_axes if not (axis.size.is_Integer and int(axis.size) <= axis.block)]
+    walks = {walked(line) for line, _ in every(program.lines)}
+    grid = [axis for axis in tiling.grid_axes if axis.name not in walks]
+    several = [axis for axis in grid if not (axis.size.is_Integer and int(axis.size) <= axis.block)]
     apart = [r.var for axis in several for r in axis.ranges if r.size != 1]
     apart += [r.var for r in tiling.pieces]
     stored: set[str] = set()
@@ -262,7 +322,7 @@ def _races(program: TileProgram) -> Iterator[str]:
 def _arguments(program: TileProgram) -> Iterator[str]:
     """Every buffer and every size is an argument."""
     known = {*program.names.index_names, *program.extents}
-    for line, _ in every(program.lines):
+    for line, _ in every(program.lines, sides=False):
         if isinstance(line, (tile.Load, tile.Store)):
             if line.access.buffer not in program.buffers:
                 yield f"{line.access.buffer} is no argument"
@@ -271,4 +331,4 @@ def _arguments(program: TileProgram) -> Iterator[str]:
                 yield f"an offset in {line.access.buffer} has symbols that nothing stands for: {own}"
 
 
-RULES: tuple[Rule, ...] = (_defined, _axes, _types, _masked, _inside, _races, _arguments)
+RULES: tuple[Rule, ...] = (_defined, _axes, _types, _races)

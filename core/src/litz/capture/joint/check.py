@@ -93,7 +93,7 @@ def _halves(joint: JointGraph | Halves, halves: Halves) -> Iterator[str]:
     whole = joint.parts[0] if isinstance(joint, Halves) else joint
     names = {node.name for node in whole.placeholders}
     for node in forward.placeholders:
-        if node.name not in names:
+        if node.name not in names and not node.name.startswith("fwd_rng_state"):  # a generator, which torch hands over
             yield f"the forward takes {node.name}, which is no input of the joint graph"
     yield from _results(whole, whole.outputs[:count], forward.outputs[:count], "result")
     gradients = joint.parts[1].outputs if isinstance(joint, Halves) else joint.outputs[count:]

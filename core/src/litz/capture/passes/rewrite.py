@@ -24,8 +24,8 @@ from litz.capture.torch_api import same_layout as same_layout
 
 @dataclass(frozen=True)
 class Call:
-    """A call that takes a node's place; its arguments are values, Constants and nodes of the old graph. meta: None for
-    that of the node."""
+    """A call that takes a node's place; its arguments are values, Constants, nodes of the old graph and other Calls,
+    which have a meta. meta: None for that of the node."""
 
     target: Callable[..., Any]  # the operator
     args: tuple[Any, ...]  # as the schema has them
@@ -76,13 +76,19 @@ def rewrite(graph: Graph, changes: Changes) -> Graph:
     def made(item: Any) -> Any:
         if isinstance(item, torch.fx.Node):
             return known(item)
+        if isinstance(item, Call):
+            args, kwargs = map_aggregate((item.args, dict(item.kwargs)), made)
+            name = node.name if item is call else None
+            found = fresh.create_node("call_function", item.target, args, kwargs, name)
+            found.meta = dict(node.meta if item.meta is None else item.meta)
+            return found
         if not isinstance(item, Constant):
             return item
         name = next(names)
         attributes[name] = item.value
-        node = fresh.create_node("get_attr", name, (), {})
-        node.meta = dict(item.meta)
-        return node
+        found = fresh.create_node("get_attr", name, (), {})
+        found.meta = dict(item.meta)
+        return found
 
     for node in graph.nodes:
         call = changes.emit.get(node)
@@ -90,10 +96,6 @@ def rewrite(graph: Graph, changes: Changes) -> Graph:
             new[node] = known(changes.replace[node])
         elif node in changes.drop:
             continue
-        elif isinstance(call, Call):
-            args, kwargs = map_aggregate((call.args, dict(call.kwargs)), made)
-            new[node] = fresh.create_node("call_function", call.target, args, kwargs, name=node.name)
-            new[node].meta = dict(node.meta if call.meta is None else call.meta)
         elif call is not None:
             new[node] = made(call)
         elif node.op != "placeholder":

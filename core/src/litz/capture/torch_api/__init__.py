@@ -90,17 +90,10 @@ from .operators import (
     whole_where_undecided,
     written_arguments,
 )
-from .origins import (
-    gradient_positions,
-    input_position,
-    origin_of,
-    placeholder_names,
-    tangent_position,
-    user_name,
-)
+from .origins import gradient_positions, input_position, origin_of, placeholder_names, tangent_position, user_name
 from .partition import min_cut, with_kept_values
 from .random import is_random, is_random_draw
-from .regions import inline_regions
+from .regions import Keeps, inline_regions, region_calls, work_of
 from .rules import RESAMPLING
 from .shapes import (
     backed_values,

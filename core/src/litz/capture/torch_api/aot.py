@@ -51,12 +51,12 @@ def aot_compile(
 
     # DDP's graph splitter looks at this count to know that the first call returns the fake outputs it asked for.
     counters["aot_autograd"]["total"] += 1
-    finds_out = any(node.meta.get("unbacked_bindings") for node in gm.graph.nodes) if hasattr(gm, "graph") else False
+    apart = any(map(_differs_from_its_equals, gm.graph.nodes)) if hasattr(gm, "graph") else False
     drawn = random_as_in_eager() if eager_random else contextlib.nullcontext()
     numbers = numbers_kept_where_torch_has_no_tensor_op()
     rules: Any = Later(lambda: {op: whole_where_undecided(rule) for op, rule in decompositions.items()})
     resampling = traced_by(rules_of_resampling())
-    with _aot_config(finds_out, kept), keeps_asserted_calls(gm), drawn, numbers, resampling:
+    with _aot_config(apart, kept), keeps_asserted_calls(gm), drawn, numbers, resampling:
         return aot_module_simplified(
             gm,
             example_inputs,
@@ -71,14 +71,18 @@ def aot_compile(
 
 
 @contextlib.contextmanager
-def traced_instead(gm: torch.fx.GraphModule) -> Iterator[Callable[[torch.fx.GraphModule], None]]:
+def traced_instead(gm: torch.fx.GraphModule) -> Iterator[Callable[..., None]]:
     """While this is entered, torch traces the module that the callable is handed in place of `gm`, whose code stays
-    what it is. `gm` is as it was afterwards. To be called before the trace, and after AOTAutograd's cache was asked:
-    the cache goes by `gm`."""
+    what it is, and the regions that it is handed by name. `gm` is as it was afterwards. To be called before the trace,
+    and after AOTAutograd's cache was asked: the cache goes by `gm`."""
     drop_settled(gm)
-    before, added = gm._graph, list[str]()
+    before, added, replaced = gm._graph, list[str](), dict[str, Any]()
 
-    def instead(module: torch.fx.GraphModule) -> None:
+    def instead(module: torch.fx.GraphModule, regions: Mapping[str, torch.fx.GraphModule]) -> None:
+        for name, region in regions.items():
+            replaced[name] = getattr(gm, name)
+            region.meta.update(replaced[name].meta)
+            setattr(gm, name, region)
         if module is gm:
             return
         for node in module.graph.find_nodes(op="get_attr"):
@@ -98,11 +102,18 @@ def traced_instead(gm: torch.fx.GraphModule) -> Iterator[Callable[[torch.fx.Grap
         gm._graph = before
         for name in added:
             delattr(gm, name)
+        for name, region in replaced.items():
+            setattr(gm, name, region)
 
 
-def _aot_config(finds_out: bool, kept: bool) -> contextlib.AbstractContextManager[Any]:
-    """AOTAutograd's settings for a litz compile; the user's settings are back when it ends. finds_out: the graph has
-    calls that find out sizes, of which the partitioner would make one where they are equal, and keep both names."""
+def _differs_from_its_equals(node: torch.fx.Node) -> bool:
+    """Says whether a call and its equal to Python are two: they find out sizes, or have zeros of two signs."""
+    return bool(node.meta.get("unbacked_bindings")) or "-0.0" in map(repr, pytree.tree_leaves((node.args, node.kwargs)))
+
+
+def _aot_config(apart: bool, kept: bool) -> contextlib.AbstractContextManager[Any]:
+    """AOTAutograd's settings for a litz compile; the user's settings are back when it ends. apart: the partitioner must
+    not make one of calls that are equal to Python."""
     wanted = {
         **cache_settings(kept),
         # Donated buffers make backward(retain_graph=True) an error that eager does not raise.
@@ -110,7 +121,7 @@ def _aot_config(finds_out: bool, kept: bool) -> contextlib.AbstractContextManage
         # Random ops stay ATen random ops; litz draws from the device's generator itself.
         "functionalize_rng_ops": False,
         "selective_decompose": False,
-        **({"cse": False} if finds_out else {}),
+        **({"cse": False} if apart else {}),
     }
     return functorch_settings(**wanted)
 
@@ -166,11 +177,7 @@ def counts_from_storage(module: torch.fx.GraphModule) -> bool:
     return False
 
 
-_STRIDED = {
-    "aten.as_strided.default": 3,
-    "aten.as_strided_copy.default": 3,
-    "aten.as_strided_scatter.default": 4,
-}
+_STRIDED = {"aten.as_strided.default": 3, "aten.as_strided_copy.default": 3, "aten.as_strided_scatter.default": 4}
 """The position of the offset among the arguments, by the op's name: `original_aten` is a copy of the op."""
 
 

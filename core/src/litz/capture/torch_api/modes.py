@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch._guards import TracingContext
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 
@@ -26,13 +27,13 @@ def is_users_trace(value: object) -> bool:
 
 
 def seen_by_modes(compiled: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    """`compiled`, but `original`, the same by torch's own operations, under FakeTensorMode and under the modes of
-    make_fx: no guard of dynamo's sees them. Under other modes that ask for each operation dynamo calls no compiled
-    code."""
+    """`compiled`, but `original`, the same by torch's own operations, under FakeTensorMode, under the modes of make_fx,
+    and while tensors carry forward gradients: no guard of dynamo's sees them. Under other modes that ask for each
+    operation dynamo calls no compiled code."""
     depth = torch._C._len_torch_dispatch_stack
 
     def call(*args: Any) -> Any:
-        if depth() and _is_traced():
+        if (depth() and _is_traced()) or forward_ad._current_level >= 0:
             return original(*args)
         return compiled(*args)
 

@@ -25,13 +25,4 @@ from litz.origins.words import annotated
 from .module import generate_wrapper
 from .said import named_of, words_of
 
-__all__ = [
-    "NOBODYS",
-    "Named",
-    "Words",
-    "WrapperSource",
-    "annotated",
-    "generate_wrapper",
-    "named_of",
-    "words_of",
-]
+__all__ = ["NOBODYS", "Named", "Words", "WrapperSource", "annotated", "generate_wrapper", "named_of", "words_of"]

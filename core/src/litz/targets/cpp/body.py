@@ -1,7 +1,7 @@
-"""The body of a loop as C++ statements: one `const` per node.
+"""The values and stores of a loop as lines of a nest (`litz.tiles.program`).
 
-In: the nodes of a flat loop. Out: lines of text. `Body` keeps which node is visible under which name; a nested block
-sees the names around it, and what it defines ends with it.
+In: the nodes of a flat loop. Out: lines. `Body` keeps which node is visible as which operand; the body of a loop sees
+what is around it, and what it makes ends with it.
 """
 
 from __future__ import annotations
@@ -9,69 +9,56 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from litz.codegen.dialect import combining
 from litz.codegen.sizes import INT32
-from litz.ir.dtypes import FLOAT8, HALF, ROUNDED
-from litz.ir.index import Expr, Symbol, placeholder
+from litz.ir.dtypes import FLOAT8, HALF
+from litz.ir.index import Expr, Symbol
 from litz.ir.intervals import SPANS, Span
 from litz.ir.node import Node, walk
 from litz.ir.operation import Loop, Store
 from litz.ir.ops import OPS
+from litz.tiles import program as tile
+from litz.tiles.program import Access, Axes, Const, Element, Line, Operand, Position, Value
 
-from .dialect import CPP, ELEMENTS, VALUES, literal, op_text, read, written
+from .dialect import VALUES
 from .text import IndexText
 
+_NO_BOOLS = frozenset({"load", "index", "const", "bounded", "cast", "where", "add", "sub", "mul", "lt", "ge"})
 
-@dataclass
-class Lines:
-    """The lines of a C++ text that is being written, with their indentation."""
 
-    text: list[str] = field(default_factory=list)
-    depth: int = 1
-
-    def add(self, *lines: str) -> None:
-        """Appends lines, indented by the present depth."""
-        # A pragma belongs to the loop below it, at the same depth.
-        self.text += ["  " * self.depth + line if line else "" for line in lines]
-
-    @contextmanager
-    def block(self, *header: str) -> Iterator[None]:
-        """Writes `header {` and, after the body of the `with` statement, `}`. All lines of the header but the last
-        stand above the one with the brace."""
-        self.add(*header[:-1], f"{header[-1]} {{" if header[-1] else "{")
-        self.depth += 1
-        yield
-        self.depth -= 1
-        self.add("}")
+def _maybe_bool(node: Node) -> bool:
+    """Says whether a compiler may find a bool in a value: g++ does in a bool's cast, a choice of constants, and in more
+    than litz can list, such as the lesser of a byte and 1."""
+    cast = node.op == "cast" and node.args[0].dtype == torch.bool
+    chosen = node.op == "where" and all(branch.op == "const" for branch in node.args[1:])
+    return cast or chosen or node.op not in _NO_BOOLS
 
 
 class Body:
-    """Writes nodes and stores of one loop."""
+    """Makes nodes and stores of one loop. index: the names of its variables and sizes."""
 
-    def __init__(self, loop: Loop, pointers: Mapping[str, str], index: IndexText, lines: Lines) -> None:
-        self.loop, self.pointers, self.index, self.lines = loop, pointers, index, lines
-        self.visible: ChainMap[Node, str] = ChainMap()
+    def __init__(self, loop: Loop, index: IndexText) -> None:
+        self.loop, self.index = loop, index
+        self.made: list[Line] = []
+        self.visible: ChainMap[Node, Operand] = ChainMap()
+        self.at: Mapping[Symbol, str] = {}
+        """Other names of some variables, for what is made now."""
         self.count = 0
-        self.staged: dict[Node, str] = {}
-        """Loads whose element was copied to a buffer, and where it is there."""
-        self.stored: dict[str, str] = {}
-        """Values that there are as they lie in memory too: the name of that by the name of the value."""
-        self.widened: dict[Node, str] = {}
-        """Loads whose value was computed ahead, and where it is."""
-        self.bounds: list[tuple[Expr, str]] = []
-        """Checks of `bounded` nodes, each a size and a name; the kernel returns the number (from 1) of a failed one."""
+        self.staged: dict[Node, Element] = {}
+        """Loads whose element is in a room, and where it is there."""
+        self.stored: dict[str, Value] = {}
+        """Values that there are as they lie in memory too: that by the name of the value."""
         self.checked: dict[tuple[Any, ...], Node] = {}
         """The node that was checked first of those that check one position against one size."""
         self.intervals: dict[Node, Span | None] = {}
         self.variables = loop.variables
         self.only_stored = self._only_stored()
-        self.threads = False
-        """True if threads share the loop, so that combining stores have to be atomic."""
+        self.atomic = False
+        """Do threads share the loop, so that combining stores have to be atomic?"""
         self.nodes_order = {node: number for number, node in enumerate(loop.nodes)}
 
     def _only_stored(self) -> frozenset[Node]:
@@ -83,7 +70,11 @@ class Body:
         values = {store.value for store in stores}
         return frozenset(v for v in values - used if v.op == "cast" and v.dtype in HALF)
 
-    # ------------------------------------------------------------------ names and scopes
+    # ------------------------------------------------------------------ lines, names and scopes
+
+    def put(self, *lines: Line) -> None:
+        """Adds lines."""
+        self.made += lines
 
     def name(self, stem: str = "v") -> str:
         """Returns a variable name that the kernel has not used yet, `stem` and a number."""
@@ -91,136 +82,114 @@ class Body:
         return f"{stem}{self.count - 1}"
 
     @contextmanager
-    def scope(self, *header: str) -> Iterator[None]:
-        """Writes a block of C++ in which new names may be defined; the names are not visible after it."""
-        self.visible = self.visible.new_child()
-        with self.lines.block(*header):
-            yield
-        self.visible = self.visible.parents
+    def each(self, each: tile.Each | tile.If) -> Iterator[None]:
+        """Adds a loop or a branch, whose body is what is made within; its values are not visible after it."""
+        self.visible, outer, self.made = self.visible.new_child(), self.made, []
+        yield
+        outer.append(replace(each, body=tuple(self.made)))
+        self.visible, self.made = self.visible.parents, outer
 
     def missing(self, roots: Sequence[Node]) -> list[Node]:
-        """Returns the nodes that have to be written for the roots, in the loop's order. Visible nodes, constants and
-        casts that only stores use are left out."""
+        """Returns the nodes that have to be made for the roots, in the loop's order. Visible nodes, constants and casts
+        that only stores use are left out."""
         found = walk(*roots, into=lambda node: node not in self.visible and node.op != "const")
         return sorted((node for node in found if node not in self.only_stored), key=self.nodes_order.__getitem__)
 
-    def value(self, node: Node) -> str:
-        """Returns C++ text for the value of a node that is visible where the text will stand. Errors: KeyError for any
-        other node."""
+    def axes(self, node: Node, at: Mapping[Symbol, str] | None = None) -> Axes:
+        """Returns the names of the loop variables that a node varies along."""
+        names = {**self.index.names, **(self.at if at is None else at)}
+        return frozenset(names[var] for var in self.variables[node])
+
+    def operand(self, node: Node) -> Operand:
+        """Returns the value of a node that is visible where the operand will stand. Errors: KeyError for any other
+        node."""
         if node.op == "const":
-            return literal(node.attrs[0], node.dtype)
+            return Const(node.attrs[0], node.dtype)
         if node in self.only_stored and node not in self.visible:
-            source = node.args[0]
-            return self.value(source) if VALUES[source.dtype] == "float" else f"(float){self._operand(source)}"
+            return tile.As(self.operand(node.args[0]), node.dtype)
         return self.visible[node]
 
     def write(self, nodes: Sequence[Node]) -> None:
-        """Defines nodes, in order, as `const` variables."""
+        """Makes nodes, in order."""
         for node in nodes:
             self.define(node)
 
     def define(self, node: Node) -> None:
-        """Writes `const T v = ...;` for a node whose arguments are visible. Writes nothing for a constant or a visible
-        node, and a check for a `bounded` node."""
+        """Makes the value of a node whose arguments are visible. Makes nothing for a constant or a visible node, and a
+        check for a `bounded` node."""
         if node.op == "const" or node in self.visible:
             return
         if node.op == "bounded":
             self._check(node)
-            return
-        held = self._held(node) if node.dtype in FLOAT8 else None
-        text = self.expression(node) if held is None else read(node.dtype, held)
-        name = self.name()
-        self.lines.add(f"const {self.type_of(node)} {name} = {text};")
-        if held is not None:
-            self.stored[name] = held
-        self.visible[node] = name
-
-    def _held(self, node: Node) -> str:
-        """The name of a float8 node's value as it lies in memory, made visible: a copy moves that, and NaN keeps its
-        bits."""
-        dtype = node.dtype
-        if node.op == "where":
-            condition, *both = node.args
-            texts = [self.element(arg) for arg in both]
-            text = f"{self.value(condition)} ? {texts[0]} : {texts[1]}"
-        elif node.op == "load":
-            place = self.staged.get(node) or self.place(node.buffer, node.index, node.indirect)
-            text = place if node.mask is None else f"{self.value(node.mask)} ? {place} : ({ELEMENTS[dtype]})0"
-        elif node.op == "bitcast":
-            text = f"bitcast<{ELEMENTS[dtype]}>({self.element(node.args[0])})"
         else:
-            (source,) = node.args
-            value = self._operand(source)
-            text = written(dtype, value if VALUES[source.dtype] == "float" else f"(float){value}")
-        name = self.name("b")
-        self.lines.add(f"const {ELEMENTS[dtype]} {name} = {text};")
-        return name
+            bits = self._bits(node) if node.dtype in FLOAT8 else None
+            self.visible[node] = value = self.value(node, bits)
+            if bits is not None:
+                self.stored[value.text] = bits
 
-    def type_of(self, node: Node) -> str:
-        """Returns the C++ type of a node's value: `int` for an int64 that is known to be small, so that lanes are 32
-        bits wide."""
-        if node.dtype == torch.int64 and self.small(node):
-            return "int"
-        return VALUES[node.dtype]
+    # ------------------------------------------------------------------ values
 
-    # ------------------------------------------------------------------ expressions
+    def value(self, node: Node, bits: Value | None = None) -> Value:
+        """Makes and returns the value of a node whose arguments are visible. bits: of a float8. Errors:
+        NotImplementedError for an op that C++ has no text for."""
+        small = node.dtype == torch.int64 and self.small(node)
+        value = Value(self.name(), node.dtype, self.axes(node), small)
+        if bits is not None:
+            self.put(tile.Op(value, "decode", (bits,)))
+        elif node.op == "load":
+            self._load(node, value)
+        elif node.op == "index":
+            self.put(tile.Op(value, "index", (self.position(node.attrs[0], value.axes),)))
+        elif node.op == "cast" and node.dtype == node.args[0].dtype and node.args[0].op in ("load", "cast"):
+            self.put(tile.Op(value, "same", (self.operand(node.args[0]),)))  # rounded already
+        elif node.op == "bitcast":
+            self.put(tile.Op(value, "bitcast", (self.held(node.args[0]),)))
+        elif node.op in OPS or node.op == "cast":
+            self.put(tile.Op(value, node.op, tuple(map(self.operand, node.args))))
+        else:
+            raise NotImplementedError(f"no C++ for {node!r}")
+        return value
 
-    def expression(self, node: Node) -> str:
-        """Returns the C++ expression of a node whose arguments are defined. Errors: NotImplementedError for an op that
-        C++ has no text for."""
-        if node.op in OPS:
-            return op_text(node, [self._operand(arg) for arg in node.args], self.type_of(node))
-        if node.op == "index":
-            return self.index.text(node.attrs[0])
+    def _bits(self, node: Node) -> Value:
+        """What memory holds for a float8 node, made visible: a copy moves that, and NaN keeps its bits."""
+        value = Value(self.name("b"), node.dtype, self.axes(node))
         if node.op == "load":
-            return self._load(node)
-        if node.op == "cast":
-            return self._cast(node)
-        if node.op == "bitcast":
-            (source,) = node.args
-            if source.dtype in FLOAT8:
-                return f"bitcast<{ELEMENTS[node.dtype]}>({self.element(source)})"
-            return CPP.bitcast(self._operand(source), source.dtype, node.dtype)
-        raise NotImplementedError(f"no C++ for {node!r}")
+            self._load(node, value)
+        elif node.op == "where":
+            condition, *both = node.args
+            self.put(tile.Op(value, "where", (self.operand(condition), *map(self.held, both))))
+        elif node.op == "bitcast":
+            self.put(tile.Op(value, "byte", (self.held(node.args[0]),)))
+        else:
+            self.put(tile.Op(value, "same", (tile.Coded(self.operand(node.args[0]), node.dtype),)))
+        return value
 
-    def _operand(self, node: Node) -> str:
-        text = self.value(node)
-        return f"({text})" if text.startswith("-") else text
+    def held(self, node: Node) -> Operand:
+        """Returns what memory holds for a node's value: the bits of a float8, else the value."""
+        operand = self.operand(node)
+        if node.dtype not in FLOAT8:
+            return operand
+        return self.stored.get(getattr(operand, "text", "")) or tile.Coded(operand, node.dtype)
 
-    def place(
-        self,
-        buffer: str,
-        index: tuple[Expr, ...],
-        indirect: Sequence[Node] = (),
-        at: Mapping[Symbol, str] | None = None,
-    ) -> str:
-        """Returns the text of an element of a buffer, such as `p0[...]`. index: has the offset as its first item.
-        indirect: nodes whose values are the index's placeholders. at: texts in place of some loop variables."""
-        values = {placeholder(n): f"(i64){self.value(node)}" for n, node in enumerate(indirect)}
-        return f"{self.pointers[buffer]}[{self.index.text(index[0], {**values, **(at or {})})}]"
+    def _load(self, node: Node, value: Value) -> None:
+        if node in self.staged:
+            self.put(tile.Op(value, "same", (self.staged[node],)))
+            return
+        masks = () if node.mask is None else (self.operand(node.mask),)
+        self.put(tile.Load(value, self.access(node), masks, node.mask is not None))  # type: ignore[arg-type]
 
-    def _load(self, node: Node) -> str:
-        if node in self.widened:
-            return self.widened[node]
-        place = self.staged.get(node) or self.place(node.buffer, node.index, node.indirect)
-        element = read(node.dtype, place)
-        if node.mask is None:
-            return element
-        zero = literal(0, node.dtype) if node.dtype != torch.int64 else "0"
-        return f"{self.value(node.mask)} ? {element} : {zero}"
+    def position(self, expr: Expr, axes: Axes = frozenset(), at: Mapping[Symbol, str] | None = None) -> Position:
+        """Returns an index expression as an operand. at: other names of some variables."""
+        return Position(expr, axes, at=tuple({**self.at, **(at or {})}.items()))
 
-    def _cast(self, node: Node) -> str:
-        (source,) = node.args
-        value = self._operand(source)
-        if node.dtype == source.dtype and source.op in ("load", "cast"):
-            return value  # rounded already
-        return CPP.cast(value, source.dtype, node.dtype, self.type_of(node))
-
-    def bound_number(self, node: Node) -> int:
-        """Returns the number that the kernel returns where a `bounded` node does not hold."""
-        if node.attrs not in self.bounds:
-            self.bounds.append(node.attrs)
-        return self.bounds.index(node.attrs) + 1
+    def access(self, of: Node | Store, at: Mapping[Symbol, str] | None = None) -> Access:
+        """Returns the element of a load or a store. at: other names of some variables."""
+        indirect, at = tuple(map(self.operand, of.indirect)), {**self.at, **(at or {})}
+        names = {**self.index.names, **at}
+        axes = frozenset(names[each] for each in of.index[0].free_symbols if each in self.loop.extents)
+        axes = axes.union(*(each.axes for each in indirect))
+        bools = [any(map(_maybe_bool, walk(node, into=lambda each: each.op != "load"))) for node in of.indirect]
+        return Access(of.buffer, of.index[0], indirect, axes, at=tuple(at.items()), bools=tuple(bools))
 
     def _check(self, node: Node) -> None:
         """Make a position visible that lies within its size, and take note where that is not the one that was given."""
@@ -228,52 +197,30 @@ class Body:
         if same in self.visible:
             self.visible[node] = self.visible[same]
             return
-        position, mask = node.args[0], node.args[1] if len(node.args) > 1 else None
-        name, held, safe = self.value(position), self.name("in"), self.name()
-        fine = held if mask is None else f"({held} | !{self.value(mask)})"
-        self.lines.add(
-            f"const bool {held} = (u64){name} < (u64){self.index.text(node.attrs[0])};",
-            f"bad = {fine} ? bad : {self.bound_number(node)};",
-            # A position that does not hold reads element 0; the kernel's result is an error anyway.
-            f"const {self.type_of(node)} {safe} = {held} ? {name} : 0;",
-        )
-        self.visible[node] = safe
+        position, *masks = map(self.operand, node.args)
+        held = Value(self.name("in"), torch.bool, position.axes)
+        value = Value(self.name(), node.dtype, position.axes, self.small(node))
+        self.put(tile.Check(value, held, position, node.attrs[0], tuple(masks), node.attrs[1]))  # type: ignore[arg-type]
+        self.visible[node] = value
 
     # ------------------------------------------------------------------ stores
 
-    def element(self, node: Node) -> str:
-        """Returns C++ text for the value of a visible node, as memory holds it."""
-        value = self.value(node)
+    def element(self, node: Node) -> Operand:
+        """Returns the value of a visible node, as memory holds it."""
         if node.op == "cast" and node.dtype in HALF and VALUES[node.args[0].dtype] == "float":
-            value = self.visible.get(node.args[0], value)  # g++ rounds once, for the store and for who uses the value
-        return self.stored[value] if node.dtype in FLOAT8 and value in self.stored else written(node.dtype, value)
+            source = self.visible.get(node.args[0])
+            if source is not None:  # g++ rounds once, for the store and for who uses the value
+                return tile.As(source, node.dtype)
+        return self.held(node)
 
     def store(self, *stores: Store) -> None:
-        """Writes the statements of stores whose nodes are visible."""
+        """Makes stores whose nodes are visible."""
         for store in stores:
-            self._store(store)
-
-    def _store(self, store: Store) -> None:
-        place = self.place(store.buffer, store.index, store.indirect)
-        value = self.value(store.value)
-        dtype = store.value.dtype
-        if store.mode == "set":
-            statement = f"{place} = {self.element(store.value)};"
-        else:
-            statement = self._combine(store.mode, place, value, dtype)
-        self.lines.add(statement if store.mask is None else f"if ({self.value(store.mask)}) {statement}")
-
-    def _combine(self, mode: str, place: str, value: str, dtype: torch.dtype) -> str:
-        kind = combining(mode, dtype)
-        if dtype in ROUNDED:
-            change = written(dtype, f"combined_{kind}({read(dtype, 'old')}, {value})")
-            if self.threads:
-                return f"atomic_update(&{place}, [=]({ELEMENTS[dtype]} old) {{ return {change}; }});"
-            return f"{{ auto& place = {place}; const {ELEMENTS[dtype]} old = place; place = {change}; }}"
-        element = "u8" if dtype == torch.bool else VALUES[dtype]
-        if self.threads:
-            return f"atomic_{kind}(&{place}, ({element}){value});"
-        return f"{{ auto& place = {place}; place = combined_{kind}(place, ({element}){value}); }}"
+            value = self.element(store.value) if store.mode == "set" else self.operand(store.value)
+            masks = () if store.mask is None else (self.operand(store.mask),)
+            access = self.access(store)
+            axes = access.axes.union(value.axes, *(mask.axes for mask in masks))
+            self.put(tile.Store(access, value, masks, store.mode, axes))  # type: ignore[arg-type]
 
     # ------------------------------------------------------------------ small integers
 

@@ -32,7 +32,7 @@ TORCH = "libtorch_cpu.so"
 FLAGS = (
     "-std=c++17", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math",
     # Eager rounds after every operation, and memory-bound kernels do not miss the fused multiply-add.
-    "-ffp-contract=off",
+    "-ffp-contract=off", "-fno-builtin-sin", "-fno-builtin-sinf",  # and no call for sine and cosine, of other bits
     # Memory is reused between buffers of different types.
     "-fno-strict-aliasing", "-fno-semantic-interposition", "-fvisibility=default", "-w",
     "-fno-exceptions",  # nothing throws, and a handler would need C++'s library, which is not linked

@@ -6,20 +6,23 @@ element per lane; accumulators do too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
+from typing import TypeAlias
 
 from litz.ir.index import ONE, stride_of
 from litz.ir.node import Node
-from litz.ir.operation import Range
+from litz.ir.operation import Range, Store
 from litz.ir.stages import Stage
+from litz.tiles.program import Ahead, Each, Element, Fold, Held, If, Put, Result, Room
 
-from .accumulators import of_lanes, states_of
-from .dialect import VALUES
-from .forms import State
-from .loops import Level, Writer
-from .reduction import COLUMN_CHUNK, PART_CHUNK, _Stage, outer_nodes, unit_load
+from .loops import Writer
+from .reduction import COLUMN_CHUNK, PART_CHUNK, Accumulator, _Stage, new_odd, outer_nodes, unit_load
 from .tiling import known
+
+Pair: TypeAlias = tuple[Accumulator, Accumulator]
+"""The whole, and what the walk changes of it: a part, or the whole itself."""
 
 
 def tile_size(w: Writer, vector: Range) -> int:
@@ -29,12 +32,11 @@ def tile_size(w: Writer, vector: Range) -> int:
         return 128
     extent, others = int(vector.size), prod(known(r.size, 16) for r in w.loop.ranges if r != vector)
     wanted = extent if not w.threaded or others >= 16 else -(-extent * others // min(w.threads, w.limits.most_tiles))
-    tile = max(16, min(256, -(-wanted // 16) * 16))
-    return min(tile, extent)
+    return min(max(16, min(256, -(-wanted // 16) * 16)), extent)
 
 
 def write_column(w: Writer) -> None:
-    """Writes all nodes and stores of a tiling in column mode."""
+    """Makes all nodes and stores of a tiling in column mode."""
     assert w.tiling.vector is not None
     _ColumnWriter(w, w.tiling.vector).write()
 
@@ -42,8 +44,7 @@ def write_column(w: Writer) -> None:
 class _ColumnWriter:
     def __init__(self, w: Writer, vector: Range) -> None:
         self.w, self.vector, self.tile = w, vector, tile_size(w, vector)
-        self.lane = f"[{w.index.names[vector.var]} - t]"
-        self.header = w.header(vector, "t", "t_end")
+        self.lane = (w.index.names[vector.var], "t", self.tile)
 
     def write(self) -> None:
         w = self.w
@@ -55,13 +56,9 @@ class _ColumnWriter:
                 _ColumnStage(self, stage).write()
                 w.body.write(self.plain(number + 1))
             if w.final:
-                atomic = any(store.mode != "set" for store in w.final)
-
-                def stores() -> None:
+                with w.body.each(self.lanes(w.roots, w.final)):
                     w.body.write(w.body.missing(w.roots))
                     w.body.store(*w.final)
-
-                self.lanes(w.roots, stores, vectorize=not atomic)
 
         w.nest(levels, self.plain(0), inside, shared=len(levels))
 
@@ -70,83 +67,83 @@ class _ColumnWriter:
         nodes = outer_nodes(self.w, finished)
         return [node for node in nodes if self.vector.var not in self.w.body.variables[node]]
 
-    def lanes(self, roots: Sequence[Node], inside: Callable[[], None], vectorize: bool = True) -> None:
-        """A loop over the lanes of the tile."""
+    def lanes(self, roots: Sequence[Node] = (), stores: Sequence[Store] = ()) -> Each:
+        """Returns a loop over the lanes of the tile."""
         checks = any(node.op == "bounded" for node in self.w.body.missing(roots))
-        pragma = self.w.simd(checks) if vectorize else ()
-        with self.w.body.scope(*pragma, self.header):
-            inside()
-
-    def array(self, type_: str, name: str) -> None:
-        self.w.lines.add(f"alignas(64) {type_} {name}[{self.tile}];")
-
-    def varies(self, node: Node) -> bool:
-        """Is it a value at output level that differs between lanes?"""
-        return not self.w.loop.levels[node] and self.vector.var in self.w.body.variables[node]
+        return self.w.vector(self.vector, "t", all(store.mode == "set" for store in stores), checks)
 
 
 class _ColumnStage(_Stage):
     """One stage; reductions and what they depend on at output level are arrays over the lanes."""
 
     def __init__(self, column: _ColumnWriter, stage: Stage) -> None:
-        super().__init__(column.w, stage, {})
+        super().__init__(column.w, stage, column.lane)
         self.column = column
-        self.walked = self.accumulators
-        """The values that a walk changes: the accumulators, or what lanes hold of a part."""
-
-    def ref(self, state: State, suffix: str = "") -> str:
-        return state.name + suffix + ("" if state.shared else self.column.lane)
 
     def write(self) -> None:
         w, column = self.w, self.column
         self._keep_frontier()
         nodes = self.body_nodes()
-        # Partial sums for long columns only.
         points, apart = w.loop.reduction_numel, any(a.part for a in self.accumulators)
         most = PART_CHUNK if apart else 2 * COLUMN_CHUNK
-        parts = "_part" if self.accumulators and not (points.is_Integer and int(points) <= most) else ""
-        self.walked = of_lanes(self.accumulators)
-        self.accumulators = [a.of_parts() for a in self.accumulators] if parts else self.walked
-        states = states_of(self.walked)
-        self.declare(states_of(self.accumulators))
-        self._reset(states_of(self.accumulators))
+        few = not self.accumulators or (points.is_Integer and int(points) <= most)  # one part is all
+        again = (w.tiling.again or not self.stage.stores) and all(node.op != "scan" for node in nodes)
+        # Parts of long columns, and of those that are walked again where something is lost.
+        pairs: list[Pair] = [
+            (a.of_parts(), a.of_lanes().apart()) if not few or (again and a.forgets) else (a.of_lanes(),) * 2
+            for a in self.accumulators
+        ]
+        self.accumulators, walked = [a for a, _ in pairs], [part for _, part in pairs]
+        parts = [part for a, part in pairs if part is not a]
+        lossy = [pair for pair in pairs if again and pair[1].forgets]
+        w.put(*(Fold("make", a.held) for a in self.accumulators))
+        self._start([a.held for a, part in pairs if a is part or not few])
         self.declare_scans(nodes)
-        self._reset(self.scan_states)
-        if parts:
-            self.declare(states, parts)
-        outer, inner = self._levels(PART_CHUNK if apart else COLUMN_CHUNK) if parts else ([], self._all_levels())
+        self._start(list(dict.fromkeys(self.scans.values())))
+        w.put(*(Fold("make", part.held) for part in parts))
+        every = [w.level(r) for r in w.loop.reduction_ranges]
+        outer, inner = ([], every) if few else self._levels(PART_CHUNK if apart else COLUMN_CHUNK)
         variables = w.body.variables
         free = [node for node in nodes if column.vector.var not in variables[node] and node.op != "scan"]
-        before = [node for node in free if all(level.var not in variables[node] for level in inner)]
+        before = [node for node in free if w.body.axes(node, {}).isdisjoint(each.axis for each in inner)]
+        ahead = self._ahead(nodes) if apart and not few else None
 
-        ahead = self._ahead(nodes) if apart and parts else ()
+        def element(walked: Sequence[Accumulator], stores: Sequence[Store]) -> None:
+            w.put(*(() if ahead is None else (ahead,)))
+            w.put(*(Fold("before", a.held) for a in walked if a.form.before))
+            with w.body.each(column.lanes(self.stage.roots, stores)):
+                self.define([node for node in nodes if node not in w.body.visible])
+                self.update(walked, begun=True)
+                w.body.store(*stores)
 
-        def element() -> None:
-            if ahead:
-                w.lines.add(f"for ({w.index.var_type(column.vector.size)} i = t; i < t_end; i += {w.line_values})")
-                w.lines.add("  " + " ".join(ahead))
-            for a in self.walked:
-                w.lines.add(*a.lines(a.form.before, self.refs(a, parts)))
-            atomic = any(store.mode != "set" for store in self.stage.stores)
-            column.lanes(self.stage.roots, lambda: self._element(nodes, parts), vectorize=not atomic)
+        def walk(walked: Sequence[Accumulator], stores: Sequence[Store] = ()) -> None:
+            w.nest(inner, [node for node in free if node not in w.body.visible], lambda: element(walked, stores))
 
         def inside() -> None:
-            if parts:
-                self._reset(states, parts)
-            w.nest(inner, [node for node in free if node not in w.body.visible], element)
-            if parts:
-                self._merge(parts)
+            self._start([part.held for part in parts])
+            walk(walked, self.stage.stores)
+            self._merge([(a, part) for a, part in pairs if part in parts and (a, part) not in lossy])
+            if lossy:
+                self._check(lossy, lambda: walk([a for a, _ in lossy]), few)
 
         w.nest(outer, before, inside)
         self._finish()
 
-    def _all_levels(self) -> list[Level]:
-        return [self.w.level(r) for r in self.w.loop.reduction_ranges]
+    def _check(self, lossy: Sequence[Pair], walk: Callable[[], None], few: bool) -> None:
+        """Merges parts, or walks again, into the whole, where a lane has lost something. few: nothing is there yet."""
+        w, odd = self.w, new_odd(self.w)
+        with w.body.each(replace(self.column.lanes(), merged=(odd,))):
+            w.put(*(Fold(step, part.held, other=odd) for _, part in lossy for step in ("large", "small")))
+        with w.body.each(If(odd)):
+            self._start([a.held for a, _ in lossy] if few else ())
+            walk()
+        with w.body.each(If(odd, lost=False)):
+            self._merge(lossy, "begin" if few else "merge")
 
-    def _levels(self, most: int) -> tuple[list[Level], list[Level]]:
+    def _levels(self, most: int) -> tuple[list[Each], list[Each]]:
         """The loops over the reduction ranges, those around a part and those of it: it has about `most` rows."""
         w, ranges, left = self.w, list(self.w.loop.reduction_ranges), most
-        inner: list[Level] = []
+        inner: list[Each] = []
         while ranges and ranges[-1].size.is_Integer and int(ranges[-1].size) <= left:
             left //= max(1, int(ranges[-1].size))
             inner.insert(0, w.level(ranges.pop()))
@@ -157,25 +154,19 @@ class _ColumnStage(_Stage):
             inner.insert(0, w.level(ranges[-1], chunk=chunk))
         return outer, inner
 
-    def _ahead(self, nodes: Sequence[Node]) -> list[str]:
+    def _ahead(self, nodes: Sequence[Node]) -> Ahead | None:
         """What fetches rows before they are needed, for arrays whose rows reach far beyond the tile: no processor
         guesses where the next one begins, and work for a row leaves few loads of others under way."""
         w, (inner, lane) = self.w, (self.w.loop.reduction_ranges[-1], self.column.vector)
         names = {inner.var: f"((i64){w.index.names[inner.var]} + {w.limits.ahead_rows})", lane.var: "i"}
-        found: dict[str, None] = {}
+        found = []
         for node in nodes:
             if node.op == "load" and not node.args and stride_of(node.index[0], lane.var) == ONE:
                 stride = stride_of(node.index[0], inner.var)
                 step = 0 if stride is None else known(stride, 0) * node.dtype.itemsize
                 if step >= w.limits.far_bytes and known(inner.size, w.limits.far_bytes) * step >= w.limits.large_bytes:
-                    found[f"__builtin_prefetch(&{w.body.place(node.buffer, node.index, at=names)});"] = None
-        return list(found)
-
-    def _element(self, nodes: Sequence[Node], parts: str) -> None:
-        w = self.w
-        self.define([node for node in nodes if node not in w.body.visible])
-        self.update(self.walked, parts, begun=True)
-        w.body.store(*self.stage.stores)
+                    found.append(w.body.access(node, names))
+        return Ahead(lane.size, "t", w.line_values, tuple(found)) if found else None
 
     # ------------------------------------------------------------------ arrays over the lanes
 
@@ -184,65 +175,39 @@ class _ColumnStage(_Stage):
         w, column = self.w, self.column
         inner = [node for node in self.body_nodes() if w.loop.levels[node]]
         used = [arg for node in inner for arg in node.args] + self.stage.roots
-        kept = [
-            node
-            for node in dict.fromkeys(used)
-            if node.op != "const"
-            and column.varies(node)
-            and node not in w.body.visible
-            and not unit_load(node, column.vector)
-            and node.op != "index"
-        ]
+        varying = [n for n in dict.fromkeys(used) if n.op != "const" and column.vector.var in w.body.variables[n]]
+        kept = [n for n in varying if not w.loop.levels[n] and n.op != "index" and not unit_load(n, column.vector)]
+        kept = [node for node in kept if node not in w.body.visible]
         if not kept:
             return
-        names = {node: w.body.name("keep") for node in kept}
-        for node in kept:
-            column.array(VALUES[node.dtype], names[node])
+        at, axes = ((column.vector.var, "t", 1),), frozenset(column.lane[:1])
+        rooms = {node: Element(w.body.name("keep"), at, node.dtype, axes) for node in kept}
+        w.put(*(Room(rooms[node].room, node.dtype, column.tile) for node in kept))
 
-        def inside() -> None:
+        with w.body.each(column.lanes(kept)):
             w.body.write(w.body.missing(kept))
-            for node in kept:
-                w.lines.add(f"{names[node]}{column.lane} = {w.body.value(node)};")
+            w.put(*(Put(rooms[node], w.body.operand(node)) for node in kept))
+        w.body.visible.update(rooms)
 
-        column.lanes(kept, inside)
-        for node in kept:
-            w.body.visible[node] = names[node] + column.lane
+    def _folds(self, folds: Sequence[Fold]) -> None:
+        """Makes steps in the lanes."""
+        if folds:
+            with self.w.body.each(self.column.lanes()):
+                self.w.put(*folds)
 
-    def declare(self, states: Iterable[State], suffix: str = "") -> None:
-        for state in states:
-            if state.shared:
-                super().declare([state], suffix)
-            else:
-                self.column.array(state.type, state.name + suffix)
+    def _start(self, held: Sequence[Held]) -> None:
+        self.w.put(*(Fold("start", each, shared=True) for each in held))
+        self._folds([Fold("start", each) for each in held])
 
-    def _reset(self, states: Collection[State], suffix: str = "") -> None:
-        def start(shared: bool) -> None:
-            own = (state for state in states if state.shared == shared)
-            self.w.lines.add(*(f"{self.ref(state, suffix)} = {state.start};" for state in own))
-
-        if states:
-            start(shared=True)
-            self.column.lanes((), lambda: start(shared=False))
-
-    def _merge(self, parts: str) -> None:
-        pairs = [
-            (a, self.refs(a), self.refs(own, parts)) for a, own in zip(self.accumulators, self.walked, strict=True)
-        ]
-        for a, refs, own in pairs:
-            self.w.lines.add(*a.joint(refs, own))
-        self.column.lanes(
-            (), lambda: self.w.lines.add(*(line for a, refs, own in pairs for line in a.merge(refs, own)))
-        )
-        for a, walked in zip(self.accumulators, self.walked, strict=True):
-            shared = (
-                [self.ref(s, suffix) for s in each.states if s.shared] for each, suffix in ((a, ""), (walked, parts))
-            )
-            self.w.lines.add(*(f"{ref} += {part};" for ref, part in zip(*shared, strict=True)))
+    def _merge(self, pairs: Sequence[Pair], step: str = "merge") -> None:
+        """Takes parts into the whole. step: or `begin`, where nothing is there yet."""
+        steps = [[Fold(s, a.held, other=part.held) for a, part in pairs] for s in ("joint", step, "total")]
+        self.w.put(*steps[0])
+        self._folds(steps[1])
+        self.w.put(*steps[2])
 
     def _finish(self) -> None:
-        ends = [line for a in self.accumulators for line in a.lines(a.form.finish, self.refs(a))]
-        if ends:
-            self.column.lanes((), lambda: self.w.lines.add(*ends))
+        self._folds([Fold("finish", a.held) for a in self.accumulators if a.form.finish])
         for a in self.accumulators:
             for node in a.nodes:
-                self.w.body.visible[node] = a.result(node, self.refs(a))
+                self.w.body.visible[node] = Result(a.held, node.attrs[0], node.dtype, self.w.body.axes(node))

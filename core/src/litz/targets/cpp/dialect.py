@@ -13,7 +13,6 @@ import torch
 
 from litz.codegen.dialect import ANY, BOOL, COMPARISONS, NARROW, Dialect, Text, calls
 from litz.ir.dtypes import FLOAT, FLOAT8, HALF, ROUNDED, SHORT
-from litz.ir.node import Node
 
 _OWN = {torch.float32: "float", torch.float64: "double", torch.int32: "int", torch.bool: "u8"}
 ELEMENTS: Mapping[torch.dtype, str] = {**SHORT, **_OWN}
@@ -88,11 +87,12 @@ CPP = Dialect(
 )
 
 
-def op_text(node: Node, texts: Sequence[str], type_: str) -> str:
-    """Returns the C++ text of a scalar op. texts: of the arguments. type_: the C++ type of the result."""
+def op_text(op: str, of: torch.dtype, dtype: torch.dtype, texts: Sequence[str], type_: str) -> str:
+    """Returns the C++ text of a scalar op from a type to another. texts: of the arguments. type_: the C++ type of the
+    result."""
     # Integer arithmetic wraps around in an unsigned type, as eager's does; signed overflow is undefined in C++.
-    unsigned = "u64" if node.dtype.itemsize == 8 else "u32"
-    return CPP.op(node.op, node.args[0].dtype).format(*texts, T=type_, U=unsigned)
+    unsigned = "u64" if dtype.itemsize == 8 else "u32"
+    return CPP.op(op, of).format(*texts, T=type_, U=unsigned)
 
 
 def read(dtype: torch.dtype, element: str) -> str:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import torch
 
+from litz.codegen.dialect import family
 from litz.ir.build import call, const
 from litz.ir.combined import scan_row
 from litz.ir.node import Node, walk
 from litz.ir.reductions import REDUCTIONS, Reduction
+from litz.tiles.program import Held
 
 from .dialect import CPP, VALUES, literal, op_text
 from .prelude import EXTREMES, SIGNS
@@ -35,24 +38,31 @@ class State:
 
 @dataclass(frozen=True)
 class Form:
-    """A way to reduce. update: takes in one value. before: what to do once per value, before the lanes. merge: takes in
-    another state. finish: once all is in. results: by kind, "{0}" where none is named. block: takes in `{count}` values
-    of an array, `{buffer}`, the first of which is at `{start}`; where there is one, rows go through it. sequential: in
-    a row, steps depend on each other in a way that lanes cannot share. widens: may the state be double where a walk has
-    no partial states, which keep errors small, and where such states are merged? part: how lanes hold a few values, to
-    be merged in; None if this form does."""
+    """A way to reduce, by its steps (`Fold`): what to do `before` the lanes `join` a value; `joint`, `merge` and
+    `total` take in another state, before the lanes, in them and after; `finish` once all is in. results: by kind, "{0}"
+    where none is named. block: takes in `{count}` values of an array, `{buffer}`, the first of which is at `{start}`;
+    where there is one, rows go through it. sequential: in a row, steps depend on each other as lanes cannot. widens:
+    may the state be double where a walk has no partial states, which keep errors small, and where such states are
+    merged? part: how lanes hold a few values, to be merged in; None if this form does. `begin` takes over the first of
+    them. `large` and `small` set {p0} where the state has lost what its type cannot hold, as it is too large or too
+    small. widened: is the state double?"""
 
     states: tuple[State, ...]
-    update: tuple[str, ...]
+    join: tuple[str, ...]
     merge: tuple[str, ...] = ()
     finish: tuple[str, ...] = ()
     results: Mapping[str, str] = field(default_factory=dict)
     before: tuple[str, ...] = ()
-    block: str = ""
+    block: tuple[str, ...] = ()
     sequential: bool = False
     widens: bool = False
     part: Form | None = None
     joint: tuple[str, ...] = ()
+    total: tuple[str, ...] = ()
+    begin: tuple[str, ...] = ()
+    large: tuple[str, ...] = ()
+    small: tuple[str, ...] = ()
+    widened: bool = False
 
 
 # ------------------------------------------------------------------------------------------------------ made by hand
@@ -82,7 +92,7 @@ def _accumulated(name: str, dtype: torch.dtype) -> Form:
 def _dot(name: str, dtype: torch.dtype) -> Form:
     if not dtype.is_floating_point:
         return derived(REDUCTIONS[name], dtype)
-    return replace(_accumulated("sum", dtype), update=("{0} = multiply_add({v0}, {v1}, {0});",))
+    return replace(_accumulated("sum", dtype), join=("{0} = multiply_add({v0}, {v1}, {0});",))
 
 
 def _tested(name: str, dtype: torch.dtype) -> Form:
@@ -123,7 +133,7 @@ def _position(name: str, dtype: torch.dtype) -> Form:
         ),
         (f"if ({beats}({{p0}}, {{0}})) {{{{ {{0}} = {{p0}}; {{1}} = {{p1}}; }}}}",),
         results={name: "{1}"},
-        block=f"{name}_block({{buffer}}, (int)({{count}}), (i64)({{start}}), {{0}}, {{1}});",
+        block=(f"{name}_block({{buffer}}, (int)({{count}}), (i64)({{start}}), {{0}}, {{1}});",),
     )
 
 
@@ -143,6 +153,8 @@ def _shifted_moments(name: str, dtype: torch.dtype) -> Form:
         ),
         results={f"{name}_mean": f"({result})({{0}} + {{1}})", f"{name}_m2": f"({result}){{2}}"},
         before=("const bool {3}_first = {3} == 0;", "{3} += 1;", f"const {type_} {{3}}_share = 1 / {{3}};"),
+        large=("{p0} |= !({2} < 1e37f);",) if type_ == "float" else (),
+        small=("{p0} |= ({2} < 1e-30f) & (({1} != 0) | ({2} != 0));",) if type_ == "float" else (),
     )
 
 
@@ -169,9 +181,11 @@ def _moments(name: str, dtype: torch.dtype) -> Form:
         ),
         results={f"{name}_mean": f"({type_}){{0}}", f"{name}_m2": f"({type_}){{1}}"},
         before=("{2} += 1;", "const double {2}_share = 1 / {2};"),
-        block="welford_block({buffer}, (int)({count}), {0}, {1}, {2});",
+        block=("welford_block({buffer}, (int)({count}), {0}, {1}, {2});",),
         part=_shifted_moments(name, dtype),
         joint=("const double {2}_share = {p3} / ({2} + {p3});", "const double {2}_both = {2} * {2}_share;"),
+        total=("{2} += {p3};",),
+        begin=("{0} = {p0} + {p1};", "{1} = {p2};"),
     )
 
 
@@ -182,15 +196,28 @@ def _moments_of_states(name: str, dtype: torch.dtype) -> Form:
 
 
 FORMS: Mapping[str, Callable[[str, torch.dtype], Form]] = {
-    **dict.fromkeys(("sum", "prod"), _accumulated),
-    **dict.fromkeys(("any", "all"), _tested),
-    **dict.fromkeys(("max", "min"), _extreme),
-    **dict.fromkeys(("argmax", "argmin"), _position),
-    "dot": _dot,
-    **dict.fromkeys(("welford", "welford_double"), _moments),
-    **dict.fromkeys(("welford_combine", "welford_double_combine"), _moments_of_states),
+    **dict.fromkeys(("sum", "prod"), cache(_accumulated)),
+    **dict.fromkeys(("any", "all"), cache(_tested)),
+    **dict.fromkeys(("max", "min"), cache(_extreme)),
+    **dict.fromkeys(("argmax", "argmin"), cache(_position)),
+    "dot": cache(_dot),
+    **dict.fromkeys(("welford", "welford_double"), cache(_moments)),
+    **dict.fromkeys(("welford_combine", "welford_double_combine"), cache(_moments_of_states)),
 }
 """The form made by hand, by the reduction's row."""
+
+
+def form_of(held: Held) -> Form:
+    """Returns the form of what a reduction or a scan holds."""
+    if held.scans:
+        return scan_form(held.kind, held.dtype)
+    row, dtype = family(held.kind, held.dtype), held.dtype
+    form = FORMS[row](row, dtype) if row in FORMS else derived(REDUCTIONS[held.kind], dtype)
+    form = form.part or form if held.few else form
+    if not held.wide or not form.widens:
+        return form
+    states = tuple(replace(state, type="double") if state.type == "float" else state for state in form.states)
+    return replace(form, states=states, widened=states != form.states)
 
 
 def scan_form(kind: str, dtype: torch.dtype) -> Form:
@@ -259,4 +286,4 @@ def _expression(node: Node, given: Mapping[Node, str]) -> str:
     args = [_expression(arg, given) for arg in node.args]
     if node.op == "cast":
         return f"({CPP.cast(args[0], node.args[0].dtype, node.dtype)})"
-    return f"({op_text(node, args, VALUES[node.dtype])})"
+    return f"({op_text(node.op, node.args[0].dtype, node.dtype, args, VALUES[node.dtype])})"

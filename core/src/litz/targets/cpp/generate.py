@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from litz.codegen.kernel_plan import KernelPlan, sizes_of
 from litz.errors import CodegenError
 from litz.ir import Loop
-from litz.ir.index import may_be_empty, to_expr
+from litz.ir.index import Expr, may_be_empty, to_expr
 from litz.target import figures_of
+from litz.tiles.names import Names
+from litz.tiles.program import Leave, Nest
 from litz_plugins.records import CodegenContext, KernelSource, Target
 
-from .body import Body, Lines
+from .body import Body
 from .codegen import SYMBOL
 from .column import write_column
 from .constructs import constructs_in, find_construct
@@ -21,6 +23,7 @@ from .jammed import write_jammed
 from .loops import Writer
 from .pointwise import write_pointwise
 from .prelude import prelude
+from .print import Lines, Printer
 from .reduction import write_row, write_small
 from .segments import segments
 from .text import IndexText
@@ -29,36 +32,17 @@ from .tiling import Mode, Tiling, join_short, tile_kernel
 
 def generate(kernel: KernelPlan, context: CodegenContext) -> KernelSource:
     """Returns the C++ source of one kernel. Errors: CodegenError."""
-    target = context.target
-    limits = figures_of(target, CppFigures)
-    tiling = tile_kernel(kernel, limits)
-    parts = tuple(map(join_short, segments(tiling, kernel, limits)))
-    tiling = parts[0] if len(parts) == 1 else tiling
-    loop, sizes = tiling.loop, sizes_of((tiling.loop,))
-    names = [name for name in kernel.buffers if name in loop.reads or name in loop.writes]
-    pointers = {name: f"p{number}" for number, name in enumerate(names)}
-    size_texts = {size: f"s{n}" for n, size in enumerate(sizes)}
-    lines = Lines()
-    starts = {name: kernel.starts[name] for name in names if name in kernel.starts}
-    for number, name in enumerate(starts, len(sizes)):
-        lines.add(f"{pointers[name]} += s{number};")
-
-    def body_of(loop: Loop) -> Body:
-        texts = {r.var: str(r.var) for r in loop.all_ranges} | size_texts
-        return Body(loop, pointers, IndexText(texts, loop.extents), lines)
-
-    body = body_of(loop)
-    if len(parts) == 1:
-        _write(tiling, body, target)
-    else:
-        writers = [Writer(part, body_of(part.loop), target, team=True) for part in parts]
-        _write_segments(Writer(tiling, body, target), writers)
-    written = set(loop.writes)
+    limits = figures_of(context.target, CppFigures)
+    tiling, nest = make_nest(kernel, context.target)
+    sizes, lines = nest.names.sizes, Lines()
+    printer = Printer(nest, lines, limits.parallel_values)
+    printer.whole()
+    written = set(tiling.loop.writes)
     parameters = [
-        f"{'' if name in written else 'const '}{ELEMENTS[kernel.buffers[name].dtype]}* {pointers[name]}"
-        for name in names
+        f"{'' if name in written else 'const '}{ELEMENTS[kernel.buffers[name].dtype]}* {pointer}"
+        for name, pointer in nest.names.buffers.items()
     ]
-    numbers = (*kernel.values(sizes), *map(to_expr, starts.values()))
+    numbers = (*kernel.values(tuple(sizes)), *map(to_expr, nest.starts.values()))
     parameters += [f"i64 s{number}" for number in range(len(numbers))]
     function = [f'extern "C" int {SYMBOL}({", ".join(parameters)}) {{', *lines.text, "}", ""]
     text = "\n".join(function)
@@ -66,11 +50,11 @@ def generate(kernel: KernelPlan, context: CodegenContext) -> KernelSource:
     return KernelSource(
         name=kernel.name,
         language="cpp",
-        text=f"// {_summary(tiling, len(parts))}\n{prelude(text)}\n{text}",
+        text=f"// {_summary(tiling, len(nest.parts))}\n{prelude(text)}\n{text}",
         symbol=SYMBOL,
-        arguments=(*names, *numbers),
+        arguments=(*nest.names.buffers, *numbers),
         settings={
-            "bounds": [[body.index.text(size), what] for size, what in body.bounds],
+            "bounds": [[printer.index.text(size), what] for size, what in nest.checks],
             "sizes": len(numbers),
             "threads": "omp parallel" in text,
             **({"forms": forms} if forms else {}),
@@ -94,29 +78,40 @@ def _safe_forms(kernel: str, text: str, context: CodegenContext) -> list[str]:
     return sorted(set(filter(None, forms.values())))
 
 
-def _write(tiling: Tiling, body: Body, target: Target) -> None:
-    loop, lines = tiling.loop, body.lines
-    if any(r.size == 0 for r in loop.ranges):
-        lines.add("return 0;  // no elements")
-        return
-    checks = [node for node in loop.nodes if node.op == "bounded"]
-    if checks:
-        lines.add("int bad = 0;")
-        empty = [f"{body.index.text(r.size)} == 0" for r in loop.ranges if may_be_empty(r.size)]
-        if empty:
-            lines.add(f"if ({' || '.join(empty)}) return 0;")
-        walked = [f" && {body.index.text(r.size)}" for r in loop.reduction_ranges if may_be_empty(r.size)]
-        # Nothing is within a size of 0, and element 0, which stands in for what is not, does not exist. Under a mask
-        # the loads see to that (build.guard).
-        impossible: dict[str, None] = {}
-        for node in checks:
-            number = body.bound_number(node)
-            if may_be_empty(node.attrs[0]) and len(node.args) == 1:
-                points = "".join(walked) if loop.levels[node] else ""
-                impossible[f"if ({body.index.text(node.attrs[0])} == 0{points}) return {number};"] = None
-        lines.add(*impossible)
-    _writer(tiling)(Writer(tiling, body, target))
-    lines.add("return bad;" if checks else "return 0;")
+def make_nest(kernel: KernelPlan, target: Target) -> tuple[Tiling, Nest]:
+    """Returns how a kernel runs, and its lines as data."""
+    limits = figures_of(target, CppFigures)
+    tiling = tile_kernel(kernel, limits)
+    parts = tuple(map(join_short, segments(tiling, kernel, limits)))
+    tiling = parts[0] if len(parts) == 1 else tiling
+    loop, sizes = tiling.loop, sizes_of((tiling.loop,))
+    used = [name for name in kernel.buffers if name in loop.reads or name in loop.writes]
+    pointers = {name: f"p{number}" for number, name in enumerate(used)}
+    size_texts = {size: f"s{n}" for n, size in enumerate(sizes)}
+
+    def made(tiling: Tiling, parts: Sequence[Tiling] = ()) -> Nest:
+        loop, names = tiling.loop, Names(pointers, {r.var: str(r.var) for r in tiling.loop.all_ranges}, size_texts)
+        body = Body(loop, IndexText(names.index_names, loop.extents))
+        writer = Writer(tiling, body, target)
+        checks: tuple[tuple[Expr, str], ...] = ()
+        if not parts and all(r.size != 0 for r in loop.ranges):
+            checks, leaves = _checks(loop)
+            body.put(*leaves)
+            (write_jammed if tiling.jam is not None else _WRITERS[tiling.mode])(writer)
+        return Nest(
+            kernel.buffers,
+            names,
+            loop.extents,
+            tuple(body.made),
+            {name: kernel.starts[name] for name in used if name in kernel.starts},
+            checks,
+            body.atomic and writer.combines,
+            writer.threaded,
+            tiling.work,
+            tuple(map(made, parts)),
+        )
+
+    return tiling, made(tiling, parts if len(parts) > 1 else ())
 
 
 _WRITERS: Mapping[Mode, Callable[[Writer], None]] = {
@@ -127,18 +122,20 @@ _WRITERS: Mapping[Mode, Callable[[Writer], None]] = {
 }
 
 
-def _writer(tiling: Tiling) -> Callable[[Writer], None]:
-    return write_jammed if tiling.jam is not None else _WRITERS[tiling.mode]
-
-
-def _write_segments(whole: Writer, parts: Sequence[Writer]) -> None:
-    """Writes the segments one after the other; threads share each of them, all within one parallel region."""
-    region = f"#pragma omp parallel{whole.worth_it()}"
-    with whole.lines.block(*((region, "") if whole.threaded else ("",))):
-        for part in parts:
-            with whole.lines.block(""):
-                _writer(part.tiling)(part)
-    whole.lines.add("return 0;")
+def _checks(loop: Loop) -> tuple[tuple[tuple[Expr, str], ...], tuple[Leave, ...]]:
+    """What a loop's positions are checked against, and where the kernel ends at once because sizes are 0."""
+    nodes = [node for node in loop.nodes if node.op == "bounded"]
+    checks = tuple(dict.fromkeys(node.attrs for node in nodes))
+    empty = tuple(r.size for r in loop.ranges if may_be_empty(r.size))
+    leaves = {Leave(empty): None} if nodes and empty else {}
+    walked = tuple(r.size for r in loop.reduction_ranges if may_be_empty(r.size))
+    # Nothing is within a size of 0, and element 0, which stands in for what is not, does not exist. Under a mask the
+    # loads see to that (build.guard).
+    for node in nodes:
+        if may_be_empty(node.attrs[0]) and len(node.args) == 1:
+            number = checks.index(node.attrs) + 1
+            leaves[Leave(node.attrs[:1], walked if loop.levels[node] else (), number)] = None
+    return checks, tuple(leaves)
 
 
 def _summary(tiling: Tiling, parts: int) -> str:

@@ -13,6 +13,7 @@ import torch
 from litz.ir.index import stride_of
 from litz.ir.node import Node
 from litz.ir.operation import Range, Store
+from litz.tiles.program import Element, Move, Put, Room
 
 from .loops import Writer
 
@@ -38,42 +39,38 @@ class Halves:
             and (s.mask, s.mode) == (None, "set")
             and stride_of(s.index[0], r.var) == 1
         ]
-        self.buffers: dict[int, str] = {}
+        self.rooms: dict[int, Element] = {}
 
     def __bool__(self) -> bool:
         return bool(self.loads or self.stores)
 
-    def before(self, start: str, stop: str) -> None:
-        """Declares the buffers, and fills the buffers of the loads with elements `start` to `stop` as float32."""
-        body, name = self.w.body, self.w.index.names[self.r.var]
+    def before(self, start: str) -> None:
+        """Makes the rooms, and fills those of the loads with the block at `start` as float32; "0" is the whole row."""
         for node in self.loads:
-            buffer = self._buffer()
-            self.w.lines.add(f"widen_f16(&{self._first(node, start)}, {buffer}, {stop} - {start});")
-            body.widened[node] = f"{buffer}[{name} - {start}]"
+            self.w.body.staged[node] = self._room(start)
+            self._move("widen", node, start, self.w.body.staged[node].room)
         for store in self.stores:
-            self.buffers[id(store)] = self._buffer()
+            self.rooms[id(store)] = self._room(start)
 
-    def store(self, store: Store, start: str) -> None:
-        """Writes the statement of a store within the loop: into the store's buffer if it has one, else to memory."""
-        body, name = self.w.body, self.w.index.names[self.r.var]
-        if id(store) in self.buffers:
-            self.w.lines.add(f"{self.buffers[id(store)]}[{name} - {start}] = {body.value(store.value)};")
+    def store(self, store: Store) -> None:
+        """Makes a store within the loop: into the store's room if it has one, else to memory."""
+        if id(store) in self.rooms:
+            self.w.put(Put(self.rooms[id(store)], self.w.body.operand(store.value)))
         else:
-            body.store(store)
+            self.w.body.store(store)
 
-    def after(self, start: str, stop: str) -> None:
-        """Copies the buffers of the stores to memory, from element `start` to `stop`."""
+    def after(self, start: str) -> None:
+        """Copies the rooms of the stores to memory."""
         for store in self.stores:
-            place = self._first(store, start)
-            self.w.lines.add(f"narrow_f16({self.buffers[id(store)]}, &{place}, {stop} - {start});")
+            self._move("narrow", store, start, self.rooms[id(store)].room)
         for node in self.loads:
-            self.w.body.widened.pop(node)
+            self.w.body.staged.pop(node)
 
-    def _buffer(self) -> str:
+    def _room(self, start: str) -> Element:
         name = self.w.body.name("wide")
-        self.w.lines.add(f"alignas(64) float {name}[{BLOCK}];")
-        return name
+        self.w.put(Room(name, torch.float32, BLOCK))
+        return Element(name, ((self.r.var, start, 1),), torch.float32, frozenset({self.w.index.names[self.r.var]}))
 
-    def _first(self, access: Node | Store, start: str) -> str:
-        """The element at `start`."""
-        return self.w.body.place(access.buffer, access.index, at={self.r.var: start})
+    def _move(self, how: str, of: Node | Store, start: str, room: str) -> None:
+        access, size = self.w.body.access(of, {self.r.var: start}), self.r.size if start == "0" else None
+        self.w.put(Move(how, access, room, (start,), size))

@@ -1,4 +1,4 @@
-"""Rows of several outputs at a time as C++: a group of accumulators, and one walk along the rows.
+"""Rows of several outputs at a time: a group of accumulators, and one walk along the rows.
 
 In: a tiling with a `Jam`. Each output of a group is a copy of what depends on the jammed range, with a variable of its
 own (`i0_2`); what the copies share is written once. The last group of a range that has no multiple of them does its
@@ -9,23 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from litz.ir.index import Expr, Symbol
 from litz.ir.node import Node
+from litz.tiles.program import Copy, Element, Fold, Operand, Put, Room
 
-from .accumulators import Accumulator, make_accumulators
-from .dialect import VALUES
 from .jam import CHUNK, Jam
-from .loops import Level, Writer
-from .reduction import ROW_CHUNK, outer_nodes, position
-from .text import IndexText
+from .loops import Writer
+from .reduction import ROW_CHUNK, make_accumulators, outer_nodes, position, results
 
 LANES = 8
 """How many float32 values a vector has."""
 
 
 def write_jammed(w: Writer) -> None:
-    """Writes all nodes and stores of a tiling in row mode with a jam."""
+    """Makes all nodes and stores of a tiling in row mode with a jam."""
     assert w.tiling.jam is not None
     _JamWriter(w, w.tiling.jam).write()
 
@@ -35,10 +34,10 @@ class _JamWriter:
         self.w, self.jam = w, jam
         (self.stage,) = w.tiling.stages.walks
         self.var = w.index.names[jam.range.var]
-        self.outer: list[dict[Node, str]] = [{} for _ in range(jam.count)]
-        """Names of each copy's values at output level, and below of those within the walk."""
-        self.inner: list[dict[Node, str]] = [{} for _ in range(jam.count)]
-        self.accumulators = [make_accumulators(self.stage.reduces, w.body.name) for _ in range(jam.count)]
+        self.outer: list[dict[Node, Operand]] = [{} for _ in range(jam.count)]
+        """Each copy's values at output level, and below those within the walk."""
+        self.inner: list[dict[Node, Operand]] = [{} for _ in range(jam.count)]
+        self.accumulators = [make_accumulators(self.stage.reduces, w.body.name, None) for _ in range(jam.count)]
 
     def write(self) -> None:
         w, r = self.w, self.jam.range
@@ -51,12 +50,12 @@ class _JamWriter:
 
     @contextmanager
     def _copy(self, number: int, at: dict[Symbol, str] | None = None) -> Iterator[None]:
-        """What is written within is of one of the copies. at: what stands for reduction variables."""
-        body, names = self.w.body, {self.jam.range.var: f"{self.var}_{number}", **(at or {})}
-        before, body.index = body.index, IndexText({**body.index.names, **names}, body.index.extents)
+        """What is made within is of one of the copies. at: what stands for reduction variables."""
+        body = self.w.body
+        before, body.at = body.at, {**body.at, self.jam.range.var: f"{self.var}_{number}", **(at or {})}
         body.visible = body.visible.new_child(self.outer[number]).new_child(self.inner[number])
         yield
-        body.visible, body.index = body.visible.parents.parents, before
+        body.visible, body.at = body.visible.parents.parents, before
 
     def _own(self, node: Node) -> bool:
         return self.jam.range.var in self.w.body.variables[node]
@@ -64,50 +63,34 @@ class _JamWriter:
     # ------------------------------------------------------------------ one group of outputs
 
     def _group(self) -> None:
-        w, size = self.w, self.w.index.text(self.jam.range.size)
-        type_ = w.index.var_type(self.jam.range.size)
-        for number in range(self.jam.count):
-            at = f"{self.var}_g + {number}" if number else f"{self.var}_g"
-            whole = self.jam.range.size.is_Integer and int(self.jam.range.size) % self.jam.count == 0
-            last = at if whole or not number else f"{at} < {size} ? {at} : {size} - 1"
-            w.lines.add(f"const {type_} {self.var}_{number} = {last};")
+        w, r, size, count = self.w, self.jam.range, self.jam.range.size, self.jam.count
+        whole = bool(size.is_Integer) and int(size) % count == 0
+        w.put(*(Copy(f"{self.var}_{number}", f"{self.var}_g", number, size, whole) for number in range(count)))
         for number, accumulators in enumerate(self.accumulators):
             with self._copy(number):
                 self._define(outer_nodes(w, 0), self.outer[number])
-            self._declare([a.of_parts() for a in accumulators])
+            w.put(*(Fold("make", a.of_parts().held) for a in accumulators))
         self._walk()
         for number, accumulators in enumerate(self.accumulators):
-            self._results(number, accumulators)
+            at = {r.var: f"{self.var}_{number}"}
+            self.outer[number].update(results(w, (a.of_parts() for a in accumulators), at))
         # All values first: an output that is made twice must not see what it stored.
-        for number in range(self.jam.count):
+        for number in range(count):
             with self._copy(number):
                 self._define(w.body.missing(w.roots), self.outer[number])
-        for number in range(self.jam.count):
+        for number in range(count):
             with self._copy(number):
                 w.body.store(*w.final)
         for names in (*self.outer, *self.inner):
             names.clear()
 
-    def _define(self, nodes: list[Node], names: dict[Node, str]) -> None:
-        """Values of the copy that is being written, under its names."""
+    def _define(self, nodes: list[Node], names: dict[Node, Operand]) -> None:
+        """Values of the copy that is being made, under its names."""
         body = self.w.body
         for node in nodes:
             body.define(node)
             if node in body.visible.maps[0]:
                 names[node] = body.visible.maps[0].pop(node)
-
-    def _declare(self, accumulators: list[Accumulator], suffix: str = "") -> None:
-        for state in (state for a in accumulators for state in a.states):
-            self.w.lines.add(f"{state.type} {state.name}{suffix} = {state.start};")
-
-    def _results(self, number: int, accumulators: list[Accumulator]) -> None:
-        for a in (a.of_parts() for a in accumulators):
-            refs = [state.name for state in a.states]
-            self.w.lines.add(*a.lines(a.form.finish, refs))
-            for node in a.nodes:
-                name = self.w.body.name()
-                self.w.lines.add(f"const {VALUES[node.dtype]} {name} = {a.result(node, refs)};")
-                self.outer[number][node] = name
 
     # ------------------------------------------------------------------ the walk
 
@@ -131,62 +114,50 @@ class _JamWriter:
     def _chunk(self, start: str, size: int, block: int) -> None:
         """A chunk of the row, which begins at `start` of its range and has `size` elements at most."""
         w, body = self.w, self.w.body
-        inner = w.loop.reduction_ranges[-1]
+        inner, flat = w.loop.reduction_ranges[-1], self.jam.flat
         name = w.index.names[inner.var]
-        arrays = {node: body.name("staged") for node in self.jam.staged}
-        for node, array in arrays.items():
-            w.lines.add(f"alignas(64) {VALUES[node.dtype]} {array}[{size}];")
-        if arrays:
-            self._stage(arrays, start, block)
-        flat = self.jam.flat
-        first, stop = ("0", f"({start}_end - {start}) * {block}") if flat else (start, f"{start}_end")
+        rooms = {node: body.name("staged") for node in self.jam.staged}
+        w.put(*(Room(room, node.dtype, size) for node, room in rooms.items()))
+        if rooms:
+            self._stage(rooms, start, block)
         at = {w.loop.reduction_ranges[-2].var: start} if flat else {}
-        for accumulators in self.accumulators:
-            self._declare(accumulators, "_part")
-        clauses = [
-            clause
-            for accumulators in self.accumulators
-            for a in accumulators
-            for clause in a.clauses([f"{state.name}_part" for state in a.states])
-        ]
-        with body.scope(*w.simd(False, clauses), w.header(inner, first, stop)):
-            place = name if flat else f"{name} - {start}"
-            body.visible.update({node: f"{array}[{place}]" for node, array in arrays.items()})
+        every = [a for accumulators in self.accumulators for a in accumulators]
+        parts = {a: replace(a.held, suffix="_part") for a in every}
+        w.put(*(Fold("make", held) for held in parts.values()))
+        walk = replace(w.vector(inner, start, checks=False), flat=block if flat else 0, merged=tuple(parts.values()))
+        with body.each(walk):
+            place = (inner.var, "" if flat else start, 1)
+            for node, room in rooms.items():
+                body.visible[node] = Element(room, (place,), node.dtype, frozenset({name}))
             needed = [node for node in body.missing(self.stage.roots) if node in set(self.nodes)]
-            plain = IndexText({**body.index.names, **at}, body.index.extents)
-            before, body.index = body.index, plain
+            before, body.at = body.at, {**body.at, **at}
             body.write([node for node in needed if not self._own(node)])
             for number, accumulators in enumerate(self.accumulators):
                 with self._copy(number, at):
                     self._define([node for node in needed if self._own(node)], self.inner[number])
                     for a in accumulators:
-                        values = [body.value(arg) for arg in a.nodes[0].args]
-                        w.lines.add(*a.update([f"{state.name}_part" for state in a.states], values, position(w)))
-            body.index = before
+                        args = tuple(map(body.operand, a.nodes[0].args))
+                        w.put(Fold("join", parts[a], args, at=position(w)))
+            body.at = before
         for names in self.inner:
             names.clear()
-        for accumulators in self.accumulators:
-            for a in accumulators:
-                refs = [state.name for state in a.states]
-                w.lines.add(*a.merge(refs, [f"{ref}_part" for ref in refs]))
+        w.put(*(Fold("merge", a.of_parts().held, other=held) for a, held in parts.items()))
 
-    def _stage(self, arrays: dict[Node, str], start: str, block: int) -> None:
+    def _stage(self, rooms: dict[Node, str], start: str, block: int) -> None:
         """What the copies share, computed for the chunk: a loop along it for each array's worth of them."""
         w, body = self.w, self.w.body
         inner = w.loop.reduction_ranges[-1]
-        name = w.index.names[inner.var]
+        at: tuple[tuple[Expr, str, int], ...] = ((inner.var, start, 1),)
+        levels = [w.vector(inner, start, checks=False)]
         if self.jam.flat:
             count = w.loop.reduction_ranges[-2]
-            counter = w.index.names[count.var]
-            levels = [w.level(count, chunk=start), Level((*w.simd(False), w.header(inner)), inner.var)]
-            place = f"({counter} - {start}) * {block} + {name}"
-        else:
-            levels = [w.level(inner, w.simd(False), chunk=start)]
-            place = f"{name} - {start}"
-        nodes = [node for node in body.missing(list(arrays)) if w.loop.levels[node]]
+            levels = [w.level(count, start), w.vector(inner, checks=False)]
+            at = ((count.var, start, block), (inner.var, "", 1))
+        nodes = [node for node in body.missing(list(rooms)) if w.loop.levels[node]]
 
         def element() -> None:
-            w.lines.add(*(f"{array}[{place}] = {body.value(node)};" for node, array in arrays.items()))
+            for node, room in rooms.items():
+                w.put(Put(Element(room, at, node.dtype, body.axes(node)), body.operand(node)))
 
         w.nest(levels, nodes, element)
 
@@ -197,6 +168,3 @@ def _even(size: Expr, most: int, block: int) -> int:
         return most
     whole = (n for n in range(most, max(1, most // 2), -1) if int(size) % n == 0 and n * block % LANES == 0)
     return next(whole, most)
-
-
-__all__ = ["write_jammed"]

@@ -3,66 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from litz.ir.dtypes import ROUNDED
 from litz.ir.index import ONE, Expr, stride_of
-from litz.ir.operation import Range
+from litz.ir.node import Node
+from litz.ir.operation import Range, Store
+from litz.tiles.program import Element, Move, Put, Room
 
-from .dialect import ELEMENTS
 from .halves import BLOCK, Halves
 from .loops import Writer
-from .tiling import is_tiny
+from .tiling import is_tiny, reads_conditionally
 
 
 def write_pointwise(w: Writer) -> None:
-    """Writes all nodes and stores of a tiling without reductions."""
+    """Makes all nodes and stores of a tiling without reductions."""
     nodes, vector = w.body.missing(w.roots), w.tiling.vector
-
-    def inside() -> None:
-        w.body.store(*w.final)
-
     if vector is None:
         w.body.write(nodes)
-        inside()
+        w.body.store(*w.final)
         return
-    if w.tiling.swap is not None and not w.atomic:
+    if w.tiling.swap is not None and not w.combines:
         _Tiles(w, w.tiling.swap, vector).write()
         return
-    owned = _owned_range(w) if w.atomic else None
+    owned = _owned_range(w) if w.combines else None
     if owned is not None:
         _write_owned(w, owned)
         return
     outer = [r for r in w.loop.ranges if r != vector]
-    simd = () if w.atomic else w.simd()
     halves = Halves(w, vector, nodes, w.final)
-    if halves and not w.atomic and not is_tiny(vector):
+    if halves and not w.combines and not is_tiny(vector):
         _write_halves(w, outer, vector, halves)
         return
-    apart = w.one_by_one(nodes, [vector]) if is_tiny(vector) else ()
+    apart = is_tiny(vector) and reads_conditionally(nodes, [vector])
     half = any(access.dtype in ROUNDED for access in (*w.loop.loads, *(store.value for store in w.final)))
-    if outer and is_tiny(vector) and not is_tiny(outer[-1]) and not w.atomic and (half or not apart):
+    levels, shared = [w.level(r) for r in outer], len(outer)
+    if outer and is_tiny(vector) and not is_tiny(outer[-1]) and not w.combines and (half or not apart):
         # Too short for a vector: its few steps are unrolled within the loop around it, whose iterations are the lanes.
         # Steps that must stay apart are vectors all the same, of few lanes: twice as fast as one by one, save for half
         # types, whose conversions take longer so.
-        short = w.level(vector, ("#pragma GCC unroll 8",), apart)
-        if len(outer) == 1:
-            w.nest([w.level(outer[0], w.parallel(1, simd=True)), short], nodes, inside)
-            return
-        levels = [*(w.level(r) for r in outer[:-1]), w.level(outer[-1], simd), short]
-        w.nest(levels, nodes, inside, shared=len(outer) - 1)
-        return
-    if not outer:
+        levels[-1] = w.vector(outer[-1]) if len(outer) > 1 else w.parallel(outer[0], vector=True)
+        levels.append(replace(w.level(vector), unroll=8, apart=apart))
+        shared -= 1
+    elif not outer:
         # Atomic updates are calls in a plain loop; everything else vectorizes.
-        w.nest([w.level(vector, w.parallel(1, simd=not w.atomic))], nodes, inside)
-        return
-    levels = [w.level(r) for r in outer]
-    if w.threaded and (not vector.size.is_Integer or int(vector.size) >= 2 * w.limits.chunk_elements):
-        levels += [w.chunks(vector, w.limits.chunk_elements, "c"), w.level(vector, simd, chunk="c")]
+        levels.append(w.parallel(vector, vector=not w.combines))
+    elif w.threaded and (not vector.size.is_Integer or int(vector.size) >= 2 * w.limits.chunk_elements):
+        levels += [w.chunks(vector, w.limits.chunk_elements, "c"), w.vector(vector, "c", not w.combines)]
+        shared += 1
     else:
-        levels.append(w.level(vector, simd, () if simd else apart))
-    w.nest(levels, nodes, inside, shared=len(levels) - 1)
+        levels.append(replace(w.vector(vector, vector=not w.combines), apart=apart and w.combines))
+    w.nest(levels, nodes, lambda: w.body.store(*w.final), shared=shared)
 
 
 def _write_halves(w: Writer, outer: Sequence[Range], vector: Range, halves: Halves) -> None:
@@ -71,12 +64,12 @@ def _write_halves(w: Writer, outer: Sequence[Range], vector: Range, halves: Halv
 
     def element() -> None:
         for store in w.final:
-            halves.store(store, "c")
+            halves.store(store)
 
     def block() -> None:
-        halves.before("c", "c_end")
-        w.nest([w.level(vector, w.simd(), chunk="c")], w.body.missing(w.roots), element)
-        halves.after("c", "c_end")
+        halves.before("c")
+        w.nest([w.vector(vector, "c")], w.body.missing(w.roots), element)
+        halves.after("c")
 
     outside = [node for node in w.body.missing(w.roots) if vector.var not in w.body.variables[node]]
     w.nest(levels, outside, block, shared=len(levels))
@@ -91,26 +84,21 @@ def _owned_range(w: Writer) -> Range | None:
 
     That holds where each store's index is `var` plus multiples of the range's extent (a row of a table, say).
     """
-    combining = [store for store in w.final if store.mode != "set"]
-    for r in w.loop.ranges:
-        if not r.size.is_Integer or int(r.size) < 4 * OWNED:
-            continue
-        if all(stride_of(s.index[0], r.var) == ONE and _rest_divides(s.index[0], r) for s in combining):
-            return r
-    return None
+    long = (r for r in w.loop.ranges if r.size.is_Integer and int(r.size) >= 4 * OWNED)
+    return next((r for r in long if all(_keeps_apart(s.index[0], r) for s in w.final if s.mode != "set")), None)
 
 
-def _rest_divides(index: Expr, r: Range) -> bool:
-    rest = (index - r.var).expand()
-    return all((term.as_coeff_Mul()[0] % r.size) == 0 for term in rest.as_ordered_terms())
+def _keeps_apart(index: Expr, r: Range) -> bool:
+    terms = (index - r.var).expand().as_ordered_terms()
+    return stride_of(index, r.var) == ONE and all(term.as_coeff_Mul()[0] % r.size == 0 for term in terms)
 
 
 def _write_owned(w: Writer, owned: Range) -> None:
     """Threads share the owned range, and each walks all other ranges in order: no atomics, and always the same sums."""
     others = [r for r in w.loop.ranges if r != owned]
     step = max(OWNED, min(64, int(owned.size) // 16 // OWNED * OWNED))
-    w.body.threads = False
-    levels = [w.chunks(owned, step, "c"), *(w.level(r) for r in others), w.level(owned, w.simd(), chunk="c")]
+    w.body.atomic = False
+    levels = [w.chunks(owned, step, "c"), *(w.level(r) for r in others), w.vector(owned, "c")]
     w.nest(levels, w.body.missing(w.roots), lambda: w.body.store(*w.final), shared=1)
 
 
@@ -142,37 +130,30 @@ class _Tiles:
         w.nest(levels, outside, self._tile, shared=len(levels))
 
     def _tile(self) -> None:
-        w, body, lines = self.w, self.w.body, self.w.lines
-        row, lane = w.index.names[self.swap.var], w.index.names[self.vector.var]
-        here = f"[({row} - a) * {self.side} + ({lane} - b)]"
+        w, body = self.w, self.w.body
         for load in self.loads:
-            name = self._array(load.dtype)
-            place, step = self._corner(load.buffer, load.index)
-            lines.add(f"transpose(&{place}, {step}, {name}, {self.side}, b_end - b, a_end - a);")
-            body.staged[load] = name + here
-        names = {id(store): self._array(store.value.dtype) for store in self.stores}
+            body.staged[load] = self._room(load.dtype)
+            self._move("load", load, body.staged[load].room)
+        rooms = {id(store): self._room(store.value.dtype) for store in self.stores}
 
         def element() -> None:
             for store in w.final:
-                if id(store) in names:
-                    lines.add(f"{names[id(store)]}{here} = {body.element(store.value)};")
+                if id(store) in rooms:
+                    w.put(Put(rooms[id(store)], body.element(store.value)))
                 else:
                     body.store(store)
 
-        levels = [w.level(self.swap, chunk="a"), w.level(self.vector, w.simd(), chunk="b")]
-        w.nest(levels, body.missing(w.roots), element)
+        w.nest([w.level(self.swap, "a"), w.vector(self.vector, "b")], body.missing(w.roots), element)
         for store in self.stores:
-            place, step = self._corner(store.buffer, store.index)
-            lines.add(f"transpose({names[id(store)]}, {self.side}, &{place}, {step}, a_end - a, b_end - b);")
+            self._move("store", store, rooms[id(store)].room)
 
-    def _array(self, dtype: torch.dtype) -> str:
-        name = self.w.body.name("tile")
-        self.w.lines.add(f"alignas(64) {ELEMENTS[dtype]} {name}[{self.side * self.side}];")
-        return name
+    def _room(self, dtype: torch.dtype) -> Element:
+        name, row, lane = self.w.body.name("tile"), self.swap.var, self.vector.var
+        self.w.put(Room(name, dtype, self.side * self.side, stored=True))
+        axes = frozenset(self.w.index.names[var] for var in (row, lane))
+        return Element(name, ((row, "a", self.side), (lane, "b", 1)), dtype, axes, stored=True)
 
-    def _corner(self, buffer: str, index: tuple[Expr, ...]) -> tuple[str, str]:
-        """Returns the address of the tile's first element, and the stride along `vector`."""
-        step = stride_of(index[0], self.vector.var)
-        assert step is not None
-        place = self.w.body.place(buffer, index, at={self.swap.var: "a", self.vector.var: "b"})
-        return place, self.w.index.text(step)
+    def _move(self, how: str, of: Node | Store, room: str) -> None:
+        step = stride_of(of.index[0], self.vector.var)
+        access = self.w.body.access(of, {self.swap.var: "a", self.vector.var: "b"})
+        self.w.put(Move(how, access, room, ("a", "b"), step=step, side=self.side))

@@ -109,8 +109,7 @@ def _vector_library(name: str, count: int) -> str:
     libmvec's variants differ from each other and from libm in the last bit, so all go through one: of 256 bits, or of
     128 on a processor without AVX2. g++ makes some vectors of 512 bits even if told to prefer 256.
     """
-    wide: list[str] = []
-    narrow: list[str] = []
+    wide, narrow = list[str](), list[str]()
     for type_, symbol, lanes in (("float", f"{name}f", 8), ("double", name, 4)):
         widest, half = f"_ZGVdN{lanes}{'v' * count}_{symbol}", f"_ZGVbN{lanes // 2}{'v' * count}_{symbol}"
         wide_type, half_type = f"Wide_{type_}", f"Half_{type_}"
@@ -325,6 +324,9 @@ template <class T> static inline T truncdiv_int(T a, T b) {
   return b == 0 ? (T)0 : negates ? (T)(0 - (u64)a) : (T)(a / (b == 0 || negates ? 1 : b));
 }
 """,
+    ("ALL_BITS",): """\
+extern "C" { extern i64 ALL_BITS; __attribute__((weak)) i64 ALL_BITS = -1; }
+""",
     ("floordiv_int",): """\
 template <class T> static inline T floordiv_int(T a, T b) {
   const T quotient = truncdiv_int(a, b), rest = (T)(a - quotient * b);
@@ -384,7 +386,7 @@ template <class T> static inline T floordiv_float(T a, T b) {
 """,
     ("erfinv",): """\
 static inline double erfinv(double y) {
-  // Giles's approximation ("Approximating the erfinv function", 2010), then two Newton steps on erf(x) - y.
+  // Giles's approximation ("Approximating the erfinv function", 2010), then two of Halley's steps on erf(x) - y.
   if (!(abs(y) < 1)) return abs(y) == 1 ? copysign(__builtin_inf(), y) : __builtin_nan("");
   double w = -log((1 - y) * (1 + y)), p;
   if (w < 5) {
@@ -392,17 +394,17 @@ static inline double erfinv(double y) {
     p = 2.81022636e-08; p = 3.43273939e-07 + p * w; p = -3.5233877e-06 + p * w; p = -4.39150654e-06 + p * w;
     p = 0.00021858087 + p * w; p = -0.00125372503 + p * w; p = -0.00417768164 + p * w;
     p = 0.246640727 + p * w; p = 1.50140941 + p * w;
-  } else {
+  } else if (w < 16) {
     w = sqrt(w) - 3;
     p = -0.000200214257; p = 0.000100950558 + p * w; p = 0.00134934322 + p * w; p = -0.00367342844 + p * w;
     p = 0.00573950773 + p * w; p = -0.0076224613 + p * w; p = 0.00943887047 + p * w; p = 1.00167406 + p * w;
     p = 2.83297682 + p * w;
-  }
+  } else p = sqrt(w + 0.5 * log(1.2732395447351628 / w));  // no float32 is so near 1; erfc's first term
   double x = p * y;
   for (int step = 0; step < 2; ++step) {
     // Near 1, erf(x) - y cancels; the complements do not.
     const double error = y > 0.5 ? (1 - y) - erfc(x) : y < -0.5 ? erfc(-x) - (1 + y) : erf(x) - y;
-    x -= error / (1.1283791670955126 * exp(-x * x));
+    x -= error / (1.1283791670955126 * exp(-x * x) + x * error);
   }
   return x;
 }
@@ -583,8 +585,7 @@ _BY_NAME = {name: names for names in PIECES for name in names}
 
 def prelude(text: str) -> str:
     """Returns the text of the helpers that `text` uses. Types come first, and each helper comes after those it uses."""
-    chosen: list[tuple[str, ...]] = []
-    visiting: set[tuple[str, ...]] = set()
+    chosen, visiting = list[tuple[str, ...]](), set[tuple[str, ...]]()
 
     def visit(source: str) -> None:
         for word in _WORD.findall(source):

@@ -5,24 +5,25 @@ A reduction is ready once its stage has walked; what depends on it is computed a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
+from litz.codegen.dialect import family
 from litz.ir.combined import together
 from litz.ir.index import ZERO, Symbol, stride_of
 from litz.ir.node import Node
 from litz.ir.operation import Range
 from litz.ir.stages import Stage
+from litz.tiles import program as tile
+from litz.tiles.program import Element, Fold, Held, If, Lane, Position, Put, Result, Room, Value
 
-from .accumulators import Accumulator, make_accumulators, of_lanes, states_of
-from .dialect import VALUES, read
-from .forms import State, scan_form
+from .forms import Form, form_of
 from .halves import BLOCK as HALF_BLOCK
 from .halves import Halves
 from .loops import Writer
-from .tiling import is_tiny
+from .tiling import is_tiny, reads_conditionally
 
 ROW_CHUNK = 4096
 """Elements of a row that one set of partial sums takes. Sums of sums lose less than one long sum: the error of eager's
@@ -37,132 +38,197 @@ are double (2e-7 of them is lost; 1e-6 with 512 rows)."""
 UNROLL = 32
 
 
+@dataclass(frozen=True)
+class Accumulator:
+    """`nodes` are the reductions that it computes, all of the same arguments. part: what lanes hold of a few values;
+    None if that is the same."""
+
+    nodes: tuple[Node, ...]
+    held: Held
+    part: Held | None = None
+
+    @property
+    def form(self) -> Form:
+        """Returns the form of what is held."""
+        return form_of(self.held)
+
+    def widened(self) -> Accumulator:
+        """Returns the accumulator with sums in double, for a walk element by element: that has no partial sums to keep
+        errors small, and double costs it nothing."""
+        return replace(self, held=replace(self.held, wide=True))
+
+    def of_parts(self) -> Accumulator:
+        """Returns the accumulator that partial results are merged into: sums in double, as a row of ten million values
+        has thousands of parts, and one more rounding for each."""
+        return self if self.form.sequential else self.widened()
+
+    def of_lanes(self) -> Accumulator:
+        """Returns what lanes hold of a few values."""
+        return self if self.part is None else replace(self, held=self.part, part=None)
+
+    def apart(self) -> Accumulator:
+        """Returns what is held of a part of the walk, beside the whole."""
+        return replace(self, held=replace(self.held, suffix="_part"))
+
+    @property
+    def forgets(self) -> bool:
+        """Says whether what lanes hold of a few values may lose what the whole holds."""
+        return bool(self.of_lanes().form.large)
+
+
+def make_accumulators(reduces: Sequence[Node], name: Callable[[str], str], lane: Lane | None) -> list[Accumulator]:
+    """Returns the accumulators of a stage, one for all results of a state. name: makes an unused name of a stem. lane:
+    see `Held`."""
+    groups: dict[tuple[str, tuple[Node, ...]], list[Node]] = {}
+    for node in reduces:
+        groups.setdefault((family(node.attrs[0], node.args[0].dtype), node.args), []).append(node)
+
+    def named(node: Node, few: bool = False) -> Held:
+        held = Held(node.attrs[0], node.args[0].dtype, (), few=few, lane=lane)
+        return replace(held, names=tuple(name(state.name) for state in form_of(held).states))
+
+    found = []
+    for nodes in groups.values():
+        has_part = form_of(Held(nodes[0].attrs[0], nodes[0].args[0].dtype, ())).part is not None
+        part = named(nodes[0], few=True) if has_part else None
+        found.append(Accumulator(tuple(nodes), named(nodes[0]), part))
+    return found
+
+
+def results(w: Writer, of: Iterable[Accumulator], at: Mapping[Symbol, str] | None = None) -> dict[Node, Value]:
+    """Makes the results of accumulators, and returns them. at: other names of some variables."""
+    found = {}
+    for a in of:
+        w.put(*(Fold("finish", a.held),) * bool(a.form.finish))
+        for node in a.nodes:
+            value = Value(w.body.name(), node.dtype, w.body.axes(node, at))
+            w.put(tile.Op(value, "same", (Result(a.held, node.attrs[0], node.dtype, value.axes),)))
+            found[node] = value
+    return found
+
+
 def outer_nodes(w: Writer, finished: int) -> list[Node]:
-    """Returns the nodes at output level that are not written yet and need at most `finished` stages."""
+    """Returns the nodes at output level that are not made yet and need at most `finished` stages."""
     missing = w.body.missing([root for store in w.loop.stores for root in store.roots])
     return [n for n in missing if not w.loop.levels[n] and n.op != "reduce" and w.tiling.stages.depths[n] <= finished]
 
 
-def position(w: Writer, at: Mapping[Symbol, str] | None = None) -> str:
-    """Returns the text of the row-major position in the reduction ranges. at: texts in place of some of their
-    variables."""
+def position(w: Writer, at: Mapping[Symbol, str] | None = None) -> Position:
+    """Returns the row-major position in the reduction ranges. at: other names of some of their variables."""
     expr = ZERO
     for r in w.loop.reduction_ranges:
         expr = expr * r.size + r.var
-    return w.index.text(expr.expand(), at)
+    return w.body.position(expr.expand(), at=at)
 
 
 # ---------------------------------------------------------------------- rows
 
 
 def write_row(w: Writer) -> None:
-    """Writes a loop that walks along each row, one output point after the other."""
+    """Makes a loop that walks along each row, one output point after the other."""
     levels = [w.level(r) for r in w.loop.ranges]
     w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _RowStage), shared=len(levels))
 
 
 def write_small(w: Writer) -> None:
-    """Writes a loop with output points as lanes; the reduction loops inside are unrolled."""
+    """Makes a loop with output points as lanes; the reduction loops inside are unrolled."""
     *outer, vector = w.loop.ranges
-    if not outer:
-        pragma = w.parallel(1, simd=not w.atomic)
-    else:
-        pragma = () if w.atomic else w.simd()
-    levels = [*(w.level(r) for r in outer), w.level(vector, pragma)]
+    made = (make_accumulators(stage.reduces, str, None) for stage in w.tiling.stages.walks)
+    if w.tiling.again and any(a.forgets for accumulators in made for a in accumulators):
+        return _write_twice(w, outer, vector)
+    last = w.vector(vector, vector=not w.combines) if outer else w.parallel(vector, vector=not w.combines)
+    levels = [*(w.level(r) for r in outer), last]
     w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _SmallStage), shared=len(outer))
 
 
-def _write_stages(w: Writer, kind: type[_Stage]) -> None:
+def _write_twice(w: Writer, outer: Sequence[Range], vector: Range) -> None:
+    """Makes a loop of small reductions, of which a block is computed again, in wide states, where it lost something."""
+
+    def inside() -> None:
+        odd = new_odd(w)
+        with w.body.each(replace(w.vector(vector, "t"), merged=(odd,))):
+            _write_stages(w, _SmallStage, odd)
+        with w.body.each(If(odd)), w.body.each(w.vector(vector, "t")):
+            _write_stages(w, _SmallStage)
+
+    levels = [*(w.level(r) for r in outer), w.chunks(vector, COLUMN_CHUNK, "t")]
+    plain = [node for node in outer_nodes(w, 0) if vector.var not in w.body.variables[node]]
+    w.nest(levels, plain, inside, shared=len(levels))
+
+
+def new_odd(w: Writer) -> Held:
+    """Makes and returns what says whether some lane has lost something; none has yet."""
+    odd = Held("any", torch.bool, (w.body.name("odd"),))
+    w.put(Fold("make", odd))
+    return odd
+
+
+def _write_stages(w: Writer, kind: type[_Stage], odd: Held | None = None) -> None:
     w.body.write(outer_nodes(w, 0))
-    scratch: dict[Node, str] = {}
     for number, stage in enumerate(w.tiling.stages.walks):
-        kind(w, stage, scratch).write()
+        kind(w, stage, odd=odd).write()
         w.body.write(outer_nodes(w, number + 1))
     w.body.store(*w.final)
 
 
 class _Stage:
-    """Writes one stage; values at output level are scalars."""
+    """Makes one stage; values at output level are scalars. lane: of what is held. odd: what says whether states have
+    lost something."""
 
-    def __init__(self, w: Writer, stage: Stage, scratch: dict[Node, str]) -> None:
-        self.w, self.stage, self.scratch = w, stage, scratch
-        self.accumulators = make_accumulators(stage.reduces, w.body.name)
-        self.scans: dict[Node, tuple[State, ...]] = {}
+    def __init__(self, w: Writer, stage: Stage, lane: Lane | None = None, odd: Held | None = None) -> None:
+        self.w, self.stage, self.lane, self.odd = w, stage, lane, odd
+        self.accumulators = make_accumulators(stage.reduces, w.body.name, lane)
+        self.scans: dict[Node, Held] = {}
 
     def write(self) -> None:
         raise NotImplementedError
-
-    def declare(self, states: Iterable[State], suffix: str = "") -> None:
-        for state in states:
-            self.w.lines.add(f"{state.type} {self.ref(state, suffix)} = {state.start};")
-
-    def ref(self, state: State, suffix: str = "") -> str:
-        """Returns the name of the C++ variable that holds a state; with a suffix, a copy of the variable."""
-        return state.name + suffix
-
-    def refs(self, accumulator: Accumulator, suffix: str = "") -> list[str]:
-        return [self.ref(state, suffix) for state in accumulator.states]
 
     def body_nodes(self) -> list[Node]:
         """Returns the nodes that the stage has to compute for each element, without the reductions themselves."""
         return [n for n in self.w.body.missing(self.stage.roots) if n.op != "reduce"]
 
     def declare_scans(self, nodes: Sequence[Node]) -> None:
+        """Makes what scans hold; those that are computed together hold it together."""
         for node in nodes:
             if node.op == "scan":
-                states = next((made for other, made in self.scans.items() if together(node, other)), None)
-                form = scan_form(node.attrs[0], node.dtype)
-                self.scans[node] = states or tuple(replace(s, name=self.w.body.name(s.name)) for s in form.states)
-        self.declare(self.scan_states)
-
-    @property
-    def scan_states(self) -> tuple[State, ...]:
-        """Returns the variables of all scans, each once."""
-        return tuple(dict.fromkeys(state for states in self.scans.values() for state in states))
+                held = next((made for other, made in self.scans.items() if together(node, other)), None)
+                if held is None:
+                    new = Held(node.attrs[0], node.dtype, (), scans=True, lane=self.lane)
+                    held = replace(new, names=tuple(self.w.body.name(state.name) for state in form_of(new).states))
+                self.scans[node] = held
+        self.w.put(*(Fold("make", held) for held in dict.fromkeys(self.scans.values())))
 
     def define(self, nodes: Sequence[Node]) -> None:
-        """Nodes in order; a scan takes a step."""
+        """Makes nodes in order; a scan takes a step."""
         body = self.w.body
         for node in nodes:
             if node.op == "scan" and node not in body.visible:
-                refs, form = [*map(self.ref, self.scans[node])], scan_form(node.attrs[0], node.dtype)
-                values, name = {f"v{n}": body.value(arg) for n, arg in enumerate(node.args)}, body.name()
+                value = Value(body.name(), node.dtype, body.axes(node))
                 if not any(together(node, other) and other in body.visible for other in self.scans):
-                    known = {**values, "n0": name, "at": position(self.w)}
-                    self.w.lines.add(*(line.format(*refs, **known) for line in form.update))
-                type_, found = VALUES[node.dtype], form.results.get(node.attrs[0], "{0}").format(*refs)
-                self.w.lines.add(f"const {type_} {name} = ({type_}){found};")
-                body.visible[node] = name
+                    args = tuple(map(body.operand, node.args))
+                    self.w.put(Fold("join", self.scans[node], args, at=position(self.w), name=value.text))
+                result = Result(self.scans[node], node.attrs[0], node.dtype, value.axes)
+                self.w.put(tile.Op(value, "same", (result,)))
+                body.visible[node] = value
             else:
                 body.define(node)
 
-    def update(self, accumulators: Sequence[Accumulator], suffix: str = "", begun: bool = False) -> None:
+    def update(self, accumulators: Sequence[Accumulator], begun: bool = False) -> None:
         """Take in a value. begun: what is done once per value, before the lanes, is done."""
-        for accumulator in accumulators:
-            refs = self.refs(accumulator, suffix)
-            values = [self.w.body.value(arg) for arg in accumulator.nodes[0].args]
-            self.w.lines.add(*(() if begun else accumulator.lines(accumulator.form.before, refs)))
-            self.w.lines.add(*accumulator.update(refs, values, position(self.w)))
-
-    def results(self) -> None:
-        """Bind the reductions' results to names."""
-        body = self.w.body
-        for accumulator in self.accumulators:
-            refs = self.refs(accumulator)
-            self.w.lines.add(*accumulator.lines(accumulator.form.finish, refs))
-            for node in accumulator.nodes:
-                name = body.name()
-                self.w.lines.add(f"const {VALUES[node.dtype]} {name} = {accumulator.result(node, refs)};")
-                body.visible[node] = name
+        for a in accumulators:
+            args = tuple(map(self.w.body.operand, a.nodes[0].args))
+            before = (Fold("before", a.held),) if a.form.before and not begun else ()
+            self.w.put(*before, Fold("join", a.held, args, at=position(self.w)))
 
 
 class _SmallStage(_Stage):
-    """The reduction loops unrolled within one lane."""
+    """The reduction loops unrolled within one lane; in wide states where these say what others lose, and none asks."""
 
     def write(self) -> None:
         w = self.w
-        self.accumulators = of_lanes(self.accumulators)
-        self.declare(states_of(self.accumulators))
+        odd = [Fold("large", a.of_lanes().held, other=self.odd) for a in self.accumulators if a.forgets and self.odd]
+        self.accumulators = [a if a.forgets and not self.odd else a.of_lanes() for a in self.accumulators]
+        w.put(*(Fold("make", a.held) for a in self.accumulators))
         nodes = self.body_nodes()
         self.declare_scans(nodes)
 
@@ -172,9 +238,10 @@ class _SmallStage(_Stage):
             w.body.store(*self.stage.stores)
 
         plain = [node for node in nodes if not self.scans]
-        levels = [w.level(r, (f"#pragma GCC unroll {UNROLL}",)) for r in w.loop.reduction_ranges]
+        levels = [replace(w.level(r), unroll=UNROLL) for r in w.loop.reduction_ranges]
         w.nest(levels, plain, inside)
-        self.results()
+        w.put(*odd)
+        w.body.visible.update(results(w, self.accumulators))
 
 
 class _RowStage(_Stage):
@@ -182,46 +249,41 @@ class _RowStage(_Stage):
 
     def write(self) -> None:
         w = self.w
-        w.body.visible.update(self.scratch)
+        w.body.visible.update(w.scratch)
         nodes = self.body_nodes()
         *outer, inner = w.loop.reduction_ranges
-        sequential = (
-            any(a.form.sequential for a in self.accumulators)
-            or any(node.op == "scan" for node in nodes)
-            or any(store.mode != "set" for store in self.stage.stores)
-        )
+        ordered = any(node.op == "scan" for node in nodes) or any(store.mode != "set" for store in self.stage.stores)
+        sequential = ordered or any(a.form.sequential for a in self.accumulators)
         if sequential:
             self.accumulators = [a.widened() for a in self.accumulators]
         self._declare_scratch(nodes)
         self.declare_scans(nodes)
-        if sequential:
-            self.declare(states_of(self.accumulators))
-            self._sequential(nodes)
-        else:
-            self._vector(nodes, outer, inner)
-        self.results()
-        for node in list(self.scratch):
+        (self._sequential if sequential else self._vector)(nodes, outer, inner)
+        w.body.visible.update(results(w, self.accumulators))
+        for node in w.scratch:
             w.body.visible.pop(node, None)
         for store in self.stage.stores:
             if store.value in w.tiling.reread:
-                self.scratch[store.value] = read(store.value.dtype, w.body.place(store.buffer, store.index))
+                access = w.body.access(store)
+                w.scratch[store.value] = tile.Again(access, store.value.dtype, access.axes)
 
     # Scratch: where values are that a later stage needs again: in an array as long as the row, or stored already.
 
     def _declare_scratch(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            if node in self.w.tiling.scratch and node not in self.scratch:
-                name = self.w.body.name("row")
-                self.w.lines.add(f"alignas(64) {VALUES[node.dtype]} {name}[{self.w.loop.reduction_numel}];")
-                self.scratch[node] = f"{name}[{position(self.w)}]"
+            if node in self.w.tiling.scratch and node not in self.w.scratch:
+                name, at = self.w.body.name("row"), ((position(self.w).expr, "", 1),)
+                self.w.put(Room(name, node.dtype, self.w.loop.reduction_numel))
+                self.w.scratch[node] = Element(name, at, node.dtype, self.w.body.axes(node))
 
     def _write_scratch(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            if node in self.w.tiling.scratch and node in self.scratch:
-                self.w.lines.add(f"{self.scratch[node]} = {self.w.body.value(node)};")
+            if node in self.w.tiling.scratch and isinstance(place := self.w.scratch.get(node), Element):
+                self.w.put(Put(place, self.w.body.operand(node)))
 
-    def _sequential(self, nodes: Sequence[Node]) -> None:
+    def _sequential(self, nodes: Sequence[Node], outer: Sequence[Range], inner: Range) -> None:
         w = self.w
+        w.put(*(Fold("make", a.held) for a in self.accumulators))
 
         def inside() -> None:
             self.define(nodes)
@@ -229,63 +291,61 @@ class _RowStage(_Stage):
             self.update(self.accumulators)
             w.body.store(*self.stage.stores)
 
-        *outer, inner = w.loop.reduction_ranges
-        apart = w.one_by_one(nodes, [inner]) if is_tiny(inner) else ()
-        w.nest([*(w.level(r) for r in outer), w.level(inner, first=apart)], [], inside)
+        last = replace(w.level(inner), apart=is_tiny(inner) and reads_conditionally(nodes, [inner]))
+        w.nest([*(w.level(r) for r in outer), last], [], inside)
 
     def _vector(self, nodes: Sequence[Node], outer: Sequence[Range], inner: Range) -> None:
-        w = self.w
-        blocked, stores = [a for a in self.accumulators if a.form.block], self.stage.stores
+        w, body, stores = self.w, self.w.body, self.stage.stores
+        values = [a.nodes[0].args[0] for a in self.accumulators if a.form.block]
         # A row that lies in memory as a block of it would is read there, unless the walk may write over it.
-        in_place = [not stores and unit_load(a.nodes[0].args[0], inner) for a in blocked]
-        blocks = [(a, "" if here else w.body.name("block")) for a, here in zip(blocked, in_place, strict=True)]
-        copied = [(a, block) for a, block in blocks if block]
-        direct = [a for a in self.accumulators if not a.form.block]
-        step = BLOCK_CHUNK if blocks else ROW_CHUNK
-        halves = Halves(w, inner, nodes, self.stage.stores)
-        if halves:
-            step = HALF_BLOCK
+        rooms = ["" if not stores and unit_load(value, inner) else body.name("block") for value in values]
+        halves = Halves(w, inner, nodes, stores)
+        step = HALF_BLOCK if halves else BLOCK_CHUNK if rooms else ROW_CHUNK
         chunked = bool(self.accumulators or halves) and not (inner.size.is_Integer and int(inner.size) <= step)
-        parts = "_part" if self.accumulators and (chunked or outer) else ""
-        if parts:
+        direct = [a for a in self.accumulators if not a.form.block]
+        walked, several = direct, chunked or bool(outer)
+        if several:
             self.accumulators = [a.of_parts() for a in self.accumulators]
-        self.declare(states_of(self.accumulators))
-        for a, block in copied:
-            w.lines.add(f"alignas(64) {a.type} {block}[{step if chunked else int(inner.size)}];")
+            walked = [a.apart() for a in direct]
+        blocks = list(zip((a.held for a in self.accumulators if a.form.block), values, rooms, strict=True))
+        w.put(*(Fold("make", a.held) for a in self.accumulators))
+        w.put(*(Room(room, value.dtype, step if chunked else inner.size) for _, value, room in blocks if room))
         levels = [w.level(r) for r in outer]
         name = w.index.names[inner.var]
-        start, stop = (f"{name}_b", f"{name}_b_end") if chunked else ("0", w.index.text(inner.size))
+        start = f"{name}_b" if chunked else ""
         if chunked:
             levels.append(w.chunks(inner, step, start))
 
-        def inside() -> None:
-            if parts:
-                self.declare(states_of(direct), parts)
-            inner_nodes = [node for node in nodes if node not in w.body.visible]
-            halves.before(start, stop)
-            clauses = [clause for a in direct for clause in a.clauses(self.refs(a, parts))]
-            checks = any(node.op == "bounded" for node in inner_nodes)
-            if copied or direct or stores or not w.tiling.scratch.isdisjoint(nodes):
-                with w.body.scope(*w.simd(checks, clauses), w.header(inner, start, stop)):
-                    self.define(inner_nodes)
-                    self._write_scratch(nodes)
-                    self.update(direct, parts)
-                    for a, block in copied:
-                        offset = name if start == "0" else f"{name} - {start}"
-                        w.lines.add(f"{block}[{offset}] = {w.body.value(a.nodes[0].args[0])};")
-                    for store in self.stage.stores:
-                        halves.store(store, start)
-            halves.after(start, stop)
-            for a in direct:
-                if parts:
-                    w.lines.add(*a.merge(self.refs(a), self.refs(a, parts)))
-            first = position(w, {inner.var: start})
-            for a, block in blocks:
-                count, value = stop if start == "0" else f"{stop} - {start}", a.nodes[0].args[0]
-                buffer = block or f"&{w.body.place(value.buffer, value.index, at={inner.var: start})}"
-                w.lines.add(*a.lines([a.form.block], self.refs(a), buffer=buffer, count=count, start=first))
+        def element() -> None:
+            self.define([node for node in nodes if node not in body.visible])
+            self._write_scratch(nodes)
+            self.update(walked)
+            for _, value, room in blocks:
+                if room:
+                    place = Element(room, ((inner.var, start, 1),), value.dtype, frozenset({name}))
+                    w.put(Put(place, body.operand(value)))
+            for store in stores:
+                halves.store(store)
 
-        outside = [node for node in nodes if inner.var not in w.body.variables[node]]
+        def inside() -> None:
+            if several:
+                w.put(*(Fold("make", a.held) for a in walked))
+            halves.before(start or "0")
+            checks = any(node.op == "bounded" for node in nodes if node not in body.visible)
+            if any(rooms) or direct or stores or not w.tiling.scratch.isdisjoint(nodes):
+                merged = tuple(a.held for a in walked)
+                with body.each(replace(w.vector(inner, start, checks=checks), merged=merged)):
+                    element()
+            halves.after(start or "0")
+            if several:
+                pairs = zip(direct, walked, strict=True)
+                w.put(*(Fold("merge", a.of_parts().held, other=part.held) for a, part in pairs))
+            first, first_at = {inner.var: start or "0"}, position(w, {inner.var: start or "0"})
+            for held, value, room in blocks:
+                array = room or body.access(value, first)
+                w.put(Fold("block", held, at=first_at, array=array, block=start, size=None if start else inner.size))
+
+        outside = [node for node in nodes if inner.var not in body.variables[node]]
         w.nest(levels, outside, inside)
 
 

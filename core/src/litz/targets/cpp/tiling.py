@@ -70,7 +70,7 @@ class Tiling:
     `scratch` are values at reduction level that are kept for later stages, `reread` those that a stage stores and a
     later one reads from there, with their stores. `swap` is the other range of a transpose, None if there is none.
     `work` is a number of element-operations, symbolic where sizes are. `jam` are outputs of a row's reduction that are
-    made at a time.
+    made at a time. again: may a part of the loop run twice, as the loop writes over nothing that it reads?
     """
 
     loop: Loop
@@ -82,6 +82,7 @@ class Tiling:
     swap: Range | None = None
     work: Expr = ZERO
     jam: Jam | None = None
+    again: bool = False
 
 
 def tile_kernel(kernel: KernelPlan, limits: CppFigures) -> Tiling:
@@ -101,7 +102,8 @@ def tile_loop(loop: Loop, kernel: KernelPlan, limits: CppFigures) -> Tiling:
             return _pointwise(loop, work)
     stages = kernel.stages(loop)
     mode, loop, vector = _reduction_mode(loop)
-    tiling = Tiling(loop, mode, vector, stages, work=work)
+    again = not kernel.inplace and set(loop.reads).isdisjoint(loop.writes) and all(s.mode == "set" for s in loop.stores)
+    tiling = Tiling(loop, mode, vector, stages, work=work, again=again)
     if mode != "row":
         return tiling
     tiling = replace(tiling, reread=_reread(tiling))

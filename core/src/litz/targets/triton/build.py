@@ -84,11 +84,7 @@ def _text_of(module: str) -> str:
 
 
 def build(
-    source: KernelSource,
-    capability: tuple[int, int],
-    cache: Cache,
-    variant: Variant,
-    compile_: Compile = compile_job,
+    source: KernelSource, capability: tuple[int, int], cache: Cache, variant: Variant, compile_: Compile = compile_job
 ) -> Binary:
     """Returns the kernel's binary, from the cache or made by `compile_`. Raises KernelBuildError if that fails."""
     settings = {name: source.settings.get(name, 1) for name in SETTINGS}

@@ -16,9 +16,8 @@ from litz.target import Room, figures_of
 from litz.tiles.shape import VECTOR, Axis, Tiling
 from litz_plugins import Target
 
-from .tile_shape import Blocks, clamp, power_of_two, warps_for
+from .tile_shape import THREADS, Blocks, clamp, power_of_two, warps_for
 from .traffic import Traffic, find_traffic, innermost_last, live_values, writes_rows
-from .warps import THREADS
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from litz.cache.disk import temporary_folder
 from litz.origins.trust import OWN, warn_once
 
-from .warps import warps_of
+from .tile_shape import warps_of
 
 if TYPE_CHECKING:
     from litz_plugins import KernelSource

@@ -30,13 +30,15 @@ POSITIONS: Mapping[str, str] = {"i32": "tl.int32", "i64": "tl.int64", "INDEX": "
 
 
 class Printer:
-    """The text of one program's lines so far."""
+    """The text of one program's lines so far. texts: what prints the lines of a kind."""
+
+    texts: Mapping[type, Callable[[Any, Any], None]]
 
     def __init__(
         self, tiling: Tiling, buffers: Mapping[str, Buffer], names: Names, extents: Ranges, positions: str
     ) -> None:
         self.tiling, self.buffers, self.names, self.extents = tiling, buffers, names, extents
-        self.index_type = POSITIONS[positions]
+        self.positions, self.index_type = positions, POSITIONS[positions]
         self.lines: list[str] = []
         self.depth = 1
         self.index_text = IndexText(names.index_names, extents)
@@ -120,6 +122,7 @@ class Printer:
         if isinstance(mask, tile.Below):
             text = "rstart + rlane" if not mask.rest else f"rstart + rlane + {self.index_text(mask.rest)}"
             return f"({text} < {mask.end})"
+        assert not isinstance(mask, tile.Other), "the plugin prints it"
         return self.text(mask)
 
     # Memory.
@@ -261,19 +264,29 @@ class Printer:
         text = self.text(coded.of)
         return written(coded.as_type, text if VALUES[coded.of.dtype] == "tl.float32" else f"{text}.to(tl.float32)")
 
+    def _dot(self, line: tile.Dot) -> None:
+        given = [self.text(line.left), self.text(line.right), *[self.text(line.into)] * (not line.new)]
+        given += ["out_dtype=tl.int32"] * (line.into.dtype == torch.int32)
+        given += [f'input_precision="{line.precision}"'] if line.precision else []
+        self.emit(f"{line.into.text} = tl.dot({', '.join(given)})")
+
     # Control.
 
     def print(self, lines: Iterable[tile.Line]) -> None:
         """Emits lines of a TileProgram."""
         for line in lines:
-            _LINES[type(line)](self, line)
+            self.texts[type(line)](self, line)
+
+    def inner(self, head: str, body: Iterable[tile.Line]) -> None:
+        """Emits a head, and lines that are further in."""
+        self.emit(head)
+        self.depth += 1
+        self.print(body)
+        self.depth -= 1
 
     def _whole(self, line: tile.Whole) -> None:
-        for head, body in ((f"if tl.program_id(0) < {line.blocks}:", line.inside), ("else:", line.others)):
-            self.emit(head)
-            self.depth += 1
-            self.print(body)
-            self.depth -= 1
+        self.inner(f"if tl.program_id(0) < {line.blocks}:", line.inside)
+        self.inner("else:", line.others)
 
     def _walk(self, line: tile.Walk) -> None:
         frame, axis = self.tiling.frame, self.tiling.axis("r")
@@ -426,12 +439,13 @@ _OPERANDS: Mapping[type, Callable[[Printer, Any], str]] = {
     tile.As: Printer._as,
 }
 
-_LINES: Mapping[type, Callable[[Printer, Any], None]] = {
+Printer.texts = {
     tile.Op: lambda printer, line: printer.emit(f"{line.value.text} = {printer._op(line)}"),
     tile.Load: lambda printer, line: printer.emit(f"{line.value.text} = {printer.load(line)}"),
     tile.Check: Printer._check,
     tile.Walk: Printer._walk,
     tile.Whole: Printer._whole,
     tile.Store: Printer._store,
+    tile.Dot: Printer._dot,
     **REDUCTION_LINES,
 }

@@ -17,8 +17,7 @@ from dataclasses import replace
 from litz.codegen.kernel_plan import KernelPlan
 from litz.tiles.shape import Axis, Tiling
 
-from .tile_shape import clamp, power_of_two
-from .warps import THREADS
+from .tile_shape import THREADS, clamp, power_of_two
 
 MOST_ELEMENTS = 64
 """Of a thread, beyond which nothing is tried."""

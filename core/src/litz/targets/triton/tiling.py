@@ -23,9 +23,8 @@ from litz_plugins import Target
 from .columns import column_blocks, widest_block
 from .frame import find_frame
 from .lanes import fewer_lanes
-from .tile_shape import Blocks, clamp, power_of_two, warps_for
+from .tile_shape import THREADS, Blocks, clamp, power_of_two, warps_for
 from .traffic import Traffic, bytes_along, find_traffic, innermost_last, live_values, writes_rows
-from .warps import THREADS
 
 
 @dataclass(frozen=True)

@@ -165,6 +165,14 @@ def _masks(new: New) -> None:
     n, m = loop.read(numbers(I64, LONG)), loop.read(numbers(I64, LONG, salt=3))
     loop.write(call("where", bits, x, y), call("where", call("lt", x, y), n, m))
     loop.write(call("where", call("bitwise_xor", bits, call("eq", n, m)), y, x))
+    loop = new("tests as positions", [LONG])
+    bits, x = loop.read(numbers(BOOL, LONG)), loop.read(numbers(F32, LONG))
+    chosen = call("where", call("lt", x, build.const(1.0, F32)), build.const(1, I64), build.const(0, I64))
+    least = call("minimum", loop.read(numbers(U8, LONG) % 3), build.const(1, U8))
+    for dtype in (BOOL, U8, BF16, F32, F64):
+        table = numbers(dtype, 2, salt=1) if dtype != BOOL else torch.tensor([False, True])
+        for place in (build.cast(bits, I64), chosen, build.cast(least, I64)):
+            loop.write(loop.read(table, placeholder(0), indirect=(place,)))
 
 
 def _short_loops(new: New) -> None:

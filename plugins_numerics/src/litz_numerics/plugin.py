@@ -1,0 +1,104 @@
+"""The hooks of litz-numerics. With its options at their defaults they do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from litz_plugins import LayoutPlan, OptionSpec, OptionsView, Pass, hookimpl
+from litz_plugins.nouns import Graph, JointGraph
+
+MODES = ("default", "rounded", "strict")
+
+
+def mode_of(options: OptionsView) -> str:
+    """Returns whose numbers a compile gives, one of `MODES`."""
+    return str(options.get("numerics.mode", "default"))
+
+
+def is_invariant(options: OptionsView) -> bool:
+    """Returns whether results of a row are not to depend on the batch."""
+    return bool(options.get("numerics.batch_invariant", False))
+
+
+@hookimpl
+def litz_register_options() -> Sequence[OptionSpec]:
+    """Returns the option of this dist. Strict mode draws random numbers as eager does."""
+    text = (
+        'whose numbers: litz\'s own ("default"), with half values rounded where eager rounds them ("rounded"), or bit '
+        'for bit eager\'s ("strict")'
+    )
+    rows = "results of a row do not depend on the other rows, the batch or padding"
+    return [
+        OptionSpec("mode", str, "default", text, MODES, implies={"strict": {"fallback_random": True}}),
+        OptionSpec("batch_invariant", bool, False, rows),
+    ]
+
+
+@hookimpl
+def litz_narrow(kind: str, registered: Mapping[Any, Any], options: OptionsView) -> Mapping[Any, Any] | None:
+    """Returns what a mode uses of what is registered: in strict mode what the table of exact ops has, in mode "rounded"
+    all but what rounds elsewhere than eager."""
+    mode, left = mode_of(options), None
+    if mode != "default":
+        from . import rounded, rules
+
+        left = {"strict": rules.narrow, "rounded": rounded.narrow}[mode](kind, registered)
+    if is_invariant(options):
+        from . import invariant
+
+        left = invariant.narrow(kind, registered if left is None else left)
+    return left
+
+
+@hookimpl
+def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
+    """Returns the passes of the mode: each rounding that eager makes, and in strict mode what is left to torch on
+    record."""
+    mode = mode_of(options)
+    if mode == "default" and not is_invariant(options):
+        return ()
+    if mode == "strict" and is_invariant(options):
+        from .errors import NumbersError
+
+        raise NumbersError(
+            "numerics.batch_invariant contradicts numerics.mode='strict': eager's rows depend on the batch",
+            where="options=",
+            todo="give one of the two",
+        )
+    from .left import name_torchs_kernels
+    from .rounding import round_each
+
+    passes = [Pass("round_each", "program", round_each, ("round_shared",), ("split_reductions",))]
+    if is_invariant(options):
+        from .invariant import name_dependent_kernels
+        from .orders import fix_orders
+
+        passes.append(Pass("fix_orders", "graph", fix_orders, (), ("eliminate_dead_code",)))
+        passes.append(Pass("name_dependent_kernels", "program", name_dependent_kernels, ("simplify_bodies",)))
+    if mode == "strict":
+        passes.append(Pass("name_torchs_kernels", "program", name_torchs_kernels, ("simplify_bodies",)))
+    return passes
+
+
+@hookimpl(tryfirst=True)
+def litz_select_layout(graph: Graph, options: OptionsView) -> LayoutPlan | None:
+    """Returns a plan that changes no layout, as what a library call returns may depend on its operands' strides."""
+    return LayoutPlan({}) if mode_of(options) == "strict" or is_invariant(options) else None
+
+
+@hookimpl(tryfirst=True)
+def litz_partition(joint: JointGraph, options: OptionsView) -> tuple[Any, Any] | None:
+    """Returns the halves with all that the backward reads saved: to compute it again would take torch's kernels, which
+    fuse with nothing."""
+    if mode_of(options) != "strict":
+        return None
+    from functorch.compile import default_partition
+
+    return default_partition(joint.module, joint.inputs, num_fwd_outputs=joint.forward_outputs, **joint.more)
+
+
+@hookimpl
+def litz_cache_fingerprint(options: OptionsView) -> str | None:
+    """Returns None: results depend on the graph, the options and the target alone, which are in the key."""
+    return None

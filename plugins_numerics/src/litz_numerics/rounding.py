@@ -1,0 +1,34 @@
+"""Each rounding that eager makes: a pass. In and out: a Program.
+
+Kernels compute half types in float32 and round where a value is stored. Eager stores the result of every op. A value
+that goes from one op to the next within a kernel is therefore rounded in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from litz.ir import Loop, Operation, Program, Store
+from litz.ir.build import rounded
+from litz_plugins import PassContext
+
+
+def round_each(program: Program, context: PassContext) -> Program:
+    """Returns the program with each half value rounded where it is computed (a pass)."""
+    operations = tuple(map(_rounded, program.operations))
+    if all(new is old for new, old in zip(operations, program.operations, strict=True)):
+        return program
+    return replace(program, operations=operations)
+
+
+def _rounded(operation: Operation) -> Operation:
+    if not isinstance(operation, Loop):
+        return operation
+    stores = tuple(map(_stored, operation.stores))
+    changed = any(new is not old for new, old in zip(stores, operation.stores, strict=True))
+    return replace(operation, stores=stores) if changed else operation
+
+
+def _stored(store: Store) -> Store:
+    value = store.value if store.value.op == "load" else rounded(store.value)
+    return store if value is store.value else replace(store, value=value)

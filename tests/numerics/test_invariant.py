@@ -1,0 +1,213 @@
+"""`numerics.batch_invariant`: a row's results do not depend on the other rows, the batch or padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.exc import BackendCompilerFailed
+
+from litz import report
+from litz.pipeline import make_compiler
+from litz_numerics.invariant import invariant_table
+from litz_plugins.errors import PluginHookError
+from litz_plugins.words import CORE_PASSES
+from litz_testing.tensors import other_bits
+from numerics.values import same_bits
+from support.retarget import cuda_schedules
+
+INVARIANT = {"numerics.batch_invariant": True}
+BATCHES = (1, 3, 8, 32, 257)
+F = nn.functional
+
+
+class Block(nn.Module):
+    """A layer of Llama's shape: rotated, grouped queries and keys, a gated MLP, root-mean-square norms."""
+
+    def __init__(self, width: int, heads: int, shared: int) -> None:
+        super().__init__()
+        self.size, self.shared = width // heads, shared
+        self.first, self.second = nn.Parameter(torch.rand(width)), nn.Parameter(torch.rand(width))
+        self.q, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(width, width // shared, bias=False) for _ in range(2))
+        self.gate, self.up = (nn.Linear(width, 3 * width, bias=False) for _ in range(2))
+        self.down = nn.Linear(3 * width, width, bias=False)
+
+    def forward(self, x: Tensor, past: Tensor | None, start: int) -> tuple[Tensor, Tensor]:
+        """Returns the values after the layer, and the keys and values of all positions. past: those before `start`."""
+        batch, length, width = x.shape
+        inner = F.rms_norm(x, (width,), self.first)
+        q, k, v = (part(inner).view(batch, length, -1, self.size).transpose(1, 2) for part in (self.q, self.k, self.v))
+        q, k = self._turned(q, start), self._turned(k, start)
+        kept = torch.stack([k, v])
+        kept = kept if past is None else torch.cat([past, kept], 3)
+        k, v = kept.repeat_interleave(self.shared, 2).unbind(0)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=length > 1)
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        inner = F.rms_norm(x, (width,), self.second)
+        return x + self.down(F.silu(self.gate(inner)) * self.up(inner)), kept
+
+    def _turned(self, x: Tensor, start: int) -> Tensor:
+        half = self.size // 2
+        angles = torch.outer(
+            torch.arange(x.shape[2], device=x.device) + start, 100 ** -(torch.arange(half, device=x.device) / half)
+        )
+        (cos, sin), (left, right) = (angles.cos().to(x.dtype), angles.sin().to(x.dtype)), x.chunk(2, -1)
+        return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
+
+
+class Llama(nn.Module):
+    """A small language model."""
+
+    def __init__(self, words: int = 50, width: int = 48, layers: int = 2) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.layers = nn.ModuleList(Block(width, 4, 2) for _ in range(layers))
+        self.norm, self.head = nn.Parameter(torch.rand(width)), nn.Linear(width, words, bias=False)
+
+    def forward(self, tokens: Tensor, past: list[Tensor] | None = None, start: int = 0) -> tuple[Tensor, list[Tensor]]:
+        """Returns the scores of words, and each layer's keys and values."""
+        x, kept = self.words(tokens), []
+        for number, layer in enumerate(self.layers):
+            x, own = layer(x, None if past is None else past[number], start)
+            kept.append(own)
+        return self.head(F.rms_norm(x, x.shape[-1:], self.norm)), kept
+
+
+def compiled(function: Callable[..., Any], dynamic: bool = False) -> Callable[..., Any]:
+    """Returns the function compiled anew, with nothing left of other sizes."""
+    torch._dynamo.reset()
+    return torch.compile(function, backend="litz", dynamic=dynamic, options=INVARIANT)
+
+
+@pytest.mark.parametrize(
+    "dtype, layers",
+    [
+        (torch.float32, 1),
+        pytest.param(torch.float32, 2, marks=pytest.mark.nightly),
+        pytest.param(torch.bfloat16, 2, marks=pytest.mark.nightly),
+    ],
+    ids=str,
+)
+def test_a_row_of_llama_has_the_same_bits_in_each_batch(dtype: torch.dtype, layers: int) -> None:
+    model = Llama(layers=layers).to(dtype).eval()
+    tokens = torch.randint(0, 50, (max(BATCHES), 9))
+    with torch.no_grad():
+        results = {batch: compiled(model)(tokens[-batch:].clone())[0] for batch in BATCHES}
+        wanted = model(tokens)[0]
+    torch.testing.assert_close(results[max(BATCHES)], wanted, atol=0.05 if dtype == torch.bfloat16 else 1e-5, rtol=0.02)
+    for batch, found in results.items():
+        assert same_bits(found, results[max(BATCHES)][-batch:]), batch
+
+
+def test_decoding_has_the_bits_of_prefill() -> None:
+    model = Llama(layers=1).eval()
+    tokens = torch.randint(0, 50, (3, 40))
+    with torch.no_grad():
+        whole, _ = compiled(model)(tokens)
+        begun, kept = compiled(model)(tokens[:, :38].clone())
+        assert same_bits(begun, whole[:, :38].contiguous())
+        for at in range(38, 40):
+            step, kept = compiled(model)(tokens[:, at : at + 1].clone(), kept, at)
+            assert same_bits(step[:, 0].contiguous(), whole[:, at].contiguous()), at
+
+
+OPS: dict[str, Callable[[Tensor], Any]] = {
+    "sums": lambda x: [x.sum(-1), x.mean(-1, keepdim=True), x.std(-1), x.var(-1, unbiased=False)],
+    "softmax": lambda x: [x.softmax(-1), x.log_softmax(-1), x.logsumexp(-1)],
+    "norms": lambda x: [F.layer_norm(x, x.shape[-1:]), F.rms_norm(x, x.shape[-1:]), F.normalize(x, dim=-1)],
+    "sums of middle dimensions": lambda x: [x.view(len(x), -1, 9).sum(1), x.view(len(x), 9, -1).mean((1, 2))],
+    "few columns": lambda x: x @ x[:, :1].new_ones(x.shape[1], 3),
+    "functions": lambda x: [x.exp(), x.sin(), F.gelu(x), x.tanh(), x.rsqrt(), x.log1p(), torch.erf(x), x.sigmoid()],
+}
+
+
+@pytest.mark.parametrize(
+    "columns, dtype",
+    [
+        (99, torch.float32),
+        *(pytest.param(n, torch.float32, marks=pytest.mark.nightly) for n in (9, 1026, 4095)),
+        *(pytest.param(99, dtype, marks=pytest.mark.nightly) for dtype in (torch.float16, torch.float64)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("lies", ["rows", "columns"])
+def test_ops_have_the_same_bits_in_each_batch(columns: int, dtype: torch.dtype, lies: str) -> None:
+    x = torch.randn(257, columns).to(dtype)
+
+    def every(x: Tensor) -> list[Any]:
+        return [op(x if lies == "rows" else x + 0) for op in OPS.values()]
+
+    def given(batch: int) -> Tensor:
+        return x[:batch].clone() if lies == "rows" else x[:batch].t().contiguous().t()
+
+    whole = compiled(every)(given(257))
+    for batch in (1, 3, 32):
+        found = compiled(every)(given(batch))
+        for name, got, want in zip(OPS, found, whole, strict=True):
+            pairs = zip(*([made] if isinstance(made, Tensor) else made for made in (got, want)), strict=True)
+            assert not any(other_bits(a, b[:batch]) for a, b in pairs), (name, batch)
+
+
+def test_padding_changes_nothing() -> None:
+    """Keys behind a mask, more than a block of them, and rows behind the others."""
+
+    def f(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, k, attn_mask=mask)
+
+    q, k = torch.randn(1, 2, 5, 16), torch.randn(1, 2, 1500, 16)
+    mask = torch.zeros(5, 1500).masked_fill(torch.arange(1500) >= 70, -torch.inf)
+    short = compiled(f)(q, k[:, :, :70].clone(), mask[:, :70].clone())
+    torch.testing.assert_close(short, f(q, k, mask))
+    assert same_bits(compiled(f)(q, k, mask), short)
+
+
+@pytest.mark.nightly
+def test_one_code_for_all_batches_has_the_same_bits() -> None:
+    linear = nn.Sequential(nn.Linear(70, 33), nn.LayerNorm(33), nn.Softmax(-1)).eval()
+    x = torch.randn(257, 70)
+    with torch.no_grad():
+        whole, function = compiled(linear)(x), compiled(linear, dynamic=True)
+        for batch in (257, 32, 8, 3, 2):
+            assert same_bits(function(x[:batch].clone()), whole[:batch]), batch
+
+
+def test_calls_that_may_depend_on_the_batch_are_on_record() -> None:
+    layer = nn.Sequential(nn.Conv1d(3, 4, 3), nn.Flatten(), nn.Linear(20, 5)).eval()
+    with report.collect() as reports, torch.no_grad():
+        compiled(layer)(torch.randn(2, 3, 7))
+    said = [d.chosen for d in reports[0].decisions if "may depend on the batch" in d.reason]
+    assert said == ["torch's convolution.default"]
+
+
+def test_strict_mode_contradicts() -> None:
+    both = make_compiler(None, INVARIANT | {"numerics.mode": "strict"})
+    with pytest.raises(PluginHookError, match=r"eager's rows depend on the batch(.|\n)*to do: give one of the two"):
+        both.plugins.passes(both.options)
+
+
+def test_another_device_is_refused() -> None:
+    layer, x = nn.Softmax(-1), torch.randn(4, 8)
+    with pytest.raises(BackendCompilerFailed, match=r"cannot be kept on cuda(.|\n)*to do: leave the option out"):
+        cuda_schedules(lambda backend: torch.compile(layer, backend=backend)(x), make_compiler(None, INVARIANT))
+
+
+def test_sine_and_cosine_of_one_value_have_the_bits_of_one_alone() -> None:
+    """Which g++ otherwise makes one call, of other bits than those of either in vectors."""
+    x = torch.randn(999) * 3
+    both = torch.compile(lambda x: (x.cos() * 1.0, x.sin() * 1.0), backend="litz")(x)
+    alone = [torch.compile(function, backend="litz")(x) for function in (lambda x: x.cos(), lambda x: x.sin())]
+    assert all(map(same_bits, both, alone))
+
+
+def test_the_table_names_passes_that_there_are() -> None:
+    every = {"collectives.verify_plan": True, "freezing": True}
+    usual, own = make_compiler(None, every), make_compiler(None, every | INVARIANT)
+    known = {item.name for item in usual.plugins.passes(usual.options)} | CORE_PASSES.keys()
+    kept = {item.name for item in own.plugins.passes(own.options)}
+    assert kept == invariant_table().passes
+    assert invariant_table().passes - known == {"round_each", "fix_orders", "name_dependent_kernels"}
+    assert not own.plugins.templates(own.options)

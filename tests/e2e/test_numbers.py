@@ -579,3 +579,19 @@ def test_a_half_value_is_one_number_for_all_who_read_it(f: Callable[..., Any], d
         x, y = (torch.randn(3000, 64, device=device).to(torch.bfloat16) for _ in range(2))
         for result, expected in zip(compiled(x, y), f(x, y), strict=True):
             assert torch.equal(result.isnan(), expected.isnan()) and torch.equal(result == 0, expected == 0)
+
+
+@device_param
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_type_promotion_rounds_no_integer_to_a_half_type(dtype: torch.dtype, device: str) -> None:
+    """A position beside halves: as a bfloat16 it would have 8 bits."""
+
+    def f(x: torch.Tensor, position: torch.Tensor) -> list[torch.Tensor]:
+        found = [x * position, position + x, position - x, torch.where(x > 0, x, position), x / (position + 1)]
+        return [each.float() for each in found]
+
+    x, position = torch.randn(3, 2999, device=device).to(dtype), torch.arange(2999, device=device)
+    for dynamic in (False, True):
+        torch._dynamo.reset()
+        for got, wanted in zip(litz(f, dynamic=dynamic)(x, position), f(x.double(), position), strict=True):
+            torch.testing.assert_close(got, wanted, rtol=1e-6, atol=0)

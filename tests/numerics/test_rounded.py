@@ -36,6 +36,7 @@ CHAINS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "numbers": lambda x, y: ((x * 0.1 + 0.3) / 3.0 - 0.7) * 1.1,
     "choices": lambda x, y: torch.where(x > y, x * y, x - y).clamp(-0.7, 0.9) + y.relu() * x,
     "float32 between": lambda x, y: ((x.float() * y.float()).to(x.dtype) + x).float() * 0.3,
+    "an integer beside a half": lambda x, y: (x * (torch.arange(70) * 7) - y) * torch.tensor(0.3),
     "addcmul": lambda x, y: torch.addcmul(x, x, y, value=0.3) - x,
     "a matrix's product": lambda x, y: (x @ y.mT) * 0.1 + (x @ x.mT),
 }
@@ -66,6 +67,12 @@ def test_chains_have_eagers_roundings(dtype: torch.dtype) -> None:
 def _same(found: Any, wanted: Any) -> bool:
     pairs = zip(*([value] if isinstance(value, torch.Tensor) else value for value in (found, wanted)), strict=True)
     return all(same_bits(*pair) for pair in pairs)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_strict_mode_rounds_what_joins_a_half_type(dtype: torch.dtype) -> None:
+    chain, given = CHAINS["an integer beside a half"], operands(dtype, 70, 70)
+    assert same_bits(torch.compile(chain, backend="litz", options={"numerics.mode": "strict"})(*given), chain(*given))
 
 
 @pytest.mark.parametrize("size", [0, 1, 7])

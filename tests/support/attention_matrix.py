@@ -245,6 +245,10 @@ def alibi(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return score + SLOPES[h] * (k - q)
 
 
+def alibi_of_type(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score + SLOPES[h].to(score.dtype) * (k - q)
+
+
 def relative(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return score + TABLE[h, q - k + 100]
 
@@ -392,6 +396,8 @@ CASES: Mapping[str, Case] = {
     "least-by-bias": Case(score_mod=least_by_bias, lse=True),
     "no-bounds": Case(operands(heads=4, shared=2), mask=prefix, score_mod=relative, tiles=TALL),
     "dynamic-bounds": Case(operands(queries=70, keys=60), dynamic=True, mask=near, listed=False, lse=True),
+    # Positions of more bits than the type has.
+    "bf16-far": Case(operands(1, 4, 20, 400, dtype=torch.bfloat16), score_mod=alibi_of_type, tolerance=HALF),
     # Other values of what the axes have, for `make test-all`.
     "window": Case(mask=window, block=128, lse=True),
     "window-bounded": Case(operands(queries=70, keys=60), mask=window, listed=False, lse=True),

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from litz.ir import Loop, Operation, Program, Store
-from litz.ir.build import rounded
+from litz.ir import Loop, Node, Operation, Program, Store
+from litz.ir.build import cast, rounded
+from litz.ir.node import rewrite, with_args
+from litz.ir.ops import AS_HALF
 from litz_plugins import PassContext
 
 
@@ -30,5 +32,11 @@ def _rounded(operation: Operation) -> Operation:
 
 
 def _stored(store: Store) -> Store:
-    value = store.value if store.value.op == "load" else rounded(store.value)
+    (value,) = rewrite((store.value,), _converted)
+    value = value if value.op == "load" else rounded(value)
     return store if value is store.value else replace(store, value=value)
+
+
+def _converted(node: Node, args: tuple[Node, ...]) -> Node:
+    """An operand that eager converts to the half type of the other one is rounded."""
+    return cast(args[0], node.dtype) if node.op in AS_HALF.values() else with_args(node, args)

@@ -21,6 +21,7 @@ from .scalars import call as call
 from .scalars import cast as cast
 from .scalars import const as const
 from .scalars import no_such
+from .scalars import promoted as promoted
 from .scalars import rounded as rounded
 
 if TYPE_CHECKING:

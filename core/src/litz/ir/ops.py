@@ -94,6 +94,9 @@ def _remainder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
+AS_HALF: Mapping[torch.dtype, str] = {torch.float16: "as_float16", torch.bfloat16: "as_bfloat16"}
+"""The ops in which type promotion ends: what has the type already is held in float32, and so is what joins it."""
+
 _ROWS = [
     # Arithmetic. Sums and products of bool are its "or" and "and".
     Op("neg", 1, _same, torch.neg),
@@ -144,6 +147,9 @@ _ROWS = [
     Op("hypot", 2, _float, torch.hypot, 8),
     Op("copysign", 2, _float, torch.copysign),
     Op("nextafter", 2, _float, torch.nextafter, 4),
+    # A number as a half type, not rounded to it.
+    Op("as_float16", 1, lambda _: torch.float16, torch.Tensor.float),
+    Op("as_bfloat16", 1, lambda _: torch.bfloat16, torch.Tensor.float),
     # Random numbers: pure functions of (seed, position), the same bits on every device.
     Op("random_uniform", 2, _random(torch.float32), philox.uniform, 40),
     Op("random_normal", 2, _random(torch.float32), philox.normal, 60),

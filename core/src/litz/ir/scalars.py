@@ -13,7 +13,7 @@ import torch
 
 from .dtypes import FLOAT8, ROUNDED, survives
 from .node import Node, intern
-from .ops import OPS
+from .ops import AS_HALF, OPS
 
 Scalar = bool | int | float
 
@@ -74,6 +74,13 @@ def cast(value: Node, dtype: torch.dtype) -> Node:
     if value.op == "cast" and survives(value.args[0].dtype, value.dtype) and value.args[0].dtype == dtype:
         return value.args[0]
     return intern("cast", dtype, (value,), ())
+
+
+def promoted(value: Node, dtype: torch.dtype) -> Node:
+    """Returns `value` in the dtype in which it meets others. A half type does not round it: kernels compute in float32,
+    where an integer as a bfloat16 would have 8 bits."""
+    exact = value.dtype.itemsize == 1 or survives(value.dtype, dtype)
+    return cast(value, dtype) if exact or dtype not in AS_HALF or value.op == "const" else call(AS_HALF[dtype], value)
 
 
 def rounded(value: Node) -> Node:

@@ -54,9 +54,9 @@ def load_broadcast(x: Tensor, indices: Indices) -> Node:
 
 
 def operand(arg: Any, indices: Indices, dtype: torch.dtype) -> Node:
-    """Returns an operand as a node of `dtype`."""
+    """Returns an operand as a node of `dtype`, which no half type rounds."""
     if isinstance(arg, Tensor):
-        return build.cast(load_broadcast(arg, indices), dtype)
+        return build.promoted(load_broadcast(arg, indices), dtype)
     return scalar(arg, dtype)
 
 
@@ -69,8 +69,8 @@ def scalar(value: Any, dtype: torch.dtype) -> Node:
         if value.is_Integer:
             return build.const(int(value), dtype)
         if is_whole(value):
-            return build.cast(build.index(value), dtype)
-        return build.cast(_float_expression(value), dtype)
+            return build.promoted(build.index(value), dtype)
+        return build.promoted(_float_expression(value), dtype)
     raise NotImplementedError(f"a scalar {value!r}")
 
 

@@ -21,6 +21,7 @@ from litz.ir.build import empty_sizes
 from litz.ir.dtypes import FLOAT8, HALF, ROUNDED, compute_dtype, survives
 from litz.ir.index import ZERO, Expr, bounds, placeholder
 from litz.ir.node import walk
+from litz.ir.ops import AS_HALF
 from litz.ir.stages import Stages, find_stages
 
 from . import program as tile
@@ -152,8 +153,9 @@ class Maker:
         if node.op == "bounded":
             return self._bounded(node)
         args = [self.operand(arg) for arg in node.args]
-        if node.op == "cast":
-            return self._cast(node, args[0])
+        if node.op == "cast" or node.op in AS_HALF.values():
+            target = node.dtype if node.op == "cast" else torch.float32
+            return replace(self._cast(node.args[0], args[0], target), dtype=node.dtype)
         if node.op == "bitcast":
             return self.op("bitcast", [self.held(node.args[0])], node.dtype)
         if node.op in COMPARISONS and any(arg.op == "index" for arg in node.args):
@@ -173,9 +175,8 @@ class Maker:
             return self.op("mul", [args[0], Const(1 / node.args[1].attrs[0], compute_dtype(node.dtype))], node.dtype)
         return self.op(node.op, args, node.dtype, near)
 
-    def _cast(self, node: Node, value: Value | Const) -> Value:
-        (arg,) = node.args
-        source, target = arg.dtype, node.dtype
+    def _cast(self, arg: Node, value: Value | Const, target: torch.dtype) -> Value:
+        source = arg.dtype
         if arg.op == "index" and target in (torch.float32, torch.int32) and self.narrow(arg.attrs[0]):
             return self.op("cast", [Position(arg.attrs[0], value.axes)], target)
         same = source == target and arg.op in ("load", "cast")  # rounded already

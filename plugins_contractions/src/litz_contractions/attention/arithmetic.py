@@ -25,6 +25,7 @@ from litz.ir.build import call, const
 from litz.ir.dtypes import compute_dtype
 from litz.ir.index import Expr, Ranges, Symbol, bounds
 from litz.ir.node import with_args
+from litz.ir.ops import AS_HALF
 from litz.tiles.make import Maker
 from litz.tiles.names import Names
 from litz.tiles.program import Line, Position, TileProgram, Value
@@ -125,7 +126,8 @@ def apart_positions(loop: Loop, walked: Symbol) -> Mapping[Node, tuple[Expr, Exp
     which is computed before the walk."""
     found: dict[Node, tuple[Expr, Expr]] = {}
     for node in loop.nodes:
-        if node.op != "cast" or node.dtype != torch.float32 or node.args[0].op != "index":
+        unrounded = node.op == "cast" and node.dtype == torch.float32
+        if not (unrounded or node.op in AS_HALF.values()) or node.args[0].op != "index":
             continue
         expr = node.args[0].attrs[0].expand()
         along = expr.coeff(walked) * walked

@@ -52,14 +52,8 @@ def offer_in_place(attention: Attention, context: ChoiceContext) -> Sequence[Cho
         outputs=attention.outputs,
         origins=attention.origins,
     )
-    return [
-        Choice(
-            NAME,
-            "template",
-            Replacement((call,), (), found.absorbs),
-            _no_longer(attention, context),
-        )
-    ]
+    estimate = _no_longer(attention, context)
+    return [Choice(NAME, "template", Replacement((call,), (), found.absorbs), estimate)]
 
 
 def _no_longer(attention: Attention, context: ChoiceContext) -> Estimate | None:

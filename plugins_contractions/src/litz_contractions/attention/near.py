@@ -28,12 +28,13 @@ import torch
 from litz.ir import Node
 from litz.ir.dtypes import HALF
 from litz.ir.node import walk
+from litz.ir.ops import AS_HALF
 
 from .operation import GRADIENT
 
 TANH_ERROR = 2.0**-20
 LEAST = 2.0**-13
-_LINEAR = frozenset({"add", "sub", "neg", "cast"})
+_LINEAR = frozenset({"add", "sub", "neg", "cast", *AS_HALF.values()})
 
 
 def near_forms(

@@ -13,6 +13,7 @@ import torch
 
 from litz.codegen.dialect import ANY, BOOL, COMPARISONS, NARROW, Dialect, Text, calls
 from litz.ir.dtypes import FLOAT, FLOAT8, HALF, ROUNDED, SHORT
+from litz.ir.ops import AS_HALF
 
 _OWN = {torch.float32: "float", torch.float64: "double", torch.int32: "int", torch.bool: "u8"}
 ELEMENTS: Mapping[torch.dtype, str] = {**SHORT, **_OWN}
@@ -61,6 +62,7 @@ _OPS: Mapping[str, Text] = {
     **calls(2, "fmax", "fmin", "atan2", "hypot", "copysign", "nextafter"),
     **calls(2, "random_uniform", "random_normal", "random_bits"),
     **calls(3, "fma"),
+    **dict.fromkeys(AS_HALF.values(), "(float){0}"),
 }
 
 CPP = Dialect(

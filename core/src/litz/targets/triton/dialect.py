@@ -15,6 +15,7 @@ import torch
 
 from litz.codegen.dialect import ANY, BOOL, COMPARISONS, NARROW, Casts, Dialect, Text, calls
 from litz.ir.dtypes import FLOAT, FLOAT8, HALF, ROUNDED, SHORT, STORAGE, SUPPORTED, survives
+from litz.ir.ops import AS_HALF
 from litz.tiles.program import Const
 
 ELEMENTS: Mapping[torch.dtype, str] = {
@@ -52,6 +53,7 @@ _OPS: Mapping[str, Text] = {
     "fmod": {"int": "_fmod_int({0}, {1})", "float": "libdevice.fmod({0}, {1})"},
     "pow": {"int": "_pow_int({0}, {1})", "float": "libdevice.pow({0}, {1})"},
     "fma": "tl.fma({0}, {1}, {2})",
+    **dict.fromkeys(AS_HALF.values(), "{0}.to(tl.float32)"),
     "maximum": {"float": "_maximum({0}, {1})", "int": "tl.maximum({0}, {1})", "bool": "{0} | {1}"},
     "minimum": {"float": "_minimum({0}, {1})", "int": "tl.minimum({0}, {1})", "bool": "{0} & {1}"},
     "fmax": "tl.maximum({0}, {1})",

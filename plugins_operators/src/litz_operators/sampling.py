@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from litz.ir import Node, build
-
-from .context import Indices, LoweringContext
-from .fallback import fallback
-from .registry import lowering
-from .view import Tensor
-
-aten = torch.ops.aten
+from litz.lower import Indices, LoweringContext, Tensor, fallback
 
 BICUBIC, ZEROS, REFLECTION = 2, 0, 2
 """A mode, and two paddings, of grid_sample. With the first two NaN and infinity are harmless."""
 
 
-@lowering(aten.grid_sampler_2d_backward.default)
 def grid_sampler_2d_backward(
     ctx: LoweringContext, grad: Tensor, x: Tensor, grid: Tensor, mode: int, padding: int, *rest: Any
 ) -> Any:
@@ -37,3 +28,6 @@ def grid_sampler_2d_backward(
 
     finite = ctx.pointwise(grid.size, grid.dtype, grid.device, body, stride=ctx.meta_strides(grid.size))
     return fallback(ctx, (grad, x, finite, mode, padding, *rest), {})
+
+
+LOWERINGS = {"aten.grid_sampler_2d_backward.default": grid_sampler_2d_backward}

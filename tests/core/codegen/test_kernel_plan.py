@@ -144,6 +144,17 @@ def test_what_a_kernel_has_no_text_for_the_host_computes() -> None:
     assert parse_kernel_plan(str(plan)) == plan
 
 
+def test_what_the_host_computes_of_a_layout_is_read_back() -> None:
+    """The launcher asks how long a buffer is, also by sizes that the loops do not name."""
+    s0, s1 = (Symbol(f"s{n}", integer=True) for n in (0, 1))
+    length = FloorDiv(s0, s1)
+    plan = plan_of(copy("y"), size=4, length=length, hints={s0: 24, s1: 3})
+    (told,) = plan.host
+    assert told not in plan.sizes and plan.host == {told: length}
+    assert f"  symbol {told} (integer, nonnegative) = {length}\n" in str(plan)
+    assert parse_kernel_plan(str(plan)) == plan
+
+
 def test_inputs_that_are_written_may_lie_anywhere() -> None:
     assert plan_of(Store("x", (i0,), load("y", (i0,), torch.float32))).unaligned == {"x"}
 

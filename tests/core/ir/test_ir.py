@@ -75,6 +75,17 @@ def test_remainders_mean_what_c_computes(dtype: torch.dtype) -> None:
     assert torch.equal(moved[~odd], torch.where(apart, want + y[~odd], want))
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64])
+def test_integers_divided_by_zero_mean_what_c_computes(dtype: torch.dtype) -> None:
+    """No error, as in the kernels: masked values may divide by anything, and a GPU raises none. Where eager raises, a
+    check stands before the division."""
+    a, b = torch.tensor([7, 5, 0, 9], dtype=dtype), torch.tensor([0, 2, 0, 3], dtype=dtype)
+    found = {name: OPS[name].torch(a, b) for name in ("truncdiv", "floordiv", "fmod", "remainder")}
+    assert found["truncdiv"].tolist() == found["floordiv"].tolist() == [0, 2, 0, 3]
+    assert found["fmod"].tolist() == found["remainder"].tolist() == [7, 1, 0, 0]
+    assert all(value.dtype == dtype for value in found.values())
+
+
 def test_nodes_that_nothing_holds_are_forgotten() -> None:
     from litz.ir import node as node_module
 

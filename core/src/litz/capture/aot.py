@@ -110,20 +110,26 @@ def compile_with_aot(
     if reason:
         _log.info("%s is traced, because: %s", job.label, reason)
     with contextlib.ExitStack() as stack:
-        pass_traced: Callable[[], None] = _nothing
-        if isinstance(gm, torch.fx.GraphModule):
-            pass_traced = partial(_pass_traced, gm, job, stages, stack.enter_context(torch_api.traced_instead(gm)))
+        trace_instead = stack.enter_context(torch_api.traced_instead(gm)) if whole else None
+
+        def before_trace() -> None:
+            from litz.capture.decompositions import fake_rules  # here: takes long, and a graph that is kept needs none
+
+            stack.enter_context(torch_api.faked_by(fake_rules(decompositions)))
+            if trace_instead is not None:  # what compiled autograd hands over is no graph, and has no traced passes
+                _pass_traced(gm, job, stages, trace_instead)
+
         if store is None or reason:
             job.kept = recording is not None
             stack.enter_context(recording() if recording else contextlib.nullcontext())
-            pass_traced()
+            before_trace()
         else:
             job.shared = storages_shared(example_inputs)
             job.kept = True
             env = torch_api.current_shape_env()
             job.left_out = partial(torch_api.guards_left_out, env, torch_api.guard_count(env), example_inputs)
             setting = f"{store.setting} {eager_random} {job.shared}"
-            stack.enter_context(torch_api.found_by(gm, setting, partial(job.load, store), store.trust, pass_traced))
+            stack.enter_context(torch_api.found_by(gm, setting, partial(job.load, store), store.trust, before_trace))
         compiled = torch_api.aot_compile(
             gm,
             example_inputs,
@@ -145,10 +151,6 @@ def compile_with_aot(
     if job.written is None or job.written:
         compiled = respecting(compiled, gm, example_inputs, job.written, _names(gm), fakes)
     return torch_api.seen_by_modes(compiled, gm) if seen_by_modes else compiled
-
-
-def _nothing() -> None:
-    """What compiled autograd hands over is no graph, and has no traced passes."""
 
 
 def _pass_traced(

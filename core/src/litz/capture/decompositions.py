@@ -18,7 +18,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
 from litz.capture import torch_api
-from litz.capture.eager_layouts import laid_as_in_eager, whole_ops
+from litz.capture.eager_layouts import is_laid_by_operands, laid_as_in_eager, whole_ops
 from litz.capture.eager_types import unless_left_to_eager
 from litz.capture.foreach import foreach_decompositions
 
@@ -47,7 +47,7 @@ _ADD: Mapping[str, tuple[str, ...]] = {
         *("log_sigmoid_backward", "threshold", "threshold_backward", "prelu", "_prelu_kernel_backward"),
         *("rrelu_with_noise_backward", "addcmul", "addcdiv", "lerp", "hypot", "logaddexp", "logit", "nan_to_num"),
         *("masked_fill", "tril", "triu", "isinf", "frac", "sinc", "xlogy", "heaviside", "deg2rad", "rad2deg"),
-        *("floor_divide", "addr", "ldexp", "square", "logit_backward", "sgn", "copysign"),
+        *("floor_divide", "addr", "ldexp", "square", "logit_backward", "sgn"),
     ),
     "dropout: the mask is drawn in the kernel that uses it": (*("native_dropout_backward", "_fused_dropout"),),
     "random distributions: all from a uniform or normal draw": (
@@ -140,6 +140,12 @@ def drawn_in_eager(table: Mapping[OpOverload, Decomposition]) -> dict[OpOverload
     return {op: rule for op, rule in table.items() if not torch_api.is_random_draw(op)}
 
 
+def fake_rules(table: Mapping[OpOverload, Decomposition]) -> dict[OpOverload, Decomposition]:
+    """Returns the rules of a table by which results may lie otherwise than torch's fake results do."""
+    laid = (op for op in table if op in _own_rules() or is_laid_by_operands(op))
+    return {op: torch_api.whole_where_undecided(table[op]) for op in laid}
+
+
 @functools.cache
 def _core_table() -> MappingProxyType[OpOverload, Decomposition]:
     """Core's own choice, built once: it depends on nothing but the torch version."""
@@ -174,6 +180,7 @@ def _overloads(names: Iterable[str]) -> Iterable[OpOverload]:
 _RESAMPLING = tuple(getattr(aten, name).default for name in torch_api.RESAMPLING if name != "upsample_bicubic2d")
 
 
+@functools.cache
 def _own_rules() -> dict[OpOverload, Decomposition]:
     """Rules that torch lacks, or where litz wants others."""
     return {
@@ -181,7 +188,6 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.std.correction: functools.partial(_without_mean, aten.std_mean.correction),
         aten.copy.default: _copy,
         aten.addcmul.default: _addcmul,
-        aten.copysign.Tensor: functools.partial(_on_one_device, aten.copysign.Tensor),
         aten.ldexp.Tensor: lambda x, y: aten.mul.Tensor(x, aten.pow.Scalar(2.0, y)),  # as eager has it for floats
         aten.logspace.default: _logspace,
         aten.split_with_sizes.default: _split_with_sizes,
@@ -202,20 +208,6 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.div.Scalar: aten.div.Tensor,
         aten.div.Scalar_mode: aten.div.Tensor_mode,
     }
-
-
-def _on_one_device(op: OpOverload, *args: Any) -> Any:
-    """Applies torch's rule, which refuses a number's tensor on the CPU beside a tensor of another device. To eager's
-    kernels that is a number; a product with it lies on the device."""
-    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-    device = next((tensor.device for tensor in tensors if tensor.device.type != "cpu"), None)
-
-    def beside(arg: Any) -> Any:
-        if device is None or not isinstance(arg, torch.Tensor) or arg.dim() or arg.device.type != "cpu":
-            return arg
-        return torch.ones((), dtype=arg.dtype, device=device) * arg
-
-    return torch_api.decomposition_registry()[op](*map(beside, args))
 
 
 def _assert_async(x: torch.Tensor) -> None:

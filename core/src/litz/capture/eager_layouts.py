@@ -7,6 +7,7 @@ lies as eager's, or that leaves the op whole where the op's own fake result does
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -22,7 +23,7 @@ Rule = Callable[..., Any]
 
 WHOLE = (
     *("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor", "pow.Scalar", "special_xlog1py", "logaddexp2"),
-    *("logical_and", "logical_or", "logical_xor", "polar", "complex", "div.Tensor_mode"),
+    *("logical_and", "logical_or", "logical_xor", "polar", "complex", "div.Tensor_mode", "copysign.Tensor"),
 )
 """Ops that stay whole, and whose fake results lie otherwise than eager's."""
 UNTAGGED = (
@@ -46,7 +47,7 @@ _DECIDING: Mapping[str, _Operands] = MappingProxyType(
 """The operands that decide where a result lies, the first one first, if these are not all operands in their order;
 without any, the result is contiguous."""
 COMPOSITE = ("ldexp.Tensor",)
-"""Ops that are several in eager as well, each of which lays its result out."""
+"""Ops that are several in eager as well, each of which lays its result out; torch's fake results lie otherwise."""
 
 
 def whole_ops() -> Iterable[OpOverload]:
@@ -56,16 +57,22 @@ def whole_ops() -> Iterable[OpOverload]:
         yield getattr(getattr(torch.ops.aten, packet), overload or "default")
 
 
-def laid_as_in_eager(op: OpOverload, rule: Rule | None) -> Rule:
-    """Returns the decomposition `rule` of `op` with the results where eager has them; `rule` itself where one operand
-    decides anyway. rule: None for an op that stays whole."""
+@functools.cache
+def is_laid_by_operands(op: OpOverload) -> bool:
+    """Returns whether several operands decide together where a result of the op lies, or none does."""
     name = op.name().removeprefix("aten::")
     tensors = sum("Tensor" in str(argument.type) for argument in op._schema.arguments)
     elementwise = op.namespace == "aten" and (torch.Tag.pointwise in op.tags or name in UNTAGGED)
     elementwise = elementwise and name not in COMPOSITE and not op._schema.is_mutable
-    if rule is not None and (not elementwise or (tensors < 2 and name not in _DECIDING)):
+    return elementwise and (tensors >= 2 or name in _DECIDING)
+
+
+def laid_as_in_eager(op: OpOverload, rule: Rule | None) -> Rule:
+    """Returns the decomposition `rule` of `op` with the results where eager has them; `rule` itself where one operand
+    decides anyway. rule: None for an op that stays whole."""
+    if rule is not None and not is_laid_by_operands(op):
         return rule
-    deciding = _DECIDING.get(name, tuple)
+    deciding = _DECIDING.get(op.name().removeprefix("aten::"), tuple)
 
     def decomposed(*args: Any, **kwargs: Any) -> Any:
         result = NotImplemented if rule is None else rule(*args, **kwargs)

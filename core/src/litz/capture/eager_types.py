@@ -85,10 +85,6 @@ def _is_named(op: Any, names: Collection[str]) -> bool:
     return isinstance(op, OpOverload) and op.namespace == "aten" and op._opname in names
 
 
-def _is_of_bools(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype == torch.bool
-
-
 def is_left_to_eager(op: Any, args: Iterable[Any]) -> bool:
     """Returns whether eager runs a call for the types of its tensors. args: its arguments, tensors among them."""
     args = list(args)
@@ -96,7 +92,8 @@ def is_left_to_eager(op: Any, args: Iterable[Any]) -> bool:
         return True
     takes = _takes(op)
     if takes is None:
-        return _is_named(op, WITHOUT_BOOLS) and any(isinstance(arg, bool) or _is_of_bools(arg) for arg in args)
+        bools = (isinstance(arg, bool) or getattr(arg, "dtype", None) == torch.bool for arg in args)
+        return _is_named(op, WITHOUT_BOOLS) and any(bools)
     wanted = [arg for arg in args if isinstance(arg, torch.dtype)]
     devices = {arg.device.type for arg in args if isinstance(arg, torch.Tensor)}
     # A number beside a bool makes the bool an integer or a float.
@@ -142,7 +139,8 @@ def is_given_too_much(
     given = [(name, args[at] if at < len(args) else kwargs.get(name)) for at, name in _number_arguments(op)]
     if dtype == torch.bool:
         return any(name == "alpha" and isinstance(number, float) for name, number in given)
-    if dtype.itemsize <= 2 and not dtype.is_floating_point and any(_is_symbol(number) for _, number in given):
+    symbols = any(isinstance(number, (torch.SymInt, torch.SymFloat)) for _, number in given)
+    if symbols and dtype.itemsize <= 2 and not dtype.is_floating_point:
         return True
     return not all(
         _is_inside(dtype, number) if inside or name == "alpha" else holds(dtype, number) for name, number in given
@@ -158,10 +156,6 @@ def _is_inside(dtype: torch.dtype, number: Any) -> bool:
         return holds(dtype, number)
     limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
     return bool((limits.min < number or number == 0) and number < limits.max)
-
-
-def _is_symbol(value: Any) -> bool:
-    return isinstance(value, (torch.SymInt, torch.SymFloat))
 
 
 def _dtype_of_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.dtype:

@@ -18,10 +18,6 @@ aten = torch.ops.aten
 Decomposition = Callable[..., Any]
 
 
-def _pow_sum(x: torch.Tensor, ord: Any = 2, dtype: torch.dtype | None = None) -> torch.Tensor:
-    return torch.sum(torch.abs(x.to(dtype) if dtype else x) ** ord)
-
-
 # Where the per-tensor function has another name, or other overloads, than the op without "_foreach_".
 _PER_TENSOR: Mapping[str, Decomposition] = {
     "copy": lambda x, source, non_blocking=False: aten.copy.default(x, source, non_blocking),
@@ -30,7 +26,7 @@ _PER_TENSOR: Mapping[str, Decomposition] = {
     "max": torch.max,
     "mm": torch.mm,
     "norm": lambda x, ord=2, dtype=None: torch.linalg.vector_norm(x, ord, dtype=dtype),
-    "powsum": _pow_sum,
+    "powsum": lambda x, ord=2, dtype=None: torch.sum(torch.abs(x.to(dtype) if dtype else x) ** ord),
     "maximum": lambda x, y: torch.maximum(x, y) if isinstance(y, torch.Tensor) else torch.clamp_min(x, y),
     "minimum": lambda x, y: torch.minimum(x, y) if isinstance(y, torch.Tensor) else torch.clamp_max(x, y),
     "addcmul": lambda x, a, b, value=1: _scaled(torch.addcmul, torch.mul, x, a, b, value),

@@ -80,10 +80,10 @@ class KernelPlan:
     def __str__(self) -> str:
         settings = "".join(f", {word(name)}={value}" for name, value in self.settings.items())
         lines = [f"kernel {word(self.name)} on {self.device}{settings}"]
-        lines += [f"  symbol {size_text(symbol, self.hints)}" for symbol in self._other_symbols()]
-        for size in self.sizes:
-            value = f" = {self.host[size]}" if size in self.host else ""
-            lines.append(f"  size {size_text(size, self.hints)}{value}")
+        declared = [("symbol", symbol) for symbol in self._other_symbols()] + [("size", size) for size in self.sizes]
+        for kind, symbol in declared:
+            value = f" = {self.host[symbol]}" if symbol in self.host else ""
+            lines.append(f"  {kind} {size_text(symbol, self.hints)}{value}")
         for name, buffer in self.buffers.items():
             notes = [f"{OVER} {word(self.inplace[name])}"] if name in self.inplace else []
             notes += [f"from element {self.starts[name]}"] if name in self.starts else []
@@ -100,7 +100,7 @@ class KernelPlan:
     def _other_symbols(self) -> list[Symbol]:
         """The symbols that the text names beside `sizes`, sorted: of hints, of layouts, of what the host computes."""
         found = {symbol for buffer in self.buffers.values() for symbol in buffer.layout.free_symbols}
-        found |= set(self.hints) | symbols_of([*self.host.values(), *self.loops]) | {r.var for r in self.pieces}
+        found |= set(self.hints) | symbols_of([*self.host.items(), *self.loops]) | {r.var for r in self.pieces}
         return sorted((s for s in found - {*self.sizes} if not is_canonical(s)), key=lambda symbol: str(symbol.name))
 
     def _stage_lines(self, loop: Loop) -> list[str]:

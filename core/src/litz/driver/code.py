@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -95,7 +94,8 @@ def _generate(
             )
         with said_from(variant.program.provenance.text(kernel.origins)):
             try:
-                context = replace(_codegen_context(kernel, variant, compiler), safe_forms=safe_forms(kernel.device))
+                target, safe = compiler.target_of(kernel.device), safe_forms(kernel.device)
+                context = CodegenContext(compiler.options, target, variant.program, compiler.cache, safe_forms=safe)
                 sources[kernel.name] = _written(kernel, context, spec, compiler, known)
             except Exception as cause:
                 if isinstance(cause, LitzError):
@@ -185,7 +185,3 @@ def build(
 def programs_of(plan: ExecutionPlan) -> dict[str, Program]:
     """Returns the program of each kernel, by the kernel's name."""
     return {kernel.name: variant.program for variant in plan.functions for kernel in variant.launched}
-
-
-def _codegen_context(kernel: Kernel | KernelCall, plan: ExecutionPlan, compiler: Compiler) -> CodegenContext:
-    return CodegenContext(compiler.options, compiler.target_of(kernel.device), plan.program, compiler.cache)

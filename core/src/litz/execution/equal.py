@@ -27,23 +27,18 @@ def code_key(plan: ExecutionPlan, sources: Mapping[str, KernelSource]) -> Hashab
     return (
         _key((program.inputs, program.outputs)),
         tuple((buffer.name, buffer.dtype, buffer.device, buffer.layout) for buffer in buffers),
-        tuple(_call(step) if _is_call(step) else _launch(step, sources[step.name]) for step in plan.steps),
+        tuple(_step(step, sources) for step in plan.steps),
         (plan.inputs, plan.tensors, tuple(plan.results.items())),
         (memory.allocate, tuple(memory.arena.items()), memory.arena_bytes),
     )
 
 
-def _is_call(step: Any) -> bool:
-    return isinstance(step, Extern) and not isinstance(step, KernelCall)
-
-
-def _launch(step: Any, source: KernelSource) -> Hashable:
+def _step(step: Any, sources: Mapping[str, KernelSource]) -> Hashable:
+    if isinstance(step, Extern) and not isinstance(step, KernelCall):
+        names = [field.name for field in fields(step) if field.name != "origins"]
+        return type(step), _key([getattr(step, name) for name in names])
+    source = sources[step.name]
     return step.device, source.text, repr(source.settings), _key(source.arguments)
-
-
-def _call(step: Any) -> Hashable:
-    names = [field.name for field in fields(step) if field.name != "origins"]
-    return type(step), _key([getattr(step, name) for name in names])
 
 
 def _key(value: Any) -> Hashable:

@@ -8,6 +8,7 @@ the op is written there.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -86,7 +87,16 @@ def _fmod(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         step = 2.0 ** int(0.9 * math.log2(torch.finfo(a.dtype).max))
         for multiple in (b * step * step, b * step):
             a = torch.fmod(a, multiple)
-    return torch.fmod(a, b)
+        return torch.fmod(a, b)
+    return torch.where(b == 0, a, torch.fmod(a, torch.where(b == 0, 1, b)))
+
+
+def _quotient(mode: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """A rounded quotient. That of an integer by 0 is 0, without an error: masked values may divide by anything, and
+    eager raises for none on a GPU."""
+    if a.is_floating_point():
+        return torch.div(a, b, rounding_mode=mode)
+    return torch.where(b == 0, 0, torch.div(a, torch.where(b == 0, 1, b), rounding_mode=mode))
 
 
 def _remainder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -106,8 +116,8 @@ _ROWS = [
     Op("mul", 2, _same, torch.mul),
     # `div` rounds as IEEE 754 asks.
     Op("div", 2, _float, torch.div, 4),
-    Op("truncdiv", 2, _same, lambda a, b: torch.div(a, b, rounding_mode="trunc"), 8),
-    Op("floordiv", 2, _same, lambda a, b: torch.div(a, b, rounding_mode="floor"), 8),
+    Op("truncdiv", 2, _same, functools.partial(_quotient, "trunc"), 8),
+    Op("floordiv", 2, _same, functools.partial(_quotient, "floor"), 8),
     Op("remainder", 2, _same, _remainder, 8),
     Op("fmod", 2, _same, _fmod, 8),
     Op("pow", 2, _same, torch.pow, 20),

@@ -277,7 +277,8 @@ def program_lines(program: Program) -> list[str]:
     lines = [f"program {word(program.name)}", *(f"  size {size_text(s, program.hints)}" for s in sizes_of(program))]
     for number, item in enumerate(program.inputs):
         if isinstance(item, str):
-            lines.append(f"  input {buffer_text(program.buffers[item])}{_flags(program, item)}")
+            flags = "".join(f" {flag}" for flag in _FLAGS if item in getattr(program, f"{flag}_inputs"))
+            lines.append(f"  input {buffer_text(program.buffers[item])}{flags}")
         elif isinstance(item, sympy.Basic):
             lines.append(f"  input size {item}")
         else:
@@ -305,10 +306,6 @@ def region_lines(regions: Mapping[str, list[str]]) -> list[str]:
 
 
 _FLAGS = ("static", "dying", "owned", "made")
-
-
-def _flags(program: Program, name: str) -> str:
-    return "".join(f" {flag}" for flag in _FLAGS if name in getattr(program, f"{flag}_inputs"))
 
 
 def _output_text(item: Any, number: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import torch
@@ -49,13 +48,10 @@ def div_mode(ctx: LoweringContext, x: Any, y: Any, *, rounding_mode: str | None 
         return div(ctx, x, y)
     half = result_type(x, y)
     if rounding_mode == "trunc" and half in HALF:
-        return elementwise(ctx, partial(_truncated_half, half), (x, y), half, compute=torch.float32)
+        # Eager rounds the quotient to the half type before it truncates: 3.999 may become 4.
+        truncated = lambda a, b: call("trunc", cast(call("div", a, b), half))  # noqa: E731
+        return elementwise(ctx, truncated, (x, y), half, compute=torch.float32)
     return divided(ctx, op({"trunc": "truncdiv", "floor": "floordiv"}[rounding_mode]), x, y)
-
-
-def _truncated_half(half: torch.dtype, a: Node, b: Node) -> Node:
-    """Eager rounds the quotient to the half type before it truncates: 3.999 may become 4."""
-    return call("trunc", cast(call("div", a, b), half))
 
 
 # --------------------------------------------------------------------------------------------------------------- powers

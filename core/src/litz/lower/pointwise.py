@@ -198,6 +198,7 @@ for _name, _function in _TESTS.items():
 for _name, _function in _SAME_BINARY.items():
     _register(same, _function, 2, _names(_name, "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "default"))
 _register(floating, op("atan2"), 2, _names("atan2", "default"))
+_register(floating, op("copysign"), 2, _names("copysign", "Tensor"))
 _register(same, op("mul"), 2, _names("mul", "Tensor"))
 _register(same, op("pow"), 2, _names("pow", "Tensor_Tensor", "Scalar"))
 _register(divided, _pair("div", "truncdiv"), 2, ("prims.div.default",))  # integers divide as in C

@@ -54,10 +54,12 @@ def run_program(line: Sequence[str], seconds: float | None = None) -> Done:
         # Ctrl-C may arrive here between the program's start and the first line that could end it; in no other thread.
         with Builders(1) as builders:
             return builders.result(builders.submit(run_program, line, seconds))
+    # In a group of its own a program's children can be ended with it. Ctrl-C in a terminal does not reach another
+    # group: who waits for the program ends it.
+    group: Any = {"process_group": 0} if hasattr(os, "killpg") else {}
     try:
-        process = subprocess.Popen(
-            line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **_own_group()
-        )
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, **group)
     except (OSError, ValueError, subprocess.SubprocessError) as cause:
         return Done(f"cannot be started: {cause}")
     try:
@@ -76,12 +78,6 @@ def run_program(line: Sequence[str], seconds: float | None = None) -> Done:
     status = process.returncode
     problem = "" if status == 0 else f"ended with {status}" if status > 0 else f"was ended by signal {-status}"
     return Done(problem, output.decode(errors="replace"), errors.decode(errors="replace"))
-
-
-def _own_group() -> dict[str, Any]:
-    """By which a program's children can be ended with it. Ctrl-C in a terminal does not reach another group: who waits
-    for the program ends it."""
-    return {"process_group": 0} if hasattr(os, "killpg") else {}
 
 
 def _kill(process: subprocess.Popen[Any]) -> None:

@@ -95,7 +95,7 @@ def write_entry(entry: GraphEntry, folder: Path) -> None:
         "functions": {name: place_of(value) for name, value in entry.objects.items() if name not in tensors},
         "kernels": {name: _kernel_data(kernel) for name, kernel in entry.kernels.items()},
         "kernel_files": entry.kernel_files,
-        "facts": _facts_data(entry.facts),
+        "facts": {name: sorted(v) if isinstance(v, frozenset) else v for name, v in vars(entry.facts).items()},
         "overwritten": entry.overwritten,
         "output_strides": entry.output_strides,
         "guards": entry.guards,
@@ -203,10 +203,6 @@ def _kernel_data(kernel: StoredKernel) -> dict[str, Any]:
 def _read_kernel(name: str, data: Mapping[str, Any], text: str) -> StoredKernel:
     known = {key: data[key] for key in ("language", "symbol", "settings", "suffix")}
     return StoredKernel(KernelSource(name, text=text, arguments=tuple(data["arguments"]), **known), data["device"])
-
-
-def _facts_data(facts: EntryFacts) -> dict[str, Any]:
-    return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in vars(facts).items()}
 
 
 def _read_facts(data: Mapping[str, Any]) -> EntryFacts:

@@ -93,7 +93,9 @@ class Group:
         masked = self.on.masked if masked is None else masked
         named = self.accumulators if masked and self.form_name != "plain" else ()
         fresh = tuple(self.on.maker.fresh() for _ in named)
-        half = self.form_name == "online" and self.together > 1 and _is_half(self.args[0])
+        value = self.args[0]
+        of_half = value.dtype in HALF or (value.op == "cast" and value.args[0].dtype in HALF)
+        half = self.form_name == "online" and self.together > 1 and of_half
         self.on.maker.put(
             tile.Join(self.accumulators, self.kind, self.form_name, tuple(args), masked, self.together, half, fresh)
         )
@@ -259,11 +261,6 @@ class Online(Group):
         """Returns the maximum for the nodes that ask for it, and the sum of exp(x - max(x)) for the others."""
         op = self.on.maker.op
         return [state[0] if node.attrs[0] == "max" else op("softmax_total", state, self.dtype) for node in self.nodes]
-
-
-def _is_half(node: Node) -> bool:
-    """Was a value of a half type before it was computed with?"""
-    return node.dtype in HALF or (node.op == "cast" and node.args[0].dtype in HALF)
 
 
 def _function(node: Node) -> tuple[Reduction | None, object]:

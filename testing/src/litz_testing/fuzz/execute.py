@@ -159,7 +159,7 @@ class FuzzCompiler:
             made = None if peer == "captured" else compile_graph
             return _captured(program, inputs, made, rules, way, graphs, earlier)
         shape_env = ShapeEnv(duck_shape=True) if program.dynamic else None
-        mode = FakeTensorMode(shape_env=shape_env)
+        mode = FakeTensorMode(shape_env=shape_env or ShapeEnv())  # dynamo always has one
         with tracing(TracingContext(mode)):
             fake = [_fake(mode, value, number, program.dynamic) for number, value in enumerate(inputs)]
             symbols = _symbols(fake)

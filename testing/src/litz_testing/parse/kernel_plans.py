@@ -76,11 +76,9 @@ class _Parser(LoopParser):
 
     def _declared(self, line: Cursor) -> None:
         """A symbol, a size or a buffer."""
-        if line.takes("symbol"):
-            self.size(line)
-        elif line.takes("size"):
+        if (kind := next((each for each in ("symbol", "size") if line.takes(each)), None)) is not None:
             size = self.size(line)
-            self._sizes.append(size)
+            self._sizes += [size] if kind == "size" else []
             if line.takes("="):
                 self._computed.append((size, line))
                 return

@@ -39,13 +39,10 @@ def decompose(
 
     table: op to the rule that takes it apart. whole: ops that stay, of those that torch itself makes of others.
     """
-    traced = {node: _pieces(node, table) for node in nodes if node.target in table or _is_composite(node.target, whole)}
+    apart = (n for n in nodes if n.target in table or (n.target not in whole and torch_api.is_composite(n.target)))
+    traced = {node: _pieces(node, table) for node in apart}
     pieces = {node: module for node, module in traced.items() if module is not None}
     return _spliced(graph, pieces) if pieces else graph
-
-
-def _is_composite(target: Any, whole: Container[Any]) -> bool:
-    return target not in whole and torch_api.is_composite(target)
 
 
 def _pieces(node: torch.fx.Node, table: Mapping[OpOverload, Callable[..., Any]]) -> torch.fx.GraphModule | None:

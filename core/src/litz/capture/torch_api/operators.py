@@ -65,7 +65,7 @@ def whole_where_undecided(rule: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def is_composite(op: OpOverload) -> bool:
+def is_composite(op: Any) -> bool:
     """Returns whether torch itself computes `op` by other ops, on every device and with gradients."""
     return op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
 

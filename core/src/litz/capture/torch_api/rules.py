@@ -10,7 +10,8 @@ import contextlib
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -59,28 +60,66 @@ def _whole(
     return whole
 
 
-@contextlib.contextmanager
-def traced_by(rules: Rules) -> Iterator[None]:
+def traced_by(rules: Rules) -> contextlib.AbstractContextManager[None]:
     """Ops are traced by other rules while the context is entered."""
     keys = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
-    before = [{key: op.py_kernels.pop(key) for key in keys if key in op.py_kernels} for op, _ in rules]
-    for (op, rule), old in zip(rules, before, strict=True):
-        op.py_kernels.update({} if rule is None else dict.fromkeys((DispatchKey.Autograd, *old), rule))
+
+    def used(op: OpOverload, rule: Callable[..., Any] | None) -> dict[Any, Any]:
+        return {key: rule if key == DispatchKey.Autograd or key in op.py_kernels else None for key in keys}
+
+    return _replaced([(op, op.py_kernels, used(op, rule)) for op, rule in rules])
+
+
+def faked_by(rules: Mapping[OpOverload, Callable[..., Any]]) -> contextlib.AbstractContextManager[None]:
+    """Fake results of ops are those of their decompositions while the context is entered. AOTAutograd looks at an op's
+    own fake results to find out which output is a view of which, and then makes the views anew of what the graph
+    returns: what it found must hold for the graph, which has the decompositions."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    of = {op: functools.partial(_faked, op, rule) for op, rule in rules.items()}
+    return _replaced([(op, op.python_key_table, {FakeTensorMode: function}) for op, function in of.items()])
+
+
+@contextlib.contextmanager
+def _replaced(changes: Sequence[tuple[OpOverload, Any, dict[Any, Any]]]) -> Iterator[None]:
+    """Tables of ops have other entries while the context is entered; None: none. In: op, table, entries."""
+    before = [(op, table, {key: table.get(key) for key in entries}) for op, table, entries in changes]
+
+    def put(op: OpOverload, table: Any, entries: dict[Any, Any]) -> None:
+        for key in entries:
+            table.pop(key, None)
+        table.update({key: function for key, function in entries.items() if function is not None})
         op._dispatch_cache.clear()
+
     try:
+        for change in changes:
+            put(*change)
         yield
     finally:
-        for (op, _), old in zip(rules, before, strict=True):
-            for key in keys:
-                op.py_kernels.pop(key, None)
-            op.py_kernels.update(old)
-            op._dispatch_cache.clear()
+        for change in before:
+            put(*change)
         # torch.export keeps which ops have rules: asked inside, what it keeps would contradict the rules.
-        collected = getattr(
-            sys.modules.get("torch._export.utils"), "_collect_all_valid_cia_ops_for_aten_namespace", None
-        )
-        if collected is not None:
+        exporting: Any = sys.modules.get("torch._export.utils")
+        if (collected := getattr(exporting, "_collect_all_valid_cia_ops_for_aten_namespace", None)) is not None:
             collected.cache_clear()
 
 
-__all__ = ["RESAMPLING", "Rules", "rules_of_resampling", "traced_by"]
+_FAKED = ContextVar[frozenset[OpOverload]]("_FAKED", default=frozenset())
+"""The ops whose rules compute a fake result at the moment."""
+
+
+def _faked(op: OpOverload, rule: Callable[..., Any], mode: Any, *args: Any, **kwargs: Any) -> Any:
+    if op not in _FAKED.get():
+        token = _FAKED.set(_FAKED.get() | {op})
+        try:
+            with mode:
+                result = rule(*args, **kwargs)
+        finally:
+            _FAKED.reset(token)
+        if result is not NotImplemented:
+            return result
+    with mode:
+        return op._op_dk(DispatchKey.Python, *args, **kwargs)
+
+
+__all__ = ["RESAMPLING", "Rules", "faked_by", "rules_of_resampling", "traced_by"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from litz.execution import ExecutionPlan
 from litz.execution.counters import place_counters
-from litz.ir import Opaque, Program
+from litz.ir import Opaque
 from litz.origins.places import INPUTS, OUTPUTS, Place, WrapperSource
 from litz_plugins import KernelSource
 
@@ -22,7 +22,8 @@ def generate_wrapper(plan: ExecutionPlan, sources: Mapping[str, KernelSource]) -
     """Returns the wrapper of `plan`. sources: by the kernel's name."""
     variants = plan.variants
     constants = {name: value for each in plan.functions for name, value in each.program.constants.items()}
-    taken = {name for each in plan.functions for name in _local_names(each.program)}
+    taken = {name for each in plan.functions for name in each.program.buffers}
+    taken |= {i.name for each in plan.functions for i in each.program.inputs if isinstance(i, Opaque) and i.name}
     names = CallNames(constants, {*taken, *plan.inner})
     functions = ["call"] if len(variants) == 1 else [f"call_{number}" for number in range(1, len(variants) + 1)]
     bodies = {name: _region(name, each, sources, names) for name, each in plan.inner.items()}
@@ -46,10 +47,6 @@ def generate_wrapper(plan: ExecutionPlan, sources: Mapping[str, KernelSource]) -
     if plan.cases is not None and len(variants) > 1:
         lines += ["", "", *dispatch_lines(plan.cases, functions)]
     return WrapperSource("\n".join([*lines, ""]), names.objects, tuple(places))
-
-
-def _local_names(program: Program) -> set[str]:
-    return {*program.buffers, *(item.name for item in program.inputs if isinstance(item, Opaque) and item.name)}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ def find_frame(loop: Loop, plan: KernelPlan, rows: tuple[Range, ...]) -> Frame |
         same = next((other for other in moved if is_multiple(start - other, lanes)), start)
         moved[same] = moved.get(same, 0) + access.itemsize
     start = max(moved, key=lambda start: moved[start])
-    if is_multiple(start, lanes) or not _is_positive(start) or _overwrites(loop, plan):
+    positive = all(coefficient > 0 and (rest.is_Symbol or rest == 1) for coefficient, rest in terms(start))
+    if is_multiple(start, lanes) or not positive or _overwrites(loop, plan):
         return None
     outer = {r.var for r in loop.ranges}
     if not start.free_symbols <= outer or bool(outer) > bool(start.free_symbols):
@@ -62,11 +63,6 @@ def _fits(access: Access, var: Symbol, plan: KernelPlan) -> bool:
         and bool(plan.buffers[access.buffer].layout.span.is_Integer)
         and access.stride(var) == 1
     )
-
-
-def _is_positive(expr: Expr) -> bool:
-    """Is the expression a sum of loop variables with positive coefficients only?"""
-    return all(coefficient > 0 and (rest.is_Symbol or rest == 1) for coefficient, rest in terms(expr))
 
 
 def _overwrites(loop: Loop, plan: KernelPlan) -> bool:

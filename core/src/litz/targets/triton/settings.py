@@ -49,7 +49,7 @@ def with_settings(tiling: Tiling, settings: Mapping[str, int]) -> Tiling:
         raise ValueError(f"no settings of this kernel: {', '.join(sorted(settings.keys() - known))}")
     axes = tuple(replace(axis, block=settings.get(axis.name, axis.block)) for axis in tiling.axes)
     warps, stages = settings.get("warps", tiling.num_warps), settings.get("stages", 1 if held else tiling.stages)
-    if not all(_is_power(value) for value in (*(axis.block for axis in axes), warps)):
+    if not all(value > 0 and value.bit_count() == 1 for value in (*(axis.block for axis in axes), warps)):
         raise ValueError("blocks and warps are powers of two")
     if settings.get("held", int(held)) not in (0, 1) or warps > MOST_WARPS or not 1 <= stages <= MOST_STAGES:
         raise ValueError(f"held is 0 or 1, warps are {MOST_WARPS} at most, stages {MOST_STAGES}")
@@ -127,10 +127,6 @@ def _may_change(tiling: Tiling) -> bool:
     rows whose length is not a constant."""
     r = tiling.axis("r")
     return r is not None and tiling.frame is None and bool(r.size.is_Integer) and int(r.size) > 0
-
-
-def _is_power(value: int) -> bool:
-    return value >= 1 and value & (value - 1) == 0
 
 
 def _step(value: int, up: bool) -> int:

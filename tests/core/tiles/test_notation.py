@@ -67,7 +67,20 @@ tiles on i32, 4 warps
       accumulator = dot of a, b in ieee into it
     store set p2[x0 + 29*y0] = accumulator if in y, in x"""
 
-TEXTS = {"rows": ROWS, "lanes": LANES, "product": PRODUCT}
+SIZES = """\
+tiles on INDEX, 1 warps
+  size s0 = s24
+  size s1 = s99
+  input p0 = x: f64 [1, s24 + s99 - 1] stride (Max(1, s24 + s99 - 1), 1) cuda:0
+  buffer p1 = o: f64 [1, 4, s24 + s99 - 1] cuda:0
+  axis x = i0<4 as x0, i1<s0 + s1 - 1 as x1 in blocks of 32 over programs
+  limit s0 + s1 - 1
+  limit 4*s0 + 4*s1 - 4
+  tmp0: f64[x] = load p0[x1] if in x
+  store set p1[s0*x0 + s1*x0 - x0 + x1] = tmp0 if in x"""
+"""A bound of what is stored is -3, for sizes of which there are no places."""
+
+TEXTS = {"rows": ROWS, "lanes": LANES, "product": PRODUCT, "sizes": SIZES}
 SAID = {
     "a load without its mask": ("rows", "p0[r0 + 19*x0] if in r", "p0[r0 + 19*x0]", "without the mask of r"),
     "a store without its mask": ("rows", "= tmp2 if in r", "= tmp2", "left is accessed without the mask of r"),

@@ -277,7 +277,8 @@ def _neutral(line: tile.Reduce) -> list[object]:
 
 
 def _inside(program: TileProgram) -> Iterator[str]:
-    """The offsets of accesses that no loaded position and no mask of the loop decides lie in their buffers."""
+    """The offsets of accesses that no loaded position, no mask of the loop and no size decides lie in their buffers. A
+    bound over sizes need not be reached: `8 * r * (s - 3)` is -24 for no size s of which there are s - 3 rows."""
     for line, _ in every(program.lines, sides=False):
         if not isinstance(line, (tile.Load, tile.Store)) or line.access.indirect:
             continue
@@ -286,6 +287,8 @@ def _inside(program: TileProgram) -> Iterator[str]:
         offset, frame = line.access.offset, program.tiling.frame
         if line.access.framed and frame is not None:
             offset = frame.start + frame.var + offset
+        if not all(program.extents.get(var, var).is_Integer for var in offset.free_symbols):
+            continue
         low, high = bounds(offset, program.extents)
         span = program.buffers[line.access.buffer].layout.span
         if low is not None and low.is_Integer and low < 0:

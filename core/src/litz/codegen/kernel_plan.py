@@ -80,10 +80,9 @@ class KernelPlan:
     def __str__(self) -> str:
         settings = "".join(f", {word(name)}={value}" for name, value in self.settings.items())
         lines = [f"kernel {word(self.name)} on {self.device}{settings}"]
-        lines += [f"  symbol {size_text(symbol, self.hints)}" for symbol in self._other_symbols()]
-        for size in self.sizes:
-            value = f" = {self.host[size]}" if size in self.host else ""
-            lines.append(f"  size {size_text(size, self.hints)}{value}")
+        for kind, each in (*(("symbol", s) for s in self._other_symbols()), *(("size", s) for s in self.sizes)):
+            value = f" = {self.host[each]}" if each in self.host else ""
+            lines.append(f"  {kind} {size_text(each, self.hints)}{value}")
         for name, buffer in self.buffers.items():
             notes = [f"{OVER} {word(self.inplace[name])}"] if name in self.inplace else []
             notes += [f"from element {self.starts[name]}"] if name in self.starts else []
@@ -100,7 +99,8 @@ class KernelPlan:
     def _other_symbols(self) -> list[Symbol]:
         """The symbols that the text names beside `sizes`, sorted: of hints, of layouts, of what the host computes."""
         found = {symbol for buffer in self.buffers.values() for symbol in buffer.layout.free_symbols}
-        found |= set(self.hints) | symbols_of([*self.host.values(), *self.loops]) | {r.var for r in self.pieces}
+        found |= {*self.hints, *self.host, *(r.var for r in self.pieces)}
+        found |= symbols_of([*self.host.values(), *self.loops])
         return sorted((s for s in found - {*self.sizes} if not is_canonical(s)), key=lambda symbol: str(symbol.name))
 
     def _stage_lines(self, loop: Loop) -> list[str]:

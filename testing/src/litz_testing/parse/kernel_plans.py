@@ -76,11 +76,10 @@ class _Parser(LoopParser):
 
     def _declared(self, line: Cursor) -> None:
         """A symbol, a size or a buffer."""
-        if line.takes("symbol"):
-            self.size(line)
-        elif line.takes("size"):
+        if (other := line.takes("symbol")) or line.takes("size"):
             size = self.size(line)
-            self._sizes.append(size)
+            if not other:
+                self._sizes.append(size)
             if line.takes("="):
                 self._computed.append((size, line))
                 return

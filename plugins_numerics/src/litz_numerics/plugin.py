@@ -90,8 +90,10 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
     if is_invariant(options):
         from .invariant import name_dependent_kernels
         from .orders import fix_orders
+        from .reduced import reduce_in_order
 
         passes.append(Pass("fix_orders", "graph", fix_orders, (), ("eliminate_dead_code",)))
+        passes.append(Pass("reduce_in_order", "program", reduce_in_order, ("round_each",), ("simplify_bodies",)))
         passes.append(Pass("name_dependent_kernels", "program", name_dependent_kernels, ("simplify_bodies",)))
     if mode == "strict":
         passes.append(Pass("name_torchs_kernels", "program", name_torchs_kernels, ("simplify_bodies",)))

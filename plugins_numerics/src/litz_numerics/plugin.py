@@ -88,8 +88,8 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
 
     passes = [Pass("round_each", "program", round_each, ("round_shared",), ("split_reductions",))]
     if is_invariant(options):
+        from .fixed import fix_orders
         from .invariant import name_dependent_kernels
-        from .orders import fix_orders
         from .reduced import reduce_in_order
 
         passes.append(Pass("fix_orders", "graph", fix_orders, (), ("eliminate_dead_code",)))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from litz.ir import Loop, Node, Operation, Program
-from litz.ir.node import intern, rewrite, with_args
+from litz.ir.node import intern, with_args
 from litz.ir.transform import map_stores
 from litz_plugins import PassContext
 

@@ -36,12 +36,14 @@ TASKS: Mapping[str, str] = {
     "communication": "a sharded training step, with its communication",
     "artifacts": "a model that is compiled and stored (cold), and loaded and called in another process (warm)",
     "host": "the host's time for the launch of one kernel",
+    "numerics": "what numbers that one can rely on cost: one call, or forward and backward, of a small model",
 }
 """What is measured; each task has a file."""
 MEASURES: Mapping[str, str] = {
     "kernel_ms": "milliseconds: the sum of the times of a step's kernels on the device",
     "kernels": "the number of these kernels",
     "wall_ms": "milliseconds of a step on the clock",
+    "processor_ms": "milliseconds of all processors for a step",
     "cold_s": "seconds of the first step with empty caches",
     "cold_processor_s": "the same, of processors, subprocesses included",
     "warm_s": "seconds of the first step in a new process with filled caches",
@@ -68,6 +70,10 @@ PEERS: Mapping[str, str] = {
     "library": "the library's best call, where eager has another one: cuDNN's attention, a product of padded operands",
     "inductor, overlap": "TorchInductor that overlaps communication and computation",
     "litz, overlap": "litz with its option `overlap`",
+    "litz, strict": 'litz with `numerics.mode="strict"`',
+    "litz, rounded": 'litz with `numerics.mode="rounded"`',
+    "litz, invariant": "litz with `numerics.batch_invariant`",
+    "litz, deterministic": "litz with `numerics.deterministic`",
 }
 DAY = r"20\d\d-\d\d-\d\d"
 OWN_NAMES: Mapping[str, str] = {peer: peer for peer in PEERS}

@@ -1,10 +1,10 @@
-"""What strict numbers cost: processor time of eager, litz and litz in strict mode, in turns in one process.
+"""What numbers that one can rely on cost: processor time of eager, litz, and litz in each way of `WAYS`.
 
-    python -m benchmarks.strict_cost [MODEL ...]
+    python -m benchmarks.strict_cost [MODEL ...] [--rounds N] [--json FILE]
 
-In: models of `MODELS`, with random weights. Out: a Markdown table: milliseconds of the processor for one call or one
-training step, the least of several rounds, and whether results are eager's bit for bit. Processor time counts what the
-threads of this process work, whatever else the machine does.
+In: models of `MODELS`, with random weights, in turns in one process. Out: a Markdown table: milliseconds of the
+processor for one call or one training step, the least of several rounds, and whether strict results are eager's bit for
+bit. Processor time counts what the threads of this process work, whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -19,8 +19,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-STRICT = {"numerics.mode": "strict"}
-ROUNDS = 7
+from benchmarks.record import add_option, recorder
+
+WAYS: Mapping[str, dict[str, Any]] = {
+    "litz": {},
+    "litz, strict": {"numerics.mode": "strict"},
+    "litz, rounded": {"numerics.mode": "rounded"},
+    "litz, invariant": {"numerics.batch_invariant": True},
+    "litz, deterministic": {"numerics.deterministic": True},
+}
+"""Options, by the name of a peer (`benchmarks.record.PEERS`)."""
 
 
 class Block(nn.Module):
@@ -86,45 +94,47 @@ def _step(model: nn.Module, function: Callable[..., Any], x: Tensor, training: b
     return [result, *torch.autograd.grad(result.square().sum(), wanted)]
 
 
-def measure(name: str, training: bool) -> str:
+def measure(name: str, training: bool, rounds: int, record: Callable[..., None]) -> str:
     """Returns a row of the table."""
     torch.manual_seed(0)
     torch._dynamo.reset()
     make, inputs = MODELS[name]
     model, x = make().train(training), inputs()
-    models = {peer: copy.deepcopy(model) for peer in ("eager", "litz", "strict")}
-    functions: dict[str, Callable[..., Any]] = {
-        "eager": models["eager"],
-        "litz": torch.compile(models["litz"], backend="litz"),
-        "strict": torch.compile(models["strict"], backend="litz", options=STRICT),
+    models = {peer: copy.deepcopy(model) for peer in ("eager", *WAYS)}
+    functions: dict[str, Callable[..., Any]] = {"eager": models["eager"]} | {
+        peer: torch.compile(models[peer], backend="litz", options=options or None) for peer, options in WAYS.items()
     }
     results = {peer: _step(models[peer], function, x, training) for peer, function in functions.items()}
-    same = all(map(torch.equal, results["strict"], results["eager"]))
-    spent = {peer: [] for peer in functions}
-    for _ in range(ROUNDS):
+    same = all(map(torch.equal, results["litz, strict"], results["eager"]))
+    spent: dict[str, list[float]] = {peer: [] for peer in functions}
+    for _ in range(rounds):
         for peer, function in functions.items():
-            _step(models[peer], function, x, training)
             begun = time.process_time()
-            for _ in range(3):
-                _step(models[peer], function, x, training)
-            spent[peer].append((time.process_time() - begun) / 3)
+            _step(models[peer], function, x, training)
+            spent[peer].append(time.process_time() - begun)
     least = {peer: 1000 * min(times) for peer, times in spent.items()}
     task = "training" if training else "inference"
-    shares = f"{least['strict'] / least['eager']:.2f} | {least['strict'] / least['litz']:.2f}"
+    note = f"{task}, {torch.get_num_threads()} threads; strict results are {'' if same else 'not '}eager's"
+    peers = {peer: {"processor_ms": ms} for peer, ms in least.items()}
+    record(task="numerics", case=f"{name}, {task}", dtype="float32", peers=peers, note=note)
     times = " | ".join(f"{least[peer]:.1f}" for peer in functions)
-    return f"| {name} | {task} | {times} | {shares} | {'yes' if same else 'NO'} |"
+    return f"| {name} | {task} | {times} | {'yes' if same else 'NO'} |"
 
 
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("--rounds", type=int, default=15, help="of which the least counts")
+    add_option(parser)
+    given = parser.parse_args()
+    record = recorder(given.json, "strict_cost", "cpu")
     warnings.filterwarnings("ignore")
-    print("| model | task | eager | litz | strict | strict / eager | strict / litz | equal to eager |")
-    print("|---|---|---|---|---|---|---|---|")
-    for name in parser.parse_args().models:
+    print(f"| model | task | eager | {' | '.join(WAYS)} | strict is equal to eager |")
+    print(f"|---|---|---|{'---|' * len(WAYS)}---|")
+    for name in given.models:
         for training in (False, True):
-            print(measure(name, training), flush=True)
+            print(measure(name, training, given.rounds, record), flush=True)
 
 
 if __name__ == "__main__":

@@ -293,7 +293,7 @@ def figure(row: Row, peer: str) -> str:
     share, kernel, wall = (row.figure(peer, measure) for measure in ("copy_share", "kernel_ms", "wall_ms"))
     if row.task in IN_MS:
         return number(kernel) if kernel is not None else f"{number(wall)} (clock)" if wall is not None else ""
-    value = kernel if kernel is not None else wall
+    value = next((each for each in (kernel, wall, row.figure(peer, "processor_ms")) if each is not None), None)
     if share is not None and (value is None or row.task == "kernels"):
         return f"{number(share)} of a copy"
     return "" if value is None else f"{value * 1e3:.1f} µs" if value < 1 else f"{number(value)} ms"

@@ -66,6 +66,18 @@ def test_search_cache_beside_tuning_changes_nothing(tmp_path: Path) -> None:
     assert compile_.chosen == ["good"] and compile_.autotune.counters.tuned == 1
 
 
+def test_under_deterministic_algorithms_no_measurement_counts(tmp_path: Path) -> None:
+    Tuned(tmp_path, TIMES, rivals.good)(torch.mm, A, B)
+    torch.set_deterministic_debug_mode("error")
+    try:
+        for options in ({}, ONLY_LOOK):
+            compile_ = Tuned(tmp_path, TIMES, rivals.good, **options)
+            torch.testing.assert_close(compile_(torch.mm, A, B), A @ B)
+            assert compile_.chosen == [] and compile_.autotune.counters.tuned == 0
+    finally:
+        torch.set_deterministic_debug_mode("default")
+
+
 def test_without_the_library_something_must_have_been_measured(tmp_path: Path) -> None:
     compiled = FakeGpu(tmp_path, triton_wins, **ONLY_LOOK, **{"autotune.backends": ("triton",)}).compile(torch.mm)
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"(?s)NoValidChoicesError.*not measured before"):

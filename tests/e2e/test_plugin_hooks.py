@@ -104,6 +104,23 @@ def test_a_lowering_a_decomposition_and_an_estimate() -> None:
     assert "eliminate_dead_code" in seen and "part_segments" in seen
 
 
+def test_a_decomposition_may_return_a_named_tuple() -> None:
+    """As torch's own do, whose types take one argument for each result."""
+
+    class Own:
+        @hookimpl
+        def litz_register_decompositions(self) -> Mapping[Any, Any]:
+            op = torch.ops.aten.nll_loss2d_forward.default
+            own = torch._decomp.core_aten_decompositions()[op]
+            return {op: lambda *args: own(*args)}
+
+    def f(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.nll_loss(x, at)
+
+    x, at = torch.randn(1, 5, 2, 3), torch.randint(0, 5, (1, 2, 3))
+    torch.testing.assert_close(compiled(f, Own())(x, at), f(x, at))
+
+
 def test_a_raising_pass_names_plugin_and_pass() -> None:
     class Broken:
         @hookimpl

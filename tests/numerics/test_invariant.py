@@ -11,10 +11,14 @@ from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
 from litz import report
+from litz.ir import Loop
 from litz.pipeline import make_compiler
 from litz_numerics.invariant import invariant_table
+from litz_numerics.reduced import REASON, reduce_in_order
+from litz_plugins import Decision, PassContext
 from litz_plugins.errors import PluginHookError
 from litz_plugins.words import CORE_PASSES
+from litz_testing.parse.programs import parse_program
 from litz_testing.tensors import other_bits
 from numerics.values import same_bits
 from support.retarget import cuda_schedules
@@ -120,6 +124,10 @@ OPS: dict[str, Callable[[Tensor], Any]] = {
     "softmax": lambda x: [x.softmax(-1), x.log_softmax(-1), x.logsumexp(-1)],
     "norms": lambda x: [F.layer_norm(x, x.shape[-1:]), F.rms_norm(x, x.shape[-1:]), F.normalize(x, dim=-1)],
     "sums of middle dimensions": lambda x: [x.view(len(x), -1, 9).sum(1), x.view(len(x), 9, -1).mean((1, 2))],
+    "products": lambda x: [(1 + x / 64).prod(-1), (1 + x / 64).view(len(x), -1, 9).prod(1)],
+    "scans": lambda x: [x.cumsum(-1), (1 + x / 64).cumprod(-1), x.logcumsumexp(-1)],
+    "pools": lambda x: [F.adaptive_avg_pool1d(x[:, None], 5), F.avg_pool1d(x[:, None], 3, 2)],
+    "group norms": lambda x: F.group_norm(x.view(len(x), 9, -1), 3),
     "few columns": lambda x: x @ x[:, :1].new_ones(x.shape[1], 3),
     "functions": lambda x: [x.exp(), x.sin(), F.gelu(x), x.tanh(), x.rsqrt(), x.log1p(), torch.erf(x), x.sigmoid()],
 }
@@ -176,11 +184,95 @@ def test_one_code_for_all_batches_has_the_same_bits() -> None:
 
 
 def test_calls_that_may_depend_on_the_batch_are_on_record() -> None:
-    layer = nn.Sequential(nn.Conv1d(3, 4, 3), nn.Flatten(), nn.Linear(20, 5)).eval()
+    layer = nn.Sequential(nn.Conv1d(3, 4, 3), nn.Flatten(), nn.Linear(20, 4)).eval()
     with report.collect() as reports, torch.no_grad():
-        compiled(layer)(torch.randn(2, 3, 7))
+        compiled(lambda x: torch.linalg.inv_ex(layer(x).view(-1, 2, 2))[0])(torch.randn(2, 3, 7))
     said = [d.chosen for d in reports[0].decisions if "may depend on the batch" in d.reason]
-    assert said == ["torch's convolution.default"]
+    assert said == ["torch's linalg_inv_ex.default"]
+
+
+def test_sums_are_in_order_and_other_rounded_reductions_on_record() -> None:
+    text = """
+    program g
+      input x: f32 [4, 9] cpu
+      input n: i64 [4, 9] cpu
+      loop op0 [i0<4 | r0<9] cpu  # a
+        v0: f32 = load x[i0, r0]
+        v1: f32 = reduce sum v0
+        v2: f32 = reduce welford_mean v0
+        v3: f32 = reduce max v0
+        v4: i64 = load n[i0, r0]
+        v5: i64 = reduce sum v4
+        store total[i0] = v1  # f32 [4]
+        store mean[i0] = v2  # f32 [4]
+        store top[i0] = v3  # f32 [4]
+        store count[i0] = v5  # i64 [4]
+      return total[4], mean[4], top[4], count[4]
+    """
+    notes: list[Decision] = []
+    (loop,) = reduce_in_order(parse_program(text), PassContext({}, note=notes.append)).operations
+    assert isinstance(loop, Loop)
+    assert [store.value.attrs[0] for store in loop.stores] == ["sum_in_order", "welford_mean", "max", "sum"]
+    assert [(d.chosen, d.reason) for d in notes] == [("welford_mean of a", REASON)]
+
+
+CONVOLUTIONS: dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], tuple[int, ...], tuple[int, ...]]] = {
+    "2d": (lambda x, w, b: F.conv2d(x, w, b, stride=2, padding=1), (4, 9, 11), (6, 4, 3, 3)),
+    "groups": (
+        lambda x, w, b: F.conv2d(x, w, b, stride=(1, 2), padding=(2, 0), dilation=(2, 1), groups=2),
+        (4, 9, 11),
+        (6, 2, 3, 2),
+    ),
+    "1d": (lambda x, w, b: F.conv1d(x, w, b, padding=1), (4, 9), (6, 4, 3)),
+    "3d": (lambda x, w, b: F.conv3d(x, w, b, stride=2, padding=1), (2, 5, 6, 7), (6, 2, 3, 3, 3)),
+    "one position": (lambda x, w, b: F.conv2d(x, w, b), (4, 1, 1), (6, 4, 1, 1)),
+    "transposed": (
+        lambda x, w, b: F.conv_transpose2d(x, w, b, stride=2, padding=1, output_padding=1),
+        (4, 5, 6),
+        (4, 6, 3, 3),
+    ),
+    "transposed, groups": (
+        lambda x, w, b: F.conv_transpose1d(x, w, b, stride=3, dilation=2, groups=2),
+        (4, 7),
+        (4, 3, 3),
+    ),
+}
+"""A convolution, the size of a sample and of the weights."""
+
+
+def _step(function: Callable[..., Tensor], *given: Tensor) -> list[Tensor]:
+    """The result, and the gradient of each input."""
+    inputs = [each.clone().requires_grad_() for each in given]
+    result = function(*inputs)
+    return [result.detach(), *torch.autograd.grad(result.square().sum(), inputs)]
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_and_their_gradients(name: str) -> None:
+    function, sample, kernel = CONVOLUTIONS[name]
+    x, weight, bias = torch.randn(33, *sample), torch.randn(kernel), torch.randn(6)
+    exact = _step(function, x.double(), weight.double(), bias.double())
+    whole = _step(compiled(function), x, weight, bias)
+    for found, wanted, eager in zip(whole, exact, _step(function, x, weight, bias), strict=True):
+        torch.testing.assert_close(found.double(), wanted, atol=2e-6 * wanted.abs().max().item(), rtol=0)
+        assert found.stride() == eager.stride()
+    for batch in (1, 8):
+        found = _step(compiled(function), x[:batch], weight, bias)
+        assert all(same_bits(got, want[:batch]) for got, want in zip(found[:2], whole[:2], strict=True)), batch
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_gradients_of_attention(causal: bool) -> None:
+    def f(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    given = [torch.randn(33, 2, 17, 8) for _ in range(3)]
+    whole, exact = _step(compiled(f), *given), _step(f, *(each.double() for each in given))
+    for found, wanted in zip(whole, exact, strict=True):
+        torch.testing.assert_close(found.double(), wanted, atol=1e-5, rtol=1e-5)
+    for batch in (1, 3):
+        found = _step(compiled(f), *(each[:batch] for each in given))
+        assert all(same_bits(got, want[:batch]) for got, want in zip(found, whole, strict=True)), batch
 
 
 def test_strict_mode_contradicts() -> None:
@@ -209,5 +301,5 @@ def test_the_table_names_passes_that_there_are() -> None:
     known = {item.name for item in usual.plugins.passes(usual.options)} | CORE_PASSES.keys()
     kept = {item.name for item in own.plugins.passes(own.options)}
     assert kept == invariant_table().passes
-    assert invariant_table().passes - known == {"round_each", "fix_orders", "name_dependent_kernels"}
+    assert invariant_table().passes - known == {"round_each", "fix_orders", "reduce_in_order", "name_dependent_kernels"}
     assert not own.plugins.templates(own.options)

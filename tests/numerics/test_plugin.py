@@ -99,6 +99,17 @@ def test_dropout_draws_as_eager() -> None:
     assert same_bits(compiled(x).detach(), wanted.detach())
 
 
+def test_an_assertion_that_nobody_reads_is_made() -> None:
+    """torch drops the overload without a message."""
+
+    def f(x: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+        torch._assert_async(truth & ~truth)
+        return x + 1
+
+    with pytest.raises(RuntimeError, match="nonzero value"):
+        torch.compile(f, backend="litz", options=STRICT)(torch.ones(3), torch.tensor(True))
+
+
 def test_deterministic_algorithms_are_obeyed() -> None:
     """Strict mode calls torch's kernel, which raises where it has no deterministic form, as in eager."""
 

@@ -22,7 +22,7 @@ from .difference import same_steps
 from .kept import Tuned
 from .pool import InProcess, Runner
 from .search import Search
-from .switches import ASKS
+from .switches import ASKS, why_never
 from .timing import can_measure
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def tune_decisions(tuning: Tuning, plugin: Autotune) -> Variant | None:
     measures = bool(options["max_autotune"])
     if not options["autotune.decisions"] or not (measures or options["autotune.search_cache"]):
         return None
-    if tuning.why_not:
-        _left(tuning, tuning.why_not)
+    if reason := tuning.why_not or why_never():
+        _left(tuning, reason)
         return None
     cache: Any = tuning.cache
     key = _key(tuning)
@@ -137,15 +137,16 @@ def _tell_idle(tuning: Tuning, tuned: Tuned, tuner: Tuner, variant: Variant | No
 
 def tell_no_kernels(tuning: Tuning, tuner: Tuner) -> None:
     """Puts on record that nothing was measured, where decisions are not and no kernel has others to compete with on a
-    CPU; warns on a machine without a GPU, once."""
+    CPU, or none may be measured; warns on a machine without a GPU, once."""
     asked = [name for name in ASKS if tuning.options[name]]
     decisions = tuning.options["max_autotune"] and tuning.options["autotune.decisions"]
-    if not asked or decisions or tuner.decided or tuner.kernels or tuning.device.type != "cpu":
+    if not asked or decisions or tuner.decided or tuner.kernels or (tuning.device.type != "cpu" and not why_never()):
         return
-    decision = Decision("schedule", tuning.graph.name, "nothing measured", NO_KERNELS, plugin="autotune")
+    reason = why_never() or NO_KERNELS
+    decision = Decision("schedule", tuning.graph.name, "nothing measured", reason, plugin="autotune")
     tuning.note(tuning.first, decision)
     if not torch.cuda.is_available():
-        warn_once(f"{' and '.join(asked)} measured nothing: {NO_KERNELS}. The code is that of the default mode")
+        warn_once(f"{' and '.join(asked)} measured nothing: {reason}. The code is that of the default mode")
 
 
 def _left(tuning: Tuning, reason: str) -> None:

@@ -37,7 +37,7 @@ from .problem import Problem
 from .race import core_compiler
 from .results import UNTUNED, LocalStore, Record
 from .search import fits
-from .switches import SEARCH, measures_kernels
+from .switches import SEARCH, looks_up, measures_kernels
 from .timing import Timer, can_measure, timer_for
 from .trial import Trial, WithSettings
 from .tune import Tuner
@@ -84,7 +84,7 @@ def tune_kernels(
     budget. stopped: is it to end at once?"""
     options, timer = tuning.options, plugin.timer
     measures = measures_kernels(options) and not options["veto"]
-    if not (options["autotune.kernels"] and (measures_kernels(options) or options["autotune.search_cache"])):
+    if not (options["autotune.kernels"] and (measures_kernels(options) or looks_up(options))):
         return None
     if tuning.why_not:
         return None

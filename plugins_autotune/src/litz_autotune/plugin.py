@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from litz_plugins import ChoiceContext, Estimate, OptionSpec, OptionsView, Secret, TemplateSpec, Uncacheable, hookimpl
 from litz_plugins.records import Choice
 
-from .switches import BACKENDS, SEARCH, check_address, is_active, is_decided, measures
+from .switches import BACKENDS, SEARCH, check_address, is_active, is_decided, looks_up, measures
 
 if TYPE_CHECKING:
     from .pool import Runner
@@ -106,7 +106,7 @@ class Autotune:
     def litz_cache_fingerprint(self, options: OptionsView) -> str | Uncacheable | None:
         """Returns the names of all earlier measurements for a compile that looks them up, since its code depends on
         them. None for a compile that measures: a graph in the graph cache keeps what won."""
-        if measures(options) or not options["autotune.search_cache"]:
+        if measures(options) or not looks_up(options):
             return None
         if options["autotune.remote_cache"]:
             return Uncacheable("others may have measured more by the next compile (autotune.remote_cache)")

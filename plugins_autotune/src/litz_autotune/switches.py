@@ -29,23 +29,42 @@ def check_address(url: Secret) -> None:
         raise ValueError("that is no address of a Redis server")
 
 
+def why_never() -> str:
+    """Returns why no measurement counts, '' where it does: what won may differ from process to process, and with it the
+    order of a sum."""
+    import torch
+
+    return (
+        "torch.use_deterministic_algorithms is on, and measurements differ"
+        * torch.are_deterministic_algorithms_enabled()
+    )
+
+
 def is_active(options: OptionsView) -> bool:
     """Returns whether there is anything to do under these options."""
-    return measures(options) or bool(options["autotune.search_cache"])
+    return measures(options) or looks_up(options)
+
+
+def looks_up(options: OptionsView) -> bool:
+    """Returns whether earlier measurements decide where nothing is measured."""
+    return bool(options["autotune.search_cache"]) and not why_never()
 
 
 def measures(options: OptionsView) -> bool:
     """Returns whether anything is measured."""
-    return any(options[name] for name in ASKS)
+    return any(options[name] for name in ASKS) and not why_never()
 
 
 def measures_kernels(options: OptionsView) -> bool:
     """Returns whether settings of generated kernels are measured."""
-    return bool(options["autotune.kernels"] and (options["max_autotune"] or options["max_autotune_pointwise"]))
+    asked = options["autotune.kernels"] and (options["max_autotune"] or options["max_autotune_pointwise"])
+    return bool(asked) and not why_never()
 
 
 def is_measured(options: OptionsView, kind: str) -> bool:
     """Returns whether contractions of this kind are measured. `max_autotune_gemm` alone: only products ("mm", ...)."""
+    if why_never():
+        return False
     if options["max_autotune"] or not options["max_autotune_gemm"]:
         return bool(options["max_autotune"])
     from litz_contractions.api import OPERANDS
@@ -55,7 +74,7 @@ def is_measured(options: OptionsView, kind: str) -> bool:
 
 def is_decided(options: OptionsView, kind: str) -> bool:
     """Returns whether contractions of this kind are decided here: measured, or looked up among measurements."""
-    return is_measured(options, kind) or bool(options["autotune.search_cache"])
+    return is_measured(options, kind) or looks_up(options)
 
 
 def most_in_one_kernel(options: OptionsView) -> int | None:
@@ -74,7 +93,9 @@ __all__ = [
     "is_active",
     "is_decided",
     "is_measured",
+    "looks_up",
     "measures",
     "measures_kernels",
     "most_in_one_kernel",
+    "why_never",
 ]

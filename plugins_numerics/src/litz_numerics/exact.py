@@ -115,3 +115,9 @@ def exact_table() -> Table:
     """Returns the table."""
     content = tomllib.loads(Path(__file__).with_name("exact.toml").read_text(encoding="utf-8"))
     return Table(dict(_rows(content)), frozenset(content["passes"]["kept"]), frozenset(content["library"]["ops"]))
+
+
+def is_view(op: Any) -> bool:
+    """Returns whether what an op returns is a view of an argument."""
+    returned = op._schema.returns if isinstance(op, OpOverload) else ()
+    return any(result.alias_info is not None and not result.alias_info.is_write for result in returned)

@@ -1,4 +1,4 @@
-"""Products, attention and sums with one order of additions for each result: a pass. In and out: a Graph.
+"""Products and sums with one order of additions for each result. In: a call's arguments. Out: the call in pieces.
 
 A library chooses its kernel, and litz a way to reduce, by all sizes, and with the kernel the order in which a result's
 terms are added. Here that order depends on the number of terms alone:
@@ -19,14 +19,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
-
-from litz.capture import torch_api
-from litz.capture.graph import Graph
-from litz.capture.passes.decompose import decompose
-from litz_plugins import PassContext
-
-from .errors import NumbersError
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -38,22 +30,11 @@ FEW = 8
 """Fewer columns are no lanes: their products are summed as other sums are."""
 
 
-def fix_orders(graph: Graph, context: PassContext) -> Graph:
-    """Returns the graph with its products, attention and sums in pieces whose order of additions is fixed (a pass).
-    Errors: NumbersError for a graph on another device than a CPU."""
-    values = [value for node in graph.nodes for value in tree_leaves(node.meta.get("val")) if isinstance(value, Tensor)]
-    for device in {value.device for value in values if value.device.type != "cpu"}:
-        raise NumbersError(
-            f"numerics.batch_invariant cannot be kept on {device}: the orders of additions are those of CPU kernels",
-            todo="leave the option out, or compile for the CPU",
-        )
-    return decompose(graph, [node for node in graph.nodes if node.target in RULES], RULES)
-
-
 # ------------------------------------------------------------------------------------------------------------- sums
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def computed_in(dtype: torch.dtype) -> torch.dtype:
+    """Returns the type in which values are computed."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
@@ -107,19 +88,19 @@ def _sum(x: Tensor, dims: Sequence[int] | None = None, keepdim: bool = False, *,
     rest = [dim for dim in range(x.dim()) if dim not in reduced]
     if rest and rest[-1] == x.dim() - 1 and _has_lanes(x):
         x = x if x.stride(-1) == 1 else aten.transpose_copy(x, -1, -1)
-        total = prims.sum(x.to(_wide(made)), reduced)
+        total = prims.sum(x.to(computed_in(made)), reduced)
     else:
         moved = aten.permute(x, [*rest, *reduced])
         moved = moved if _lies_in_order(moved, len(reduced)) else aten.transpose_copy(moved, -1, -1)
         sizes = [*(x.shape[dim] for dim in rest), math.prod(x.shape[dim] for dim in reduced)]
-        total = ordered_sum(aten.reshape(moved.to(_wide(made)), sizes))
+        total = ordered_sum(aten.reshape(moved.to(computed_in(made)), sizes))
     shape = [1 if dim in reduced else x.shape[dim] for dim in range(x.dim())] if keepdim else total.shape
     return aten.view(total, list(shape)).to(made)
 
 
 def _mean(x: Tensor, dims: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     made = dtype or x.dtype
-    total = _sum(x, dims, keepdim, dtype=_wide(made))
+    total = _sum(x, dims, keepdim, dtype=computed_in(made))
     if total is NotImplemented:
         return total
     return (total / math.prod(x.shape[dim] for dim in dims or range(x.dim()))).to(made)
@@ -128,7 +109,7 @@ def _mean(x: Tensor, dims: Sequence[int] | None = None, keepdim: bool = False, *
 def _var_mean(
     x: Tensor, dims: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Any:
-    wide, count = x.to(_wide(x.dtype)), math.prod(x.shape[dim] for dim in dims or range(x.dim()))
+    wide, count = x.to(computed_in(x.dtype)), math.prod(x.shape[dim] for dim in dims or range(x.dim()))
     mean = _mean(wide, dims, True)
     if mean is NotImplemented:
         return mean
@@ -154,7 +135,7 @@ def _std_mean(*args: Any, **kwargs: Any) -> Any:
 def product(a: Tensor, b: Tensor) -> Tensor:
     """Returns a @ b of (..., rows, terms) and (..., terms, columns), in float32 or float64, in the order of this
     module."""
-    wide = _wide(a.dtype)
+    wide = computed_in(a.dtype)
     if isinstance(b.shape[-1], int) and b.shape[-1] < FEW:
         a = a if _lies_in_order(a, 1) else aten.transpose_copy(a, -1, -1)
         return ordered_sum(a.to(wide).unsqueeze(-2) * b.to(wide).mT.unsqueeze(-3))
@@ -185,40 +166,7 @@ def _added(given: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float
     return made.to(a.dtype)
 
 
-# -------------------------------------------------------------------------------------------------------- attention
-
-
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> Any:
-    if dropout_p != 0.0 or 0 in (*query.shape, *key.shape):
-        return NotImplemented
-    wide = _wide(query.dtype)
-    scores = product(query.to(wide), key.to(wide).mT) * (query.shape[-1] ** -0.5 if scale is None else scale)
-    if is_causal:
-        rows, columns = (torch.arange(size, device=query.device) for size in scores.shape[-2:])
-        scores = torch.where(rows.unsqueeze(-1) >= columns, scores, -math.inf)
-    if attn_mask is not None:
-        scores = scores + attn_mask.to(wide)
-    most = aten.amax(scores, [-1], True)
-    most = torch.where(most == -math.inf, 0.0, most)  # a row without keys
-    weights = torch.exp(scores - most)
-    total = ordered_sum(weights).unsqueeze(-1)
-    result = product(weights, value.to(wide)) / torch.where(total == 0.0, 1.0, total)
-    op, more = aten._scaled_dot_product_flash_attention_for_cpu.default, {"attn_mask": attn_mask, "scale": scale}
-    expected = torch_api.fake_result(op, (query, key, value, dropout_p, is_causal), more)
-    made = result.to(query.dtype), (most + torch.log(total)).squeeze(-1)
-    return tuple(map(_laid_as, made, expected))
-
-
-def _laid_as(x: Tensor, like: Tensor) -> Tensor:
+def laid_as(x: Tensor, like: Tensor) -> Tensor:
     """Returns x with the strides of `like`, which is dense."""
     order = sorted(range(x.dim()), key=lambda dim: (like.stride()[dim], -dim), reverse=True)
     there = aten.clone(aten.permute(x, order), memory_format=torch.contiguous_format)
@@ -236,6 +184,5 @@ RULES: Mapping[Any, Callable[..., Any]] = {
     aten.var.correction: _var,
     aten.var_mean.correction: _var_mean,
     aten.std_mean.correction: _std_mean,
-    aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
 }
 """Ops and how each is written with a fixed order."""

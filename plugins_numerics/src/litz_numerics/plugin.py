@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from litz_plugins import LayoutPlan, OptionSpec, OptionsView, Pass, hookimpl
+from litz_plugins import Entry, EntryFacts, LayoutPlan, OptionSpec, OptionsView, Pass, hookimpl
 from litz_plugins.nouns import Graph, JointGraph
 
 MODES = ("default", "rounded", "strict")
@@ -21,17 +21,26 @@ def is_invariant(options: OptionsView) -> bool:
     return bool(options.get("numerics.batch_invariant", False))
 
 
+def is_deterministic(options: OptionsView) -> bool:
+    """Returns whether each run is to have the same bits."""
+    return bool(options.get("numerics.deterministic", False))
+
+
 @hookimpl
 def litz_register_options() -> Sequence[OptionSpec]:
-    """Returns the option of this dist. Strict mode draws random numbers as eager does."""
+    """Returns the options of this dist. Strict mode draws random numbers as eager does, and what is deterministic
+    measures nothing."""
     text = (
         'whose numbers: litz\'s own ("default"), with half values rounded where eager rounds them ("rounded"), or bit '
         'for bit eager\'s ("strict")'
     )
     rows = "results of a row do not depend on the other rows, the batch or padding"
+    repeats = "runs, processes and compiles have the same bits, as under torch.use_deterministic_algorithms"
+    measured = dict.fromkeys(("max_autotune", "max_autotune_gemm", "max_autotune_pointwise"), False)
     return [
         OptionSpec("mode", str, "default", text, MODES, implies={"strict": {"fallback_random": True}}),
         OptionSpec("batch_invariant", bool, False, rows),
+        OptionSpec("deterministic", bool, False, repeats, (False, True), implies={True: measured}),
     ]
 
 
@@ -48,6 +57,10 @@ def litz_narrow(kind: str, registered: Mapping[Any, Any], options: OptionsView) 
         from . import invariant
 
         left = invariant.narrow(kind, registered if left is None else left)
+    if is_deterministic(options):
+        from . import deterministic
+
+        left = deterministic.narrow(kind, registered if left is None else left)
     return left
 
 
@@ -56,6 +69,10 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
     """Returns the passes of the mode: each rounding that eager makes, and in strict mode what is left to torch on
     record."""
     mode = mode_of(options)
+    if is_deterministic(options):
+        from .deterministic import check
+
+        check(options)
     if mode == "default" and not is_invariant(options):
         return ()
     if mode == "strict" and is_invariant(options):
@@ -71,10 +88,12 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
 
     passes = [Pass("round_each", "program", round_each, ("round_shared",), ("split_reductions",))]
     if is_invariant(options):
+        from .fixed import fix_orders
         from .invariant import name_dependent_kernels
-        from .orders import fix_orders
+        from .reduced import reduce_in_order
 
         passes.append(Pass("fix_orders", "graph", fix_orders, (), ("eliminate_dead_code",)))
+        passes.append(Pass("reduce_in_order", "program", reduce_in_order, ("round_each",), ("simplify_bodies",)))
         passes.append(Pass("name_dependent_kernels", "program", name_dependent_kernels, ("simplify_bodies",)))
     if mode == "strict":
         passes.append(Pass("name_torchs_kernels", "program", name_torchs_kernels, ("simplify_bodies",)))
@@ -96,6 +115,16 @@ def litz_partition(joint: JointGraph, options: OptionsView) -> tuple[Any, Any] |
     from functorch.compile import default_partition
 
     return default_partition(joint.module, joint.inputs, num_fwd_outputs=joint.forward_outputs, **joint.more)
+
+
+@hookimpl
+def litz_wrap_entry(entry: Entry, facts: EntryFacts, options: OptionsView) -> Entry | None:
+    """Returns the entry in torch's deterministic mode, where the option asks for that."""
+    if not is_deterministic(options):
+        return None
+    from .deterministic import repeating
+
+    return repeating(entry)
 
 
 @hookimpl

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from .exact import Row, exact_table
+from .exact import Row, exact_table, is_view
 
 COMMUNICATION = "_c10d_functional"
 USERS_KERNELS = "triton_kernel_wrapper"
@@ -26,7 +26,7 @@ def narrow(kind: str, registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
 
 def _decompositions(registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
     table = exact_table()
-    return {op: rule for op, rule in registered.items() if _is_view(op) or table.row("decomposition", op) is not None}
+    return {op: rule for op, rule in registered.items() if is_view(op) or table.row("decomposition", op) is not None}
 
 
 def _lowerings(registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
@@ -37,7 +37,7 @@ def _lowering(op: Any, lowering: Callable[..., Any]) -> Callable[..., Any] | Non
     """The lowering as strict mode uses it, None where it does not."""
     if not isinstance(op, OpOverload):
         return lowering if str(op).startswith(USERS_KERNELS) else None
-    if _is_view(op) or op.namespace == COMMUNICATION:
+    if is_view(op) or op.namespace == COMMUNICATION:
         return lowering
     row = exact_table().row("lowering", op)
     if row is None:
@@ -57,12 +57,6 @@ def _guarded(lowering: Callable[..., Any], row: Row) -> Callable[..., Any]:
         return lowering(ctx, *row.taken(args, dtype), **kwargs)
 
     return guarded
-
-
-def _is_view(op: Any) -> bool:
-    """Is what the op returns a view of an argument?"""
-    returned = op._schema.returns if isinstance(op, OpOverload) else ()
-    return any(result.alias_info is not None and not result.alias_info.is_write for result in returned)
 
 
 def _passes(registered: Mapping[Any, Any]) -> Mapping[Any, Any]:

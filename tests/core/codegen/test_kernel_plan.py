@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._sympy.functions import Max, ToFloat, TruncToInt
 
 from litz.codegen.kernel_plan import KernelPlan, plan_kernel
 from litz.codegen.plan_rules import RULES, verify_plan
@@ -122,6 +123,19 @@ def plan_of(*stores: Store, size: Any = 10, length: Any = 100, hints: dict[Symbo
 
 def copy(to: str, offset: int = 0, start: int = 0, mode: StoreMode = "set") -> Store:
     return Store(to, (i0 + start,), load("x", (i0 + offset,), torch.float32), mode=mode)
+
+
+def test_a_stride_that_the_host_computes_is_read_back() -> None:
+    """Of a dimension of one element, so no loop names it."""
+    n = Symbol("s0", integer=True, positive=True)
+    half = TruncToInt(0.5 * ToFloat(n))
+    layout = Layout((to_expr(1), half), (Max(1, half), to_expr(1)))
+    buffers = {name: Buffer(name, torch.float32, CPU, layout) for name in ("x", "y")}
+    zero = to_expr(0)
+    loop = Loop("op0", CPU, (Range(i0, half),), (), (Store("y", (zero, i0), load("x", (zero, i0), torch.float32)),))
+    plan = plan_kernel(Kernel("kernel0", loop), Program("g", ("x",), buffers, (loop,), (), hints={n: 9}))
+    assert set(plan.host) > set(plan.sizes)
+    assert parse_kernel_plan(str(plan)) == plan, str(plan)
 
 
 def test_the_least_element_that_is_touched_is_known() -> None:

@@ -134,7 +134,7 @@ def _as_promised(op: OpOverload, args: Any, kwargs: Any, result: Any) -> Any:
 
     def own(mine: Any, its: Any) -> Any:
         if isinstance(mine, (tuple, list)):
-            return type(mine)(map(own, mine, its))
+            return (list if isinstance(mine, list) else tuple)(map(own, mine, its))  # not all types take an iterable
         if not isinstance(mine, torch.Tensor):
             return mine
         shares, should = (any(torch_api.share_memory(made, item) for item in given) for made in (mine, its))

@@ -1,7 +1,7 @@
 """The reductions, a row each, as data: what is held while values come in, how it grows, what comes of it.
 
 A `reduce` node takes its values over all the reduction ranges of its loop, or over ranges of its own; its kind is a
-result of one of the rows.
+result of one of the rows. `sum_in_order` and `prod_in_order` take in one value after the other, in row-major order.
 Results of one row and the same values share one state: `welford_mean` and `welford_m2` are the mean, and the sum of
 squared deviations from it (Welford, "Note on a method for calculating corrected sums of squares and products", 1962;
 merged as Chan, Golub and LeVeque do, 1979). Those of `welford_double` are float64, for squares beyond float32; they
@@ -18,7 +18,7 @@ generators write it from the row; a faster form that was made by hand is an entr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from operator import itemgetter
 
@@ -325,10 +325,10 @@ def _weighted_softmax(scores: torch.Tensor, values: torch.Tensor) -> torch.Tenso
 
 
 ROWS: tuple[Reduction, ...] = (
-    _by_op("sum", "add", lambda dtype: 0, _typed(torch.sum, torch.any), lambda x: torch.cumsum(x, -1, dtype=x.dtype)),
-    _by_op(
-        "prod", "mul", lambda dtype: 1, _typed(torch.prod, torch.all), lambda x: torch.cumprod(x, -1, dtype=x.dtype)
-    ),
+    _by_op("sum", "add", lambda dtype: 0, _typed(torch.sum, torch.any), lambda x: x.cumsum(-1, dtype=x.dtype)),
+    _by_op("prod", "mul", lambda dtype: 1, _typed(torch.prod, torch.all), lambda x: x.cumprod(-1, dtype=x.dtype)),
+    replace(_by_op("sum_in_order", "add", lambda dtype: 0, _typed(torch.sum, torch.any)), ordered=True),
+    replace(_by_op("prod_in_order", "mul", lambda dtype: 1, _typed(torch.prod, torch.all)), ordered=True),
     _by_op("max", "maximum", least, lambda x: x.amax(-1), lambda x: torch.cummax(x, -1).values),
     _by_op("min", "minimum", greatest, lambda x: x.amin(-1), lambda x: torch.cummin(x, -1).values),
     _test("any", "bitwise_or", False, lambda x: x.any(-1)),

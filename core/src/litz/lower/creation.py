@@ -58,9 +58,9 @@ def full(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
 )
 def zeros(ctx: LoweringContext, *args: Any, **options: Any) -> Tensor:
     """Lowers ops for uninitialised tensors to zeros, which take no memory until something must be in memory. Errors:
-    NotImplementedError for one that is read for its sizes alone: a library call takes it without values."""
-    if is_read_for_sizes(ctx.node):
-        raise NotImplementedError("sizes without values")
+    NotImplementedError for what is read for its sizes alone, and in torch's deterministic mode, which fills it."""
+    if torch.are_deterministic_algorithms_enabled() or is_read_for_sizes(ctx.node):
+        raise NotImplementedError("torch's values, or none")
     return like_meta(ctx, 0)
 
 

@@ -89,9 +89,9 @@ class _ColumnStage(_Stage):
         few = not self.accumulators or (points.is_Integer and int(points) <= most)  # one part is all
         again = (w.tiling.again or not self.stage.stores) and all(node.op != "scan" for node in nodes)
         # Parts of long columns, and of those that are walked again where something is lost.
+        whole = {a: (few or a.form.sequential) and not (again and a.forgets) for a in self.accumulators}
         pairs: list[Pair] = [
-            (a.of_parts(), a.of_lanes().apart()) if not few or (again and a.forgets) else (a.of_lanes(),) * 2
-            for a in self.accumulators
+            (a.of_lanes(),) * 2 if one else (a.of_parts(), a.of_lanes().apart()) for a, one in whole.items()
         ]
         self.accumulators, walked = [a for a, _ in pairs], [part for _, part in pairs]
         parts = [part for a, part in pairs if part is not a]

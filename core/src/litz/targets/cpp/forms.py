@@ -242,7 +242,7 @@ def derived(row: Reduction, dtype: torch.dtype) -> Form:
     form = row.form(dtype)
     stems = (row.name,) if len(form.state) == 1 else row.parts
     clause = ""
-    if len(form.merge) == 1 and set(form.merge[0].args) == {form.state[0], form.other[0]}:
+    if len(form.merge) == 1 and not row.ordered and set(form.merge[0].args) == {form.state[0], form.other[0]}:
         clause = "" if form.state[0].dtype == torch.bool else _CLAUSES.get(form.merge[0].op, "")
     states = tuple(
         State(stem, VALUES[node.dtype], literal(node.attrs[0], node.dtype), clause)

@@ -1,0 +1,62 @@
+"""`numerics.deterministic`: one compiled function has torch's deterministic mode, whatever the process has.
+
+In, lowerings, passes, or a graph's entry; out, the same, run in that mode. A lowering that would
+write where threads meet refuses in the mode, as it does where `torch.use_deterministic_algorithms` is on, and torch's
+kernel of the op runs: the one that repeats, or torch's error where there is none.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from litz_plugins import OptionsView
+
+from .errors import NumbersError
+from .exact import is_view
+
+MEASURED = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "autotune.search_cache")
+"""Options by which measurements decide."""
+LEFT_OUT = frozenset({"fuse_written_attention", "contract_broadcast_products"})
+"""Passes that put a call in place of loops, which would raise torch's error where eager raises none."""
+
+
+def check(options: OptionsView) -> None:
+    """Raises NumbersError for an option by which measurements decide: another run may measure otherwise."""
+    for name in MEASURED:
+        if options.get(name, False):
+            raise NumbersError(
+                f"numerics.deterministic contradicts {name}: what measures fastest may differ from run to run",
+                where="options=",
+                todo="give one of the two",
+            )
+
+
+def repeating(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function, run in torch's deterministic mode: that of the user where there is one."""
+
+    @functools.wraps(function)
+    def repeats(*args: Any, **kwargs: Any) -> Any:
+        before = torch.get_deterministic_debug_mode()
+        if before:
+            return function(*args, **kwargs)
+        torch.set_deterministic_debug_mode("error")
+        try:
+            return function(*args, **kwargs)
+        finally:
+            torch.set_deterministic_debug_mode(before)
+
+    return repeats
+
+
+def narrow(kind: str, registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Returns what is registered, lowerings of all but views run in the mode, without passes that call kernels whose
+    runs differ. kind, registered: as the hook `litz_narrow` has them."""
+    if kind == "pass":
+        return {name: item for name, item in registered.items() if name not in LEFT_OUT}
+    if kind == "lowering":
+        return {op: rule if is_view(op) else repeating(rule) for op, rule in registered.items()}
+    return registered

@@ -8,9 +8,17 @@ Parts, each a transformer in bf16, forward and backward:
                 scattered. All communication is in the compiled graph, one collective a parameter, as in "simple FSDP".
     fully_shard the same by FSDP2, a layer at a time. Its hooks run, and overlap, between the compiled graphs.
     tp          tensor parallel by DTensor: an all_reduce after attention and one after the MLP, and in their backward.
+    sequence    tensor parallel with the sequence in parts: an all_gather before each product that is split by columns,
+                a reduce_scatter behind each that is split by rows.
     fsdp_tp     tensor parallel between two ranks, and FSDP2 between the pairs.
     experts     an MLP on each rank, to which an all_to_all brings a share of every rank's tokens, and another returns
                 them.
+
+`--pieces` measures what cutting products and their collectives brings (collectives.pieces), on tensor parallel layers:
+whole, as the planner finds, and in 2, 4 and 8 pieces, beside Inductor and Inductor's fused products over symmetric
+memory. Two GPUs take under 120 s:
+
+    torchrun --standalone --nproc-per-node 2 -m benchmarks.overlap --pieces
 
 "litz overlap 40%" may take 40 % more memory than the source's order, about what Inductor's overlap takes; "litz
 overlap" 10 %.
@@ -30,7 +38,7 @@ import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +76,17 @@ PEERS: Mapping[str, Peer] = {
         },
     ),
 }
+
+
+PIECES: Mapping[str, Peer] = {
+    "eager": PEERS["eager"],
+    "litz whole": Peer("litz", {"collectives.pieces": 1}),
+    "litz pieces": Peer("litz"),
+    **{f"litz {count} pieces": Peer("litz", {"collectives.pieces": count}) for count in (2, 4, 8)},
+    "inductor": PEERS["inductor"],
+    "inductor fused": Peer("inductor", config={"_micro_pipeline_tp": True}),
+}
+"""The peers of `--pieces`."""
 
 
 @dataclass
@@ -133,7 +152,11 @@ def measure(
 ) -> Row:
     """One peer. expected: gradients that the first peer fills in and the others are compared with. trace: a folder for
     the Chrome trace of a step of rank 0."""
-    peer, row, on_gpu = PEERS[name], Row(part, name), device.type == "cuda"
+    peer, row, on_gpu = (PEERS | PIECES)[name], Row(part, name), device.type == "cuda"
+    if "_micro_pipeline_tp" in peer.config:
+        from torch.distributed._symmetric_memory import enable_symm_mem_for_group
+
+        enable_symm_mem_for_group(dist.group.WORLD.group_name)
     torch._dynamo.reset()
     torch.manual_seed(0)
     options = {**peer.options, **(extra if peer.backend == "litz" else {})}
@@ -218,8 +241,9 @@ def table(rows: Sequence[Row]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Everyone's step in every part. Returns 1 if a peer failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.overlap", description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=["fsdp", "tp"])
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=None)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=None)
+    parser.add_argument("--peers", nargs="+", choices=PEERS | PIECES, default=None)
+    parser.add_argument("--pieces", action="store_true", help="products and their collectives in pieces; two layers")
     parser.add_argument("--layers", type=int)
     parser.add_argument("--width", type=int)
     parser.add_argument("--tokens", type=int)
@@ -240,16 +264,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not args.tiny:
         torch.cuda.set_device(device)
     dist.init_process_group("gloo") if args.tiny else dist.init_process_group("nccl", device_id=device)
-    base = TINY if args.tiny else LARGE
+    base = TINY if args.tiny else replace(LARGE, layers=2) if args.pieces else LARGE
+    parts = args.parts or (["sequence", "tp"] if args.pieces else ["fsdp", "tp"])
     given = {name: getattr(args, name) for name in ("layers", "width", "tokens", "batch")}
     size = Size(**{**asdict(base), **{name: value for name, value in given.items() if value}})
-    peers = args.peers or [name for name in PEERS if not (args.tiny and "inductor" in name)]
+    known = PIECES if args.pieces else PEERS
+    peers = args.peers or [name for name in known if not (args.tiny and "inductor" in name)]
     extra: dict[str, Any] = dict(item.split("=", 1) for item in args.option)
     if args.tiny:
         extra |= {"collectives.cost": "benchmarks.overlap:made_up_costs", "debug": True}
 
     rows: list[Row] = []
-    for part in args.parts:
+    for part in parts:
         expected: list[Tensor] = []
         for name in peers:
             steps = 2 if args.tiny else args.steps
@@ -259,7 +285,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if dist.get_rank() == 0:
         print("\n" + table(rows))
         record = recorder(args.json, "overlap", device, argv, NAMES)
-        for part in args.parts:
+        for part in parts:
             record(**as_record(part, rows))
         if args.out:
             with open(args.out, "w") as file:

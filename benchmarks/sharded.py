@@ -1,5 +1,5 @@
-"""A transformer in shards: parameters gathered by hand or by FSDP2, tensor parallel, both, or with experts, one on each
-rank. In: a Size; out: the model and its compiled form."""
+"""A transformer in shards: parameters gathered by hand or by FSDP2, tensor parallel (also with the sequence
+in parts), both, or with experts, one on each rank. In: a Size; out: the model and its compiled form."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ import torch.distributed._functional_collectives as fc
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+# torch 2.13 gave this a new name, and warns of the old one.
+reduce_scatter = getattr(fc, "reduce_scatter_single_autograd", None) or fc.reduce_scatter_tensor_autograd
 
 HEAD = 128
 """Elements of an attention head."""
@@ -101,6 +104,44 @@ class Experts(nn.Module):
         return fc.all_to_all_single_autograd(tokens, equal, equal, dist.group.WORLD)
 
 
+class GatheredLinear(nn.Module):
+    """A layer split by columns, of rows that all ranks have parts of: this rank's columns for all rows."""
+
+    def __init__(self, out: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(out // dist.get_world_size(), width) * width**-0.5)
+
+    def forward(self, whole: Tensor) -> Tensor:
+        return F.linear(whole, self.weight)
+
+
+class SequenceLayer(nn.Module):
+    """Tensor parallel with the sequence in parts between the products: each rank has a part of the rows, gathers all
+    rows before a product that is split by columns, and scatters the sums behind one that is split by rows."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (GatheredLinear(width, width) for _ in range(3))
+        self.up = GatheredLinear(4 * width, width)
+        parts = dist.get_world_size()
+        self.out, self.down = (nn.Linear(size // parts, width, bias=False) for size in (width, 4 * width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self._whole(x)
+        heads = [m(rows).view(1, rows.shape[0], -1, HEAD).transpose(1, 2) for m in (self.query, self.key, self.value)]
+        attention = F.scaled_dot_product_attention(*heads, is_causal=True)
+        x = x + self._part(self.out(attention[0].transpose(0, 1).flatten(1)))
+        return x + self._part(self.down(F.gelu(self.up(self._whole(x)), approximate="tanh")))
+
+    @staticmethod
+    def _whole(x: Tensor) -> Tensor:
+        return fc.all_gather_tensor_autograd(F.rms_norm(x, (x.shape[-1],)), 0, dist.group.WORLD)
+
+    @staticmethod
+    def _part(x: Tensor) -> Tensor:
+        return reduce_scatter(x, "sum", 0, dist.group.WORLD)
+
+
 class ExpertLayer(Layer):
     """A layer whose MLP is a mixture of experts."""
 
@@ -124,6 +165,17 @@ class Network(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return x.float().square().mean()
+
+
+class SequenceNetwork(Network):
+    """Such layers. Of the rows that it is given a rank takes its part."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__(size, lambda out, width: nn.Identity())
+        self.layers = nn.ModuleList(SequenceLayer(size.width) for _ in range(size.layers))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(0, 1).chunk(dist.get_world_size())[dist.get_rank()])
 
 
 Compile = Callable[[nn.Module], nn.Module]
@@ -191,6 +243,11 @@ def make_experts(size: Size, device: torch.device, compiled: Compile) -> tuple[n
     return model, compiled(model)
 
 
+def make_sequence(size: Size, device: torch.device, compiled: Compile) -> tuple[nn.Module, Callable[..., Any]]:
+    model = SequenceNetwork(size).to(device, size.dtype)
+    return model, compiled(model)
+
+
 @dataclass(frozen=True)
 class Part:
     """A way to share the work. same_data: how many ranks, one after the other, are given the same batch."""
@@ -203,6 +260,7 @@ PARTS: Mapping[str, Part] = {
     "fsdp": Part(make_fsdp),
     "fully_shard": Part(make_fully_shard),
     "tp": Part(make_tp, dist.get_world_size),
+    "sequence": Part(make_sequence, dist.get_world_size),
     "fsdp_tp": Part(make_fsdp_tp, lambda: TENSOR),
     "experts": Part(make_experts),
 }

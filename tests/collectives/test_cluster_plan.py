@@ -62,3 +62,54 @@ def test_layers_of_llama_70b_hide_most_of_what_can_be_hidden() -> None:
         (said,) = (decision for decision in one.log.decisions if decision.subject == "overlap")
         exposed, total = re.findall(EXPOSED, said.reason)[-1]
         assert float(exposed) < most * float(total), said.reason
+
+
+def in_pieces(one: Planned) -> dict[str, int]:
+    """By collective, into how many pieces it is cut."""
+    found = ((one.subject, re.fullmatch(r"(\d+) pieces", one.chosen)) for one in one.log.decisions)
+    return {subject: int(count[1]) for subject, count in found if count is not None}
+
+
+def step_and_exposed(one: Planned) -> tuple[float, float]:
+    """µs of a graph as planned, and of these exposed."""
+    (said,) = (decision for decision in one.log.decisions if decision.subject == "overlap")
+    *_, us = re.findall(r"([\d.e+]+) µs, [\d.e+]+ of", said.reason)
+    return float(us), float(re.findall(EXPOSED, said.reason)[-1][0])
+
+
+def pieces_pay(ranks: int, layers: int, least: float) -> None:
+    """Messages that the next product needs at once, or that wait for a product, run behind pieces of it: so much of
+    what is exposed without pieces is hidden, and the step is shorter; both by the simulator."""
+    limit = {"collectives.memory_limit": "40%"}
+    (before, _), (after, backward) = (
+        plan_cluster(ranks, HOST, layers, Shape(), {**limit, **more}) for more in ({"collectives.pieces": 1}, {})
+    )
+    assert not in_pieces(before) and in_pieces(after)
+    (old, old_exposed), (new, new_exposed) = map(step_and_exposed, (before, after))
+    assert new < old and new_exposed < (1 - least) * old_exposed
+    for graph in (after, backward):  # a reason for both outcomes
+        cut = in_pieces(graph)
+        reasons = {one.subject: one.reason for one in graph.log.decisions if one.chosen == "whole"}
+        assert all("exposed" in reason for reason in reasons.values()) and not cut.keys() & reasons.keys()
+        assert len(cut) + len(reasons) >= 3
+    steps = {step.name for step in after.schedule.steps}
+    for name, count in in_pieces(after).items():
+        assert {f"{name}_{k}of{count}" for k in range(count)} <= steps and name not in steps
+
+
+def test_products_of_a_host_hide_their_messages_in_pieces() -> None:
+    pieces_pay(HOST, 2, 0.1)
+
+
+@pytest.mark.nightly
+def test_products_of_llama_70b_hide_their_messages_in_pieces() -> None:
+    pieces_pay(64, 4, 0.05)
+
+
+def test_small_products_stay_whole(planned: tuple[int, list[Planned]]) -> None:
+    """Each piece has its own latency and launch."""
+    _, graphs = planned
+    for one in graphs:
+        assert not in_pieces(one) and not any("of" in step.name for step in one.schedule.steps)
+        said = [decision.reason for decision in one.log.decisions if decision.chosen == "whole"]
+        assert any("more: each has its own latency and launch" in reason for reason in said), said

@@ -26,7 +26,8 @@ from litz_collectives.traffic import message_of, placed
 from litz_plugins import LitzError
 from litz_plugins.testing import check_plugin
 
-OPTIONS = ["bucket_bytes", "cost", "memory_limit", "passes", "profile", "share_builds", "verify_plan", "verify_seconds"]
+OPTIONS = ["bucket_bytes", "cost", "memory_limit", "passes", "pieces", "profile", "share_builds", "verify_plan"]
+OPTIONS += ["verify_seconds"]
 ops = torch.ops._c10d_functional
 MODE = FakeTensorMode(allow_non_fake_inputs=True)
 

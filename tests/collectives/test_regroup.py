@@ -47,9 +47,9 @@ def layers(count: int, elements: int, us: float, calls: int = 1) -> Timed:
 
 
 def as_one(planner: Planner) -> Candidate:
-    names = tuple(planner.place_of)
+    names = tuple(planner.source.source.numbers)
     found = planner.grouped(planner.source, (names,), {names[0]: 0}, float("inf"))
-    assert found is not None and found.plan == (tuple(range(len(names))),)
+    assert found is not None and found.plan.items == (tuple(range(len(names))),)
     return found
 
 
@@ -59,14 +59,14 @@ def test_a_bucket_that_holds_everything_up_is_taken_apart() -> None:
     one = as_one(planner)
     assert one.us == pytest.approx(348 + 4 * 200, abs=1)
     found = regroup(one, planner)
-    assert len(found.plan) > 1 and len(found.plan[0]) < 4
+    assert len(found.plan.items) > 1 and len(found.plan.items[0]) < 4
     assert found.us < one.us - 150 and found.score < one.score and found.peak <= planner.limit
 
 
 def test_small_messages_are_put_together() -> None:
     planner = planner_of(layers(6, 64, 5.0), memory_limit="1GiB")
     found = regroup(planner.source, planner)
-    assert len(found.plan) < 6 and found.us < planner.source.us and found.score < planner.source.score
+    assert len(found.plan.items) < 6 and found.us < planner.source.us and found.score < planner.source.score
 
 
 def test_no_bucket_is_larger_than_the_option_says() -> None:
@@ -74,7 +74,7 @@ def test_no_bucket_is_larger_than_the_option_says() -> None:
     none = planner_of(schedule, memory_limit="1GiB", bucket_bytes=0)
     assert regroup(none.source, none) is none.source
     two = planner_of(schedule, memory_limit="1GiB", bucket_bytes=2 * 4 * 64 * 4)
-    assert max(map(len, regroup(two.source, two).plan)) == 2
+    assert max(map(len, regroup(two.source, two).plan.items)) == 2
 
 
 def test_nothing_is_put_together_beyond_the_memory_limit() -> None:
@@ -91,7 +91,7 @@ def test_gathers_of_which_one_needs_the_other_stay_apart() -> None:
     made.call("y", "a", us=5.0, size=64)
     made.communicate("b", GATHER, "y")
     planner = planner_of(made.schedule("b"))
-    names = tuple(planner.place_of)
+    names = tuple(planner.source.source.numbers)
     assert planner.grouped(planner.source, (names,), {names[0]: 0}, float("inf")) is None
 
 

@@ -4,8 +4,8 @@ What a rank would plan by itself depends on its own kernels' times, and those on
 batch of its own). So the first rank that has a plan for some communication leaves it in the store of the default
 process group, and the others take it from there; nobody waits for anybody. Ranks know that they mean the same
 communication by a signature: the collectives in the order of the source, which must be the same on every rank of a
-correct program, and which of them need which. A plan is legal for every graph of its signature, as it only orders and
-merges collectives.
+correct program, and which of them need which. A plan is legal for every graph of its signature, as it only orders,
+merges and cuts collectives.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from litz.capture import torch_api
 from litz.ir import Collective, Program
@@ -21,13 +21,16 @@ from litz.schedule.schedule import Step
 
 from .verify import collective_line
 
-Plan = tuple[tuple[int, ...], ...]
-"""What is started, in order: each item a collective or a bucket, by its members' places in the source's order."""
+Cuts = tuple[tuple[int, int], ...]
+"""Collectives in pieces: places in the program's order, each with the number of pieces."""
 
 
-def source_plan(count: int) -> Plan:
-    """Returns the plan that starts `count` collectives one by one, in the order of the program."""
-    return tuple((number,) for number in range(count))
+class Plan(NamedTuple):
+    """cuts: which collectives are in pieces. items: what is started, in order: each a collective, a piece or a bucket,
+    by its members' numbers (`source`)."""
+
+    cuts: Cuts
+    items: tuple[tuple[int, ...], ...]
 
 
 def signature(steps: Sequence[Step], before: Sequence[set[int]], program: Program, options: Mapping[str, Any]) -> str:
@@ -58,4 +61,5 @@ def agreed(plan: Plan, key: str) -> Plan:
         return plan
     store, _ = found
     kept = store.compare_set(f"litz/overlap/{key}", "", json.dumps(plan))
-    return tuple(tuple(item) for item in json.loads(kept))
+    cuts, items = json.loads(kept)
+    return Plan(tuple((number, count) for number, count in cuts), tuple(map(tuple, items)))

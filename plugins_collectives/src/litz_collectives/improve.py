@@ -47,12 +47,12 @@ def score_of(times: Sequence[float]) -> float:
     return len(worse) * likely + sum(worse)
 
 
-def improve(work: Work, order: Sequence[int], live: Live, limit: float) -> list[int]:
+def improve(work: Work, order: Sequence[int], live: Live, limit: float, replayed: int | None = None) -> list[int]:
     """Positions in a new order that is legal and whose replay is no longer. limit: bytes, as in `place`; an order that
-    is beyond it comes back as it is."""
+    is beyond it comes back as it is. replayed: the most tasks that may be, `REPLAYED` if not said."""
     if live.peak_in(order) > limit:
         return list(order)
-    return _Search(work, list(order), live, limit).run()
+    return _Search(work, list(order), live, limit, REPLAYED if replayed is None else replayed).run()
 
 
 class _Reel:
@@ -95,7 +95,7 @@ Move = tuple[int, list[int]]
 
 
 class _Search:
-    def __init__(self, work: Work, order: list[int], live: Live, limit: float) -> None:
+    def __init__(self, work: Work, order: list[int], live: Live, limit: float, replayed: int) -> None:
         self.tasks, self.before, self.live, self.limit = work.tasks, work.before, live, limit
         self.after: list[set[int]] = [set() for _ in work.tasks]
         for number, names in enumerate(work.before):
@@ -107,7 +107,7 @@ class _Search:
             if task.kind == "wait":
                 self.waits.setdefault(self.starts[task.of], number)
         self.known = [(judge, [known(task, judge) for task in work.tasks]) for judge in JUDGES]
-        self.left = REPLAYED
+        self.left = replayed
         self._take(order)
 
     def run(self) -> list[int]:

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from litz.ir import Collective, Program, Wait
-from litz.schedule.schedule import Kernel, Schedule, Step
+from litz.ir import Collective, Wait
+from litz.schedule.schedule import Schedule, Step
 from litz_plugins import Estimate, PassContext
 
 from .agree import agreed, signature
 from .overlap_record import record
 from .planner import Planner
+from .source import UNKNOWN, reordered
 from .tasks import estimates_of
 
-OPTIONS = ("collectives.bucket_bytes", "collectives.memory_limit")
+OPTIONS = ("collectives.bucket_bytes", "collectives.memory_limit", "collectives.pieces")
 """The options that the plan depends on beside the program and the estimates."""
-UNKNOWN = Estimate(0.0, 0.0, 0.0, "unknown")
 
 
 def overlap(schedule: Schedule, context: PassContext) -> Schedule:
@@ -34,13 +34,13 @@ def overlap(schedule: Schedule, context: PassContext) -> Schedule:
     planner = Planner(schedule, times, context)
     blind = _why_blind(steps, times)
     own = planner.source if blind else planner.best()
-    key = signature(steps, planner.before, program, {name: context.options.get(name) for name in OPTIONS})
+    key = signature(steps, planner.whole.before, program, {name: context.options.get(name) for name in OPTIONS})
     plan = agreed(own.plan, key)
     chosen = own if plan == own.plan else planner.by_plan(plan)
     record(planner, chosen, own, blind)
-    if chosen is planner.source:
+    if chosen is planner.source and not chosen.plan.cuts:
         return schedule
-    return replace(schedule, program=reordered(program, chosen.steps), steps=chosen.steps)
+    return replace(schedule, program=reordered(chosen.source.program, chosen.steps), steps=chosen.steps)
 
 
 def _why_blind(steps: Sequence[Step], times: Mapping[str, Estimate]) -> str:
@@ -51,15 +51,3 @@ def _why_blind(steps: Sequence[Step], times: Mapping[str, Estimate]) -> str:
     if not any(times[step.name].us for step in steps if not isinstance(step, (Collective, Wait))):
         return "computation has no times here, so nothing is known to hide anything"
     return ""
-
-
-def reordered(program: Program, steps: Sequence[Step]) -> Program:
-    """Returns the program with its operations in the order of the steps, and buckets in place of their members."""
-    place_of = {operation.name: number for number, operation in enumerate(program.operations)}
-    operations = []
-    for step in steps:
-        if isinstance(step, Kernel):
-            operations += [program.operations[n] for n in sorted(place_of[name] for name in step.fused)]
-        else:
-            operations.append(step)
-    return replace(program, operations=tuple(operations))

@@ -60,6 +60,12 @@ def litz_register_options() -> Sequence[OptionSpec]:
             accepts=ACCEPTED,
         ),
         OptionSpec(
+            "pieces",
+            int,
+            None,
+            "pieces of a product and its collective, to hide one behind the other; unset: what pays; 1: none",
+        ),
+        OptionSpec(
             "profile",
             Path,
             None,

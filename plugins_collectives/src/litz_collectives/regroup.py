@@ -20,6 +20,7 @@ from .improve import LEAST, judged
 
 if TYPE_CHECKING:
     from .planner import Candidate, Planner
+    from .source import Source
 
 REPLAYED = 9_000
 """Steps that may be put in order and replayed in all: about 1 s."""
@@ -78,30 +79,30 @@ def _moves(found: Candidate, planner: Planner) -> Iterator[Move]:
         for cut in _cuts(len(one)):
             yield Move((one[:cut], one[cut:]), {one[0]: place, one[cut]: place})
             yield Move((one[:cut], one[cut:]), {one[0]: -1, one[cut]: -1})
-        kind = planner.kind_of(one[0])
+        kind = planner.kind_of(one[0], found.source)
         if kind is None:
             continue
-        alike = [n for n in starts if planner.kind_of(found.tasks[n].name) == kind]
+        alike = [n for n in starts if planner.kind_of(found.tasks[n].name, found.source) == kind]
         here = alike.index(place)
         for first, second in ((here - 1, here), (here, here + 1)):
             if first < 0 or second >= len(alike):
                 continue
             one, other = (groups[found.tasks[alike[n]].name] for n in (first, second))
-            yield from _between(one, other, (alike[first], alike[second]), planner)
+            yield from _between(one, other, (alike[first], alike[second]), found.source, planner)
 
 
 def _between(
-    first: tuple[str, ...], second: tuple[str, ...], places: tuple[int, int], planner: Planner
+    first: tuple[str, ...], second: tuple[str, ...], places: tuple[int, int], source: Source, planner: Planner
 ) -> Iterator[Move]:
     """The moves of two neighbours, in the order in which they start: join them, or hand some members over."""
-    both = planner.in_source_order((*first, *second))
+    both = planner.in_source_order((*first, *second), source)
     for place in places:
         yield Move((both,), {both[0]: place})
     for cut in _cuts(len(first)):
-        parts = first[:cut], planner.in_source_order((*first[cut:], *second))
+        parts = first[:cut], planner.in_source_order((*first[cut:], *second), source)
         yield Move(parts, dict(zip((part[0] for part in parts), places, strict=True)))
     for cut in _cuts(len(second)):
-        parts = planner.in_source_order((*first, *second[:cut])), second[cut:]
+        parts = planner.in_source_order((*first, *second[:cut]), source), second[cut:]
         yield Move(parts, dict(zip((part[0] for part in parts), places, strict=True)))
 
 

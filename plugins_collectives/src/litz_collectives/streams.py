@@ -64,7 +64,8 @@ class Slowdown:
 class Task:
     """One step of a schedule, with its time. time: µs on its own. of: for a wait, the name of what it waits for.
     slowdown: of a collective and what runs beside it. memory_bound: of other work. stream, link: of a collective, which
-    stream it runs on, and what it sends over."""
+    stream it runs on, and what it sends over. met: the ranks have just met, as this is a later piece of what they sent
+    each other."""
 
     name: str
     kind: Kind
@@ -74,6 +75,7 @@ class Task:
     memory_bound: bool = False
     stream: str = ""
     link: str = ""
+    met: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class Known(NamedTuple):
 def known(task: Task, corner: Corner) -> Known:
     """Returns a task with the figures that a corner believes."""
     if task.kind == "start":
-        us = task.time.at(corner.collective) + (corner.late_us if task.time.high else 0.0)
+        us = task.time.at(corner.collective) + (corner.late_us if task.time.high and not task.met else 0.0)
         return Known("start", task.name, us, task.slowdown.at(corner.slowdown), False, task.stream, task.link)
     us = 0.0 if task.kind == "wait" else task.time.at(corner.compute)
     return Known(task.kind, task.of, us, None, task.memory_bound)

@@ -85,9 +85,10 @@ def make_tasks(
     estimates: Mapping[str, Estimate],
     slowdown: SlowdownOf = lambda step: SLOWDOWN,
     link: Callable[[Collective], str] = lambda step: "",
+    met: Callable[[Collective], bool] = lambda step: False,
 ) -> list[Task]:
-    """Steps as what the streams do; each process group has a stream. A wait for communication that started elsewhere
-    counts as computation that takes no time, so that it stays where it is."""
+    """Steps as what the streams do; each process group has a stream. met: as in `Task`. A wait for communication that
+    started elsewhere counts as computation that takes no time, so that it stays where it is."""
     ended = flights(steps, storage_roots(steps)).ended
     tasks = []
     for number, step in enumerate(steps):
@@ -95,9 +96,10 @@ def make_tasks(
         time = Interval(found.low_us, found.us, min(found.high_us, 10 * found.us))
         if isinstance(step, Collective):
             cost = slowdown(step)
-            tasks.append(Task(step.name, "start", time, slowdown=cost, stream=step.group, link=link(step)))
+            task = Task(step.name, "start", time, slowdown=cost, stream=step.group, link=link(step), met=met(step))
+            tasks.append(task)
         elif number in ended:
-            tasks.append(Task(step.name, "wait", NOTHING, ended[number][0].name))
+            tasks.append(Task(step.name, "wait", NOTHING, ended[number][-1].name))
         else:
             tasks.append(Task(step.name, "compute", time, memory_bound=isinstance(step, Kernel)))
     return tasks

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal
 
-from litz.ir import Collective, Program
+from litz.ir import Collective, Program, TensorRef
+from litz.ir.arguments import leaves
 
 from .nccl import Message
 from .topology import Topology
@@ -43,12 +44,12 @@ def message_of(operation: Collective, program: Program) -> Message | None:
     if row is None or not operation.ranks:
         return None
     kind, side = row
-    size = _bytes(operation.reads if side == "reads" else operation.writes, program)
     world_size = len(operation.ranks)
-    if operation.target_name.endswith("_out.default"):
-        # Its output is among what it reads; a gather's is what counts, a reduction's is not.
-        size = _bytes(operation.mutates, program)
-        size *= world_size if kind == "reduce_scatter" else 1
+    given = [ref for ref in leaves(operation.args) if isinstance(ref, TensorRef)]
+    out = [ref for ref in leaves(operation.kwargs) if isinstance(ref, TensorRef)]
+    size = _sent(given, program) if side == "reads" else _bytes(operation.writes, program)
+    if side == "writes" and operation.target_name.endswith("_out.default"):
+        size = _sent(out, program)  # which may be a part of the memory that it writes
     if kind == "all_to_all" and _has_one_peer(operation):
         return Message("permute", max(size, _bytes(operation.writes, program)), world_size)
     return Message(kind, size, world_size)
@@ -69,6 +70,10 @@ def _has_one_peer(operation: Collective) -> bool:
     """Does each rank send to one rank at most and hear from one at most, as `permute_tensor` has them do?"""
     peers = [[size for size in part if size != 0] for part in operation.args[1:3] if isinstance(part, (list, tuple))]
     return len(peers) == 2 and all(len(sizes) <= 1 for sizes in peers) and any(peers)
+
+
+def _sent(refs: Iterable[TensorRef], program: Program) -> int:
+    return sum(program.hint(ref.layout.numel) * program.buffers[ref.buffer].dtype.itemsize for ref in refs)
 
 
 def _bytes(names: Iterable[str], program: Program) -> int:

@@ -43,7 +43,7 @@ _GATHERS = {
 }
 """Library calls that read no more of this argument than what they return."""
 
-_ALLOCATIONS = ("aten::empty", "aten::new_empty")
+_ALLOCATIONS, _COPIES = ("aten::empty", "aten::new_empty"), ("aten::copy_", "aten::clone")
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def _extern_work(extern: Extern, program: Program) -> Work:
     written = sum(bytes_of(program.buffers[output], program) for output in made)
     read: dict[str, float] = {}
     gathered = argument_names(extern).get(_GATHERS.get(name, ""))
-    for ref in extern.refs:
+    for ref in extern.refs[name == "aten::copy_" :]:  # which reads nothing of what it writes
         size = bytes_of(ref, program)
         _add(read, program, ref.buffer, min(size, written) if ref is gathered else size)
     for mutated in extern.mutates:
@@ -204,7 +204,7 @@ def _extern_work(extern: Extern, program: Program) -> Work:
         return NOTHING
     contraction = None if isinstance(extern, Collective) else count_contraction(extern, program)
     if contraction is None:
-        return Work("other", {}, total, written)
+        return Work("loop" if name in _COPIES else "other", {}, total, written)
     flops, between = {contraction.dtype: contraction.flops}, contraction.between / 2
     moved = (total + between, written + between)
     return Work(contraction.use, flops, *moved, contraction.pieces, contraction.launches, contraction.alone)

@@ -1,7 +1,7 @@
 """Which Wait ends which Collective.
 
 A Collective is under way from where it is started to the Waits on its results: until then it reads and writes its
-tensors, whoever else names their memory.
+tensors, whoever else names their memory. A Wait ends all that are under way on its argument's memory, as torch's does.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ class Flights:
 
 def flights(operations: Iterable[Any], roots: Mapping[str, str]) -> Flights:
     """Returns which Wait ends which Collective among operations or steps. roots: as `storage_roots` returns them."""
-    under_way: dict[str, Collective] = {}
+    under_way: dict[str, list[Collective]] = {}
     ended: dict[int, tuple[Collective, ...]] = {}
     for position, operation in enumerate(operations):
         if isinstance(operation, Collective):
-            under_way.update({roots.get(name, name): operation for name in operation.writes})
+            for root in dict.fromkeys(roots.get(name, name) for name in operation.writes):
+                under_way.setdefault(root, []).append(operation)
         elif isinstance(operation, Wait):
-            found = (under_way.pop(roots.get(name, name), None) for name in operation.reads)
-            if started := tuple(one for one in found if one is not None):
+            found = (under_way.pop(roots.get(name, name), ()) for name in operation.reads)
+            if started := tuple(one for each in found for one in each):
                 ended[position] = started
-    return Flights(ended, tuple(under_way.values()))
+    return Flights(ended, tuple(one for each in under_way.values() for one in each))

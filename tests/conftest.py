@@ -23,7 +23,6 @@ from hypothesis import HealthCheck, settings
 from support import run_folder
 from support.each_value import leave_cases_out
 from support.eager_attention import untraced
-from support.installed import read_once
 from support.no_gpu import gpu_hidden
 from support.processor_times import note, seconds_so_far
 from support.ranks import WORLD, Ranks
@@ -80,7 +79,6 @@ def pytest_configure(config: pytest.Config) -> None:
         print_blob=True,
     )
     settings.load_profile("busy machine")
-    read_once()
     gpus, worker = config.getoption("--gpus"), os.environ.get("PYTEST_XDIST_WORKER", "")
     if gpus and worker:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(int(worker.removeprefix("gw")) % gpus)

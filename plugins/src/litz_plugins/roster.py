@@ -511,12 +511,14 @@ class Roster:
             results = self._registered_rules(hook, checked, core)
             if results == before:
                 return before, table
+            if not core:
+                found = self._merge(f"{kind} of", results)
+                return results, {op: rule(op, *registered) for op, registered in found.items()}
             own = [(name, given) for name, given in results if self.is_builtin(name)]
-            found = self._merge(f"{kind} of", [(name, given) for name, given in results if not self.is_builtin(name)])
             united: dict[Any, Any] = {}
             for _, given in own if len(own) < 2 or self._merge(f"{kind} of", own) else ():
                 united.update(given)  # from a dict, without a look at the hash of each of a thousand ops
-            return results, united | {op: rule(op, *registered) for op, registered in found.items()}
+            return results, united | self._rules(hook, kind, check, passes, core=False)
 
         def rule(op: Any, plugin: str, function: Any) -> Any:
             return function and self.blamed(plugin, f"{kind} of {op}", function, passes)

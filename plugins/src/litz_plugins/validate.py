@@ -92,6 +92,10 @@ class _Held:
     def __init__(self, obj: object, attributes: Iterable[str]) -> None:
         vars(self).update({name: getattr(obj, name) for name in attributes})
 
+    def __dir__(self) -> Iterable[str]:
+        """The names of the functions alone: pluggy looks at each."""
+        return vars(self)
+
 
 class Registry(pluggy.PluginManager):
     """pluggy's registry, in which a function with a deprecated hook's name is an implementation of the hook that took

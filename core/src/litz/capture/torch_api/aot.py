@@ -61,7 +61,7 @@ def aot_compile(
             bw_compiler=backward,
             inference_compiler=inference,
             partition_fn=partition_with_draws(partition) if eager_random else partition,
-            decompositions=decompositions,
+            decompositions=decompositions,  # type: ignore[arg-type]  # or a mapping, which is made where it is read
             # Mutations of inputs arrive as trailing aten.copy_ nodes, so that litz can fuse the write.
             keep_inference_input_mutations=True,
         )

@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from support import run_folder
 from support.each_value import leave_cases_out
 from support.eager_attention import untraced
+from support.made_once import share_workers
 from support.no_gpu import gpu_hidden
 from support.processor_times import note, seconds_so_far
 from support.ranks import WORLD, Ranks
@@ -121,6 +122,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` does not ask for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     leave_cases_out(items)
+    share_workers(items)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,5 +1,5 @@
 """What tests/conftest.py promises: a run with the variable CI is as one without it, and its files lie where they are
-removed quickly."""
+removed quickly, and what a module's tests share is made once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch._functorch.config
 from hypothesis import settings
 
 from support import run_folder
+from support.made_once import share_workers
 
 
 def test_nothing_sees_that_this_is_ci() -> None:
@@ -49,3 +50,46 @@ def test_files_lie_in_memory_where_there_is_room(tmp_path: Path, monkeypatch: py
         assert made is not None and Path(tempfile.mkdtemp()).parent == made == Path(os.environ["TMPDIR"])
         run_folder.end(made)
         assert not made.exists() and "TMPDIR" not in os.environ
+
+
+SHARED = """
+import pytest
+
+@pytest.fixture(scope="module")
+def made(): ...
+
+@pytest.fixture
+def through(made): ...
+
+def test_by_itself(made): ...
+def test_through_another(through): ...
+def test_without(tmp_path): ...
+
+@pytest.mark.xdist_group("own")
+def test_of_a_group(made): ...
+
+@pytest.fixture(scope="session")
+def of_all(): ...
+
+class TestMore:
+    @pytest.mark.parametrize("n", [1, 2])
+    def test_of_a_session(self, of_all, n): ...
+"""
+
+
+def test_tests_that_share_a_fixture_share_a_worker(tmp_path: Path) -> None:
+    class Groups(dict[str, str]):
+        def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+            share_workers(items)
+            for item in items:
+                mark = item.get_closest_marker("xdist_group")
+                self[item.name] = mark.args[0] if mark else ""
+
+    (tmp_path / "test_shared.py").write_text(SHARED)
+    found = Groups()
+    alone = ["-p", "no:terminal", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(tmp_path)]
+    assert pytest.main([*alone, "--collect-only", str(tmp_path)], plugins=[found]) == 0
+    shared = dict.fromkeys(
+        ("test_by_itself", "test_through_another", "test_of_a_session[1]", "test_of_a_session[2]"), "test_shared.py"
+    )
+    assert found == {**shared, "test_without": "", "test_of_a_group": "own"}

@@ -93,6 +93,19 @@ def len_of(tuning):
     return None
 
 
+def test_no_signature_is_taken_of_a_plain_function(monkeypatch):
+    class Holder:
+        @hookimpl
+        def litz_register_passes(self, options):
+            return []
+
+    monkeypatch.setattr("litz_plugins.validate.inspect.signature", None)
+    assert listed(Holder()) == listed(module(litz_register_passes=Holder().litz_register_passes))
+    assert listed(module(litz_register_passes=hookimpl(lambda options: []))) == ("litz_register_passes",)
+    with pytest.raises(TypeError):
+        listed(module(litz_register_passes=hookimpl(lambda option: [])))
+
+
 def test_a_wrapped_function_takes_what_its_signature_says():
     @functools.wraps(lambda options: [])
     def taken(*arguments, **named):

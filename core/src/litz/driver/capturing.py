@@ -43,7 +43,7 @@ def capture(
         example_inputs,
         compile_graph=compile_graph,
         # A trace is sure without a store. torch merges a dict with its own, and of another mapping hashes each op anew.
-        decompositions=torch_api.Later(lambda: decompositions(compiler)) if store else decompositions(compiler),
+        decompositions=decompositions(compiler) if store is None else torch_api.Later(lambda: decompositions(compiler)),
         freezing=freezing,
         eager_random=compiler.options.fallback_random,
         store=store,

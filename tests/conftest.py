@@ -1,9 +1,11 @@
-"""Settings for every test: a cache of the run's own, so that nothing built before decides a result, few threads for
-each worker, which do not spin while they wait, and a GPU only for tests that are marked as in need of one."""
+"""Settings for every test: temporary files and caches of the run's own, so that nothing built before decides a result,
+few threads for each worker, which do not spin while they wait, and a GPU only for tests that are marked as in need of
+one."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import logging
@@ -18,9 +20,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support import run_folder
 from support.each_value import leave_cases_out
 from support.eager_attention import untraced
-from support.installed import read_once
+from support.made_once import share_workers
 from support.no_gpu import gpu_hidden
 from support.processor_times import note, seconds_so_far
 from support.ranks import WORLD, Ranks
@@ -44,9 +47,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One cache folder for the run, shared by its workers; what the environment says wins. Workers are started after
-    this and inherit it, before torch is loaded. Graphs are compiled, not cached. Two threads, so that kernels
-    do run in parallel."""
+    """One folder for the run's temporary files, and one of each cache, shared by its workers; what the environment says
+    wins. Workers are started after this and inherit them, before torch is loaded. Graphs are compiled, not cached. Two
+    threads, so that kernels do run in parallel."""
+    config.add_cleanup(functools.partial(run_folder.end, run_folder.begin()))
     # Where CI is set, torch has other defaults (`error_on_custom_op_aliasing`): tests are the same everywhere. pytest
     # prints all of a failure for this variable too.
     if os.environ.pop("CI", ""):
@@ -76,7 +80,6 @@ def pytest_configure(config: pytest.Config) -> None:
         print_blob=True,
     )
     settings.load_profile("busy machine")
-    read_once()
     gpus, worker = config.getoption("--gpus"), os.environ.get("PYTEST_XDIST_WORKER", "")
     if gpus and worker:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(int(worker.removeprefix("gw")) % gpus)
@@ -119,6 +122,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` does not ask for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     leave_cases_out(items)
+    share_workers(items)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -34,7 +34,6 @@ def problems() -> Mapping[str, str]:
     return interpreted("support.masked_call_cases")
 
 
-@pytest.mark.xdist_group("masked call interpreter")  # the cases run once
 @pytest.mark.parametrize("name", CASES)
 def test_gives_what_float64_gives(name: str, problems: Mapping[str, str]) -> None:
     assert problems[name] == ""

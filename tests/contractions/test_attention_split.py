@@ -47,7 +47,6 @@ LIKE_ANOTHER = (
 """Of each another case has the same part of the kernel, at odder sizes or beside another part."""
 
 
-@pytest.mark.xdist_group("split interpreter")  # the cases run once
 @pytest.mark.parametrize("name", mostly(CASES, LIKE_ANOTHER))
 def test_gives_what_float64_gives_and_takes_over_what_nobody_else_needs(name: str, problems: Mapping[str, str]) -> None:
     assert problems[name] == ""

@@ -22,7 +22,6 @@ def problems(request: pytest.FixtureRequest) -> Mapping[str, str]:
     return interpreted("support.interpreted_zoo", asked_for(request, __name__))
 
 
-@pytest.mark.xdist_group("interpreted zoo")
 @pytest.mark.parametrize("name", mostly(CASES, [name for name in CASES if name not in FEW]))
 def test_gradients_as_float64(problems: Mapping[str, str], name: str) -> None:
     assert not problems[name]

@@ -5,7 +5,7 @@ A test builds stores with `litz.ir.build`, gives tensors for the buffers that th
 
 from __future__ import annotations
 
-import tempfile
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,8 +31,8 @@ R = [reduction_var(n) for n in range(4)]
 CODEGEN = CppCodegen()
 OPTIONS = make_options()
 """With the environment's compiler and processor (LITZ_CXX, LITZ_CPP_MARCH), for `make test-compilers`."""
-CACHE = Cache(Path(tempfile.gettempdir()) / "litz-test-cpp")
-"""Kept between runs: a test that changed nothing builds nothing."""
+CACHE = Cache(Path(os.environ["LITZ_CACHE_DIR"]))
+"""That of the run: what compiled graphs have built is not built again."""
 
 
 @dataclass

@@ -5,7 +5,10 @@ Sorted by name, so that the order of plugins never depends on the order of direc
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
+import os
+import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -49,8 +52,22 @@ class Source:
 
 
 def installed_entry_points() -> list[importlib.metadata.EntryPoint]:
-    """Returns the entry points of group "litz" of every installed dist."""
-    return list(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
+    """Returns the entry points of group "litz" of every installed dist. The dists are looked for again when `sys.path`
+    or one of its folders has changed: each compile asks, and a look takes as long as a small schedule."""
+    return list(_found(tuple(map(_state, sys.path))))
+
+
+@functools.lru_cache(maxsize=8)
+def _found(state: tuple[tuple[str, int], ...]) -> tuple[importlib.metadata.EntryPoint, ...]:
+    """What `sys.path` in this state has; a dist that is installed or removed changes the time of its folder."""
+    return tuple(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
+
+
+def _state(folder: str) -> tuple[str, int]:
+    try:
+        return folder, os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return folder, 0
 
 
 def load_entry_points(
@@ -84,7 +101,7 @@ def load_entry_points(
 
 @dataclass(frozen=True)
 class _Offered:
-    """An entry point and what its dist says of itself; each look at a dist's metadata parses the text anew."""
+    """An entry point and what its dist says of itself."""
 
     point: importlib.metadata.EntryPoint
     dist: str = "an unknown dist"
@@ -93,11 +110,15 @@ class _Offered:
 
 
 def _offered(point: importlib.metadata.EntryPoint) -> _Offered:
-    if point.dist is None:
-        return _Offered(point)
-    about = point.dist.metadata
-    requires = about.get_all("Requires-Dist") or point.dist.requires or ()  # an egg-info has them elsewhere
-    return _Offered(point, str(about["Name"]), str(about["Version"]), tuple(requires))
+    return _Offered(point) if point.dist is None else _Offered(point, *_about(point.dist))
+
+
+@functools.lru_cache(maxsize=64)
+def _about(dist: importlib.metadata.Distribution) -> tuple[str, str, tuple[str, ...]]:
+    """A dist's name, version and requirements; each look at its metadata parses the text anew."""
+    about = dist.metadata
+    requires = about.get_all("Requires-Dist") or dist.requires or ()  # an egg-info has them elsewhere
+    return str(about["Name"]), str(about["Version"]), tuple(requires)
 
 
 def _load(offered: _Offered, quarantined: bool) -> Source:

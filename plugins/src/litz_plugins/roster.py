@@ -511,14 +511,18 @@ class Roster:
             results = self._registered_rules(hook, checked, core)
             if results == before:
                 return before, table
-            found = self._merge(f"{kind} of", results)
-            return results, {op: rule(op, plugin, function) for op, (plugin, function) in found.items()}
+            if not core:
+                found = self._merge(f"{kind} of", results)
+                return results, {op: rule(op, *registered) for op, registered in found.items()}
+            own = [(name, given) for name, given in results if self.is_builtin(name)]
+            united: dict[Any, Any] = {}
+            for _, given in own if len(own) < 2 or self._merge(f"{kind} of", own) else ():
+                united.update(given)  # from a dict, without a look at the hash of each of a thousand ops
+            return results, united | self._rules(hook, kind, check, passes, core=False)
 
         def rule(op: Any, plugin: str, function: Any) -> Any:
-            taken = function is None or plugin in own
-            return function if taken else self.blamed(plugin, f"{kind} of {op}", function, passes)
+            return function and self.blamed(plugin, f"{kind} of {op}", function, passes)
 
-        own = frozenset(name for name in self._sources if self.is_builtin(name))
         self._ruled[hook, core] = self._joined(hook, merged)
         return self._ruled[hook, core][1]
 

@@ -4,6 +4,7 @@ an error that names the nearest right word. What would otherwise be ignored with
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ class WrongName(ValueError):
         super().__init__(f"{problem}{said}{listed}{'; ' if todo else ''}{todo}")
 
 
+@functools.lru_cache(maxsize=512)  # each compile asks for the variable of each option
 def variable(option: str) -> str:
     """Returns the environment variable of an option by its full name: LITZ_AUTOTUNE_SECONDS for "autotune.seconds"."""
     return "LITZ_" + "".join(c if c.isalnum() else "_" for c in option).upper()

@@ -7,13 +7,14 @@ not at all (it silently keeps the default).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from operator import itemgetter
 from types import FunctionType, ModuleType
 from typing import Any
 
 import pluggy
 
-from litz_plugins import hookspecs
+from litz_plugins import deprecations, hookspecs
 from litz_plugins.deprecations import current_hook, warn_of, why_gone
 from litz_plugins.errors import HookSignatureError, PluginLoadError, UnknownHookError, nearest
 
@@ -32,6 +33,11 @@ def _hook_signatures() -> dict[str, tuple[str, ...]]:
 HOOKS: Signatures = _hook_signatures()
 _OF_EVERY = frozenset((*dir(object), *dir(ModuleType)))
 """Attributes of every object or module, none of them a hook. Most of a small plugin's are, and a look takes long."""
+_DATA = frozenset((str, int, float, bool, type(None), tuple, list, dict, set, frozenset))
+_HOLDERS = frozenset((FunctionType, type, ModuleType))
+"""Types of attributes that are no hook, and no hook without its marker."""
+_OF_WRAPPERS = frozenset(("__wrapped__", "__signature__"))
+"""Attributes of functions whose parameters are said to be others."""
 
 
 def check_hooks(manager: pluggy.PluginManager, plugin: str, obj: object, dist: str) -> dict[str, str]:
@@ -44,7 +50,7 @@ def check_hooks(manager: pluggy.PluginManager, plugin: str, obj: object, dist: s
             f"it names the class {obj.__name__}; a plugin is a module or an instance, e.g. {obj.__name__}()",
         )
     found = {}
-    for attribute in dir(obj):
+    for attribute in _candidates(obj):
         try:
             marker = manager.parse_hookimpl_opts(obj, attribute)
         except Exception:  # an attribute that cannot even be read is no hook
@@ -67,12 +73,28 @@ def check_hooks(manager: pluggy.PluginManager, plugin: str, obj: object, dist: s
     return found
 
 
+def _candidates(obj: object) -> Iterable[str]:
+    """The attributes of which one may be a hook, or lack a hook's marker: of a module few, and each compile asks."""
+    if type(obj) is not ModuleType:
+        return dir(obj)
+    marker, listed = f"{hookspecs.PROJECT}_impl", sorted(vars(obj).items(), key=itemgetter(0))
+    return [
+        name
+        for name, value in listed
+        if name in HOOKS or not (type(value) in _DATA or (type(value) in _HOLDERS and marker not in vars(value)))
+    ]
+
+
 class _Held:
     """The hook functions of a plugin. pluggy takes two plugins that are equal for one and the same, and two
     SimpleNamespaces of equal content are; two of these never are."""
 
     def __init__(self, obj: object, attributes: Iterable[str]) -> None:
         vars(self).update({name: getattr(obj, name) for name in attributes})
+
+    def __dir__(self) -> Iterable[str]:
+        """The names of the functions alone: pluggy looks at each."""
+        return vars(self)
 
 
 class Registry(pluggy.PluginManager):
@@ -96,6 +118,18 @@ class Registry(pluggy.PluginManager):
         return None if unmarked else super().parse_hookspec_opts(module_or_class, name)
 
 
+def _is_plain(function: Any, allowed: Collection[str]) -> bool:
+    """Whether each parameter of a function is allowed by its name, and none has a default. False where only
+    `inspect.signature`, which takes long, can say."""
+    inner = getattr(function, "__func__", function)
+    if type(inner) is not FunctionType or not _OF_WRAPPERS.isdisjoint(vars(inner)):
+        return False
+    code, names = inner.__code__, inner.__code__.co_varnames
+    taken = names[inner is not function : code.co_argcount + code.co_kwonlyargcount]
+    gathers = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    return not gathers and not inner.__defaults__ and not inner.__kwdefaults__ and set(taken) <= set(allowed)
+
+
 def _seen_unmarked(holder: object, name: str, marker: str) -> bool:
     """Whether `name` is a function, class or module without a marker in a module: most of what a plugin's module has.
     pluggy takes longer to say so, of hundreds of names in each compile."""
@@ -104,6 +138,8 @@ def _seen_unmarked(holder: object, name: str, marker: str) -> bool:
 
 
 def _warn_of_deprecated(plugin: str, obj: object, attribute: str, hook: str, dist: str) -> None:
+    if not deprecations.DEPRECATIONS:
+        return
     function = getattr(obj, attribute)
     by = f"plugin {plugin!r} ({dist})" if dist else f"plugin {plugin!r}"
     named = getattr(function, f"{hookspecs.PROJECT}_impl").get("specname") or attribute
@@ -128,6 +164,8 @@ def _check_forgotten_marker(plugin: str, obj: object, attribute: str, dist: str)
 
 def _check_parameters(plugin: str, hook: str, function: Any, dist: str) -> None:
     allowed = HOOKS[hook]
+    if _is_plain(function, allowed):
+        return
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             problem = f"takes {parameter}, but arguments are passed by name"

@@ -57,3 +57,4 @@ def built_and_right(folder: Path) -> None:
     a, b, c = torch.randn(8, 8), torch.randn(8, 8), torch.empty(8, 8)
     launch(b.data_ptr(), a.data_ptr(), c.data_ptr())
     torch.testing.assert_close(c, a @ b)
+    assert not [*folder.rglob(cpp_build.TORCH)], "the empty library is not kept"

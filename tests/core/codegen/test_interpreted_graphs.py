@@ -17,7 +17,6 @@ def problems() -> Mapping[str, str]:
     return interpreted("support.interpreted_graphs")
 
 
-@pytest.mark.xdist_group("interpreted graphs")
 @pytest.mark.parametrize("name", CASES)
 def test_as_float64(problems: Mapping[str, str], name: str) -> None:
     assert not problems[name]

@@ -159,7 +159,8 @@ def _core_table() -> MappingProxyType[OpOverload, Decomposition]:
     table.update(foreach_decompositions())
     table.update(_own_rules())
     table.update({op: laid_as_in_eager(op, table.get(op)) for op in {*table, *whole_ops()}})
-    return MappingProxyType({op: unless_left_to_eager(op, rule) for op, rule in table.items()})
+    rules = {op: unless_left_to_eager(op, rule) for op, rule in table.items()}
+    return MappingProxyType({op: torch_api.whole_where_undecided(rule) for op, rule in rules.items()})
 
 
 def _overloads(names: Iterable[str]) -> Iterable[OpOverload]:

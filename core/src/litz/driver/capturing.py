@@ -42,7 +42,8 @@ def capture(
         gm,
         example_inputs,
         compile_graph=compile_graph,
-        decompositions=torch_api.Later(lambda: decompositions(compiler)),
+        # A trace is sure without a store. torch merges a dict with its own, and of another mapping hashes each op anew.
+        decompositions=decompositions(compiler) if store is None else torch_api.Later(lambda: decompositions(compiler)),
         freezing=freezing,
         eager_random=compiler.options.fallback_random,
         store=store,
@@ -88,9 +89,13 @@ def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
     from litz.capture.promised import checked
 
     compiler.plugins.settle(compiler.options)  # all they register: who is left out must have had no part in the trace
-    rules = compiler.plugins.decompositions(options=compiler.options)
+    table = compiler.plugins.decompositions(options=compiler.options)
     compiler.check_whole()
-    table = {op: checked(op, rule) for op, rule in rules.items() if rule is not None}
+    for op, rule in [*table.items()]:  # another dict would hash each of a thousand ops, and few rules are plugins'
+        if rule is None:
+            del table[op]
+        elif (own := checked(op, rule)) is not rule:
+            table[op] = own
     return drawn_in_eager(table) if compiler.options.fallback_random else table
 
 

@@ -15,8 +15,6 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_t
 
 from .aot_cache import cache_settings
 from .asserts import drop_settled, keeps_asserted_calls
-from .later import Later
-from .operators import whole_where_undecided
 from .random import partition_with_draws, random_as_in_eager
 from .rules import rules_of_resampling, traced_by
 from .scalars import numbers_kept_where_torch_has_no_tensor_op
@@ -54,7 +52,6 @@ def aot_compile(
     apart = any(map(_differs_from_its_equals, gm.graph.nodes)) if hasattr(gm, "graph") else False
     drawn = random_as_in_eager() if eager_random else contextlib.nullcontext()
     numbers = numbers_kept_where_torch_has_no_tensor_op()
-    rules: Any = Later(lambda: {op: whole_where_undecided(rule) for op, rule in decompositions.items()})
     resampling = traced_by(rules_of_resampling())
     with _aot_config(apart, kept), keeps_asserted_calls(gm), drawn, numbers, resampling:
         return aot_module_simplified(
@@ -64,7 +61,7 @@ def aot_compile(
             bw_compiler=backward,
             inference_compiler=inference,
             partition_fn=partition_with_draws(partition) if eager_random else partition,
-            decompositions=rules,
+            decompositions=decompositions,  # type: ignore[arg-type]  # or a mapping, which is made where it is read
             # Mutations of inputs arrive as trailing aten.copy_ nodes, so that litz can fuse the write.
             keep_inference_input_mutations=True,
         )

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 
 import torch
 
-from litz.cache.disk import Cache, digest, folder_for_texts, temporary_folder
+from litz.cache.disk import Cache, digest, folder_for_texts
 from litz.errors import CacheError, KernelBuildError, out_of_bounds
 from litz.runtime.builders import run_program
 from litz.runtime.cpp_compiler import FORMS, Compiler, compile_library, find_compiler
@@ -142,12 +141,10 @@ def _use(source: Any, options: Any, cache: Cache, read: Callable[[Path], Any]) -
     def make(folder: Path) -> None:
         written, library = folder / SOURCE, folder / LIBRARY
         written.write_text(text, encoding="utf-8")
-        stand_in = temporary_folder()
-        try:
-            first = [_stand_in(compiler, stand_in)] if blas else []
-            problem = compile_library([*flags, "-o", str(library), str(written), *first, *linked], library)
-        finally:
-            shutil.rmtree(stand_in, ignore_errors=True)
+        first = [_stand_in(compiler, folder)] if blas else []
+        problem = compile_library([*flags, "-o", str(library), str(written), *first, *linked], library)
+        if blas:
+            (folder / TORCH).unlink(missing_ok=True)
         if problem:
             kept = _keep(cache, key, text)
             again = [*flags, "-o", "/dev/null", str(kept or SOURCE), *linked]

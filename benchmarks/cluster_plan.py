@@ -191,9 +191,10 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--tensor-parallel", type=int, default=8)
     parser.add_argument("--limit", default="10%", help="collectives.memory_limit")
+    parser.add_argument("--pieces", type=int, default=1, help="collectives.pieces")
     given = parser.parse_args()
     for ranks in given.ranks:
-        options = {"collectives.memory_limit": given.limit}
+        options = {"collectives.memory_limit": given.limit, "collectives.pieces": given.pieces}
         for planned in plan_cluster(ranks, given.tensor_parallel, given.layers, Shape(), options):
             print(f"{ranks:>5} ranks  {planned}")
 

@@ -80,8 +80,8 @@ PEERS: Mapping[str, Peer] = {
 
 PIECES: Mapping[str, Peer] = {
     "eager": PEERS["eager"],
-    "litz whole": Peer("litz", {"collectives.pieces": 1}),
-    "litz pieces": Peer("litz"),
+    "litz whole": Peer("litz"),
+    "litz pieces": Peer("litz", {"collectives.pieces": 0}),
     **{f"litz {count} pieces": Peer("litz", {"collectives.pieces": count}) for count in (2, 4, 8)},
     "inductor": PEERS["inductor"],
     "inductor fused": Peer("inductor", config={"_micro_pipeline_tp": True}),

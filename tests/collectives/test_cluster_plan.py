@@ -82,7 +82,7 @@ def pieces_pay(ranks: int, layers: int, least: float) -> None:
     what is exposed without pieces is hidden, and the step is shorter; both by the simulator."""
     limit = {"collectives.memory_limit": "40%"}
     (before, _), (after, backward) = (
-        plan_cluster(ranks, HOST, layers, Shape(), {**limit, **more}) for more in ({"collectives.pieces": 1}, {})
+        plan_cluster(ranks, HOST, layers, Shape(), {**limit, **more}) for more in ({}, {"collectives.pieces": 0})
     )
     assert not in_pieces(before) and in_pieces(after)
     (old, old_exposed), (new, new_exposed) = map(step_and_exposed, (before, after))
@@ -106,10 +106,11 @@ def test_products_of_llama_70b_hide_their_messages_in_pieces() -> None:
     pieces_pay(64, 4, 0.05)
 
 
-def test_small_products_stay_whole(planned: tuple[int, list[Planned]]) -> None:
+@pytest.mark.parametrize("pieces", [0, 1])
+def test_small_products_stay_whole(pieces: int) -> None:
     """Each piece has its own latency and launch."""
-    _, graphs = planned
-    for one in graphs:
+    why = "asks for none" if pieces else "more: each has its own latency and launch"
+    for one in plan_cluster(64, HOST, 2, SMALL, {"collectives.memory_limit": "100%", "collectives.pieces": pieces}):
         assert not in_pieces(one) and not any("of" in step.name for step in one.schedule.steps)
         said = [decision.reason for decision in one.log.decisions if decision.chosen == "whole"]
-        assert any("more: each has its own latency and launch" in reason for reason in said), said
+        assert any(why in reason for reason in said), said

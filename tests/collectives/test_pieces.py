@@ -95,7 +95,11 @@ def planned(function: Callable[..., Any], costs: Costs | None, **options: Any) -
     rows = ROWS if function in (gathered, weights) else 2 * ROWS
     with FakeTensorMode(allow_non_fake_inputs=True):
         given = torch.empty(rows, WIDTH), torch.empty(WIDTH, WIDTH)
-    options = {f"collectives.{name}": value for name, value in {"cost": costs, **options}.items() if value is not None}
+    options = {
+        f"collectives.{name}": value
+        for name, value in {"cost": costs, "pieces": 0, **options}.items()
+        if value is not None
+    }
     (schedule,) = schedule_only(function, given, {"collectives.memory_limit": "1GiB", **options, "debug": True})
     check_schedule(schedule)
     return schedule

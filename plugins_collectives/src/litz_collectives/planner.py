@@ -73,8 +73,8 @@ class Planner:
         self.whole = whole_source(schedule.program, schedule.steps, estimates)
         self.sites = sites_of(schedule.steps, schedule.program)
         self.cutter = Cutter(self.whole, self.sites, context)
-        asked = context.options.get("collectives.pieces")
-        self.searches_pieces = asked is None
+        asked = int(context.options.get("collectives.pieces", 1))
+        self.searches_pieces = asked == 0
         """Whether the number of pieces is the search's to find."""
         counts = {name: asked or 1 for name, site in self.sites.items() if site.products}
         self.base = self.cutter.source(self.cutter.cuts_of(counts))

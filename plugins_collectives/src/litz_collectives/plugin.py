@@ -62,8 +62,8 @@ def litz_register_options() -> Sequence[OptionSpec]:
         OptionSpec(
             "pieces",
             int,
-            None,
-            "pieces of a product and its collective, to hide one behind the other; unset: what pays; 1: none",
+            1,
+            "pieces of a product and its collective, to hide one behind the other; 1: none; 0: what pays by the model",
         ),
         OptionSpec(
             "profile",

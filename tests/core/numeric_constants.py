@@ -75,7 +75,7 @@ CONSTANTS: Mapping[str, str] = {
         rules: RESAMPLING
         unpooling: LOWERINGS
         report: JSON_VERSION
-        sampling: BICUBIC ZEROS REFLECTION LOWERINGS
+        sampling: BICUBIC ZEROS REFLECTION
         scales: _ALL _ROW
         sizes: INT32
         size_readers: _POOL CONVOLUTION_RESULTS READERS

@@ -329,3 +329,19 @@ def test_what_eager_has_on_the_device_is_no_fault(monkeypatch: pytest.MonkeyPatc
     assert not checker._has_device(program, round_, Complaint("v0", "values", ""))
     assert not checker._has_device(program, round_, Complaint("x0", "strides", ""))
     assert [len(one.statements) for one in ran] == [1, 1, 2]
+
+
+@pytest.mark.filterwarnings("ignore:litz leaves calls")
+@pytest.mark.parametrize("written", ["x1.addcmul_(x0, x0, value=2)", "x1.addcmul_(x0, x0)"], ids=["copied", "itself"])
+def test_what_dynamo_s_own_graph_accepts_is_no_fault_of_litz(written: str) -> None:
+    """s61i:6473: dynamo makes the op in place one of a new result and a copy, which reads nothing that it writes. What
+    it leaves as it is, litz refuses. AOTAutograd itself fails where it traces the result as a view of merged inputs."""
+    inputs = (InputSpec((3,), F32, 1), InputSpec((3,), F32, 2))
+    lines = (Statement("v0", "x1[0:-1:3]"), Statement("", written, writes="x1"))
+    program = FuzzProgram(inputs, lines, ("v0",), by_dynamo=True, shift=2)
+    assert reference_of(program, program.other_inputs["shared memory"]).raised is RuntimeError
+    checker = Checker()
+    assert checker.check(program) is None
+    copied = "value" in written
+    assert checker.torch_failures == ({"accepted before litz": 1} if copied else {})
+    assert checker.runs["refused"] == (0 if copied else 2)

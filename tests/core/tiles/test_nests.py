@@ -86,6 +86,15 @@ def scattered_and_summed() -> Case:
     return Case([8], stores, {"x": x, "index": index, "o": o}, {"o": o, "s": total}, [30])
 
 
+def sums_scattered() -> Case:
+    """Columns' sums, which have lanes, are themselves scattered: one by one, after the walk."""
+    x, index, o = torch.randn(30, 8), torch.randint(0, 5, (8,)), torch.zeros(5)
+    at = build.bounded(load("index", index, I[0]), 5)
+    value = build.reduce("sum", build.load("x", (R[0], I[0]), F32))
+    store = Store("o", (placeholder(0),), value, (at,), "add")
+    return Case([8], [store], {"x": x, "index": index, "o": o}, {"o": o}, [30])
+
+
 def small(kind: str = "sum") -> Case:
     x = torch.randn(200, 4)
     store = Store("o", (I[0],), build.reduce(kind, build.load("x", (I[0], R[0]), F32)))
@@ -106,6 +115,7 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "scan": scanned,
     "scatter": scattered,
     "scatter and sum": scattered_and_summed,
+    "scatter of sums": sums_scattered,
     **{f"columns of {kind}": (lambda kind=kind: of_columns(kind)) for kind in ("sum", "argmax", "welford_m2", "max")},
     "long columns": lambda: of_columns("sum", 1100, 3),
     "parts of columns": lambda: of_columns("welford_mean", 130, 17),

@@ -251,14 +251,14 @@ def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> A
 
 def _roll(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:
     """On a CPU eager's result has the memory format of the input, unless it is rolled all the way around a dimension;
-    the op's fake kernel gives a contiguous result."""
+    the op's fake kernel gives a contiguous result. Of sizes that vary, whether it is makes a guard."""
     wanted = torch_api.suggested_format(x)
-    if x.device.type != "cpu" or x.is_contiguous() or wanted == torch.contiguous_format or not dims:
+    if x.device.type != "cpu" or wanted == torch.contiguous_format or not dims:
         return NotImplemented
     moves = [(shift, x.shape[dim]) for shift, dim in zip(shifts, dims, strict=True)]
-    if not all(isinstance(n, int) for move in moves for n in move) or any(n == 0 or k % n == 0 for k, n in moves):
+    if None in map(torch_api.hint_or_none, sum(moves, ())) or any(n == 0 or k % n == 0 for k, n in moves):
         return NotImplemented
-    return aten.roll(x.contiguous(), shifts, dims).contiguous(memory_format=wanted)
+    return aten.roll(x.clone(memory_format=torch.contiguous_format), shifts, dims).clone(memory_format=wanted)
 
 
 def _adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[Any]) -> Any:

@@ -319,12 +319,18 @@ class Checker:
         return False
 
     def _torch_accepts(self, program: FuzzProgram, specs: tuple[InputSpec, ...], refused: type[Exception]) -> bool:
-        """Whether AOTAutograd's graph raises nothing where torch itself runs it, and what eager refuses is no assertion
-        in the graph that dynamo captured: litz keeps those, also where AOTAutograd loses one. Of Python's numbers,
-        dynamo drops those that nothing reads, so those that no result depends on may go."""
+        """Whether AOTAutograd's graph or dynamo's raises nothing where torch itself runs it, and what eager refuses is
+        no assertion in the graph that dynamo captured: litz keeps those, also where AOTAutograd loses one. Dynamo's may
+        have other operations than the program: `x.add_(y, alpha=2)` is `x.add_(y * 2)` in torch 2.11, which reads
+        nothing that it writes. Of Python's numbers, dynamo drops those that nothing reads, so those that no result
+        depends on may go."""
         if ends_at_an_assertion(program, self._inputs(program, specs)):
             return False
-        peers: list[Peer] = ["plain", "living"] if issubclass(refused, NUMBERS_REFUSE) else ["plain"]
+        peers: list[Peer] = ["plain"]
+        if program.by_dynamo:
+            peers.append("captured")
+        if issubclass(refused, NUMBERS_REFUSE):
+            peers.append("living")
         for peer in peers:
             with suppress(Exception):
                 self._run_peer(program, specs, peer, False)

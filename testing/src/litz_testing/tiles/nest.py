@@ -423,13 +423,12 @@ class _Run:
         for whole, each in zip(state, own, strict=True):
             whole[there] = each
 
-    def _lanes(self, lane: tile.Lane) -> slice:
-        """Returns the places of a block's accumulators: of all lanes, or of the one position of a walk without."""
+    def _lanes(self, lane: tile.Lane) -> slice | int:
+        """Returns the places of a block's accumulators: of all lanes, or the one that a walk without lanes is at."""
         if self.count is not None:
             return slice(0, self.count)
         axis, block, _ = lane
-        at = int(self.env[axis] - self.env[block])
-        return slice(at, at + 1)
+        return int(self.env[axis] - self.env[block])
 
     def _block(self, fold: tile.Fold) -> None:
         start = int(self.env[fold.block]) if fold.block else 0

@@ -88,7 +88,7 @@ def _fmod(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         for multiple in (b * step * step, b * step):
             a = torch.fmod(a, multiple)
         return torch.fmod(a, b)
-    return torch.where(b == 0, a, torch.fmod(a, torch.where(b == 0, 1, b)))
+    return torch.where(b == 0, a, torch.fmod(a, torch.where(b == 0, torch.ones_like(b), b)))
 
 
 def _quotient(mode: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -96,7 +96,7 @@ def _quotient(mode: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     eager raises for none on a GPU."""
     if a.is_floating_point():
         return torch.div(a, b, rounding_mode=mode)
-    return torch.where(b == 0, 0, torch.div(a, torch.where(b == 0, 1, b), rounding_mode=mode))
+    return torch.where(b == 0, 0, torch.div(a, torch.where(b == 0, torch.ones_like(b), b), rounding_mode=mode))
 
 
 def _remainder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -32,6 +32,7 @@ OPS = {
     # A function of two arguments is a ufunc: it has `reduce`, `accumulate` and `at` too. See `ufunc`.
     **_calls(2, "maximum", "minimum", "fmax", "fmin", "hypot", "copysign", "nextafter", "bitwise_and", "bitwise_or"),
     **_calls(2, "bitwise_xor", atan2="arctan2"),
+    **_calls(1, as_float16="float32", as_bfloat16="float32"),
     "add": {"float": "np.add({0}, {1})", "int": "np.add({0}, {1})", "bool": "np.logical_or({0}, {1})"},
     "mul": {"float": "np.multiply({0}, {1})", "int": "np.multiply({0}, {1})", "bool": "np.logical_and({0}, {1})"},
     "neg": "-{0}",

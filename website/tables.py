@@ -261,7 +261,7 @@ def _columns(rows: Sequence[Row], brief: bool, bold: bool) -> Iterator[Column]:
     if task == "communication":
         for peer, name in (("inductor, overlap", "Inductor"), ("litz, overlap", "litz")):
             yield f"{name} with overlap: exposed ms", lambda row, p=peer: number(row.figure(p, "exposed_ms"))  # type: ignore[misc]
-            yield f"{name}: GiB", lambda row, p=peer: number((row.figure(p, "peak_mib") or 0) / 1024)  # type: ignore[misc]
+            yield f"{name}: GiB", lambda row, p=peer: _gib(row.figure(p, "peak_mib"))  # type: ignore[misc]
     if not brief:
         yield "kernels: Inductor, litz", lambda row: _both(row, "kernels")
         if "cold_s" not in JUDGED_BY.get(task, ()):
@@ -279,6 +279,10 @@ def number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.0f}" if value >= 1000 else f"{value:.2f}" if value >= 0.1 or value == 0 else f"{value:.3g}"
+
+
+def _gib(mib: float | None) -> str:
+    return "" if mib is None else number(mib / 1024)
 
 
 def short_device(device: str) -> str:

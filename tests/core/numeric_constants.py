@@ -212,7 +212,7 @@ CONSTANTS: Mapping[str, str] = {
     """,
     "a coarse choice that no device was asked for": """
         jam: FEW USUAL CHUNK
-        processor: ROWS KEYS CALLS_US
+        processor: ROWS KEYS
         rows: INSTRUCTIONS
         rows_loop: ROUNDING
         sum_products: MANY LITTLE

@@ -21,7 +21,7 @@ from litz.ir.index import ONE, ZERO, Expr, Symbol, floordiv, product
 from litz.ir.node import walk
 from litz.schedule.choices import Replacement
 from litz.target import figures_of
-from litz.target.times import NONE, Limit, matrix, time_of
+from litz.target.times import NONE, Limit, launches, matrix, time_of
 from litz.targets.cpp.body import Body
 from litz.targets.cpp.codegen import SYMBOL
 from litz.targets.cpp.figures import CppFigures
@@ -46,8 +46,6 @@ ROWS, KEYS = 64, 256
 ABILITY = "attention_blocks"
 PASSES = 3
 """Eager's attention makes all scores and goes over them more often than this: many times what the kernel takes."""
-CALLS_US = 20.0
-"""Microseconds for the calls of these passes, about: a guess."""
 D, PLACE = (Symbol(name, integer=True, nonnegative=True) for name in ("column", "place"))
 """An element of a row, and the place in a list of blocks."""
 NAMES: Mapping[Symbol, str] = {B: "b", H: "h", Q: "q", K: "k", D: "d", PLACE: "n"}
@@ -71,7 +69,7 @@ def offer_blocked(template: Attention, context: ChoiceContext) -> list[Choice]:
     bound = matrix(2.0 * batch * heads * rows * keys * sum(plan.widths), "fp32", context.target)
     own = time_of((bound,), context.target, NONE, why=f"{ROWS} queries by {KEYS} keys at a time")
     all_scores = Limit(PASSES * bound.us, why="all scores in memory, several times")
-    other = time_of((all_scores,), context.target, NONE, added_us=CALLS_US)
+    other = time_of((all_scores,), context.target, launches(PASSES, context.target))
     return [Choice("blocked attention", "template", Replacement((call,)), own, other)]
 
 

@@ -97,6 +97,7 @@ def pieces_pay(ranks: int, layers: int, least: float) -> None:
         assert {f"{name}_{k}of{count}" for k in range(count)} <= steps and name not in steps
 
 
+@pytest.mark.nightly
 def test_products_of_a_host_hide_their_messages_in_pieces() -> None:
     pieces_pay(HOST, 2, 0.1)
 

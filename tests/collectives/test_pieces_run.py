@@ -54,6 +54,7 @@ def run_layers(rank: int, given: tuple[int, int, int, str]) -> None:
     check(found, eager, wanted)
 
 
+@pytest.mark.ci_cases("8-4-6-float32", "7-5-6-bfloat16", "1-4-4-float32")
 @pytest.mark.parametrize(
     ("rows", "width", "inner", "dtype"),
     [
@@ -173,5 +174,6 @@ def run_example(rank: int, folder: str) -> None:
         sequence_parallel.run(torch.device("cpu"))
 
 
+@pytest.mark.nightly
 def test_the_example_of_sequence_parallel(ranks: Ranks) -> None:
     ranks.run(__file__, "run_example", str(Path(__file__).parents[2] / "examples/distributed"))

@@ -250,6 +250,7 @@ def _step(function: Callable[..., Tensor], *given: Tensor) -> list[Tensor]:
     return [result.detach(), *torch.autograd.grad(result.square().sum(), inputs)]
 
 
+@pytest.mark.ci_cases("2d", "transposed, groups", "one position")
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_and_their_gradients(name: str) -> None:
     function, sample, kernel = CONVOLUTIONS[name]

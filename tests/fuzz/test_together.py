@@ -119,6 +119,15 @@ def test_results_in_one_storage_are_not_moved(label: str) -> None:
     assert not any(checker.runs[f"held by {how}"] for how in ("another process", "shared by file"))
 
 
+def test_threads_whose_positions_lie_outside_do_not_run() -> None:
+    """s62:568: of other data than the first thread's, for which eager raises, too."""
+    inputs = (InputSpec((2, 7), F32, 1), InputSpec((9,), torch.int64, 1, kind="index", high=7))
+    statement = Statement("v0", "torch.index_select(x0[:, 1:], 1, x1)")
+    program = FuzzProgram(inputs, (statement,), ("v0",), dynamic=True, label="t:9", together=True)
+    assert large_inputs(program) is not None
+    assert Checker().check(program) is None
+
+
 def test_inputs_are_large() -> None:
     (spec,) = large_inputs(DOUBLED) or ()
     assert spec.storage_size * 4 > 1 << 17 and spec.dtype == F32

@@ -59,6 +59,11 @@ def large_inputs(program: FuzzProgram) -> tuple[InputSpec, ...] | None:
     step = max(2, round(ELEMENTS ** (1 / rank)))
     sizes = {old: step + number for number, old in enumerate(extents)}
     specs = tuple(spec.resized(sizes) for spec in program.inputs)
+    return specs if _accepts(program, specs) else None
+
+
+def _accepts(program: FuzzProgram, specs: tuple[InputSpec, ...]) -> bool:
+    """Returns whether eager takes such inputs, and makes nothing very large of them."""
     values = dict(zip((f"x{n}" for n in range(len(specs))), make_inputs(specs), strict=True))
     begun = time.process_time()
     try:
@@ -66,14 +71,14 @@ def large_inputs(program: FuzzProgram) -> tuple[InputSpec, ...] | None:
             with defined(statement):
                 result = eval(statement.text, dict(NAMES), values)
             if isinstance(result, torch.Tensor) and result.numel() > MOST_ELEMENTS:
-                return None
+                return False
             if time.process_time() - begun > MOST_SECONDS:
-                return None  # positions of all rows with all columns, say, are more work than what they make says
+                return False  # positions of all rows with all columns, say, are more work than what they make says
             if statement.target:
                 values[statement.target] = result
     except (*REFUSALS, UndefinedError):
-        return None
-    return specs
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,8 @@ class Together:
         run, calls = partial(_results, program, executable, grads), []
         for number in range(THREADS):
             specs = tuple(replace(spec, seed=spec.seed + 1000 * number) for spec in large)
+            if number and not _accepts(program, specs):
+                return ""  # positions of other data may lie outside
             results = run(specs)
             if not all(isinstance(value, torch.Tensor) for value in results):
                 return ""  # `complaints` has told of it, or excused torch's tracing

@@ -121,7 +121,7 @@ def test_results_in_one_storage_are_not_moved(label: str) -> None:
 
 def test_threads_whose_positions_lie_outside_do_not_run() -> None:
     """s62:568: of other data than the first thread's, for which eager raises, too."""
-    inputs = (InputSpec((2, 7), F32, 1), InputSpec((9,), torch.int64, 1, kind="index", high=7))
+    inputs = (InputSpec((2, 7), F32, 1), InputSpec((9,), torch.int64, 11, kind="index", high=7))
     statement = Statement("v0", "torch.index_select(x0[:, 1:], 1, x1)")
     program = FuzzProgram(inputs, (statement,), ("v0",), dynamic=True, label="t:9", together=True)
     assert large_inputs(program) is not None

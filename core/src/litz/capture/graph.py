@@ -82,7 +82,7 @@ class Graph(FXNoun):
 
     def hint(self, size: Any) -> int:
         """Returns a likely value of a size: for costs and orders, never for what must hold."""
-        return likely_value(torch_api.sympy_of(size), self.hints)
+        return size if type(size) is int else likely_value(torch_api.sympy_of(size), self.hints)
 
     def __str__(self) -> str:
         return describe(self)

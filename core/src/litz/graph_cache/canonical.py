@@ -8,6 +8,7 @@ bytes. Errors: NotCacheable, for what cannot be told by text.
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ import sympy
 import torch
 
 from litz.capture import torch_api
-from litz.capture.graph import Graph, constant_of
+from litz.capture.graph import Graph
 from litz.errors import FunctionPlaceError
 from litz.runtime.graph_entry import NotCacheable
 from litz.runtime.stored import path_of
@@ -66,10 +67,8 @@ def is_symbolic(graph: Graph) -> bool:
 
 def _has_symbol(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
-        if value.layout != torch.strided:
-            return any(isinstance(size, torch.SymInt) for size in value.shape)
-        numbers = (*value.shape, *value.stride(), value.storage_offset())
-        return any(isinstance(number, torch.SymInt) for number in numbers)
+        strided = (*value.stride(), value.storage_offset()) if value.layout == torch.strided else ()
+        return any(isinstance(number, torch.SymInt) for number in (*value.shape, *strided))
     if isinstance(value, (list, tuple)):
         return any(map(_has_symbol, value))
     return isinstance(value, _SYMBOLIC)
@@ -138,17 +137,14 @@ class _Writer:
         return type(value).__name__
 
     def _tensor(self, value: torch.Tensor) -> str:
-        parts = [str(value.dtype), str(value.device), f"[{self._numbers(value.shape)}]"]
+        parts = [str(value.dtype), str(value.device), f"[{', '.join(map(self._size, value.shape))}]"]
         if value.layout == torch.strided and not value.is_nested:
-            parts += [f"({self._numbers(value.stride())})", f"+{self._size(value.storage_offset())}"]
+            parts += [f"({', '.join(map(self._size, value.stride()))})", f"+{self._size(value.storage_offset())}"]
         else:
             parts.append(str(value.layout))
         marks = ("requires_grad", value.requires_grad), ("conj", value.is_conj()), ("neg", value.is_neg())
         parts += [name for name, holds in (*marks, ("zero", value._is_zerotensor())) if holds]
         return " ".join(parts)
-
-    def _numbers(self, values: Any) -> str:
-        return ", ".join(map(self._size, values))
 
     def _size(self, value: Any) -> str:
         if isinstance(value, int):
@@ -188,7 +184,7 @@ class _Writer:
         return found
 
     def _constant(self, node: torch.fx.Node, number: str, module: torch.fx.GraphModule) -> str:
-        value = constant_of(self.graph, node) if module is self.graph.module else _attribute(module, str(node.target))
+        value = operator.attrgetter(str(node.target))(module)
         if isinstance(value, torch.fx.GraphModule):
             lines = self.module_lines(value, f"{number}.")
             return "graph {\n" + "\n".join(lines) + "\n}"
@@ -207,13 +203,6 @@ class _Writer:
         flat = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
         data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
         return hashlib.sha256(data).hexdigest()[:32]
-
-
-def _attribute(module: torch.fx.GraphModule, name: str) -> Any:
-    value: Any = module
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
 
 
 def _target_text(target: Callable[..., Any]) -> str:

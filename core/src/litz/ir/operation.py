@@ -196,8 +196,8 @@ class Loop:
     @property
     def free_symbols(self) -> frozenset[Symbol]:
         """Returns the size symbols that the loop needs at run time, apart from those of its buffers' layouts."""
-        found = {symbol for expr in self.expressions for symbol in expr.free_symbols}
-        return frozenset(s for s in found - self.extents.keys() if not is_placeholder(s))
+        found = symbols_in(tuple(self.expressions)) - self.extents.keys()
+        return frozenset(symbol for symbol in found if not is_placeholder(symbol))
 
     @property
     def expressions(self) -> Iterator[Expr]:

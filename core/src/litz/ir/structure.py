@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
+from .index import Symbol, symbols_in
 from .node import attr_key
 from .operation import Loop
 from .program import Program
@@ -24,8 +25,8 @@ def structure_of(loops: Sequence[Loop], program: Program) -> Hashable:
     """Returns the loops without names: ranges, bodies, the buffers' layouts, dtypes and kinds, and likely sizes."""
     names = {name: number for number, name in enumerate(buffers_of(loops))}
     buffers = tuple((b.layout, b.dtype, b.device, b.kind) for b in (program.buffers[name] for name in names))
-    symbols = {s for layout, *_ in buffers for e in (*layout.size, *layout.stride) for s in e.free_symbols}
-    symbols = symbols.union(*(loop.free_symbols for loop in loops))
+    layouts = (symbols_in(sizes) for layout, *_ in buffers for sizes in (layout.size, layout.stride))
+    symbols = frozenset[Symbol]().union(*layouts, *(loop.free_symbols for loop in loops))
     hints = tuple(sorted((str(symbol), program.hint(symbol)) for symbol in symbols))
     return tuple(_loop(loop, names) for loop in loops), buffers, hints
 

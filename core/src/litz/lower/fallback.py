@@ -43,18 +43,12 @@ def fallback(
     nested = isinstance(meta, dict) or (
         isinstance(meta, (tuple, list)) and any(isinstance(value, (tuple, list, dict)) for value in meta)
     )
-    results: list[Any] = []
-    outputs: list[str | None] = []
     positions = _returns(meta)
-    for value, position in zip(leaves, positions, strict=True):
-        result, name = _result(ctx, value, _is_fresh(node, position))
-        results.append(result)
-        outputs.append(name)
+    made = [_result(ctx, value, _is_fresh(node, at)) for value, at in zip(leaves, positions, strict=True)]
+    results, outputs = [result for result, _ in made], [name for _, name in made]
     aliases = _aliases(node, passed, named, outputs, positions)
-    for name in aliases:
-        ctx.storage_offsets[name] = None
-    target: Any = node.target
-    target = FlatCall(target) if nested else target
+    ctx.storage_offsets.update(dict.fromkeys(aliases))
+    target: Any = FlatCall(node.target) if nested else node.target  # type: ignore[arg-type]
     regions = [ctx.regions[leaf.name] for leaf in tree_leaves(passed) if isinstance(leaf, Region)]
     if regions:
         target = CALLS[target.__name__]

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.fx.node import map_arg
+from torch.fx.node import base_types, map_aggregate, map_arg
 from torch.utils._pytree import tree_leaves, tree_map
 
 from litz.capture import torch_api
@@ -40,9 +40,43 @@ def decompose(
     table: op to the rule that takes it apart. whole: ops that stay, of those that torch itself makes of others.
     """
     apart = (n for n in nodes if n.target in table or (n.target not in whole and torch_api.is_composite(n.target)))
-    traced = {node: _pieces(node, table) for node in apart}
-    pieces = {node: module for node, module in traced.items() if module is not None}
+    pieces: dict[torch.fx.Node, torch.fx.GraphModule] = {}
+    known: dict[Any, list[tuple[list[Any], torch.fx.GraphModule | None]]] = {}
+    for node in apart:
+        values = tree_leaves([given.meta.get("val") for given in (*node.all_input_nodes, node)])
+        alike = known.setdefault((node.target, _arguments(node), len(values)), [])
+        found = [module for others, module in alike if all(map(_same_value, values, others))]
+        module = found[0] if found else _pieces(node, table)
+        if module is not None:
+            pieces[node] = module
+        if not found and (module is None or not any(map(_finds_out, module.graph.nodes))):
+            alike.append((values, module))
     return _spliced(graph, pieces) if pieces else graph
+
+
+def _arguments(node: torch.fx.Node) -> str:
+    """The arguments of a call as text, each input node as where it stands among the inputs, in brackets."""
+    places = {given: f"<{place}>" for place, given in enumerate(node.all_input_nodes)}
+
+    def plain(item: Any) -> Any:
+        exact = item is None or (isinstance(item, base_types) and not isinstance(item, torch.Tensor))
+        return (places[item],) if isinstance(item, torch.fx.Node) else [repr(item) if exact else id(item)]
+
+    return str(map_aggregate((node.args, dict(node.kwargs)), plain))
+
+
+def _same_value(left: Any, right: Any) -> bool:
+    """Returns whether a trace sees the same in two fake values; not in tensors of known content."""
+    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+        known = any(getattr(each, "constant", each) is not None for each in (left, right))
+        return not known and left.requires_grad == right.requires_grad and same_layout(left, right, offset=True)
+    symbolic = type(left) is type(right) and isinstance(left, (torch.SymInt, torch.SymFloat, torch.SymBool))
+    return bool(torch_api.sympy_of(left) == torch_api.sympy_of(right)) if symbolic else left is right
+
+
+def _finds_out(piece: torch.fx.Node) -> bool:
+    """Returns whether a call gives a name to what only data decide, which each call has to have for itself."""
+    return torch_api.depends_on_data(piece.target) and torch_api.hangs_on_data(piece.meta.get("val"))
 
 
 def _pieces(node: torch.fx.Node, table: Mapping[OpOverload, Callable[..., Any]]) -> torch.fx.GraphModule | None:
@@ -72,9 +106,8 @@ def _pieces(node: torch.fx.Node, table: Mapping[OpOverload, Callable[..., Any]])
 
 
 def _same(left: Any, right: Any) -> bool:
-    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
-        return same_layout(left, right)
-    return type(left) is type(right)
+    tensors = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
+    return same_layout(left, right) if tensors else type(left) is type(right)
 
 
 def _spliced(graph: Graph, pieces: Mapping[torch.fx.Node, torch.fx.GraphModule]) -> Graph:

@@ -74,11 +74,13 @@ def trace(
     function: Callable[..., Any], values: Sequence[Any], like: Any, table: Mapping[OpOverload, Callable[..., Any]]
 ) -> torch.fx.GraphModule | None:
     """The ops that `function` calls on fake tensors and sizes, those in `table` in pieces; None where it would have to
-    compare sizes that only data decide. like: the mode of this fake tensor is used where no value has one."""
+    compare sizes that only data decide. values: some may be one tensor, and tracing tells tensors by identity. like:
+    the mode of this fake tensor is used where no value has one."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     with fake_mode_around([*values, like]):
-        traced = whole_where_undecided(make_fx(function, decomposition_table=table))(*values)
+        own = [v.detach() if is_fake(v) and any(v is w for w in values[:n]) else v for n, v in enumerate(values)]
+        traced = whole_where_undecided(make_fx(function, decomposition_table=table))(*own)
     return None if traced is NotImplemented else traced
 
 

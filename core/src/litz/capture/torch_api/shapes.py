@@ -21,11 +21,11 @@ def sympy_of(value: Any) -> Any:
 
     Raises TypeError for anything else.
     """
+    if type(value) is int:  # most are
+        return sympy.Integer(value)  # which takes half of sympify's time
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return value.node.expr
-    if isinstance(value, int) and not isinstance(value, bool):
-        return sympy.Integer(value)  # which takes half of sympify's time
-    if isinstance(value, (bool, float, sympy.Basic)):
+    if isinstance(value, (int, float, sympy.Basic)):
         return sympy.sympify(value)
     raise TypeError(f"no sympy expression for {type(value).__name__}: {value!r}")
 

@@ -1,5 +1,5 @@
-"""The table of decompositions: distances, and in place of core's what a lowering of this dist does better whole, or
-what eager's kernels take or refuse otherwise."""
+"""The table of decompositions: distances, `_foreach_*` ops, and in place of core's what a lowering of this dist does
+better whole, or what eager's kernels take or refuse otherwise."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from litz.capture.eager_types import holds
 from litz.lower import find_op
 
 from .distances import cdist_forward, masked_scatter, pdist_forward
+from .foreach import foreach_decompositions
 from .refusals import with_refusals
 from .sources import blocks
 
@@ -38,6 +39,7 @@ def own_decompositions() -> Mapping[OpOverload, Callable[..., Any]]:
         **{op: partial(_logit, core[op]) for op in (aten.logit.default, aten.logit_backward.default)},
         **{op: partial(_unless_a_multiple, op, core[op]) for op in ops},
         aten.ldexp.Tensor: partial(_ldexp, core[aten.ldexp.Tensor]),
+        **foreach_decompositions(),
         **with_refusals(core),
     }
 

@@ -20,7 +20,6 @@ from torch._ops import OpOverload, OpOverloadPacket
 from litz.capture import torch_api
 from litz.capture.eager_layouts import is_laid_by_operands, laid_as_in_eager, whole_ops
 from litz.capture.eager_types import unless_left_to_eager
-from litz.capture.foreach import foreach_decompositions
 
 aten = torch.ops.aten
 
@@ -156,7 +155,6 @@ def _core_table() -> MappingProxyType[OpOverload, Decomposition]:
     for names in _KEEP.values():
         for op in _overloads(names):
             table.pop(op, None)
-    table.update(foreach_decompositions())
     table.update(_own_rules())
     table.update({op: laid_as_in_eager(op, table.get(op)) for op in {*table, *whole_ops()}})
     rules = {op: unless_left_to_eager(op, rule) for op, rule in table.items()}

@@ -23,8 +23,6 @@ from .shapes import suggested_format
 aten = torch.ops.aten
 Rules = Sequence[tuple[OpOverload, Callable[..., Any] | None]]
 """Ops, and the function that each is traced by; None for torch's own C++."""
-Entries = dict[tuple[OpOverload, Any], tuple[Callable[..., Any], Callable[..., Any]]]
-"""By op and key: the function of the thread that compiles, and torch's."""
 
 RESAMPLING = (
     *(f"{name}{ndim}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for ndim in (1, 2, 3)),
@@ -58,19 +56,14 @@ def _whole(
         result: torch.Tensor = usual(x, output_size, *corners_and_factors)
         return result.contiguous(memory_format=suggested_format(x))
     size = upsample_compute_output_size(x.size(), output_size, factors)
-    whole: torch.Tensor = op(x, size, *corners, *(factors or [None] * len(size)))
-    return whole
+    return op(x, size, *corners, *(factors or [None] * len(size)))  # type: ignore[no-any-return]
 
 
 def traced_by(rules: Rules) -> contextlib.AbstractContextManager[None]:
     """Ops are traced by other rules while the context is entered, in this thread."""
-    entries: Entries = {}
-    for op, rule in rules:
-        for key in (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd):
-            if key == DispatchKey.Autograd or key in op.py_kernels:
-                torchs = _of_cpp(op, key)
-                entries[op, key] = rule or torchs, op.py_kernels.get(key, torchs)
-    return _entered(entries)
+    keys = DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd
+    at = [(op, key, rule) for op, rule in rules for key in keys if key == keys[0] or key in op.py_kernels]
+    return _entered({(op, key): (rule or _cpp(op, key), op.py_kernels.get(key, _cpp(op, key))) for op, key, rule in at})
 
 
 def faked_by(rules: Mapping[OpOverload, Callable[..., Any]]) -> contextlib.AbstractContextManager[None]:
@@ -79,7 +72,7 @@ def faked_by(rules: Mapping[OpOverload, Callable[..., Any]]) -> contextlib.Abstr
     the graph returns: what it found must hold for the graph, which has the decompositions."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    entries: Entries = {}
+    entries = dict[Any, Any]()
     for op, rule in rules.items():
         torchs = functools.partial(_in_mode, functools.partial(op._op_dk, DispatchKey.Python), None)
         entries[op, FakeTensorMode] = functools.partial(_in_mode, rule, torchs), torchs
@@ -91,9 +84,9 @@ _ENTERED = ContextVar[frozenset[Any]]("_ENTERED", default=frozenset())
 
 
 @contextlib.contextmanager
-def _entered(entries: Entries) -> Iterator[None]:
-    """Tables of ops have other entries while the context is entered, which other threads see nothing of. For one thread
-    at a time (`compile_lock`)."""
+def _entered(entries: dict[tuple[OpOverload, Any], tuple[Callable[..., Any], Callable[..., Any]]]) -> Iterator[None]:
+    """Tables of ops have other entries while the context is entered, by one thread at a time (`compile_lock`). In: by
+    op and key, what this thread calls, and what others do."""
 
     def put(op: OpOverload, key: Any, function: Callable[..., Any] | None) -> None:
         table: Any = op.py_kernels if isinstance(key, DispatchKey) else op.python_key_table
@@ -123,7 +116,7 @@ def _called(at: Any, own: Callable[..., Any], usual: Callable[..., Any], *args: 
         _ENTERED.reset(token)
 
 
-def _of_cpp(op: OpOverload, key: DispatchKey) -> Callable[..., Any]:
+def _cpp(op: OpOverload, key: DispatchKey) -> Callable[..., Any]:
     """Torch's own C++ for an op; as `OpOverload.decompose` has it where there is none."""
     for one in (key, DispatchKey.CompositeImplicitAutograd):
         if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), one):

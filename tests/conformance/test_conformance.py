@@ -101,7 +101,14 @@ def test_operators_have_eagers_bits_in_strict_mode(group: list[Job]) -> None:
     assert not bad, "\n".join(f"{outcome.case} {outcome.status}: {outcome.detail}\n{outcome.source}" for outcome in bad)
 
 
-EDGES = (("add.Tensor", torch.int8), ("sub.Scalar", torch.bool), ("masked_fill.Scalar", torch.float16))
+EDGES = (
+    *(("add.Tensor", torch.int8), ("sub.Scalar", torch.bool), ("masked_fill.Scalar", torch.float16)),
+    *(
+        ("bitwise_left_shift.Tensor", torch.int8),
+        ("floor_divide", torch.int64),
+        ("native_dropout_backward", torch.uint8),
+    ),
+)
 
 
 @pytest.mark.parametrize("name, dtype", EDGES)
@@ -111,6 +118,17 @@ def test_numbers_at_the_edges(name: str, dtype: torch.dtype) -> None:
     assert len(outcomes) >= 2 and "skipped" not in {outcome.status for outcome in outcomes}
     bad = [outcome for outcome in failures(outcomes) if not reason_of(outcome)]
     assert not bad, "\n".join(f"{outcome.case} {outcome.status}: {outcome.detail}\n{outcome.source}" for outcome in bad)
+
+
+def test_integers_have_tensors_of_their_edges() -> None:
+    assert {"aten::abs", "aten::sum", "aten::cumsum", "aten::pow.Tensor_Tensor"} <= {*edge_ops(True)} - {*edge_ops()}
+    taken, _ = edge_calls("aten::gcd", torch.int16)
+    assert taken is not None
+    pairs = {pair for a, b in zip(taken.tensors[::2], taken.tensors[1::2]) for pair in zip(a.view(-1), b.view(-1))}
+    values = (-(2**15), 2**15 - 1, -1, 2)
+    assert {(int(a), int(b)) for a, b in pairs} >= {(a, b) for a in values for b in values}
+    taken, _ = edge_calls("aten::bitwise_right_shift.Tensor_Scalar", torch.uint8)
+    assert taken is not None and all(f", {number})" in taken.text for number in (-1, 0, 7, 8, -8, 256))
 
 
 def test_the_edges_are_found_in_the_schemas() -> None:

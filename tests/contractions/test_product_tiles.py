@@ -36,7 +36,7 @@ SIZES = tuple(
     next(name for name in GEMM if name.startswith("row-") and length in name)
     for length in ("one-row", "one-column", "one-deep", "nothing-deep")
 )
-ROWS = ("unsigned", "batch", "float8-split", "normed-int4", "normed-split", "swiglu")
+ROWS = ("unsigned", "batch", "float8-split", "normed-int4", "normed-split", "swiglu", "experts-of-one-token")
 MANY = ("relu", "apart-of-a-batch")
 
 

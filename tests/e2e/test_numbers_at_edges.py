@@ -99,3 +99,21 @@ def test_numbers_that_are_arguments_are_not_rounded_to_a_half_type(name: str, dt
     for number in numbers:
         reference = function(x.double(), number)
         torch.testing.assert_close(compiled(x, number), reference.to(dtype), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("number", [-2.5, 0.1, 3, float("inf"), 300])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8, torch.float16])
+def test_a_threshold_has_its_numbers_in_the_type(dtype: torch.dtype, number: float) -> None:
+    """Of integers, which lost what float32 does not hold where the value was a float."""
+    many = torch.finfo(dtype).max if dtype.is_floating_point else torch.iinfo(dtype).max
+    x = torch.tensor([-many, many, -2, min(2**24 + 1, many)], dtype=dtype)
+    for fn in (lambda x: torch.threshold(x, number, 1), lambda x: torch.threshold(x, 1, number)):
+        torch._dynamo.reset()
+        compiled = torch.compile(fn, backend="litz")
+        try:
+            wanted = fn(x)
+        except RuntimeError:
+            with pytest.raises(RuntimeError):
+                compiled(x)
+            continue
+        assert torch.equal(compiled(x), wanted)

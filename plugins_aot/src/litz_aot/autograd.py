@@ -36,9 +36,8 @@ _PLAIN = ("non_alias", "unsafe_view_alias", "custom_function_view")
 @contextlib.contextmanager
 def recorded(found: list[Mapping[str, Any]]) -> Iterator[None]:
     """While this is entered, AOTAutograd compiles a backward together with its forward, looks into no cache, and what
-    it would keep of its result is appended to `found`. Other threads wait with what they compile: this holds dynamo's
-    lock, as AOTAutograd has its cache in one place for all."""
-    from torch._dynamo.convert_frame import compile_lock
+    it would keep of its result is appended to `found`. Entered under dynamo's lock (`compile_with_aot`), as AOTAutograd
+    has its cache in one place for all."""
     from torch._functorch import aot_autograd
     from torch._functorch._aot_autograd import autograd_cache
     from torch._functorch._aot_autograd.schemas import AOTAutogradCacheInfo
@@ -64,7 +63,7 @@ def recorded(found: list[Mapping[str, Any]]) -> Iterator[None]:
         "save": staticmethod(lambda *args, **kwargs: None),
         "generate_guards_expression": classmethod(lambda cls, info: None),
     }
-    with compile_lock, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         for name, function in replaced.items():
             stack.enter_context(mock.patch.object(cache, name, function))
         stack.enter_context(mock.patch.object(aot_autograd, "should_use_local_autograd_cache", lambda: True))

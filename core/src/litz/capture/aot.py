@@ -109,7 +109,8 @@ def compile_with_aot(
     reason = "nowhere to look" if store is None or freezing or recording else torch_api.why_not_kept(gm)
     if reason:
         _log.info("%s is traced, because: %s", job.label, reason)
-    with contextlib.ExitStack() as stack:
+    # The rules of ops, AOTAutograd's settings and what asks its cache are one for the process, and differ in here.
+    with torch_api.compile_lock, contextlib.ExitStack() as stack:
         trace_instead = stack.enter_context(torch_api.traced_instead(gm)) if whole else None
 
         def before_trace() -> None:

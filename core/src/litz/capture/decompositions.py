@@ -187,7 +187,9 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.std.correction: functools.partial(_without_mean, aten.std_mean.correction),
         aten.copy.default: _copy,
         aten.addcmul.default: _addcmul,
+        aten.native_dropout_backward.default: lambda gradient, mask, scale: gradient * mask * scale,  # in this order
         aten.ldexp.Tensor: lambda x, y: aten.mul.Tensor(x, aten.pow.Scalar(2.0, y)),  # as eager has it for floats
+        aten.threshold.default: lambda x, most, value: torch.where(x <= x.new_full((), most), x.new_full((), value), x),
         aten.logspace.default: _logspace,
         aten.split_with_sizes.default: _split_with_sizes,
         aten.repeat.default: _repeat,

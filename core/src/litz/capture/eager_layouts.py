@@ -27,16 +27,26 @@ WHOLE = (
 )
 """Ops that stay whole, and whose fake results lie otherwise than eager's."""
 UNTAGGED = (
-    *("huber_loss", "smooth_l1_loss", "mse_loss", "binary_cross_entropy", "floor_divide", "log_sigmoid_forward"),
-    *("elu_backward", "gelu_backward", "hardsigmoid_backward", "hardswish_backward", "hardtanh_backward"),
-    *("leaky_relu_backward", "mish_backward", "softplus_backward", "rsub.Tensor"),
+    *("smooth_l1_loss", "mse_loss", "floor_divide", "elu_backward", "gelu_backward", "hardsigmoid_backward"),
+    *("hardswish_backward", "hardtanh_backward", "mish_backward", "softplus_backward"),
 )
-"""Elementwise ops that torch does not tag as pointwise; losses are, where nothing is reduced."""
+"""Elementwise ops that torch does not tag as pointwise; losses are, where nothing is reduced. See `_DECIDING`."""
+_BATCH_NORMS = (
+    *("native_batch_norm", "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training"),
+    *("_native_batch_norm_legit.no_stats", "_batch_norm_no_update", "_batch_norm_with_update_functional"),
+)
 
-_Operands = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
-_DECIDING: Mapping[str, _Operands] = MappingProxyType(
+
+def _of_batch_norm(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    in_rows = torch_api.suggested_format(tensors[0]) == torch.contiguous_format
+    return () if in_rows and tensors[0].device.type == "cpu" else tensors[:1]
+
+
+_DECIDING: Mapping[str, Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]] = MappingProxyType(
     {
+        **dict.fromkeys(_BATCH_NORMS, _of_batch_norm),
         **dict.fromkeys(("pow.Scalar", "masked_fill.Scalar", "masked_fill.Tensor"), lambda tensors: ()),
+        **dict.fromkeys(("_log_softmax_backward_data", "native_layer_norm_backward"), lambda tensors: ()),
         "log_sigmoid_forward": lambda tensors: () if tensors[0].device.type == "cpu" else tensors,
         **dict.fromkeys(("binary_cross_entropy", "huber_loss"), operator.itemgetter(slice(1))),
         **dict.fromkeys(
@@ -62,7 +72,7 @@ def is_laid_by_operands(op: OpOverload) -> bool:
     """Returns whether several operands decide together where a result of the op lies, or none does."""
     name = op.name().removeprefix("aten::")
     tensors = sum("Tensor" in str(argument.type) for argument in op._schema.arguments)
-    elementwise = op.namespace == "aten" and (torch.Tag.pointwise in op.tags or name in UNTAGGED)
+    elementwise = op.namespace == "aten" and (torch.Tag.pointwise in op.tags or name in {*UNTAGGED, *_DECIDING})
     elementwise = elementwise and name not in COMPOSITE and not op._schema.is_mutable
     return elementwise and (tensors >= 2 or name in _DECIDING)
 

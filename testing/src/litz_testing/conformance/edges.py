@@ -1,8 +1,9 @@
 """Calls with numbers at and beyond the edges of a type, and with numbers in place of tensors. In: a Job whose op is the
 name of an ATen op ("aten::add.Scalar"). Out: its Calls: those that eager refuses one by one, all others in one.
 
-All is derived from the op's schema: each op that takes a Python number is here. Sizes, and which tensors are masks or
-indices, are found by trying until eager takes the call in float32.
+All is derived from the op's schema: each op that takes a Python number is here, and for integers each elementwise op
+and reduction, with tensors of the type's edges. Sizes, and which tensors are masks or indices, are found by trying
+until eager takes the call in an integer type, or in float32.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
     "Optional[List[int]]": ([0],),
 }
 _MOST_TRIES = 2000
+_OF_TENSORS = {torch.Tag.pointwise, torch.Tag.reduction}
+_UNTAGGED = ("aten::cumsum", "aten::cumprod", "aten::floor_divide")
+"""Scans and an elementwise op without one of these tags."""
+_LENGTHS = ("aten::arange", "aten::range")
+"""Ops that make a tensor as long as a number says: with the edges of int32 of 8 GB."""
 
 
 def edge_numbers(dtype: torch.dtype) -> list[Any]:
@@ -46,21 +52,34 @@ def edge_numbers(dtype: torch.dtype) -> list[Any]:
     if dtype == torch.bool:
         return [*found, -1, 300]
     limits = torch.iinfo(dtype)
-    return [*found, limits.min, limits.min - 1, limits.max, limits.max + 1, -limits.max, float(limits.max + 1), 300]
+    found += [limits.min, limits.min - 1, limits.max, limits.max + 1, -limits.max, float(limits.max + 1), 300]
+    return [*found, -1, 0, limits.bits - 1, limits.bits, -limits.bits]  # divisors and powers; widths of shifts
+
+
+def edge_values(dtype: torch.dtype) -> list[int]:
+    """Returns the elements of tensors at the edges of an integer type; neighbours in a tensor differ."""
+    limits = torch.iinfo(dtype)
+    return [limits.min, limits.max, -1, 2] if limits.min < 0 else [limits.max, 0, limits.max - 1, 2]
 
 
 @functools.cache
-def edge_ops() -> tuple[str, ...]:
-    """Returns the names of ATen's ops that take a Python number and give tensors, without those for `out=`."""
-    return tuple(
-        name for name in sorted(torch._C._dispatch_get_all_op_names()) if name.startswith("aten::") and _is_tried(name)
-    )
+def edge_ops(integers: bool = False) -> tuple[str, ...]:
+    """Returns the names of ATen's ops that take a Python number and give tensors, without those for `out=`. integers:
+    elementwise ops and reductions of tensors alone too."""
+    names = sorted(name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::"))
+    return tuple(name for name in names if _is_tried(name, integers))
 
 
 def edge_jobs(dtypes: Sequence[torch.dtype], only: str | None = None, device: str = "cpu") -> list[Job]:
     """Returns a job for each of `edge_ops` and each dtype. only: a regular expression for names."""
     wanted = re.compile(only or "")
-    return [Job(name, dtype, device) for dtype in dtypes for name in edge_ops() if wanted.search(name)]
+    return [
+        Job(name, dtype, device) for dtype in dtypes for name in edge_ops(_is_integer(dtype)) if wanted.search(name)
+    ]
+
+
+def _is_integer(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
 def op_of(name: str) -> Any:
@@ -69,13 +88,14 @@ def op_of(name: str) -> Any:
     return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
 
-def _is_tried(name: str) -> bool:
+def _is_tried(name: str, integers: bool) -> bool:
     try:
-        schema = op_of(name)._schema
+        op = op_of(name)
     except AttributeError:  # TorchScript's own
         return False
+    schema, of_tensors = op._schema, name in _UNTAGGED or not _OF_TENSORS.isdisjoint(op.tags)
     return (
-        any(str(argument.type) in NUMBERS for argument in schema.arguments)
+        (any(str(argument.type) in NUMBERS for argument in schema.arguments) or (integers and of_tensors))
         and not any(argument.is_out for argument in schema.arguments)
         and not any("[]" in str(one.type) or "List" in str(one.type) for one in schema.returns)
         and bool(schema.returns)
@@ -85,7 +105,7 @@ def _is_tried(name: str) -> bool:
 def edge_calls(name: str, dtype: torch.dtype) -> tuple[Call | None, list[Call]]:
     """Returns one Call for all that eager takes (None if there is nothing), and a Call for each that it refuses."""
     op, taken, refused, tensors = op_of(name), list[str](), list[str](), tuple[torch.Tensor, ...]()
-    plan = _plan(name)
+    plan = (_plan(name, dtype=dtype) if _is_integer(dtype) else None) or _plan(name)
     if plan is None:
         return None, []
     for values in _variants(op, plan, dtype):
@@ -118,8 +138,8 @@ def _takes(text: str, tensors: tuple[torch.Tensor, ...]) -> bool:
 
 
 @functools.cache
-def _plan(name: str, given: bool = False) -> dict[str, Any] | None:
-    """What eager takes in float32, by the names of the arguments: tensors as (shape, dtype), None for the job's; None
+def _plan(name: str, given: bool = False, dtype: torch.dtype = torch.float32) -> dict[str, Any] | None:
+    """What eager takes in `dtype`, by the names of the arguments: tensors as (shape, dtype), None for the job's; None
     where nothing was found. given: numbers that may be left out are there, without which clamp is refused."""
     op = op_of(name)
     kinds = tuple(itertools.product(_SHAPES, (None, torch.int64, torch.bool)))
@@ -139,14 +159,14 @@ def _plan(name: str, given: bool = False) -> dict[str, Any] | None:
     if any(argument.name == "dtype" for argument in op._schema.arguments) and not any(
         str(argument.type) in _TENSORS for argument in op._schema.arguments
     ):
-        choices["dtype"] = (torch.float32,)
+        choices["dtype"] = (dtype,)
     for values in itertools.islice(itertools.product(*choices.values()), _MOST_TRIES):
         plan = dict(zip(choices, values, strict=True))
-        text, tensors = _text(op, {key: _filled(value, torch.float32) for key, value in plan.items()}, ())
+        text, tensors = _text(op, {key: _filled(value, dtype) for key, value in plan.items()}, ())
         if _takes(text, tensors):
             return plan
     if not given and any(str(argument.type) == NUMBERS[1] for argument in op._schema.arguments):
-        return _plan(name, given=True)
+        return _plan(name, given=True, dtype=dtype)
     return None
 
 
@@ -167,14 +187,28 @@ def _variants(op: Any, plan: dict[str, Any], dtype: torch.dtype) -> Iterator[dic
     if "dtype" in plan:
         base["dtype"] = dtype
     numbers = [argument.name for argument in op._schema.arguments if str(argument.type) in NUMBERS]
-    for name, number in itertools.product(numbers, edge_numbers(dtype)):
-        yield {**base, name: number}
+    own = [key for key, value in plan.items() if isinstance(value, tuple) and value[1] is None]
+    turns = range(min(len(own), 1) + 3 * (len(own) > 1)) if _is_integer(dtype) else ()
+    at_edges = [{**base, **_at_edges(base, own, dtype, turn)} for turn in turns]
+    for values, name, number in itertools.product((base, *at_edges[:1]), numbers, edge_numbers(dtype)):
+        yield {**values, name: number}
+    yield from at_edges
     tensors = [key for key, value in base.items() if isinstance(value, torch.Tensor)]
     written = {a.name for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write}
     if not written:
         for chosen in [[one] for one in tensors] + ([tensors] if len(tensors) > 1 else []):
             for number in (4, 3.3, True):
                 yield {**base, **dict.fromkeys(chosen, number)}
+
+
+def _at_edges(base: dict[str, Any], own: list[str], dtype: torch.dtype, turn: int) -> dict[str, torch.Tensor]:
+    """Tensors of `edge_values`, where each but the first begins at another of these."""
+    values, found = edge_values(dtype), dict[str, torch.Tensor]()
+    for key in own:
+        begin = turn if found else 0
+        elements = [values[(begin + n) % len(values)] for n in range(base[key].numel())]
+        found[key] = torch.tensor(elements, dtype=dtype).reshape(base[key].shape)
+    return found
 
 
 def _text(op: Any, values: dict[str, Any], known: tuple[torch.Tensor, ...]) -> tuple[str, tuple[torch.Tensor, ...]]:

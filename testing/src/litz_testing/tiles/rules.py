@@ -308,7 +308,7 @@ def _races(program: TileProgram) -> Iterator[str]:
     grid = [axis for axis in tiling.grid_axes if axis.name not in walks]
     several = [axis for axis in grid if not (axis.size.is_Integer and int(axis.size) <= axis.block)]
     apart = [r.var for axis in several for r in axis.ranges if r.size != 1]
-    apart += [r.var for r in tiling.pieces]
+    apart += [r.var for r in tiling.pieces if r.size != 1]
     stored: set[str] = set()
     twice = any(isinstance(line, tile.Whole) for line in program.lines)  # one body after the other
     for line, _ in every(program.lines):

@@ -94,7 +94,7 @@ from .origins import gradient_positions, input_position, origin_of, placeholder_
 from .partition import min_cut, with_kept_values
 from .random import is_random, is_random_draw
 from .regions import Keeps, inline_regions, region_calls, work_of
-from .rules import RESAMPLING, faked_by
+from .rules import RESAMPLING, compile_lock, faked_by
 from .shapes import (
     backed_values,
     decide_again,

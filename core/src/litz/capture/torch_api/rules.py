@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch._C import DispatchKey
+from torch._dynamo.convert_frame import compile_lock
 from torch._ops import OpOverload
 
 from .shapes import suggested_format
@@ -56,70 +56,78 @@ def _whole(
         result: torch.Tensor = usual(x, output_size, *corners_and_factors)
         return result.contiguous(memory_format=suggested_format(x))
     size = upsample_compute_output_size(x.size(), output_size, factors)
-    whole: torch.Tensor = op(x, size, *corners, *(factors or [None] * len(size)))
-    return whole
+    return op(x, size, *corners, *(factors or [None] * len(size)))  # type: ignore[no-any-return]
 
 
 def traced_by(rules: Rules) -> contextlib.AbstractContextManager[None]:
-    """Ops are traced by other rules while the context is entered."""
-    keys = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
-
-    def used(op: OpOverload, rule: Callable[..., Any] | None) -> dict[Any, Any]:
-        return {key: rule if key == DispatchKey.Autograd or key in op.py_kernels else None for key in keys}
-
-    return _replaced([(op, op.py_kernels, used(op, rule)) for op, rule in rules])
+    """Ops are traced by other rules while the context is entered, in this thread."""
+    keys = DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd
+    at = [(op, key, rule) for op, rule in rules for key in keys if key == keys[0] or key in op.py_kernels]
+    return _entered({(op, key): (rule or _cpp(op, key), op.py_kernels.get(key, _cpp(op, key))) for op, key, rule in at})
 
 
 def faked_by(rules: Mapping[OpOverload, Callable[..., Any]]) -> contextlib.AbstractContextManager[None]:
-    """Fake results of ops are those of their decompositions while the context is entered. AOTAutograd looks at an op's
-    own fake results to find out which output is a view of which, and then makes the views anew of what the graph
-    returns: what it found must hold for the graph, which has the decompositions."""
+    """Fake results of ops are those of their decompositions while the context is entered, in this thread. AOTAutograd
+    looks at an op's own fake results to find out which output is a view of which, and then makes the views anew of what
+    the graph returns: what it found must hold for the graph, which has the decompositions."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    of = {op: functools.partial(_faked, op, rule) for op, rule in rules.items()}
-    return _replaced([(op, op.python_key_table, {FakeTensorMode: function}) for op, function in of.items()])
+    entries = dict[Any, Any]()
+    for op, rule in rules.items():
+        torchs = functools.partial(_in_mode, functools.partial(op._op_dk, DispatchKey.Python), None)
+        entries[op, FakeTensorMode] = functools.partial(_in_mode, rule, torchs), torchs
+    return _entered(entries)
+
+
+_ENTERED = ContextVar[frozenset[Any]]("_ENTERED", default=frozenset())
+"""The entries that hold in this thread."""
 
 
 @contextlib.contextmanager
-def _replaced(changes: Sequence[tuple[OpOverload, Any, dict[Any, Any]]]) -> Iterator[None]:
-    """Tables of ops have other entries while the context is entered; None: none. In: op, table, entries."""
-    before = [(op, table, {key: table.get(key) for key in entries}) for op, table, entries in changes]
+def _entered(entries: dict[tuple[OpOverload, Any], tuple[Callable[..., Any], Callable[..., Any]]]) -> Iterator[None]:
+    """Tables of ops have other entries while the context is entered, by one thread at a time (`compile_lock`). In: by
+    op and key, what this thread calls, and what others do."""
 
-    def put(op: OpOverload, table: Any, entries: dict[Any, Any]) -> None:
-        for key in entries:
-            table.pop(key, None)
-        table.update({key: function for key, function in entries.items() if function is not None})
+    def put(op: OpOverload, key: Any, function: Callable[..., Any] | None) -> None:
+        table: Any = op.py_kernels if isinstance(key, DispatchKey) else op.python_key_table
+        table.pop(key, None)
+        table.update({} if function is None else {key: function})
         op._dispatch_cache.clear()
 
+    before = {(op, key): op.py_kernels.get(key) or op.python_key_table.get(key) for op, key in entries}
+    token = _ENTERED.set(_ENTERED.get() | entries.keys())
     try:
-        for change in changes:
-            put(*change)
+        for at, functions in entries.items():
+            put(*at, functools.partial(_called, at, *functions))
         yield
     finally:
-        for change in before:
-            put(*change)
-        # torch.export keeps which ops have rules: asked inside, what it keeps would contradict the rules.
-        exporting: Any = sys.modules.get("torch._export.utils")
-        if (collected := getattr(exporting, "_collect_all_valid_cia_ops_for_aten_namespace", None)) is not None:
-            collected.cache_clear()
+        for at, function in before.items():
+            put(*at, function)
+        _ENTERED.reset(token)
 
 
-_FAKED = ContextVar[frozenset[OpOverload]]("_FAKED", default=frozenset())
-"""The ops whose rules compute a fake result at the moment."""
+def _called(at: Any, own: Callable[..., Any], usual: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if at not in _ENTERED.get():
+        return usual(*args, **kwargs)
+    token = _ENTERED.set(_ENTERED.get() - {at})  # a rule that calls its own op has torch's
+    try:
+        return own(*args, **kwargs)
+    finally:
+        _ENTERED.reset(token)
 
 
-def _faked(op: OpOverload, rule: Callable[..., Any], mode: Any, *args: Any, **kwargs: Any) -> Any:
-    if op not in _FAKED.get():
-        token = _FAKED.set(_FAKED.get() | {op})
-        try:
-            with mode:
-                result = rule(*args, **kwargs)
-        finally:
-            _FAKED.reset(token)
-        if result is not NotImplemented:
-            return result
+def _cpp(op: OpOverload, key: DispatchKey) -> Callable[..., Any]:
+    """Torch's own C++ for an op; as `OpOverload.decompose` has it where there is none."""
+    for one in (key, DispatchKey.CompositeImplicitAutograd):
+        if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), one):
+            return functools.partial(op._op_dk, one)
+    return lambda *args, **kwargs: NotImplemented
+
+
+def _in_mode(function: Callable[..., Any], otherwise: Any, mode: Any, *args: Any, **kwargs: Any) -> Any:
     with mode:
-        return op._op_dk(DispatchKey.Python, *args, **kwargs)
+        result = function(*args, **kwargs)
+    return otherwise(mode, *args, **kwargs) if result is NotImplemented else result
 
 
-__all__ = ["RESAMPLING", "Rules", "faked_by", "rules_of_resampling", "traced_by"]
+__all__ = ["RESAMPLING", "Rules", "compile_lock", "faked_by", "rules_of_resampling", "traced_by"]

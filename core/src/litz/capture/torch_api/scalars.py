@@ -19,9 +19,8 @@ def numbers_kept_where_torch_has_no_tensor_op() -> Iterator[None]:
     from torch.utils._sympy.interp import handlers
     from torch.utils._sympy.reference import TensorReferenceAnalysis as known
 
-    missing = {name for name in handlers().values() if not hasattr(known, name)}
     with contextlib.ExitStack() as stack:
-        for name in missing:
+        for name in {name for name in handlers().values() if not hasattr(known, name)}:
             stack.enter_context(mock.patch.object(known, name, staticmethod(_no_tensor_op), create=True))
         yield
 

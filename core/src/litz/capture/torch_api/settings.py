@@ -14,11 +14,10 @@ def functorch_settings(**wanted: Any) -> Iterator[None]:
     import torch._functorch.config as config
 
     # Not `config.patch`: each call makes a variable that the thread's context keeps for ever (torch 2.13).
-    known = {name: value for name, value in wanted.items() if hasattr(config, name)}
-    before = {name: getattr(config, name) for name in known}
+    before = {name: getattr(config, name) for name in wanted if hasattr(config, name)}
     try:
-        for name, value in known.items():
-            setattr(config, name, value)
+        for name in before:
+            setattr(config, name, wanted[name])
         yield
     finally:
         for name, value in before.items():

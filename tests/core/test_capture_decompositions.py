@@ -155,46 +155,6 @@ def test_a_plugin_can_add_and_keep_decompositions():
     assert torch.ops.aten.gelu.default in decompositions()
 
 
-FOREACH = {
-    "add.List": lambda a, b: torch._foreach_add(a, b, alpha=2),
-    "mul.Scalar": lambda a, b: torch._foreach_mul(a, 3.0),
-    "div.ScalarList": lambda a, b: torch._foreach_div(a, [2.0, 3.0]),
-    "mul.Tensor": lambda a, b: torch._foreach_mul(a, torch.tensor(3.0)),
-    "addcmul.Scalar": lambda a, b: torch._foreach_addcmul(a, b, a, value=0.5),
-    "addcdiv.ScalarList": lambda a, b: torch._foreach_addcdiv(a, b, [x.exp() for x in a], [0.5, 2.0]),
-    "lerp.Scalar": lambda a, b: torch._foreach_lerp(a, b, 0.3),
-    "sqrt": lambda a, b: torch._foreach_sqrt(torch._foreach_abs(a)),
-    "norm": lambda a, b: torch._foreach_norm(a, 2),
-    "maximum.Scalar": lambda a, b: torch._foreach_maximum(a, 0.1),
-    "clamp_min.List": lambda a, b: torch._foreach_clamp_min(a, b),
-    "pow.ScalarAndTensor": lambda a, b: torch._foreach_pow(2.0, a),
-    "inplace": lambda a, b: torch._foreach_add_(torch._foreach_neg(a), b) or a,
-    "copy": lambda a, b: torch._foreach_copy_([x + 0 for x in a], b) or a,
-}
-
-
-@pytest.mark.parametrize("name", FOREACH)
-def test_foreach_ops_are_taken_apart(name):
-    function = FOREACH[name]
-    a, b = [torch.randn(3), torch.randn(2, 2)], [torch.randn(3), torch.randn(2, 2)]
-
-    class Model(nn.Module):
-        def forward(self, a0, a1, b0, b1):
-            return torch.cat([x.flatten() for x in function([a0, a1], [b0, b1])])
-
-    graphs, result = capture(Model(), *a, *b)
-    assert not any("_foreach" in op for op in names(graphs))
-    torch.testing.assert_close(result, Model()(*a, *b))
-
-
-def test_foreach_with_a_vector_of_factors():
-    """Dynamo cannot trace this overload (it reads the factors); the rule is right all the same."""
-    a, b = [torch.randn(3), torch.randn(2, 2)], [torch.rand(3) + 1, torch.rand(2, 2) + 1]
-    factors = torch.tensor([0.5, 2.0])
-    for op in (torch.ops.aten._foreach_addcdiv.Tensor, torch.ops.aten._foreach_addcmul.Tensor):
-        torch.testing.assert_close(decompositions()[op](a, a, b, factors), op(a, a, b, factors))
-
-
 @pytest.mark.parametrize(
     "cut",
     [lambda x: x.split((1, 0, 3, 4), 1), lambda x: x.chunk(3, -1), lambda x: x.split(4)],

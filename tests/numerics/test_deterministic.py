@@ -147,7 +147,7 @@ print(digest.hexdigest())
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_processes_that_compile_anew_have_the_same_bits(tmp_path: Path) -> None:
-    """Which iterate over sets in other orders, too. (tests/e2e/test_hash_seeds.py sees that of litz's default in CI.)"""
+    """Which iterate over sets in other orders, too. (In CI tests/e2e/test_hash_seeds.py sees that of the default.)"""
     bits = set()
     for seed in ("1", "2"):
         own = os.environ | {"PYTHONHASHSEED": seed, "LITZ_CACHE_DIR": str(tmp_path / seed)}

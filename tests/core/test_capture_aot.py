@@ -369,7 +369,6 @@ def test_optimizer_step_with_foreach(backend):
             model(x).square().mean().backward()
             step()
     torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
-    assert not any("_foreach" in str(node.target) for graph in backend.graphs for node in graph.nodes)
 
 
 def test_compiled_autograd(backend):

@@ -43,6 +43,23 @@ def test_they_are_taken_apart(name: str) -> None:
     torch.testing.assert_close(result, f(a, b))
 
 
+def test_a_step_of_adamw() -> None:
+    ours, theirs = (torch.nn.Linear(3, 3) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(4, 3)
+    with reports.collect() as found:
+        for model, wrap in ((ours, torch.compile), (theirs, lambda f, backend: f)):
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, foreach=True)
+            step = wrap(optimizer.step, backend="litz")
+            for _ in range(3):
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                step()
+    targets = [getattr(op, "target_name", "") for report in found for op in report.program.operations]
+    assert found and "_foreach" not in str(targets)
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
+
+
 def test_a_vector_of_factors() -> None:
     """Dynamo cannot trace this overload (it reads the factors); the rule is right all the same."""
     a, b = [torch.randn(3), torch.randn(2, 2)], [torch.rand(3) + 1, torch.rand(2, 2) + 1]

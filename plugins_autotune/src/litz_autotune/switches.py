@@ -30,14 +30,13 @@ def check_address(url: Secret) -> None:
 
 
 def why_never() -> str:
-    """Returns why no measurement counts, '' where it does: what won may differ from process to process, and with it the
-    order of a sum."""
+    """Returns why no measurement counts, "" where measurements count: what won may differ from process to process, and
+    the order of a sum with the winner."""
     import torch
 
-    return (
-        "torch.use_deterministic_algorithms is on, and measurements differ"
-        * torch.are_deterministic_algorithms_enabled()
-    )
+    if not torch.are_deterministic_algorithms_enabled():
+        return ""
+    return "torch.use_deterministic_algorithms is on, and measurements differ"
 
 
 def is_active(options: OptionsView) -> bool:

@@ -287,13 +287,20 @@ class _Cutter:
         if copied:  # what was waited for piece by piece, under the name that the others know
             self._add(site.wait, (at, wanted), (len(self.bounds),))
 
+    def _begin(self) -> tuple[TensorRef, str, str]:
+        """What a product makes and the collective sends, the buffer of the whole result, which is allocated, and the
+        step in whose place the pieces stand."""
+        products, step = self.site.products, self.site.collective
+        sent, whole = step.args[0], step.outputs[0]
+        assert isinstance(sent, TensorRef) and whole is not None
+        at = products[0].name if products else step.name
+        self._allocate(step, whole, (at,), (-1,))
+        self.lost |= {sent.buffer} if products else set()
+        return sent, whole, at
+
     def _scatter(self) -> None:
         site, step = self.site, self.site.collective
-        sent, whole = step.args[0], step.outputs[0]
-        assert whole is not None
-        at = site.products[0].name if site.products else step.name
-        self._allocate(step, whole, (at,), (-1,))
-        self.lost |= {sent.buffer} if site.products else set()
+        sent, whole, at = self._begin()
         for k, (first, last) in enumerate(self.bounds):
             rows = last - first
             part = self._buffer(sent.buffer, k, (self.ranks, rows, site.width))
@@ -322,11 +329,7 @@ class _Cutter:
 
     def _reduce(self) -> None:
         site, step = self.site, self.site.collective
-        sent, whole = step.args[0], step.outputs[0]
-        assert whole is not None
-        at = site.products[0].name if site.products else step.name
-        self._allocate(step, whole, (at,), (-1,))
-        self.lost |= {sent.buffer} if site.products else set()
+        sent, whole, at = self._begin()
         for k, (first, last) in enumerate(self.bounds):
             part = _from(TensorRef(whole, Layout.contiguous((site.rows, site.width))), first, last)
             for product in site.products:

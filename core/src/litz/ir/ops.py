@@ -105,7 +105,7 @@ def _remainder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 AS_HALF: Mapping[torch.dtype, str] = {torch.float16: "as_float16", torch.bfloat16: "as_bfloat16"}
-"""The ops in which type promotion ends: what has the type already is held in float32, and so is what joins it."""
+"""The ops by which type promotion brings a number to a half type. Kernels hold half values in float32: no rounding."""
 
 _ROWS = [
     # Arithmetic. Sums and products of bool are its "or" and "and".
@@ -157,7 +157,7 @@ _ROWS = [
     Op("hypot", 2, _float, torch.hypot, 8),
     Op("copysign", 2, _float, torch.copysign),
     Op("nextafter", 2, _float, torch.nextafter, 4),
-    # A number as a half type, not rounded to it.
+    # A number among the values of a half type. The number keeps its float32 value (`build.promoted`).
     Op("as_float16", 1, lambda _: torch.float16, torch.Tensor.float),
     Op("as_bfloat16", 1, lambda _: torch.bfloat16, torch.Tensor.float),
     # Random numbers: pure functions of (seed, position), the same bits on every device.

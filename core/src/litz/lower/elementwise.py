@@ -54,7 +54,7 @@ def load_broadcast(x: Tensor, indices: Indices) -> Node:
 
 
 def operand(arg: Any, indices: Indices, dtype: torch.dtype) -> Node:
-    """Returns an operand as a node of `dtype`, which no half type rounds."""
+    """Returns an operand as a node of `dtype`. A half type rounds no operand."""
     if isinstance(arg, Tensor):
         return build.promoted(load_broadcast(arg, indices), dtype)
     return scalar(arg, dtype)

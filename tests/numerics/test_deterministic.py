@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from litz import report
 from litz.ir import Loop
 from litz.pipeline import make_compiler
+from litz_numerics.deterministic import repeating
 from litz_plugins.errors import PluginHookError
 from numerics.values import same_bits
 
@@ -155,3 +157,25 @@ def test_processes_that_compile_anew_have_the_same_bits(tmp_path: Path) -> None:
         assert run.returncode == 0, run.stderr
         bits.add(run.stdout)
     assert len(bits) == 1
+
+
+def test_a_call_that_ends_leaves_the_mode_to_another_thread() -> None:
+    """Torch has one mode for a process: the thread that came first ends first."""
+    entered, ended = threading.Event(), threading.Event()
+    seen = []
+
+    def second() -> None:
+        entered.set()
+        assert ended.wait(30)
+        seen.append(torch.are_deterministic_algorithms_enabled())
+
+    thread = threading.Thread(target=repeating(second))
+
+    def first() -> None:
+        thread.start()
+        assert entered.wait(30)
+
+    repeating(first)()
+    ended.set()
+    thread.join()
+    assert seen == [True] and not torch.are_deterministic_algorithms_enabled()

@@ -8,6 +8,7 @@ kernel of the op runs: the one that repeats, or torch's error where there is non
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,19 +36,38 @@ def check(options: OptionsView) -> None:
             )
 
 
+class _Mode:
+    """Torch's mode, which a process has once: the first call that needs the mode sets it, the last one that ends takes
+    it back. inside: calls that run. ours: whether the mode was set here, and not by the user."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside, self.ours = threading.Lock(), 0, False
+
+    def __enter__(self) -> None:
+        with self.lock:
+            self.inside += 1
+            if not torch.get_deterministic_debug_mode():
+                torch.set_deterministic_debug_mode("error")
+                self.ours = True
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if self.ours and not self.inside:
+                torch.set_deterministic_debug_mode("default")
+                self.ours = False
+
+
+_MODE = _Mode()
+
+
 def repeating(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the function, run in torch's deterministic mode: that of the user where there is one."""
 
     @functools.wraps(function)
     def repeats(*args: Any, **kwargs: Any) -> Any:
-        before = torch.get_deterministic_debug_mode()
-        if before:
+        with _MODE:
             return function(*args, **kwargs)
-        torch.set_deterministic_debug_mode("error")
-        try:
-            return function(*args, **kwargs)
-        finally:
-            torch.set_deterministic_debug_mode(before)
 
     return repeats
 

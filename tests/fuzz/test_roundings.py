@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import numpy
+import pytest
 import torch
 
 from litz_testing.fuzz import contracting, layers
@@ -159,6 +160,34 @@ def test_a_product_may_be_rounded_for_some_of_its_readers_alone() -> None:
     program = FuzzProgram(inputs, (product, loss), ("v1",))
     found, alone = reference_of(program, contracts=True), reference_of(program)
     assert float(found.exact["v1"]) == float(alone.noisy["v1"]) == 0 < float(found.noisy["v1"].abs()) < 1e-12
+
+
+@pytest.mark.parametrize("text, writes", [("v0 - v0", ""), ("v0.sub_(v0)", "v0")])
+def test_a_product_may_be_read_as_it_was_before_it_was_rounded(text: str, writes: str) -> None:
+    """s70g:109: a GPU's kernel took a rounded product from the product; the statement itself has one op."""
+    program = FuzzProgram(
+        (InputSpec((3,), F32, 1),),
+        (Statement("v0", "x0 * 0.14", rough=True), Statement("" if writes else "v1", text, writes=writes, rough=True)),
+        ("v0" if writes else "v1",),
+    )
+    found, alone = reference_of(program, contracts=True), reference_of(program)
+    name = program.outputs[0]
+    assert not found.exact[name].any() and not alone.noisy[name].any()
+    assert 0 < float(found.noisy[name].abs().max()) < 1e-6 * float(found.exact["x0"].abs().max())
+
+
+def test_a_number_of_a_wider_type_may_be_off_by_a_rounding_of_the_type_it_was_computed_in() -> None:
+    """s70i:16426: the float32 sigmoid of one number, in float64, was off by 1.08 of its last place; the noise of that
+    run was small."""
+    statements = (Statement("v0", "torch.sigmoid(x0)", rough=True), Statement("v1", "v0.to(torch.float64)"))
+    for seed in range(20):
+        program = FuzzProgram((InputSpec((1,), F32, seed),), statements, ("v1",))
+        reference = reference_of(program)
+        assert reference.rounded_in == {"v0": frozenset(), "v1": frozenset({F32})}
+        values = [run["v1"] for run in (reference.eager, reference.exact, reference.noisy)]
+        expected = [Expected("v1", *values, reference.rounded_in["v1"])]
+        step = 2.0**-23 * values[1]
+        assert not complaints([values[1] + 2 * step], expected) and complaints([values[1] + 1000 * step], expected)
 
 
 def test_terms_that_cancel_may_be_off_by_their_roundings() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -95,3 +96,24 @@ def test_a_row_is_enough_to_scan(at: tuple[Expr, ...]) -> None:
     x = torch.randint(-99, 99, (61, 61), generator=torch.Generator().manual_seed(1), dtype=torch.int32)
     value = build.scan("parity", build.load("x", at, torch.int32))
     Case((61,), [Store("o", (I[0], R[0]), value)], {"x": x}, {"o": torch.empty_like(x)}, (61,)).check()
+
+
+def number_in_rows(x: torch.Tensor, value: torch.Tensor) -> Any:
+    x.copy_(value)
+    chosen = torch.select_scatter(x, value.double().expand(x.shape).select(1, 0), 1, 0)
+    return torch.logsumexp(chosen, (0, 1, 2))
+
+
+def column_in_rows(x: torch.Tensor, value: torch.Tensor) -> Any:
+    x.copy_(value * torch.arange(x.shape[1])[:, None])
+    return torch.logsumexp(x * 2 - value, (0, 1, 2)), torch.logsumexp(x.exp(), (1, 2))
+
+
+@pytest.mark.parametrize("f", [number_in_rows, column_in_rows])
+@pytest.mark.parametrize("shape", [(1, 2, 2), (3, 5, 7), (1, 1, 40), (2, 33, 1)])
+def test_a_stored_value_that_is_the_same_along_a_range(f: Any, shape: tuple[int, ...]) -> None:
+    """s70a:8023: what a later walk made of such a value was computed outside the loop over the range, and read there
+    what is stored inside."""
+    value, compiled = torch.tensor(0.75), torch.compile(f, backend="litz", fullgraph=True, dynamic=False)
+    ours, theirs = torch.zeros(shape).double(), torch.zeros(shape).double()
+    torch.testing.assert_close((compiled(ours, value), ours), (f(theirs, value), theirs))

@@ -218,11 +218,16 @@ def loose_positions(loop: Loop, buffers: Mapping[str, Buffer], contents: Content
 
 def _devices_agree(program: Program) -> Iterator[str]:
     for loop in program.loops:
-        for name in (*loop.reads, *loop.writes):
-            buffer = program.buffers.get(name)
-            # A zero-dimensional CPU tensor may be read anywhere, as in eager.
-            if buffer is not None and buffer.device != loop.device and (buffer.layout.size or name in loop.writes):
-                yield f"{loop.name} on {loop.device} uses {name} on {buffer.device}"
+        for buffer in filter(None, map(program.buffers.get, (*loop.reads, *loop.writes))):
+            if lies_elsewhere(buffer, loop):
+                yield f"{loop.name} on {loop.device} uses {buffer.name} on {buffer.device}"
+
+
+def lies_elsewhere(buffer: Buffer, loop: Loop) -> bool:
+    """Returns whether a buffer that a loop uses is where the loop's kernel cannot reach it. A zero-dimensional CPU
+    tensor may be read anywhere, as in eager."""
+    number = not buffer.layout.size and buffer.device.type == "cpu" and buffer.name not in loop.writes
+    return buffer.device != loop.device and not number
 
 
 def _externs_alias_buffers(program: Program) -> Iterator[str]:

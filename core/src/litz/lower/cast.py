@@ -53,9 +53,7 @@ def moved(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> Tensor:
     """A tensor on the device of the node's result. What is computed has not to travel: it is computed there. A number
     of the CPU's is an argument of the kernel that reads it."""
     if not isinstance(x, Computed):
-        if x.ndim or x.device.type != "cpu":
-            raise NotImplementedError("a copy between devices")
-        return ctx.pointwise((), dtype, ctx.meta.device, lambda _: cast(x.load(()), dtype))
+        return ctx.pointwise(x.size, dtype, ctx.meta.device, lambda indices: cast(x.load(indices), dtype))
     return Computed(dtype, ctx.meta.device, x.size, cast(x.value, dtype))
 
 
@@ -65,26 +63,17 @@ def clone(ctx: LoweringContext, x: Tensor, *, memory_format: torch.memory_format
     return ctx.copy(x, ctx.meta_strides(x.size))
 
 
-def _travels(source: Tensor, x: Tensor) -> bool:
-    """Whether a copy has to go from device to device; a number of the CPU's is an argument of the kernel."""
-    return source.device != x.device and bool(source.ndim or source.device.type != "cpu")
-
-
 @lowering(aten.copy.default, "prims.copy_to.default", moves=True)
 def copy(ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """Lowers copy: the values of `source`, broadcast to the size of x and cast to its dtype; x itself is not changed.
-    Errors: NotImplementedError for a copy between devices."""
-    if _travels(source, x):
-        raise NotImplementedError("a copy between devices")
+    """Lowers copy: the values of `source`, broadcast to the size of x and cast to its dtype; x itself stays."""
     return ctx.pointwise(x.size, x.dtype, x.device, lambda indices: operand(source, indices, x.dtype))
 
 
 @lowering(aten.copy_.default, moves=True)
 def copy_(ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """Lowers copy_, the update of an input at the end of a graph: writes `source` into the memory of x. Errors:
-    NotImplementedError for a copy between devices."""
-    if not isinstance(x, View) or _travels(source, x):
-        raise NotImplementedError("a copy between devices")
+    """Lowers copy_, the update of an input at the end of a graph: writes `source` into the memory of x."""
+    if not isinstance(x, View):
+        raise NotImplementedError("x has no memory")
     if isinstance(source, View) and source.buffer is x.buffer:
         if source.index == x.index and source.size == x.size:
             return x

@@ -52,6 +52,7 @@ from litz.ir.intervals import Contents
 from litz.ir.node import walk
 from litz.ir.operation import StoreMode, expressions, require
 from litz.ir.strides import same_stride
+from litz.ir.verify import lies_elsewhere
 from litz.target import Room, figures_of
 from litz_plugins import TargetOf
 
@@ -262,13 +263,17 @@ class LoweringContext:
         """Appends a Loop over the ranges that `indices(size)` and `reduction_indices(reduction_size)` stand for.
 
         For what `pointwise` and `reduction` do not offer: scatters, scans, several stores. Divisions in index
-        expressions are simplified by the loop's ranges.
+        expressions are simplified by the loop's ranges. Errors: NotImplementedError if a tensor lies on another device,
+        for which a library has to carry it over.
         """
         ranges = self._ranges(size, self.indices(size))
         inner = self._ranges(reduction_size, self.reduction_indices(reduction_size))
         extents = {r.var: r.size for r in (*ranges, *inner)}
         simplified = _simplify(tuple(stores), extents)
-        self.add(Loop(self.new_operation_name(), device, ranges, inner, simplified, self.origins))
+        loop = Loop(self.new_operation_name(), device, ranges, inner, simplified, self.origins)
+        if any(lies_elsewhere(self.buffers[name], loop) for name in (*loop.reads, *loop.writes)):
+            raise NotImplementedError("a copy between devices")
+        self.add(loop)
 
     @staticmethod
     def _ranges(size: Size, indices: Indices) -> tuple[Range, ...]:

@@ -69,14 +69,12 @@ class Advanced:
 
 def advanced(ctx: LoweringContext, x: Tensor, indices: Sequence[Tensor | None]) -> Advanced:
     """Returns the parts of `x[indices]`. indices: one per dimension, None for a whole dimension. Errors:
-    NotImplementedError for masks, whose result depends on data, for indices on another device, and for a dimension of
-    size 0, which eager refuses before it has a loop."""
+    NotImplementedError for masks, whose result depends on data, and for a dimension of size 0, which eager refuses
+    before it has a loop."""
     tensors = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     for _, index in tensors:
         if index.dtype not in INTEGER or index.dtype == torch.uint8:
             raise NotImplementedError(f"an index of {index.dtype}: how many elements it picks depends on the data")
-        if index.device != x.device and index.ndim:
-            raise NotImplementedError("an index on another device")
     if not tensors or any(x.size[dim] == 0 for dim, _ in tensors):
         raise NotImplementedError("no index tensor, or an index of nothing")
     dims = [dim for dim, _ in tensors]

@@ -374,7 +374,10 @@ class Checker:
         if self.device != "cpu":  # g++ is told not to contract, Triton is not
             with suppress(Rejected):
                 noisy = reference_of(program, specs, contracts=True).noisy
-        values = [Expected(n, reference.eager[n], reference.exact[n], noisy[n]) for n in names]
+        values = [
+            Expected(n, reference.eager[n], reference.exact[n], noisy[n], reference.rounded_in.get(n, frozenset()))
+            for n in names
+        ]
         grads = expected_gradients(replace(program, inputs=specs), reference) if program.grad else []
         # Views share their memory's count of writes.
         written = frozenset(n for n in range(len(specs)) if reference.eager[f"x{n}"]._version)

@@ -21,7 +21,7 @@ from litz_testing.tensors import overlaps
 from .defined import UndefinedError, defined
 from .inputs import InputSpec, is_inexact, make_inputs
 from .program import NAMES, FuzzProgram, Statement
-from .rounding import EXACT, Rounding
+from .rounding import Rounding
 
 
 class Rejected(Exception):
@@ -70,6 +70,8 @@ class Reference:
         self.tainted: set[int] = set()
         self.raised: type[Exception] | None = None
         """What eager raised at the last statement, of a program that does not end well."""
+        self.rounded_in: dict[str, frozenset[torch.dtype]] = {}
+        """Of variables with rounding errors, the types with larger errors than their own that these come from."""
         self.unsized: list[str] = []
         """Variables whose sizes come from data."""
         self.rng = torch.Generator().manual_seed(seed)
@@ -138,12 +140,12 @@ class Reference:
         self, statement: Statement, text: str, value: torch.Tensor, exact: torch.Tensor, contracts: bool
     ) -> torch.Tensor:
         """Runs a statement on noisy operands, a deep one several times, and returns what is furthest from `exact`: the
-        roundings of one run may cancel. contracts: each op of the statement has noise, one that moves numbers too."""
+        roundings of one run may cancel. contracts: each op of the statement reads with roundings of its own."""
         if not (statement.deep or contracts):
             return _run(statement, self.noisy, text)  # type: ignore[no-any-return]
         again = exact.dtype.is_floating_point and not statement.writes
         eps = torch.finfo(value.dtype if is_inexact(value.dtype) else torch.float64).eps
-        with Rounding(eps, self.rng, frozenset() if contracts else EXACT):
+        with Rounding(eps, self.rng, reads=contracts):
             runs = [_run(statement, self.noisy, text) for _ in range(DEEP_RUNS if again else 1)]
         return reduce(partial(further, exact), runs)
 
@@ -178,6 +180,7 @@ class Reference:
         if not (tainted or statement.rough or off):
             return
         self.tainted.add(_memory(value))
+        self._note_types(statement, value)
         if torch._debug_has_internal_overlap(noisy) == 1:
             raise Rejected("noise for elements that share memory")
         error = torch.rand(noisy.shape, generator=self.rng, dtype=torch.float64) * 2 - 1
@@ -188,6 +191,13 @@ class Reference:
             self.noisy[statement.target] = noisy * error + off_by
         else:
             noisy.mul_(error)
+
+    def _note_types(self, statement: Statement, value: torch.Tensor) -> None:
+        read = [name for name in statement.uses if name in self.eager and not self.is_exact(name)]
+        types = {self.eager[name].dtype for name in read}.union(*(self.rounded_in.get(name, ()) for name in read))
+        eps = torch.finfo(value.dtype).eps
+        coarser = frozenset(dtype for dtype in types if is_inexact(dtype) and torch.finfo(dtype).eps > eps)
+        self.rounded_in[statement.writes or statement.target] = coarser
 
     def _sums_narrower(self, statement: Statement, value: torch.Tensor) -> bool:
         """Returns whether a statement makes fewer numbers of a narrower type, as `mean(x, dtype=torch.float32)` does of

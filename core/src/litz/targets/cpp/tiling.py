@@ -344,7 +344,8 @@ def _vector_last(loop: Loop, vector: Range) -> Loop:
 
 
 def _reread(tiling: Tiling) -> dict[Node, Store]:
-    """Values that are stored side by side, with their stores: a later walk reads one rather than compute it again."""
+    """Values that are stored side by side, with their stores: a later walk reads one rather than compute it again. A
+    value that is the same in several places is not: what it goes into may be computed outside the loop over these."""
     loop = tiling.loop
     inner, buffers = loop.reduction_ranges[-1].var, [store.buffer for store in loop.stores]
     return {
@@ -353,6 +354,7 @@ def _reread(tiling: Tiling) -> dict[Node, Store]:
         for store in stage.stores
         if store.mode == "set" and store.mask is None and not store.indirect and buffers.count(store.buffer) == 1
         if stride_of(store.index[0], inner) == 1 and store.value.op not in ("load", "const", "index")
+        if store.index[0].free_symbols & loop.extents.keys() <= loop.variables[store.value]
         if store.value.dtype not in FLOAT8  # a NaN keeps its bits in what is computed alone
         if store.value.dtype not in HALF or store.value.op == "cast"  # what is not rounded here is not rounded there
     }

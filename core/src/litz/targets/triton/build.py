@@ -34,7 +34,7 @@ from . import cuda_driver, native_launch, workers
 from .compile import CUBIN, INFO, SETTINGS, Compile, Job, Variant, compile_job
 from .imports import HELPERS, imported_helpers
 
-FORMAT = "2"
+FORMAT = "3"
 """Part of every key: to be raised when what an entry holds changes."""
 
 

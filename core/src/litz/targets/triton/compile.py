@@ -13,6 +13,7 @@ import json
 import re
 import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -155,7 +156,23 @@ def compile_kernel(
     }
     source_ast = ASTSource(kernel, signature, constants, attributes)
     keep_tritons_cache_own()
-    return retried(lambda: triton.compile(source_ast, target=target, options=options))
+    compiled = retried(lambda: triton.compile(source_ast, target=target, options=options))
+    ptx = _PACKED_ADD.sub(_TWO_ADDS, compiled.asm["ptx"])
+    if ptx == compiled.asm["ptx"]:
+        return compiled
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx", encoding="utf-8") as file:
+        file.write(ptx)
+        file.flush()
+        return retried(lambda: triton.compile(source_ast, target=target, options={**options, "ir_override": file.name}))
+
+
+_PACKED_ADD = re.compile(r"add\.[su]16x2\s+(%\w+),\s*(%\w+),\s*(%\w+);")
+_TWO_ADDS = (
+    r"{ .reg .b16 %low, %high, %low2, %high2; mov.b32 {%low, %high}, \2; mov.b32 {%low2, %high2}, \3; "
+    r"add.s16 %low, %low, %low2; add.s16 %high, %high, %high2; mov.b32 \1, {%low, %high}; }"
+)
+"""ptxas 12.8 to 13.1 loses the constant of some additions of two 16-bit numbers in one register, which LLVM makes of
+positions that fit (triton-lang/triton issue 11581): each number is added by itself."""
 
 
 def keep_tritons_cache_own() -> None:

@@ -69,6 +69,7 @@ def _graph_passes(freezing: bool) -> Iterator[Pass]:
 
 
 def _program_passes() -> Iterator[Pass]:
+    from .program.columns_first import reduce_columns_first
     from .program.few_values import write_out_few_values
     from .program.join_sums import join_sums
     from .program.lay_out import lay_out_temporaries
@@ -79,7 +80,8 @@ def _program_passes() -> Iterator[Pass]:
     split, last = "split_reductions", "simplify_bodies"
     yield Pass("write_in_place", "program", write_in_place, ("remove_dead_operations",), (split,))
     yield Pass("join_sums", "program", join_sums, ("write_in_place",), (split,))
-    yield Pass("lay_out_temporaries", "program", lay_out_temporaries, ("inline_pointwise",), (last,))
+    yield Pass("reduce_columns_first", "program", reduce_columns_first, ("inline_pointwise",), (last,))
+    yield Pass("lay_out_temporaries", "program", lay_out_temporaries, ("reduce_columns_first",), (last,))
     yield Pass("pick_elements", "program", pick_elements, ("lay_out_temporaries",), (last,))
     yield Pass("write_out_few_values", "program", write_out_few_values, ("pick_elements",), (last,))
     yield Pass("spread_scatters", "program", spread_scatters, ("write_out_few_values",), (last,))

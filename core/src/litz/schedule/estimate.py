@@ -218,11 +218,16 @@ class CostModel:
         """Returns how often its bytes an access moves that has a stride along `fast`, where others have none."""
         if not loop.reduction_ranges:
             return self.limits(loop).turned_times
-        apart = self.stride(loop, each.access, fast, sizes[fast]) * each.access.itemsize
-        target = self.target(loop.device)
-        if each.unit is not None or apart < target.sector_bytes or "blocks" not in target.abilities:
+        access, target = each.access, self.target(loop.device)
+        apart = self.stride(loop, access, fast, sizes[fast]) * access.itemsize
+        # Axes of a tile are turned in shared memory, and what is loaded waits in a unit's cache for the rest of its
+        # sector. What is stored along one axis goes out as the warp has it.
+        row = access.is_store and {fast, each.unit} <= {r.var for r in loop.reduction_ranges}
+        run = target.warp // max(sizes[fast], 1) * access.itemsize if row else target.sector_bytes
+        whole = each.unit is not None and run >= target.sector_bytes
+        if whole or apart < target.sector_bytes or "blocks" not in target.abilities:
             return self.limits(loop).turned_rows_times
-        return target.sector_bytes / each.access.itemsize
+        return target.sector_bytes / access.itemsize
 
     def _waste(self, loop: Loop, access: Access, unit: Symbol | None, sizes: Mapping[Symbol, int]) -> float:
         """Returns the factor by which whole sectors exceed the bytes of an access. The factor is above 1 where the

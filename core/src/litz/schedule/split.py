@@ -6,7 +6,7 @@ them and goes on as the loop did. Without it one SM, or one thread, would walk t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
 
@@ -44,51 +44,73 @@ OTHERS = {"half as many pieces": 0.5, "twice as many pieces": 2.0}
 
 def split_reductions(program: Program, context: PassContext) -> Program:
     """Splits reductions of few outputs and many values into partial results and their combination (a pass)."""
+
+    def ways(loop: Loop, costs: CostModel) -> dict[str, tuple[Part, ...]]:
+        found = {SPLIT: _parts(loop, program, costs, context)}
+        if context.tries and found[SPLIT]:
+            found |= {other: _parts(loop, program, costs, context, factor) for other, factor in OTHERS.items()}
+        return found
+
+    return split_where_cheaper(program, context, ways, "few outputs alone would keep too few units of the device busy")
+
+
+def split_where_cheaper(
+    program: Program,
+    context: PassContext,
+    ways: Callable[[Loop, CostModel], Mapping[str, tuple[Part, ...]]],
+    reason: str,
+) -> Program:
+    """Splits the loops of a program where the cost model has less time for it. ways: by name, the parts of each way to
+    split a loop, () for none, the usual way first. reason: why, for the record."""
     costs = CostModel(program, context.target_of, context.ask)
     operations: list[Operation] = []
     buffers = dict(program.buffers)
     for operation in program.operations:
-        operations += _considered(operation, program, costs, context, buffers)
+        found = ways(operation, costs) if isinstance(operation, Loop) else {}
+        if isinstance(operation, Loop) and any(found.values()):
+            operations += _considered(operation, found, program, costs, context, buffers, reason)
+        else:
+            operations.append(operation)
     if len(operations) == len(program.operations):
         return program
     return replace(program, operations=tuple(operations), buffers=buffers)
 
 
 def _considered(
-    operation: Operation, program: Program, costs: CostModel, context: PassContext, buffers: dict[str, Buffer]
-) -> tuple[Operation, ...]:
-    """The operation, or the two loops that it is split into. New buffers go into `buffers`."""
-    if not isinstance(operation, Loop):
-        return (operation,)
-    parts = _parts(operation, program, costs, context)
-    if not parts:
-        return (operation,)
-    whole, name = costs.cost(operation), operation.name
-    ways = {SPLIT: _way(operation, parts, program, costs, buffers)}
-    if context.tries:
-        for other, factor in OTHERS.items():
-            pieces = _parts(operation, program, costs, context, factor)
-            if pieces and pieces != parts:
-                ways[other] = _way(operation, pieces, program, costs, buffers)
+    loop: Loop,
+    parts: Mapping[str, tuple[Part, ...]],
+    program: Program,
+    costs: CostModel,
+    context: PassContext,
+    buffers: dict[str, Buffer],
+    reason: str,
+) -> tuple[Loop, ...]:
+    """The loop, or those that it is split into. parts: of each way, the first of which is usual. New buffers go into
+    `buffers`."""
+    whole, name, usual = costs.cost(loop), loop.name, next(iter(parts))
+    ways = {usual: _way(loop, parts[usual], program, costs, context, buffers)}
+    for other, pieces in parts.items():
+        if pieces and pieces != parts[usual]:
+            ways[other] = _way(loop, pieces, program, costs, context, buffers)
     considered = ((WHOLE, whole.us), *((other, way.us) for other, way in ways.items()))
-    subject, by = f"reduction {name}", deciding(whole, *ways[SPLIT].costs)
-    chosen, why = context.choose(name, considered, SPLIT if ways[SPLIT].us < whole.us else WHOLE, WHOLE)
+    subject, by = f"reduction {name}", deciding(whole, *ways[usual].costs)
+    chosen, why = context.choose(name, considered, usual if ways[usual].us < whole.us else WHOLE, WHOLE)
     if chosen == WHOLE:
-        reason = why or "one kernel more would cost more than it gains"
-        context.record(subject, WHOLE, reason, considered, "" if why else by, name)
-        return (operation,)
+        why_whole = why or "one kernel more would cost more than it gains"
+        context.record(subject, WHOLE, why_whole, considered, "" if why else by, name)
+        return (loop,)
     way = ways[chosen]
-    reason = why or f"{program.hint(operation.numel)} outputs alone would keep too few units of the device busy"
-    context.record(subject, f"split into {way.how}", reason, considered, "" if why else by, name)
+    context.record(subject, f"split into {way.how}", why or reason, considered, "" if why else by, name)
     buffers.update(way.buffers)
-    return way.halves
+    return way.loops
 
 
 @dataclass(frozen=True)
 class _Way:
-    """A loop cut in two: the buffers between, what both halves take, and how it reads."""
+    """A loop cut in two, or in three where the first half is of columns: the buffers between, what the loops take, and
+    how it reads."""
 
-    halves: tuple[Loop, Loop]
+    loops: tuple[Loop, ...]
     buffers: dict[str, Buffer]
     costs: tuple[Cost, ...]
     how: str
@@ -98,16 +120,29 @@ class _Way:
         return sum(cost.us for cost in self.costs)
 
 
-def _way(loop: Loop, parts: tuple[_Part, ...], program: Program, costs: CostModel, buffers: dict[str, Buffer]) -> _Way:
+def _way(
+    loop: Loop,
+    parts: tuple[Part, ...],
+    program: Program,
+    costs: CostModel,
+    context: PassContext,
+    buffers: dict[str, Buffer],
+) -> _Way:
     grown = dict(buffers)
-    halves = _split(loop, parts, grown)
+    first, second = _split(loop, parts, grown)
     own = CostModel(replace(program, buffers=grown), costs.target_of, costs.ask)
     how = " x ".join(f"{part.pieces} of {part.chunk}" for part in parts)
-    return _Way(halves, grown, tuple(own.cost(half) for half in halves), how)
+    halves = _Way((first, second), grown, (own.cost(first), own.cost(second)), how)
+    again = () if costs.reduces_columns(loop) else _parts(first, own.program, own, context)
+    if not again or not own.reduces_columns(first):
+        return halves
+    way = _way(first, again, own.program, own, context, grown)
+    thirds = _Way((*way.loops, second), way.buffers, (*way.costs, halves.costs[1]), f"{how}, then {way.how}")
+    return min(halves, thirds, key=lambda each: each.us)
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """One reduction range cut into `pieces` of `chunk` values; the last piece is short unless `exact`."""
 
     range: Range
@@ -121,7 +156,7 @@ class _Part:
 
 def _parts(
     loop: Loop, program: Program, costs: CostModel, context: PassContext, factor: float = 1.0
-) -> tuple[_Part, ...]:
+) -> tuple[Part, ...]:
     """How to split a loop; () if it stays whole. factor: of the pieces that there are usually."""
     reduces = [node for node in loop.nodes if node.op == "reduce"]
     if not reduces:
@@ -131,7 +166,7 @@ def _parts(
     wanted = factor * _pieces(loop, target, outputs, values, costs)
     if ceil(wanted) < 2:
         return ()
-    reason = _obstacle(loop, reduces)
+    reason = obstacle(loop, reduces)
     parts = () if reason else tuple(_cut(loop, program, costs, wanted))
     if not parts and factor == 1:
         why = f"{outputs} outputs of {values} values; {reason or 'no range can be cut'}"
@@ -162,7 +197,8 @@ def _pieces(loop: Loop, target: Target, outputs: int, values: int, costs: CostMo
     return min(most / blocks, values // least)
 
 
-def _obstacle(loop: Loop, reduces: list[Node]) -> str | None:
+def obstacle(loop: Loop, reduces: list[Node]) -> str | None:
+    """Returns why a loop with these reductions cannot be split; None if it can."""
     rows = {node.attrs[0]: REDUCTIONS[node.attrs[0]] for node in reduces}
     whole = sorted(kind for kind, row in rows.items() if row.ordered or row.takes_states)
     if whole:
@@ -182,7 +218,7 @@ def _obstacle(loop: Loop, reduces: list[Node]) -> str | None:
     return None
 
 
-def _cut(loop: Loop, program: Program, costs: CostModel, wanted: float) -> Iterable[_Part]:
+def _cut(loop: Loop, program: Program, costs: CostModel, wanted: float) -> Iterable[Part]:
     """Cuts of the outermost reduction ranges (by stride in memory) that make about `wanted` pieces together.
 
     Only the pieces of the last of them are rounded: loops over the same elements are then cut alike, whichever of their
@@ -198,13 +234,13 @@ def _cut(loop: Loop, program: Program, costs: CostModel, wanted: float) -> Itera
         if extent < 2:
             continue
         if extent <= left:
-            yield _Part(r, r.size, ONE, True)
+            yield Part(r, r.size, ONE, True)
             made *= extent
             continue
         even = _divisor_near(extent, left) if r.size.is_Integer else None
         chunk = -(-extent // left) if even is None else extent // even
         # The chunk is fixed and the number of pieces follows the size, so that no piece is empty.
-        yield _Part(r, floordiv(r.size + chunk - 1, to_expr(chunk)), to_expr(chunk), even is not None)
+        yield Part(r, floordiv(r.size + chunk - 1, to_expr(chunk)), to_expr(chunk), even is not None)
         return
 
 
@@ -228,7 +264,7 @@ def _outermost_first(loop: Loop, costs: CostModel) -> list[Range]:
 # ------------------------------------------------------------------------------------------------------ splitting
 
 
-def _split(loop: Loop, parts: tuple[_Part, ...], buffers: dict[str, Buffer]) -> tuple[Loop, Loop]:
+def _split(loop: Loop, parts: tuple[Part, ...], buffers: dict[str, Buffer]) -> tuple[Loop, Loop]:
     """The loop of partial results, and the one that combines them. New buffers go into `buffers`."""
     count = len(parts)
     pieces = tuple(Range(loop_var(n), part.pieces) for n, part in enumerate(parts))
@@ -323,7 +359,7 @@ class _Partial:
 
 
 def _inner_ranges(
-    loop: Loop, parts: tuple[_Part, ...], pieces: tuple[Range, ...], mapping: dict[Symbol, Expr]
+    loop: Loop, parts: tuple[Part, ...], pieces: tuple[Range, ...], mapping: dict[Symbol, Expr]
 ) -> tuple[tuple[Range, ...], Node | None]:
     """The reduction ranges of one piece, and the mask of what a short last piece lacks. The old reduction variables
     go into `mapping`."""

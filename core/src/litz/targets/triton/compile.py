@@ -157,8 +157,9 @@ def compile_kernel(
     source_ast = ASTSource(kernel, signature, constants, attributes)
     keep_tritons_cache_own()
     compiled = retried(lambda: triton.compile(source_ast, target=target, options=options))
-    ptx = _PACKED_ADD.sub(_TWO_ADDS, compiled.asm["ptx"])
-    if ptx == compiled.asm["ptx"]:
+    written = compiled.asm.get("ptx", "")  # other vendors have none
+    ptx = _PACKED_ADD.sub(_TWO_ADDS, written)
+    if ptx == written:
         return compiled
     with tempfile.NamedTemporaryFile("w", suffix=".ptx", encoding="utf-8") as file:
         file.write(ptx)

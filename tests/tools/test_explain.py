@@ -77,9 +77,9 @@ def test_explain_time_has_a_row_for_each_stage(litz, tmp_path):
 
 
 def test_explain_time_tells_torchs_share():
-    from litz.capture.torch_api import TorchSeconds
     from litz.report import CompileReport
     from litz_tools.stages import stages_of
+    from litz_tools.torch_seconds import TorchSeconds
 
     report = CompileReport("g", "forward", "cpu", (), 1, 1, Counter(), stage_seconds={"lower": 1.0, "a plugin's": 0.5})
     took = TorchSeconds(dynamo=2.0, backend=4.0)

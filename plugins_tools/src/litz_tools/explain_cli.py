@@ -44,7 +44,8 @@ def explain(
     """
     check_script(script, module)
     from litz import report  # this loads torch
-    from litz.capture.torch_api import torch_seconds
+
+    from .torch_seconds import torch_seconds
 
     before = torch_seconds()
     with report.collect() as reports:

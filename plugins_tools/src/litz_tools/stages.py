@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from litz.capture.torch_api import TorchSeconds
 from litz.logs.units import count_text
 from litz.report import CompileReport
+
+from .torch_seconds import TorchSeconds
 
 DOES = {
     "dynamo": "torch: traces Python, makes guards",

@@ -116,4 +116,3 @@ from .shapes import (
     value_ranges,
     without_guards,
 )
-from .timing import TorchSeconds, torch_seconds

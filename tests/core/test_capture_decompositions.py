@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
 from litz.capture.decompositions import decompositions
-from litz.pipeline import schedule_only
+from litz.driver import capturing
+from litz.pipeline import make_compiler, schedule_only
 
 COMPOSITES = (
     *("native_layer_norm", "batch_norm", "native_group_norm", "_softmax", "_log_softmax", "nll_loss", "gelu", "silu"),
@@ -25,6 +26,11 @@ COMPOSITES = (
 
 # Torch has no decomposition for them; they have lowerings or run as library calls.
 WITHOUT_RULE = {"_adaptive_avg_pool2d_backward", "grid_sampler_2d_backward", "upsample_bilinear2d_backward"}
+
+
+def everyones():
+    """The table with what litz's plugins register."""
+    return capturing.decompositions(make_compiler())
 
 
 class Apply(nn.Module):
@@ -46,7 +52,7 @@ def capture(module, *inputs):
         return lambda arguments: interpreter.run(*arguments)
 
     def backend(gm, example_inputs):
-        return compile_with_aot(gm, example_inputs, compile_graph=compile_graph, decompositions=decompositions())
+        return compile_with_aot(gm, example_inputs, compile_graph=compile_graph, decompositions=everyones())
 
     torch._dynamo.reset()
     result = torch.compile(module, backend=backend)(*inputs)
@@ -205,7 +211,7 @@ def test_results_lie_as_in_eager(name, layout):
     size, stride = LAYOUTS[layout]
     x = torch.empty_strided(size, stride).zero_()
     with FakeTensorMode() as mode:
-        graph = make_fx(LIES_AS_IN_EAGER[name], decomposition_table=decompositions())(mode.from_tensor(x))
+        graph = make_fx(LIES_AS_IN_EAGER[name], decomposition_table=everyones())(mode.from_tensor(x))
     lies, eager = graph.graph.output_node().args[0].meta["val"], LIES_AS_IN_EAGER[name](x)
     assert lies.shape == eager.shape
     assert [step for n, step in zip(eager.shape, lies.stride()) if n > 1 and eager.numel()] == [

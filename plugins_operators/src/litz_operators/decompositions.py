@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from litz.capture.decompositions import decompositions
+from litz.capture import torch_api
+from litz.capture.decompositions import decompositions, in_format_of_input
 from litz.capture.eager_types import holds
 from litz.lower import find_op
 
@@ -39,6 +40,8 @@ def own_decompositions() -> Mapping[OpOverload, Callable[..., Any]]:
         **{op: partial(_logit, core[op]) for op in (aten.logit.default, aten.logit_backward.default)},
         **{op: partial(_unless_a_multiple, op, core[op]) for op in ops},
         aten.ldexp.Tensor: partial(_ldexp, core[aten.ldexp.Tensor]),
+        aten.grid_sampler_2d.default: _grid_sampler_2d,
+        aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
         **foreach_decompositions(),
         **with_refusals(core),
     }
@@ -62,6 +65,24 @@ def _ldexp(rule: Callable[..., Any], x: torch.Tensor, y: torch.Tensor) -> Any:
     """Leaves the op whole for floats and whole exponents: from torch 2.13 eager's kernel is exact where the power
     leaves the type, and its result is of the type of x. Else goes by core's rule."""
     return NotImplemented if x.is_floating_point() and not y.is_floating_point() else rule(x, y)
+
+
+def _grid_sampler_2d(x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, align_corners: bool) -> torch.Tensor:
+    """Applies torch's rule, which gives 0 where a coordinate is NaN. With padding by the border (1) NaN is taken as -1,
+    by reflection (2) infinity as well, as grid_sample's documentation and eager's kernels say. Bicubic interpolation
+    (2) gives NaN."""
+    if mode != 2 and padding:
+        known = ~grid.isnan() if padding == 1 else grid.isfinite()
+        grid = torch.where(known, grid, -1)
+    rule = torch_api.decomposition_registry()[aten.grid_sampler_2d.default]
+    return rule(x, grid, mode, padding, align_corners)
+
+
+def _adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[Any]) -> Any:
+    """Applies torch's rule, which divides by the output's sizes; the op stays where one of them is 0."""
+    if any(isinstance(size, int) and size == 0 for size in (*x.shape[-2:], *output_size)):
+        return NotImplemented
+    return in_format_of_input(aten._adaptive_avg_pool2d.default, x, output_size)
 
 
 def _unless_a_multiple(

@@ -74,10 +74,7 @@ _ADD: Mapping[str, tuple[str, ...]] = {
         *("_chunk_cat", "split_with_sizes_copy", "im2col", "reflection_pad1d", "reflection_pad2d"),
         *("reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d"),
     ),
-    "resampling and pooling, where torch has a rule": (
-        *torch_api.RESAMPLING,
-        *("grid_sampler_2d", "_adaptive_avg_pool2d", "affine_grid_generator"),
-    ),
+    "resampling, where torch has a rule": (*torch_api.RESAMPLING, "affine_grid_generator"),
 }
 
 FUSED_ATTENTION = (
@@ -193,13 +190,11 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.logspace.default: _logspace,
         aten.split_with_sizes.default: _split_with_sizes,
         aten.repeat.default: _repeat,
-        aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
-        **{op: functools.partial(_in_format_of_input, op) for op in (*_RESAMPLING, aten.channel_shuffle.default)},
-        aten.native_channel_shuffle.default: functools.partial(_in_format_of_input, aten.channel_shuffle.default),
+        **{op: functools.partial(in_format_of_input, op) for op in (*_RESAMPLING, aten.channel_shuffle.default)},
+        aten.native_channel_shuffle.default: functools.partial(in_format_of_input, aten.channel_shuffle.default),
         aten.max_unpool2d.default: _max_unpool2d,
         aten.roll.default: _roll,
         **dict.fromkeys((aten.index_fill.int_Scalar, aten.index_fill.int_Tensor), _index_fill),
-        aten.grid_sampler_2d.default: _grid_sampler_2d,
         aten._assert_async.default: _assert_async,
         **{op: functools.partial(_of_contiguous, op) for op in torch_api.elementwise_collectives()},
         # One overload for tensor and number operands, so that a lowering has one row per op.
@@ -229,17 +224,6 @@ def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> t
     return aten.index_put(x, [None] * (dim % x.dim()) + [index], number.to(x.dtype))
 
 
-def _grid_sampler_2d(x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, align_corners: bool) -> torch.Tensor:
-    """Applies torch's rule, which gives 0 where a coordinate is NaN. With padding by the border (1) NaN is taken as -1,
-    by reflection (2) infinity as well, as grid_sample's documentation and eager's kernels say. Bicubic interpolation
-    (2) gives NaN."""
-    if mode != 2 and padding:
-        known = ~grid.isnan() if padding == 1 else grid.isfinite()
-        grid = torch.where(known, grid, -1)
-    rule = torch_api.decomposition_registry()[aten.grid_sampler_2d.default]
-    return rule(x, grid, mode, padding, align_corners)
-
-
 def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> Any:
     """Lays the result out in the memory format of the input, as eager does; the op's fake kernel gives a contiguous
     one."""
@@ -261,14 +245,7 @@ def _roll(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> A
     return aten.roll(x.clone(memory_format=torch.contiguous_format), shifts, dims).clone(memory_format=wanted)
 
 
-def _adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[Any]) -> Any:
-    """Applies torch's rule, which divides by the output's sizes; the op stays where one of them is 0."""
-    if any(isinstance(size, int) and size == 0 for size in (*x.shape[-2:], *output_size)):
-        return NotImplemented
-    return _in_format_of_input(aten._adaptive_avg_pool2d.default, x, output_size)
-
-
-def _in_format_of_input(op: OpOverload, x: torch.Tensor, *args: Any) -> Any:
+def in_format_of_input(op: OpOverload, x: torch.Tensor, *args: Any) -> Any:
     """Applies torch's rule, and lays the result out as eager does: channels last where x is, else contiguous."""
     shuffle = op == aten.channel_shuffle.default  # contiguous on a GPU; of one group, torch's rule gives a view of x
     wanted = torch.contiguous_format if shuffle and x.device.type != "cpu" else torch_api.suggested_format(x)

@@ -122,6 +122,7 @@ def left_to_torch(original: Run, reads: str = "") -> Run:
     return original
 
 
+@torch.no_grad()  # what dynamo holds may be views that autograd lets nobody look at any more
 def reads_what_it_writes(graph: torch.fx.Graph) -> str:
     """The first op of dynamo's graph that reads a part of the memory that it writes, neither with gaps; '' for none.
 

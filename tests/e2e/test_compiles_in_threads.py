@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,6 +16,7 @@ from torch._dynamo import lookup_backend
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import litz
+import litz_aot
 from litz.capture import torch_api
 from litz.capture.decompositions import decompositions, fake_rules
 from litz.capture.torch_api.asserts import keeps_asserted_calls
@@ -78,11 +80,23 @@ def standalone(graph: torch.fx.GraphModule, x: torch.Tensor) -> Callable[..., An
     return litz.standalone_compile(graph, (x,))
 
 
+def packaged(graph: torch.fx.GraphModule, x: torch.Tensor) -> Callable[..., Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        return litz_aot.load(litz_aot.compile(graph, (x,), f"{folder}/package"))
+
+
+def exported(graph: torch.fx.GraphModule, x: torch.Tensor) -> Callable[..., Any]:
+    with torch_api.compile_lock:  # torch's own fails where two threads export
+        program = torch.export.export(graph, (x,))
+    with tempfile.TemporaryDirectory() as folder:
+        return litz_aot.load(litz_aot.compile(program, None, f"{folder}/package"))
+
+
 def by_dynamo(graph: torch.fx.GraphModule, x: torch.Tensor) -> Callable[..., Any]:
     return torch.compile(graph, backend="litz", options={"cache": False})
 
 
-@pytest.mark.parametrize("way", [by_backend, standalone, by_dynamo])
+@pytest.mark.parametrize("way", [by_backend, standalone, packaged, exported, by_dynamo])
 @pytest.mark.usefixtures("quick_switches")
 def test_threads_that_compile_at_once_leave_torch_as_it_was(way: Callable[..., Callable[..., Any]]) -> None:
     torch._dynamo.reset()

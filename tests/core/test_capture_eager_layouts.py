@@ -32,6 +32,7 @@ TRIPLES = list(itertools.product(("permuted", "columns expanded", "overlapping",
 Function = Callable[..., Any]
 ONE: dict[str, Function] = {
     "pow.Scalar": lambda x: aten.pow.Scalar(2.0, x),
+    "angle": lambda x: aten.angle(aten.complex(x, -x)),
     "log_sigmoid_forward": lambda x: aten.log_sigmoid_forward(x)[0],
     "masked_fill.Scalar": lambda x: aten.masked_fill.Scalar(x, x > 1, 0.0),
 }

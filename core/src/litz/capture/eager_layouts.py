@@ -24,6 +24,7 @@ Rule = Callable[..., Any]
 WHOLE = (
     *("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor", "pow.Scalar", "special_xlog1py", "logaddexp2"),
     *("logical_and", "logical_or", "logical_xor", "polar", "complex", "div.Tensor_mode", "copysign.Tensor"),
+    "angle",
 )
 """Ops that stay whole, and whose fake results lie otherwise than eager's."""
 UNTAGGED = (
@@ -47,6 +48,7 @@ _DECIDING: Mapping[str, Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor
         **dict.fromkeys(_BATCH_NORMS, _of_batch_norm),
         **dict.fromkeys(("pow.Scalar", "masked_fill.Scalar", "masked_fill.Tensor"), lambda tensors: ()),
         **dict.fromkeys(("_log_softmax_backward_data", "native_layer_norm_backward"), lambda tensors: ()),
+        "angle": lambda tensors: () if tensors[0].is_complex() else tensors,
         "log_sigmoid_forward": lambda tensors: () if tensors[0].device.type == "cpu" else tensors,
         **dict.fromkeys(("binary_cross_entropy", "huber_loss"), operator.itemgetter(slice(1))),
         **dict.fromkeys(

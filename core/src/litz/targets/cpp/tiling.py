@@ -360,10 +360,8 @@ def _reread(tiling: Tiling) -> dict[Node, Store]:
 
 
 def is_kept(value: Node) -> bool:
-    """Returns whether a value is the same where it was stored."""
-    if value.dtype in FLOAT8:
-        return False  # a NaN keeps its bits in what is computed alone
-    return value.dtype not in HALF or value.op == "cast"  # what is not rounded here is not rounded there
+    """Returns whether a value is the same where it was stored: a half that is rounded, and no float8 (bits of NaN)."""
+    return value.dtype not in FLOAT8 and (value.dtype not in HALF or value.op == "cast")
 
 
 def _scratch(tiling: Tiling, most_bytes: int) -> frozenset[Node]:

@@ -53,6 +53,9 @@ TWO: dict[str, Function] = {
     "huber_loss": lambda a, b: aten.huber_loss(a, b, 0),
     "mse_loss": lambda a, b: aten.mse_loss(a, b, 0),
     "smooth_l1_loss": lambda a, b: aten.smooth_l1_loss(a, b, 0),
+    "mse_loss_backward": lambda a, b: aten.mse_loss_backward(b, a, a * 0.5, 0),
+    "huber_loss_backward": lambda a, b: aten.huber_loss_backward(b, a, a * 0.5, 0, 0.7),
+    "smooth_l1_loss_backward": lambda a, b: aten.smooth_l1_loss_backward(b, a, a * 0.5, 0, 0.7),
     "binary_cross_entropy": lambda a, b: aten.binary_cross_entropy(a * 0.5, b * 0.5, None, 0),
 }  # fmt: skip
 THREE: dict[str, Function] = {

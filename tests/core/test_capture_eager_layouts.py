@@ -32,6 +32,7 @@ TRIPLES = list(itertools.product(("permuted", "columns expanded", "overlapping",
 Function = Callable[..., Any]
 ONE: dict[str, Function] = {
     "pow.Scalar": lambda x: aten.pow.Scalar(2.0, x),
+    "angle": lambda x: aten.angle(aten.complex(x, -x)),
     "log_sigmoid_forward": lambda x: aten.log_sigmoid_forward(x)[0],
     "masked_fill.Scalar": lambda x: aten.masked_fill.Scalar(x, x > 1, 0.0),
 }
@@ -52,6 +53,9 @@ TWO: dict[str, Function] = {
     "huber_loss": lambda a, b: aten.huber_loss(a, b, 0),
     "mse_loss": lambda a, b: aten.mse_loss(a, b, 0),
     "smooth_l1_loss": lambda a, b: aten.smooth_l1_loss(a, b, 0),
+    "mse_loss_backward": lambda a, b: aten.mse_loss_backward(b, a, a * 0.5, 0),
+    "huber_loss_backward": lambda a, b: aten.huber_loss_backward(b, a, a * 0.5, 0, 0.7),
+    "smooth_l1_loss_backward": lambda a, b: aten.smooth_l1_loss_backward(b, a, a * 0.5, 0, 0.7),
     "binary_cross_entropy": lambda a, b: aten.binary_cross_entropy(a * 0.5, b * 0.5, None, 0),
 }  # fmt: skip
 THREE: dict[str, Function] = {

@@ -103,11 +103,28 @@ def test_complex(device: str, dtype: torch.dtype) -> None:
 
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x * 2 + 1j
-        return y, y.abs() + 1, torch.view_as_real(y) * 2
+        return y, y.abs() + 1, torch.view_as_real(y) * 2, torch.angle(y), torch.nan_to_num(y / x.real.round())
 
     torch._dynamo.reset()
-    for ours, theirs in zip(torch.compile(f, backend="litz")(x), f(x), strict=True):
-        torch.testing.assert_close(ours, theirs)
+    for each in (x, x.mT):
+        for ours, theirs in zip(torch.compile(f, backend="litz")(each), f(each), strict=True):
+            torch.testing.assert_close(ours, theirs, check_stride=True)
+
+
+def test_sparse_gradients(device: str) -> None:
+    """Of an embedding: the gradient's graph makes a sparse tensor, and adds two where two layers share the weight."""
+    embedding = torch.nn.Embedding(6, 3, sparse=True, device=device)
+    weight, rows = embedding.weight, torch.tensor([1, 1, 4], device=device)
+
+    def f(rows: torch.Tensor) -> torch.Tensor:
+        return (embedding(rows).sin() * embedding(rows + 1)).sum()
+
+    torch._dynamo.reset()
+    with pytest.warns(UserWarning, match="has sparse tensors"):
+        (found,) = torch.autograd.grad(torch.compile(f, backend="litz", dynamic=False)(rows), weight)
+    (wanted,) = torch.autograd.grad(f(rows), weight)
+    assert found.layout == wanted.layout == torch.sparse_coo
+    torch.testing.assert_close(found.to_dense(), wanted.to_dense())
 
 
 def test_quantized(device: str) -> None:

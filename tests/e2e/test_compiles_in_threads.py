@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,10 +16,13 @@ from torch._dynamo import lookup_backend
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import litz
+import litz_aot
 from litz.capture import torch_api
 from litz.capture.decompositions import decompositions, fake_rules
+from litz.capture.torch_api.asserts import keeps_asserted_calls
 from litz.capture.torch_api.random import random_as_in_eager
 from litz.capture.torch_api.rules import rules_of_resampling, traced_by
+from litz.origins.trust import Trust
 
 aten = torch.ops.aten
 BACKEND = lookup_backend("litz")  # here, as torch registers what it finds by name, and not twice
@@ -75,11 +80,23 @@ def standalone(graph: torch.fx.GraphModule, x: torch.Tensor) -> Callable[..., An
     return litz.standalone_compile(graph, (x,))
 
 
+def packaged(graph: torch.fx.GraphModule, x: torch.Tensor) -> Callable[..., Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        return litz_aot.load(litz_aot.compile(graph, (x,), f"{folder}/package"))
+
+
+def exported(graph: torch.fx.GraphModule, x: torch.Tensor) -> Callable[..., Any]:
+    with torch_api.compile_lock:  # torch's own fails where two threads export
+        program = torch.export.export(graph, (x,))
+    with tempfile.TemporaryDirectory() as folder:
+        return litz_aot.load(litz_aot.compile(program, None, f"{folder}/package"))
+
+
 def by_dynamo(graph: torch.fx.GraphModule, x: torch.Tensor) -> Callable[..., Any]:
     return torch.compile(graph, backend="litz", options={"cache": False})
 
 
-@pytest.mark.parametrize("way", [by_backend, standalone, by_dynamo])
+@pytest.mark.parametrize("way", [by_backend, standalone, packaged, exported, by_dynamo])
 @pytest.mark.usefixtures("quick_switches")
 def test_threads_that_compile_at_once_leave_torch_as_it_was(way: Callable[..., Callable[..., Any]]) -> None:
     torch._dynamo.reset()
@@ -142,3 +159,37 @@ def test_a_thread_that_traces_with_torch_has_torchs_rules_while_another_compiles
     assert inside == [usual]
     assert found != [usual]
     assert traced(fn) == usual
+
+
+def test_a_thread_beside_a_compile_has_torchs_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What asks AOTAutograd's cache, and what FX may drop, differ for the thread that compiles alone."""
+    from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCache
+
+    def effect(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    def registers(_: int) -> None:
+        torch.fx.node.has_side_effect(effect)
+
+    def looks(found: list[Any]) -> None:
+        found += [AOTAutogradCache.try_load(), aten.rand.default in torch.fx.node._side_effectful_functions]
+        graph = torch.fx.Graph()
+        node = graph.call_function(torch.sin, (graph.placeholder("x"),))
+        node.meta["unbacked_bindings"] = {"u0": ()}
+        found.append(node.is_impure())
+
+    asserting = torch.fx.GraphModule({}, torch.fx.Graph())
+    asserting.graph.call_function(aten._assert_scalar.default, (True, ""))
+    monkeypatch.setattr(AOTAutogradCache, "try_load", staticmethod(lambda *_: None))
+    outside, inside, missed = list[Any](), list[Any](), list[int]()
+    miss = partial(missed.append, 1)
+    with torch_api.found_by(asserting, "", lambda key, facts: None, Trust(), miss), random_as_in_eager():
+        with keeps_asserted_calls(asserting):
+            assert in_threads(lambda _: looks(outside), 1) == []
+            assert in_threads(registers, 1) == []
+            count = len(missed)
+            looks(inside)
+    kept = effect in torch.fx.node._side_effectful_functions
+    torch.fx.node._side_effectful_functions.discard(effect)
+    assert (outside, count, inside, missed) == ([None, False, False], 0, [None, True, True], [1])
+    assert kept

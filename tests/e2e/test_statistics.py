@@ -88,7 +88,6 @@ COLUMNS = {"few": (40, 33), "one part": (64, 300), "parts": (300, 33), "outer": 
 def test_columns_with_squares_beyond_the_range_of_the_type(name: str, size: float) -> None:
     """In one column of many, beside others whose squares the type holds."""
     shape = COLUMNS[name]
-    size = max(size, 1e-18) if name == "unrolled" else size  # docs/conformance.md: squares of very few small values
     x, dims = torch.randn(shape), tuple(range(len(shape) - 1))
     x[..., 3] = torch.linspace(-1, 1, x[..., 3].numel()).reshape(shape[:-1]) * size
     x[..., 4] = 0.1
@@ -99,13 +98,34 @@ def test_columns_with_squares_beyond_the_range_of_the_type(name: str, size: floa
 
 @pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(500, 3), (300, 8), (70, 16)], ids=str)
-@pytest.mark.parametrize("size", [1e19, 1e37])
+@pytest.mark.parametrize("size", [1e-22, 1e19, 1e37])
 def test_short_rows_with_squares_beyond_the_range_of_the_type(shape: tuple[int, int], size: float) -> None:
     x = torch.linspace(-1, 1, shape[1]) + 0.1 * torch.randn(shape)
     x[5] *= size
     _check_statistics(litz(lambda x: (x.var(1), *torch.std_mean(x, 1)))(x), x, (1,))
     norm = lambda x: (x - x.mean(1, True)) / x.std(1, keepdim=True)
     torch.testing.assert_close(litz(norm)(x), norm(x.double()).float(), rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("rows", [40, 300])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [1e-22, 1e19, 1e37])
+def test_columns_that_are_written_over_what_they_are_made_of(rows: int, dtype: torch.dtype, size: float) -> None:
+    """What a product gave is written over, and what was lost is read from there again."""
+
+    def function(x: torch.Tensor, y: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        z = x @ y + b
+        return z, *torch.std_mean(z.float(), 0), (z.float() * 2).std(0)
+
+    x, y = torch.randn(rows, 1, dtype=dtype), torch.randn(1, 70, dtype=dtype)
+    y[0, 3] *= size
+    b = 0.1 * torch.rand(70, dtype=dtype) * y[0].abs()
+    z, std, mean, twice = litz(function)(x, y, b)
+    wide = z.double()
+    torch.testing.assert_close(std, wide.std(0).float(), rtol=4e-6, atol=0)
+    torch.testing.assert_close(twice, 2 * wide.std(0).float(), rtol=4e-6, atol=0)
+    assert ((mean - wide.mean(0)).abs() <= 1e-6 * wide.abs().amax(0)).all()
 
 
 def _check_statistics(got: tuple[torch.Tensor, ...], x: torch.Tensor, dims: tuple[int, ...]) -> None:

@@ -236,3 +236,19 @@ def test_set_data_and_storages(device: str) -> None:
         return z + x
 
     check(f, t(4, 4, device=device), t(4, 4, device=device))
+
+
+@device_param
+def test_views_of_a_leaf_are_written_without_gradients(device: str) -> None:
+    """Autograd lets nobody look at such a view after the leaf was written through another."""
+
+    def fn(leaf: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            leaf[1:].mul_(0.5)
+            leaf.view(-1)[0] = 9
+        return (leaf @ x).sum()
+
+    x, found, wanted = t(3, device=device), t(4, 3, device=device), t(4, 3, device=device)
+    for leaf, call in ((found, torch.compile(fn, backend="litz")), (wanted, fn)):
+        call(leaf.requires_grad_(), x).backward()
+    assert torch.equal(found, wanted) and torch.equal(found.grad, wanted.grad)  # type: ignore[arg-type]

@@ -63,7 +63,8 @@ def compile(  # as torch.compile, and with the module's name in front
     elif args is None:
         raise PackageError("the function has no arguments", todo="give args, a tuple, as torch.export takes it")
     compiler = pipeline.make_compiler(mode, {**(options or {}), "cuda_graphs": False}, plugins)
-    return str(starting_over(lambda own: _compile(fn, given, folder, own), compiler))
+    with torch_api.compile_lock:  # torch.export takes one thread at a time
+        return str(starting_over(lambda own: _compile(fn, given, folder, own), compiler))
 
 
 def _check_arguments(program: Any, given: Mapping[str, Any]) -> None:

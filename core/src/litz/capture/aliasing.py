@@ -109,19 +109,22 @@ def storages_shared(examples: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(positions) for positions in found.values() if len(positions) > 1)
 
 
-def left_to_torch(original: Run, reads: str = "") -> Run:
-    """`original`, a graph that writes inputs that overlap and returns views of inputs, or whose op called `reads` reads
-    what it writes.
+_VIEWED = "it writes an input that shares memory with another, and returns a view of an input"
+_TODO = "give the graph tensors of their own, say clones"
+
+
+def left_to_torch(original: Run, why: str = _VIEWED, todo: str = _TODO) -> Run:
+    """`original`, with a warning: by default a graph that writes inputs that overlap and returns views of inputs.
 
     AOTAutograd makes such results again, either by the views of the program, on the merged inputs' base in place of the
     input, or by the sizes, strides and offset of what the graph returned, which after a write begins elsewhere: values
     of another place, or an error (torch 2.11 to 2.13).
     """
-    returns = "it writes an input that shares memory with another, and returns a view of an input"
-    _warn(f"{reads} reads a part of the memory that it writes" if reads else returns)
+    _warn(why, todo=todo)
     return original
 
 
+@torch.no_grad()  # what dynamo holds may be views that autograd lets nobody look at any more
 def reads_what_it_writes(graph: torch.fx.Graph) -> str:
     """The first op of dynamo's graph that reads a part of the memory that it writes, neither with gaps; '' for none.
 
@@ -284,10 +287,9 @@ def _called(names: Sequence[str], positions: Sequence[int]) -> str:
     return " and ".join(names[at] if at < len(names) else f"input {at}" for at in positions)
 
 
-def _warn(complaint: str, stacklevel: int = 3) -> None:
+def _warn(complaint: str, stacklevel: int = 3, todo: str = _TODO) -> None:
     problem = f"litz leaves calls of a graph to torch's own operations, which is slower: {complaint}"
-    todo = "To have them compiled, give the graph tensors of their own, say clones"
-    warnings.warn(f"{problem}. {todo}", stacklevel=stacklevel)
+    warnings.warn(f"{problem}. To have them compiled, {todo}", stacklevel=stacklevel)
 
 
 def _is_plain(value: Any) -> bool:

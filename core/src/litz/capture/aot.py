@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves
 
 from litz.capture import torch_api
 from litz.capture.aliasing import beginning_as_traced, left_to_torch, reads_what_it_writes, respecting, storages_shared
@@ -88,7 +89,7 @@ def compile_with_aot(
     whole = isinstance(gm, torch.fx.GraphModule)  # compiled autograd hands over a wrapper
     if whole and (name := reads_what_it_writes(gm.graph)):
         torch_api.inline_regions(gm)  # torch has a region's gradient while a graph is traced only
-        return left_to_torch(gm, name)
+        return left_to_torch(gm, f"{name} reads a part of the memory that it writes")
 
     job = _Job(torch_api.compile_label(), compile_graph, graph_passes, count=len(example_inputs))
     job.user_names = torch_api.placeholder_names(gm)
@@ -300,6 +301,11 @@ class _Job:
         made: frozenset[int] = frozenset(),
     ) -> Compiled:
         name = f"{self.label}_{kind}"
+        values = (value for node in module.graph.nodes for value in tree_leaves(node.meta.get("val")))
+        tensors = [value for value in values if isinstance(value, torch.Tensor)]
+        if any(value.layout != torch.strided for value in tensors):
+            sparse = left_to_torch(module, f"{name} has sparse tensors", "keep these out of compiled code")
+            return _boxed(lambda arguments: sparse(*arguments))
         try:
             with torch_api.real_mode():
                 saved = self.origins if kind == "backward" else None
@@ -322,7 +328,7 @@ class _Job:
                 if kind == "inference":
                     graph = self._frozen(graph)
                 compiled = _boxed(self.compile_graph(self.graph_passes(graph)))
-                return torch_api.unwatched(compiled) if _has_complex(module) else compiled
+                return torch_api.unwatched(compiled) if any(map(torch.is_complex, tensors)) else compiled
         except Exception as error:
             if not torch_api.is_restart(error):
                 error.add_note(f"litz was compiling {name} (the {kind} graph)")
@@ -341,12 +347,6 @@ class _Job:
                 if tuple(value.shape) == tuple(fake.shape) and value.dtype == fake.dtype:
                     found[at] = value
         return replace(graph, frozen_values=found, input_names=self.names)
-
-
-def _has_complex(module: torch.fx.GraphModule) -> bool:
-    """Does the graph compute with complex tensors?"""
-    values = (node.meta.get("val") for node in module.graph.nodes)
-    return any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
 
 
 def _names(gm: Any) -> tuple[str, ...]:

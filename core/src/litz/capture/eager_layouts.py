@@ -24,6 +24,7 @@ Rule = Callable[..., Any]
 WHOLE = (
     *("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor", "pow.Scalar", "special_xlog1py", "logaddexp2"),
     *("logical_and", "logical_or", "logical_xor", "polar", "complex", "div.Tensor_mode", "copysign.Tensor"),
+    "angle",
 )
 """Ops that stay whole, and whose fake results lie otherwise than eager's."""
 UNTAGGED = (
@@ -35,6 +36,7 @@ _BATCH_NORMS = (
     *("native_batch_norm", "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training"),
     *("_native_batch_norm_legit.no_stats", "_batch_norm_no_update", "_batch_norm_with_update_functional"),
 )
+_LOSSES = ("mse_loss_backward", "huber_loss_backward", "smooth_l1_loss_backward")
 
 
 def _of_batch_norm(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
@@ -46,7 +48,8 @@ _DECIDING: Mapping[str, Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor
     {
         **dict.fromkeys(_BATCH_NORMS, _of_batch_norm),
         **dict.fromkeys(("pow.Scalar", "masked_fill.Scalar", "masked_fill.Tensor"), lambda tensors: ()),
-        **dict.fromkeys(("_log_softmax_backward_data", "native_layer_norm_backward"), lambda tensors: ()),
+        **dict.fromkeys(("_log_softmax_backward_data", "native_layer_norm_backward", *_LOSSES), lambda tensors: ()),
+        "angle": lambda tensors: () if tensors[0].is_complex() else tensors,
         "log_sigmoid_forward": lambda tensors: () if tensors[0].device.type == "cpu" else tensors,
         **dict.fromkeys(("binary_cross_entropy", "huber_loss"), operator.itemgetter(slice(1))),
         **dict.fromkeys(

@@ -69,6 +69,7 @@ _TAKES: Mapping[str, _Takes] = MappingProxyType(
         "nextafter": lambda dtype: dtype in (torch.float32, torch.float64),  # half types are computed in float32
         **dict.fromkeys(FOR_FLOATS_AND_BYTES, lambda dtype: _float(dtype) or dtype == torch.uint8),
         **dict.fromkeys(NOT_FOR_BOOLS, lambda dtype: dtype != torch.bool),
+        "nan_to_num": lambda dtype: not dtype.is_complex,  # eager's takes it; torch's rule does not
     }
 )
 
@@ -103,7 +104,7 @@ def is_left_to_eager(op: Any, args: Iterable[Any]) -> bool:
         return True
     if not dtypes or takes(dtypes[0]):
         return False
-    if takes(torch.int64):
+    if takes(torch.int64) and not dtypes[0].is_complex:
         numbers = [arg for arg in args if not isinstance(arg, (torch.Tensor, bool))]
         return set(dtypes) == {torch.bool} and not numbers
     return True

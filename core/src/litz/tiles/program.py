@@ -461,7 +461,7 @@ class Leave:
 class Fold:
     """A step of a reduction. `make` (the variables), `start` (the state of no values), `before` (a value joins), `join`
     (a value), `joint` (before `merge`), `merge` (what `other` holds), `begin` (that, as the first), `total` (what is
-    the same for all lanes), `large` and `small` (`other` notes what has been lost), `finish` (all is in), `block`
+    the same for all lanes), `lost` (`other` notes that something is), `finish` (all is in), `block`
     (`count` values from `array`). at: the place of the value along the row."""
 
     step: str

@@ -398,7 +398,7 @@ class _Run:
         elif fold.step == "begin":
             assert fold.other is not None
             self.states[key] = self.states[self._key(fold.other)]
-        elif fold.step in ("large", "small"):
+        elif fold.step == "lost":
             assert fold.other is not None
             self.states[self._key(fold.other)] = [torch.tensor(self.order.random() < 0.5)]
         elif fold.step == "block":

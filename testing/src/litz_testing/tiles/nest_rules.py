@@ -170,7 +170,7 @@ def _losses(nest: Nest) -> Iterator[str]:
         lanes = [each for each in around if each.vector]
         if isinstance(line, tile.If) and lanes:
             yield f"{line.odd.names[0]} is decided about within the lanes of {lanes[-1].axis}"
-        if isinstance(line, tile.Fold) and line.step in ("large", "small"):
+        if isinstance(line, tile.Fold) and line.step == "lost":
             if line.other is None or not any(line.other in each.merged for each in lanes):
                 yield f"no loop of lanes merges what {line.held.names[0]} has lost"
 

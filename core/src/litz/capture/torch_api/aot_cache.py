@@ -13,7 +13,6 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -21,6 +20,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from litz.origins.trust import Trust, warn_once
 
 from .aot_cache_key import check_torchs, is_spelled_out, own_key
+from .rules import in_this_thread
 from .shapes import guards_since
 
 Load = Callable[[str, str], Callable[..., Any] | None]
@@ -136,10 +136,10 @@ def found_by(
         return found
 
     setattr(gm, MARK, setting)
-    asks = mock.patch.object(autograd_cache.AOTAutogradCache, "try_load", staticmethod(try_load))
-    loads = mock.patch.object(aot_autograd_result.FxGraphCacheLoadable, "load", load_graph)
+    asks = in_this_thread(autograd_cache.AOTAutogradCache, "try_load", try_load)
+    loads = in_this_thread(aot_autograd_result.FxGraphCacheLoadable, "load", load_graph)
     try:
-        with loads, asks, mock.patch.object(autograd_cache, "autograd_cache_key", key_of):
+        with loads, asks, in_this_thread(autograd_cache, "autograd_cache_key", key_of):
             yield
     finally:
         delattr(gm, MARK)

@@ -17,13 +17,14 @@ from __future__ import annotations
 import contextlib
 import operator
 from typing import Any
-from unittest import mock
 
 import sympy
 import torch
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import CallMethodKey, ShapeEnv, canonicalize_bool_expr
 from torch.utils._pytree import SequenceKey
+
+from .rules import in_this_thread
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _OWN_WORDS = "Runtime assertion failed for expression"
@@ -135,7 +136,7 @@ def keeps_asserted_calls(module: Any) -> contextlib.AbstractContextManager[Any]:
     def is_impure_or_finds_out(node: torch.fx.Node, impure_random: bool = True) -> bool:
         return bool(node.meta.get("unbacked_bindings")) or is_impure(node, impure_random)
 
-    return mock.patch.object(torch.fx.Node, "is_impure", is_impure_or_finds_out)
+    return in_this_thread(torch.fx.Node, "is_impure", is_impure_or_finds_out)
 
 
 def asserted(node: torch.fx.Node) -> tuple[Any, str] | None:

@@ -8,6 +8,7 @@ own. `random_as_in_eager` takes these liberties back.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -44,11 +45,17 @@ def random_as_in_eager() -> Iterator[None]:
         yield
 
 
-class _AndRandom(set[Any]):
-    """What FX may not drop, with every random op."""
+class _AndRandom:
+    """What FX may not drop, `torchs`, and in this thread every random op. What is added meanwhile, torch keeps."""
+
+    def __init__(self, torchs: set[Any]) -> None:
+        self._torchs, self._thread = torchs, threading.get_ident()
 
     def __contains__(self, target: object) -> bool:
-        return super().__contains__(target) or is_random(target)
+        return target in self._torchs or (threading.get_ident() == self._thread and is_random(target))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._torchs, name)
 
 
 def _bernoulli_in_place(x: torch.Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> torch.Tensor:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._C import DispatchKey
@@ -79,6 +82,19 @@ def faked_by(rules: Mapping[OpOverload, Callable[..., Any]]) -> contextlib.Abstr
     return _entered(entries)
 
 
+@contextlib.contextmanager
+def in_this_thread(owner: Any, name: str, own: Callable[..., Any]) -> Iterator[None]:
+    """Torch's function `name` of a module or class is `own` in this thread while the context is entered."""
+    thread, usual = threading.get_ident(), getattr(owner, name)
+
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        return (own if threading.get_ident() == thread else usual)(*args, **kwargs)
+
+    static = isinstance(inspect.getattr_static(owner, name), staticmethod)
+    with mock.patch.object(owner, name, staticmethod(chosen) if static else chosen):
+        yield
+
+
 _ENTERED = ContextVar[frozenset[Any]]("_ENTERED", default=frozenset())
 """The entries that hold in this thread."""
 
@@ -130,4 +146,4 @@ def _in_mode(function: Callable[..., Any], otherwise: Any, mode: Any, *args: Any
     return otherwise(mode, *args, **kwargs) if result is NotImplemented else result
 
 
-__all__ = ["RESAMPLING", "Rules", "compile_lock", "faked_by", "rules_of_resampling", "traced_by"]
+__all__ = ["RESAMPLING", "Rules", "compile_lock", "faked_by", "in_this_thread", "rules_of_resampling", "traced_by"]

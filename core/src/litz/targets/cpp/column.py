@@ -13,13 +13,14 @@ from typing import TypeAlias
 
 from litz.ir.index import ONE, stride_of
 from litz.ir.node import Node
+from litz.ir.node import walk as nodes_of
 from litz.ir.operation import Range, Store
 from litz.ir.stages import Stage
-from litz.tiles.program import Ahead, Each, Element, Fold, Held, If, Put, Result, Room
+from litz.tiles.program import Again, Ahead, Each, Element, Fold, Held, If, Put, Result, Room
 
 from .loops import Writer
 from .reduction import COLUMN_CHUNK, PART_CHUNK, Accumulator, _Stage, new_odd, outer_nodes, unit_load
-from .tiling import known
+from .tiling import is_kept, known
 
 Pair: TypeAlias = tuple[Accumulator, Accumulator]
 """The whole, and what the walk changes of it: a part, or the whole itself."""
@@ -87,15 +88,16 @@ class _ColumnStage(_Stage):
         points, apart = w.loop.reduction_numel, any(a.part for a in self.accumulators)
         most = PART_CHUNK if apart else 2 * COLUMN_CHUNK
         few = not self.accumulators or (points.is_Integer and int(points) <= most)  # one part is all
-        again = (w.tiling.again or not self.stage.stores) and all(node.op != "scan" for node in nodes)
-        # Parts of long columns, and of those that are walked again where something is lost.
-        whole = {a: (few or a.form.sequential) and not (again and a.forgets) for a in self.accumulators}
-        pairs: list[Pair] = [
-            (a.of_lanes(),) * 2 if one else (a.of_parts(), a.of_lanes().apart()) for a, one in whole.items()
-        ]
+        again = self._stored() if all(node.op != "scan" for node in nodes) else None
+        pairs: list[Pair] = []
+        for a in self.accumulators:
+            # Parts of long columns, and of those that are walked again where something is lost; else all is wide.
+            one = a if a.forgets and again is None else a.of_lanes()
+            whole = again is None if a.forgets else few or a.form.sequential
+            pairs.append((one, one) if whole else (a.of_parts(), a.of_lanes().apart()))
         self.accumulators, walked = [a for a, _ in pairs], [part for _, part in pairs]
         parts = [part for a, part in pairs if part is not a]
-        lossy = [pair for pair in pairs if again and pair[1].forgets]
+        lossy = [pair for pair in pairs if again is not None and pair[1].forgets]
         w.put(*(Fold("make", a.held) for a in self.accumulators))
         self._start([a.held for a, part in pairs if a is part or not few])
         self.declare_scans(nodes)
@@ -117,6 +119,7 @@ class _ColumnStage(_Stage):
                 w.body.store(*stores)
 
         def walk(walked: Sequence[Accumulator], stores: Sequence[Store] = ()) -> None:
+            w.body.visible.update({} if stores else again or {})
             w.nest(inner, [node for node in free if node not in w.body.visible], lambda: element(walked, stores))
 
         def inside() -> None:
@@ -129,11 +132,23 @@ class _ColumnStage(_Stage):
         w.nest(outer, before, inside)
         self._finish()
 
+    def _stored(self) -> dict[Node, Again] | None:
+        """What another walk reads where the first stored it (see `_reread`); None if one needs what is written over."""
+        if self.w.tiling.again or not self.stage.stores:
+            return {}
+        buffers = [store.buffer for store in self.w.loop.stores]
+        alone = [s for s in self.stage.stores if s.is_plain and is_kept(s.value) and buffers.count(s.buffer) == 1]
+        found = {store.value: self.w.body.access(store) for store in alone}
+        values = [arg for a in self.accumulators for arg in a.nodes[0].args]
+        if any(node.op == "load" for node in nodes_of(*values, into=lambda node: node not in found)):
+            return None
+        return {value: Again(access, value.dtype, access.axes) for value, access in found.items()}
+
     def _check(self, lossy: Sequence[Pair], walk: Callable[[], None], few: bool) -> None:
         """Merges parts, or walks again, into the whole, where a lane has lost something. few: nothing is there yet."""
         w, odd = self.w, new_odd(self.w)
         with w.body.each(replace(self.column.lanes(), merged=(odd,))):
-            w.put(*(Fold(step, part.held, other=odd) for _, part in lossy for step in ("large", "small")))
+            w.put(*(Fold("lost", part.held, other=odd) for _, part in lossy))
         with w.body.each(If(odd)):
             self._start([a.held for a, _ in lossy] if few else ())
             walk()

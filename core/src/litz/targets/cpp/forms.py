@@ -44,8 +44,7 @@ class Form:
     where there is one, rows go through it. sequential: in a row, steps depend on each other as lanes cannot. widens:
     may the state be double where a walk has no partial states, which keep errors small, and where such states are
     merged? part: how lanes hold a few values, to be merged in; None if this form does. `begin` takes over the first of
-    them. `large` and `small` set {p0} where the state has lost what its type cannot hold, as it is too large or too
-    small. widened: is the state double?"""
+    them. `lost` sets {p0} where the state has lost what its type cannot hold. widened: is the state double?"""
 
     states: tuple[State, ...]
     join: tuple[str, ...]
@@ -60,8 +59,7 @@ class Form:
     joint: tuple[str, ...] = ()
     total: tuple[str, ...] = ()
     begin: tuple[str, ...] = ()
-    large: tuple[str, ...] = ()
-    small: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
     widened: bool = False
 
 
@@ -153,8 +151,7 @@ def _shifted_moments(name: str, dtype: torch.dtype) -> Form:
         ),
         results={f"{name}_mean": f"({result})({{0}} + {{1}})", f"{name}_m2": f"({result}){{2}}"},
         before=("const bool {3}_first = {3} == 0;", "{3} += 1;", f"const {type_} {{3}}_share = 1 / {{3}};"),
-        large=("{p0} |= !({2} < 1e37f);",) if type_ == "float" else (),
-        small=("{p0} |= ({2} < 1e-30f) & (({1} != 0) | ({2} != 0));",) if type_ == "float" else (),
+        lost=("{p0} |= !({2} < 1e37f) | (({2} < 1e-30f) & ({1} != {2}));",) if type_ == "float" else (),
     )
 
 

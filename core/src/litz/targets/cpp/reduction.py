@@ -73,7 +73,7 @@ class Accumulator:
     @property
     def forgets(self) -> bool:
         """Says whether what lanes hold of a few values may lose what the whole holds."""
-        return bool(self.of_lanes().form.large)
+        return bool(self.of_lanes().form.lost)
 
 
 def make_accumulators(reduces: Sequence[Node], name: Callable[[str], str], lane: Lane | None) -> list[Accumulator]:
@@ -226,7 +226,7 @@ class _SmallStage(_Stage):
 
     def write(self) -> None:
         w = self.w
-        odd = [Fold("large", a.of_lanes().held, other=self.odd) for a in self.accumulators if a.forgets and self.odd]
+        odd = [Fold("lost", a.of_lanes().held, other=self.odd) for a in self.accumulators if a.forgets and self.odd]
         self.accumulators = [a if a.forgets and not self.odd else a.of_lanes() for a in self.accumulators]
         w.put(*(Fold("make", a.held) for a in self.accumulators))
         nodes = self.body_nodes()

@@ -355,9 +355,13 @@ def _reread(tiling: Tiling) -> dict[Node, Store]:
         if store.mode == "set" and store.mask is None and not store.indirect and buffers.count(store.buffer) == 1
         if stride_of(store.index[0], inner) == 1 and store.value.op not in ("load", "const", "index")
         if store.index[0].free_symbols & loop.extents.keys() <= loop.variables[store.value]
-        if store.value.dtype not in FLOAT8  # a NaN keeps its bits in what is computed alone
-        if store.value.dtype not in HALF or store.value.op == "cast"  # what is not rounded here is not rounded there
+        if is_kept(store.value)
     }
+
+
+def is_kept(value: Node) -> bool:
+    """Returns whether a value is the same where it was stored: a half that is rounded, and no float8 (bits of NaN)."""
+    return value.dtype not in FLOAT8 and (value.dtype not in HALF or value.op == "cast")
 
 
 def _scratch(tiling: Tiling, most_bytes: int) -> frozenset[Node]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from litz import report as reports
 from litz_operators.foreach import foreach_decompositions
+from litz_operators.plugin import litz_register_decompositions
 
 Function = Callable[[list[Tensor], list[Tensor]], Sequence[Tensor]]
 FOREACH: dict[str, Function] = {
@@ -66,3 +68,10 @@ def test_a_vector_of_factors() -> None:
     factors = torch.tensor([0.5, 2.0])
     for op in (torch.ops.aten._foreach_addcdiv.Tensor, torch.ops.aten._foreach_addcmul.Tensor):
         torch.testing.assert_close(foreach_decompositions()[op](a, a, b, factors), op(a, a, b, factors))
+
+
+def test_the_table_is_made_once() -> None:
+    """Each compile asks for it. To find the `_foreach_*` ops among all of torch's takes a twentieth of a small one."""
+    made = litz_register_decompositions()
+    assert litz_register_decompositions() is made
+    assert isinstance(made, MappingProxyType), "nobody changes what all share"

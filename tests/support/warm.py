@@ -52,6 +52,10 @@ UNREAD: Mapping[str, Any] = {
     "torch._dynamo.symbolic_convert.get_funcname": lambda *_: None,
     "torch._dynamo.utils._scrubbed_inductor_config_for_logging": lambda: None,
     "torch._dynamo.utils._get_dynamo_config_for_logging": lambda: None,
+    "torch._functorch.aot_autograd.PhiloxStateTracker": contextlib.nullcontext,  # litz's graphs have no state of it
+    "torch._functorch._aot_autograd.graph_compile._log_inference_graph": lambda *_: None,
+    "torch._functorch._aot_autograd.graph_compile._log_joint_graph": lambda *_: None,
+    "torch._functorch._aot_autograd.graph_compile._log_fw_bw_graphs": lambda *_: (None, None),
     "torch._subclasses.fake_tensor.traceback": SimpleNamespace(extract_stack=list, format_list=traceback.format_list),
 }
 """What takes a function's place in torch, of which no test reads the result."""
@@ -162,8 +166,9 @@ def _started(interpret: str) -> subprocess.Popen[str]:
 
 def leave_unread_unmade() -> None:
     """Has torch, where it is loaded, make nothing of each compile that only its metrics, its logs and a message of its
-    own have: a tenth of a small compile for the times of guards, and a fiftieth for settings as JSON, for the stack
-    where fake tensors began, and for the names of all functions of a test's file."""
+    own have, nor a state that its own backend alone asks for: a tenth of a small compile for the times of guards, and a
+    fiftieth or two for settings as JSON, for the stack where fake tensors began, for the names of all functions of a
+    test's file, for texts of graphs, and for tensors of a state of random numbers."""
     for name, less in UNREAD.items():
         module, _, function = name.rpartition(".")
         if module in sys.modules:

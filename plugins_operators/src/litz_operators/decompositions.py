@@ -4,7 +4,8 @@ better whole, or what eager's kernels take or refuse otherwise."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,11 +29,12 @@ NEAREST = tuple(
 """Ops that resample by the nearest neighbour."""
 
 
+@cache  # for torch's list of all ops, a twentieth of a small compile, each of which asks
 def own_decompositions() -> Mapping[OpOverload, Callable[..., Any]]:
     """Returns the decompositions by op."""
     core = decompositions()
     ops = (op for op in map(find_op, NEAREST) if isinstance(op, OpOverload))
-    return {
+    found: dict[OpOverload, Callable[..., Any]] = {
         aten._cdist_forward.default: cdist_forward,
         aten._pdist_forward.default: pdist_forward,
         aten.masked_scatter.default: masked_scatter,
@@ -45,6 +47,7 @@ def own_decompositions() -> Mapping[OpOverload, Callable[..., Any]]:
         **foreach_decompositions(),
         **with_refusals(core),
     }
+    return MappingProxyType(found)
 
 
 def _celu(rule: Callable[..., Any], x: torch.Tensor, alpha: Any = 1.0) -> Any:

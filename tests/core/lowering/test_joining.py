@@ -118,6 +118,10 @@ def test_roll(shifts: tuple[int, ...], dims: tuple[int, ...], dynamic: bool) -> 
     check(lambda x: x.roll(shifts, dims), make(5, 4, 3).permute(2, 1, 0))
 
 
+@pytest.mark.ci_cases(
+    *("shifts0-dims0-4-False", "shifts1-dims1-1-True", "shifts2-dims2-4-False"),
+    *("shifts2-dims2-4-True", "shifts3-dims3-4-True", "shifts3-dims3-1-False"),
+)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("channels", [4, 1])
 @pytest.mark.parametrize("shifts, dims", [((1, -2), (2, 3)), ((1,), (1,)), ((1, 4), (2, 1)), ((8,), (-1,))])

@@ -123,6 +123,20 @@ def make_graph(
     return replace(graph, visible_outputs=everything if visible_outputs is None else visible_outputs)
 
 
+def training_graphs(halves: Any, label: str, static: frozenset[int]) -> tuple[Graph, Graph]:
+    """Returns the Graphs of `Halves`, as AOTAutograd would hand them over one after the other, by what the halves alone
+    say. static: the forward's inputs that are parameters or buffers."""
+    forward, backward = halves.forward, halves.backward
+    inputs, taken = ([node.name for node in half.graph.find_nodes(op="placeholder")] for half in (forward, backward))
+    visible = frozenset(range(halves.forward_outputs))
+    dying, made = torch_api.held_by_backward(forward, visible), torch_api.held_by_backward(forward, frozenset())
+    named = {"static": {inputs[at] for at in static}, "dying": dying, "made": made}
+    named["owned"] = torch_api.alone_in_memory(forward, dying)
+    at = {f"{key}_inputs": frozenset(n for n, each in enumerate(taken) if each in of) for key, of in named.items()}
+    first = make_graph(f"{label}_forward", forward, "forward", static_inputs=static, visible_outputs=visible)
+    return first, make_graph(f"{label}_backward", backward, "backward", **at)
+
+
 def constant_of(graph: Graph, node: torch.fx.Node) -> Any:
     """Returns the object that a get_attr node names: a tensor constant, or the GraphModule of a higher-order op."""
     return operator.attrgetter(str(node.target))(graph.module)

@@ -7,6 +7,7 @@ nothing else of these.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,14 @@ from litz.capture.kept import GraphStore
 from litz.driver.compiler import Compiler
 from litz.driver.kept_regions import keeps_region
 from litz.report.log import Log
-from litz_plugins import Decision, Gate
+from litz_plugins import Decision, Gate, PassContext
 from litz_plugins.records import Stage
 
 if TYPE_CHECKING:
     from litz.capture.joint import JointGraph
+    from litz.execution import ExecutionPlan
+
+Modules = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 
 
 def capture(
@@ -65,14 +69,18 @@ def earlier_stages(compiler: Compiler, label: str) -> EarlierStages:
         plugins.settle(options)  # who is left out for what it registers must have had no part in the trace
         with compiler.stage("partition" if stage == "partitioned" else f"{stage} passes", log):
             known: dict[str, Any] = {"accept": check_joint, "watch": log.pass_ran}
+            known["attach"] = log.attachments.__setitem__
             return plugins.run_passes(stage, noun, **passed_on(compiler, log), **known)
 
-    def partition(joint: JointGraph) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+    def partition(joint: JointGraph) -> Modules:
         from litz.capture.joint.check import check_modules
 
         with compiler.stage("partition", log):
             asked = plugins.asks("litz_partition")  # a plugin's partitioner may change the graph that it is handed
-            found = plugins.partition(joint.copy() if asked else joint, options, partial(check_modules, joint))
+            given, planned = (joint.copy() if asked else joint), partial(plans_of, compiler, label, joint)
+            known: dict[str, Any] = {"attach": log.attachments.__setitem__, **passed_on(compiler, log)}
+            context = PassContext(stage="joint", pass_name="partition", **known)
+            found = plugins.partition(given, options, planned, context, partial(check_modules, joint))
         if found is None:
             return torch_api.min_cut(joint)
         plugin, halves = found
@@ -81,6 +89,22 @@ def earlier_stages(compiler: Compiler, label: str) -> EarlierStages:
         return halves
 
     return EarlierStages(run, partition, log, partial(keeps_region, compiler, log))
+
+
+def plans_of(compiler: Compiler, label: str, joint: JointGraph, modules: Modules) -> tuple[ExecutionPlan, ...]:
+    """Returns the plans that the halves of a joint graph would have, which become nothing else: (forward, backward).
+    Their decisions are on no record, and questions about sizes leave no guard."""
+    from litz.capture.graph import training_graphs
+    from litz.driver.stages import plan_schedule, schedule_graph
+
+    stages = earlier_stages(replace(compiler, watchers=[]), label)
+    halves = stages.finished(label, modules, joint.forward_outputs)
+    static = frozenset(joint.more.get("static_lifetime_input_indices") or ())
+    plans = []
+    for graph in training_graphs(halves, label, static):
+        with torch_api.real_mode(), torch_api.without_guards(graph.shape_env):
+            plans.append(plan_schedule(schedule_graph(graph, compiler, Log()), compiler, Log()))
+    return tuple(plans)
 
 
 def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:

@@ -1,0 +1,27 @@
+"""A budget as people write it. In: "20GiB", "80%" or a number of bytes. Out: bytes. Imports no torch: `litz options`
+checks a budget, too."""
+
+from __future__ import annotations
+
+import re
+
+from litz_plugins.units import parse_size
+
+ACCEPTS = "bytes (21474836480), a size (20GiB), or a share of eager's planned peak (80%)"
+
+
+def check_budget(text: str) -> None:
+    """Raises ValueError for a text that is no budget."""
+    bytes_of(text, 1 << 30)
+
+
+def bytes_of(text: str, eager: int) -> int:
+    """Returns the bytes of a budget. eager: the bytes that 100% stands for. Errors: ValueError."""
+    share = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    found = int(float(share[1]) / 100 * eager) if share else parse_size(text)
+    if found <= 0:
+        raise ValueError(f"{text!r} leaves no memory at all")
+    return found
+
+
+__all__ = ["ACCEPTS", "bytes_of", "check_budget"]

@@ -471,8 +471,8 @@ class Plugins(Roster):
         raises is blamed on that pass. verify_builtin: the built-in passes' results too. accept: called with a plugin's
         name, what its pass was given and what it returned, where that is another noun; gives the noun to go on with,
         and raises for one that promises something else. passes: to save asking again, what `passes(options, stage)`
-        returned. target_of, ask, attach: for the passes' context. gate: the decisions that must not be taken, passes among
-        them. watch: told of each pass what the hook `litz_pass_finished` tells plugins.
+        returned. target_of, ask, attach: for the passes' context. gate: the decisions that must not be taken, passes
+        among them. watch: told of each pass what the hook `litz_pass_finished` tells plugins.
 
         Errors: PluginHookError naming plugin and pass; PassOrderError.
         """

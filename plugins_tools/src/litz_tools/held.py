@@ -40,7 +40,8 @@ def memory_of(reports: Sequence[CompileReport]) -> list[dict[str, Any]]:
             {"step": step.name, "op": step.what, "origin": step.origin, "bytes": nbytes}
             for step, nbytes in zip(report.steps, held, strict=False)
         ]
-        tensors = [] if report.plan is None else _alive(report.plan, held.index(peak))
+        results = json.loads(report.attachments.get("standing_memory.json", "{}")).get("results")
+        tensors = [] if report.plan is None else _alive(report.plan, held.index(peak), results)
         tensors.append(_tensor("inputs, results and constants", standing))
         tensors.sort(key=lambda each: -each["bytes"])
         found.append(
@@ -71,11 +72,16 @@ def _standing(report: CompileReport, first: CompileReport) -> int:
     return int(nbytes or 0) + sum(program.hint(each.nbytes) for each in own)
 
 
-def _alive(plan: Any, step: int) -> list[dict[str, Any]]:
+def _alive(plan: Any, step: int, results: int | None) -> list[dict[str, Any]]:
+    """What is alive at a step. results: how many outputs of a forward are results, and not saved; None of other
+    graphs."""
     program, lifetimes = plan.program, Lifetimes(plan.program, plan.steps)
     if not plan.steps:
         return []
     saved = set(lifetimes.dying())
+    if results is not None:
+        outputs = [getattr(each, "buffer", "") for each in program.outputs]
+        saved |= set(outputs[results:]) - set(outputs[:results])
     found = [_tensor("small temporaries in one allocation", plan.memory.arena_bytes)]
     for name in lifetimes.alive(step, plan.memory.reuse):
         if name in plan.memory.arena:
@@ -96,7 +102,8 @@ def _tensor(name: str, nbytes: int, op: str = "", origin: str = "", saved: bool 
 def memory_lines(graphs: Sequence[Mapping[str, Any]], measured: Mapping[str, int]) -> Iterator[str]:
     """Yields the lines of all graphs, then what was measured."""
     for graph in graphs:
-        yield from (line[:WIDTH].rstrip() for line in _graph_lines(graph))
+        for line in _graph_lines(graph):
+            yield line.rstrip() if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
     for device, nbytes in measured.items():
         yield f"measured on {device}: at most {size_text(nbytes)} in use (max_memory_allocated)"
 

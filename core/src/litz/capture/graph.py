@@ -123,18 +123,25 @@ def make_graph(
     return replace(graph, visible_outputs=everything if visible_outputs is None else visible_outputs)
 
 
-def training_graphs(halves: Any, label: str, static: frozenset[int]) -> tuple[Graph, Graph]:
-    """Returns the Graphs of `Halves`, as AOTAutograd would hand them over one after the other, by what the halves alone
-    say. static: the forward's inputs that are parameters or buffers."""
-    forward, backward = halves.forward, halves.backward
-    inputs, taken = ([node.name for node in half.graph.find_nodes(op="placeholder")] for half in (forward, backward))
-    visible = frozenset(range(halves.forward_outputs))
-    dying, made = torch_api.held_by_backward(forward, visible), torch_api.held_by_backward(forward, frozenset())
-    named = {"static": {inputs[at] for at in static}, "dying": dying, "made": made}
-    named["owned"] = torch_api.alone_in_memory(forward, dying)
-    at = {f"{key}_inputs": frozenset(n for n, each in enumerate(taken) if each in of) for key, of in named.items()}
-    first = make_graph(f"{label}_forward", forward, "forward", static_inputs=static, visible_outputs=visible)
-    return first, make_graph(f"{label}_backward", backward, "backward", **at)
+def saved_names(
+    forward: torch.fx.GraphModule, static: frozenset[int], visible: frozenset[int]
+) -> dict[str, frozenset[str]]:
+    """Returns, for each field of a backward's Graph that has positions of inputs, the names that a forward gives them.
+    The partitioner keeps names: a backward's input with the name of a forward's input is that very tensor, saved."""
+    inputs = [node.name for node in forward.graph.find_nodes(op="placeholder")]
+    dying = torch_api.held_by_backward(forward, visible)
+    return {
+        "static_inputs": frozenset(inputs[position] for position in static if position < len(inputs)),
+        "dying_inputs": dying,
+        "owned_inputs": torch_api.alone_in_memory(forward, dying),
+        "made_inputs": torch_api.held_by_backward(forward, frozenset()),
+    }
+
+
+def saved_positions(backward: torch.fx.GraphModule, saved: Mapping[str, frozenset[str]]) -> dict[str, frozenset[int]]:
+    """Returns the fields of a backward's Graph by what `saved_names` returned."""
+    names = [node.name for node in backward.graph.find_nodes(op="placeholder")]
+    return {key: frozenset(at for at, name in enumerate(names) if name in those) for key, those in saved.items()}
 
 
 def constant_of(graph: Graph, node: torch.fx.Node) -> Any:

@@ -7,7 +7,6 @@ nothing else of these.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -94,14 +93,16 @@ def earlier_stages(compiler: Compiler, label: str) -> EarlierStages:
 def plans_of(compiler: Compiler, label: str, joint: JointGraph, modules: Modules) -> tuple[ExecutionPlan, ...]:
     """Returns the plans that the halves of a joint graph would have, which become nothing else: (forward, backward).
     Their decisions are on no record, and questions about sizes leave no guard."""
-    from litz.capture.graph import training_graphs
+    from litz.capture.graph import make_graph, saved_names, saved_positions
     from litz.driver.stages import plan_schedule, schedule_graph
 
-    stages = earlier_stages(replace(compiler, watchers=[]), label)
-    halves = stages.finished(label, modules, joint.forward_outputs)
+    halves = earlier_stages(compiler, label).finished(label, modules, joint.forward_outputs)
     static = frozenset(joint.more.get("static_lifetime_input_indices") or ())
+    visible, (first, second) = frozenset(range(joint.forward_outputs)), (halves.forward, halves.backward)
+    known: dict[str, Any] = saved_positions(second, saved_names(first, static, visible))
+    forward = make_graph(f"{label}_forward", first, "forward", static_inputs=static, visible_outputs=visible)
     plans = []
-    for graph in training_graphs(halves, label, static):
+    for graph in (forward, make_graph(f"{label}_backward", second, "backward", **known)):
         with torch_api.real_mode(), torch_api.without_guards(graph.shape_env):
             plans.append(plan_schedule(schedule_graph(graph, compiler, Log()), compiler, Log()))
     return tuple(plans)

@@ -1,6 +1,6 @@
 """The candidates of a budget: ways to cut a joint graph, from fast and large to slow and small.
 
-In: a joint graph. Out: `Candidate`s, planned. They do not depend on the budget, so that all budgets choose from the
+In: a joint graph. Out: `Candidate`s, planned. No candidate depends on the budget, so that all budgets choose from the
 same ones.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from math import inf
 from typing import Any
 
 import torch
@@ -82,13 +84,15 @@ class Search:
     def _worst(self, candidate: Candidate, dropped: Nodes) -> torch.fx.Node | None:
         """The saved tensor at a candidate's peak that frees the most bytes for the time of computing it again."""
         nodes = {node.name: node for node in self.cutter.forward if policy_of(node) is None and node not in dropped}
-        held = [each for each in candidate.held() if each.saved and each.name in nodes]
-        prices = self.cutter.prices
-        return max((nodes[each.name] for each in held), key=lambda n: self.cutter.sizes.nbytes(n) / (prices[n] + 1e-9),
-                   default=None)  # fmt: skip
+        held = [nodes[each.name] for each in candidate.held() if each.saved and each.name in nodes]
+        return max(held, key=self._freed_per_us, default=None)
+
+    def _freed_per_us(self, node: torch.fx.Node) -> float:
+        us = self.cutter.prices[node]
+        return self.cutter.sizes.nbytes(node) / us if us else inf
 
     def _plan(self, name: str, modules: Modules) -> Candidate:
-        """A candidate, whose passes and stages get copies of the modules' graphs."""
+        """A candidate with its plans and its time."""
         plans = self.planned(modules)
         us = sum(estimate.us for plan in plans for estimate in plan.estimates.values())
         if not us:  # a processor that nobody measured: the figures by which loops are compared
@@ -120,7 +124,7 @@ class Search:
         while len(PRICES) <= len(found) < len(PRICES) + MOST_PRICES:
             prices = sorted(found)
             size = {price: sum(map(self.cutter.sizes.nbytes, found[price].kept)) for price in prices}
-            pairs = [(size[a] - size[b], a, b) for a, b in zip(prices, prices[1:], strict=False) if b > 1.1 * a]
+            pairs = [(size[a] - size[b], a, b) for a, b in pairwise(prices) if b > 2 * a]
             gap, low, high = max(pairs, default=(0, 0.0, 0.0))
             middle = (low * high) ** 0.5
             cut = self.cutter.cut(middle) if gap > 0 else None

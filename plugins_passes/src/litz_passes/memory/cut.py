@@ -1,8 +1,8 @@
 """A joint graph cut in two: which tensors the forward keeps, at a price per byte.
 
 In: a joint graph, and a price. Out: the nodes that are kept, and those that the backward computes again. The two cost
-the least together: bytes times the price for what is kept, and the time of what is computed again. This is a minimum
-cut: each node of the forward is an edge from its "in" to its "out" that costs what it costs to keep its result; an
+the least together: bytes times the price for what is kept, and the time of what is computed again. A minimum cut has
+them: each node of the forward is an edge from its "in" to its "out" that costs what it costs to keep its result; an
 edge from the source to its "in" costs what it costs to compute it again. What the backward reads is at the sink.
 """
 
@@ -121,7 +121,7 @@ class Cutter:
             return 0.0
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
-            return 8.0
+            return 8
         if not isinstance(value, torch.Tensor) or (aliased_argument(node) is not None and self._is_whole(node)):
             return inf
         return float(self.sizes.nbytes(node)) or 1.0

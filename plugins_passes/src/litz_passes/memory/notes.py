@@ -18,7 +18,8 @@ from .sizes import Sizes, eager_peak
 ATTACHMENT = "memory.json"
 """The file of a report with eager's planned peak and, of a budget, its bytes and all candidates."""
 STANDING = "standing_memory.json"
-"""The file of a forward's report with the bytes that stand during the forward and during the backward."""
+"""The file of a forward's report with the bytes that stand during the forward and during the backward, and how many of
+the forward's outputs are results."""
 
 
 def standing(halves: Halves) -> tuple[int, int]:
@@ -37,7 +38,9 @@ def standing(halves: Halves) -> tuple[int, int]:
 
 def note_standing_memory(halves: Halves, context: PassContext) -> Halves:
     """Returns the halves as they are, and attaches what stands while they run."""
-    context.attach(STANDING, json.dumps(dict(zip(("forward", "backward"), standing(halves), strict=True))))
+    forward, backward = standing(halves)
+    facts = {"forward": forward, "backward": backward, "results": halves.forward_outputs}
+    context.attach(STANDING, json.dumps(facts))
     return halves
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,8 +19,8 @@ from litz.schedule.lifetimes import Lifetimes
 from .cut import Modules
 from .notes import standing
 
-if TYPE_CHECKING:
-    from litz.execution import ExecutionPlan  # what the hook hands over
+Plan = Any
+"""An `ExecutionPlan`, which the hook hands over."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Candidate:
     name: str
     joint: JointGraph
     modules: Modules
-    plans: tuple[ExecutionPlan, ExecutionPlan]
+    plans: tuple[Plan, Plan]
     us: float
 
     @cached_property

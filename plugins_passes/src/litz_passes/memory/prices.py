@@ -22,6 +22,7 @@ from litz.capture.torch_api import (
     written_arguments,
 )
 from litz.target import rate_kind
+from litz.target.times import longest, matrix, memory
 from litz_plugins import TargetOf
 
 from .sizes import Sizes
@@ -63,8 +64,7 @@ def price(node: torch.fx.Node, sizes: Sizes, target_of: TargetOf) -> float:
         written = sum(sizes.hint(value.numel()) * value.itemsize for value in values)
         flops = _flops(node, sizes)
     read = sum(sizes.nbytes(item) for item in node.all_input_nodes)
-    rate, _ = target.matrix_rate(rate_kind(values[0].dtype))
-    return max(flops / rate, (read + written) / target.bandwidth)
+    return longest((memory(read + written, target), matrix(flops, rate_kind(values[0].dtype), target))).us
 
 
 def _parts(value: Any) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ from litz_plugins import TargetOf
 
 from .cut import NONE, Cut, Cutter, Modules, Nodes, saved_names
 from .plans import Candidate
-from .prices import microseconds, policy_of
+from .prices import may_run_again, microseconds, policy_of
 from .sizes import Sizes
 
 PRICES = (1e-12, 1e6)
@@ -83,7 +83,7 @@ class Search:
 
     def _worst(self, candidate: Candidate, dropped: Nodes) -> torch.fx.Node | None:
         """The saved tensor at a candidate's peak that frees the most bytes for the time of computing it again."""
-        nodes = {node.name: node for node in self.cutter.forward if policy_of(node) is None and node not in dropped}
+        nodes = {node.name: node for node in self.cutter.forward if may_run_again(node) and node not in dropped}
         held = [nodes[each.name] for each in candidate.held() if each.saved and each.name in nodes]
         return max(held, key=self._freed_per_us, default=None)
 

@@ -93,14 +93,13 @@ class Cutter:
         graph, inside = networkx.DiGraph(), set(self.forward)
         for node in self.forward:
             into, out = (node.name, "in"), (node.name, "out")
-            forced = policy_of(node) in AGAIN or node in dropped
-            if policy_of(node) in AGAIN:
+            told, keeping = policy_of(node) in AGAIN, self._keeping(node)
+            if told:
                 graph.add_edge(into, "sink", capacity=inf)
-            if not forced and ((node in fixed and self._keeping(node) < inf) or not may_run_again(node)):
-                graph.add_edge("source", into, capacity=inf)
-            else:
-                graph.add_edge("source", into, capacity=self.prices[node])
-            graph.add_edge(into, out, capacity=inf if forced else self._keeping(node) * per_byte)
+            stays = node in fixed and node not in dropped and keeping < inf
+            once = not told and (stays or not may_run_again(node))
+            graph.add_edge("source", into, capacity=inf if once else self.prices[node])
+            graph.add_edge(into, out, capacity=inf if told or node in dropped else keeping * per_byte)
             if node in self.read_later:
                 graph.add_edge(out, "sink", capacity=inf)
             for user in node.users:

@@ -32,15 +32,16 @@ from litz_passes.memory.prices import AGAIN, policy_of
 from litz_plugins import PluginHookError, hookimpl
 from litz_plugins.manager import Plugins, make_plugins
 
+OWN = [
+    ("passes", litz_passes.plugin),
+    ("operators", litz_operators.plugin),
+    ("contractions", litz_contractions.plugin),
+    ("memory", litz_passes.memory.plugin),
+]
+
 
 def plugins(*extra: tuple[str, object]) -> Plugins:
-    own = [
-        ("passes", litz_passes.plugin),
-        ("operators", litz_operators.plugin),
-        ("contractions", litz_contractions.plugin),
-        ("memory", litz_passes.memory.plugin),
-    ]
-    return make_plugins(builtin_plugins(), extra=[*own, *extra], entry_points=())
+    return make_plugins(builtin_plugins(), extra=[*OWN, *extra], entry_points=())
 
 
 class Perceptron(nn.Module):
@@ -187,14 +188,13 @@ def test_the_planned_peak_is_that_of_what_runs() -> None:
     assert peak(model, x, found) == taken(found)["bytes"]
 
 
-def test_a_budget_that_leaves_the_usual_cut_has_its_bits() -> None:
-    model, x = make(Perceptron), torch.randn(256, 32)
-    without, before = step(model, x, None)
-    found, after = step(make(Perceptron), x, "10GiB")
-    if taken(after)["name"] == "as without a budget":
-        assert all(torch.equal(a, b) for a, b in zip(without, found, strict=True))
-        assert [one.kernel_sources for one in before] == [one.kernel_sources for one in after]
-    assert facts(before)["candidates"] == []
+def test_without_a_budget_nothing_changes() -> None:
+    """Kernels and bits are those that there are without the plugin, and nothing was planned twice."""
+    x, alone = torch.randn(256, 32), make_plugins(builtin_plugins(), extra=OWN[:-1], entry_points=())
+    (without, before), (found, after) = (step(make(Perceptron), x, None, given=each) for each in (alone, plugins()))
+    assert all(torch.equal(a, b) for a, b in zip(without, found, strict=True))
+    assert [one.kernel_sources for one in before] == [one.kernel_sources for one in after]
+    assert facts(after)["candidates"] == [] and ATTACHMENT not in before[0].attachments
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -7,13 +7,6 @@ import re
 
 from litz_plugins.units import parse_size
 
-ACCEPTS = "bytes (21474836480), a size (20GiB), or a share of eager's planned peak (80%)"
-
-
-def check_budget(text: str) -> None:
-    """Raises ValueError for a text that is no budget."""
-    bytes_of(text, 1 << 30)
-
 
 def bytes_of(text: str, eager: int) -> int:
     """Returns the bytes of a budget. eager: the bytes that 100% stands for. Errors: ValueError."""
@@ -24,4 +17,4 @@ def bytes_of(text: str, eager: int) -> int:
     return found
 
 
-__all__ = ["ACCEPTS", "bytes_of", "check_budget"]
+__all__ = ["bytes_of"]

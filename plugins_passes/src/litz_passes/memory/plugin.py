@@ -12,7 +12,14 @@ from typing import Any
 from litz_plugins import OptionSpec, OptionsView, Pass, PassContext, hookimpl
 from litz_plugins.nouns import JointGraph
 
-from .amounts import ACCEPTS, bytes_of, check_budget
+ACCEPTS = "bytes (21474836480), a size (20GiB), or a share of eager's planned peak (80%)"
+
+
+def check_budget(text: str) -> None:
+    """Raises ValueError for a text that is no budget."""
+    from .amounts import bytes_of
+
+    bytes_of(text, 1 << 30)
 
 
 @hookimpl
@@ -57,6 +64,7 @@ def litz_partition(
             where="options=",
             todo="give one of the two",
         )
+    from .amounts import bytes_of
     from .budget import obey
 
     nbytes = bytes_of(str(budget), eager)

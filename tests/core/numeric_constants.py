@@ -111,6 +111,7 @@ CONSTANTS: Mapping[str, str] = {
         times: WHOLE NONE
     """,
     "a limit of compile time or of a search: terms, nodes, ways, cases": """
+        candidates: PRICES MOST_PRICES SEGMENTS SHARES MOST_REPAIRS
         taps: MAX_UNROLLED
         beside: MOST WHOLE
         broadcast: MOST_FACTORS MOST_NODES
@@ -191,6 +192,7 @@ CONSTANTS: Mapping[str, str] = {
         workers: START_SECONDS BUILD_SECONDS IDLE_SECONDS LOSSES
     """,
     "what a person is shown: lines, letters, rows": """
+        choose: SHOWN
         operations: MODULES PLACES
         said: NAMED
     """,

@@ -37,6 +37,7 @@ def test_own_dists_that_are_not_installed() -> None:
         "contractions",
         "cudagraphs",
         "layout",
+        "memory",
         "numerics",
         "operators",
         "passes",

@@ -95,6 +95,7 @@ def test_what_is_not_installed_has_a_row(tmp_path: Path, monkeypatch: pytest.Mon
         "plugin collectives": "ok",
         "plugin contractions": "ok",
         "plugin cudagraphs": "ok",
+        "plugin memory": "ok",
         "plugin numerics": "ok",
         "plugin operators": "ok",
         "plugin passes": "ok",

@@ -38,6 +38,7 @@ from litz_plugins.records import (
     LayoutPlan,
     OptionSpec,
     Pass,
+    PassContext,
     Saver,
     Target,
     TargetOf,
@@ -246,7 +247,12 @@ def litz_select_layout(
 
 
 @hookspec_first
-def litz_partition(joint: JointGraph, options: OptionsView) -> tuple[Any, Any] | None:
+def litz_partition(
+    joint: JointGraph,
+    options: OptionsView,
+    planned: Callable[[tuple[Any, Any]], tuple[Any, Any]],
+    context: PassContext,
+) -> tuple[Any, Any] | None:
     """Decides what a training step's forward saves for its backward, and what the backward computes again. Since 0.1.
 
     Called: at most once a compile, after the passes of stage "joint" and before those of stage "partitioned"; not for
@@ -254,7 +260,9 @@ def litz_partition(joint: JointGraph, options: OptionsView) -> tuple[Any, Any] |
     Combined: the first result that is not None. Core answers last, with torch's min-cut partitioner.
 
     joint: the `JointGraph`, a copy: a partitioner of torch's may change ``joint.module``. Return None before you change
-    it. options: this compile's options.
+    it. options: this compile's options. planned: called with a forward and a backward as they would be returned, gives
+    the `ExecutionPlan` of each, after all passes and fusion; takes as long as compiling both without building kernels.
+    context: the `PassContext` of the decision: what it puts on record and attaches is in the forward's report.
     Returns: two GraphModules, the forward and the backward, by the convention of torch's partitioners: the forward
     returns its ``joint.forward_outputs`` results and then what it saves; the backward takes what is saved, under the
     names that it has in the forward, and the gradients. ``functorch.compile.default_partition(joint.module,

@@ -51,6 +51,7 @@ from litz_plugins.records import (
     Watcher,
     unknown_target,
 )
+from litz_plugins.records.decisions import no_attachment
 from litz_plugins.roster import SECONDS, OnError, Roster
 from litz_plugins.strict import anything, of_type, sequence_of
 from litz_plugins.unchanged import Snapshot
@@ -338,11 +339,17 @@ class Plugins(Roster):
         return self._first("litz_select_layout", arguments, of_type(LayoutPlan))
 
     def partition(
-        self, joint: JointGraph, options: OptionsView, check: Callable[[Any], T] = anything
+        self,
+        joint: JointGraph,
+        options: OptionsView,
+        planned: Callable[[Any], Any],
+        context: PassContext,
+        check: Callable[[Any], T] = anything,
     ) -> tuple[str, T] | None:
         """Returns (plugin, forward and backward) of the first plugin that partitions a joint graph; None if nobody
-        does. check: raises for what is no partition of it."""
-        return self._first("litz_partition", {"joint": joint, "options": options}, check)
+        does. planned, context: as the hook documents. check: raises for what is no partition of it."""
+        arguments = {"joint": joint, "options": options, "planned": planned, "context": context}
+        return self._first("litz_partition", arguments, check)
 
     def asks(self, hook: str) -> bool:
         """Returns whether a plugin that is not built in implements the hook of this name."""
@@ -455,6 +462,7 @@ class Plugins(Roster):
         target_of: TargetOf = unknown_target,
         ask: Ask | None = None,
         gate: Gate | None = None,
+        attach: Callable[[str, str], None] = no_attachment,
         watch: Callable[[Pass, Noun, Noun, float], None] = lambda pass_, before, after, seconds: None,
     ) -> Noun:
         """Runs a stage's passes over ``noun`` and returns what the last one returns.
@@ -463,8 +471,8 @@ class Plugins(Roster):
         raises is blamed on that pass. verify_builtin: the built-in passes' results too. accept: called with a plugin's
         name, what its pass was given and what it returned, where that is another noun; gives the noun to go on with,
         and raises for one that promises something else. passes: to save asking again, what `passes(options, stage)`
-        returned. target_of, ask: for the passes' context. gate: the decisions that must not be taken, passes among
-        them. watch: told of each pass what the hook `litz_pass_finished` tells plugins.
+        returned. target_of, ask, attach: for the passes' context. gate: the decisions that must not be taken, passes
+        among them. watch: told of each pass what the hook `litz_pass_finished` tells plugins.
 
         Errors: PluginHookError naming plugin and pass; PassOrderError.
         """
@@ -476,7 +484,7 @@ class Plugins(Roster):
             if gate.forbids(pass_.name):
                 note(Decision(stage, f"pass {pass_.name}", "not run", VETOED, plugin=pass_.plugin))
                 continue
-            known: dict[str, Any] = {"target_of": target_of, "ask": ask, "gate": gate}
+            known: dict[str, Any] = {"target_of": target_of, "ask": ask, "gate": gate, "attach": attach}
             context = PassContext(options, stage, pass_.name, pass_.plugin, estimate, note, **known)
             builtin, result = self.is_builtin(pass_.plugin), noun
             what, handed = f"pass {pass_.name!r} ({stage} stage)", () if builtin else self.snapshots([noun], deep=True)

@@ -58,7 +58,7 @@ SECONDS = 600.0
 """The seconds that one call of a plugin may take, unless the option `plugin_seconds` says otherwise."""
 STORE_SECONDS = 90.0
 """The seconds that one call of a store may take: more than a rank waits for another's kernel."""
-MEASURING = frozenset({"litz_select_choice", "litz_tune"})
+MEASURING = frozenset({"litz_partition", "litz_select_choice", "litz_tune"})
 """Hooks that may take as long as they like: what is measured takes its time, and has limits of its own."""
 HANDED = {
     "litz_compile_started": ("graph",),

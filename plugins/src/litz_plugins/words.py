@@ -22,6 +22,7 @@ OWN_DISTS = {
     ),
     "cudagraphs": ("litz-cudagraphs", "records CUDA graphs, and replays them"),
     "layout": ("litz-layout", "chooses memory layouts, channels last where that pays"),
+    "memory": ("litz-passes", "keeps a training step within a budget of memory"),
     "numerics": ("litz-numerics", "makes results and gradients eager's bit for bit, where that is asked for"),
     "operators": (
         "litz-operators",
@@ -34,12 +35,13 @@ OWN_DISTS = {
     ),
     "triton_kernels": ("litz-triton-kernels", "launches the Triton kernels that a user wrote, as its own"),
 }
-"""Litz's own plugins that are dists of their own, which need not be installed: the dist, and what the plugin does."""
+"""Litz's own plugins whose dists need not be installed: the dist, and what the plugin does."""
 
 
 def install(plugin: str) -> str:
     """Returns how to install one of litz's own plugins: no package index has their dists."""
-    return f"`pip install ./plugins_{plugin}` in a checkout of litz"
+    folder = OWN_DISTS[plugin][0].replace("litz-", "plugins_", 1).replace("-", "_")
+    return f"`pip install ./{folder}` in a checkout of litz"
 
 
 OWN_PLUGINS = tuple(OWN_DISTS)
@@ -55,6 +57,7 @@ OWN_COMMANDS = {
     "explain": "tools",
     "explain-miss": "tools",
     "fit-collectives": "collectives",
+    "memory": "tools",
     "report": "tools",
     "tune": "autotune",
     "watch-plugins": "tools",

@@ -18,10 +18,22 @@ def litz_register_commands() -> Mapping[str, Any]:
     from .doctor import doctor
     from .explain_cli import explain
     from .explain_miss_cli import explain_miss
+    from .memory_cli import memory
     from .plugins_cli import check_plugins, watch_plugins
     from .report_cli import report
 
-    found = (bench_kernels, bisect, calibrate, check_plugins, doctor, explain, explain_miss, report, watch_plugins)
+    found = (
+        bench_kernels,
+        bisect,
+        calibrate,
+        check_plugins,
+        doctor,
+        explain,
+        explain_miss,
+        memory,
+        report,
+        watch_plugins,
+    )
     return {str(command.name): command for command in found}
 
 

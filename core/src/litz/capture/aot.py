@@ -23,7 +23,7 @@ from litz.capture import torch_api
 from litz.capture.aliasing import beginning_as_traced, left_to_torch, reads_what_it_writes, respecting, storages_shared
 from litz.capture.backward_inputs import SavedTensorHooks, as_traced, traced_inputs
 from litz.capture.earlier import EarlierStages
-from litz.capture.graph import Graph, Kind, make_graph
+from litz.capture.graph import Graph, Kind, make_graph, saved_names, saved_positions
 from litz.capture.kept import Facts, GraphStore
 from litz.capture.provenance import named_inputs, origins
 from litz.origins.operations import Origin
@@ -193,13 +193,8 @@ class _Job:
     counts_from_storage: bool = False
     """Does the program name an offset from the storage's begin (`torch_api.counts_from_storage`)? Where inputs were put
     together, `respecting` looks at all of the storage."""
-    static_names: frozenset[str] = field(default=frozenset())
-    passed_on: frozenset[str] = field(default=frozenset())
-    """Names of what the forward makes for the backward alone."""
-    owned: frozenset[str] = field(default=frozenset())
-    """The saved tensors that share memory with nothing else."""
-    made: frozenset[str] = field(default=frozenset())
-    """Names of all that the forward makes, for its user as well."""
+    saved: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The forward's `saved_names`."""
     hooks: SavedTensorHooks = field(default_factory=SavedTensorHooks)
     kept: bool = False
     """True if other processes are to find the compiled graphs."""
@@ -217,7 +212,7 @@ class _Job:
 
     def inference(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         self._look_at(module)
-        compiled = self._compile(module, example_inputs, "inference", torch_api.static_positions(), None)
+        compiled = self._compile(module, example_inputs, "inference", static_inputs=torch_api.static_positions())
         return self._keep(partial(compiled) if self.kept else compiled, compiled, self._facts("inference"))
 
     def _look_at(self, module: torch.fx.GraphModule) -> None:
@@ -229,32 +224,24 @@ class _Job:
         torch_api.donate_nothing()
         self._look_at(module)
         static = torch_api.static_positions()
-        names = [node.name for node in module.graph.find_nodes(op="placeholder")]
-        self.static_names = frozenset(names[position] for position in static if position < len(names))
         total = len(module.graph.output_node().args[0])  # type: ignore[arg-type]
         visible = frozenset(range(torch_api.user_output_count(total)))
-        self.passed_on = torch_api.held_by_backward(module, visible)
-        self.owned = torch_api.alone_in_memory(module, self.passed_on)
-        self.made = torch_api.held_by_backward(module, frozenset())
+        self.saved = saved_names(module, static, visible)
         self.origins = origins(module)
-        compiled = self._compile(module, example_inputs, "forward", static, visible)
+        compiled = self._compile(module, example_inputs, "forward", visible, static_inputs=static)
         strides = getattr(compiled, "output_strides", None)
         if strides is not None:
             torch_api.report_output_strides(strides)
             # What comes in other strides is a copy, which lies somewhere else on each call.
             outputs = zip(module.graph.output_node().args[0], strides, strict=True)  # type: ignore[arg-type]
             moved = {item.name for item, changed in outputs if changed is not None and isinstance(item, torch.fx.Node)}
-            self.static_names -= moved
+            self.saved["static_inputs"] -= moved
         return self._keep(self.hooks.watching(compiled), compiled, self._facts("forward"))
 
     def backward(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-        # The partitioner keeps names: a backward input with the name of a forward input is that very tensor, saved.
-        names = [node.name for node in module.graph.find_nodes(op="placeholder")]
-        static = frozenset(position for position, name in enumerate(names) if name in self.static_names)
-        dying = frozenset(position for position, name in enumerate(names) if name in self.passed_on)
-        owned = frozenset(position for position, name in enumerate(names) if name in self.owned)
-        made = frozenset(position for position, name in enumerate(names) if name in self.made)
-        compiled = self._compile(module, example_inputs, "backward", static, None, dying, owned, made)
+        known = saved_positions(module, self.saved)
+        compiled = self._compile(module, example_inputs, "backward", **known)
+        made = known.get("made_inputs", frozenset())
         inputs = traced_inputs(module.graph.find_nodes(op="placeholder"), example_inputs, made)
         guarded = torch_api.disable_dynamo(as_traced(compiled, inputs, self.hooks), "litz compiled this backward graph")
         return self._keep(guarded, compiled, Facts("backward", inputs=inputs))
@@ -294,11 +281,8 @@ class _Job:
         module: torch.fx.GraphModule,
         example_inputs: Sequence[Any],
         kind: Kind,
-        static: frozenset[int],
-        visible: frozenset[int] | None,
-        dying: frozenset[int] = frozenset(),
-        owned: frozenset[int] = frozenset(),
-        made: frozenset[int] = frozenset(),
+        visible: frozenset[int] | None = None,
+        **positions: frozenset[int],
     ) -> Compiled:
         name = f"{self.label}_{kind}"
         values = (value for node in module.graph.nodes for value in tree_leaves(node.meta.get("val")))
@@ -313,10 +297,6 @@ class _Job:
                     name,
                     module,
                     kind,
-                    static_inputs=static,
-                    dying_inputs=dying,
-                    owned_inputs=owned,
-                    made_inputs=made,
                     visible_outputs=visible,
                     rebuilt_outputs=frozenset() if kind == "backward" else self.rebuilt,
                     example_inputs=example_inputs,
@@ -324,6 +304,7 @@ class _Job:
                     unclaimed=self.unclaimed,
                     earlier=None if kind == "backward" else self.earlier,
                     provenance=replace(named_inputs(module, self.user_names, saved), program=self.program),
+                    **positions,
                 )
                 if kind == "inference":
                     graph = self._frozen(graph)

@@ -18,7 +18,7 @@ from litz.capture import torch_api
 from litz_plugins.records import Stage
 
 if TYPE_CHECKING:
-    from litz.capture.joint import JointGraph
+    from litz.capture.joint import Halves, JointGraph
 
 Modules = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 
@@ -44,12 +44,18 @@ class EarlierStages:
         self, name: str, module: torch.fx.GraphModule, inputs: Any = (), *, num_fwd_outputs: int, **more: Any
     ) -> Modules:
         """Splits a joint graph: a partitioner as AOTAutograd calls one."""
-        from litz.capture.joint import Halves, JointGraph
+        from litz.capture.joint import JointGraph
 
         joint = JointGraph(f"{name}_joint", module, num_fwd_outputs, tuple(inputs), more)
-        forward, backward = torch_api.with_kept_values(*self.partition(self.run("joint", joint)), num_fwd_outputs)
-        halves: Halves = self.run("partitioned", Halves(f"{name}_halves", forward, backward, num_fwd_outputs))
+        halves = self.finished(name, self.partition(self.run("joint", joint)), num_fwd_outputs)
         return halves.forward, halves.backward
+
+    def finished(self, name: str, modules: Modules, num_fwd_outputs: int) -> Halves:
+        """Returns what a partitioner made, after the passes of stage "partitioned"."""
+        from litz.capture.joint import Halves
+
+        modules = torch_api.with_kept_values(*modules, num_fwd_outputs)
+        return cast("Halves", self.run("partitioned", Halves(f"{name}_halves", *modules, num_fwd_outputs)))
 
 
 __all__ = ["EarlierStages"]

@@ -123,6 +123,27 @@ def make_graph(
     return replace(graph, visible_outputs=everything if visible_outputs is None else visible_outputs)
 
 
+def saved_names(
+    forward: torch.fx.GraphModule, static: frozenset[int], visible: frozenset[int]
+) -> dict[str, frozenset[str]]:
+    """Returns, for each field of a backward's Graph that has positions of inputs, the names that a forward gives them.
+    The partitioner keeps names: a backward's input with the name of a forward's input is that very tensor, saved."""
+    inputs = [node.name for node in forward.graph.find_nodes(op="placeholder")]
+    dying = torch_api.held_by_backward(forward, visible)
+    return {
+        "static_inputs": frozenset(inputs[position] for position in static if position < len(inputs)),
+        "dying_inputs": dying,
+        "owned_inputs": torch_api.alone_in_memory(forward, dying),
+        "made_inputs": torch_api.held_by_backward(forward, frozenset()),
+    }
+
+
+def saved_positions(backward: torch.fx.GraphModule, saved: Mapping[str, frozenset[str]]) -> dict[str, frozenset[int]]:
+    """Returns the fields of a backward's Graph by what `saved_names` returned."""
+    names = [node.name for node in backward.graph.find_nodes(op="placeholder")]
+    return {key: frozenset(at for at, name in enumerate(names) if name in those) for key, those in saved.items()}
+
+
 def constant_of(graph: Graph, node: torch.fx.Node) -> Any:
     """Returns the object that a get_attr node names: a tensor constant, or the GraphModule of a higher-order op."""
     return operator.attrgetter(str(node.target))(graph.module)

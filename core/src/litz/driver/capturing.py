@@ -20,11 +20,14 @@ from litz.capture.kept import GraphStore
 from litz.driver.compiler import Compiler
 from litz.driver.kept_regions import keeps_region
 from litz.report.log import Log
-from litz_plugins import Decision, Gate
+from litz_plugins import Decision, Gate, PassContext
 from litz_plugins.records import Stage
 
 if TYPE_CHECKING:
     from litz.capture.joint import JointGraph
+    from litz.execution import ExecutionPlan
+
+Modules = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 
 
 def capture(
@@ -65,14 +68,18 @@ def earlier_stages(compiler: Compiler, label: str) -> EarlierStages:
         plugins.settle(options)  # who is left out for what it registers must have had no part in the trace
         with compiler.stage("partition" if stage == "partitioned" else f"{stage} passes", log):
             known: dict[str, Any] = {"accept": check_joint, "watch": log.pass_ran}
+            known["attach"] = log.attachments.__setitem__
             return plugins.run_passes(stage, noun, **passed_on(compiler, log), **known)
 
-    def partition(joint: JointGraph) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+    def partition(joint: JointGraph) -> Modules:
         from litz.capture.joint.check import check_modules
 
         with compiler.stage("partition", log):
             asked = plugins.asks("litz_partition")  # a plugin's partitioner may change the graph that it is handed
-            found = plugins.partition(joint.copy() if asked else joint, options, partial(check_modules, joint))
+            given, planned = (joint.copy() if asked else joint), partial(plans_of, compiler, label, joint)
+            known: dict[str, Any] = {"attach": log.attachments.__setitem__, **passed_on(compiler, log)}
+            context = PassContext(stage="joint", pass_name="partition", **known)
+            found = plugins.partition(given, options, planned, context, partial(check_modules, joint))
         if found is None:
             return torch_api.min_cut(joint)
         plugin, halves = found
@@ -81,6 +88,24 @@ def earlier_stages(compiler: Compiler, label: str) -> EarlierStages:
         return halves
 
     return EarlierStages(run, partition, log, partial(keeps_region, compiler, log))
+
+
+def plans_of(compiler: Compiler, label: str, joint: JointGraph, modules: Modules) -> tuple[ExecutionPlan, ...]:
+    """Returns the plans that the halves of a joint graph would have, which become nothing else: (forward, backward).
+    Their decisions are on no record, and questions about sizes leave no guard."""
+    from litz.capture.graph import make_graph, saved_names, saved_positions
+    from litz.driver.stages import plan_schedule, schedule_graph
+
+    halves = earlier_stages(compiler, label).finished(label, modules, joint.forward_outputs)
+    static = frozenset(joint.more.get("static_lifetime_input_indices") or ())
+    visible, (first, second) = frozenset(range(joint.forward_outputs)), (halves.forward, halves.backward)
+    known: dict[str, Any] = saved_positions(second, saved_names(first, static, visible))
+    forward = make_graph(f"{label}_forward", first, "forward", static_inputs=static, visible_outputs=visible)
+    plans = []
+    for graph in (forward, make_graph(f"{label}_backward", second, "backward", **known)):
+        with torch_api.real_mode(), torch_api.without_guards(graph.shape_env):
+            plans.append(plan_schedule(schedule_graph(graph, compiler, Log()), compiler, Log()))
+    return tuple(plans)
 
 
 def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:

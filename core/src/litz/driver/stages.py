@@ -66,7 +66,7 @@ def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
             if not graph.frozen_values:
                 reason = "only inference graphs are, of parameters whose values are known (torch.no_grad())"
                 log.note(Decision("graph", graph.name, "parameters not frozen", reason))
-        watched: dict[str, Any] = {"accept": check_pass, "watch": log.pass_ran}
+        watched: dict[str, Any] = {"accept": check_pass, "watch": log.pass_ran, "attach": log.attachments.__setitem__}
         passed = plugins.run_passes("graph", graph, **passed_on(compiler, log), **watched)
         added = added_ops(graph, passed)
         graph = decompose(passed, added, decompositions(compiler), _kept_whole(compiler)) if added else passed
@@ -156,6 +156,7 @@ def _schedule(program: Program, compiler: Compiler, log: Log) -> Schedule:
     # Core's passes are checked in debug mode; a plugin's always: it must not be able to make a program wrong.
     known = passed_on(compiler, log)
     check: dict[str, Any] = {"verify": verify, "verify_builtin": options.debug, "watch": log.pass_ran}
+    check["attach"] = log.attachments.__setitem__
     with compiler.stage("program passes", log):
         program = plugins.run_passes("program", program, **known, **check, accept=compiler.accept_program)
         program = choose_contractions(program, compiler, log)

@@ -513,6 +513,8 @@ def _checked(row: OptionRow, value: Any, source: str) -> Any:
         value = given
     elif row.unit and isinstance(value, str):
         value = _in_units(value, row.unit)
+    elif row.type is str and row.check is not None and type(value) is int:  # a size in bytes
+        value = str(value)
     elif row.type is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     fits = isinstance(value, row.type) and not (row.type is int and isinstance(value, bool))

@@ -67,6 +67,7 @@ class Log:
         if earlier is None:
             return
         self.decisions += earlier.decisions
+        self.attachments.update(earlier.attachments)
         for name, seconds in earlier.seconds.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
         self.gate.taken.update(earlier.gate.taken)

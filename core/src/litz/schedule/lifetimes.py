@@ -81,6 +81,15 @@ class Lifetimes:
                 change[self.last[name] + 1] -= size
         return list(accumulate(change))[:-1]
 
+    def alive(self, number: int, reuse: Mapping[str, str]) -> list[str]:
+        """Returns whose memory `held` counts at step `number`. Memory that others take over goes by the last of
+        these."""
+        first = {**self.first, **dict.fromkeys(self.dying(), 0)}
+        over = {old for new, old in reuse.items() if first[new] <= number}
+        names = (name for name in (*self.temporaries(), *self.dying()) if first[name] <= number and name not in over)
+        kept = (self.fixed - set(self.dying())) | set(reuse.values())
+        return [name for name in names if name in kept or self.last[name] >= number]
+
     def dying(self) -> list[str]:
         """Returns the inputs that a step uses and whose memory is free after their last use."""
         names = self.program.dying_inputs - set(self.program.output_buffers)

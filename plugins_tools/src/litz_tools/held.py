@@ -1,0 +1,147 @@
+"""The planned memory of compiled graphs, step by step. In: reports. Out: data of each graph, and lines of at most 80
+columns.
+
+What a plan counts is what the graph makes, and what the forward saved for the backward. What stands all the while
+(parameters, the batch, results) comes from an attachment of litz-passes for training, or from the program's inputs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from litz.logs.units import size_text
+from litz.schedule.lifetimes import Lifetimes
+
+if TYPE_CHECKING:
+    from litz.report import CompileReport
+
+SHOWN = 10
+"""Tensors that are shown of a peak."""
+ROWS = 16
+"""Rows of a timeline: of a longer one each row has several steps, and shows the most of them."""
+BAR = 30
+WIDTH = 80
+
+
+def memory_of(reports: Sequence[CompileReport]) -> list[dict[str, Any]]:
+    """Returns the planned memory of each graph. "bytes" of a step is what is alive while the step runs. "tensors" are
+    the largest at the peak, and "known" says whether the plan was there: a graph from the graph cache has none."""
+    by_name = {report.name: report for report in reports}
+    found = []
+    for report in reports:
+        first = by_name.get(report.name.removesuffix("_backward") + "_forward", report)
+        standing = _standing(report, first)
+        held = [standing + nbytes for nbytes in report.memory_held] or [standing]
+        peak = max(held)
+        facts = json.loads(first.attachments.get("memory.json", "{}"))
+        steps = [
+            {"step": step.name, "op": step.what, "origin": step.origin, "bytes": nbytes}
+            for step, nbytes in zip(report.steps, held, strict=False)
+        ]
+        results = json.loads(report.attachments.get("standing_memory.json", "{}")).get("results")
+        tensors = [] if report.plan is None else _alive(report.plan, held.index(peak), results)
+        tensors.append(_tensor("inputs, results and constants", standing))
+        tensors.sort(key=lambda each: -each["bytes"])
+        found.append(
+            {
+                "name": report.name,
+                "kind": report.kind,
+                "peak_bytes": peak,
+                "peak_step": held.index(peak),
+                "standing_bytes": standing,
+                "eager_bytes": facts.get("eager_bytes"),
+                "budget": facts.get("budget"),
+                "budget_bytes": facts.get("budget_bytes"),
+                "known": report.plan is not None,
+                "steps": steps,
+                "tensors": [each for each in tensors if each["bytes"]][:SHOWN],
+            }
+        )
+    return found
+
+
+def _standing(report: CompileReport, first: CompileReport) -> int:
+    noted = json.loads(first.attachments.get("standing_memory.json", "{}"))
+    program, nbytes = report.program, noted.get(report.kind)
+    if program is None:
+        return int(nbytes or 0)
+    kinds = ("constant",) if nbytes is not None else ("constant", "input")
+    own = [each for name, each in program.buffers.items() if each.kind in kinds and name not in program.dying_inputs]
+    return int(nbytes or 0) + sum(program.hint(each.nbytes) for each in own)
+
+
+def _alive(plan: Any, step: int, results: int | None) -> list[dict[str, Any]]:
+    """What is alive at a step. results: how many outputs of a forward are results, and not saved; None of other
+    graphs."""
+    program, lifetimes = plan.program, Lifetimes(plan.program, plan.steps)
+    if not plan.steps:
+        return []
+    saved = set(lifetimes.dying())
+    if results is not None:
+        outputs = [getattr(each, "buffer", "") for each in program.outputs]
+        saved |= set(outputs[results:]) - set(outputs[:results])
+    found = [_tensor("small temporaries in one allocation", plan.memory.arena_bytes)]
+    for name in lifetimes.alive(step, plan.memory.reuse):
+        if name in plan.memory.arena:
+            continue
+        writers = [each for each in plan.steps if name in each.writes]
+        origins = [str(each) for each in program.provenance.of(writers[0].origins)] if writers else []
+        given = program.provenance.inputs.get(name, "")
+        op = (getattr(writers[0], "target_name", "") or "kernel") if writers else ""
+        origin = ", ".join(origins[:2]) or given.removeprefix("saved by ")
+        found.append(_tensor(name, program.hint(program.buffers[name].nbytes), op, origin, name in saved))
+    return found
+
+
+def _tensor(name: str, nbytes: int, op: str = "", origin: str = "", saved: bool = False) -> dict[str, Any]:
+    return {"name": name, "bytes": nbytes, "op": op, "origin": origin, "saved": saved}
+
+
+def memory_lines(graphs: Sequence[Mapping[str, Any]], measured: Mapping[str, int]) -> Iterator[str]:
+    """Yields the lines of all graphs, then what was measured."""
+    for graph in graphs:
+        for line in _graph_lines(graph):
+            yield line.rstrip() if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
+    for device, nbytes in measured.items():
+        yield f"measured on {device}: at most {size_text(nbytes)} in use (max_memory_allocated)"
+
+
+def _graph_lines(graph: Mapping[str, Any]) -> Iterator[str]:
+    peak, eager, budget = graph["peak_bytes"], graph["eager_bytes"], graph["budget_bytes"]
+    count = len(graph["steps"])
+    yield f"{graph['name']}: planned peak {size_text(peak)}, at step {graph['peak_step'] + 1} of {count}"
+    if eager is not None:
+        of = "" if graph["kind"] == "inference" else ", forward and backward"
+        yield f"  eager's planned peak{of}: {size_text(eager)} ({peak / max(eager, 1):.0%} here)"
+    if budget is not None:
+        yield f"  budget: {size_text(budget)} ({graph['budget']}), {size_text(budget - peak)} of it left"
+    most = max(peak, eager or 0, budget or 0, 1)
+    marks = {round(BAR * value / most): mark for value, mark in ((eager, "e"), (budget, "b")) if value is not None}
+    yield ""
+    for first, last, step in _rows(graph["steps"]):
+        filled = round(BAR * step["bytes"] / most)
+        bar = "".join(marks.get(at, "#" if at < filled else " ") for at in range(BAR + 1))
+        span = f"{first + 1}-{last + 1}" if last > first else f"{first + 1}"
+        yield f"  {span:>9} {bar} {size_text(step['bytes']):>10}  {step['origin'] or step['op']}"
+    key = " and ".join(f"{mark}: {word}" for mark, word in (("e", "eager's peak"), ("b", "the budget"))
+                       if mark in marks.values())  # fmt: skip
+    if key:
+        yield f"  {'':>9} {key}"
+    yield ""
+    yield "  alive at the peak, the largest first (s: saved for the backward)"
+    for each in graph["tensors"]:
+        mark = "s" if each["saved"] else " "
+        yield f"  {size_text(each['bytes']):>10} {mark} {each['name']:<18} {each['op']:<12.12} {each['origin']}"
+    if not graph["known"]:
+        yield "  The graph came from the graph cache. LITZ_GRAPH_CACHE=0 shows its tensors."
+    yield ""
+
+
+def _rows(steps: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    """Yields (first step, last step, the largest of them)."""
+    wide = -(-len(steps) // ROWS)
+    for first in range(0, len(steps), max(wide, 1)):
+        part = steps[first : first + wide]
+        yield first, first + len(part) - 1, max(part, key=lambda step: step["bytes"])

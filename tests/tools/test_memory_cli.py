@@ -1,0 +1,123 @@
+"""`litz memory`: the planned memory of a script's graphs, as text of 80 columns and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from litz.cli.main import main
+from litz_tools.held import ROWS, WIDTH, memory_lines, memory_of
+
+TRAINING = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+layers = [nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(3)]
+model = nn.Sequential(*layers).to("{device}")
+x = torch.randn(512, 64, device="{device}")
+torch.compile(model, backend="litz", options={options})(x).square().sum().backward()
+"""
+INFERENCE = """\
+import torch
+
+with torch.no_grad():
+    x = torch.randn(64, 64)
+    torch.compile(lambda x: (x @ x).sin() @ x, backend="litz", options={options})(x)
+"""
+
+
+def run(tmp_path: Path, text: str, *flags: str, device: str = "cpu", **options: Any) -> Result:
+    torch._dynamo.reset()
+    script = tmp_path / "script.py"
+    given = {"graph_cache": False, **options}
+    script.write_text(text.replace("{options}", repr(given)).replace("{device}", device))
+    return CliRunner().invoke(main, ["memory", *flags, str(script)])
+
+
+def graphs_of(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    graphs: list[dict[str, Any]] = json.loads(result.stdout)["graphs"]
+    return graphs
+
+
+def test_training_as_data(tmp_path: Path) -> None:
+    forward, backward = graphs_of(run(tmp_path, TRAINING, "--json"))
+    parameters = 4 * 3 * (64 * 256 + 256 + 256 * 64 + 64)
+    batch = 4 * 512 * 64
+    assert forward["standing_bytes"] == parameters + batch
+    assert backward["standing_bytes"] == parameters + 3 * batch  # the result and its gradient, too
+    for graph in (forward, backward):
+        assert graph["peak_bytes"] == max(step["bytes"] for step in graph["steps"])
+        assert graph["steps"][graph["peak_step"]]["bytes"] == graph["peak_bytes"]
+        assert 0 < len(graph["tensors"]) <= 10
+        sizes = [each["bytes"] for each in graph["tensors"]]
+        assert sizes == sorted(sizes, reverse=True) and sum(sizes) <= graph["peak_bytes"]
+        assert graph["eager_bytes"] > parameters + batch and graph["budget_bytes"] is None
+    saved = [each for each in backward["tensors"] if each["saved"]]
+    assert saved and all(each["origin"].startswith("module ") for each in saved)
+    assert [each for each in forward["tensors"] if each["saved"]]
+
+
+def test_all_tensors_of_a_small_graph_add_up_to_its_peak(tmp_path: Path) -> None:
+    (graph,) = graphs_of(run(tmp_path, INFERENCE, "--json"))
+    assert graph["kind"] == "inference"
+    assert sum(each["bytes"] for each in graph["tensors"]) == graph["peak_bytes"]
+    assert graph["eager_bytes"] >= 3 * 4 * 64 * 64
+    assert graph["standing_bytes"] == 4 * 64 * 64
+
+
+def test_a_budget_has_its_line(tmp_path: Path) -> None:
+    result = run(tmp_path, TRAINING, **{"memory.budget": "95%"})
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    assert any(line.startswith("  budget: ") and "(95%)" in line for line in lines)
+    assert sum("eager's planned peak, forward and backward" in line for line in lines) == 2
+    assert any(" s " in line and "module 0.0" in line for line in lines)
+    assert "b: the budget" in result.output
+
+
+def test_a_long_timeline_has_few_rows_and_keeps_the_peak() -> None:
+    steps = [{"step": f"kernel{n}", "op": "", "origin": "", "bytes": 5000 * (n == 77) + 100} for n in range(100)]
+    graph = {"name": "graph0_forward", "kind": "forward", "peak_bytes": 5100, "peak_step": 77, "standing_bytes": 0}
+    graph |= {"eager_bytes": None, "budget": None, "budget_bytes": None, "known": True, "steps": steps, "tensors": []}
+    lines = [*memory_lines([graph], {"cuda:0": 1 << 20})]
+    rows = [line for line in lines if "-" in line and "#" in line]
+    assert len(rows) <= ROWS and sum("5.0 KiB" in row for row in rows) == 1
+    assert "measured on cuda:0: at most 1.0 MiB in use" in lines[-1]
+
+
+def test_a_graph_from_the_cache_says_that_its_tensors_are_not_known(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("LITZ_CACHE_DIR", str(tmp_path / "cache"))
+    for _ in range(2):
+        result = run(tmp_path, INFERENCE, graph_cache=True)
+    assert "LITZ_GRAPH_CACHE=0" in result.output and "planned peak" in result.output
+
+
+def test_no_graphs_are_no_memory() -> None:
+    assert memory_of([]) == [] and [*memory_lines([], {})] == []
+
+
+@pytest.mark.gpu
+def test_a_measured_peak_is_near_the_planned_one(tmp_path: Path) -> None:
+    """The allocator rounds to 512 bytes, and a library's workspace comes on top."""
+    result = run(tmp_path, TRAINING.replace("512, 64", "65536, 64"), "--json", device="cuda")
+    forward, backward = graphs_of(result)
+    measured = json.loads(result.stdout)["measured_bytes"]["cuda:0"]
+    planned = max(forward["peak_bytes"], backward["peak_bytes"])
+    assert 0.9 * planned < measured < 1.1 * planned + (64 << 20)
+
+
+@pytest.mark.gpu
+def test_a_budget_is_met_by_what_is_measured(tmp_path: Path) -> None:
+    text = TRAINING.replace("512, 64", "65536, 64")
+    result = run(tmp_path, text, "--json", device="cuda", **{"memory.budget": "80%"})
+    forward, _ = graphs_of(result)
+    measured = json.loads(result.stdout)["measured_bytes"]["cuda:0"]
+    assert measured <= 1.05 * forward["budget_bytes"] + (64 << 20)

@@ -44,6 +44,7 @@ def own_decompositions() -> Mapping[OpOverload, Callable[..., Any]]:
         aten.ldexp.Tensor: partial(_ldexp, core[aten.ldexp.Tensor]),
         aten.grid_sampler_2d.default: _grid_sampler_2d,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
+        aten.logspace.default: _logspace,
         **foreach_decompositions(),
         **with_refusals(core),
     }
@@ -86,6 +87,14 @@ def _adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[Any]) -> Any:
     if any(isinstance(size, int) and size == 0 for size in (*x.shape[-2:], *output_size)):
         return NotImplemented
     return in_format_of_input(aten._adaptive_avg_pool2d.default, x, output_size)
+
+
+def _logspace(start: Any, end: Any, steps: Any, base: float = 10.0, **kwargs: Any) -> Any:
+    """Applies torch's rule, which makes integers of the ends where the result has integers; eager's does not where the
+    result has one element, so that the op stays."""
+    if steps == 1:
+        return NotImplemented
+    return torch_api.decomposition_registry()[aten.logspace.default](start, end, steps, base, **kwargs)
 
 
 def _unless_a_multiple(

@@ -44,17 +44,25 @@ _NUMBERS: Mapping[OpOverload, Callable[..., bool]] = {
 
 
 def with_refusals(rules: Mapping[OpOverload, Rule]) -> Mapping[OpOverload, Rule]:
-    """Returns decompositions of the ops of this module, by the rules that compute the ops. Of a tensor without elements
-    index_fill stays whole: eager looks at fewer positions than the index_put does that core makes of the op."""
+    """Returns decompositions of the ops of this module, by the rules that compute the ops."""
     return {
         **{op: partial(_asserting, rules[op], values) for op, values in _VALUES.items()},
         **{op: partial(_unless_refused, rules[op], refuses) for op, refuses in _NUMBERS.items()},
         aten.bernoulli.Tensor: _bernoulli_of_tensor,
-        **{
-            op: partial(_unless_refused, rules[op], lambda x, *given: 0 in [n for n in x.shape if isinstance(n, int)])
-            for op in (aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
-        },
+        aten.index_fill.int_Scalar: _index_fill,
+        aten.index_fill.int_Tensor: _index_fill,
     }
+
+
+def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> Any:
+    """A negative index counts from the end, unlike in the index_copy that torch's rule makes of index_fill. Of a tensor
+    without elements the op stays whole: eager looks at fewer positions than index_put does."""
+    if 0 in [n for n in x.shape if isinstance(n, int)]:
+        return NotImplemented
+    number = value if isinstance(value, torch.Tensor) else x.new_full((), value)
+    if x.dim() == 0:
+        return aten.index_put(x.unsqueeze(0), [index], number.to(x.dtype)).squeeze(0)
+    return aten.index_put(x, [None] * (dim % x.dim()) + [index], number.to(x.dtype))
 
 
 def _is_known(*numbers: Any) -> bool:

@@ -64,7 +64,7 @@ _ADD: Mapping[str, tuple[str, ...]] = {
         *("diagonal_backward", "masked_select_backward"),
     ),
     "constants and ranges": (
-        *("linspace", "logspace", "arange", "eye", "ones", "zeros", "ones_like", "zeros_like", "new_zeros"),
+        *("linspace", "arange", "eye", "ones", "zeros", "ones_like", "zeros_like", "new_zeros"),
         *("new_ones", "new_full", "tril_indices", "triu_indices"),
     ),
     "reductions built from others": ("linalg_vector_norm", "norm", "dist", "std", "nansum", "count_nonzero"),
@@ -102,14 +102,13 @@ _KEEP: Mapping[str, tuple[str, ...]] = {
         *("reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward"),
     ),
     "a negative index is an error, and in the index that torch's rule makes of them counts from the end": (
-        *("embedding", "index_select", "index_add", "index_copy", "max_unpool2d", "max_unpool3d"),
+        *("embedding", "index_select", "index_add", "index_copy", "index_fill", "max_unpool2d", "max_unpool3d"),
     ),
     "dropout: torch's rule draws in the input's type, which in a half type makes a wrong probability": (
         "native_dropout",
     ),
     "torch's rules compute with the ends before they look whether the type holds them, or fail": (
-        *("linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor"),
-        *("logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor"),
+        *("linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor", "logspace"),
     ),
     "the result is not a tensor of numbers, or depends on the values": ("is_same_size", "bucketize"),
 }
@@ -187,14 +186,12 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.native_dropout_backward.default: lambda gradient, mask, scale: gradient * mask * scale,  # in this order
         aten.ldexp.Tensor: lambda x, y: aten.mul.Tensor(x, aten.pow.Scalar(2.0, y)),  # as eager has it for floats
         aten.threshold.default: lambda x, most, value: torch.where(x <= x.new_full((), most), x.new_full((), value), x),
-        aten.logspace.default: _logspace,
         aten.split_with_sizes.default: _split_with_sizes,
         aten.repeat.default: _repeat,
         **{op: functools.partial(in_format_of_input, op) for op in (*_RESAMPLING, aten.channel_shuffle.default)},
         aten.native_channel_shuffle.default: functools.partial(in_format_of_input, aten.channel_shuffle.default),
         aten.max_unpool2d.default: _max_unpool2d,
         aten.roll.default: _roll,
-        **dict.fromkeys((aten.index_fill.int_Scalar, aten.index_fill.int_Tensor), _index_fill),
         aten._assert_async.default: _assert_async,
         **{op: functools.partial(_of_contiguous, op) for op in torch_api.elementwise_collectives()},
         # One overload for tensor and number operands, so that a lowering has one row per op.
@@ -214,14 +211,6 @@ def _assert_async(x: torch.Tensor) -> None:
 def _without_mean(op: OpOverload, *args: Any, **options: Any) -> Any:
     """Computes the variance by the reduction that var_mean has, too: Welford's, which is exact for large means."""
     return op(*args, **options)[0]
-
-
-def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> torch.Tensor:
-    """A negative index counts from the end, unlike in the index_copy that torch's rule makes of index_fill."""
-    number = value if isinstance(value, torch.Tensor) else x.new_full((), value)
-    if x.dim() == 0:
-        return aten.index_put(x.unsqueeze(0), [index], number.to(x.dtype)).squeeze(0)
-    return aten.index_put(x, [None] * (dim % x.dim()) + [index], number.to(x.dtype))
 
 
 def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> Any:
@@ -293,14 +282,6 @@ def _addcmul(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Any = 
     if isinstance(value, (float, torch.SymFloat)) and not (x.is_floating_point() or x.is_complex()):
         return NotImplemented
     return torch_api.decomposition_registry()[aten.addcmul.default](x, a, b, value=value)
-
-
-def _logspace(start: Any, end: Any, steps: Any, base: float = 10.0, **kwargs: Any) -> Any:
-    """Applies torch's rule, which makes integers of the ends where the result has integers; eager's does not where the
-    result has one element, so that the op stays."""
-    if steps == 1:
-        return NotImplemented
-    return torch_api.decomposition_registry()[aten.logspace.default](start, end, steps, base, **kwargs)
 
 
 def _of_contiguous(op: OpOverload, given: Any, *args: Any, **kwargs: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
+from typing import TypeAlias
 
 import torch
 
@@ -37,6 +38,9 @@ class SplitFigures(Room):
     least_row_values: int
 
 
+Buffers: TypeAlias = Mapping[str, Buffer]
+PartsOf: TypeAlias = "Callable[[Loop, CostModel], Mapping[str, tuple[Part, ...]]]"
+
 WHOLE, SPLIT = "whole", "split"
 OTHERS = {"half as many pieces": 0.5, "twice as many pieces": 2.0}
 """Further ways, where it is measured which is best."""
@@ -45,30 +49,27 @@ OTHERS = {"half as many pieces": 0.5, "twice as many pieces": 2.0}
 def split_reductions(program: Program, context: PassContext) -> Program:
     """Splits reductions of few outputs and many values into partial results and their combination (a pass)."""
 
-    def ways(loop: Loop, costs: CostModel) -> dict[str, tuple[Part, ...]]:
-        found = {SPLIT: _parts(loop, program, costs, context)}
+    def parts_of(loop: Loop, costs: CostModel) -> dict[str, tuple[Part, ...]]:
+        found = {SPLIT: _parts(loop, costs, context)}
         if context.tries and found[SPLIT]:
-            found |= {other: _parts(loop, program, costs, context, factor) for other, factor in OTHERS.items()}
+            found |= {other: _parts(loop, costs, context, factor) for other, factor in OTHERS.items()}
         return found
 
-    return split_where_cheaper(program, context, ways, "few outputs alone would keep too few units of the device busy")
+    return split_where_cheaper(program, context, parts_of, "few outputs alone would keep too few of its units busy")
 
 
-def split_where_cheaper(
-    program: Program,
-    context: PassContext,
-    ways: Callable[[Loop, CostModel], Mapping[str, tuple[Part, ...]]],
-    reason: str,
-) -> Program:
-    """Splits the loops of a program where the cost model has less time for it. ways: by name, the parts of each way to
-    split a loop, () for none, the usual way first. reason: why, for the record."""
+def split_where_cheaper(program: Program, context: PassContext, parts_of: PartsOf, reason: str) -> Program:
+    """Splits the loops of a program where the cost model has less time for it. parts_of: of each way to split a loop,
+    by name, the usual way first; () for none. reason: why, for the record."""
     costs = CostModel(program, context.target_of, context.ask)
     operations: list[Operation] = []
     buffers = dict(program.buffers)
     for operation in program.operations:
-        found = ways(operation, costs) if isinstance(operation, Loop) else {}
+        found = parts_of(operation, costs) if isinstance(operation, Loop) else {}
         if isinstance(operation, Loop) and any(found.values()):
-            operations += _considered(operation, found, program, costs, context, buffers, reason)
+            way = _considered(operation, found, costs, context, buffers, reason)
+            operations += way.loops
+            buffers.update(way.buffers)
         else:
             operations.append(operation)
     if len(operations) == len(program.operations):
@@ -79,30 +80,24 @@ def split_where_cheaper(
 def _considered(
     loop: Loop,
     parts: Mapping[str, tuple[Part, ...]],
-    program: Program,
     costs: CostModel,
     context: PassContext,
-    buffers: dict[str, Buffer],
-    reason: str,
-) -> tuple[Loop, ...]:
-    """The loop, or those that it is split into. parts: of each way, the first of which is usual. New buffers go into
-    `buffers`."""
-    whole, name, usual = costs.cost(loop), loop.name, next(iter(parts))
-    ways = {usual: _way(loop, parts[usual], program, costs, context, buffers)}
+    buffers: Buffers,
+    why: str,
+) -> _Way:
+    """What becomes of a loop. parts: of each way, the first of which is usual."""
+    whole, name, usual = _Way((loop,), {}, (costs.cost(loop),), WHOLE), loop.name, next(iter(parts))
+    ways = {usual: _way(loop, parts[usual], costs, context, buffers)}
     for other, pieces in parts.items():
         if pieces and pieces != parts[usual]:
-            ways[other] = _way(loop, pieces, program, costs, context, buffers)
+            ways[other] = _way(loop, pieces, costs, context, buffers)
     considered = ((WHOLE, whole.us), *((other, way.us) for other, way in ways.items()))
-    subject, by = f"reduction {name}", deciding(whole, *ways[usual].costs)
-    chosen, why = context.choose(name, considered, usual if ways[usual].us < whole.us else WHOLE, WHOLE)
-    if chosen == WHOLE:
-        why_whole = why or "one kernel more would cost more than it gains"
-        context.record(subject, WHOLE, why_whole, considered, "" if why else by, name)
-        return (loop,)
-    way = ways[chosen]
-    context.record(subject, f"split into {way.how}", why or reason, considered, "" if why else by, name)
-    buffers.update(way.buffers)
-    return way.loops
+    by = deciding(*whole.costs, *ways[usual].costs)
+    chosen, told = context.choose(name, considered, usual if ways[usual].us < whole.us else WHOLE, WHOLE)
+    way, what = (whole, WHOLE) if chosen == WHOLE else (ways[chosen], f"split into {ways[chosen].how}")
+    reason = told or ("one kernel more would cost more than it gains" if way is whole else why)
+    context.record(f"reduction {name}", what, reason, considered, "" if told else by, name)
+    return way
 
 
 @dataclass(frozen=True)
@@ -111,7 +106,7 @@ class _Way:
     how it reads."""
 
     loops: tuple[Loop, ...]
-    buffers: dict[str, Buffer]
+    buffers: Mapping[str, Buffer]
     costs: tuple[Cost, ...]
     how: str
 
@@ -120,23 +115,16 @@ class _Way:
         return sum(cost.us for cost in self.costs)
 
 
-def _way(
-    loop: Loop,
-    parts: tuple[Part, ...],
-    program: Program,
-    costs: CostModel,
-    context: PassContext,
-    buffers: dict[str, Buffer],
-) -> _Way:
+def _way(loop: Loop, parts: tuple[Part, ...], costs: CostModel, context: PassContext, buffers: Buffers) -> _Way:
     grown = dict(buffers)
     first, second = _split(loop, parts, grown)
-    own = CostModel(replace(program, buffers=grown), costs.target_of, costs.ask)
+    own = CostModel(replace(costs.program, buffers=grown), costs.target_of, costs.ask)
     how = " x ".join(f"{part.pieces} of {part.chunk}" for part in parts)
     halves = _Way((first, second), grown, (own.cost(first), own.cost(second)), how)
-    again = () if costs.reduces_columns(loop) else _parts(first, own.program, own, context)
+    again = () if costs.reduces_columns(loop) else _parts(first, own, context)
     if not again or not own.reduces_columns(first):
         return halves
-    way = _way(first, again, own.program, own, context, grown)
+    way = _way(first, again, own, context, grown)
     thirds = _Way((*way.loops, second), way.buffers, (*way.costs, halves.costs[1]), f"{how}, then {way.how}")
     return min(halves, thirds, key=lambda each: each.us)
 
@@ -154,9 +142,7 @@ class Part:
 # ------------------------------------------------------------------------------------------------------- deciding
 
 
-def _parts(
-    loop: Loop, program: Program, costs: CostModel, context: PassContext, factor: float = 1.0
-) -> tuple[Part, ...]:
+def _parts(loop: Loop, costs: CostModel, context: PassContext, factor: float = 1.0) -> tuple[Part, ...]:
     """How to split a loop; () if it stays whole. factor: of the pieces that there are usually."""
     reduces = [node for node in loop.nodes if node.op == "reduce"]
     if not reduces:
@@ -167,7 +153,7 @@ def _parts(
     if ceil(wanted) < 2:
         return ()
     reason = obstacle(loop, reduces)
-    parts = () if reason else tuple(_cut(loop, program, costs, wanted))
+    parts = () if reason else tuple(_cut(loop, costs, wanted))
     if not parts and factor == 1:
         why = f"{outputs} outputs of {values} values; {reason or 'no range can be cut'}"
         context.record(f"reduction {loop.name}", "whole", why)
@@ -218,7 +204,7 @@ def obstacle(loop: Loop, reduces: list[Node]) -> str | None:
     return None
 
 
-def _cut(loop: Loop, program: Program, costs: CostModel, wanted: float) -> Iterable[Part]:
+def _cut(loop: Loop, costs: CostModel, wanted: float) -> Iterable[Part]:
     """Cuts of the outermost reduction ranges (by stride in memory) that make about `wanted` pieces together.
 
     Only the pieces of the last of them are rounded: loops over the same elements are then cut alike, whichever of their

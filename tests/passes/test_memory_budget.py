@@ -162,6 +162,7 @@ def search_of(model: nn.Module, x: Tensor) -> Search:
     return found[0]
 
 
+@pytest.mark.ci_cases("perceptron")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_peak_fits_and_values_stay(name: str) -> None:
     """Of the same kernels bit for bit; a kernel that computes again is another, and rounds as finely."""
@@ -197,6 +198,7 @@ def test_without_a_budget_nothing_changes() -> None:
     assert facts(after)["candidates"] == [] and ATTACHMENT not in before[0].attachments
 
 
+@pytest.mark.ci_cases("perceptron")
 @pytest.mark.parametrize("name", MODELS)
 def test_more_bytes_are_never_slower_and_fewer_never_larger(name: str) -> None:
     """Over 30 budgets, from less than the least to more than the most."""
@@ -263,6 +265,7 @@ def test_masks_of_dropout_are_those_of_the_forward() -> None:
         torch._dynamo.reset()
 
 
+@pytest.mark.nightly
 def test_a_model_with_dropout_has_the_same_masks_at_each_budget() -> None:
     kind, x = partial(Attention, dropout=0.3), torch.randn(2, 16, 32)
     results = [step(make(kind), x, budget)[0] for budget in (None, "90%")]
@@ -387,6 +390,7 @@ def test_strict_numbers_and_a_budget_contradict() -> None:
     assert "PluginHookError" in str(caught.value) or isinstance(caught.value, PluginHookError)
 
 
+@pytest.mark.nightly
 def test_each_budget_has_entries_of_its_own_in_the_caches(tmp_path: Path) -> None:
     """With a store AOTAutograd's cache is asked before anything is partitioned."""
     peaks, least = [], min(each.peak for each in searched("perceptron").candidates)

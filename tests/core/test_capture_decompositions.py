@@ -198,6 +198,7 @@ LIES_AS_IN_EAGER = {
     "adaptive pooling": lambda x: F.adaptive_avg_pool2d(x, (3, 5)),
     "adaptive pooling in one dimension": lambda x: F.adaptive_avg_pool1d(x[0], 3),
     "adaptive pooling that divides": lambda x: F.adaptive_avg_pool2d(x, 1),
+    "filling": lambda x: x.index_fill(1, torch.tensor([0], device=x.device), 2.0),
     "unpooling": lambda x: F.max_unpool2d(x, torch.zeros(x.shape, dtype=torch.int64), 2),
     "nearest": lambda x: F.interpolate(x[0], size=3),
     "nearest, exact": lambda x: F.interpolate(x[0], size=3, mode="nearest-exact"),

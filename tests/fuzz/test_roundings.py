@@ -159,7 +159,7 @@ def test_a_product_may_be_rounded_for_some_of_its_readers_alone() -> None:
     loss = Statement("v1", "torch.nn.functional.huber_loss(v0, v0.roll(1, 0), reduction='none')", rough=True)
     program = FuzzProgram(inputs, (product, loss), ("v1",))
     found, alone = reference_of(program, contracts=True), reference_of(program)
-    assert float(found.exact["v1"]) == float(alone.noisy["v1"]) == 0 < float(found.noisy["v1"].abs()) < 1e-12
+    assert float(found.exact["v1"]) == float(alone.noisy["v1"]) == 0 < float(found.noisy["v1"].abs()) < 1e-7
 
 
 @pytest.mark.parametrize("text, writes", [("v0 - v0", ""), ("v0.sub_(v0)", "v0")])
@@ -188,6 +188,19 @@ def test_a_number_of_a_wider_type_may_be_off_by_a_rounding_of_the_type_it_was_co
         expected = [Expected("v1", *values, reference.rounded_in["v1"])]
         step = 2.0**-23 * values[1]
         assert not complaints([values[1] + 2 * step], expected) and complaints([values[1] + 1000 * step], expected)
+
+
+def test_what_an_op_subtracts_from_what_it_reads_may_be_another_rounding() -> None:
+    """s72g:827: the logarithmic softmax of one element of a norm is 0, and on a GPU a rounding of the element."""
+    norm = Statement("v0", "torch.nn.functional.group_norm(x0, 1, eps=0.1)", rough=True)
+    program = FuzzProgram(
+        (InputSpec((1, 1, 1, 3), F64, 386939),),
+        (norm, Statement("v1", "torch.log_softmax(v0, 1)", rough=True)),
+        ("v1",),
+    )
+    found = reference_of(program, contracts=True)
+    expected = [Expected("v1", found.eager["v1"], found.exact["v1"], found.noisy["v1"])]
+    assert not complaints([found.exact["v1"] + 3.8e-17], expected) and complaints([found.exact["v1"] + 1e-12], expected)
 
 
 def test_terms_that_cancel_may_be_off_by_their_roundings() -> None:

@@ -18,7 +18,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
 from litz.capture import torch_api
-from litz.capture.eager_layouts import is_laid_by_operands, laid_as_in_eager, whole_ops
+from litz.capture.eager_layouts import COMPOSITE, is_laid_by_operands, laid_as_in_eager, whole_ops
 from litz.capture.eager_types import unless_left_to_eager
 
 aten = torch.ops.aten
@@ -137,7 +137,8 @@ def drawn_in_eager(table: Mapping[OpOverload, Decomposition]) -> dict[OpOverload
 
 def fake_rules(table: Mapping[OpOverload, Decomposition]) -> dict[OpOverload, Decomposition]:
     """Returns the rules of a table by which results may lie otherwise than torch's fake results do."""
-    laid = (op for op in table if op in _own_rules() or is_laid_by_operands(op))
+    own, names = _own_rules(), {f"aten::{name}" for name in COMPOSITE}
+    laid = (op for op in table if op in own or op.name() in names or is_laid_by_operands(op))
     return {op: torch_api.whole_where_undecided(table[op]) for op in laid}
 
 

@@ -59,7 +59,7 @@ _DECIDING: Mapping[str, Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor
 )
 """The operands that decide where a result lies, the first one first, if these are not all operands in their order;
 without any, the result is contiguous."""
-COMPOSITE = ("ldexp.Tensor",)
+COMPOSITE = ("ldexp.Tensor", "index_fill.int_Scalar", "index_fill.int_Tensor")
 """Ops that are several in eager as well, each of which lays its result out; torch's fake results lie otherwise."""
 
 

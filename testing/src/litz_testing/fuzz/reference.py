@@ -188,6 +188,8 @@ class Reference:
         if not statement.writes:
             cancels = statement.centred or self._sums_narrower(statement, value)
             off_by = self._rounding_within(statement, value) if cancels else self._roundings_read(statement, value)
+            if tainted and self.contracts:  # what the op takes from what it reads may be another rounding of that
+                off_by = off_by + self._unrounded(statement, value)
             self.noisy[statement.target] = noisy * error + off_by
         else:
             noisy.mul_(error)
@@ -227,6 +229,14 @@ class Reference:
         eps = max(torch.finfo(operand.dtype).eps for operand in operands if is_inexact(operand.dtype))
         count = max(operand.numel() for operand in operands) / value.numel()
         return eps / 16 * count**0.5 * magnitude(value, [self.exact[name] for name in names])
+
+    def _unrounded(self, statement: Statement, value: torch.Tensor) -> torch.Tensor:
+        """The roundings of products that an op reads, an eighth of them (see `_roundings_read`): of several reads in
+        the op one may be of the product before it was rounded, as where a softmax subtracts a row's maximum."""
+        read = [name for name in statement.uses if name in self.eager and not self.is_exact(name)]
+        inexact = [self.eager[name].dtype for name in read if is_inexact(self.eager[name].dtype)]
+        eps = max((torch.finfo(dtype).eps for dtype in inexact), default=0.0)
+        return eps / 8 * magnitude(value, [self.exact[name] for name in read])
 
     def _forget(self, statement: Statement) -> None:
         if not statement.writes:

@@ -77,7 +77,7 @@ def _values(shape: Sequence[int], dtype: torch.dtype, generator: torch.Generator
     return torch.randn(tuple(shape), generator=generator).to(dtype)
 
 
-VALUES: Mapping[str, tuple[Any, ...]] = {
+VALUES: dict[str, tuple[Any, ...]] = {
     "int": (0, 1, 2),
     "float": (0.5,),
     "bool": (False, True),
@@ -87,6 +87,9 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "List[bool]": ([True],),
 }
 """What is tried for an argument without a default, by its type in the schema."""
+WHOLE: dict[str, tuple[Any, ...]] = {"float": (1.0,), "number": (2,), "List[float]": ([1.0],)}
+"""The same where tensors hold integers: eager's gradient of smooth_l1_loss makes 0 of 0.5, divides integers by it, and
+ends the process."""
 MOST_TRIES = 24
 
 
@@ -118,7 +121,8 @@ def samples_of(
 
 
 def _made(op: OpOverload, variant: Variant, values: bool, seed: int) -> OpSample | None:
-    for others in itertools.islice(_others(op), MOST_TRIES):
+    tried = VALUES if variant.dtype.is_floating_point or variant.dtype.is_complex else VALUES | WHOLE
+    for others in itertools.islice(_others(op, tried), MOST_TRIES):
         call = _call(op, *_arguments(op, variant, others, seed))
         if _accepted(call):
             again: Call | None = _call(op, *_arguments(op, variant.scaled(), others, seed + 1))
@@ -128,7 +132,7 @@ def _made(op: OpOverload, variant: Variant, values: bool, seed: int) -> OpSample
     return None
 
 
-def _others(op: OpOverload) -> Iterator[dict[str, Any]]:
+def _others(op: OpOverload, values: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
     """Values for the arguments that are no tensors and have no default; nothing where there is no value for one."""
     names, pools = [], []
     for argument in op._schema.arguments:
@@ -136,7 +140,7 @@ def _others(op: OpOverload) -> Iterator[dict[str, Any]]:
             continue
         names.append(argument.name)
         optional = str(argument.type).startswith("Optional")
-        pools.append((None,) if optional else VALUES.get(str(argument.type), ()))
+        pools.append((None,) if optional else values.get(str(argument.type), ()))
     for chosen in itertools.product(*pools):
         yield dict(zip(names, chosen, strict=True))
 

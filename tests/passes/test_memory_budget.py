@@ -214,6 +214,7 @@ def test_more_bytes_are_never_slower_and_fewer_never_larger(name: str) -> None:
     assert len({each.name for _, each in known}) > 1
 
 
+@pytest.mark.nightly
 def test_a_repair_is_smaller_and_no_faster() -> None:
     search = searched("transformer")
     least = min(search.candidates, key=lambda each: each.peak)
@@ -273,6 +274,7 @@ def test_a_model_with_dropout_has_the_same_masks_at_each_budget() -> None:
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.nightly
 def test_dynamic_sizes() -> None:
     """The plan is for the first sizes, and values are right for others."""
     options = {"graph_cache": False, "memory.budget": "70%"}
@@ -363,6 +365,7 @@ def test_custom_operators_and_writes_run_once() -> None:
     assert len(calls) == 3 and model.seen == 1
 
 
+@pytest.mark.nightly
 def test_shares_are_of_eagers_planned_peak() -> None:
     x = torch.randn(256, 32)
     _, found = step(make(Perceptron), x, "95%")

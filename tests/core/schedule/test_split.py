@@ -137,3 +137,19 @@ def test_a_norm_of_short_runs_is_applied_by_a_kernel_of_its_own() -> None:
 def test_rows_of_whole_sectors_are_not(channels: int, memory_format: torch.memory_format):
     """The values of a group lie together, or in runs of 64 bytes."""
     assert len(group_norm(channels, 16, memory_format).kernels) == 1
+
+
+def test_a_copy_across_the_grain_computes_no_statistics() -> None:
+    """What a training step's forward saves lies channels first: a row that reads channels last and stores there loads
+    a sector for each element."""
+    torch._dynamo.reset()
+
+    def forward(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        saved = x.clone(memory_format=torch.contiguous_format)
+        return saved, *torch.var_mean(saved.view(16, 32, -1), -1)
+
+    with FakeTensorMode(), torch.no_grad():
+        x = torch.empty(16, 256, 56, 56, device="cuda").to(memory_format=torch.channels_last)
+        (schedule,) = schedule_only(forward, [x], dynamic=False)
+    copied, *statistics = (kernel.loop for kernel in schedule.kernels)
+    assert not copied.reduction_ranges and statistics

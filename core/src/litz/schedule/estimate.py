@@ -220,9 +220,9 @@ class CostModel:
             return self.limits(loop).turned_times
         access, target = each.access, self.target(loop.device)
         apart = self.stride(loop, access, fast, sizes[fast]) * access.itemsize
-        # Axes of a tile are turned in shared memory, and what is loaded waits in a unit's cache for the rest of its
-        # sector. What is stored along one axis goes out as the warp has it.
-        row = access.is_store and {fast, each.unit} <= {r.var for r in loop.reduction_ranges}
+        # Axes of a tile are turned in shared memory. Along one axis a warp stores and loads as it goes, and walks on
+        # before it comes to the rest of a sector.
+        row = {fast, each.unit} <= {r.var for r in loop.reduction_ranges}
         run = target.warp // max(sizes[fast], 1) * access.itemsize if row else target.sector_bytes
         whole = each.unit is not None and run >= target.sector_bytes
         if whole or apart < target.sector_bytes or "blocks" not in target.abilities:

@@ -133,7 +133,8 @@ def _graph_lines(graph: Mapping[str, Any]) -> Iterator[str]:
     yield "  alive at the peak, the largest first (s: saved for the backward)"
     for each in graph["tensors"]:
         mark = "s" if each["saved"] else " "
-        yield f"  {size_text(each['bytes']):>10} {mark} {each['name']:<18} {each['op']:<12.12} {each['origin']}"
+        op = each["op"].removeprefix("aten.").removesuffix(".default")
+        yield f"  {size_text(each['bytes']):>10} {mark} {each['name']:<18} {op:<12.12} {each['origin']}"
     if not graph["known"]:
         yield "  The graph came from the graph cache. LITZ_GRAPH_CACHE=0 shows its tensors."
     yield ""

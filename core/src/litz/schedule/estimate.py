@@ -220,8 +220,8 @@ class CostModel:
             return self.limits(loop).turned_times
         access, target = each.access, self.target(loop.device)
         apart = self.stride(loop, access, fast, sizes[fast]) * access.itemsize
-        # Axes of a tile are turned in shared memory. Along one axis a warp stores and loads as it goes, and walks on
-        # before it comes to the rest of a sector.
+        # Axes of a tile are turned in shared memory. Along one axis a warp walks on and leaves the rest of a
+        # sector for later.
         row = {fast, each.unit} <= {r.var for r in loop.reduction_ranges}
         run = target.warp // max(sizes[fast], 1) * access.itemsize if row else target.sector_bytes
         whole = each.unit is not None and run >= target.sector_bytes

@@ -55,7 +55,7 @@ def split_reductions(program: Program, context: PassContext) -> Program:
             found |= {other: _parts(loop, costs, context, factor) for other, factor in OTHERS.items()}
         return found
 
-    return split_where_cheaper(program, context, parts_of, "few outputs alone would keep too few of its units busy")
+    return split_where_cheaper(program, context, parts_of, "few outputs would keep too few units of the device busy")
 
 
 def split_where_cheaper(program: Program, context: PassContext, parts_of: PartsOf, reason: str) -> Program:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from litz.logs.units import size_text
 
 from .errors import MemoryBudgetError
-from .plans import Candidate
+from .plans import Candidate, Held
 
 SHOWN = 10
 """Tensors that the error names."""
@@ -42,9 +42,8 @@ def refusal(least: Candidate, budget: int, graph: str) -> MemoryBudgetError:
     )
 
 
-def _about(held: object) -> str:
-    name, origin, saved = (getattr(held, field) for field in ("name", "origin", "saved"))
-    return ", ".join(filter(None, (name, "saved for the backward" if saved else "", origin)))
+def _about(held: Held) -> str:
+    return ", ".join(filter(None, (held.name, "saved for the backward" if held.saved else "", held.origin)))
 
 
 __all__ = ["fastest", "refusal"]

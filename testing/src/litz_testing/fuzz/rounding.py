@@ -1,7 +1,7 @@
 """Rounding errors inside a statement: each op that it calls rounds its result, and later ops may make that larger.
 
-A compiler that makes one instruction of a product and a sum reads the product as it was before it was rounded, and
-another reader has it rounded: with `reads`, each op reads each operand with a rounding of its own.
+A compiler that makes one instruction of a product and a sum adds the exact product, while another reader of the product
+adds the rounded one: with `reads`, each op reads each operand with a rounding of its own.
 """
 
 from __future__ import annotations

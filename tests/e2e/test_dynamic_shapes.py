@@ -367,6 +367,17 @@ def test_unbacked_sizes_through_a_matmul_and_a_softmax(device: str) -> None:
 
 
 @device_param
+def test_every_other_element_of_an_unbacked_size_is_written(device: str) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        counts = torch.unique(x, return_counts=True)[1]
+        counts[::2] = 0
+        counts[1::3] += 5
+        return counts
+
+    unbacked(f, [(torch.arange(n, device=device) % k,) for n, k in ((5, 1), (12, 4), (40, 7))])
+
+
+@device_param
 def test_a_check_that_does_not_hold(device: str) -> None:
     def f(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
         n = k.item()

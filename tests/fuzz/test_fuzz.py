@@ -284,6 +284,14 @@ def test_a_slow_compiler_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checker.check_all([(program, reference_of(program))]) == [] and built.is_set()
 
 
+def test_a_kernel_that_is_compiled_late_is_built_when_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo compiles a graph again when a guard fails, which may be after the batch was built."""
+    monkeypatch.setattr(FuzzCompiler, "finish", lambda self: None)
+    program = FuzzProgram((InputSpec((3,), F32, 1),), (Statement("v0", "x0 * 2"),), ("v0",))
+    checker = Checker()
+    assert checker.check_all([(program, reference_of(program))]) == [] and checker.runs["compiled"] == 1
+
+
 def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = execute._switch
 

@@ -310,3 +310,13 @@ def test_tensors_on_another_default_device() -> None:
         found = interpret(unscheduled(schedule), [x, at])
     for actual, expected in zip(found, f(x, at), strict=True):
         torch.testing.assert_close(actual, expected)
+
+
+def test_a_value_that_was_loaded_stays_when_its_buffer_is_written() -> None:
+    """All positions are single ones, as torch takes a view for."""
+    x = build.load("x", (n(0), n(0)), torch.float32)
+    twice = build.call("mul", x, build.const(2.0, torch.float32))
+    stores = Store("x", (n(0), n(0)), twice), Store("y", (n(0), n(0)), x)
+    prog = program(stores, {}, {}, {"x": ((1, 1), torch.float32)}, {"y": ((1, 1), torch.float32)})
+    given = torch.full((1, 1), 3.0)
+    assert interpret(prog, [given])[0].tolist() == [[3.0]] and given.tolist() == [[6.0]]

@@ -88,3 +88,15 @@ def test_as_strided_counts_in_a_storage_with_gaps() -> None:
     check(
         lambda x: (x * 1, torch.slice_scatter(x, x[:1] + 1, 0, 1, 2).as_strided((2,), (5,), 2))[1], gaps, native=False
     )
+
+
+def test_a_view_that_a_library_gives_of_a_tensor_with_gaps_has_them() -> None:
+    """The call got a copy without gaps, and loops read its view by the strides of one that has them."""
+    gaps = torch.randn(2, 20, dtype=torch.complex128).as_strided((2, 3), (9, 3))
+
+    def written(x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x.real.masked_fill_(mask, 0)
+        return x.imag + 1, x.real * 2
+
+    for dynamic in (False, True):
+        check(written, gaps, torch.tensor([True]), dynamic=dynamic, native=False)

@@ -239,10 +239,9 @@ class _Body:
         if 0 in shape:
             return torch.empty(shape, dtype=_held(node.dtype), device=self.loop.device)
         _inside(self.loop.name, node.buffer, base, position)
-        value = (base[tuple(position)] if position else base.reshape([1] * len(self.extents)).clone()).to(
-            self.loop.device
-        )
-        value = value.to(_held(node.dtype))
+        # Indexing by brackets gives a view where all positions are single ones, and a later store would change it.
+        value = torch.ops.aten.index(base, position) if position else base.reshape([1] * len(self.extents)).clone()
+        value = value.to(self.loop.device).to(_held(node.dtype))
         return value if mask is None else torch.where(mask, value, value.new_zeros(()))
 
     def _flat(self, value: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:

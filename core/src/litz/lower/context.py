@@ -58,7 +58,7 @@ from litz_plugins import TargetOf
 
 from . import inside
 from .promises import Promises
-from .strides import dense_strides, layout_of
+from .strides import dense_strides, layout_of, overlap
 from .view import Computed, Position, Tensor, View
 
 
@@ -396,8 +396,8 @@ class LoweringContext:
     def ref(self, value: Tensor, stride: Size | None = None) -> TensorRef:
         """Returns `value` as an argument of a library call.
 
-        stride: the strides it must have (dimensions of size 1 aside); where it has others, it is copied. None takes
-        any strides, so that a transposed operand is not copied.
+        stride: the strides it must have (dimensions of size 1 aside); where it has others, it is copied, with gaps
+        too: a view that the call returns lies as its argument does. None takes any strides.
         """
         wanted = None if stride is None else tuple(map(to_expr, stride))
         if isinstance(value, View):
@@ -412,9 +412,9 @@ class LoweringContext:
         else:
             assert isinstance(value, Computed)
             key = (value.value, value.size, value.device, wanted)
-        dense = None if wanted is None else dense_strides(value.size, wanted, self.hint)
+        exact = wanted is not None and not overlap(Layout(value.size, wanted), self.hint)
         if key not in self._copies:
-            self._copies[key] = self.copy(value, dense)
+            self._copies[key] = self.copy(value, wanted if exact else None)
         copied = self._copies[key].buffer
         return TensorRef(copied.name, copied.layout)
 

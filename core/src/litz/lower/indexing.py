@@ -202,7 +202,7 @@ def slice_scatter(
     first, stride = slice_start(ctx, start, x.size[dim]), to_expr(step)
     length = source.size[dim]
     last = x.size[dim] if end is None else views.from_front(end, x.size[dim])
-    most = sympy.ceiling((sympy.Max(first, sympy.Min(last, x.size[dim])) - first) / stride)
+    most = floordiv(sympy.Max(first, sympy.Min(last, x.size[dim])) - first + stride - 1, stride)
     ctx.same_size((length,), (most,), SLICE)
 
     def at(indices: Indices) -> tuple[Node | None, list[Expr]]:

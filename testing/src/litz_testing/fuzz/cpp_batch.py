@@ -1,6 +1,6 @@
 """The C++ kernels of many programs in one source file, built by one run of the compiler.
 
-`CppBatch.load` stands in for `litz.targets.cpp.build.load_kernel`: what it returns can be called once `build` has run.
+`CppBatch.load` stands in for `litz.targets.cpp.build.load_kernel`: `build` builds all that wait at once.
 Kernels include nothing and share nothing, so each goes into a namespace of its own.
 """
 
@@ -30,8 +30,9 @@ class CppBatch:
         """Built so far."""
 
     def load(self, source: Any, context: Any) -> Callable[..., Any]:
-        """Returns a function that launches the kernel, once `build` has run."""
-        launcher = _Launcher(source)
+        """Returns a function that launches the kernel. `build` builds it together with others; the call does, if
+        nobody has."""
+        launcher = _Launcher(source, self.build)
         self._waiting.setdefault(source.text, []).append(launcher)
         return launcher
 
@@ -86,14 +87,17 @@ def _one_source(texts: list[str]) -> str:
 
 
 class _Launcher:
-    """Calls its kernel, once there is one."""
+    """Calls its kernel. build: builds what waits, as a kernel does that dynamo asks for between `build` and its call
+    (once a guard of a graph fails that it has compiled before)."""
 
-    def __init__(self, source: Any) -> None:
-        self.source = source
+    def __init__(self, source: Any, build: Callable[[], None]) -> None:
+        self.source, self.build = source, build
         self.launch: Callable[..., Any] | None = None
-        self.error = "the batch has not been built"
+        self.error = ""
 
     def __call__(self, *arguments: int) -> Any:
+        if self.launch is None and not self.error:
+            self.build()
         if self.launch is None:
             raise RuntimeError(self.error)
         return self.launch(*arguments)

@@ -292,6 +292,20 @@ def test_item_as_a_value(device: str) -> None:
 
 
 @device_param
+def test_an_item_may_be_any_of_64_bits(device: str) -> None:
+    """Python's numbers have more; a kernel's sum of one with 3 began again at the other end, and was halved then."""
+
+    def f(k: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        n, m = k[0].item(), k[1].item()
+        half = (3 - n) // 2
+        return torch.full((3,), half), torch.arange(4) + (3 - n) % 4, torch.full((2,), (n + m) // 2, device=device)
+
+    ends = torch.iinfo(torch.int64)
+    calls = [(ends.min, ends.min), (ends.min, ends.max), (ends.max, ends.max - 1), (7, -3), (0, 1)]
+    unbacked(f, [(torch.tensor(pair, device=device),) for pair in calls])
+
+
+@device_param
 def test_item_as_a_size(device: str) -> None:
     def f(x: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
         n = k.item()

@@ -389,6 +389,19 @@ def test_a_dead_number_of_python_s_may_go() -> None:
         assert checker.check(program) is None and ("accepted before litz" in checker.torch_failures) == dead
 
 
+def test_a_number_of_python_s_may_become_a_tensor_s() -> None:
+    """s75a:4713: AOTAutograd knows a tensor's `sub`, not `rsub`, and a square root then raises nothing."""
+    uses = {"x0 - {}": (2, 0), "({}) - x0": (2, 0), "torch.clamp(x0, max={})": (0,)}
+    for use, rows in ((use, rows) for use, sizes in uses.items() for rows in (2, 0)):
+        root = Statement("v0", use.format("math.sqrt(x1.double().sum().item() - 100)"))
+        given = InputSpec((rows, 1), F32, 1), InputSpec((2,), F32, 2)
+        program = FuzzProgram(given, (root,), ("v0",), by_dynamo=True)
+        assert reference_of(program).raised is ValueError
+        checker = Checker()
+        found = checker.check(program)
+        assert found is None and ("accepted before litz" in checker.torch_failures) == (rows in uses[use])
+
+
 def test_sizes_that_data_decide_change_from_call_to_call() -> None:
     program = FuzzProgram(
         (InputSpec((6, 7), torch.int8, 3),), (Statement("v0", "x0.nonzero() * 2"),), ("v0",), by_dynamo=True

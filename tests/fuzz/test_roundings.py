@@ -212,3 +212,15 @@ def test_terms_that_cancel_may_be_off_by_their_roundings() -> None:
     expected = Expected("v1", found.eager["v1"], found.exact["v1"], found.noisy["v1"])
     assert not complaints([torch.tensor(0.0168, dtype=torch.bfloat16)], [expected])
     assert complaints([torch.tensor(0.5, dtype=torch.bfloat16)], [expected])
+
+
+def test_gelu_adds_one_to_what_may_be_near_minus_one() -> None:
+    """s75i:2368: -7e-5 of -4, in float64; one processor rounds tanh up and another down."""
+    gelu = Statement("v0", "torch.nn.functional.gelu(x0, approximate='tanh')", rough=True)
+    reference = Reference((InputSpec((1,), F64, 1),))
+    for run in (reference.eager, reference.exact, reference.noisy):
+        run["x0"].fill_(-4.0)
+    reference.step(gelu)
+    expected = [Expected("v0", reference.eager["v0"], reference.exact["v0"], reference.noisy["v0"])]
+    assert not complaints([reference.exact["v0"] + 2.3e-16], expected)
+    assert complaints([reference.exact["v0"] + 1e-13], expected)

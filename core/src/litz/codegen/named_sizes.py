@@ -1,8 +1,9 @@
 """Sizes that kernels are told instead of working them out.
 
 A kernel adds, multiplies, divides and compares sizes. What else Python and torch know of them (rounding, bit
-operations, powers, floats, division by what may be negative) is worked out by the wrapper, in Python's own arithmetic,
-and passed as one number. In: loops and their buffers. Out: the same, each such expression a symbol of its own.
+operations, powers, floats, division by what may be negative, values that 64 bits may not hold on the way) is worked out
+by the wrapper, in Python's own arithmetic, and passed as one number. In: loops and their buffers. Out: the same, each
+such expression a symbol of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from litz.ir import Buffer, Loop, Range
+from litz.ir import Buffer, Layout, Loop, Range
 from litz.ir.index import Expr, FloorDiv, Mod, PythonMod, Symbol, is_placeholder
 from litz.ir.node import Node, intern, with_args
 from litz.ir.transform import map_stores
@@ -33,6 +34,11 @@ def _varies(expr: Expr, own: frozenset[Symbol]) -> bool:
     return any(symbol in own or is_placeholder(symbol) for symbol in expr.free_symbols)
 
 
+def _is_wide(value: Expr, own: frozenset[Symbol]) -> bool:
+    """Is this more than a number that may be any of 64 bits, as the value of a tensor's element may?"""
+    return not value.is_Symbol and not _varies(value, own) and any(not s.is_nonnegative for s in value.free_symbols)
+
+
 def name_sizes(
     loops: tuple[Loop, ...], buffers: Mapping[str, Buffer]
 ) -> tuple[tuple[Loop, ...], Mapping[str, Buffer], Mapping[Symbol, Expr]]:
@@ -44,15 +50,18 @@ def name_sizes(
     layouts = [expr for b in touched.values() for expr in (*b.layout.size, *b.layout.stride, b.layout.offset)]
     indices = (expr for loop in loops for expr in loop.expressions)
     exprs = [expr for expr in (*sizes, *layouts, *indices) if not expr.is_Integer]
-    if all(printable(expr, own) for expr in exprs):
+    wide = {
+        expr for loop in loops for node in loop.nodes if node.op == "index" and _is_wide(expr := node.attrs[0], own)
+    }
+    if not wide and all(printable(expr, own) for expr in exprs):
         return loops, buffers, {}
     positive = {*sizes, *layouts}
     named: dict[Expr, Symbol] = {}
 
     def visit(expr: Expr) -> None:
-        if printable(expr, own):
+        if expr not in wide and printable(expr, own):
             return
-        if _varies(expr, own) or expr.is_Add or expr.is_Mul:
+        if expr not in wide and (_varies(expr, own) or expr.is_Add or expr.is_Mul):
             for arg in expr.args:
                 visit(arg)
         elif expr not in named:
@@ -61,18 +70,12 @@ def name_sizes(
 
     for expr in exprs:
         visit(expr)
-    changed = {
-        name: replace(
-            buffer,
-            layout=replace(
-                buffer.layout,
-                size=tuple(expr.xreplace(named) for expr in buffer.layout.size),
-                stride=tuple(expr.xreplace(named) for expr in buffer.layout.stride),
-                offset=buffer.layout.offset.xreplace(named),
-            ),
-        )
-        for name, buffer in touched.items()
-    }
+
+    def told(layout: Layout) -> Layout:
+        size, stride = (tuple(expr.xreplace(named) for expr in exprs) for exprs in (layout.size, layout.stride))
+        return Layout(size, stride, layout.offset.xreplace(named))
+
+    changed = {name: replace(buffer, layout=told(buffer.layout)) for name, buffer in touched.items()}
     renamed = tuple(_renamed(loop, named) for loop in loops)
     return renamed, {**buffers, **changed}, {symbol: expr for expr, symbol in named.items()}
 

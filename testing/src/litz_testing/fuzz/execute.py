@@ -251,16 +251,27 @@ def _switch(
 
 def _living(graph: Graph) -> Graph:
     """The graph, changed in place, without what its results do not depend on: of an operand that an op like `full_like`
-    takes, its size alone counts."""
+    takes, its size alone counts, and so it is with a result without elements."""
     nodes = graph.module.graph
-    for node in nodes.nodes:
-        like = str(node.target).startswith("aten.") and str(node.target).split(".")[1].endswith("_like")
-        value = node.args[0].meta.get("val") if like and isinstance(node.args[0], torch.fx.Node) else None
-        if isinstance(value, torch.Tensor) and all(isinstance(n, int) for n in (*value.shape, *value.stride())):
-            with nodes.inserting_before(node):
-                made = torch.ops.aten.empty_strided.default, (list(value.shape), list(value.stride()))
-                empty = nodes.call_function(*made, {"dtype": value.dtype, "device": value.device})
-            node.update_arg(0, empty)
+
+    def size_alone(value: Any) -> torch.fx.Node | None:
+        """A tensor of the size and strides of `value` alone, made where nodes are being inserted; None of symbols."""
+        if not isinstance(value, torch.Tensor) or not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+            return None
+        made = torch.ops.aten.empty_strided.default, (list(value.shape), list(value.stride()))
+        return nodes.call_function(*made, {"dtype": value.dtype, "device": value.device})
+
+    for node in list(nodes.nodes):
+        overload = node.target
+        if not isinstance(overload, torch._ops.OpOverload) or overload._schema.is_mutable:
+            continue
+        with nodes.inserting_before(node):
+            if overload._opname.endswith("_like") and isinstance(node.args[0], torch.fx.Node):
+                if (like := size_alone(node.args[0].meta.get("val"))) is not None:
+                    node.update_arg(0, like)
+            elif isinstance(value := node.meta.get("val"), torch.Tensor) and 0 in value.shape:
+                if (empty := size_alone(value)) is not None:
+                    node.replace_all_uses_with(empty)
     nodes.eliminate_dead_code()
     return graph
 

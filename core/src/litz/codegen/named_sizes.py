@@ -1,9 +1,8 @@
 """Sizes that kernels are told instead of working them out.
 
-A kernel adds, multiplies, divides and compares sizes. What else Python and torch know of them (rounding, bit
-operations, powers, floats, division by what may be negative, values that 64 bits may not hold on the way) is worked out
-by the wrapper, in Python's own arithmetic, and passed as one number. In: loops and their buffers. Out: the same, each
-such expression a symbol of its own.
+A kernel adds, multiplies, divides and compares sizes. What else Python and torch know of them (rounding, bits, powers,
+floats, division by what may be negative, values that leave 64 bits on the way) the wrapper works out as Python does,
+and passes as one number. In: loops and their buffers. Out: the same, with a symbol for each such expression.
 """
 
 from __future__ import annotations

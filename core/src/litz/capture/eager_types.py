@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from . import torch_api
+
 FOR_FLOATS = (
     *("gelu", "silu", "mish", "hardswish", "hardsigmoid", "hardshrink", "softshrink", "softplus", "glu", "elu", "celu"),
     *("selu", "_prelu_kernel", "leaky_relu", "log_sigmoid_forward", "frac", "round.decimals", "lerp", "hypot"),
@@ -132,12 +134,15 @@ def _number_arguments(op: OpOverload) -> tuple[tuple[int, str], ...]:
 def is_given_too_much(
     op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: torch.dtype | None, inside: bool = False
 ) -> bool:
-    """Returns whether `op` is called with a number that the type of its result cannot hold, or may not hold. Eager's
+    """Returns whether `op` is called with a number that the type of its result, or a kernel, may not hold. Eager's
     kernels refuse most such calls, so that the op stays a call. dtype: of the result; None where it is not one tensor.
     inside: numbers at the edges of the type are too much as well, as those of a factor `alpha` always are."""
     if not isinstance(op, OpOverload) or dtype is None:
         return False
     given = [(name, args[at] if at < len(args) else kwargs.get(name)) for at, name in _number_arguments(op)]
+    beside = (arg for one, arg in zip(op._schema.arguments, args, strict=False) if str(one.type) == "Tensor")
+    if any(map(torch_api.may_leave_64_bits, (*beside, *(number for _, number in given)))):
+        return True
     if dtype == torch.bool:
         return any(name == "alpha" and isinstance(number, float) for name, number in given)
     symbols = any(isinstance(number, (torch.SymInt, torch.SymFloat)) for _, number in given)

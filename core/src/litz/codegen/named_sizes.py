@@ -1,8 +1,8 @@
 """Sizes that kernels are told instead of working them out.
 
-A kernel adds, multiplies, divides and compares sizes. What else Python and torch know of them (rounding, bits, powers,
-floats, division by what may be negative, values that leave 64 bits on the way) the wrapper works out as Python does,
-and passes as one number. In: loops and their buffers. Out: the same, with a symbol for each such expression.
+A kernel adds, multiplies, divides and compares sizes. What else Python and torch know of them (rounding, bit
+operations, powers, floats, division by what may be negative) is worked out by the wrapper, in Python's own arithmetic,
+and passed as one number. In: loops and their buffers. Out: the same, each such expression a symbol of its own.
 """
 
 from __future__ import annotations
@@ -33,11 +33,6 @@ def _varies(expr: Expr, own: frozenset[Symbol]) -> bool:
     return any(symbol in own or is_placeholder(symbol) for symbol in expr.free_symbols)
 
 
-def _is_wide(value: Expr, own: frozenset[Symbol]) -> bool:
-    """Is this more than a number that may be any of 64 bits, as the value of a tensor's element may?"""
-    return not value.is_Symbol and not _varies(value, own) and any(not s.is_nonnegative for s in value.free_symbols)
-
-
 def name_sizes(
     loops: tuple[Loop, ...], buffers: Mapping[str, Buffer]
 ) -> tuple[tuple[Loop, ...], Mapping[str, Buffer], Mapping[Symbol, Expr]]:
@@ -49,18 +44,15 @@ def name_sizes(
     layouts = [expr for b in touched.values() for expr in (*b.layout.size, *b.layout.stride, b.layout.offset)]
     indices = (expr for loop in loops for expr in loop.expressions)
     exprs = [expr for expr in (*sizes, *layouts, *indices) if not expr.is_Integer]
-    wide = {
-        expr for loop in loops for node in loop.nodes if node.op == "index" and _is_wide(expr := node.attrs[0], own)
-    }
-    if not wide and all(printable(expr, own) for expr in exprs):
+    if all(printable(expr, own) for expr in exprs):
         return loops, buffers, {}
     positive = {*sizes, *layouts}
     named: dict[Expr, Symbol] = {}
 
     def visit(expr: Expr) -> None:
-        if expr not in wide and printable(expr, own):
+        if printable(expr, own):
             return
-        if expr not in wide and (_varies(expr, own) or expr.is_Add or expr.is_Mul):
+        if _varies(expr, own) or expr.is_Add or expr.is_Mul:
             for arg in expr.args:
                 visit(arg)
         elif expr not in named:

@@ -51,14 +51,14 @@ from litz.ir.index import (
 from litz.ir.intervals import Contents
 from litz.ir.node import walk
 from litz.ir.operation import StoreMode, expressions, require
-from litz.ir.strides import same_stride
+from litz.ir.strides import dense_order, same_stride
 from litz.ir.verify import lies_elsewhere
 from litz.target import Room, figures_of
 from litz_plugins import TargetOf
 
 from . import inside
 from .promises import Promises
-from .strides import dense_strides, layout_of, overlap
+from .strides import layout_of, overlap
 from .view import Computed, Position, Tensor, View
 
 
@@ -134,9 +134,9 @@ class LoweringContext:
             results = results[output : output + 1]
         for result in results:
             if isinstance(result, torch.Tensor) and tuple(map(torch_api.sympy_of, result.shape)) == size:
-                found = dense_strides(size, layout_of(result).stride, self.hint)
-                if found is not None:
-                    return found
+                stride = layout_of(result).stride
+                if 0 in size or dense_order(size, stride, self.hint) is not None:
+                    return stride
         return Layout.contiguous(size).stride
 
     @property

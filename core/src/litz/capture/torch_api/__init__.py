@@ -39,6 +39,7 @@ from .asserts import (
     first_names,
     implied_by_ranges,
     is_data_dependent,
+    may_leave_64_bits,
     replaced,
     runtime_asserts,
     same_condition,

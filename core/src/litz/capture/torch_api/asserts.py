@@ -57,6 +57,15 @@ def is_data_dependent(shape_env: ShapeEnv | None, symbol: sympy.Symbol) -> bool:
     return shape_env is not None and symbol in shape_env.var_to_range and symbol not in shape_env.backed_var_to_val
 
 
+def may_leave_64_bits(number: object) -> bool:
+    """Returns whether a number has an integer in it, worked out of data, that 64 bits may not hold, as kernels have."""
+    if not isinstance(number, (torch.SymInt, torch.SymFloat)):
+        return False
+    env, parts = number.node.shape_env, sympy.preorder_traversal(number.node.expr)
+    symbols = {s for part in parts if part.is_integer and not part.is_Symbol for s in part.free_symbols}
+    return any(is_data_dependent(env, s) and env.var_to_range[s].lower < 0 for s in symbols)
+
+
 def depends_on_data(target: Any) -> bool:
     """Returns whether the sizes or scalars that `target` returns depend on the data that it is given."""
     tags = target.tags if isinstance(target, OpOverload) else ()

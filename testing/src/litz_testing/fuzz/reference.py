@@ -44,8 +44,8 @@ LARGEST = {torch.float16: 1e3, torch.bfloat16: 1e4, torch.float32: 1e5, torch.fl
 MOST_ELEMENTS = 40_000
 DEEP_RUNS = 4
 """Noisy runs of a deep statement."""
-_CANCELS = re.compile(r"\bgelu\(")
-"""Ops that add numbers which may cancel, whatever is drawn around them: gelu adds 1 to what may be near -1."""
+_CANCELS = re.compile(r"\b(gelu|logaddexp2?)\(")
+"""Ops that add numbers which may cancel: gelu adds 1 to what may be near -1, logaddexp a logarithm to a maximum."""
 _INEXACT_NAMES = re.compile(r"torch\.(float16|bfloat16|float32|float64|complex64|complex128)\b")
 
 

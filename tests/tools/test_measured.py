@@ -6,6 +6,7 @@ import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,15 +15,17 @@ from click.testing import CliRunner
 
 from litz.cache.disk import Cache
 from litz.cli.main import main
+from litz.options import make_options
 from litz.target import target_named
-from litz.targets.triton.build import build
+from litz.targets.triton.build import build, expected_variant
 from litz.targets.triton.compile import Variant
 from litz_tools import beside, measured
+from litz_tools.assembly import assembly_of
 from litz_tools.errors import ReportFileError
 from litz_tools.page import render_html
 from litz_tools.page.data import measured_block, read_blocks, write_blocks
 from litz_tools.page.lines import function_of
-from litz_tools.resources import occupancy, read_cubin
+from litz_tools.resources import binaries_of, occupancy, read_cubin, resources_of
 from support.report_cases import large_report
 from support.triton_cases import CASES
 
@@ -168,6 +171,23 @@ def test_a_cubin_says_what_a_thread_takes(tmp_path: Path) -> None:
     for broken in (b"", b"no ELF file at all", binary.cubin[:80]):
         with pytest.raises(ValueError):
             read_cubin(broken)
+
+
+def test_the_machine_code_of_a_kernel(tmp_path: Path) -> None:
+    """Of kernels that are in the cache: what is not there is not compiled for it."""
+    source, device, target = CASES["softmax"]().source, torch.device("cuda", 0), target_named("H100")
+    program = SimpleNamespace(hint=int)
+    plan = SimpleNamespace(targets={device: target}, program=program)
+    code = SimpleNamespace(kernels={"kernel0": SimpleNamespace(source=source, device=str(device))})
+    report: Any = SimpleNamespace(plan=plan, code=code)
+    options = make_options(None, {"cache_dir": str(tmp_path)})
+    assert list(binaries_of(report, options)) == []
+    build(source, (9, 0), Cache(options.cache_dir), expected_variant(source, program.hint))
+    ((name, binary, found),) = binaries_of(report, options)
+    takes, text = resources_of(binary, found), assembly_of(binary.cubin)
+    assert name == "kernel0" and takes is not None and takes.threads == binary.threads
+    assert text is not None and "LDG.E" in text and "EXIT" in text and binary.name in text
+    assert assembly_of(b"no cubin") is None
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("run")
     for number, one in enumerate((large_report(), large_report(timed=False, name="untimed"))):
         (run / one.name).mkdir()
-        more = More(guards=[["L['x']", "TENSOR_MATCH"], ["sizes", "s0 < 4"]])
+        more = More(
+            guards=[["L['x']", "TENSOR_MATCH"], ["sizes", "s0 < 4"]], machine={"kernel0": "kernels/kernel0.sass.txt"}
+        )
         (run / one.name / "report.html").write_text(render_html(one, more), encoding="utf-8")
         (run / one.name / SUMMARY).write_text(json.dumps(summary_of(one, 1, float(number))), encoding="utf-8")
     write_index(run)
@@ -119,9 +121,9 @@ def test_links_lead_from_step_to_line_decision_and_code(page: Browser) -> None:
     page.run(f"location.hash = 'step/kernel{number}'")
     page.wait(f"document.querySelector('[id=\"step/kernel{number}\"].here')")
     more = f"document.querySelector('[id=\"step/kernel{number}\"]').nextSibling"
-    links = page.run(f"return [...{more}.querySelectorAll('a')].map((a) => a.getAttribute('href'))")
-    kinds = {link.split("/")[0] for link in links}
-    assert {"#line", "#code", "#decision"} <= kinds, links
+    found = page.run(f"return [...{more}.querySelectorAll('a')].map((a) => a.getAttribute('href'))")
+    kinds = {link.split("/")[0] for link in found}
+    assert {"#line", "#code", "#decision"} <= kinds, found
     page.run(f"{more}.querySelector('a[href^=\"#decision\"]').click()")
     page.wait("document.querySelector('#decisions .here')")
     assert f"loop{number}" in page.run("return document.querySelector('#decisions .here').textContent")
@@ -129,6 +131,12 @@ def test_links_lead_from_step_to_line_decision_and_code(page: Browser) -> None:
     page.wait("document.querySelector('#steps .here')")
     page.run(f"location.hash = 'code/kernel{number}/7'")
     assert "tl.load(p + 6)" in page.wait("document.querySelector('#code .line.here')?.textContent")
+    machine = (
+        "[...document.querySelectorAll('#code a')].find((a) => a.textContent.includes('SASS'))?.getAttribute('href')"
+    )
+    assert page.run(f"return {machine} ?? ''") == ""
+    page.run("location.hash = 'code/kernel0'")
+    assert page.wait(machine) == "kernels/kernel0.sass.txt"
     page.run("location.hash = 'line//home/me/model.py:45'")
     page.wait("document.querySelector('#lines .here a')")
 

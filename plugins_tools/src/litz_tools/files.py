@@ -18,7 +18,7 @@ from litz.options import Options
 from litz.report import CompileReport
 from litz.report.write import WRAPPER, kernel_place
 
-from . import kernel_bench, kernel_files, wrapper_bench
+from . import assembly, kernel_bench, kernel_files, wrapper_bench
 from .guards import guards_of
 from .page import More, render_html, render_index, summary_of
 from .page.index import SUMMARY, read_summaries
@@ -68,13 +68,22 @@ def _write_runnable(report: CompileReport, folder: Path, options: Options) -> No
 
 
 def _more(report: CompileReport, options: Options) -> More:
-    """What the page shows that the report does not say. Texts and figures for GPUs are looked up for GPUs alone."""
+    """What the page shows that the report does not say, after the machine code of kernels is written beside their
+    texts. Texts and figures for GPUs are looked up for GPUs alone."""
     if all(step.device.partition(":")[0] != "cuda" for step in report.steps):
         return More(guards_of(report))
-    from .resources import resources_of
+    from .resources import Resources, binaries_of, resources_of
     from .tiles import tiles_of
 
-    return More(guards_of(report), resources_of(report, options), tiles_of(report))
+    takes: dict[str, Resources] = {}
+    machine: dict[str, str] = {}
+    for name, binary, target in binaries_of(report, options):
+        if (found := resources_of(binary, target)) is not None:
+            takes[name] = found
+        if report.folder is not None and (text := assembly.assembly_of(binary.cubin)) is not None:
+            machine[name] = kernel_place(name, assembly.SUFFIX)
+            write_whole(report.folder / machine[name], text)
+    return More(guards_of(report), takes, tiles_of(report), machine)
 
 
 def write_pages(report: CompileReport, folder: Path, more: More | None = None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,31 +90,33 @@ class _NotBuilt(Exception):
     """A kernel is not in the cache."""
 
 
-def resources_of(report: CompileReport, options: Options) -> dict[str, Resources]:
-    """Returns what each CUDA kernel of a graph takes, by name, where its cubin is in the cache. Compiles nothing."""
+def binaries_of(report: CompileReport, options: Options) -> Iterator[tuple[str, Any, Target]]:
+    """Yields each CUDA kernel of a graph that is in the cache: its name, its binary, and its target. Compiles
+    nothing."""
     if report.code is None or report.plan is None:
-        return {}
+        return
     cache = Cache(options.cache_dir, options.cache)
-    found = {}
     for name, kernel in report.code.kernels.items():
         target = next((target for device, target in report.plan.targets.items() if str(device) == kernel.device), None)
         if target is None or target.type != "cuda" or kernel.source.language != "triton":
             continue
-        own = _of_kernel(kernel.source, target, cache, report.plan.program)
-        if own is not None:
-            found[name] = own
-    return found
+        with suppress(_NotBuilt, KeyError):
+            yield name, _binary(kernel.source, target, cache, report.plan.program), target
 
 
-def _of_kernel(source: Any, target: Target, cache: Cache, program: Any) -> Resources | None:
+def _binary(source: Any, target: Target, cache: Cache, program: Any) -> Any:
     def absent(job: Any, folder: Path) -> str:
         raise _NotBuilt
 
+    variant = triton_build.expected_variant(source, program.hint)
+    return triton_build.build(source, divmod(target.capability, 10), cache, variant, absent)
+
+
+def resources_of(binary: Any, target: Target) -> Resources | None:
+    """Returns what a CUDA kernel takes; None where its cubin cannot be read."""
     try:
-        variant = triton_build.expected_variant(source, program.hint)
-        binary = triton_build.build(source, divmod(target.capability, 10), cache, variant, absent)
         registers, spilled = read_cubin(binary.cubin)
-    except (_NotBuilt, ValueError, KeyError):
+    except ValueError:
         return None
     share = occupancy(registers, binary.shared, binary.threads, target)
     return Resources(registers, spilled, binary.shared, binary.threads, share)

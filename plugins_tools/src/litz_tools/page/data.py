@@ -35,11 +35,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class More:
     """The part of a page that the report does not say. guards: of the graph (`guards`). resources: of each CUDA kernel.
-    tiles: the text of each kernel's TileProgram."""
+    tiles: the text of each kernel's TileProgram. machine: where the machine code of each CUDA kernel lies, counted
+    from the page."""
 
     guards: Sequence[Sequence[str]] = ()
     resources: Mapping[str, Resources] = field(default_factory=dict)
     tiles: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, str] = field(default_factory=dict)
 
 
 def page_data(report: CompileReport, more: More) -> dict[str, Any]:
@@ -54,7 +56,7 @@ def page_data(report: CompileReport, more: More) -> dict[str, Any]:
         "decisions": _decisions(report),
         "contractions": _contractions(report),
         "passes": [_change(change) for change in changes_of(report)],
-        "code": _code(report, more.tiles),
+        "code": _code(report, more),
     }
 
 
@@ -219,9 +221,9 @@ def _change(change: Any) -> dict[str, Any]:
     }
 
 
-def _code(report: CompileReport, tiles: Mapping[str, str]) -> list[dict[str, str]]:
+def _code(report: CompileReport, more: More) -> list[dict[str, str]]:
     """Texts that were generated, the wrapper first: kernels of one text once, under all their names; beside a kernel's
-    text its TileProgram."""
+    text its TileProgram, and where its machine code lies."""
     texts: list[tuple[str, str, Any]] = []
     if report.wrapper_source:
         texts.append(("wrapper", report.wrapper_source, report.wrapper_path))
@@ -232,9 +234,10 @@ def _code(report: CompileReport, tiles: Mapping[str, str]) -> list[dict[str, str
     found = []
     for name, text, path in texts:
         row = {"name": name, "path": "" if path is None else str(path)}
-        known = first.setdefault(text, name)
-        own = {"text": text} | ({"tiles": tiles[name]} if name in tiles else {})
-        found.append(row | (own if known == name else {"same": known}))
+        earlier = first.setdefault(text, name)
+        own = {"text": text}
+        own |= {key: known[name] for key, known in (("tiles", more.tiles), ("machine", more.machine)) if name in known}
+        found.append(row | (own if earlier == name else {"same": earlier}))
     return found
 
 

@@ -469,7 +469,8 @@ const page = (() => {
         const source = entry.same ? entries[codeNames().get(entry.same)] : entry;
         chooser.value = entry.name;
         place.replaceChildren(...[entry.path, entry.same ? `the same text as ${entry.same}` : ""].filter(Boolean).join("; "),
-          ...(stepNumbers().has(entry.name) ? [" ", link(`step/${entry.name}`, "its step")] : []));
+          ...(stepNumbers().has(entry.name) ? [" ", link(`step/${entry.name}`, "its step")] : []),
+          ...(source.machine ? [" ", el("a", { href: source.machine }, "its machine code (SASS)")] : []));
         text.replaceChildren(...source.text.split("\n").map((words, at) => el("span", { class: `line${at + 1 === line ? " here" : ""}`, "data-n": at + 1 },
           ...(entry.name === "wrapper" || entry.name === "schedule" ? linked(words) : [words]))));
         text.scrollTop = 0;

@@ -222,6 +222,12 @@ FOUND = {
         grad=True,
     ),
     "-2 was not 254 as uint8": program((InputSpec((4, 4), U8, 766573),), "x0: x0.clamp_(-2, 2)"),
+    "elements of an unfolded input that share memory are stored twice": program(
+        (InputSpec((6, 2, 6), F32, 1, windows=True), InputSpec((6,), I64, 2, "index", 2), InputSpec((6, 6), F32, 3)),
+        "x0.select(2, 3)",
+        "v0: v0.index_add_(1, x1, x2)",
+        outputs=("v0",),
+    ),
 }
 
 

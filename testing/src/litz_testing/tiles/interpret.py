@@ -57,6 +57,11 @@ def interpret_tiles(
                 _Program(run, last, column, 0, number).run()
 
 
+def same_numbers(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Returns which numbers of two vectors of one type are the same, a NaN the same as another."""
+    return (left == right) | ((left != left) & (right != right))
+
+
 class _Kernel:
     """What the programs of a kernel share. owners: who stored an element, by its address."""
 
@@ -309,7 +314,9 @@ class _Program:
         owner = self._owner(access)
         if line.mode == "set":
             if not access.indirect:
-                twice = [place for place in places.tolist() if owner.get(place, self.number) != self.number]
+                # Elements of an input may share memory (x.unfold): what is stored in one place is the same then.
+                others = zip(places.tolist(), same_numbers(flat[places], value).tolist(), strict=True)
+                twice = [at for at, same in others if not same and owner.get(at, self.number) != self.number]
                 if twice:
                     raise TileError(f"{access.buffer}[{twice[0]}] is stored by two programs")
             flat[places] = value

@@ -372,3 +372,13 @@ def test_a_number_of_python_s_may_become_a_tensor_s() -> None:
         checker = Checker()
         found = checker.check(program)
         assert found is None and ("accepted before litz" in checker.torch_failures) == (rows in uses[use])
+
+
+def test_torch_s_own_error_does_not_hide_what_torch_accepts() -> None:
+    """tf3:165: AOTAutograd drops a `select` that nothing reads. With `%` of an item torch 2.13 had no graph to ask."""
+    for first in ("x0 * ((1 - x0.double().sum().item()) % 4)", "x0 * 2"):
+        lines = Statement("v0", first, rough=True), Statement("", "x0.flatten()[(x1 | ~x1).sum().item() + 1]")
+        given = InputSpec((1, 1), F32, 1), InputSpec((1, 1), torch.bool, 2)
+        program = FuzzProgram(given, lines, ("v0",), by_dynamo=True, raises=True)
+        checker = Checker()
+        assert checker.check(program) is None and checker.torch_failures == {"accepted before litz": 1}

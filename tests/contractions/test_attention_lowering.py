@@ -61,12 +61,13 @@ ON_A_CPU = {
     "two-parts-masked": Case(operands(width=130, value_width=36), lse=True),
     "negative-scale": Case(scale=-0.3, lse=True),
     "maxima": Case(operands(batch=4), mask=padding, per_batch=True, lse=True),
+    "far-half": CASES["bf16-far"],  # a product of a half value and a position is rounded by nobody
     "window-blocks-of-no-tile": Case(operands(queries=64, keys=32), mask=window, block=(100, 72), lse=True),
 }
 """Sizes, blocks and masks are in e2e/test_attention_on_cpu.py; what else the cases have is for the GPU's tiles."""
 
 
-@pytest.mark.ci_cases("bf16", "dynamic-grouped", "two-parts-masked", "maxima")
+@pytest.mark.ci_cases("bf16", "dynamic-grouped", "two-parts-masked", "maxima", "far-half")
 @pytest.mark.parametrize("name", mostly({**ON_A_CPU, **CASES}, tuple(CASES)))
 def test_on_a_cpu_it_is_as_good_as_eager(name: str) -> None:
     case = {**ON_A_CPU, **CASES}[name]

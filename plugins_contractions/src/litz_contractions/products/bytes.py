@@ -92,6 +92,16 @@ _SIGNED_F16, _WORD_SIGNED_F16 = _code(*_OF_SIGNED_F16), _word_code(*_OF_SIGNED_F
 _UNSIGNED_F16, _WORD_UNSIGNED_F16 = _code(*_OF_UNSIGNED_F16), _word_code(*_OF_UNSIGNED_F16)
 
 
+_HELD = tl.constexpr(tl.float32 if triton.knobs.runtime.interpret else tl.bfloat16)
+"""What bfloat16 is held as: the interpreter has no arithmetic of it."""
+
+
+@triton.jit
+def _bytes_of(words):
+    """The low and the high byte of words."""
+    return (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+
+
 @triton.jit
 def _nibbles_bf16(packed):
     """128 + the low and 128 + the high 4 bits of each byte."""
@@ -103,10 +113,55 @@ def _nibbles_bf16(packed):
 
 
 @triton.jit
+def _nibbles_f16(packed):
+    """1024 + the low and 1024 + the high 4 bits of each byte."""
+    if without_ptx():
+        low, high = (packed & 15).to(tl.uint16) | 0x6400, (packed >> 4).to(tl.uint16) | 0x6400
+        return low.to(tl.float16, bitcast=True), high.to(tl.float16, bitcast=True)
+    else:
+        return tl.inline_asm_elementwise(_NIBBLES_F16, "=r,=r,=r,=r,r", [packed], (tl.float16, tl.float16), True, 4)
+
+
+@triton.jit
+def _signed_bf16(value):
+    if without_ptx():
+        return value.to(_HELD)
+    else:
+        return tl.inline_asm_elementwise(_SIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
+
+
+@triton.jit
+def _unsigned_bf16(value):
+    if without_ptx():
+        return value.to(_HELD)
+    else:
+        return tl.inline_asm_elementwise(_UNSIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
+
+
+@triton.jit
+def _signed_f16(value):
+    if without_ptx():
+        return value.to(tl.float16)
+    else:
+        return tl.inline_asm_elementwise(_SIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
+
+
+@triton.jit
+def _unsigned_f16(value):
+    if without_ptx():
+        return value.to(tl.float16)
+    else:
+        return tl.inline_asm_elementwise(_UNSIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
+
+
+# Of the words' low byte, then of their high one.
+
+
+@triton.jit
 def _word_nibbles_bf16(words):
     """128 + each of the four times 4 bits of a word, from the lowest on."""
     if without_ptx():
-        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+        low, high = _bytes_of(words)
         first, second = _nibbles_bf16(low)
         third, fourth = _nibbles_bf16(high)
         return first, second, third, fourth
@@ -115,135 +170,50 @@ def _word_nibbles_bf16(words):
         return tl.inline_asm_elementwise(_WORD_NIBBLES_BF16, "=r,=r,=r,=r,r", [words], types, True, 2)
 
 
-if triton.knobs.runtime.interpret:  # which has no arithmetic of bfloat16 either: it stays in float32
-
-    @triton.jit
-    def _signed_bf16(value):
-        return value.to(tl.float32)
-
-    _unsigned_bf16 = _signed_bf16
-
-    @triton.jit
-    def _nibbles_f16(packed):
-        low, high = (packed & 15).to(tl.uint16) | 0x6400, (packed >> 4).to(tl.uint16) | 0x6400
-        return low.to(tl.float16, bitcast=True), high.to(tl.float16, bitcast=True)
-
-    @triton.jit
-    def _signed_f16(value):
-        return value.to(tl.float16)
-
-    _unsigned_f16 = _signed_f16
-
-    @triton.jit
-    def _word_nibbles_f16(words):
-        first, second = _nibbles_f16((words & 255).to(tl.uint8))
-        third, fourth = _nibbles_f16((words >> 8).to(tl.uint8))
+@triton.jit
+def _word_nibbles_f16(words):
+    """1024 + each of the four times 4 bits of a word, from the lowest on."""
+    if without_ptx():
+        low, high = _bytes_of(words)
+        first, second = _nibbles_f16(low)
+        third, fourth = _nibbles_f16(high)
         return first, second, third, fourth
+    else:
+        types: tl.constexpr = (tl.float16, tl.float16, tl.float16, tl.float16)
+        return tl.inline_asm_elementwise(_WORD_NIBBLES_F16, "=r,=r,=r,=r,r", [words], types, True, 2)
 
-    @triton.jit
-    def _word_signed_f16(words):
-        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+
+@triton.jit
+def _word_signed_bf16(words):
+    if without_ptx():
+        low, high = _bytes_of(words)
+        return low.to(tl.int8, bitcast=True).to(_HELD), high.to(tl.int8, bitcast=True).to(_HELD)
+    else:
+        return tl.inline_asm_elementwise(_WORD_SIGNED_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
+
+
+@triton.jit
+def _word_unsigned_bf16(words):
+    if without_ptx():
+        low, high = _bytes_of(words)
+        return low.to(_HELD), high.to(_HELD)
+    else:
+        return tl.inline_asm_elementwise(_WORD_UNSIGNED_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
+
+
+@triton.jit
+def _word_signed_f16(words):
+    if without_ptx():
+        low, high = _bytes_of(words)
         return low.to(tl.int8, bitcast=True).to(tl.float16), high.to(tl.int8, bitcast=True).to(tl.float16)
+    else:
+        return tl.inline_asm_elementwise(_WORD_SIGNED_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
 
-    @triton.jit
-    def _word_unsigned_f16(words):
-        return (words & 255).to(tl.float16), (words >> 8).to(tl.float16)
 
-    @triton.jit
-    def _word_signed_bf16(words):
-        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-        return low.to(tl.int8, bitcast=True).to(tl.float32), high.to(tl.int8, bitcast=True).to(tl.float32)
-
-    @triton.jit
-    def _word_unsigned_bf16(words):
-        return (words & 255).to(tl.float32), (words >> 8).to(tl.float32)
-
-else:
-
-    @triton.jit
-    def _signed_bf16(value):
-        if without_ptx():
-            return value.to(tl.bfloat16)
-        else:
-            return tl.inline_asm_elementwise(_SIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
-
-    @triton.jit
-    def _unsigned_bf16(value):
-        if without_ptx():
-            return value.to(tl.bfloat16)
-        else:
-            return tl.inline_asm_elementwise(_UNSIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
-
-    @triton.jit
-    def _nibbles_f16(packed):
-        """1024 + the low and 1024 + the high 4 bits of each byte."""
-        if without_ptx():
-            low, high = (packed & 15).to(tl.uint16) | 0x6400, (packed >> 4).to(tl.uint16) | 0x6400
-            return low.to(tl.float16, bitcast=True), high.to(tl.float16, bitcast=True)
-        else:
-            return tl.inline_asm_elementwise(_NIBBLES_F16, "=r,=r,=r,=r,r", [packed], (tl.float16, tl.float16), True, 4)
-
-    @triton.jit
-    def _signed_f16(value):
-        if without_ptx():
-            return value.to(tl.float16)
-        else:
-            return tl.inline_asm_elementwise(_SIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
-
-    @triton.jit
-    def _unsigned_f16(value):
-        if without_ptx():
-            return value.to(tl.float16)
-        else:
-            return tl.inline_asm_elementwise(_UNSIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
-
-    @triton.jit
-    def _word_nibbles_f16(words):
-        """1024 + each of the four times 4 bits of a word, from the lowest on."""
-        if without_ptx():
-            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-            first, second = _nibbles_f16(low)
-            third, fourth = _nibbles_f16(high)
-            return first, second, third, fourth
-        else:
-            types: tl.constexpr = (tl.float16, tl.float16, tl.float16, tl.float16)
-            return tl.inline_asm_elementwise(_WORD_NIBBLES_F16, "=r,=r,=r,=r,r", [words], types, True, 2)
-
-    # Of the low and of the high byte of a word.
-
-    @triton.jit
-    def _word_signed_bf16(words):
-        if without_ptx():
-            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-            return low.to(tl.int8, bitcast=True).to(tl.bfloat16), high.to(tl.int8, bitcast=True).to(tl.bfloat16)
-        else:
-            types: tl.constexpr = (tl.bfloat16, tl.bfloat16)
-            return tl.inline_asm_elementwise(_WORD_SIGNED_BF16, "=r,=r,r", [words], types, True, 2)
-
-    @triton.jit
-    def _word_unsigned_bf16(words):
-        if without_ptx():
-            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-            return low.to(tl.bfloat16), high.to(tl.bfloat16)
-        else:
-            return tl.inline_asm_elementwise(
-                _WORD_UNSIGNED_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2
-            )
-
-    @triton.jit
-    def _word_signed_f16(words):
-        if without_ptx():
-            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-            return low.to(tl.int8, bitcast=True).to(tl.float16), high.to(tl.int8, bitcast=True).to(tl.float16)
-        else:
-            types: tl.constexpr = (tl.float16, tl.float16)
-            return tl.inline_asm_elementwise(_WORD_SIGNED_F16, "=r,=r,r", [words], types, True, 2)
-
-    @triton.jit
-    def _word_unsigned_f16(words):
-        if without_ptx():
-            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-            return low.to(tl.float16), high.to(tl.float16)
-        else:
-            types: tl.constexpr = (tl.float16, tl.float16)
-            return tl.inline_asm_elementwise(_WORD_UNSIGNED_F16, "=r,=r,r", [words], types, True, 2)
+@triton.jit
+def _word_unsigned_f16(words):
+    if without_ptx():
+        low, high = _bytes_of(words)
+        return low.to(tl.float16), high.to(tl.float16)
+    else:
+        return tl.inline_asm_elementwise(_WORD_UNSIGNED_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)

@@ -24,8 +24,9 @@ from litz.target import target_named, target_of
 from litz.targets.triton.compile import compile_kernel, make_target
 from litz_contractions.attention.offer import choose_tiles, kernel_call, offer_attention, written
 from litz_contractions.attention.operation import Attention
-from litz_contractions.attention.plan import Unsuitable, make_plan
+from litz_contractions.attention.plan import make_plan
 from litz_contractions.attention.tiles import LEAST, LEAST_SECOND, Tiles, fitting, parts, shared_bytes
+from litz_contractions.module import Unsuitable
 from litz_plugins import ChoiceContext, Decision
 from support.attention_matrix import (
     CASES,

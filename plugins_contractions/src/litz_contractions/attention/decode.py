@@ -27,13 +27,13 @@ from litz.targets.triton.tile_shape import power_of_two
 from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
 from ..epilogue import others
-from ..module import call_of
+from ..module import Unsuitable, call_of, offer
 from ..subprogram import Meaning as Cut
 from ..subprogram import cut, on_device
 from .in_place import InPlace, read_in_place
 from .lines import LOG2E
 from .operation import DTYPES, SCORE, Attention
-from .plan import Unsuitable, refuse_sizes
+from .plan import refuse_sizes
 from .split import Stored, write_split
 from .tiles import Tiles
 
@@ -60,19 +60,16 @@ class SplitAttentionFigures(Room):
     is_measured: bool = False
 
 
+@offer("", says="keys are not split")
 def offer_split(attention: Attention, context: ChoiceContext) -> Sequence[Choice]:
-    """Returns the kernel for few queries as a choice; nothing, and records the reason, where it does not suit."""
+    """Returns the kernel for few queries as a choice."""
     program: Program = context.program
-    try:
-        if "blocks" not in context.target.abilities:
-            raise Unsuitable("the kernel is for devices that run blocks of programs")
-        if attention.kind == "attention" and not figures_of(context.target, SplitAttentionFigures).is_measured:
-            raise Unsuitable("the kernel was not measured on this device beside the library's")
-        found = read_in_place(attention, program)
-        refuse(found.attention, attention, program)
-    except Unsuitable as why:
-        context.record(attention.target_name, f"keys are not split: {why}")
-        return ()
+    if "blocks" not in context.target.abilities:
+        raise Unsuitable("the kernel is for devices that run blocks of programs")
+    if attention.kind == "attention" and not figures_of(context.target, SplitAttentionFigures).is_measured:
+        raise Unsuitable("the kernel was not measured on this device beside the library's")
+    found = read_in_place(attention, program)
+    refuse(found.attention, attention, program)
     split = choose_split(found.attention, program, context.target)
     what = f"triton attention in {split}"
     if found.absorbs:
@@ -307,7 +304,6 @@ def _bodies(attention: Attention, program: Program) -> tuple[Program | None, tup
 __all__ = [
     "KINDS",
     "Meaning",
-    "Unsuitable",
     "choose_split",
     "combine",
     "estimate",

@@ -26,13 +26,13 @@ from litz.tiles.program import Const, Dot, Inside, Line, Load, Op, Operand, Stor
 from litz.tiles.shape import Axis, Tiling
 from litz_plugins import KernelSource
 
-from ..module import counted, write_module
+from ..module import Unsuitable, counted, write_module
 from ..products.lines import Side
 from . import lines as own
 from .lines import LOG2E, ROWS, TILE
 from .masks import find_bounds, keeps_least, least_mask
 from .operation import SCORE, Blocks
-from .plan import AttentionPlan, B, H, K, Q, Unsuitable, access_of
+from .plan import AttentionPlan, B, H, K, Q, access_of
 from .print import print_attention
 from .tiles import LEAST, Tiles, parts
 

@@ -26,35 +26,29 @@ from litz.target import figures_of
 from litz.targets.triton.dialect import POINTER_TYPES
 from litz_plugins import Choice, ChoiceContext, Estimate, KernelSource, Target
 
-from ..module import call_of
+from ..module import Unsuitable, call_of, offer
 from ..subprogram import Meaning, cut
 from .backward import BackwardPlan, make_backward_plan, write_key_gradients, write_query_gradient
 from .forward import within_blocks, write_attention
 from .operation import Attention, AttentionBackward
-from .plan import AttentionPlan, Unsuitable, make_plan, refuse
+from .plan import AttentionPlan, make_plan, refuse
 from .tiles import BackwardFigures, BackwardTiles, Tiles, effort, fitting, fitting_pairs
-from .written_out import PRODUCTS, NotAttention, WrittenOut, find_written_out
+from .written_out import PRODUCTS, WrittenOut, find_written_out
 
 KINDS = ("flex_attention",)
 
 
+@offer("attention")
 def offer_attention(template: Attention, context: ChoiceContext) -> list[Choice]:
-    """Offers one kernel for an attention; none, with the reason on record, where there cannot be one."""
+    """Offers one kernel for an attention."""
     program: Program = context.program
-    if not isinstance(template, Attention) or "attention" not in context.target.abilities:
+    if not isinstance(template, Attention):
         return []
-    try:
-        plan = make_plan(template, program, written(template, program), "matmul" in context.target.tf32)
-        tiles = choose_tiles(plan, context.target)
-    except Unsuitable as why:
-        context.record(template.target_name, f"no kernel: {why}")
-        return []
+    plan = make_plan(template, program, written(template, program), "matmul" in context.target.tf32)
+    tiles = choose_tiles(plan, context.target)
     name = f"triton attention {tiles}"
-
-    def make() -> Replacement:
-        return Replacement((kernel_call(plan, tiles),))
-
-    return [Choice(name, "template", Recipe((), name, make), estimate(plan, tiles, context.target))]
+    recipe = Recipe((), name, lambda: Replacement((kernel_call(plan, tiles),)))
+    return [Choice(name, "template", recipe, estimate(plan, tiles, context.target))]
 
 
 def written(template: Attention, program: Program) -> tuple[str, ...]:
@@ -125,20 +119,16 @@ LEAST_QUERIES = 32
 head."""
 
 
+@offer("attention", says="no kernel for attention that is written out")
 def offer_written_out(first: Template, context: ChoiceContext) -> Sequence[Choice]:
     """Offers one kernel for all operations of a written-out attention, where the kernel takes less time."""
     program: Program = context.program
-    if "attention" not in context.target.abilities:
-        return ()
-    try:
-        found = find_written_out(first, program)
-        _refuse(found, program)
-        plan = plan_of(found, program, "matmul" in context.target.tf32)
-        tiles = choose_tiles(plan, context.target)
-    except (NotAttention, Unsuitable) as why:
-        if str(why):
-            context.record(first.target_name, f"no kernel for attention that is written out: {why}")
-        return ()
+    found = find_written_out(first, program)
+    refuse(found.attention, program)
+    if program.hint(found.attention.query.layout.size[2]) < LEAST_QUERIES:
+        raise Unsuitable(f"fewer than {LEAST_QUERIES} queries")
+    plan = plan_of(found, program, "matmul" in context.target.tf32)
+    tiles = choose_tiles(plan, context.target)
     expected = _estimate_written(plan, tiles, context.target)
     others = _others(first, found, context)
     if others is None or expected.high_us >= others:
@@ -149,13 +139,6 @@ def offer_written_out(first: Template, context: ChoiceContext) -> Sequence[Choic
     name = f"triton attention {tiles} for {1 + len(found.absorbs)} operations"
     recipe = Recipe(found.absorbs, name, lambda: written_replacement(first, found, plan, tiles, program))
     return [Choice(name, "template", recipe, expected)]
-
-
-def _refuse(found: WrittenOut, program: Program) -> None:
-    """Errors: Unsuitable, for what the kernel does not do."""
-    refuse(found.attention, program)
-    if program.hint(found.attention.query.layout.size[2]) < LEAST_QUERIES:
-        raise Unsuitable(f"fewer than {LEAST_QUERIES} queries")
 
 
 def plan_of(found: WrittenOut, program: Program, tf32: bool) -> AttentionPlan:
@@ -214,21 +197,21 @@ def _whole_meaning(operations: Sequence[Operation], plan: AttentionPlan, program
 BACKWARD_KINDS = ("flex_attention_backward",)
 
 
+@offer("attention")
 def offer_attention_backward(template: AttentionBackward, context: ChoiceContext) -> list[Choice]:
-    """Returns two kernels, as one choice, for each pair of tiles that fits; none, and records why, for others."""
+    """Offers two kernels, as one choice, for each pair of tiles that fits."""
     program: Program = context.program
-    if not isinstance(template, AttentionBackward) or "attention" not in context.target.abilities:
+    if not isinstance(template, AttentionBackward):
         return []
+    if not all(ref.layout.size[3].is_Integer for ref in (template.query, template.value)):
+        raise Unsuitable("the width of a head is not a number")
+    if any(program.buffers[ref.buffer].dtype not in POINTER_TYPES for ref in template.refs):
+        raise Unsuitable("a tensor of a type that kernels do not have")
     tf32 = "matmul" in context.target.tf32
-    try:
-        _check_backward(template, program)
-        plan = backward_plan(template, program, tf32)
-        found = list(fitting_pairs(plan.dtype, tf32, plan.widths, context.target))
-        if not found:
-            raise Unsuitable(f"heads of {max(plan.widths)} elements do not fit into shared memory")
-    except Unsuitable as why:
-        context.record(template.target_name, f"no kernel: {why}")
-        return []
+    plan = backward_plan(template, program, tf32)
+    found = list(fitting_pairs(plan.dtype, tf32, plan.widths, context.target))
+    if not found:
+        raise Unsuitable(f"heads of {max(plan.widths)} elements do not fit into shared memory")
 
     def choice(tiles: BackwardTiles) -> Choice:
         name = f"triton attention backward {tiles}"
@@ -236,15 +219,6 @@ def offer_attention_backward(template: AttentionBackward, context: ChoiceContext
         return Choice(name, "template", recipe, estimate_backward(plan, tiles, context.target))
 
     return [choice(tiles) for tiles in found]
-
-
-def _check_backward(template: AttentionBackward, program: Program) -> None:
-    """Errors: Unsuitable."""
-    widths = [ref.layout.size[3] for ref in (template.query, template.value)]
-    if not all(width.is_Integer for width in widths):
-        raise Unsuitable("the width of a head is not a number")
-    if any(program.buffers[ref.buffer].dtype not in POINTER_TYPES for ref in template.refs):
-        raise Unsuitable("a tensor of a type that kernels do not have")
 
 
 def backward_plan(template: AttentionBackward, program: Program, tf32: bool) -> BackwardPlan:

@@ -23,7 +23,7 @@ from litz.tiles.names import Names, name_all
 from litz.tiles.program import Access
 from litz.tiles.shape import Tiling
 
-from ..module import position_type
+from ..module import Unsuitable, position_type
 from .arithmetic import ScoreMaker, apart_positions
 from .bodies import BATCH, HEAD, KEY, QUERY, Bodies, make_bodies
 from .masks import keeps_least
@@ -32,10 +32,6 @@ from .operation import DTYPES, SCORE, WIDEST, Attention, Blocks
 from .tiles import parts
 
 B, H, Q, K = BATCH, HEAD, QUERY, KEY
-
-
-class Unsuitable(Exception):
-    """Raised where there is no kernel for an attention; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +217,6 @@ __all__ = [
     "K",
     "Q",
     "SharedPlan",
-    "Unsuitable",
     "access_of",
     "make_plan",
     "offset_of",

@@ -31,7 +31,7 @@ from litz.tiles.names import Names
 from litz.tiles.program import Access, Const, Each, Element, Held, Nest, Operand, Value
 from litz_plugins import Choice, ChoiceContext, KernelSource
 
-from ..module import TiledSource, call_of
+from ..module import TiledSource, Unsuitable, call_of, offer
 from ..subprogram import Meaning, cut
 from .masks import Bounds, find_bounds
 from .nest_lines import Keys, Listed, Matrix, Product, When
@@ -39,7 +39,7 @@ from .nest_print import BELOW, print_attention
 from .offer import KINDS
 from .offer import written as written_results
 from .operation import DTYPES, SCORE, Attention, Blocks
-from .plan import AttentionPlan, B, H, K, Q, Unsuitable, make_plan, offset_of
+from .plan import AttentionPlan, B, H, K, Q, make_plan, offset_of
 
 ROWS, KEYS = 64, 256
 """Queries and keys of a block: its scores are 64 KiB, and stay in the second-level cache with what makes them."""
@@ -53,16 +53,13 @@ FIRST, BLOCK = "first", "c"
 """The blocks of queries and of keys."""
 
 
+@offer(ABILITY)
 def offer_blocked(template: Attention, context: ChoiceContext) -> list[Choice]:
-    """Returns the blocked kernel as a choice for a processor. Where there cannot be one, it records the reason."""
-    if not isinstance(template, Attention) or ABILITY not in context.target.abilities:
+    """Returns the blocked kernel as a choice for a processor."""
+    if not isinstance(template, Attention):
         return []
-    try:
-        plan = make_plan(template, context.program, written_results(template, context.program), False, scaled=True)
-        source = write_blocked(plan, template.name, figures_of(context.target, CppFigures).parallel_values)
-    except Unsuitable as why:
-        context.record(template.target_name, f"no kernel: {why}")
-        return []
+    plan = make_plan(template, context.program, written_results(template, context.program), False, scaled=True)
+    source = write_blocked(plan, template.name, figures_of(context.target, CppFigures).parallel_values)
     meaning = Meaning(cut(plan.program, [template], plan.outputs))
     call = call_of(template, meaning, meaning.arguments(), plan.outputs, source)
     batch, heads, rows, keys = map(plan.program.hint, plan.size)

@@ -26,7 +26,7 @@ from litz.ir.operation import expressions
 from litz.ir.pattern import fits
 from litz.schedule.inline import Body
 
-from .gemm import Unsuitable
+from ..module import Unsuitable
 
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SUMS = ("sum", "dot")

@@ -31,7 +31,8 @@ from litz.ir.index import ONE, ZERO, Expr, floordiv, loop_var, mod
 from litz_plugins import Choice
 
 from ..epilogue import ACCUMULATOR, accumulator, plain
-from .gemm import ACCUMULATE, Gemm, Operand, Product, Unsuitable, depth_var
+from ..module import Unsuitable
+from .gemm import ACCUMULATE, Gemm, Operand, Product, depth_var
 
 LEAST_CHANNELS = 8
 """Output channels of a group from which its product is worth a tile of its own: tensor cores take 8 columns or more."""

@@ -35,8 +35,8 @@ from litz.schedule.simplify import remove_dead_operations
 from litz.target import CacheFigures, Room, figures_of
 from litz_plugins import PassContext, Target
 
+from ..module import Unsuitable
 from .broadcast import Product, exact, find_product, sum_in
-from .gemm import Unsuitable
 
 LEAST = 16
 """The rows, the columns and the depth of a product from which on a library's tile is not mostly empty."""

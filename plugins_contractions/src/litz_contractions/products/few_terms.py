@@ -30,7 +30,8 @@ from litz.target import Room, figures_of, warp_lines
 from litz.target.times import second_level
 from litz_plugins import PassContext, Target
 
-from .gemm import OPERANDS, Unsuitable, broadcast, with_bias
+from ..module import Unsuitable
+from .gemm import OPERANDS, broadcast, with_bias
 
 KINDS = ("mm", "addmm", "bmm", "baddbmm")
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

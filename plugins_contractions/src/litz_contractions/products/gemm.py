@@ -23,6 +23,7 @@ from litz.ir.dtypes import STORAGE, STORED, SUPPORTED
 from litz.ir.index import ZERO, Expr, Ranges, Symbol, product, substitute, to_expr
 
 from ..epilogue import ACCUMULATOR, Epilogue, accumulator, plain
+from ..module import Unsuitable
 from .scales import BLOCK, Scaling, scalings
 
 
@@ -144,10 +145,6 @@ def turned(gemm: Gemm) -> Gemm:
     many columns of few rows fill the tall tiles that tensor cores multiply."""
     products = tuple(replace(p, left=p.right, right=p.left) for p in gemm.products)
     return replace(gemm, rows=gemm.columns, columns=gemm.rows, products=products, turned=not gemm.turned)
-
-
-class Unsuitable(ValueError):
-    """A contraction that the template does not do; the message says why."""
 
 
 ACCUMULATE: Mapping[torch.dtype, torch.dtype] = {

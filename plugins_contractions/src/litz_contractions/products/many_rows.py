@@ -23,10 +23,11 @@ from litz.target.times import Programs, memory, vector
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..epilogue import Epilogue, fused
+from ..module import Unsuitable, offer
 from .blocks import rows_apart, tiles_of
 from .choice import Shared, make_choice
 from .configs import Config, Shape, misfit
-from .gemm import Gemm, Unsuitable, make_gemm
+from .gemm import Gemm, make_gemm
 from .offer import shape_of
 from .rows import MOST_ROWS
 from .unpadded import unpadded_product
@@ -118,25 +119,20 @@ class ManyRowsFigures(Room):
     unaligned_tiles: tuple[tuple[int, int, int, int, float, float, bool], ...] | None = None
 
 
+@offer("products", NAME)
 def offer_many_rows(template: Template, context: ChoiceContext) -> Sequence[Choice]:
     """Returns the kernels, as choices, for a product of more than `MOST_ROWS` rows that do its users too."""
-    if "products" not in context.target.abilities:
-        return ()
-    try:
-        limits = figures_of(context.target, ManyRowsFigures)
-        aligned = unpadded_product(template, context.program) is None
-        tiles = limits.tiles if aligned else limits.unaligned_tiles
-        if tiles is None:
-            what = "such kernels" if aligned else "kernels for rows that begin anywhere"
-            raise Unsuitable(f"{what} were not measured on this device; max-autotune measures them")
-        tried = [Tile(*tile) for tile in tiles]
-        found = [way.choice for way in ways(template, context, tried) if way.cost.filled >= limits.least_filled_share]
-        if not found:
-            raise Unsuitable("its tiles leave too much of the device idle")
-        return found
-    except Unsuitable as why:
-        context.verdict(NAME, str(why))
-        return ()
+    limits = figures_of(context.target, ManyRowsFigures)
+    aligned = unpadded_product(template, context.program) is None
+    tiles = limits.tiles if aligned else limits.unaligned_tiles
+    if tiles is None:
+        what = "such kernels" if aligned else "kernels for rows that begin anywhere"
+        raise Unsuitable(f"{what} were not measured on this device; max-autotune measures them")
+    tried = [Tile(*tile) for tile in tiles]
+    found = [way.choice for way in ways(template, context, tried) if way.cost.filled >= limits.least_filled_share]
+    if not found:
+        raise Unsuitable("its tiles leave too much of the device idle")
+    return found
 
 
 def ways(template: Template, context: ChoiceContext, tiles: Sequence[Tile]) -> Sequence[Way]:

@@ -15,11 +15,12 @@ from litz.ir import Program, Template
 from litz_plugins import Choice, ChoiceContext, Estimate
 
 from ..epilogue import Epilogue, fused
+from ..module import Unsuitable
 from .blocks import can_use_descriptors, rows_apart
 from .choice import Shared, make_choice
 from .configs import Config, Shape, rank, spread
 from .convolution import make_convolution
-from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
+from .gemm import OPERANDS, Gemm, make_gemm
 from .joined import second_product, with_whole_rows
 from .lanes import unpacked
 from .prologue import with_prologues

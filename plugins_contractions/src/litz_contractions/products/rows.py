@@ -24,9 +24,10 @@ from litz.targets.triton.tile_shape import THREADS
 from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
 from ..epilogue import fused, stands
+from ..module import Unsuitable, offer
 from .choice import make_choice, together
 from .configs import Config
-from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm, turned
+from .gemm import OPERANDS, Gemm, make_gemm, turned
 from .joined import make_pair, with_row_factor
 from .lanes import unpacked
 from .prologue import with_prologues
@@ -87,16 +88,18 @@ ALIGNED = 16
 """Bytes of the widest access of a thread."""
 
 
+@offer("products", NAME)
 def offer_rows(template: Template, context: ChoiceContext, measured: bool = False) -> Sequence[Choice]:
     """Returns a kernel for a product of few rows whose weights are converted for it, and for those products of the same
     activation that may run beside it. measured: is what is offered measured? Then weights need not be converted for
     products to run side by side, and alone they have other kernels."""
     program: Program = context.program
-    if "products" not in context.target.abilities or template.kind not in OPERANDS:
+    if template.kind not in OPERANDS:
         return ()
-    if not _has_few_rows(template):
-        context.verdict(NAME, f"the kernel takes 1 to {MOST_ROWS} rows, a number known while compiling")
-        return ()
+    left = _left(template)
+    rows = left.layout.size[-2] if isinstance(left, TensorRef) else ZERO
+    if not rows.is_Integer or not 0 < int(rows) <= MOST_ROWS:
+        raise Unsuitable(f"the kernel takes 1 to {MOST_ROWS} rows, a number known while compiling")
     plain = measured or figures_of(context.target, RowsFigures).as_stored is not None
     joint = _paired(template, context, plain) or _with_mates(template, context, plain)
     if joint is not None:
@@ -104,25 +107,15 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
     own = None if measured else _gemm(template, context, frozenset(), plain)
     estimate = None if own is None else _estimate([own], [template], context)
     if own is None:
-        context.verdict(
-            NAME, "no operation converts its weights" + ", and they are neither bfloat16 nor float16" * plain
-        )
-        return ()
+        raise Unsuitable("no operation converts its weights" + ", and they are neither bfloat16 nor float16" * plain)
     if estimate is None:
-        context.verdict(
-            NAME, f"not measured on this device, or not for rows of weights that are no multiple of {ALIGNED} bytes"
+        raise Unsuitable(
+            f"not measured on this device, or not for rows of weights that are no multiple of {ALIGNED} bytes"
         )
-        return ()
     config = _config(own, program, context.target)
     own = _normed(own, [template], template, config, context)
     choice = make_choice(turned(own), config, estimate, template, program)
     return () if choice is None else (choice,)
-
-
-def _has_few_rows(template: Template) -> bool:
-    left = _left(template)
-    rows = left.layout.size[-2] if isinstance(left, TensorRef) else ZERO
-    return bool(rows.is_Integer) and 0 < int(rows) <= MOST_ROWS
 
 
 def _gemm(template: Template, context: ChoiceContext, unread: frozenset[str], plain: bool) -> Gemm | None:

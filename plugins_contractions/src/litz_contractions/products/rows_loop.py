@@ -28,13 +28,14 @@ from litz.ir.pattern import fits
 from litz.ir.transform import rename_nodes, replace_loads
 from litz.ir.views import position_in
 from litz.schedule.choices import Replacement
-from litz.schedule.inline import Body, TooComplex
+from litz.schedule.inline import Body
 from litz.target import Room, figures_of, rate_kind
 from litz.target.times import NONE, Limit, time_of
 from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
 from ..epilogue import ACCUMULATOR, stands
-from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
+from ..module import Unsuitable, offer
+from .gemm import OPERANDS, Gemm, make_gemm
 from .lanes import unpacked
 from .prologue import MOST_NODES, prologue_of
 from .rows import MOST_ROWS
@@ -136,26 +137,21 @@ class RowsLoop:
     problem: FewRowsProblem
 
 
+@offer("", says="loop {}")
 def offer_rows_loop(template: Template, context: ChoiceContext) -> Sequence[Choice]:
     """Returns a loop, as a choice, for a product of few rows whose weights are converted for it; else nothing."""
     if context.target.type != "cpu" or template.kind not in KINDS:
         return ()
     program: Program = context.program
-    name = f"loop {template.kind}"
-    try:
-        made = make_rows_loop(template, program, figures_of(context.target, RowsLoopFigures).several_rows)
-    except (Unsuitable, TooComplex) as why:
-        context.record(template.target_name, f"{name}: {why}")
-        return ()
+    made = make_rows_loop(template, program, figures_of(context.target, RowsLoopFigures).several_rows)
     compared = compare(made.problem, context.target)
     if compared is None or context.options.get("cpp.march", "native") not in MARCHES:
-        context.record(template.target_name, f"{name}: such products were not measured on this processor")
-        return ()
+        raise Unsuitable("such products were not measured on this processor")
     estimate, replaced = compared
     payload = Replacement((made.loop,), absorbs=made.absorbs)
     if made.wide is not None and made.wide[1].name not in program.buffers:
         payload = Replacement((made.wide[0], made.loop), (made.wide[1],), made.absorbs)
-    return (Choice(name, "template", payload, estimate, replaced),)
+    return (Choice(f"loop {template.kind}", "template", payload, estimate, replaced),)
 
 
 def make_rows_loop(template: Template, program: Program, several: int) -> RowsLoop:

@@ -97,12 +97,6 @@ _HELD = tl.constexpr(tl.float32 if triton.knobs.runtime.interpret else tl.bfloat
 
 
 @triton.jit
-def _bytes_of(words):
-    """The low and the high byte of words."""
-    return (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-
-
-@triton.jit
 def _nibbles_bf16(packed):
     """128 + the low and 128 + the high 4 bits of each byte."""
     if without_ptx():
@@ -161,7 +155,7 @@ def _unsigned_f16(value):
 def _word_nibbles_bf16(words):
     """128 + each of the four times 4 bits of a word, from the lowest on."""
     if without_ptx():
-        low, high = _bytes_of(words)
+        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
         first, second = _nibbles_bf16(low)
         third, fourth = _nibbles_bf16(high)
         return first, second, third, fourth
@@ -174,7 +168,7 @@ def _word_nibbles_bf16(words):
 def _word_nibbles_f16(words):
     """1024 + each of the four times 4 bits of a word, from the lowest on."""
     if without_ptx():
-        low, high = _bytes_of(words)
+        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
         first, second = _nibbles_f16(low)
         third, fourth = _nibbles_f16(high)
         return first, second, third, fourth
@@ -186,7 +180,7 @@ def _word_nibbles_f16(words):
 @triton.jit
 def _word_signed_bf16(words):
     if without_ptx():
-        low, high = _bytes_of(words)
+        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
         return low.to(tl.int8, bitcast=True).to(_HELD), high.to(tl.int8, bitcast=True).to(_HELD)
     else:
         return tl.inline_asm_elementwise(_WORD_SIGNED_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
@@ -195,7 +189,7 @@ def _word_signed_bf16(words):
 @triton.jit
 def _word_unsigned_bf16(words):
     if without_ptx():
-        low, high = _bytes_of(words)
+        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
         return low.to(_HELD), high.to(_HELD)
     else:
         return tl.inline_asm_elementwise(_WORD_UNSIGNED_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
@@ -204,7 +198,7 @@ def _word_unsigned_bf16(words):
 @triton.jit
 def _word_signed_f16(words):
     if without_ptx():
-        low, high = _bytes_of(words)
+        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
         return low.to(tl.int8, bitcast=True).to(tl.float16), high.to(tl.int8, bitcast=True).to(tl.float16)
     else:
         return tl.inline_asm_elementwise(_WORD_SIGNED_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
@@ -213,7 +207,7 @@ def _word_signed_f16(words):
 @triton.jit
 def _word_unsigned_f16(words):
     if without_ptx():
-        low, high = _bytes_of(words)
+        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
         return low.to(tl.float16), high.to(tl.float16)
     else:
         return tl.inline_asm_elementwise(_WORD_UNSIGNED_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)

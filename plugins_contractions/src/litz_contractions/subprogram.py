@@ -18,8 +18,8 @@ from litz.ir.arguments import rebuild
 from litz.ir.index import Expr, Symbol
 from litz.ir.interpret import interpret
 from litz.ir.node import Node, intern
-from litz.ir.node import rewrite as rewrite_nodes
-from litz.ir.operation import Range, Store, sizes_in
+from litz.ir.operation import Range, sizes_in
+from litz.ir.transform import map_stores
 
 
 def cut(program: Program, operations: Sequence[Operation], outputs: Iterable[str]) -> Program:
@@ -66,10 +66,11 @@ def _symbols(buffers: Iterable[Buffer], operations: Iterable[Operation]) -> set[
 class Meaning:
     """The function that a kernel computes, of the tensors and sizes of a cut-out program: run by the interpreter, on
     the device that the tensors are on. more: how many arguments follow that an earlier kernel computes from the others,
-    which save the kernel work."""
+    which save the kernel work. rooms: buffers that the kernel has to itself, whose content means nothing after it."""
 
     program: Program
     more: int = 0
+    rooms: tuple[Buffer, ...] = ()
 
     @property
     def __name__(self) -> str:
@@ -80,7 +81,10 @@ class Meaning:
         dimensions say on which device."""
         devices = {value.device for value in args if isinstance(value, torch.Tensor) and value.dim()}
         program = on_device(self.program, devices.pop()) if len(devices) == 1 else self.program
-        return tuple(interpret(program, list(args[: len(args) - self.more])))
+        results = interpret(program, list(args[: len(args) - self.more]))
+        sizes = [tuple(map(int, room.layout.size)) for room in self.rooms]
+        rooms = zip(self.rooms, sizes, strict=True)
+        return (*results, *(torch.zeros(size, dtype=room.dtype, device=results[0].device) for room, size in rooms))
 
     def arguments(self) -> tuple[Any, ...]:
         """Returns the arguments of a KernelCall that stands for the program: references to its inputs, and sizes."""
@@ -156,24 +160,13 @@ class _Rename:
         return replace(operation, name=name, args=args, kwargs=kwargs, outputs=outputs, origins=())
 
     def loop(self, loop: Loop, name: str) -> Loop:
-        roots = tuple(root for store in loop.stores for root in store.roots)
-        done = dict(zip(roots, rewrite_nodes(roots, self.node), strict=True))
+        stores = map_stores(loop.stores, self.node, lambda store: tuple(map(self.expr, store.index)))
         return replace(
             loop,
             name=name,
             ranges=tuple(Range(r.var, self.expr(r.size)) for r in loop.ranges),
             reduction_ranges=tuple(Range(r.var, self.expr(r.size)) for r in loop.reduction_ranges),
-            stores=tuple(
-                Store(
-                    self.names[store.buffer],
-                    tuple(map(self.expr, store.index)),
-                    done[store.value],
-                    tuple(done[node] for node in store.indirect),
-                    store.mode,
-                    None if store.mask is None else done[store.mask],
-                )
-                for store in loop.stores
-            ),
+            stores=tuple(replace(store, buffer=self.names[store.buffer]) for store in stores),
             origins=(),
         )
 

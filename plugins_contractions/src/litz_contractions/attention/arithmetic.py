@@ -134,7 +134,8 @@ def apart_positions(loop: Loop, walked: Symbol) -> Mapping[Node, tuple[Expr, Exp
         rest = expr - along
         if along == 0 or rest.is_number or rest.free_symbols & {walked}:
             continue
-        if all(_is_exact(part, loop) for part in (along, rest)):
+        ends = [end for part in (along, rest) for end in bounds(part, loop.extents)]
+        if all(end is not None and end.is_Integer and abs(int(end)) <= EXACT for end in ends):
             found[node] = along, rest
     return found
 
@@ -163,11 +164,6 @@ class ScoreMaker(Maker):
         every = tuple(dict.fromkeys((*limits, *self.limits)))
         buffers = {name: self.buffers[name] for name in names.buffers}
         return TileProgram(self.tiling, buffers, names, extents, self.positions, (line,), every)
-
-
-def _is_exact(expr: Expr, loop: Loop) -> bool:
-    ends = bounds(expr, loop.extents)
-    return all(end is not None and end.is_Integer and abs(int(end)) <= EXACT for end in ends)
 
 
 __all__ = ["EXACT", "Exponent", "ScoreMaker", "apart_positions", "lighter", "peeled"]

@@ -20,7 +20,7 @@ from functools import partial
 import sympy
 import torch
 
-from litz.ir import Node, Program, Range, TensorRef
+from litz.ir import Node, Range, TensorRef
 from litz.ir.dtypes import short
 from litz.ir.index import ONE, ZERO, Symbol, floordiv, to_expr
 from litz.targets.triton.indices import index_type_of
@@ -34,13 +34,13 @@ from ..module import position_type, write_module
 from ..products.lines import Scaled, Side
 from . import lines as own
 from .arithmetic import ScoreMaker, apart_positions
-from .bodies import AT, BATCH, HEAD, KEY, QUERY, make_bodies
+from .bodies import AT, BATCH, HEAD, KEY, QUERY
 from .lines import LOG2E, ROWS, SHARED, TILE
 from .near import near_forms
-from .operation import GRADIENT, SCORE, AttentionBackward, Blocks
+from .operation import GRADIENT, SCORE, Blocks
 from .plan import SharedPlan, access_of
 from .print import SLOPES
-from .print_backward import print_backward
+from .print_backward import BackwardPrinter
 from .tiles import Tiles, padded
 
 WIDTHS = {name: Symbol(name, integer=True, nonnegative=True) for name in ("depth", "width")}
@@ -63,24 +63,6 @@ class BackwardPlan(SharedPlan):
         """Returns the reference to a gradient (0: query, 1: key, 2: value) as it lies; None if nobody wants it."""
         name = self.outputs[number]
         return None if name is None else TensorRef(name, self.program.buffers[name].layout)
-
-
-def make_backward_plan(
-    attention: AttentionBackward, program: Program, delta: TensorRef, outputs: tuple[str | None, ...], tf32: bool
-) -> BackwardPlan:
-    """Returns the plan of a backward's two kernels. program: has the buffer of `delta`. outputs, tf32: as
-    `BackwardPlan` has them."""
-    return BackwardPlan(attention, program, make_bodies(attention, program), outputs, tf32, delta)
-
-
-def write_query_gradient(plan: BackwardPlan, tile: Tiles, name: str) -> KernelSource:
-    """Returns the source of the kernel that writes the query's gradient and delta."""
-    return _QueryGradient(plan, tile).source(name)
-
-
-def write_key_gradients(plan: BackwardPlan, tile: Tiles, name: str) -> KernelSource:
-    """Returns the source of the kernel that writes the gradients of key and value."""
-    return _KeyGradients(plan, tile).source(name)
 
 
 class _Maker:
@@ -110,7 +92,7 @@ class _Maker:
             name: Axis(name, (Range(WIDTHS[name], to_expr(width)),), padded(width))
             for name, width in zip(WIDTHS, plan.widths)
         }
-        tables = [] if blocks is None else [blocks.counts, blocks.indices, blocks.full_counts, blocks.full_indices]
+        tables = [] if blocks is None else blocks.tables
         operands = [attention.query, attention.key, attention.value, attention.grad_out, attention.logsumexp]
         self.refs = [ref for ref in (*operands, *self.read, *tables, plan.delta, *refs) if ref is not None]
         inside = [node.buffer for node in loop.loads if node.buffer not in (SCORE, GRADIENT)]
@@ -160,7 +142,7 @@ class _Maker:
             name,
             f"litz_attention_{what}_{short(self.plan.dtype)}_{config.rows}x{config.keys}",
             f"attention's backward, {what}: {config}",
-            print_backward(made),
+            BackwardPrinter.lines_of(made),
             made,
             self.plan.program,
             written,
@@ -326,7 +308,9 @@ class _Maker:
         return rounded
 
 
-class _QueryGradient(_Maker):
+class QueryGradient(_Maker):
+    """The kernel that writes the query's gradient and delta."""
+
     holds = "query"
 
     def __init__(self, plan: BackwardPlan, tile: Tiles) -> None:
@@ -383,7 +367,9 @@ class _QueryGradient(_Maker):
         self.put(Dot(self.total, self._gradients(slopes, self.delta, shown), key, self.plan.precision))
 
 
-class _KeyGradients(_Maker):
+class KeyGradients(_Maker):
+    """The kernel that writes the gradients of key and value."""
+
     holds = "key"
 
     def __init__(self, plan: BackwardPlan, tile: Tiles) -> None:
@@ -456,4 +442,4 @@ def _number(value: float) -> Const:
     return Const(value, torch.float32)
 
 
-__all__ = ["BackwardPlan", "make_backward_plan", "write_key_gradients", "write_query_gradient"]
+__all__ = ["BackwardPlan", "KeyGradients", "QueryGradient"]

@@ -16,7 +16,7 @@ import sympy
 import torch
 
 from litz.cost import bytes_of
-from litz.ir import Buffer, Layout, Loop, Operation, Program, Range, Store, TensorRef
+from litz.ir import Buffer, Layout, Loop, Program, Range, Store, TensorRef
 from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import ONE, ZERO, loop_var, reduction_var
 from litz.ir.interpret import interpret
@@ -37,7 +37,6 @@ from .plan import refuse_sizes
 from .split import Stored, write_split
 from .tiles import Tiles
 
-KINDS = ("attention", "flex_attention")
 MOST_ROWS = 64
 """Queries of all heads that share a head of the key, at most: beyond that a tile is a product that is worth blocks of
 its own."""
@@ -141,7 +140,9 @@ def estimate(attention: Attention, split: Tiles, program: Program, target: Targe
     batch, heads, queries, _ = map(hint, attention.query.layout.size)
     result = batch * heads * queries * hint(attention.value.layout.size[3])
     moved += result * program.buffers[attention.query.buffer].dtype.itemsize
-    launched = 1 + (split.parts > 1) / (_sharing(program) if finishes(attention) else 1)
+    # Attentions that are done, or still to be chosen.
+    many = sum(isinstance(op, Attention) or isinstance(getattr(op, "target", 0), Meaning) for op in program.operations)
+    launched = 1 + (split.parts > 1) / (max(1, many) if finishes(attention) else 1)
     if split.parts > 1:
         moved += 2 * 4 * split.parts * result
     count = split.parts * batch * hint(attention.key.layout.size[1])
@@ -155,15 +156,6 @@ def estimate(attention: Attention, split: Tiles, program: Program, target: Targe
     )
     why = f"keys and values once: {moved / 1e6:.3g} MB by {count} programs, {launched:.3g} launches"
     return time_of(bounds, target, launches(launched, target, replaced), why=why)
-
-
-def _sharing(program: Program) -> int:
-    """How many attentions there are, done or still to be chosen."""
-    return max(1, sum(_is_attention(operation) for operation in program.operations))
-
-
-def _is_attention(operation: Operation) -> bool:
-    return isinstance(operation, Attention) or isinstance(getattr(operation, "target", None), Meaning)
 
 
 # What takes the call's place.
@@ -302,7 +294,6 @@ def _bodies(attention: Attention, program: Program) -> tuple[Program | None, tup
 
 
 __all__ = [
-    "KINDS",
     "Meaning",
     "choose_split",
     "combine",

@@ -22,6 +22,7 @@ import torch
 from litz.ir import Layout, Node, Range, TensorRef
 from litz.ir.index import Expr, Symbol, floordiv, to_expr
 from litz.ir.node import walk
+from litz.targets.triton.text import size_text
 from litz.tiles.program import Const, Dot, Inside, Line, Load, Op, Operand, Store, TileProgram, Value
 from litz.tiles.shape import Axis, Tiling
 from litz_plugins import KernelSource
@@ -33,7 +34,7 @@ from .lines import LOG2E, ROWS, TILE
 from .masks import find_bounds, keeps_least, least_mask
 from .operation import SCORE, Blocks
 from .plan import AttentionPlan, B, H, K, Q, access_of
-from .print import print_attention
+from .print import ForwardPrinter
 from .tiles import LEAST, Tiles, parts
 
 
@@ -53,13 +54,13 @@ def write_attention(plan: AttentionPlan, tiles: Tiles, name: str) -> KernelSourc
     """Returns the kernel that writes `plan.outputs`: the result, and perhaps logsumexp and maxima. Unsuitable where a
     tile may be part of two blocks."""
     made = _Forward(plan, tiles).tiles()
-    batch, heads, rows, _ = map(plan.host_text, plan.size)
+    batch, heads, rows, _ = (size_text(size, plan.names.sizes) for size in plan.size)
     grid = f"(-(-{rows} // {tiles.rows})) * {heads} * {batch}"
     return write_module(
         name,
         plan.symbol("attention"),
         f"attention: {tiles}",
-        print_attention(made),
+        ForwardPrinter.lines_of(made),
         made,
         plan.program,
         plan.outputs,
@@ -189,7 +190,9 @@ class _Forward:
 
     def _walks(self) -> None:
         """Over listed blocks, between the mask's bounds, or over all keys."""
-        plan, blocks, uneven = self.plan, self.attention.blocks, self._uneven
+        plan, blocks, keys = self.plan, self.attention.blocks, self.plan.size[3]
+        # May the last tile reach beyond the last key?
+        uneven = not (keys.is_Integer and int(keys) % self.sizes.keys == 0)
         if blocks is not None:
             self._listed(blocks, blocks.counts, blocks.indices, True)
             if blocks.full_counts is not None and blocks.full_indices is not None:
@@ -216,17 +219,10 @@ class _Forward:
             self._over("unseen", True, uneven)
         else:
             self.put(own.Limits("all"))
-            keys = plan.size[3]
             if not keys.is_Integer or int(keys) >= self.sizes.keys:
                 self._over("whole", True, False)
             if uneven:
                 self._over("rest", True, True)
-
-    @property
-    def _uneven(self) -> bool:
-        """May the last tile reach beyond the last key?"""
-        keys = self.plan.size[3]
-        return not (keys.is_Integer and int(keys) % self.sizes.keys == 0)
 
     def _over(self, which: str, with_mask: bool, beyond: bool) -> None:
         body = self._step(with_mask, beyond)

@@ -18,7 +18,6 @@ from .decode import MOST_ROWS
 from .in_place import read_in_place
 from .operation import Attention
 
-KINDS = ("attention",)
 NAME = "the library call, keys in place"
 GROUPED = ("aten::_scaled_dot_product_flash_attention",)
 """Library calls whose kernels take fewer heads of the key than of the query."""
@@ -57,4 +56,4 @@ def offer_in_place(attention: Attention, context: ChoiceContext) -> Sequence[Cho
     return [Choice(NAME, "template", Replacement((call,), (), found.absorbs), estimate)]
 
 
-__all__ = ["GROUPED", "KINDS", "offer_in_place"]
+__all__ = ["GROUPED", "offer_in_place"]

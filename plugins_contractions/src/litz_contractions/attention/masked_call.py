@@ -31,7 +31,6 @@ from .operation import Attention
 from .plan import AttentionPlan, K, Q, make_plan, refuse
 from .tiles import Tiles, padded
 
-KINDS = ("attention",)
 LEAST_ROWS = 32
 """Queries of all heads that share keys: for fewer a tile would be mostly empty."""
 LIBRARY_TILE = 128
@@ -163,4 +162,4 @@ def replacement(
     return Replacement((kernel,), (), found.absorbs)
 
 
-__all__ = ["KINDS", "offer_masked", "plan_of", "replacement", "worked_on"]
+__all__ = ["offer_masked", "plan_of", "replacement", "worked_on"]

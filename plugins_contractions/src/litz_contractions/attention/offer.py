@@ -28,14 +28,13 @@ from litz_plugins import Choice, ChoiceContext, Estimate, KernelSource, Target
 
 from ..module import Unsuitable, call_of, offer
 from ..subprogram import Meaning, cut
-from .backward import BackwardPlan, make_backward_plan, write_key_gradients, write_query_gradient
+from .backward import BackwardPlan, KeyGradients, QueryGradient
+from .bodies import make_bodies
 from .forward import within_blocks, write_attention
 from .operation import Attention, AttentionBackward
 from .plan import AttentionPlan, make_plan, refuse
 from .tiles import BackwardFigures, BackwardTiles, Tiles, effort, fitting, fitting_pairs
-from .written_out import PRODUCTS, WrittenOut, find_written_out
-
-KINDS = ("flex_attention",)
+from .written_out import WrittenOut, find_written_out
 
 
 @offer("attention")
@@ -113,7 +112,6 @@ def body_flops(plan: AttentionPlan) -> float:
     return scores_of(plan) * sum(map(flops_of, plan.body.nodes))
 
 
-WRITTEN_KINDS = PRODUCTS
 LEAST_QUERIES = 32
 """The fewest queries of a head: with fewer a tile would be mostly empty, and one program would read all keys of its
 head."""
@@ -194,9 +192,6 @@ def _whole_meaning(operations: Sequence[Operation], plan: AttentionPlan, program
         own += dict.fromkeys(made)
 
 
-BACKWARD_KINDS = ("flex_attention_backward",)
-
-
 @offer("attention")
 def offer_attention_backward(template: AttentionBackward, context: ChoiceContext) -> list[Choice]:
     """Offers two kernels, as one choice, for each pair of tiles that fits."""
@@ -229,7 +224,8 @@ def backward_plan(template: AttentionBackward, program: Program, tf32: bool) -> 
     extended = replace(program, buffers={**program.buffers, delta.name: delta})
     needed = needed_outside(program, {template.name}) or set(template.writes)
     outputs = tuple(name if name in needed else None for name in template.outputs[:3])
-    return make_backward_plan(template, extended, TensorRef(delta.name, layout), outputs, tf32)
+    bodies = make_bodies(template, extended)
+    return BackwardPlan(template, extended, bodies, outputs, tf32, TensorRef(delta.name, layout))
 
 
 def backward_replacement(plan: BackwardPlan, tiles: BackwardTiles) -> Replacement:
@@ -239,11 +235,11 @@ def backward_replacement(plan: BackwardPlan, tiles: BackwardTiles) -> Replacemen
     summed = (template.out, template.logsumexp, template.grad_out, template.grad_logsumexp)
     between = Extern(f"{template.name}_delta", template.device, sum_delta, summed, outputs=(delta.buffer,))
     first = Meaning(cut(plan.program, [template, between], [name for name in (query, delta.buffer) if name]))
-    calls = [_backward_call(plan, "query", first, first.arguments(), write_query_gradient(plan, tiles.first, "query"))]
+    calls = [_backward_call(plan, "query", first, first.arguments(), QueryGradient(plan, tiles.first).source("query"))]
     wanted = [name for name in others if name]
     if wanted:
         second = Meaning(cut(plan.program, [template], wanted))
-        source = write_key_gradients(plan, tiles.second, "key")
+        source = KeyGradients(plan, tiles.second).source("key")
         calls.append(_backward_call(plan, "key", replace(second, more=1), (*second.arguments(), delta), source))
     return Replacement(tuple(calls), (plan.program.buffers[delta.buffer],))
 
@@ -294,9 +290,6 @@ def estimate_backward(plan: BackwardPlan, tiles: BackwardTiles, target: Target) 
 
 
 __all__ = [
-    "BACKWARD_KINDS",
-    "KINDS",
-    "WRITTEN_KINDS",
     "backward_plan",
     "backward_replacement",
     "body_flops",

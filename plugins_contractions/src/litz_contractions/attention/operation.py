@@ -64,6 +64,12 @@ class Blocks(Part):
     full_counts: TensorRef | None = None
     full_indices: TensorRef | None = None
 
+    @property
+    def tables(self) -> list[TensorRef]:
+        """Returns the tables that there are."""
+        found = (self.counts, self.indices, self.full_counts, self.full_indices)
+        return [ref for ref in found if ref is not None]
+
 
 class Operands:
     """Sizes that follow from the operands of an attention, and of its backward alike."""

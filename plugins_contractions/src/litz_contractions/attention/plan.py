@@ -18,7 +18,6 @@ from litz.ir.operation import expressions
 from litz.ir.ops import OPS
 from litz.targets.triton.dialect import POINTER_TYPES
 from litz.targets.triton.indices import index_type_of
-from litz.targets.triton.text import size_text
 from litz.tiles.names import Names, name_all
 from litz.tiles.program import Access
 from litz.tiles.shape import Tiling
@@ -28,7 +27,7 @@ from .arithmetic import ScoreMaker, apart_positions
 from .bodies import BATCH, HEAD, KEY, QUERY, Bodies, make_bodies
 from .masks import keeps_least
 from .near import near_forms
-from .operation import DTYPES, SCORE, WIDEST, Attention, Blocks
+from .operation import DTYPES, SCORE, WIDEST, Attention
 from .tiles import parts
 
 B, H, Q, K = BATCH, HEAD, QUERY, KEY
@@ -122,10 +121,6 @@ class AttentionPlan(SharedPlan):
         widths = "x".join(map(str, dict.fromkeys(self.widths)))
         return "_".join([f"litz_{what}", short(self.dtype), widths, *list(dict.fromkeys(ops))[:4]])
 
-    def host_text(self, expr: Expr) -> str:
-        """Returns a size as Python text for the launcher, which computes the grid from it."""
-        return size_text(expr, self.names.sizes)
-
 
 def make_plan(
     attention: Attention,
@@ -146,7 +141,8 @@ def make_plan(
         raise Unsuitable("the scale is known at run time only")
     bodies = make_bodies(attention, program, scaled, partial(keeps_least, attention))
     body = bodies.loop
-    refs = [attention.query, attention.key, attention.value, *_of(attention.blocks), *others]
+    tables = [] if attention.blocks is None else attention.blocks.tables
+    refs = [attention.query, attention.key, attention.value, *tables, *others]
     loaded = [node.buffer for node in body.loads if node.buffer != SCORE]
     touched = list(dict.fromkeys([*(ref.buffer for ref in refs), *loaded, *outputs]))
     if any(program.buffers[name].dtype not in POINTER_TYPES for name in touched):
@@ -161,13 +157,6 @@ def make_plan(
     names = name_all(touched, {B: "b0", H: "h0", Q: "y0", K: "x0"}, exprs)
     index = index_type_of([*spans, *attention.size], bool(names.sizes))
     return AttentionPlan(attention, program, bodies, tuple(outputs), tf32, names, *index)
-
-
-def _of(blocks: Blocks | None) -> list[TensorRef]:
-    if blocks is None:
-        return []
-    found = (blocks.counts, blocks.indices, blocks.full_counts, blocks.full_indices)
-    return [ref for ref in found if ref is not None]
 
 
 def refuse(attention: Attention, program: Program) -> None:

@@ -36,9 +36,8 @@ from ..subprogram import Meaning, cut
 from .masks import Bounds, find_bounds
 from .nest_lines import Keys, Listed, Matrix, Product, When
 from .nest_print import BELOW, print_attention
-from .offer import KINDS
 from .offer import written as written_results
-from .operation import DTYPES, SCORE, Attention, Blocks
+from .operation import DTYPES, SCORE, Attention
 from .plan import AttentionPlan, B, H, K, Q, make_plan, offset_of
 
 ROWS, KEYS = 64, 256
@@ -94,7 +93,10 @@ class _Maker:
         self.plan, self.attention = plan, plan.attention
         self.names = Names(plan.names.buffers, NAMES, plan.names.sizes)
         self.wide, self.deep = plan.widths
-        self.blocks = _usable(plan.attention.blocks)
+        # Lists of blocks are a hint where a mask says the same: they are used if no block of queries has two.
+        self.blocks, blocks = None, plan.attention.blocks
+        if blocks is not None and blocks.queries.is_Integer and blocks.keys.is_Integer:
+            self.blocks = blocks if int(blocks.queries) % ROWS == 0 and int(blocks.keys) > 0 else None
         self.extents = {**plan.body.extents, D: ONE * max(self.wide, self.deep)}
         if self.blocks is not None:
             self.extents[PLACE] = self.blocks.indices.layout.size[-1]
@@ -296,15 +298,8 @@ class _Maker:
         self.put(tile.Store(access, operand, (), "set", access.axes | value.axes))
 
 
-def _usable(blocks: Blocks | None) -> Blocks | None:
-    """Lists of blocks are a hint where a mask says the same: they are used if no block of queries has two."""
-    if blocks is None or not (blocks.queries.is_Integer and blocks.keys.is_Integer):
-        return None
-    return blocks if int(blocks.queries) % ROWS == 0 and int(blocks.keys) > 0 else None
-
-
 def _const(value: float) -> Const:
     return Const(value, torch.float32)
 
 
-__all__ = ["ABILITY", "KINDS", "make_nest", "offer_blocked", "write_blocked"]
+__all__ = ["ABILITY", "make_nest", "offer_blocked", "write_blocked"]

@@ -129,8 +129,8 @@ def find_written_out(first: Template, program: Program) -> WrittenOut:
     layout, own = axes.layout(program.buffers[out].layout), [*(loop.name for loop in between), second.name]
     narrow = narrowed(attention, layout, program)
     if narrow is not None:
-        attention, layout = narrow.attention, narrow.out
-        own.append(narrow.rounding)
+        attention, layout, rounding = narrow
+        own.append(rounding)
     attention = _in_place(attention, program)
     if nothing == 0:
         attention = opened(attention)
@@ -189,7 +189,7 @@ def _axes(weights: TensorRef, between: tuple[Loop, ...], program: Program) -> Ax
         if head is None:
             raise Unsuitable("the second product has heads in another order")
         left.remove(head)
-        batch = take(_divided(count, head.size), step * head.size)
+        batch = take(sympy.cancel(count / head.size), step * head.size)
     if left or flat.subs(dict.fromkeys(writer.extents, ZERO)) != weights.layout.offset:
         raise Unsuitable("the softmax has more dimensions than batch and head")
     found = (batch, head, row, key)
@@ -197,10 +197,6 @@ def _axes(weights: TensorRef, between: tuple[Loop, ...], program: Program) -> Ax
     mapping |= {r.var: var for r, var in zip(found, AT, strict=True) if r is not None}
     ranges = tuple(Range(var, ONE if r is None else r.size) for r, var in zip(found, AT, strict=True))
     return Axes(ranges, mapping)
-
-
-def _divided(count: Expr, by: Expr) -> Expr:
-    return sympy.cancel(count / by)
 
 
 def _same(a: Expr | None, b: Expr) -> bool:
@@ -309,14 +305,9 @@ def _bodies(score: Node, axes: Axes, first: Template, program: Program) -> tuple
     # Held as float32, whatever the type is called: nothing rounds it.
     stand_in = load(SCORE, AT, own[0].dtype)
     (score,) = replaced((score,), own[0], stand_in)
-    mask, score = _masked(score)
+    mask, score = masked(score, lambda node: is_number(node, -math.inf)) or (None, score)
     scale, score = _scaled(score, mask, stand_in)
     return (None if uncast(score) is stand_in else score), mask, scale
-
-
-def _masked(score: Node) -> tuple[Node | None, Node]:
-    """The condition under which a key is looked at, and the score then."""
-    return masked(score, lambda node: is_number(node, -math.inf)) or (None, score)
 
 
 def _scaled(score: Node, mask: Node | None, stand_in: Node) -> tuple[float, Node]:

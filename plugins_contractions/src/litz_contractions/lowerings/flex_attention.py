@@ -16,9 +16,9 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Loop, Node, Template, TensorRef, build
+from litz.ir import Layout, Loop, Node, Template, TensorRef, build
 from litz.ir.build import call, cast, const
-from litz.ir.index import ONE, Expr, Ranges, floordiv, loop_var, mod, to_expr
+from litz.ir.index import Expr, Ranges, floordiv, loop_var, mod, to_expr
 from litz.ir.node import walk
 from litz.lower import views
 from litz.lower.access import extents_of
@@ -211,10 +211,7 @@ def _operations(
     size = (batch, heads, rows, keys)
     on = query.device
 
-    def product_at(at: Indices) -> Node:
-        b, h, q, k = at
-        extents = extents_of(at, size)
-        return products.load((b * key.size[1] + floordiv(h, group, extents), mod(h, group, extents) * rows + q, k))
+    product_at = _unfolded(products, key.size[1], group, rows, size)
 
     def masked(at: Indices) -> Node:
         extents = extents_of(at, size)
@@ -222,7 +219,7 @@ def _operations(
         changed, mask = asked.score(ctx, score, at, extents, on), asked.mask(ctx, at, extents, on)
         return changed if mask is None else call("where", mask, changed, const(-math.inf, wide))
 
-    scores = ctx.pointwise(size, wide, on, masked, stride=_contiguous(size))
+    scores = ctx.pointwise(size, wide, on, masked, stride=Layout.contiguous(size).stride)
     weights, *others = _softmax(ctx, scores, query.dtype)
     folded = _flat(ctx, weights, (*together, keys))
     right = _flat(ctx, _spread(_converted(ctx, value, query.dtype), batch), (together[0], keys, value.size[3]))
@@ -245,7 +242,7 @@ def _unfolded(made: View, key_heads: Expr, group: Expr, rows: Expr, size: tuple[
 
 def _softmax(ctx: LoweringContext, scores: View, result: torch.dtype) -> tuple[View, View, View]:
     """(weights, logsumexp, maxima) of the rows, the latter two in powers of 2. A row of -inf has weights of 0."""
-    *outer, keys = scores.size
+    outer, keys = scores.size[:3], scores.size[3]
     wide = scores.dtype
     infinity, log_of_2 = const(-math.inf, wide), const(math.log(2), wide)
 
@@ -276,25 +273,22 @@ def _softmax(ctx: LoweringContext, scores: View, result: torch.dtype) -> tuple[V
         return call("div", call("add", call("log", at_row(total, at)), shift(at)), log_of_2)
 
     device, metas = scores.device, ctx.meta
-    weights = ctx.pointwise(scores.size, result, device, weight, stride=_contiguous(scores.size))
+    weights = ctx.pointwise(scores.size, result, device, weight, stride=Layout.contiguous(scores.size).stride)
     sums = ctx.pointwise(outer, metas[1].dtype, device, logsumexp, output=1)
     most = ctx.pointwise(
-        outer, metas[-1].dtype, device, lambda at: call("div", at_row(maxima, at), log_of_2), stride=_contiguous(outer)
+        outer,
+        metas[-1].dtype,
+        device,
+        lambda at: call("div", at_row(maxima, at), log_of_2),
+        stride=Layout.contiguous(outer).stride,
     )
     return weights, sums, most
-
-
-def _contiguous(size: Sequence[Expr]) -> tuple[Expr, ...]:
-    strides: list[Expr] = [ONE]
-    for extent in reversed(size[1:]):
-        strides.insert(0, strides[0] * extent)
-    return tuple(strides)
 
 
 def _converted(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> Tensor:
     if x.dtype == dtype:
         return x
-    return ctx.pointwise(x.size, dtype, x.device, x.load, stride=_contiguous(x.size))
+    return ctx.pointwise(x.size, dtype, x.device, x.load, stride=Layout.contiguous(x.size).stride)
 
 
 def _spread(x: Tensor, batch: Expr) -> Tensor:
@@ -316,7 +310,7 @@ def _bmm(ctx: LoweringContext, left: Tensor, right: Tensor) -> View:
         size=size,
         dtype=left.dtype,
         device=left.device,
-        stride=_contiguous(size),
+        stride=Layout.contiguous(size).stride,
         operation=Template,
         kind="bmm",
     )

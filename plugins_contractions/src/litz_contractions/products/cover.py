@@ -280,17 +280,14 @@ def _written_by_call(found: Found, whole: Sequence[tuple[Symbol, ...]]) -> tuple
         return None
     if any(buffer.layout.size[dim] != loop.extents[store.index[dim]] for dim in dims):
         return None
-    if product(buffer.layout.size) != product(_sizes(whole, loop)) or not all(
-        type(each) in (Extern, Template) or (isinstance(each, Loop) and _reads_plainly(each, buffer.name))
-        for each in program.readers[buffer.name]
-    ):
+    if product(buffer.layout.size) != product(_sizes(whole, loop)):
+        return None
+    readers = program.readers[buffer.name]
+    loads = [node for each in readers if isinstance(each, Loop) for node in each.loads if node.buffer == buffer.name]
+    if any(type(each) not in (Extern, Template, Loop) for each in readers) or any(node.args for node in loads):
         return None
     left = iter(dims)
     return tuple(tuple(next(left) for _ in group) for group in whole)
-
-
-def _reads_plainly(loop: Loop, name: str) -> bool:
-    return all(node.buffer != name or not node.args for node in loop.loads)
 
 
 def _reading(operation: Operation, moved: Mapping[str, Sequence[Sequence[int]]], program: Program) -> Operation:

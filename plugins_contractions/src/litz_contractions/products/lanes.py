@@ -49,9 +49,10 @@ def unpacked(gemm: Gemm, words: bool = False) -> Gemm:
     blocks = [n for n in divisors if n >= LEAST_BLOCK * lanes and length % n == 0 and n % lanes == 0 and n < length]
     block = blocks[0] if blocks else length
     split = _split(gemm, lanes, length, block)
-    first = split.products[0]
-    if words and words_of(first.right.prologue, first.depth[-1].var) and _fits(2 * lanes, block):
-        pairs = _split(gemm, 2 * lanes, length, block).products
+    first, twice = split.products[0], 2 * lanes
+    fits = twice <= MOST_LANES and block % twice == 0 and block // twice >= LEAST_PLACES
+    if words and fits and words_of(first.right.prologue, first.depth[-1].var):
+        pairs = _split(gemm, twice, length, block).products
         split = replace(gemm, products=tuple(replace(p, right=replace(p.right, words=True)) for p in pairs))
     elif not divisors:
         return gemm
@@ -92,10 +93,6 @@ def _factor(right: Operand, place: Symbol) -> tuple[Node, Node] | None:
     if varies == [True, False]:
         return value.args[0], value.args[1]
     return (value.args[1], value.args[0]) if varies == [False, True] else None
-
-
-def _fits(lanes: int, block: int) -> bool:
-    return lanes <= MOST_LANES and block % lanes == 0 and block // lanes >= LEAST_PLACES
 
 
 def _split(gemm: Gemm, lanes: int, length: int, block: int) -> Gemm:

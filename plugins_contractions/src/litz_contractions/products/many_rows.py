@@ -22,7 +22,7 @@ from litz.target import Room, figures_of
 from litz.target.times import Programs, memory, vector
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
-from ..epilogue import Epilogue, fused
+from ..epilogue import fused
 from ..module import Unsuitable, offer
 from .blocks import rows_apart, tiles_of
 from .choice import Shared, make_choice
@@ -211,19 +211,14 @@ def _cost(gemm: Gemm, config: Config, shape: Shape, library: Estimate, context: 
     tiles = int(tiles_of(gemm, config))
     programs = Programs(tiles, target.units)
     filled = programs.filled * (shape.m * shape.n) / (tiles * config.m * config.n)
-    extra = shape.extra_bytes + _lost_bytes(gemm.epilogue, program)
+    # What is read once more where the users could have been fused with a loop outside.
+    again = gemm.epilogue.writes if gemm.epilogue.shared else ()
+    extra = shape.extra_bytes + float(sum(program.hint(program.buffers[name].nbytes) for name in again))
     work = shape.m * shape.n * sum(instructions(node, target) for node in gemm.epilogue.loop.nodes if node.op != "load")
     limits = figures_of(target, ManyRowsFigures)
     added = memory(extra, target, busy=limits.reads_share).us + vector(work, target, limits.computes_share).us
     why = f"{tiles} tiles in {programs.waves} waves, {extra / 1e6:.3g} MB more"
     return Cost(library, filled, added, limits.usual_share, why)
-
-
-def _lost_bytes(epilogue: Epilogue, program: Program) -> float:
-    """What is read once more where the users could have been fused with a loop outside."""
-    if not epilogue.shared:
-        return 0.0
-    return float(sum(program.hint(program.buffers[name].nbytes) for name in epilogue.writes))
 
 
 __all__ = ["Cost", "Tile", "Way", "offer_many_rows", "ways"]

@@ -54,34 +54,11 @@ class RowsFigures(Room):
     as_stored: tuple[float, float, float, float] | None = None
 
 
-@dataclass(frozen=True)
-class Tiles:
-    """columns of a tile; paired: those of each of two sums; step_bytes: of the depth, in storage; per_unit: programs
-    that a multiprocessor should have, each of which has its loads on the way."""
-
-    columns: int
-    paired: int
-    step_bytes: int
-    per_unit: float
-
-
 MOST_TOGETHER = 4
 """Products in one launch."""
 
 INSTRUCTIONS = 1
 """Per node of the body that makes a weight."""
-
-
-@dataclass(frozen=True)
-class AsStored:
-    """The largest share of the library's time that the kernel takes where weights are multiplied as they are stored:
-    alone; alone with weights of less than `large_bytes`; with a result whose rows do not begin at multiples of 16
-    bytes; several products in one launch."""
-
-    alone: float
-    small: float
-    unaligned: float
-    together: float
 
 
 ALIGNED = 16
@@ -238,16 +215,17 @@ def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, paire
     products in the launch. paired: are there two sums?"""
     product = gemm.products[0]
     limits = figures_of(target, RowsFigures)
-    tiles = Tiles(*(limits.stored_tiles if product.right.prologue is None else limits.converted_tiles))
-    columns = tiles.paired if paired else tiles.columns
+    tiles = limits.stored_tiles if product.right.prologue is None else limits.converted_tiles
+    alone, of_each, step_bytes, per_unit = tiles
+    columns = of_each if paired else alone
     stored = max(program.buffers[name].dtype.itemsize for name in product.right.reads[:1]) << product.right.words
     depth, inner = program.hint(product.k), program.hint(product.depth[-1].size)
-    step = tiles.step_bytes // stored
+    step = step_bytes // stored
     if len(product.depth) > 1:  # a step within one block of scales
         step = next((size for size in (128, 64, 32, 16) if size <= step and inner % size == 0), step)
     count = program.hint(gemm.count) * -(-program.hint(gemm.n) // columns)
     split = 1
-    while count * split * beside < tiles.per_unit * target.units and depth // (2 * split * step) >= limits.least_steps:
+    while count * split * beside < per_unit * target.units and depth // (2 * split * step) >= limits.least_steps:
         split *= 2
     few = FEW if program.hint(gemm.m) <= FEW else MOST_ROWS
     return Config(columns, few, step, limits.stages_loads, max(1, columns // limits.warp_columns), split=split)
@@ -292,12 +270,12 @@ def _part(gemm: Gemm, template: Template, context: ChoiceContext, together: bool
         call = context.estimate(template)
         if limits.as_stored is None or call is None:
             return None
-        measured = AsStored(*limits.as_stored)
         columns, depth = (program.hint(size) * gemm.dtype.itemsize for size in (gemm.n, gemm.products[0].k))
         if depth % ALIGNED:
             return None
-        share = measured.alone if program.hint(gemm.count * gemm.n) * depth >= limits.large_bytes else measured.small
-        share = measured.together if together else measured.unaligned if columns % ALIGNED else share
+        alone, small, unaligned, of_several = limits.as_stored
+        share = alone if program.hint(gemm.count * gemm.n) * depth >= limits.large_bytes else small
+        share = of_several if together else unaligned if columns % ALIGNED else share
         us = share * call.low_us
         return Estimate(us, us, us, f"{share} of the library at its best, as measured")
     touched = {name for product in gemm.products for name in product.reads}

@@ -274,7 +274,7 @@ class _Maker:
         """Adds the product of a tile of rows and one of what is walked."""
         turned = replace(right, text=f"{right.text}turned")
         value = Value(name, torch.float32, TILE)
-        self.put(own.Turned(turned, right))
+        self.put(Op(turned, "same", (right,), "turned"))
         self.put(Dot(value, left, turned, self.plan.precision, new=True))
         return value
 

@@ -252,14 +252,6 @@ class Weights(Other):
 
 
 @dataclass(frozen=True)
-class Turned(Other):
-    """A tile with its axes in the other order."""
-
-    value: Value
-    of: Value
-
-
-@dataclass(frozen=True)
 class Shown(Other):
     """The elements that all masks show, as a bool each."""
 

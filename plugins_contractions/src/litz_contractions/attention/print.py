@@ -41,6 +41,7 @@ INLINED: Mapping[str, str] = {
     "product": "{0} * {1}",
     "faded": "{0} * {1}[:, None]",
     "rounded": "{0}.to({T})",
+    "turned": "tl.trans({0})",
     "powers": 'tl.where({0} == float("-inf"), {0}, tl.maximum({0} * {1}, {2}))',
 }
 """The texts of those that are written where their values are used."""

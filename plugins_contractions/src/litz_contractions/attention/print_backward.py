@@ -227,9 +227,6 @@ class BackwardPrinter(AttentionPrinter):
         """Returns the shape of a tile of zeros."""
         return "[YBLOCK, 1]" if value.axes == {"y"} else super().shape_of(value)
 
-    def _turned(self, line: own.Turned) -> None:
-        self.inlined[line.value.text] = f"tl.trans({line.of.text})"
-
     def _shown(self, line: own.Shown) -> None:
         masks = " & ".join(self.mask(mask) if isinstance(mask, Inside) else self.text(mask) for mask in line.masks)
         self.emit(f"{line.value.text} = {masks}")
@@ -250,7 +247,6 @@ BackwardPrinter.texts = {
     own.Limits: BackwardPrinter._limits,
     own.Over: BackwardPrinter._over,
     own.Listed: BackwardPrinter._listed,
-    own.Turned: BackwardPrinter._turned,
     own.Shown: BackwardPrinter._shown,
     own.RowProduct: BackwardPrinter._row_product,
 }

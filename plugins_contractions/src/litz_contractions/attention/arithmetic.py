@@ -16,7 +16,6 @@ walk. Both are exact below 2^24, so that nothing is lost (`apart_positions`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 import torch
 
@@ -77,28 +76,20 @@ def _times(node: Node, factor: float) -> Node:
     return call("mul", node, const(factor, node.dtype))
 
 
-@dataclass(frozen=True)
-class Exponent:
-    """A score is `factor` * `node`. node: None for the bare product of query and key, else factor > 0."""
-
-    node: Node | None
-    factor: float
-
-
-def peeled(score: Node | None, scale: float) -> Exponent:
-    """Returns the exponent of a body's score (after `lighter`); score None: there is no body. scale: of the bare
-    product."""
+def peeled(score: Node | None, scale: float) -> tuple[Node | None, float]:
+    """Returns a node and a factor whose product a body's score is (after `lighter`), the factor above 0. score None:
+    there is no body; the node is None then, for the bare product of query and key. scale: of that."""
     if score is None:
-        return Exponent(None, scale)
+        return None, scale
     factor = _factor(score)
     if factor is not None:
-        return Exponent(score.args[0], factor)
+        return score.args[0], factor
     if score.op == "add" and score.dtype == torch.float32:
         for product, rest in (score.args, score.args[::-1]):
             factor = _factor(product)
             if factor is not None and rest.dtype == torch.float32 and _is_score(product.args[0]):
-                return Exponent(call("fma", *_shared(rest, 1 / factor), product.args[0]), factor)
-    return Exponent(score, 1.0)
+                return call("fma", *_shared(rest, 1 / factor), product.args[0]), factor
+    return score, 1.0
 
 
 def _is_score(node: Node) -> bool:
@@ -166,4 +157,4 @@ class ScoreMaker(Maker):
         return TileProgram(self.tiling, buffers, names, extents, self.positions, (line,), every)
 
 
-__all__ = ["EXACT", "Exponent", "ScoreMaker", "apart_positions", "lighter", "peeled"]
+__all__ = ["EXACT", "ScoreMaker", "apart_positions", "lighter", "peeled"]

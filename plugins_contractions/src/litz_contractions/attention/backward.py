@@ -37,7 +37,7 @@ from .arithmetic import ScoreMaker, apart_positions
 from .bodies import AT, BATCH, HEAD, KEY, QUERY
 from .lines import LOG2E, ROWS, SHARED, TILE
 from .near import near_forms
-from .operation import GRADIENT, SCORE, Blocks
+from .operation import GRADIENT, SCORE, AttentionBackward, Blocks
 from .plan import SharedPlan, access_of
 from .print import SLOPES
 from .print_backward import BackwardPrinter
@@ -51,6 +51,7 @@ WIDTHS = {name: Symbol(name, integer=True, nonnegative=True) for name in ("depth
 class BackwardPlan(SharedPlan):
     """The plan of both kernels of one backward. delta: what the first hands to the second, float32 (B, H, Q)."""
 
+    attention: AttentionBackward
     delta: TensorRef
 
     @property

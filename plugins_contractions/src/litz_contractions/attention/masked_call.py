@@ -110,12 +110,12 @@ def plan_of(changed: Attention, original: Attention, program: Program, tf32: boo
 def worked_on(plan: AttentionPlan, tiles: Tiles) -> float:
     """Returns how many scores the kernel computes at the likely sizes: those of tiles that the bounds leave."""
     hint = plan.program.hint
-    batch, heads, queries, keys = map(hint, plan.size)
-    bounds = find_bounds(plan.mask, Q, K)
+    batch, heads, queries, keys = map(hint, plan.attention.size)
+    bounds = find_bounds(plan.bodies.mask, Q, K)
 
     def line(limit: sympy.Expr) -> tuple[int, int]:
         limit = sympy.sympify(limit).subs(
-            {variable: 0 for variable in limit.free_symbols & set(plan.body.extents) - {Q}}
+            {variable: 0 for variable in limit.free_symbols & set(plan.bodies.loop.extents) - {Q}}
         )
         slope = hint(limit.coeff(Q))
         return slope, hint(limit.subs(Q, 0))
@@ -131,7 +131,7 @@ def worked_on(plan: AttentionPlan, tiles: Tiles) -> float:
 
 
 def _kernel(plan: AttentionPlan, tiles: Tiles, target: Target) -> Estimate:
-    batch, heads, queries, _ = map(plan.program.hint, plan.size)
+    batch, heads, queries, _ = map(plan.program.hint, plan.attention.size)
     scores, programs = worked_on(plan, tiles), float(batch * heads * ceil(queries / tiles.rows))
     limits = figures_of(target, MaskedFigures)
     pace = Pace(dict(limits.kernel_shares), limits.kernel_start_us)
@@ -142,7 +142,7 @@ def _kernel(plan: AttentionPlan, tiles: Tiles, target: Target) -> Estimate:
 def _library(plan: AttentionPlan, found: InPlace, pace: Pace, context: ChoiceContext) -> Estimate:
     """What the call takes, and what the kernel absorbs."""
     program: Program = context.program
-    batch, heads, queries, keys = map(program.hint, plan.size)
+    batch, heads, queries, keys = map(program.hint, plan.attention.size)
     rows, columns = (ceil(size / LIBRARY_TILE) for size in (queries, keys))
     programs = float(batch * heads * rows)
     why = f"scores by {LIBRARY_TILE} x {LIBRARY_TILE}, with a bias"

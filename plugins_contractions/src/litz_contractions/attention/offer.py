@@ -60,7 +60,7 @@ def written(template: Attention, program: Program) -> tuple[str, ...]:
 def choose_tiles(plan: AttentionPlan, target: Target) -> Tiles:
     """Returns the best tiles that fit; smaller ones where there are too few programs for all multiprocessors.
     Unsuitable where none fit."""
-    batch, heads, rows, _ = map(plan.program.hint, plan.size)
+    batch, heads, rows, _ = map(plan.program.hint, plan.attention.size)
     found = list(_suitable(plan, target))
     busy = (tiles for tiles in found if batch * heads * ceil(rows / tiles.rows) >= target.units)
     return next(busy, max(found, key=lambda tiles: -tiles.rows))
@@ -92,7 +92,7 @@ def estimate(plan: AttentionPlan, tiles: Tiles, target: Target, with_body: bool 
     """Estimates the time of a kernel that looks at all keys, as the number of listed blocks is known at run time only.
     with_body: count what becomes of the scores."""
     program = plan.program
-    batch, heads, rows, _ = map(program.hint, plan.size)
+    batch, heads, rows, _ = map(program.hint, plan.attention.size)
     key, value = plan.widths
     flops = {plan.dtype: 2 * scores_of(plan) * (key + value * (1 + plan.attention.doubled))}
     flops[torch.float32] = flops.get(torch.float32, 0.0) + (body_flops(plan) if with_body else 0.0)
@@ -104,12 +104,12 @@ def estimate(plan: AttentionPlan, tiles: Tiles, target: Target, with_body: bool 
 
 def scores_of(plan: AttentionPlan) -> float:
     """Returns the number of scores of all heads, for the likely sizes."""
-    return float(prod(map(plan.program.hint, plan.size)))
+    return float(prod(map(plan.program.hint, plan.attention.size)))
 
 
 def body_flops(plan: AttentionPlan) -> float:
     """Returns the FLOPs of what becomes of the scores."""
-    return scores_of(plan) * sum(map(flops_of, plan.body.nodes))
+    return scores_of(plan) * sum(map(flops_of, plan.bodies.loop.nodes))
 
 
 LEAST_QUERIES = 32

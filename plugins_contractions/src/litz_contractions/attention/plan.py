@@ -3,15 +3,14 @@ numbers or expressions, the bodies in flat form, names, and the type of indices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import sympy
 import torch
 
-from litz.ir import Buffer, Loop, Node, Program, TensorRef
+from litz.ir import Program, TensorRef
 from litz.ir.dtypes import short
 from litz.ir.index import ZERO, Expr
 from litz.ir.operation import expressions
@@ -27,7 +26,7 @@ from .arithmetic import ScoreMaker, apart_positions
 from .bodies import BATCH, HEAD, KEY, QUERY, Bodies, make_bodies
 from .masks import keeps_least
 from .near import near_forms
-from .operation import DTYPES, SCORE, WIDEST, Attention
+from .operation import DTYPES, SCORE, WIDEST, Attention, AttentionBackward
 from .tiles import parts
 
 B, H, Q, K = BATCH, HEAD, QUERY, KEY
@@ -39,21 +38,16 @@ class SharedPlan:
     that are written; of a backward those of the gradients of query, key and value, None for one that nobody uses. tf32:
     may float32 operands lose bits?"""
 
-    attention: Any
+    attention: Attention | AttentionBackward
     program: Program
     bodies: Bodies
-    outputs: tuple[Any, ...]
+    outputs: tuple[str | None, ...]
     tf32: bool
 
     @property
     def dtype(self) -> torch.dtype:
         """Returns the dtype of the query."""
         return self.program.buffers[self.attention.query.buffer].dtype
-
-    @property
-    def size(self) -> tuple[Expr, ...]:
-        """Returns the extents of the scores: batches, heads of the query, queries, keys."""
-        return self.attention.size
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -65,35 +59,17 @@ class SharedPlan:
         """Returns how float32 is multiplied; '' for half types."""
         return ("tf32" if self.tf32 else "ieee") if self.dtype == torch.float32 else ""
 
-    @property
-    def buffers(self) -> Mapping[str, Buffer]:
-        """Returns the program's buffers by name."""
-        return self.program.buffers
-
 
 @dataclass(frozen=True)
 class AttentionPlan(SharedPlan):
     """names: of all that kernels name. index_type, limits: as core's kernels have them
     (`litz.targets.triton.indices`)."""
 
+    attention: Attention
+    outputs: tuple[str, ...]
     names: Names
     index_type: str
     limits: Sequence[Expr]
-
-    @property
-    def body(self) -> Loop:
-        """Returns score and mask as one flat loop over (b, h, q, k)."""
-        return self.bodies.loop
-
-    @property
-    def score(self) -> Node | None:
-        """Returns the node of a score without the exponent's factor; None where no body changes the scores."""
-        return self.bodies.score
-
-    @property
-    def mask(self) -> Node | None:
-        """Returns the node that says whether a key is looked at; None where all are."""
-        return self.bodies.mask
 
     @property
     def held(self) -> tuple[int, int]:
@@ -103,21 +79,21 @@ class AttentionPlan(SharedPlan):
     @property
     def read(self) -> tuple[int, int]:
         """Returns the bytes that the bodies read for each score, and for each key."""
-        variables = self.body.variables
-        inside = [node for node in self.body.loads if node.buffer != SCORE and K in variables[node]]
-        sizes = [(Q in variables[node], self.buffers[node.buffer].dtype.itemsize) for node in inside]
+        variables = self.bodies.loop.variables
+        inside = [node for node in self.bodies.loop.loads if node.buffer != SCORE and K in variables[node]]
+        sizes = [(Q in variables[node], self.program.buffers[node.buffer].dtype.itemsize) for node in inside]
         return sum(size for each, size in sizes if each), sum(size for each, size in sizes if not each)
 
     def maker(self, tiling: Tiling) -> ScoreMaker:
         """Returns the maker of the values of a tile of scores."""
-        maker = ScoreMaker(self.body, self.buffers, tiling, position_type(self.index_type))
-        maker.near = near_forms(self.dtype, self.score, self.bodies.factor)
-        maker.apart = apart_positions(self.body, K)
+        maker = ScoreMaker(self.bodies.loop, self.program.buffers, tiling, position_type(self.index_type))
+        maker.near = near_forms(self.dtype, self.bodies.score, self.bodies.factor)
+        maker.apart = apart_positions(self.bodies.loop, K)
         return maker
 
     def symbol(self, what: str) -> str:
         """Returns the kernel's name, which profiles show, such as "litz_attention_bf16_64_tanh"."""
-        ops = [node.op for node in self.body.nodes if node.op in OPS]
+        ops = [node.op for node in self.bodies.loop.nodes if node.op in OPS]
         widths = "x".join(map(str, dict.fromkeys(self.widths)))
         return "_".join([f"litz_{what}", short(self.dtype), widths, *list(dict.fromkeys(ops))[:4]])
 

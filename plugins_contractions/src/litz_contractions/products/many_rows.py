@@ -174,7 +174,7 @@ def _gemm(template: Template, context: ChoiceContext) -> Gemm:
     """The product with its users. Errors: Unsuitable."""
     program: Program = context.program
     before = unpadded_product(template, program)
-    gemm = make_gemm(before.template if before else template, program, "matmul" in context.target.tf32)
+    gemm = make_gemm(before[0] if before else template, program, "matmul" in context.target.tf32)
     if gemm.dtype not in HALF:
         raise Unsuitable(f"{gemm.dtype} stays with the library")
     if not all(size.is_Integer for size in gemm.sizes):
@@ -184,7 +184,7 @@ def _gemm(template: Template, context: ChoiceContext) -> Gemm:
     if gemm.batch or int(gemm.m) <= MOST_ROWS:
         raise Unsuitable("it is a batch of products" if gemm.batch else "it has few rows")
     if before is not None:
-        return replace(gemm, epilogue=replace(gemm.epilogue, absorbed=before.absorbs))
+        return replace(gemm, epilogue=replace(gemm.epilogue, absorbed=before[1]))
     epilogues = list(fused(program, template, gemm.epilogue, most_operations(context.options)))
     if not epilogues:
         raise Unsuitable("the kernel can do none of the product's users")

@@ -24,7 +24,7 @@ from .gemm import OPERANDS, Gemm, make_gemm
 from .joined import second_product, with_whole_rows
 from .lanes import unpacked
 from .prologue import with_prologues
-from .unpadded import Unpadded, unpadded_product
+from .unpadded import unpadded_product
 
 
 @dataclass(frozen=True)
@@ -81,22 +81,24 @@ def offer_gemm(template: Template, context: ChoiceContext, count: int, most: int
         choices += _choices(made, spread(_within_blocks(made, best), count), template, program)
     before = unpadded_product(template, program)
     if before is not None:
-        choices += _unpadded(before, context, count, kind)
+        choices += _unpadded(*before, context, count, kind)
     for epilogue, share in _variants(gemm.epilogue, epilogues, count):
         choices += _choices(replace(gemm, epilogue=epilogue), spread(ranked.best, share), template, program)
     return Offer(tuple(choices), ranked.rejected)
 
 
-def _unpadded(before: Unpadded, context: ChoiceContext, count: int, kind: Kind) -> list[Choice]:
+def _unpadded(
+    template: Template, absorbs: tuple[str, ...], context: ChoiceContext, count: int, kind: Kind
+) -> list[Choice]:
     """A product that was padded for the library, as it was: it absorbs the padding, and the cut."""
     program: Program = context.program
-    gemm = kind.make(before.template, program, kind.tf32 in context.target.tf32)
-    gemm = replace(gemm, epilogue=replace(gemm.epilogue, absorbed=before.absorbs))
+    gemm = kind.make(template, program, kind.tf32 in context.target.tf32)
+    gemm = replace(gemm, epilogue=replace(gemm.epilogue, absorbed=absorbs))
     best, apart = rank(shape_of(gemm, program), context.target, splits=False).best, rows_apart(gemm, program)
     if apart > 1:
         every = int(gemm.m) // apart
         best = tuple((replace(c, apart=apart) if c.programs and c.m <= every else c, each) for c, each in best)
-    return _choices(gemm, spread(best, count), before.template, program)
+    return _choices(gemm, spread(best, count), template, program)
 
 
 def _within_blocks(gemm: Gemm, configs: Sequence[tuple[Config, Estimate]]) -> Sequence[tuple[Config, Estimate]]:

@@ -7,7 +7,7 @@ cuBLAS is slow at rows that begin anywhere, so padding and copying pay there. A 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from litz.ir import Layout, Node, Operation, Program, Template, TensorRef
 from litz.ir.index import ONE, Expr
@@ -19,17 +19,9 @@ CUT = Pattern(loop="pointwise plain in_order", value=Value(words="plain", name="
 PADDED = Pattern("temporary", "pointwise plain in_order", Value("load", name="value"))
 
 
-@dataclass(frozen=True)
-class Unpadded:
-    """A product without padding. template: the product. absorbs: the operations that it makes needless."""
-
-    template: Template
-    absorbs: tuple[str, ...]
-
-
-def unpadded_product(template: Template, program: Program) -> Unpadded | None:
-    """Returns an `mm` or `addmm` without the columns that are added to its weight and its bias and cut off its result;
-    None for any other."""
+def unpadded_product(template: Template, program: Program) -> tuple[Template, tuple[str, ...]] | None:
+    """Returns an `mm` or `addmm` without the columns that are added to its weight and its bias and cut off its result,
+    and the operations that it makes needless; None for any other."""
     if template.kind not in ("mm", "addmm") or template.kwargs:
         return None
     if not all(isinstance(argument, TensorRef) for argument in template.args):
@@ -55,7 +47,7 @@ def unpadded_product(template: Template, program: Program) -> Unpadded | None:
     if not stands(program, template, absorbs):
         return None
     args = (*(sources.get(ref.buffer, ref) for ref in biases), left, source)
-    return Unpadded(replace(template, args=args, outputs=(cut,)), absorbs)
+    return replace(template, args=args, outputs=(cut,)), absorbs
 
 
 def _copied(operation: Operation, source: str, program: Program) -> str | None:
@@ -96,4 +88,4 @@ def _within(mask: Node, limits: dict[Expr, Expr], extents: dict[Expr, Expr]) -> 
     return limits.get(var) == size and all(extents[v] == limit for v, limit in limits.items() if v != var)
 
 
-__all__ = ["Unpadded", "unpadded_product"]
+__all__ = ["unpadded_product"]

@@ -15,7 +15,7 @@ walk. Both are exact below 2^24, so that nothing is lost (`apart_positions`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import torch
 
@@ -142,6 +142,11 @@ class ScoreMaker(Maker):
             return super().value(node)
         parts = [Position(part, self.axes_of(part)) for part in self.apart[node]]
         return self.op("add", parts, node.dtype, "exact")
+
+    def hoist(self, bodies: Iterable[Node | None], late: Collection[Node], fixed: Collection[Symbol]) -> None:
+        """Adds what the bodies that there are need that depends on the variables `fixed` alone, and is not `late`."""
+        missing, variables = self.missing(node for node in bodies if node is not None), self.loop.variables
+        self.compute([node for node in missing if node not in late and variables[node] <= set(fixed)])
 
     def inner(self, write: Callable[[], None]) -> tuple[Line, ...]:
         """Returns the lines that a function adds as a body, whose values are not there behind it."""

@@ -13,7 +13,7 @@ no score is ever in memory: both kernels compute scores and weights anew.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -245,13 +245,8 @@ class _Maker:
     def _use(self, walked: own.Cut) -> None:
         self.walked, self.maker.tiling = walked, self._tiling(self.rows, walked)
 
-    def _hoist(self, fixed: Collection[Symbol]) -> None:
-        """Adds what the bodies need that depends on the variables `fixed` alone, and not on scores."""
-        bodies, allowed = self.bodies, set(fixed)
-        variables = bodies.loop.variables
-        roots = [node for node in (bodies.mask, bodies.score, bodies.gradient) if node is not None]
-        missing = self.maker.missing(roots)
-        self.maker.compute([node for node in missing if node not in self.late and variables[node] <= allowed])
+    def _hoist(self, *fixed: Symbol) -> None:
+        self.maker.hoist((self.bodies.mask, self.bodies.score, self.bodies.gradient), self.late, fixed)
 
     def _body_value(self, stand_in: str, value: Value, body: Node) -> Operand:
         """Adds what a body makes of a stand-in's value."""
@@ -338,7 +333,7 @@ class QueryGradient(_Maker):
         if self.result is not None:
             self.total = Value("total", torch.float32, ROWS | {"depth"})
             put(own.Begin(self.total))
-            self._hoist({BATCH, HEAD, QUERY})
+            self._hoist(BATCH, HEAD, QUERY)
             self._walk(self._step)
             self._store("", self.result, "depth", self.total, True)
 
@@ -400,7 +395,7 @@ class KeyGradients(_Maker):
             if result is not None:
                 self.totals[name] = Value(f"{name}total", torch.float32, ROWS | {columns})
                 put(own.Begin(self.totals[name]))
-        self._hoist({KEY} if plan.shares_keys else {KEY, BATCH})
+        self._hoist(KEY, *() if plan.shares_keys else (BATCH,))
         put(own.Turns(group, self.batches if plan.shares_keys else ONE, self.maker.inner(self._head)))
         for name, result, columns in zip(("key", "value"), self.written, ("depth", "width"), strict=True):
             if result is not None:
@@ -417,7 +412,7 @@ class KeyGradients(_Maker):
         ):
             if ref is not None:
                 self._begins(name, ref, HEAD)
-        self._hoist({BATCH, HEAD, KEY})
+        self._hoist(BATCH, HEAD, KEY)
         self._walk(self._step)
 
     def _step(self, masked: bool) -> None:

@@ -19,9 +19,8 @@ from itertools import accumulate
 
 import torch
 
-from litz.ir import Layout, Node, Range, TensorRef
+from litz.ir import Layout, Range, TensorRef
 from litz.ir.index import Expr, Symbol, floordiv, to_expr
-from litz.ir.node import walk
 from litz.targets.triton.text import size_text
 from litz.tiles.program import Const, Dot, Inside, Line, Load, Op, Operand, Store, TileProgram, Value
 from litz.tiles.shape import Axis, Tiling
@@ -139,7 +138,7 @@ class _Forward:
             query = self.attention.query
             for d in self.depth:
                 self._load(f"query{d.number}", query, (self.rows, d), (H, Q))
-            self._outside()
+            self.maker.hoist((plan.bodies.score, plan.bodies.mask), plan.bodies.late, (B, H, Q))
             for value, number in ((self.state[0], -math.inf), *((each, 0.0) for each in (self.state[1], *self.sums))):
                 self.put(own.Begin(value, number))
             self._walks()
@@ -170,23 +169,6 @@ class _Forward:
         return floordiv(H, floordiv(heads, self.attention.key.layout.size[1]), {H: heads})
 
     # Over the keys.
-
-    def _outside(self) -> None:
-        """The values of the bodies that do not vary along the keys."""
-        inside: set[Node] = set()
-        outside: list[Node] = []
-        for node in walk(*self._roots(True)):
-            varies = K in self.plan.bodies.loop.variables[node] or (node.op == "load" and node.buffer == SCORE)
-            if varies or not inside.isdisjoint(node.args):
-                inside.add(node)
-            elif node.op != "const":
-                outside.append(node)
-        self.maker.compute(outside)
-
-    def _roots(self, with_mask: bool) -> list[Node]:
-        """The nodes that a tile of scores needs: the score, and the mask if wanted, as far as there are bodies."""
-        found = [self.plan.bodies.score, self.plan.bodies.mask if with_mask else None]
-        return [node for node in found if node is not None]
 
     def _walks(self) -> None:
         """Over listed blocks, between the mask's bounds, or over all keys."""
@@ -272,7 +254,8 @@ class _Forward:
         for node in plan.bodies.loop.loads:
             if node.buffer == SCORE:
                 maker.values[node] = replace(self.scores, dtype=node.dtype)
-        maker.compute(self._roots(with_mask))
+        roots = (plan.bodies.score, plan.bodies.mask if with_mask else None)
+        maker.compute(node for node in roots if node is not None)
         looked_at: list[Operand | Inside] = [Inside("x")] * beyond
         if with_mask and plan.bodies.mask is not None:
             looked_at.insert(0, maker.spread(plan.bodies.mask, TILE))

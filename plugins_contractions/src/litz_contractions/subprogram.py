@@ -66,11 +66,10 @@ def _symbols(buffers: Iterable[Buffer], operations: Iterable[Operation]) -> set[
 class Meaning:
     """The function that a kernel computes, of the tensors and sizes of a cut-out program: run by the interpreter, on
     the device that the tensors are on. more: how many arguments follow that an earlier kernel computes from the others,
-    which save the kernel work. rooms: buffers that the kernel has to itself, whose content means nothing after it."""
+    which save the kernel work."""
 
     program: Program
     more: int = 0
-    rooms: tuple[Buffer, ...] = ()
 
     @property
     def __name__(self) -> str:
@@ -81,10 +80,7 @@ class Meaning:
         dimensions say on which device."""
         devices = {value.device for value in args if isinstance(value, torch.Tensor) and value.dim()}
         program = on_device(self.program, devices.pop()) if len(devices) == 1 else self.program
-        results = interpret(program, list(args[: len(args) - self.more]))
-        sizes = [tuple(map(int, room.layout.size)) for room in self.rooms]
-        rooms = zip(self.rooms, sizes, strict=True)
-        return (*results, *(torch.zeros(size, dtype=room.dtype, device=results[0].device) for room, size in rooms))
+        return tuple(interpret(program, list(args[: len(args) - self.more])))
 
     def arguments(self) -> tuple[Any, ...]:
         """Returns the arguments of a KernelCall that stands for the program: references to its inputs, and sizes."""

@@ -106,9 +106,26 @@ def _whole(gemm: Gemm, config: Config, template: Template, program: Program, sha
         program = replace(program, buffers={**program.buffers, workspace: buffers[0]})
     outputs = (*gemm.epilogue.writes, *(buffer.name for buffer in buffers))
     source = write_gemm(gemm, config, program, template.name, plan=plan, workspace=workspace)
-    meaning = replace(shared.meaning, rooms=buffers)
-    call = call_of(template, meaning, meaning.arguments(), outputs, source)
+    meaning = WithWorkspace(shared.meaning, buffers[0]) if buffers else shared.meaning
+    call = call_of(template, meaning, shared.meaning.arguments(), outputs, source)
     return Replacement((replace(call, origins=gemm.epilogue.loop.origins),), buffers, gemm.epilogue.absorbed)
+
+
+@dataclass(frozen=True)
+class WithWorkspace:
+    """The meaning of a kernel that has a buffer to itself, whose content means nothing after the kernel."""
+
+    meaning: Meaning
+    buffer: Buffer
+
+    @property
+    def __name__(self) -> str:
+        return self.meaning.__name__
+
+    def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
+        results = self.meaning(*args)
+        size = tuple(map(int, self.buffer.layout.size))
+        return (*results, torch.zeros(size, dtype=self.buffer.dtype, device=results[0].device))
 
 
 def _can_split(gemm: Gemm) -> bool:

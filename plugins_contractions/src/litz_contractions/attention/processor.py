@@ -72,20 +72,15 @@ def offer_blocked(template: Attention, context: ChoiceContext) -> list[Choice]:
 def write_blocked(plan: AttentionPlan, name: str, parallel: int) -> KernelSource:
     """Returns the C++ source of a kernel for one attention. parallel: scores from which threads share the work.
     Errors: Unsuitable for a dtype or a body that the kernel cannot compute."""
-    nest, names = make_nest(plan, parallel), plan.names
-    text = print_attention(nest, f"attention, {ROWS} queries by {KEYS} keys at a time", plan.outputs, parallel)
-    settings = {"bounds": [], "sizes": len(names.sizes), "threads": nest.threaded, "blas": True}
-    arguments = (*names.buffers, *names.sizes)
-    return TiledSource(name, "cpp", text, SYMBOL, arguments, settings, tiles=(nest,))
-
-
-def make_nest(plan: AttentionPlan, parallel: int) -> Nest:
-    """Returns the lines of the kernel. parallel: see `write_blocked`. Errors: Unsuitable, see there."""
     if plan.dtype not in DTYPES:
         raise Unsuitable(f"no kernel of {plan.dtype}")
     if any(node.op in ("bounded", "reduce", "scan") for node in plan.bodies.loop.nodes):
         raise Unsuitable("a position is checked in it")
-    return _Maker(plan).nest(parallel)
+    nest, names = _Maker(plan).nest(parallel), plan.names
+    text = print_attention(nest, f"attention, {ROWS} queries by {KEYS} keys at a time", plan.outputs, parallel)
+    settings = {"bounds": [], "sizes": len(names.sizes), "threads": nest.threaded, "blas": True}
+    arguments = (*names.buffers, *names.sizes)
+    return TiledSource(name, "cpp", text, SYMBOL, arguments, settings, tiles=(nest,))
 
 
 class _Maker:
@@ -302,4 +297,4 @@ def _const(value: float) -> Const:
     return Const(value, torch.float32)
 
 
-__all__ = ["ABILITY", "make_nest", "offer_blocked", "write_blocked"]
+__all__ = ["ABILITY", "offer_blocked", "write_blocked"]

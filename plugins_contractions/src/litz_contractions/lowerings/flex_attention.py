@@ -9,7 +9,7 @@ float64), rows without a key give 0 and a logsumexp of -inf, and logsumexp and m
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -150,7 +150,7 @@ def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tu
             scale=scale,
             score=body_of(made, "score", size, score),
             mask=body_of(made, "mask", size, mask),
-            blocks=_blocks(ctx, block_mask, mask),
+            blocks=blocks_of(block_mask, mask, lambda extent: _constant(ctx, extent)),
         )
     )
     return tuple(results)
@@ -175,16 +175,19 @@ def as_passed(ctx: LoweringContext, values: Sequence[Any], refs: Sequence[Any]) 
     return [passed(value, ref) for value, ref in zip(values, refs, strict=True)]
 
 
-def _blocks(ctx: LoweringContext, block_mask: tuple[Any, ...], mask: Node | None) -> Blocks | None:
-    """A BlockMask's parts: two lengths, four tensors by rows of queries (and more by columns of keys), the extents of a
-    block, and the mask's graph. None where there are no blocks."""
-    counts, indices, full_counts, full_indices = block_mask[2:6]
-    if not isinstance(counts, TensorRef) or not isinstance(indices, TensorRef):
+def blocks_of(
+    block_mask: tuple[Any, ...], mask: Node | None, extent: Callable[[Expr], Expr] = to_expr, first: int = 2
+) -> Blocks | None:
+    """Returns a BlockMask's lists; None where there are no blocks. The parts of a BlockMask are two lengths, four
+    tensors by rows of queries, from `first` on, four by columns of keys, the extents of a block, which `extent`
+    changes, and the mask's graph."""
+    tables = block_mask[first : first + 4]
+    if not all(isinstance(ref, TensorRef) for ref in tables[:2]):
         return None
-    queries, keys = (_constant(ctx, to_expr(extent)) for extent in block_mask[-3:-1])
-    if mask is None and all(extent.is_Integer and int(extent) >= NO_BLOCKS for extent in (queries, keys)):
+    extents = [extent(to_expr(each)) for each in block_mask[-3:-1]]
+    if mask is None and all(each.is_Integer and int(each) >= NO_BLOCKS for each in extents):
         return None
-    return Blocks(queries, keys, counts, indices, full_counts, full_indices)
+    return Blocks(*extents, *tables)
 
 
 def _constant(ctx: LoweringContext, extent: Expr) -> Expr:

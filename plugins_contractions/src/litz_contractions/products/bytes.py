@@ -16,32 +16,27 @@ import triton.language as tl
 from litz.targets.triton.backend import without_ptx
 
 
-def _code(constants, *registers):
-    """Assembly that spreads the bytes of one register and fills, for each of `registers` and each pair of bytes, a
-    register of results by those lines. In them {in} is the pair, {out} the result, t a spare register."""
-    lines = [f".reg .b32 low, high, t, {', '.join(constants)};"]
-    lines += [f"mov.b32 {name}, 0x{value:08X};" for name, value in constants.items()]
-    count = 2 * len(registers)
-    lines += [f"prmt.b32 low, ${count}, 0, 0x4140;", f"prmt.b32 high, ${count}, 0, 0x4342;"]
-    for number, register in enumerate(registers):
-        for half, name in enumerate(("low", "high")):
-            lines += [line.format(**{"in": name, "out": f"${2 * number + half}"}) for line in register]
-    return tl.constexpr("\n".join(["{", *lines, "}"]))
+def _codes(constants, *registers):
+    """Two pieces of assembly that fill, for each of `registers` and each half of a register's four bytes, a register of
+    results by those lines. In them {in} is the half, {out} the result, t a spare register. The first piece is for
+    bytes, of which neighbours are a half; the second for two words, whose low bytes are a half, and the high ones."""
+    count, given = len(registers), f"${2 * len(registers)}"
+    known = [f"mov.b32 {name}, 0x{value:08X};" for name, value in constants.items()]
 
+    def code(start, places):
+        head = f".reg .b32 low, high, t, {', '.join(constants)};"
+        filled = [
+            line.format(**{"in": ("low", "high")[half], "out": f"${out}"})
+            for out, (half, number) in enumerate(places)
+            for line in registers[number]
+        ]
+        return tl.constexpr("\n".join(["{", head, *start, *filled, "}"]))
 
-def _word_code(constants, *registers):
-    """Assembly for two words of 16 bits in one register: for their low bytes, then for their high ones, by each of
-    `registers` a register of results."""
-    given = f"${2 * len(registers)}"
-    lines = [f".reg .b32 low, high, t, {', '.join(constants)};"]
+    spread = [f"prmt.b32 low, {given}, 0, 0x4140;", f"prmt.b32 high, {given}, 0, 0x4342;"]
     # Read before a result is written, which may have the same register.
-    lines += [f"mov.b32 low, {given};", f"shr.u32 high, {given}, 8;"]
-    lines += [f"mov.b32 {name}, 0x{value:08X};" for name, value in constants.items()]
-    for half, name in enumerate(("low", "high")):
-        for number, register in enumerate(registers):
-            out = f"${half * len(registers) + number}"
-            lines += [line.format(**{"in": name, "out": out}) for line in register]
-    return tl.constexpr("\n".join(["{", *lines, "}"]))
+    split = [f"mov.b32 low, {given};", f"shr.u32 high, {given}, 8;"]
+    pairs = [(half, number) for number in range(count) for half in range(2)]
+    return code([*known, *spread], pairs), code([*split, *known], sorted(pairs))
 
 
 _MARKED = "0xEA;"  # of lop3: (a & b) | c
@@ -55,16 +50,16 @@ _NIBBLES = (
 # 128 + the low 7 bits.
 _LOW = "lop3.b32 {out}, {in}, 0x007F007F, c, " + _MARKED
 
-_OF_NIBBLES_BF16 = ({"c": 0x43004300}, *_NIBBLES)
-_OF_NIBBLES_F16 = ({"c": 0x64006400}, *_NIBBLES)
+_NIBBLES_BF16, _WORD_NIBBLES_BF16 = _codes({"c": 0x43004300}, *_NIBBLES)
+_NIBBLES_F16, _WORD_NIBBLES_F16 = _codes({"c": 0x64006400}, *_NIBBLES)
 # Less 128 or, where the highest bit is set, 256.
-_OF_SIGNED_BF16 = (
+_SIGNED_BF16, _WORD_SIGNED_BF16 = _codes(
     {"c": 0x43004300, "d": 0xBF80BF80},
     (_LOW, "lop3.b32 t, {in}, 0x00800080, c, " + _MARKED, "fma.rn.bf16x2 {out}, t, d, {out};"),
 )
 # Less 128, and then 128 where the highest bit is set: 0x80 * 0x86 are the bits of 128. (256 + an odd number would be
 # rounded.)
-_OF_UNSIGNED_BF16 = (
+_UNSIGNED_BF16, _WORD_UNSIGNED_BF16 = _codes(
     {"c": 0x43004300, "d": 0x3F803F80, "e": 0xC300C300},
     (
         _LOW,
@@ -75,21 +70,14 @@ _OF_UNSIGNED_BF16 = (
     ),
 )
 # 1024 + a byte, its sign turned round where it has one, less 1024 (and 128).
-_OF_SIGNED_F16 = (
+_SIGNED_F16, _WORD_SIGNED_F16 = _codes(
     {"c": 0x64006400, "d": 0x64806480},
     ("and.b32 t, {in}, 0x00FF00FF;", "lop3.b32 {out}, t, 0x00800080, c, 0xBE;", "sub.rn.f16x2 {out}, {out}, d;"),
 )  # 0xBE: (a ^ b) | c
-_OF_UNSIGNED_F16 = (
+_UNSIGNED_F16, _WORD_UNSIGNED_F16 = _codes(
     {"c": 0x64006400},
     ("lop3.b32 {out}, {in}, 0x00FF00FF, c, " + _MARKED, "sub.rn.f16x2 {out}, {out}, c;"),
 )
-
-_NIBBLES_BF16, _WORD_NIBBLES_BF16 = _code(*_OF_NIBBLES_BF16), _word_code(*_OF_NIBBLES_BF16)
-_NIBBLES_F16, _WORD_NIBBLES_F16 = _code(*_OF_NIBBLES_F16), _word_code(*_OF_NIBBLES_F16)
-_SIGNED_BF16, _WORD_SIGNED_BF16 = _code(*_OF_SIGNED_BF16), _word_code(*_OF_SIGNED_BF16)
-_UNSIGNED_BF16, _WORD_UNSIGNED_BF16 = _code(*_OF_UNSIGNED_BF16), _word_code(*_OF_UNSIGNED_BF16)
-_SIGNED_F16, _WORD_SIGNED_F16 = _code(*_OF_SIGNED_F16), _word_code(*_OF_SIGNED_F16)
-_UNSIGNED_F16, _WORD_UNSIGNED_F16 = _code(*_OF_UNSIGNED_F16), _word_code(*_OF_UNSIGNED_F16)
 
 
 _HELD = tl.constexpr(tl.float32 if triton.knobs.runtime.interpret else tl.bfloat16)

@@ -57,11 +57,6 @@ class Shared:
         return Meaning(cut(self._program, replaced, self._gemm.epilogue.writes))
 
     @cached_property
-    def others(self) -> str:
-        """Returns what else the kernel does, in words ("1 producer and 2 users"); '' for nothing."""
-        return others(self._program, self._template, self._gemm.epilogue.absorbed)
-
-    @cached_property
     def key(self) -> str:
         """Returns a text of what decides the kernels' texts besides the problem and the configuration."""
         gemm = self._gemm
@@ -83,10 +78,13 @@ def make_choice(
     absorbs = gemm.epilogue.absorbed
     name = f"triton {template.kind} {config}"
     if absorbs:
-        name += f" with {shared.others}"
+        name += f" with {others(program, template, absorbs)}"
     counted = bool(tiles_of(gemm, config).is_Integer)
-    if config.split > 1 and not counted and not _can_split(gemm):
-        return None
+    if config.split > 1 and not counted:
+        made = any(p.scale or o.prologue for p in gemm.products for o in (p.left, p.right))
+        plain = set(gemm.epilogue.buffers) == {ACCUMULATOR} and not gemm.epilogue.loop.is_reduction
+        if not plain or len(gemm.products) != 1 or made:
+            return None
 
     def make() -> Replacement:
         if config.split > 1 and not counted:
@@ -126,12 +124,6 @@ class WithWorkspace:
         results = self.meaning(*args)
         size = tuple(map(int, self.buffer.layout.size))
         return (*results, torch.zeros(size, dtype=self.buffer.dtype, device=results[0].device))
-
-
-def _can_split(gemm: Gemm) -> bool:
-    made = any(p.scale or o.prologue for p in gemm.products for o in (p.left, p.right))
-    plain = set(gemm.epilogue.buffers) == {ACCUMULATOR} and not gemm.epilogue.loop.is_reduction
-    return plain and len(gemm.products) == 1 and not made
 
 
 def _split(gemm: Gemm, config: Config, template: Template, program: Program) -> Replacement:

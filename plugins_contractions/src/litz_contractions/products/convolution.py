@@ -32,7 +32,7 @@ from litz_plugins import Choice
 
 from ..epilogue import ACCUMULATOR, accumulator, plain
 from ..module import Unsuitable
-from .gemm import ACCUMULATE, Gemm, Operand, Product, depth_var
+from .gemm import ACCUMULATE, Gemm, Product, depth_var, operand
 
 LEAST_CHANNELS = 8
 """Output channels of a group from which its product is worth a tile of its own: tensor cores take 8 columns or more."""
@@ -107,12 +107,11 @@ def make_convolution(template: Template, program: Program, tf32: bool = False) -
     value = load(ACCUMULATOR, index, value.dtype)
     depth = (*(walk.tap for walk in walks), Range(depth_var(len(walks)), channels))
     at = first + depth[-1].var
-    position = _flat(image, [number.var, at, *(walk.place for walk in walks)])
     inside = tuple((walk.place, walk.size) for walk in walks if walk.leaves)
-    left = Operand(image.buffer, given.dtype, position, inside)
+    left = operand(image, program, [number.var, at, *(walk.place for walk in walks)], inside)
     front = [at, channel.var] if given.transposed else [place, depth[-1].var]
     taps = tuple((walk.weight, walk.taps) for walk in walks if walk.skips)
-    right = Operand(weight.buffer, given.dtype, _flat(weight, [*front, *(walk.weight for walk in walks)]), taps)
+    right = operand(weight, program, [*front, *(walk.weight for walk in walks)], taps)
     if given.bias is not None:
         bias = load(given.bias.buffer, (place,), program.buffers[given.bias.buffer].dtype)
         value = call("add", value, cast(bias, value.dtype))
@@ -197,11 +196,6 @@ def _each(value: Any, dims: int) -> Sequence[int]:
     if not all(isinstance(item, int) for item in values):
         raise Unsuitable("strides or padding that are no numbers")
     return values * dims if len(values) == 1 else values
-
-
-def _flat(ref: TensorRef, position: Sequence[Expr]) -> Expr:
-    terms = (step * place for step, place in zip(ref.layout.stride, position, strict=True))
-    return sympy.expand(sum(terms, start=ref.layout.offset))
 
 
 MOST_TAPS = 49

@@ -225,12 +225,10 @@ def _considered(loop: Loop, program: Program, costs: CostModel, context: PassCon
     as_loop, as_product = _times(found, made, costs, context)
     pays, why = context.weigh(loop.name, as_product < as_loop, as_loop, as_product)
     ways = (("a loop", as_loop), ("a product of matrices", as_product))
-    if not pays:
-        context.record(subject, "a loop", why or "a product of matrices takes longer", ways, about=loop.name)
-        return None
-    because = why or "each operand's values are loaded once for a tile of outputs, not once for each output"
-    context.record(subject, "a product of matrices", because, ways, about=loop.name)
-    return made
+    gain = "each operand's values are loaded once for a tile of outputs, not once for each output"
+    because = why or (gain if pays else "a product of matrices takes longer")
+    context.record(subject, ways[pays][0], because, ways, about=loop.name)
+    return made if pays else None
 
 
 # ---------------------------------------------------------------------------------------------------------- operations

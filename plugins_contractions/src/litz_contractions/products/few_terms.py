@@ -81,9 +81,8 @@ def _considered(template: Template, program: Program, costs: CostModel, context:
     as_loop = max(costs.cost(loop).us, _cache_us(loop, costs, target))
     ways = (("a loop", as_loop), ("a product of matrices", library))
     pays, why = context.weigh(template.name, as_loop < limits.empty_times * library, *(us for _, us in ways))
-    chosen = "a loop" if pays else "a product of matrices"
     because = why or (MOSTLY_EMPTY if pays else "the terms of neighbouring results lie in different lines of the cache")
-    context.record(f"product {template.name}", chosen, because, ways, about=template.name)
+    context.record(f"product {template.name}", ways[not pays][0], because, ways, about=template.name)
     return loop if pays else None
 
 

@@ -206,8 +206,8 @@ def make_product(
     depth = Range(depth_var(0), left.layout.size[-1])
     outer = tuple(r.var for r in batch)
     return Product(
-        _matrix(left, program, (*outer, row.var, depth.var)),
-        _matrix(right, program, (*outer, depth.var, column.var)),
+        operand(left, program, (*outer, row.var, depth.var)),
+        operand(right, program, (*outer, depth.var, column.var)),
         (depth,),
     )
 
@@ -252,9 +252,12 @@ def _scale(
     return load(f"{SCALE}{len(views) - 1}", (row,), buffer.dtype)
 
 
-def _matrix(ref: TensorRef, program: Program, position: tuple[Expr, ...]) -> Operand:
+def operand(
+    ref: TensorRef, program: Program, position: Sequence[Expr], inside: tuple[tuple[Expr, Expr], ...] = ()
+) -> Operand:
+    """Returns the operand that is read at `position` of a reference. inside: as `Operand` has it."""
     flat = sum((step * var for step, var in zip(ref.layout.stride, position, strict=True)), start=ref.layout.offset)
-    return Operand(ref.buffer, program.buffers[ref.buffer].dtype, sympy.expand(flat))
+    return Operand(ref.buffer, program.buffers[ref.buffer].dtype, sympy.expand(flat), inside)
 
 
 def _finish(

@@ -129,18 +129,16 @@ def _at(
     operand: Operand, depth: tuple[Range, ...], mapping: dict[Symbol, Expr], extents: dict[Symbol, Expr]
 ) -> Operand:
     """Returns the operand at other places of the depth."""
-    prologue = operand.prologue and _loop_at(operand.prologue, depth, mapping, extents)
-    return replace(operand.at(mapping, extents), prologue=prologue)
-
-
-def _loop_at(loop: Loop, depth: tuple[Range, ...], mapping: dict[Symbol, Expr], extents: dict[Symbol, Expr]) -> Loop:
-    ranges = (*(r for r in loop.ranges if r.var not in mapping), *depth)
+    moved, loop = operand.at(mapping, extents), operand.prologue
+    if loop is None:
+        return moved
 
     def change(node: Node, args: tuple[Node, ...]) -> Node:
         return _folded(rename(node, args, mapping, extents))
 
+    ranges = (*(r for r in loop.ranges if r.var not in mapping), *depth)
     stores = map_stores(loop.stores, change, lambda s: tuple(substitute(e, mapping, extents) for e in s.index))
-    return replace(loop, ranges=ranges, stores=stores)
+    return replace(moved, prologue=replace(loop, ranges=ranges, stores=stores))
 
 
 def _folded(node: Node) -> Node:

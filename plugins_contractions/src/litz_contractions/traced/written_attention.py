@@ -127,7 +127,8 @@ class _Parts:
     def find(cls, softmax: torch.fx.Node) -> _Parts | None:
         """Returns the parts around a softmax, None where it is of no attention, or where anyone else has a use for what
         is between."""
-        if not _is_last(softmax) or not _is_plain(softmax):
+        dim = softmax.kwargs.get("dim", softmax.args[1] if len(softmax.args) > 1 else None)
+        if not softmax.args or dim not in (-1, 3) or not _is_plain(softmax):
             return None
         before: list[torch.fx.Node] = []
         scale, node = 1.0, softmax.args[0]
@@ -165,12 +166,6 @@ def _is_plain(node: torch.fx.Node) -> bool:
     """Is the node's value a tensor of four dimensions whose sizes are numbers?"""
     value = node.meta.get("example_value")
     return isinstance(value, torch.Tensor) and value.ndim == 4 and all(isinstance(size, int) for size in value.shape)
-
-
-def _is_last(softmax: torch.fx.Node) -> bool:
-    """Is the softmax along the last dimension?"""
-    dim = softmax.kwargs.get("dim", softmax.args[1] if len(softmax.args) > 1 else None)
-    return bool(softmax.args) and dim in (-1, 3)
 
 
 def _casts(node: torch.fx.Node, dtypes: Sequence[torch.dtype]) -> bool:

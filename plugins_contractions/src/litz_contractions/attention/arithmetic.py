@@ -160,6 +160,3 @@ class ScoreMaker(Maker):
         every = tuple(dict.fromkeys((*limits, *self.limits)))
         buffers = {name: self.buffers[name] for name in names.buffers}
         return TileProgram(self.tiling, buffers, names, extents, self.positions, (line,), every)
-
-
-__all__ = ["EXACT", "ScoreMaker", "apart_positions", "lighter", "peeled"]

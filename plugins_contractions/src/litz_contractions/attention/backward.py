@@ -436,6 +436,3 @@ class KeyGradients(_Maker):
 
 def _number(value: float) -> Const:
     return Const(value, torch.float32)
-
-
-__all__ = ["BackwardPlan", "KeyGradients", "QueryGradient"]

@@ -75,6 +75,3 @@ def make_bodies(
         stores["score"] = replace(stores["score"], value=node)
     values = {name: store.value for name, store in stores.items()}
     return Bodies(replace(found.loop, stores=tuple(stores.values())), factor, **values)
-
-
-__all__ = ["AT", "BATCH", "HEAD", "KEY", "QUERY", "Bodies", "flat_bodies", "make_bodies"]

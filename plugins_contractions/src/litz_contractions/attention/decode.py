@@ -291,15 +291,3 @@ def _bodies(attention: Attention, program: Program) -> tuple[Program | None, tup
     made = cut(replace(program, buffers={**program.buffers, **own}), operations, names)
     made = replace(made, inputs=tuple(sorted(made.inputs, key=lambda each: each != SCORE)))
     return made, Cut(made).arguments()[1:]
-
-
-__all__ = [
-    "Meaning",
-    "choose_split",
-    "combine",
-    "estimate",
-    "is_used",
-    "make_meaning",
-    "offer_split",
-    "replacement",
-]

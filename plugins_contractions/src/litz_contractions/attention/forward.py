@@ -289,6 +289,3 @@ class _Forward:
         inner = (Q, *(axis.var for axis in axes if isinstance(axis, own.Part)))
         access = access_of(TensorRef(name, Layout(layout.size, layout.stride)), (B, H), inner, value.axes)
         return Store(access, value, tuple(Inside(axis.name) for axis in axes if axis.masked), "set", value.axes)
-
-
-__all__ = ["check_blocks", "within_blocks", "write_attention"]

@@ -295,17 +295,3 @@ def _rounded(attention: Attention, out: Layout, program: Program) -> tuple[str, 
     if any(size != ONE for size, _ in steps.values()):
         return None
     return store.buffer, Layout(out.size, tuple(strides), ZERO), loop
-
-
-__all__ = [
-    "InPlace",
-    "behind",
-    "inlined",
-    "narrowed",
-    "operand_buffers",
-    "read_in_place",
-    "same_type",
-    "unneeded",
-    "widened",
-    "with_sources",
-]

@@ -54,6 +54,3 @@ def offer_in_place(attention: Attention, context: ChoiceContext) -> Sequence[Cho
     took = context.estimate(attention)  # at least: without the copies the call has no more to do
     estimate = took and Estimate(took.low_us, took.low_us, took.low_us, f"at most what it took: {took.why}")
     return [Choice(NAME, "template", Replacement((call,), (), found.absorbs), estimate)]
-
-
-__all__ = ["GROUPED", "offer_in_place"]

@@ -160,6 +160,3 @@ def replacement(
     meaning, args = make_meaning(plan.attention, 1, False, program)
     kernel = call_of(attention, meaning, args, plan.outputs, write_attention(plan, tiles, attention.name))
     return Replacement((kernel,), (), found.absorbs)
-
-
-__all__ = ["offer_masked", "plan_of", "replacement", "worked_on"]

@@ -231,15 +231,3 @@ def _holds(condition: Node, intervals: Intervals) -> bool:
     if less.high is None or greater.low is None:
         return False
     return known_nonnegative(greater.low - less.high - int(condition.op in ("lt", "gt")))
-
-
-__all__ = [
-    "LEAST_SCALED",
-    "Bounds",
-    "evened",
-    "find_bounds",
-    "keeps_least",
-    "least_mask",
-    "masked",
-    "opened",
-]

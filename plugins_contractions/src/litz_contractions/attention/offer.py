@@ -287,20 +287,3 @@ def estimate_backward(plan: BackwardPlan, tiles: BackwardTiles, target: Target) 
     programs = min(batch * heads * ceil(queries / tiles.first.rows), shared * ceil(keys / tiles.second.keys))
     writes = sum(bytes_of(program.buffers[name], program) for name in plan.outputs if name)
     return estimate_work(Work("attention", flops, reads, writes, programs, launches=2), target)
-
-
-__all__ = [
-    "backward_plan",
-    "backward_replacement",
-    "body_flops",
-    "choose_tiles",
-    "estimate",
-    "kernel_call",
-    "offer_attention",
-    "offer_attention_backward",
-    "offer_written_out",
-    "plan_of",
-    "sum_delta",
-    "written",
-    "written_replacement",
-]

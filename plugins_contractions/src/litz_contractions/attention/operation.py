@@ -180,18 +180,3 @@ class AttentionBackward(Operands, Template):
         forward = eager_work(self.query, self.value, program)
         flops, scores = forward.flops * 2.5, forward.between / SCORE_BYTES
         return replace(forward, flops=flops, between=BACKWARD_SCORE_BYTES * scores, launches=BACKWARD_SCORE_LAUNCHES)
-
-
-__all__ = [
-    "DTYPES",
-    "GRADIENT",
-    "SCORE",
-    "SCORE_BYTES",
-    "WIDEST",
-    "Attention",
-    "AttentionBackward",
-    "Blocks",
-    "Operands",
-    "body",
-    "eager_work",
-]

@@ -173,18 +173,3 @@ def offset_of(ref: TensorRef, position: Sequence[Expr]) -> Expr:
     for index, size, stride in zip(position, ref.layout.size, ref.layout.stride, strict=True):
         found = found + (0 if size == 1 else index * stride)
     return found
-
-
-__all__ = [
-    "AttentionPlan",
-    "B",
-    "H",
-    "K",
-    "Q",
-    "SharedPlan",
-    "access_of",
-    "make_plan",
-    "offset_of",
-    "refuse",
-    "refuse_sizes",
-]

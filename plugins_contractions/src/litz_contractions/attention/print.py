@@ -382,4 +382,3 @@ ForwardPrinter.texts = {
     own.Listed: ForwardPrinter._listed,
     own.Finish: ForwardPrinter._finish,
 }
-__all__ = ["SLOPES", "UNSCALED", "AttentionPrinter", "ForwardPrinter", "nth", "sides"]

@@ -250,5 +250,3 @@ BackwardPrinter.texts = {
     own.Shown: BackwardPrinter._shown,
     own.RowProduct: BackwardPrinter._row_product,
 }
-
-__all__ = ["BackwardPrinter"]

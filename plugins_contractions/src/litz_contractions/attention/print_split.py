@@ -174,6 +174,3 @@ SplitPrinter.texts = {
     own.Finish: SplitPrinter._finish,
     own.Merge: SplitPrinter._merge,
 }
-
-
-__all__ = ["SplitPrinter"]

@@ -295,6 +295,3 @@ class _Maker:
 
 def _const(value: float) -> Const:
     return Const(value, torch.float32)
-
-
-__all__ = ["ABILITY", "offer_blocked", "write_blocked"]

@@ -227,6 +227,3 @@ class _Maker:
             put(own.Finish(value, "log2", self.state, 1.0))
             access = self._access(sums, (PART, *row))
             put(Store(access, value, masks, "set", ROWS))
-
-
-__all__ = ["Stored", "write_split"]

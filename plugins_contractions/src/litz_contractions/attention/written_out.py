@@ -349,6 +349,3 @@ def _absorbed(attention: Attention, first: Template, own: tuple[str, ...], progr
         raise Unsuitable("an operation in between needs a part of the attention")
     read = [name for each in (first.name, *own) for name in program.operations[program.positions[each]].reads]
     return unneeded(attention, first, own, read, program)
-
-
-__all__ = ["WrittenOut", "find_written_out"]

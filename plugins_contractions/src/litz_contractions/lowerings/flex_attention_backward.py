@@ -130,6 +130,3 @@ def _gradient(
         raise NotImplementedError("a tensor captured by score_mod that needs a gradient")
     found, *_ = scalar_graph(ctx, graph, arguments, extents)
     return const(0.0, torch.float32) if found is None else cast(found, torch.float32)
-
-
-__all__ = ["flex_attention_backward"]

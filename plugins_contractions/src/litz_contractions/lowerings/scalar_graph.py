@@ -272,6 +272,3 @@ def _direct(load: Node, extents: Ranges) -> Node:
     position = tuple(substitute(expr, mapping, extents) for expr in load.index)
     position = tuple(substitute(expr, moved, extents) for expr in position)
     return build.load(load.buffer, position, load.dtype, tuple(rest), load.mask)
-
-
-__all__ = ["scalar_graph"]

@@ -175,6 +175,3 @@ def exact(node: Node) -> Node:
     while node.op == "cast" and survives(node.args[0].dtype, node.dtype):
         node = node.args[0]
     return node
-
-
-__all__ = ["Groups", "Product", "exact", "find_product", "sum_in"]

@@ -121,6 +121,7 @@ class WithWorkspace:
         return self.meaning.__name__
 
     def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
+        """Returns what the kernel computes, and zeros for its buffer."""
         results = self.meaning(*args)
         size = tuple(map(int, self.buffer.layout.size))
         return (*results, torch.zeros(size, dtype=self.buffer.dtype, device=results[0].device))
@@ -213,12 +214,10 @@ class Meanings:
         return " and ".join(meaning.__name__ for meaning, _, _ in self.parts)
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
+        """Returns what the kernels compute, in turn."""
         results: list[Any] = []
         at = 0
         for meaning, taken, _ in self.parts:
             results += meaning(*args[at : at + taken])
             at += taken
         return tuple(results)
-
-
-__all__ = ["Shared", "make_choice", "together"]

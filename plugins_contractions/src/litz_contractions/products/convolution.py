@@ -260,6 +260,3 @@ def _element(
         if not (room.is_Integer and room >= 0):
             mask = logical_and(mask, call("lt", index(at), index(extent)))
     return load(given.image.buffer, (*front, *places), given.dtype, (), mask)
-
-
-__all__ = ["make_convolution", "offer_depthwise", "read_convolution"]

@@ -414,6 +414,3 @@ def _times(found: Found, made: Covered, costs: CostModel, context: PassContext) 
         times = figures_of(target, CacheFigures).reloaded_times
         as_loop = max(as_loop, points * loaded / (target.usual_bandwidth * times))
     return as_loop, us
-
-
-__all__ = ["COVERS", "Cover", "contract_broadcast_products"]

@@ -181,6 +181,3 @@ def _position_through(view: Layout, own: Layout, index: Sequence[Expr], extents:
         found[dim] = floordiv(rest, own.stride[dim], extents)
         rest = mod(rest, own.stride[dim], extents)
     return tuple(found) if rest == 0 else None
-
-
-__all__ = ["few_terms", "write_out_few_terms"]

@@ -267,6 +267,3 @@ def _made(product: Product, value: Node, place: Symbol, gemm: Gemm) -> Product:
     store = Store(OPERAND, (ZERO,), made)
     prologue = Loop(OPERAND, gemm.epilogue.loop.device, product.depth, (), (store,))
     return replace(product, left=replace(product.left, prologue=prologue))
-
-
-__all__ = ["make_pair", "second_product", "with_row_factor", "with_whole_rows"]

@@ -223,6 +223,3 @@ def _made_at(loop: Loop, inner: Range, place: Expr) -> Node:
 
     (value,) = rewrite((loop.stores[0].value,), change)
     return value
-
-
-__all__ = ["WIDE", "unpacked", "wide_position", "wide_prologue"]

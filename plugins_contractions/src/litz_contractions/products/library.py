@@ -264,6 +264,3 @@ def _values(root: Node, loaded: Mapping[str, torch.Tensor], other: torch.Tensor)
         else:
             return None
     return known[root]
-
-
-__all__ = ["offer_library", "offer_library_epilogue"]

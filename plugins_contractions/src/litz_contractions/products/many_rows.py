@@ -219,6 +219,3 @@ def _cost(gemm: Gemm, config: Config, shape: Shape, library: Estimate, context: 
     added = memory(extra, target, busy=limits.reads_share).us + vector(work, target, limits.computes_share).us
     why = f"{tiles} tiles in {programs.waves} waves, {extra / 1e6:.3g} MB more"
     return Cost(library, filled, added, limits.usual_share, why)
-
-
-__all__ = ["Cost", "Tile", "Way", "offer_many_rows", "ways"]

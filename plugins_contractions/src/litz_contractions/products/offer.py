@@ -151,6 +151,3 @@ def shape_of(gemm: Gemm, program: Program) -> Shape:
         gemm.tf32,
         can_use_descriptors(gemm, program),
     )
-
-
-__all__ = ["KINDS", "Offer", "offer_gemm", "shape_of"]

@@ -296,6 +296,3 @@ def _gathered(gemm: Gemm) -> set[str]:
     """Buffers of which the weights are some rows."""
     loops = [product.right.prologue for product in gemm.products if product.right.prologue is not None]
     return {node.buffer for loop in loops for node in loop.loads if node.indirect}
-
-
-__all__ = ["offer_rows"]

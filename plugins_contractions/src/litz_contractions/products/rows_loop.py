@@ -299,6 +299,3 @@ def _changes(name: str, program: Program) -> bool:
     same = [each for each in program.buffers if program.roots.get(each, each) == root]
     written = sum(len(program.writers[each]) for each in same)
     return len(same) > 1 or written > (program.buffers[name].kind == "temporary")
-
-
-__all__ = ["FewRowsProblem", "compare", "make_rows_loop", "offer_rows_loop"]

@@ -86,6 +86,3 @@ def _within(mask: Node, limits: dict[Expr, Expr], extents: dict[Expr, Expr]) -> 
         return False
     var, size = mask.args[0].attrs[0], mask.args[1].attrs[0]
     return limits.get(var) == size and all(extents[v] == limit for v, limit in limits.items() if v != var)
-
-
-__all__ = ["unpadded_product"]

@@ -230,6 +230,3 @@ def _fuse(softmax: torch.fx.Node) -> None:
         keep_strides(call, F.scaled_dot_product_attention(*parts.operands, scale=parts.scale))
     for node in reversed(parts.nodes):
         graph.erase_node(node)
-
-
-__all__ = ["fuse_written_attention", "is_fused_half", "written_attention"]

@@ -130,9 +130,9 @@ def _has_blocks(
 
 def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tuple[Any, ...]:
     """The library call, with what kernels need to know."""
-    results = fallback(ctx, given, {}, operation=Attention, kind="flex_attention", effect=False)
+    results = fallback(ctx, given, {}, operation=Template, kind="flex_attention", effect=False)
     made = ctx.operations.pop()
-    assert isinstance(made, Attention)
+    assert isinstance(made, Template)
     query, key, value, _, block_mask, scale, _, score_refs, mask_refs = made.args
     asked = replace(
         asked,
@@ -142,7 +142,7 @@ def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tu
     size = (*query.layout.size[:3], key.layout.size[2])
     score, mask = asked.bodies(ctx, size, made.device)
     ctx.add(
-        replace(
+        Attention.of(
             made,
             query=query,
             key=key,

@@ -13,7 +13,7 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Node, build
+from litz.ir import Node, Template, build
 from litz.ir.build import cast, const
 from litz.ir.index import Expr, Ranges, loop_var
 from litz.lower.context import LoweringContext
@@ -49,11 +49,9 @@ def flex_attention_backward(
     _want_kernel(ctx, query, key, value, grad_out, joint_graph, scale)
     tensors = (query, key, value, out, logsumexp, grad_out, grad_logsumexp)
     others = (fw_graph, joint_graph, block_mask, scale, kernel_options, score_captured, mask_captured)
-    results = fallback(
-        ctx, (*tensors, *others), {}, operation=AttentionBackward, kind="flex_attention_backward", effect=False
-    )
+    results = fallback(ctx, (*tensors, *others), {}, operation=Template, kind="flex_attention_backward", effect=False)
     made = ctx.operations.pop()
-    assert isinstance(made, AttentionBackward)
+    assert isinstance(made, Template)
     for name in made.outputs[RESULTS:]:
         if name is not None:
             del ctx.buffers[name]
@@ -76,10 +74,9 @@ def flex_attention_backward(
         blocks = transposed = None
     named = ("query", "key", "value", "out", "logsumexp", "grad_out", "grad_logsumexp")
     ctx.add(
-        replace(
-            made,
+        AttentionBackward.of(
+            replace(made, outputs=(*made.outputs[:RESULTS], *(None for _ in made.outputs[RESULTS:]))),
             **dict(zip(named, refs, strict=True)),
-            outputs=(*made.outputs[:RESULTS], *(None for _ in made.outputs[RESULTS:])),
             scale=float(scale),
             score=body_of(made, "score", size, score),
             gradient=body_of(made, "gradient", size, None if gradient is modified else gradient, GRADIENT),

@@ -74,7 +74,7 @@ class Blocks(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Operands(Template):
-    """What an attention and its backward have alike: operands, and the sizes that follow from those."""
+    """The operands of an attention or of its backward, and the sizes that follow from the operands."""
 
     query: TensorRef
     key: TensorRef

@@ -59,8 +59,7 @@ def _meaning(ctx: LoweringContext, named: Mapping[str, Any], passed: Mapping[str
     if bias is not None:
         score = body(SCORE, device, size, lambda *at: _biased(bias, passed["attn_bias"], at), ctx.origins)
     if named.get("is_causal", False):
-        causal = lambda b, h, q, k: build.call("le", build.index(k), build.index(q))  # noqa: E731
-        mask = body(SCORE, device, size, causal, ctx.origins)
+        mask = body(SCORE, device, size, _causal, ctx.origins)
     return {
         "query": query,
         "key": key,
@@ -96,6 +95,11 @@ def _is_of_attention(node: torch.fx.Node) -> bool:
     """Is a node part of what scaled_dot_product_attention was traced into?"""
     stack = node.meta.get("source_fn_stack") or [("", None)]
     return "scaled_dot_product_attention" in str(getattr(stack[-1][1], "__name__", stack[-1][1]))
+
+
+def _causal(b: Expr, h: Expr, q: Expr, k: Expr) -> Node:
+    """Is a key no later than the query?"""
+    return build.call("le", build.index(k), build.index(q))
 
 
 def _biased(bias: Tensor, ref: TensorRef, at: tuple[Expr, ...]) -> Node:

@@ -13,7 +13,14 @@ assembly, the functions say the same in Triton.
 import triton
 import triton.language as tl
 
-from litz.targets.triton.backend import without_ptx
+if triton.knobs.runtime.interpret:
+
+    def without_ptx():
+        """Returns True: the interpreter knows no assembly, and has no device to ask."""
+        return True
+
+else:
+    from litz.targets.triton.backend import without_ptx
 
 
 def _codes(constants, *registers):

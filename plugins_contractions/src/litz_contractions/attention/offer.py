@@ -92,9 +92,9 @@ def estimate(plan: AttentionPlan, tiles: Tiles, target: Target, with_body: bool 
     """Estimates the time of a kernel that looks at all keys, as the number of listed blocks is known at run time only.
     with_body: count what becomes of the scores."""
     program = plan.program
-    batch, heads, rows, _ = map(program.hint, plan.attention.size)
+    batch, heads, rows, keys = map(program.hint, plan.attention.size)
     key, value = plan.widths
-    flops = {plan.dtype: 2 * scores_of(plan) * (key + value * (1 + plan.attention.doubled))}
+    flops = {plan.dtype: 2 * float(batch * heads * rows * keys) * (key + value * (1 + plan.attention.doubled))}
     flops[torch.float32] = flops.get(torch.float32, 0.0) + (body_flops(plan) if with_body else 0.0)
     reads = sum(bytes_of(ref, program) for ref in plan.attention.refs)
     writes = sum(bytes_of(program.buffers[name], program) for name in plan.outputs)
@@ -102,14 +102,9 @@ def estimate(plan: AttentionPlan, tiles: Tiles, target: Target, with_body: bool 
     return estimate_work(Work("attention", flops, reads, writes, pieces), target)
 
 
-def scores_of(plan: AttentionPlan) -> float:
-    """Returns the number of scores of all heads, for the likely sizes."""
-    return float(prod(map(plan.program.hint, plan.attention.size)))
-
-
 def body_flops(plan: AttentionPlan) -> float:
-    """Returns the FLOPs of what becomes of the scores."""
-    return scores_of(plan) * sum(map(flops_of, plan.bodies.loop.nodes))
+    """Returns the FLOPs of what becomes of the scores, for the likely sizes."""
+    return float(prod(map(plan.program.hint, plan.attention.size))) * sum(map(flops_of, plan.bodies.loop.nodes))
 
 
 LEAST_QUERIES = 32

@@ -103,10 +103,9 @@ def make_plan(
     program: Program,
     outputs: Sequence[str],
     tf32: bool,
-    others: Sequence[TensorRef] = (),
     scaled: bool = False,
 ) -> AttentionPlan:
-    """Returns the plan of a kernel that writes `outputs`. others: what else it reads. scaled: bodies get the product
+    """Returns the plan of a kernel that writes `outputs`. scaled: bodies get the product
     times the scale and give the whole score, where else both are part of the exponent's factor. Unsuitable where there
     is none.
     """
@@ -118,7 +117,7 @@ def make_plan(
     bodies = make_bodies(attention, program, scaled, partial(keeps_least, attention))
     body = bodies.loop
     tables = [] if attention.blocks is None else attention.blocks.tables
-    refs = [attention.query, attention.key, attention.value, *tables, *others]
+    refs = [attention.query, attention.key, attention.value, *tables]
     loaded = [node.buffer for node in body.loads if node.buffer != SCORE]
     touched = list(dict.fromkeys([*(ref.buffer for ref in refs), *loaded, *outputs]))
     if any(program.buffers[name].dtype not in POINTER_TYPES for name in touched):

@@ -8,13 +8,13 @@ a user with something else, the contraction alone is offered too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from litz.ir import Program, Template
 from litz_plugins import Choice, ChoiceContext, Estimate
 
-from ..epilogue import Epilogue, fused
+from ..epilogue import fused
 from ..module import Unsuitable
 from .blocks import can_use_descriptors, rows_apart
 from .choice import Shared, make_choice
@@ -74,7 +74,8 @@ def offer_gemm(template: Template, context: ChoiceContext, count: int, most: int
     if rows is not None:
         whole = [item for item in ranked.best if item[0].n >= shape.n and item[0].split == 1]
         choices += _choices(rows, spread(whole, count), template, program)
-    made = with_prologues(replace(gemm, epilogue=[gemm.epilogue, *epilogues][-1]), template, program)
+    last = [gemm.epilogue, *epilogues][-1]
+    made = with_prologues(replace(gemm, epilogue=last), template, program)
     if made is not None:
         made = unpacked(made)
         best = rank(shape_of(made, program), target, kind.splits).best
@@ -82,8 +83,9 @@ def offer_gemm(template: Template, context: ChoiceContext, count: int, most: int
     before = unpadded_product(template, program)
     if before is not None:
         choices += _unpadded(*before, context, count, kind)
-    for epilogue, share in _variants(gemm.epilogue, epilogues, count):
-        choices += _choices(replace(gemm, epilogue=epilogue), spread(ranked.best, share), template, program)
+    choices += _choices(replace(gemm, epilogue=last), spread(ranked.best, count), template, program)
+    if last.shared:
+        choices += _choices(gemm, spread(ranked.best, max(1, count // 2)), template, program)
     return Offer(tuple(choices), ranked.rejected)
 
 
@@ -119,16 +121,6 @@ def _choices(
     shared = Shared(gemm, template, program)
     found = (make_choice(gemm, config, estimate, template, program, shared) for config, estimate in configs)
     return [choice for choice in found if choice is not None]
-
-
-def _variants(alone: Epilogue, fused_ones: Sequence[Epilogue], count: int) -> Iterator[tuple[Epilogue, int]]:
-    """(epilogue, how many configurations of it)."""
-    if not fused_ones:
-        yield alone, count
-        return
-    yield fused_ones[-1], count
-    if fused_ones[-1].shared:
-        yield alone, max(1, count // 2)
 
 
 def shape_of(gemm: Gemm, program: Program) -> Shape:

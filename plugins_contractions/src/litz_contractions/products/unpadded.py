@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from litz.ir import Layout, Node, Operation, Program, Template, TensorRef
+from litz.ir import Layout, Node, Program, Template, TensorRef
 from litz.ir.index import ONE, Expr
 from litz.ir.pattern import Pattern, Value, find, fits
 
@@ -31,7 +31,10 @@ def unpadded_product(template: Template, program: Program) -> tuple[Template, tu
     if result is None or not fits("unreturned read_once", result, program):
         return None
     (reader,) = program.readers[result]
-    cut = _copied(reader, result, program)
+    # The matrix that a loop copies the beginning of each row to, and does nothing else.
+    found = find(CUT, reader, program)
+    copies = found is not None and found["value"].buffer == result and found["value"].index == found.store.index
+    cut = found.store.buffer if found is not None and copies and len(found.loop.ranges) == 2 else None
     padded = [(ref, _unpadded_ref(ref, program)) for ref in (*biases, right) if ref.layout.size[-1] != ONE]
     sources = {ref.buffer: source for ref, source in padded if source is not None}
     source = sources.get(right.buffer)
@@ -48,14 +51,6 @@ def unpadded_product(template: Template, program: Program) -> tuple[Template, tu
         return None
     args = (*(sources.get(ref.buffer, ref) for ref in biases), left, source)
     return replace(template, args=args, outputs=(cut,)), absorbs
-
-
-def _copied(operation: Operation, source: str, program: Program) -> str | None:
-    """The matrix that a loop copies the beginning of each row of `source` to, and does nothing else."""
-    found = find(CUT, operation, program)
-    if found is None or found["value"].buffer != source or len(found.loop.ranges) != 2:
-        return None
-    return found.store.buffer if found["value"].index == found.store.index else None
 
 
 def _unpadded_ref(ref: TensorRef, program: Program) -> TensorRef | None:

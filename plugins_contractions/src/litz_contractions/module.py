@@ -47,11 +47,11 @@ def offer(ability: str, name: str = "", says: str = "no kernel") -> Callable[[Of
 
     def offering(make: Offering) -> Offering:
         @wraps(make)
-        def offered(template: Any, context: ChoiceContext, *more: Any) -> Sequence[Choice]:
+        def offered(template: Any, context: ChoiceContext, **more: Any) -> Sequence[Choice]:
             if ability and ability not in context.target.abilities:
                 return ()
             try:
-                return make(template, context, *more)
+                return make(template, context, **more)
             except (Unsuitable, TooComplex) as why:
                 if str(why) and name:
                     context.verdict(name, str(why))

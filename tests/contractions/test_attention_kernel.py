@@ -267,7 +267,7 @@ def test_blocks_that_no_tile_divides_are_left_to_the_library() -> None:
     assert template.blocks is not None
     odd = replace(template, blocks=replace(template.blocks, queries=template.blocks.queries * 0 + 24))
     notes: list[Decision] = []
-    assert offer_attention(odd, context(program, odd, notes)) == []
+    assert not offer_attention(odd, context(program, odd, notes))
     assert "blocks of 24" in notes[0].reason
 
 

@@ -27,13 +27,13 @@ from litz.lower import lower
 from litz.pipeline import make_compiler
 from litz.target import target_of
 from litz.targets.triton.build import load as load_kernel
-from litz_contractions.attention.backward import write_key_gradients, write_query_gradient
+from litz_contractions.attention.backward import KeyGradients, QueryGradient
 from litz_contractions.attention.offer import backward_plan
 from litz_contractions.attention.operation import AttentionBackward
 from litz_contractions.attention.tiles import BackwardTiles, Tiles
 from litz_plugins import CodegenContext
 
-KERNELS = (("dq", write_query_gradient, 3), ("dkdv", write_key_gradients, 4))
+KERNELS = (("dq", QueryGradient, 3), ("dkdv", KeyGradients, 4))
 """What a kernel is called, who writes it, and how many products it makes."""
 
 
@@ -75,14 +75,14 @@ def sweep(program: Program, args: Sequence[Any], cache: Cache) -> Iterator[tuple
             memory[name] = torch.zeros(1, dtype=buffer.dtype, device="cuda").new_empty_strided(size, stride)
     memory |= {name: value.cuda() for name, value in program.constants.items()}
     context = CodegenContext(None, target, plan.program, cache)  # type: ignore[arg-type]
-    for name, write, products in KERNELS:
+    for name, kernel, products in KERNELS:
         for own, walked, warps, stages in product((64, 128), (32, 64, 128), (4, 8), (2, 3)):
             sides = (own, walked) if name == "dq" else (walked, own)
             tile = Tiles(*sides, warps, stages)
             if BackwardTiles(tile, tile).shared_bytes(plan.widths, plan.dtype.itemsize) > 1.5 * target.shared_bytes:
                 continue
             try:
-                source = write(plan, tile, name)
+                source = kernel(plan, tile).source(name)
                 launch = load_kernel(source, context)
                 addresses = [memory[str(buffer)].data_ptr() for buffer in source.arguments]
                 yield name, products, tile, timed(lambda launch=launch, to=addresses: launch(*to))  # type: ignore[misc]

@@ -32,8 +32,9 @@ from litz.targets.triton.tile_shape import power_of_two
 from litz_contractions.attention.forward import write_attention
 from litz_contractions.attention.offer import written
 from litz_contractions.attention.operation import Attention
-from litz_contractions.attention.plan import Unsuitable, make_plan
+from litz_contractions.attention.plan import make_plan
 from litz_contractions.attention.tiles import Tiles, shared_bytes
+from litz_contractions.module import Unsuitable
 from litz_plugins import CodegenContext
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "f32": torch.float32}

@@ -45,8 +45,8 @@ from benchmarks.record import add_option, recorder
 from litz.schedule import choices
 from litz_autotune.measurement import summarize
 from litz_autotune.timing import CudaTimer
+from litz_contractions.module import Unsuitable
 from litz_contractions.products import many_rows
-from litz_contractions.products.gemm import Unsuitable
 from litz_plugins import Choice, ChoiceContext
 from support.figures import figures_set
 

@@ -24,8 +24,9 @@ from litz.target import target_named, target_of
 from litz.targets.triton.compile import compile_kernel, make_target
 from litz_contractions.attention.offer import choose_tiles, kernel_call, offer_attention, written
 from litz_contractions.attention.operation import Attention
-from litz_contractions.attention.plan import Unsuitable, make_plan
+from litz_contractions.attention.plan import make_plan
 from litz_contractions.attention.tiles import LEAST, LEAST_SECOND, Tiles, fitting, parts, shared_bytes
+from litz_contractions.module import Unsuitable
 from litz_plugins import ChoiceContext, Decision
 from support.attention_matrix import (
     CASES,
@@ -266,7 +267,7 @@ def test_blocks_that_no_tile_divides_are_left_to_the_library() -> None:
     assert template.blocks is not None
     odd = replace(template, blocks=replace(template.blocks, queries=template.blocks.queries * 0 + 24))
     notes: list[Decision] = []
-    assert offer_attention(odd, context(program, odd, notes)) == []
+    assert not offer_attention(odd, context(program, odd, notes))
     assert "blocks of 24" in notes[0].reason
 
 

@@ -42,8 +42,8 @@ def test_gives_what_float64_gives(name: str, problems: Mapping[str, str]) -> Non
 @pytest.mark.parametrize("name", CASES)
 def test_a_mask_is_a_mask_and_a_bias_a_score(name: str) -> None:
     _, _, _, plan = CASES[name].planned()
-    assert (plan.mask is not None) == CASES[name].masks
-    assert (plan.score is not None) == CASES[name].scores
+    assert (plan.bodies.mask is not None) == CASES[name].masks
+    assert (plan.bodies.score is not None) == CASES[name].scores
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_compiles_for_an_h100(name: str) -> None:
 def test_a_padding_mask_reads_what_it_was_made_of() -> None:
     _, _, found, plan = CASES["padded"].planned()
     assert len(found.absorbs) == 1 and padded is CASES["padded"].fn
-    assert {str(plan.buffers[name].dtype) for name in plan.body.reads} == {"torch.bool"}
+    assert {str(plan.program.buffers[name].dtype) for name in plan.bodies.loop.reads} == {"torch.bool"}
 
 
 @pytest.mark.parametrize(

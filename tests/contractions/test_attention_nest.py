@@ -20,9 +20,9 @@ from litz.ir import KernelCall
 from litz.tiles import program as tile
 from litz.tiles.program import Line, Nest
 from litz_contractions.attention.nest_lines import Keys, Product, When
-from litz_contractions.attention.plan import AttentionPlan, Unsuitable, make_plan
+from litz_contractions.attention.plan import AttentionPlan, make_plan
 from litz_contractions.attention.processor import write_blocked
-from litz_contractions.module import call_of
+from litz_contractions.module import Unsuitable, call_of
 from litz_contractions.subprogram import Meaning, cut
 from litz_testing.tiles.attention_nest import interpret_attention, verify_attention
 from litz_testing.tiles.nest import TileError

@@ -20,7 +20,8 @@ from litz.pipeline import make_compiler
 from litz.schedule.choices import Replacement, substituted
 from litz.schedule.schedule import Schedule
 from litz.targets.triton.compile import compile_kernel, make_target
-from litz_contractions.attention.written_out import NotAttention, find_written_out
+from litz_contractions.attention.written_out import find_written_out
+from litz_contractions.module import Unsuitable
 from litz_plugins import Decision
 from support.eager_models import MODELS, eager_model
 from support.interpreted import asked_for, interpreted, mostly
@@ -160,7 +161,7 @@ def test_what_is_no_attention(function: Callable[..., Any]) -> None:
     products = [op for op in program.operations if isinstance(op, Template)]
     assert len(products) >= 2
     for product in products:
-        with pytest.raises(NotAttention):
+        with pytest.raises(Unsuitable):
             find_written_out(product, program)
 
 
@@ -178,7 +179,7 @@ def test_training_stays_as_it_is() -> None:
     )
     assert len(found) == 2
     for schedule in found:
-        with pytest.raises(NotAttention):
+        with pytest.raises(Unsuitable):
             attention_of(schedule.program)
 
 

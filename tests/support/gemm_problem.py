@@ -14,10 +14,10 @@ from litz.pipeline import make_compiler, schedule_only
 from litz.schedule.choices import Replacement, replacement_of, substituted
 from litz_autotune.race import PART, relative_errors
 from litz_contractions.epilogue import fused
+from litz_contractions.module import Unsuitable
 from litz_contractions.products.blocks import can_use_descriptors
 from litz_contractions.products.choice import make_choice
 from litz_contractions.products.configs import Config
-from litz_contractions.products.gemm import Unsuitable
 from litz_contractions.products.joined import second_product, with_whole_rows
 from litz_contractions.products.lanes import unpacked
 from litz_contractions.products.offer import KINDS

@@ -23,7 +23,8 @@ from litz.schedule.choices import substituted
 from litz_contractions.attention.offer import plan_of, written_replacement
 from litz_contractions.attention.plan import AttentionPlan
 from litz_contractions.attention.tiles import Tiles
-from litz_contractions.attention.written_out import NotAttention, WrittenOut, find_written_out
+from litz_contractions.attention.written_out import WrittenOut, find_written_out
+from litz_contractions.module import Unsuitable
 from support.attention_matrix import ORDINARY, operands
 from support.interpreted import print_share
 from support.kernel_programs import run
@@ -101,12 +102,12 @@ class Case:
 
 
 def attention_of(program: Program) -> tuple[Template, WrittenOut, AttentionPlan]:
-    """The program's one attention that is written out. NotAttention where there is none."""
-    why = NotAttention("no product makes scores")
+    """The program's one attention that is written out. Unsuitable where there is none."""
+    why = Unsuitable("no product makes scores")
     for first in [op for op in program.operations if isinstance(op, Template)]:
         try:
             found = find_written_out(first, program)
-        except NotAttention as error:
+        except Unsuitable as error:
             why = error if str(error) else why
             continue
         return first, found, plan_of(found, program, False)

@@ -135,12 +135,7 @@ def fused_rows(program: Program, template: Template, start: Epilogue) -> Epilogu
     return next((each for each in reversed(every) if each.loop.is_reduction and not each.loop.has_scan), None)
 
 
-def _with_users(
-    program: Program,
-    template: Template,
-    start: Epilogue,
-    join: Callable[[Loop, Loop, Callable[[str], bool]], Loop | str],
-) -> Iterator[Epilogue]:
+def _with_users(program: Program, template: Template, start: Epilogue, join: _Join) -> Iterator[Epilogue]:
     """`start` with ever more of the operations that use the result. join: makes one loop of two, the second of which
     stores what is needed; or says why not."""
     loop, absorbed, made = start.loop, list[str](), set(start.loop.writes)

@@ -1,23 +1,27 @@
-"""A Triton module of one kernel with its launcher's settings: one place for all kernels of products and of attention.
+"""What offers and kernels of products and of attention have in common.
 
-In: the lines of a kernel, the names of its buffers and sizes, and how it is launched. Out: a `KernelSource`.
+`offer` makes an offer of a function that raises `Unsuitable` where there is none. `write_module` makes a Triton module
+of one kernel: in, the lines of the kernel, the names of its buffers and sizes, and how it is launched; out, a
+`KernelSource`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any
 
 from litz.ir import Buffer, KernelCall, Operation, Program
 from litz.ir.dtypes import short
+from litz.schedule.inline import TooComplex
 from litz.targets.triton.dialect import POINTER_TYPES
 from litz.targets.triton.generate import launch_settings
 from litz.targets.triton.imports import import_lines
 from litz.targets.triton.print import POSITIONS
 from litz.targets.triton.text import size_text
 from litz.tiles.program import Nest, TileProgram
-from litz_plugins import COUNTERS, KernelSource
+from litz_plugins import COUNTERS, Choice, ChoiceContext, KernelSource
 
 DEVICE_FUNCTIONS: Mapping[str, str] = {
     f"_{words}{kind}_{half}": "litz_contractions.products.bytes"
@@ -26,6 +30,38 @@ DEVICE_FUNCTIONS: Mapping[str, str] = {
     for half in ("bf16", "f16")
 }
 """The functions that kernels call beside those of core, with their modules."""
+
+
+class Unsuitable(ValueError):
+    """A contraction that a kernel does not do. The message says why; "" where it is not like one that a kernel does."""
+
+
+Offering = Callable[..., Sequence[Choice]]
+
+
+def offer(ability: str, name: str = "", says: str = "no kernel") -> Callable[[Offering], Offering]:
+    """Returns what makes an offer of a function that raises `Unsuitable` instead: it offers nothing then, and puts the
+    reason on record. ability: that a target must have; "" for all. name: of what is offered, for the verdict on it.
+    says: what a record begins with, where no name is given; {} is the kind
+    of contraction."""
+
+    def offering(make: Offering) -> Offering:
+        @wraps(make)
+        def offered(template: Any, context: ChoiceContext, **more: Any) -> Sequence[Choice]:
+            if ability and ability not in context.target.abilities:
+                return ()
+            try:
+                return make(template, context, **more)
+            except (Unsuitable, TooComplex) as why:
+                if str(why) and name:
+                    context.verdict(name, str(why))
+                elif str(why):
+                    context.record(template.target_name, f"{says.format(template.kind)}: {why}")
+                return ()
+
+        return offered
+
+    return offering
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
 @hookimpl(tryfirst=True)  # of equally good ways one that needs no measurement goes before those that do
 def litz_register_templates(options: OptionsView) -> Sequence[TemplateSpec]:
     """Returns the templates: attention; and products without `max_autotune`, as litz-autotune offers those."""
-    from .attention import decode, library, masked_call, offer, processor
+    from .attention import decode, library, masked_call, offer, processor, written_out
     from .products.gemm import OPERANDS
     from .products.library import offer_library_epilogue
     from .products.many_rows import offer_many_rows
@@ -56,13 +56,13 @@ def litz_register_templates(options: OptionsView) -> Sequence[TemplateSpec]:
     from .products.rows_loop import KINDS, offer_rows_loop
 
     attention = [
-        TemplateSpec("attention in blocks", processor.KINDS, processor.offer_blocked),
-        TemplateSpec("attention", offer.KINDS, offer.offer_attention),
-        TemplateSpec("attention of few queries", decode.KINDS, decode.offer_split),
-        TemplateSpec("attention with a mask", masked_call.KINDS, masked_call.offer_masked),
-        TemplateSpec("attention, keys in place", library.KINDS, library.offer_in_place),
-        TemplateSpec("attention, written out", offer.WRITTEN_KINDS, offer.offer_written_out),
-        TemplateSpec("attention's backward", offer.BACKWARD_KINDS, offer.offer_attention_backward),
+        TemplateSpec("attention in blocks", ("flex_attention",), processor.offer_blocked),
+        TemplateSpec("attention", ("flex_attention",), offer.offer_attention),
+        TemplateSpec("attention of few queries", ("attention", "flex_attention"), decode.offer_split),
+        TemplateSpec("attention with a mask", ("attention",), masked_call.offer_masked),
+        TemplateSpec("attention, keys in place", ("attention",), library.offer_in_place),
+        TemplateSpec("attention, written out", written_out.PRODUCTS, offer.offer_written_out),
+        TemplateSpec("attention's backward", ("flex_attention_backward",), offer.offer_attention_backward),
     ]
     if options.get("max_autotune", False):
         return attention  # litz-autotune offers the others, among more

@@ -18,8 +18,8 @@ from litz.ir.arguments import rebuild
 from litz.ir.index import Expr, Symbol
 from litz.ir.interpret import interpret
 from litz.ir.node import Node, intern
-from litz.ir.node import rewrite as rewrite_nodes
-from litz.ir.operation import Range, Store, sizes_in
+from litz.ir.operation import Range, sizes_in
+from litz.ir.transform import map_stores
 
 
 def cut(program: Program, operations: Sequence[Operation], outputs: Iterable[str]) -> Program:
@@ -156,24 +156,13 @@ class _Rename:
         return replace(operation, name=name, args=args, kwargs=kwargs, outputs=outputs, origins=())
 
     def loop(self, loop: Loop, name: str) -> Loop:
-        roots = tuple(root for store in loop.stores for root in store.roots)
-        done = dict(zip(roots, rewrite_nodes(roots, self.node), strict=True))
+        stores = map_stores(loop.stores, self.node, lambda store: tuple(map(self.expr, store.index)))
         return replace(
             loop,
             name=name,
             ranges=tuple(Range(r.var, self.expr(r.size)) for r in loop.ranges),
             reduction_ranges=tuple(Range(r.var, self.expr(r.size)) for r in loop.reduction_ranges),
-            stores=tuple(
-                Store(
-                    self.names[store.buffer],
-                    tuple(map(self.expr, store.index)),
-                    done[store.value],
-                    tuple(done[node] for node in store.indirect),
-                    store.mode,
-                    None if store.mask is None else done[store.mask],
-                )
-                for store in loop.stores
-            ),
+            stores=tuple(replace(store, buffer=self.names[store.buffer]) for store in stores),
             origins=(),
         )
 

@@ -205,7 +205,8 @@ def test_attention() -> None:
     # NaN is not itself: it is compared as text.
     assert str(found) == str(made) and "is Attention" in str(made) and "nothing = nan" in str(made)
     assert replace(found.operations[0], nothing=0.0) == replace(forward, nothing=0.0)  # type: ignore[type-var]
-    backward = AttentionBackward("op2", CPU, torch.mm, (tensor,), query=tensor, key=tensor, value=tensor, out=tensor)
+    own = dict.fromkeys(("query", "key", "value", "out", "logsumexp"), tensor)
+    backward = AttentionBackward("op2", CPU, torch.mm, (tensor,), **own)
     back(program(replace(backward, gradient=score("gradient"), mask=score("m"), logsumexp=tensor, scale=S0)))
 
 

@@ -15,8 +15,7 @@ walk. Both are exact below 2^24, so that nothing is lost (`apart_positions`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import torch
 
@@ -77,28 +76,20 @@ def _times(node: Node, factor: float) -> Node:
     return call("mul", node, const(factor, node.dtype))
 
 
-@dataclass(frozen=True)
-class Exponent:
-    """A score is `factor` * `node`. node: None for the bare product of query and key, else factor > 0."""
-
-    node: Node | None
-    factor: float
-
-
-def peeled(score: Node | None, scale: float) -> Exponent:
-    """Returns the exponent of a body's score (after `lighter`); score None: there is no body. scale: of the bare
-    product."""
+def peeled(score: Node | None, scale: float) -> tuple[Node | None, float]:
+    """Returns a node and a factor whose product a body's score is (after `lighter`), the factor above 0. score None:
+    there is no body; the node is None then, for the bare product of query and key. scale: of that."""
     if score is None:
-        return Exponent(None, scale)
+        return None, scale
     factor = _factor(score)
     if factor is not None:
-        return Exponent(score.args[0], factor)
+        return score.args[0], factor
     if score.op == "add" and score.dtype == torch.float32:
         for product, rest in (score.args, score.args[::-1]):
             factor = _factor(product)
             if factor is not None and rest.dtype == torch.float32 and _is_score(product.args[0]):
-                return Exponent(call("fma", *_shared(rest, 1 / factor), product.args[0]), factor)
-    return Exponent(score, 1.0)
+                return call("fma", *_shared(rest, 1 / factor), product.args[0]), factor
+    return score, 1.0
 
 
 def _is_score(node: Node) -> bool:
@@ -134,7 +125,8 @@ def apart_positions(loop: Loop, walked: Symbol) -> Mapping[Node, tuple[Expr, Exp
         rest = expr - along
         if along == 0 or rest.is_number or rest.free_symbols & {walked}:
             continue
-        if all(_is_exact(part, loop) for part in (along, rest)):
+        ends = [end for part in (along, rest) for end in bounds(part, loop.extents)]
+        if all(end is not None and end.is_Integer and abs(int(end)) <= EXACT for end in ends):
             found[node] = along, rest
     return found
 
@@ -151,6 +143,11 @@ class ScoreMaker(Maker):
         parts = [Position(part, self.axes_of(part)) for part in self.apart[node]]
         return self.op("add", parts, node.dtype, "exact")
 
+    def hoist(self, bodies: Iterable[Node | None], late: Collection[Node], fixed: Collection[Symbol]) -> None:
+        """Adds what the bodies that there are need that depends on the variables `fixed` alone, and is not `late`."""
+        missing, variables = self.missing(node for node in bodies if node is not None), self.loop.variables
+        self.compute([node for node in missing if node not in late and variables[node] <= set(fixed)])
+
     def inner(self, write: Callable[[], None]) -> tuple[Line, ...]:
         """Returns the lines that a function adds as a body, whose values are not there behind it."""
         kept = dict(self.values)
@@ -163,11 +160,3 @@ class ScoreMaker(Maker):
         every = tuple(dict.fromkeys((*limits, *self.limits)))
         buffers = {name: self.buffers[name] for name in names.buffers}
         return TileProgram(self.tiling, buffers, names, extents, self.positions, (line,), every)
-
-
-def _is_exact(expr: Expr, loop: Loop) -> bool:
-    ends = bounds(expr, loop.extents)
-    return all(end is not None and end.is_Integer and abs(int(end)) <= EXACT for end in ends)
-
-
-__all__ = ["EXACT", "Exponent", "ScoreMaker", "apart_positions", "lighter", "peeled"]

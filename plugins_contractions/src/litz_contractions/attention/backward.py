@@ -13,14 +13,14 @@ no score is ever in memory: both kernels compute scores and weights anew.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import sympy
 import torch
 
-from litz.ir import Node, Program, Range, TensorRef
+from litz.ir import Node, Range, TensorRef
 from litz.ir.dtypes import short
 from litz.ir.index import ONE, ZERO, Symbol, floordiv, to_expr
 from litz.targets.triton.indices import index_type_of
@@ -34,13 +34,13 @@ from ..module import position_type, write_module
 from ..products.lines import Scaled, Side
 from . import lines as own
 from .arithmetic import ScoreMaker, apart_positions
-from .bodies import AT, BATCH, HEAD, KEY, QUERY, make_bodies
+from .bodies import AT, BATCH, HEAD, KEY, QUERY
 from .lines import LOG2E, ROWS, SHARED, TILE
 from .near import near_forms
 from .operation import GRADIENT, SCORE, AttentionBackward, Blocks
 from .plan import SharedPlan, access_of
 from .print import SLOPES
-from .print_backward import print_backward
+from .print_backward import BackwardPrinter
 from .tiles import Tiles, padded
 
 WIDTHS = {name: Symbol(name, integer=True, nonnegative=True) for name in ("depth", "width")}
@@ -51,6 +51,7 @@ WIDTHS = {name: Symbol(name, integer=True, nonnegative=True) for name in ("depth
 class BackwardPlan(SharedPlan):
     """The plan of both kernels of one backward. delta: what the first hands to the second, float32 (B, H, Q)."""
 
+    attention: AttentionBackward
     delta: TensorRef
 
     @property
@@ -63,24 +64,6 @@ class BackwardPlan(SharedPlan):
         """Returns the reference to a gradient (0: query, 1: key, 2: value) as it lies; None if nobody wants it."""
         name = self.outputs[number]
         return None if name is None else TensorRef(name, self.program.buffers[name].layout)
-
-
-def make_backward_plan(
-    attention: AttentionBackward, program: Program, delta: TensorRef, outputs: tuple[str | None, ...], tf32: bool
-) -> BackwardPlan:
-    """Returns the plan of a backward's two kernels. program: has the buffer of `delta`. outputs, tf32: as
-    `BackwardPlan` has them."""
-    return BackwardPlan(attention, program, make_bodies(attention, program), outputs, tf32, delta)
-
-
-def write_query_gradient(plan: BackwardPlan, tile: Tiles, name: str) -> KernelSource:
-    """Returns the source of the kernel that writes the query's gradient and delta."""
-    return _QueryGradient(plan, tile).source(name)
-
-
-def write_key_gradients(plan: BackwardPlan, tile: Tiles, name: str) -> KernelSource:
-    """Returns the source of the kernel that writes the gradients of key and value."""
-    return _KeyGradients(plan, tile).source(name)
 
 
 class _Maker:
@@ -110,7 +93,7 @@ class _Maker:
             name: Axis(name, (Range(WIDTHS[name], to_expr(width)),), padded(width))
             for name, width in zip(WIDTHS, plan.widths)
         }
-        tables = [] if blocks is None else [blocks.counts, blocks.indices, blocks.full_counts, blocks.full_indices]
+        tables = [] if blocks is None else blocks.tables
         operands = [attention.query, attention.key, attention.value, attention.grad_out, attention.logsumexp]
         self.refs = [ref for ref in (*operands, *self.read, *tables, plan.delta, *refs) if ref is not None]
         inside = [node.buffer for node in loop.loads if node.buffer not in (SCORE, GRADIENT)]
@@ -160,7 +143,7 @@ class _Maker:
             name,
             f"litz_attention_{what}_{short(self.plan.dtype)}_{config.rows}x{config.keys}",
             f"attention's backward, {what}: {config}",
-            print_backward(made),
+            BackwardPrinter.lines_of(made),
             made,
             self.plan.program,
             written,
@@ -262,13 +245,8 @@ class _Maker:
     def _use(self, walked: own.Cut) -> None:
         self.walked, self.maker.tiling = walked, self._tiling(self.rows, walked)
 
-    def _hoist(self, fixed: Collection[Symbol]) -> None:
-        """Adds what the bodies need that depends on the variables `fixed` alone, and not on scores."""
-        bodies, allowed = self.bodies, set(fixed)
-        variables = bodies.loop.variables
-        roots = [node for node in (bodies.mask, bodies.score, bodies.gradient) if node is not None]
-        missing = self.maker.missing(roots)
-        self.maker.compute([node for node in missing if node not in self.late and variables[node] <= allowed])
+    def _hoist(self, *fixed: Symbol) -> None:
+        self.maker.hoist((self.bodies.mask, self.bodies.score, self.bodies.gradient), self.late, fixed)
 
     def _body_value(self, stand_in: str, value: Value, body: Node) -> Operand:
         """Adds what a body makes of a stand-in's value."""
@@ -292,7 +270,7 @@ class _Maker:
         """Adds the product of a tile of rows and one of what is walked."""
         turned = replace(right, text=f"{right.text}turned")
         value = Value(name, torch.float32, TILE)
-        self.put(own.Turned(turned, right))
+        self.put(Op(turned, "same", (right,), "turned"))
         self.put(Dot(value, left, turned, self.plan.precision, new=True))
         return value
 
@@ -326,7 +304,9 @@ class _Maker:
         return rounded
 
 
-class _QueryGradient(_Maker):
+class QueryGradient(_Maker):
+    """The kernel that writes the query's gradient and delta."""
+
     holds = "query"
 
     def __init__(self, plan: BackwardPlan, tile: Tiles) -> None:
@@ -353,7 +333,7 @@ class _QueryGradient(_Maker):
         if self.result is not None:
             self.total = Value("total", torch.float32, ROWS | {"depth"})
             put(own.Begin(self.total))
-            self._hoist({BATCH, HEAD, QUERY})
+            self._hoist(BATCH, HEAD, QUERY)
             self._walk(self._step)
             self._store("", self.result, "depth", self.total, True)
 
@@ -383,7 +363,9 @@ class _QueryGradient(_Maker):
         self.put(Dot(self.total, self._gradients(slopes, self.delta, shown), key, self.plan.precision))
 
 
-class _KeyGradients(_Maker):
+class KeyGradients(_Maker):
+    """The kernel that writes the gradients of key and value."""
+
     holds = "key"
 
     def __init__(self, plan: BackwardPlan, tile: Tiles) -> None:
@@ -413,7 +395,7 @@ class _KeyGradients(_Maker):
             if result is not None:
                 self.totals[name] = Value(f"{name}total", torch.float32, ROWS | {columns})
                 put(own.Begin(self.totals[name]))
-        self._hoist({KEY} if plan.shares_keys else {KEY, BATCH})
+        self._hoist(KEY, *() if plan.shares_keys else (BATCH,))
         put(own.Turns(group, self.batches if plan.shares_keys else ONE, self.maker.inner(self._head)))
         for name, result, columns in zip(("key", "value"), self.written, ("depth", "width"), strict=True):
             if result is not None:
@@ -430,7 +412,7 @@ class _KeyGradients(_Maker):
         ):
             if ref is not None:
                 self._begins(name, ref, HEAD)
-        self._hoist({BATCH, HEAD, KEY})
+        self._hoist(BATCH, HEAD, KEY)
         self._walk(self._step)
 
     def _step(self, masked: bool) -> None:
@@ -454,6 +436,3 @@ class _KeyGradients(_Maker):
 
 def _number(value: float) -> Const:
     return Const(value, torch.float32)
-
-
-__all__ = ["BackwardPlan", "make_backward_plan", "write_key_gradients", "write_query_gradient"]

@@ -12,7 +12,7 @@ from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store
 from litz.ir.index import loop_var
 from litz.ir.transform import flatten, map_stores
 
-from .arithmetic import Exponent, lighter, peeled
+from .arithmetic import lighter, peeled
 from .operation import GRADIENT, SCORE, Attention, AttentionBackward
 
 BATCH, HEAD, QUERY, KEY = map(loop_var, range(4))
@@ -70,11 +70,8 @@ def make_bodies(
     stores = {store.buffer: store for store in map_stores(found.loop.stores, lighter(1.0 if scaled else scale))}
     score = stores["score"].value if "score" in stores else None
     kept = score is not None and (scaled or whole(score))
-    exponent = Exponent(score, 1.0) if kept else peeled(score, scale)
-    if exponent.node is not None:
-        stores["score"] = replace(stores["score"], value=exponent.node)
+    node, factor = (score, 1.0) if kept else peeled(score, scale)
+    if node is not None:
+        stores["score"] = replace(stores["score"], value=node)
     values = {name: store.value for name, store in stores.items()}
-    return Bodies(replace(found.loop, stores=tuple(stores.values())), exponent.factor, **values)
-
-
-__all__ = ["AT", "BATCH", "HEAD", "KEY", "QUERY", "Bodies", "flat_bodies", "make_bodies"]
+    return Bodies(replace(found.loop, stores=tuple(stores.values())), factor, **values)

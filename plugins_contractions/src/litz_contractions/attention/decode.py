@@ -16,7 +16,7 @@ import sympy
 import torch
 
 from litz.cost import bytes_of
-from litz.ir import Buffer, Layout, Loop, Operation, Program, Range, Store, TensorRef
+from litz.ir import Buffer, Layout, Loop, Program, Range, Store, TensorRef
 from litz.ir.build import call, cast, const, load, reduce
 from litz.ir.index import ONE, ZERO, loop_var, reduction_var
 from litz.ir.interpret import interpret
@@ -27,17 +27,16 @@ from litz.targets.triton.tile_shape import power_of_two
 from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
 from ..epilogue import others
-from ..module import call_of
+from ..module import Unsuitable, call_of, offer
 from ..subprogram import Meaning as Cut
 from ..subprogram import cut, on_device
 from .in_place import InPlace, read_in_place
 from .lines import LOG2E
 from .operation import DTYPES, SCORE, Attention
-from .plan import Unsuitable, refuse_sizes
+from .plan import refuse_sizes
 from .split import Stored, write_split
 from .tiles import Tiles
 
-KINDS = ("attention", "flex_attention")
 MOST_ROWS = 64
 """Queries of all heads that share a head of the key, at most: beyond that a tile is a product that is worth blocks of
 its own."""
@@ -60,19 +59,16 @@ class SplitAttentionFigures(Room):
     is_measured: bool = False
 
 
+@offer("", says="keys are not split")
 def offer_split(attention: Attention, context: ChoiceContext) -> Sequence[Choice]:
-    """Returns the kernel for few queries as a choice; nothing, and records the reason, where it does not suit."""
+    """Returns the kernel for few queries as a choice."""
     program: Program = context.program
-    try:
-        if "blocks" not in context.target.abilities:
-            raise Unsuitable("the kernel is for devices that run blocks of programs")
-        if attention.kind == "attention" and not figures_of(context.target, SplitAttentionFigures).is_measured:
-            raise Unsuitable("the kernel was not measured on this device beside the library's")
-        found = read_in_place(attention, program)
-        refuse(found.attention, attention, program)
-    except Unsuitable as why:
-        context.record(attention.target_name, f"keys are not split: {why}")
-        return ()
+    if "blocks" not in context.target.abilities:
+        raise Unsuitable("the kernel is for devices that run blocks of programs")
+    if attention.kind == "attention" and not figures_of(context.target, SplitAttentionFigures).is_measured:
+        raise Unsuitable("the kernel was not measured on this device beside the library's")
+    found = read_in_place(attention, program)
+    refuse(found.attention, attention, program)
     split = choose_split(found.attention, program, context.target)
     what = f"triton attention in {split}"
     if found.absorbs:
@@ -144,7 +140,9 @@ def estimate(attention: Attention, split: Tiles, program: Program, target: Targe
     batch, heads, queries, _ = map(hint, attention.query.layout.size)
     result = batch * heads * queries * hint(attention.value.layout.size[3])
     moved += result * program.buffers[attention.query.buffer].dtype.itemsize
-    launched = 1 + (split.parts > 1) / (_sharing(program) if finishes(attention) else 1)
+    # Attentions that are done, or still to be chosen.
+    many = sum(isinstance(op, Attention) or isinstance(getattr(op, "target", 0), Meaning) for op in program.operations)
+    launched = 1 + (split.parts > 1) / (max(1, many) if finishes(attention) else 1)
     if split.parts > 1:
         moved += 2 * 4 * split.parts * result
     count = split.parts * batch * hint(attention.key.layout.size[1])
@@ -158,15 +156,6 @@ def estimate(attention: Attention, split: Tiles, program: Program, target: Targe
     )
     why = f"keys and values once: {moved / 1e6:.3g} MB by {count} programs, {launched:.3g} launches"
     return time_of(bounds, target, launches(launched, target, replaced), why=why)
-
-
-def _sharing(program: Program) -> int:
-    """How many attentions there are, done or still to be chosen."""
-    return max(1, sum(_is_attention(operation) for operation in program.operations))
-
-
-def _is_attention(operation: Operation) -> bool:
-    return isinstance(operation, Attention) or isinstance(getattr(operation, "target", None), Meaning)
 
 
 # What takes the call's place.
@@ -302,17 +291,3 @@ def _bodies(attention: Attention, program: Program) -> tuple[Program | None, tup
     made = cut(replace(program, buffers={**program.buffers, **own}), operations, names)
     made = replace(made, inputs=tuple(sorted(made.inputs, key=lambda each: each != SCORE)))
     return made, Cut(made).arguments()[1:]
-
-
-__all__ = [
-    "KINDS",
-    "Meaning",
-    "Unsuitable",
-    "choose_split",
-    "combine",
-    "estimate",
-    "is_used",
-    "make_meaning",
-    "offer_split",
-    "replacement",
-]

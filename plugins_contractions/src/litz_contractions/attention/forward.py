@@ -19,21 +19,21 @@ from itertools import accumulate
 
 import torch
 
-from litz.ir import Layout, Node, Range, TensorRef
+from litz.ir import Layout, Range, TensorRef
 from litz.ir.index import Expr, Symbol, floordiv, to_expr
-from litz.ir.node import walk
+from litz.targets.triton.text import size_text
 from litz.tiles.program import Const, Dot, Inside, Line, Load, Op, Operand, Store, TileProgram, Value
 from litz.tiles.shape import Axis, Tiling
 from litz_plugins import KernelSource
 
-from ..module import counted, write_module
+from ..module import Unsuitable, counted, write_module
 from ..products.lines import Side
 from . import lines as own
 from .lines import LOG2E, ROWS, TILE
 from .masks import find_bounds, keeps_least, least_mask
 from .operation import SCORE, Blocks
-from .plan import AttentionPlan, B, H, K, Q, Unsuitable, access_of
-from .print import print_attention
+from .plan import AttentionPlan, B, H, K, Q, access_of
+from .print import ForwardPrinter
 from .tiles import LEAST, Tiles, parts
 
 
@@ -53,13 +53,13 @@ def write_attention(plan: AttentionPlan, tiles: Tiles, name: str) -> KernelSourc
     """Returns the kernel that writes `plan.outputs`: the result, and perhaps logsumexp and maxima. Unsuitable where a
     tile may be part of two blocks."""
     made = _Forward(plan, tiles).tiles()
-    batch, heads, rows, _ = map(plan.host_text, plan.size)
+    batch, heads, rows, _ = (size_text(size, plan.names.sizes) for size in plan.attention.size)
     grid = f"(-(-{rows} // {tiles.rows})) * {heads} * {batch}"
     return write_module(
         name,
         plan.symbol("attention"),
         f"attention: {tiles}",
-        print_attention(made),
+        ForwardPrinter.lines_of(made),
         made,
         plan.program,
         plan.outputs,
@@ -102,7 +102,7 @@ class _Forward:
     def __init__(self, plan: AttentionPlan, tiles: Tiles) -> None:
         self.plan, self.sizes, self.attention = plan, tiles, plan.attention
         check_blocks(plan.attention.blocks, tiles)
-        self.rows = Axis("y", (Range(Q, plan.size[2]),), tiles.rows)
+        self.rows = Axis("y", (Range(Q, plan.attention.size[2]),), tiles.rows)
         self.maker = plan.maker(self._tiling(self.rows, self._keys(False)))
         self.put = self.maker.put
         self.names = replace(plan.names, variables={**plan.names.variables, **own.PLACES})
@@ -110,13 +110,13 @@ class _Forward:
         self.folded = plan.bodies.factor > 0
         """Is the scale part of the exponent's factor?"""
         self.factor = (plan.bodies.factor if self.folded else 1.0) * LOG2E
-        self.subtracts_first = plan.score is not None and keeps_least(plan.attention, plan.score)
+        self.subtracts_first = plan.bodies.score is not None and keeps_least(plan.attention, plan.bodies.score)
         """Is the greatest score subtracted before the factor? Masks of softmaxes that are written out are the least
         number there is, which times the factor is -inf: a row of nothing else has even weights all the same. It costs
         a subtraction a score."""
         self.extents = {
-            **dict(zip((B, H, Q, K), plan.size)),
-            **plan.body.extents,
+            **dict(zip((B, H, Q, K), plan.attention.size)),
+            **plan.bodies.loop.extents,
             **{e.var: to_expr(e.end) for e in (*self.depth, *self.across)},
         }
         self.scores = Value("scores", torch.float32, TILE)
@@ -124,11 +124,11 @@ class _Forward:
         self.sums = [Value(f"accumulator{e.number}", torch.float32, ROWS | {e.name}) for e in self.across]
 
     def _tiling(self, *axes: Axis) -> Tiling:
-        batch, heads = self.plan.size[:2]
+        batch, heads = self.plan.attention.size[:2]
         return Tiling(axes, self.sizes.warps, pieces=(Range(B, batch), Range(H, heads)))
 
     def _keys(self, beyond: bool) -> own.Keys:
-        return own.Keys("x", (Range(K, self.plan.size[3]),), self.sizes.keys, beyond)
+        return own.Keys("x", (Range(K, self.plan.attention.size[3]),), self.sizes.keys, beyond)
 
     def tiles(self) -> TileProgram:
         """Returns the TileProgram."""
@@ -138,13 +138,13 @@ class _Forward:
             query = self.attention.query
             for d in self.depth:
                 self._load(f"query{d.number}", query, (self.rows, d), (H, Q))
-            self._outside()
+            self.maker.hoist((plan.bodies.score, plan.bodies.mask), plan.bodies.late, (B, H, Q))
             for value, number in ((self.state[0], -math.inf), *((each, 0.0) for each in (self.state[1], *self.sums))):
                 self.put(own.Begin(value, number))
             self._walks()
             self._results()
 
-        line = own.Programs(maker.block(body), plan.size[1], back=True)
+        line = own.Programs(maker.block(body), plan.attention.size[1], back=True)
         return maker.program(line, self.names, self.extents, plan.limits)
 
     def _side(self, name: str, axes: Sequence[Axis], line: Line) -> None:
@@ -170,33 +170,18 @@ class _Forward:
 
     # Over the keys.
 
-    def _outside(self) -> None:
-        """The values of the bodies that do not vary along the keys."""
-        inside: set[Node] = set()
-        outside: list[Node] = []
-        for node in walk(*self._roots(True)):
-            varies = K in self.plan.body.variables[node] or (node.op == "load" and node.buffer == SCORE)
-            if varies or not inside.isdisjoint(node.args):
-                inside.add(node)
-            elif node.op != "const":
-                outside.append(node)
-        self.maker.compute(outside)
-
-    def _roots(self, with_mask: bool) -> list[Node]:
-        """The nodes that a tile of scores needs: the score, and the mask if wanted, as far as there are bodies."""
-        found = [self.plan.score, self.plan.mask if with_mask else None]
-        return [node for node in found if node is not None]
-
     def _walks(self) -> None:
         """Over listed blocks, between the mask's bounds, or over all keys."""
-        plan, blocks, uneven = self.plan, self.attention.blocks, self._uneven
+        plan, blocks, keys = self.plan, self.attention.blocks, self.plan.attention.size[3]
+        # May the last tile reach beyond the last key?
+        uneven = not (keys.is_Integer and int(keys) % self.sizes.keys == 0)
         if blocks is not None:
             self._listed(blocks, blocks.counts, blocks.indices, True)
             if blocks.full_counts is not None and blocks.full_indices is not None:
                 self._listed(blocks, blocks.full_counts, blocks.full_indices, False)
             return
-        bounds = find_bounds(plan.mask, Q, K)
-        seen = find_bounds(least_mask(plan.score) if self.subtracts_first else None, Q, K)
+        bounds = find_bounds(plan.bodies.mask, Q, K)
+        seen = find_bounds(least_mask(plan.bodies.score) if self.subtracts_first else None, Q, K)
         if bounds:
             self.put(own.Limits("between", bounds.lower, bounds.upper, bounds.exact))
             # In the order of keys, ptxas would wait after each instruction of the tensor cores (CUDA 12.8, causal
@@ -216,24 +201,17 @@ class _Forward:
             self._over("unseen", True, uneven)
         else:
             self.put(own.Limits("all"))
-            keys = plan.size[3]
             if not keys.is_Integer or int(keys) >= self.sizes.keys:
                 self._over("whole", True, False)
             if uneven:
                 self._over("rest", True, True)
-
-    @property
-    def _uneven(self) -> bool:
-        """May the last tile reach beyond the last key?"""
-        keys = self.plan.size[3]
-        return not (keys.is_Integer and int(keys) % self.sizes.keys == 0)
 
     def _over(self, which: str, with_mask: bool, beyond: bool) -> None:
         body = self._step(with_mask, beyond)
         self.put(own.Over(which, self.maker.tiling, body, self.state if which == "unseen" else ()))
 
     def _listed(self, blocks: Blocks, counts: TensorRef, indices: TensorRef, with_mask: bool) -> None:
-        keys, block = self.plan.size[3], int(blocks.keys)
+        keys, block = self.plan.attention.size[3], int(blocks.keys)
         whole = bool(keys.is_Integer) and int(keys) % block == 0 and block % self.sizes.keys == 0
         body = self._step(with_mask, not whole)
         self.put(own.Listed(counts, indices, blocks.queries, blocks.keys, self.maker.tiling, body))
@@ -273,15 +251,16 @@ class _Forward:
     def _body(self, with_mask: bool, beyond: bool) -> None:
         """What becomes of the scores; -inf where no key is looked at."""
         plan, maker = self.plan, self.maker
-        for node in plan.body.loads:
+        for node in plan.bodies.loop.loads:
             if node.buffer == SCORE:
                 maker.values[node] = replace(self.scores, dtype=node.dtype)
-        maker.compute(self._roots(with_mask))
+        roots = (plan.bodies.score, plan.bodies.mask if with_mask else None)
+        maker.compute(node for node in roots if node is not None)
         looked_at: list[Operand | Inside] = [Inside("x")] * beyond
-        if with_mask and plan.mask is not None:
-            looked_at.insert(0, maker.spread(plan.mask, TILE))
-        if plan.score is not None:
-            self.put(own.Next(self.scores, maker.spread(plan.score, TILE)))
+        if with_mask and plan.bodies.mask is not None:
+            looked_at.insert(0, maker.spread(plan.bodies.mask, TILE))
+        if plan.bodies.score is not None:
+            self.put(own.Next(self.scores, maker.spread(plan.bodies.score, TILE)))
         if looked_at:
             self.put(own.Hidden(self.scores, tuple(looked_at), Const(-math.inf, torch.float32)))
 
@@ -296,7 +275,7 @@ class _Forward:
         out, *others = attention.outputs
         assert out is not None
         for e, total in zip(self.across, self.sums, strict=True):
-            value = replace(total, text=f"result{e.number}", dtype=plan.buffers[out].dtype)
+            value = replace(total, text=f"result{e.number}", dtype=plan.program.buffers[out].dtype)
             put(Op(value, "div", (total, divisor), "quotient"))
             self._side("out", (self.rows, e), self._stored(out, value, (self.rows, e)))
         for name, kind in zip(others, ("log2", "most")):
@@ -306,10 +285,7 @@ class _Forward:
                 put(self._stored(name, value, (self.rows,)))
 
     def _stored(self, name: str, value: Value, axes: Sequence[Axis]) -> Store:
-        layout = self.plan.buffers[name].layout
+        layout = self.plan.program.buffers[name].layout
         inner = (Q, *(axis.var for axis in axes if isinstance(axis, own.Part)))
         access = access_of(TensorRef(name, Layout(layout.size, layout.stride)), (B, H), inner, value.axes)
         return Store(access, value, tuple(Inside(axis.name) for axis in axes if axis.masked), "set", value.axes)
-
-
-__all__ = ["check_blocks", "within_blocks", "write_attention"]

@@ -183,13 +183,17 @@ def _strided(
 def inlined(loop: Loop | None, attention: Attention, program: Program) -> Loop | None:
     """Returns a body that computes small pointwise buffers itself, within `MOST_NODES` and `MOST_LOADS`."""
     kept: set[str] = set()
+
+    def size(name: str) -> int:
+        return program.hint(program.buffers[name].nbytes)
+
     while loop is not None:
         name = next((name for name in loop.reads if name in program.buffers and name not in kept), None)
         if name is None:
             break
         kept.add(name)
         body = _body(name, attention, program)
-        if body is None or not _is_small(body.loop, name, program):
+        if body is None or sum(map(size, body.loop.reads)) > size(name):  # it reads more bytes than it writes
             continue
         try:
             wider = body.into(loop)
@@ -198,12 +202,6 @@ def inlined(loop: Loop | None, attention: Attention, program: Program) -> Loop |
         if len(wider.nodes) <= MOST_NODES and len(wider.loads) <= MOST_LOADS:
             loop = wider
     return loop
-
-
-def _is_small(loop: Loop, name: str, program: Program) -> bool:
-    """Does a loop read no more bytes than it writes?"""
-    read = sum(program.hint(program.buffers[each].nbytes) for each in loop.reads)
-    return read <= program.hint(program.buffers[name].nbytes)
 
 
 def _body(name: str, attention: Attention, program: Program) -> Body | None:
@@ -216,15 +214,11 @@ def _body(name: str, attention: Attention, program: Program) -> Body | None:
         return None
     if any(program.buffers[each].dtype not in STORED for each in loop.reads):
         return None
-    return Body.of(loop) if _is_unchanged(loop, attention, program) else None
-
-
-def _is_unchanged(loop: Loop, attention: Attention, program: Program) -> bool:
-    """Does nothing between a loop and the attention write what the loop reads?"""
+    # Does nothing between the loop and the attention write what the loop reads?
     between = program.operations[program.positions[loop.name] + 1 : program.positions[attention.name]]
     roots = program.roots
-    written = {roots.get(name, name) for operation in between for name in operation.writes}
-    return written.isdisjoint(roots.get(name, name) for name in loop.reads)
+    written = {roots.get(each, each) for operation in between for each in operation.writes}
+    return Body.of(loop) if written.isdisjoint(roots.get(each, each) for each in loop.reads) else None
 
 
 def unneeded(
@@ -250,19 +244,10 @@ ROUNDING = Pattern(
 )
 
 
-@dataclass(frozen=True)
-class Narrow:
-    """attention: whose result is the rounded one. out: how that lies as (batch, head, query, element). rounding: the
-    name of the loop that rounded it."""
-
-    attention: Attention
-    out: Layout
-    rounding: str
-
-
-def narrowed(attention: Attention, out: Layout, program: Program) -> Narrow | None:
-    """Returns the attention in the narrow dtype that its operands were widened from; None where there is none. out: how
-    the result lies, as (batch, head, query, element)."""
+def narrowed(attention: Attention, out: Layout, program: Program) -> tuple[Attention, Layout, str] | None:
+    """Returns the attention in the narrow dtype that its operands were widened from, how its result lies, as (batch,
+    head, query, element), and the name of the loop that rounded it; None where there is none. out: how the result lies
+    as it is."""
     found = [widened(ref, attention, program) for ref in (attention.query, attention.key, attention.value)]
     if any(each is None for each in found):
         return None
@@ -276,7 +261,7 @@ def narrowed(attention: Attention, out: Layout, program: Program) -> Narrow | No
         return None
     scale = float(attention.scale) * query_factor * key_factor
     changed = replace(attention, query=query, key=key, value=value, scale=scale, outputs=(name,), doubled=True)
-    return Narrow(changed, layout, loop.name)
+    return changed, layout, loop.name
 
 
 def _rounded(attention: Attention, out: Layout, program: Program) -> tuple[str, Layout, Loop] | None:
@@ -310,18 +295,3 @@ def _rounded(attention: Attention, out: Layout, program: Program) -> tuple[str, 
     if any(size != ONE for size, _ in steps.values()):
         return None
     return store.buffer, Layout(out.size, tuple(strides), ZERO), loop
-
-
-__all__ = [
-    "InPlace",
-    "Narrow",
-    "behind",
-    "inlined",
-    "narrowed",
-    "operand_buffers",
-    "read_in_place",
-    "same_type",
-    "unneeded",
-    "widened",
-    "with_sources",
-]

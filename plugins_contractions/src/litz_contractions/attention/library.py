@@ -13,16 +13,17 @@ from litz.ir import Extern, Program
 from litz.schedule.choices import Replacement
 from litz_plugins import Choice, ChoiceContext, Estimate
 
+from ..module import Unsuitable, offer
 from .decode import MOST_ROWS
 from .in_place import read_in_place
 from .operation import Attention
 
-KINDS = ("attention",)
 NAME = "the library call, keys in place"
 GROUPED = ("aten::_scaled_dot_product_flash_attention",)
 """Library calls whose kernels take fewer heads of the key than of the query."""
 
 
+@offer("", NAME)
 def offer_in_place(attention: Attention, context: ChoiceContext) -> Sequence[Choice]:
     """Offers the same call of the library without the copies before it."""
     program: Program = context.program
@@ -34,13 +35,11 @@ def offer_in_place(attention: Attention, context: ChoiceContext) -> Sequence[Cho
     rows = changed.group * changed.query.layout.size[2]
     operands = {"query": changed.query, "key": changed.key, "value": changed.value}
     if not found.absorbs or (rows.is_Integer and int(rows) <= MOST_ROWS):
-        context.verdict(
-            NAME, "it has few queries" if found.absorbs else "no operation copies keys or values before the call"
+        raise Unsuitable(
+            "it has few queries" if found.absorbs else "no operation copies keys or values before the call"
         )
-        return ()
     if any(program.buffers[ref.buffer].dtype != dtype or ref.layout.stride[3] != 1 for ref in operands.values()):
-        context.verdict(NAME, "the tensor before the copy has another type, or heads that are not contiguous")
-        return ()
+        raise Unsuitable("the tensor before the copy has another type, or heads that are not contiguous")
     names = list(argument_names(attention))
     args = tuple(operands.get(name, given) for name, given in zip(names, attention.args, strict=False))
     call = Extern(
@@ -52,16 +51,6 @@ def offer_in_place(attention: Attention, context: ChoiceContext) -> Sequence[Cho
         outputs=attention.outputs,
         origins=attention.origins,
     )
-    estimate = _no_longer(attention, context)
+    took = context.estimate(attention)  # at least: without the copies the call has no more to do
+    estimate = took and Estimate(took.low_us, took.low_us, took.low_us, f"at most what it took: {took.why}")
     return [Choice(NAME, "template", Replacement((call,), (), found.absorbs), estimate)]
-
-
-def _no_longer(attention: Attention, context: ChoiceContext) -> Estimate | None:
-    """Estimates the call without copies at the least time that the call with them may take: it has no more to do."""
-    call = context.estimate(attention)
-    return (
-        None if call is None else Estimate(call.low_us, call.low_us, call.low_us, f"at most what it took: {call.why}")
-    )
-
-
-__all__ = ["GROUPED", "KINDS", "offer_in_place"]

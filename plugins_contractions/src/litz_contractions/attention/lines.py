@@ -93,7 +93,8 @@ class Cut(Axis):
         tile that lies wholly beyond the end has no mask (`masked`). A short block of an unknown size is walked to its
         end, masked."""
         assert self.grain is not None
-        return self._tiles(self.grain if self._is_short and not self.size.is_Integer else Min(self.grain, self.size))
+        short = self.grain.is_Integer and int(self.grain) <= SHORT  # so that there are several for sure, or as good as
+        return self._tiles(self.grain if short and not self.size.is_Integer else Min(self.grain, self.size))
 
     @property
     def tiles(self) -> Expr:
@@ -102,11 +103,6 @@ class Cut(Axis):
             return self._tiles(self.size)
         assert self.grain is not None
         return floordiv(self.size + self.grain - 1, self.grain) * self.parts
-
-    @property
-    def _is_short(self) -> bool:
-        """Is a block short for sure, so that there are several, or as good as?"""
-        return self.grain is not None and self.grain.is_Integer and int(self.grain) <= SHORT
 
     def _tiles(self, size: Expr) -> Expr:
         return floordiv(size + self.block - 1, sympy.Integer(self.block))
@@ -249,14 +245,6 @@ class Weights(Other):
     state: tuple[Value, Value]
     factor: float
     form: str
-
-
-@dataclass(frozen=True)
-class Turned(Other):
-    """A tile with its axes in the other order."""
-
-    value: Value
-    of: Value
 
 
 @dataclass(frozen=True)

@@ -21,17 +21,16 @@ from litz.target.times import Programs, alike, matrix, time_of
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..epilogue import others
-from ..module import call_of
+from ..module import Unsuitable, call_of, offer
 from .decode import is_used, make_meaning
 from .forward import write_attention
 from .in_place import InPlace, read_in_place
 from .masks import find_bounds, opened
 from .offer import choose_tiles
 from .operation import Attention
-from .plan import AttentionPlan, K, Q, Unsuitable, make_plan, refuse
+from .plan import AttentionPlan, K, Q, make_plan, refuse
 from .tiles import Tiles, padded
 
-KINDS = ("attention",)
 LEAST_ROWS = 32
 """Queries of all heads that share keys: for fewer a tile would be mostly empty."""
 LIBRARY_TILE = 128
@@ -71,29 +70,25 @@ class MaskedFigures(Room):
     kernel_start_us: float = 0.0
 
 
+@offer("attention", says="no kernel that works out the mask")
 def offer_masked(attention: Attention, context: ChoiceContext) -> Sequence[Choice]:
-    """Returns the kernel as a choice for 16-bit attention with a bias and not few queries; else nothing."""
+    """Returns the kernel as a choice for 16-bit attention with a bias and not few queries."""
     program: Program = context.program
-    if "attention" not in context.target.abilities or attention.score is None:
+    if attention.score is None:
         return ()  # without a bias the library's kernels are at their best
     limits = figures_of(context.target, MaskedFigures)
     if limits.library_shares is None:
-        context.record(attention.target_name, "no kernel that works out the mask: not measured on this device")
-        return ()
+        raise Unsuitable("not measured on this device")
     library = Pace(dict(limits.library_shares), limits.library_start_us)
     found = read_in_place(attention, program)
     changed = opened(found.attention)
     rows = changed.group * changed.query.layout.size[2]
     if rows.is_Integer and int(rows) < LEAST_ROWS:
         return ()  # a kernel that splits the keys is for these
-    try:
-        plan = plan_of(changed, attention, program, "matmul" in context.target.tf32)
-        if plan.dtype.itemsize != 2:
-            raise Unsuitable(f"the kernel was not measured for {plan.dtype}")
-        tiles = choose_tiles(plan, context.target)
-    except Unsuitable as why:
-        context.record(attention.target_name, f"no kernel that works out the mask: {why}")
-        return ()
+    plan = plan_of(changed, attention, program, "matmul" in context.target.tf32)
+    if plan.dtype.itemsize != 2:
+        raise Unsuitable(f"the kernel was not measured for {plan.dtype}")
+    tiles = choose_tiles(plan, context.target)
     many = f" with {others(program, attention, found.absorbs)}" if found.absorbs else ""
     name = f"triton attention {tiles}{many}"
     recipe = Recipe(found.absorbs, name, lambda: replacement(attention, found, plan, tiles, program))
@@ -103,15 +98,10 @@ def offer_masked(attention: Attention, context: ChoiceContext) -> Sequence[Choic
 
 def plan_of(changed: Attention, original: Attention, program: Program, tf32: bool) -> AttentionPlan:
     """Returns the plan of core's kernel for a call of the library's. Errors: Unsuitable where there is none."""
-    _refuse(changed, original, program)
-    return make_plan(changed, program, (str(original.outputs[0]),), tf32)
-
-
-def _refuse(changed: Attention, original: Attention, program: Program) -> None:
-    """Errors: Unsuitable, for what the kernel does not do."""
     if any(is_used(name, program) for name in original.outputs[1:]):
         raise Unsuitable("the graph reads more than the result (training: the logarithms of the sums)")
     refuse(changed, program)
+    return make_plan(changed, program, (str(original.outputs[0]),), tf32)
 
 
 # ---------------------------------------------------------------------------------------------------------- estimates
@@ -120,12 +110,12 @@ def _refuse(changed: Attention, original: Attention, program: Program) -> None:
 def worked_on(plan: AttentionPlan, tiles: Tiles) -> float:
     """Returns how many scores the kernel computes at the likely sizes: those of tiles that the bounds leave."""
     hint = plan.program.hint
-    batch, heads, queries, keys = map(hint, plan.size)
-    bounds = find_bounds(plan.mask, Q, K)
+    batch, heads, queries, keys = map(hint, plan.attention.size)
+    bounds = find_bounds(plan.bodies.mask, Q, K)
 
     def line(limit: sympy.Expr) -> tuple[int, int]:
         limit = sympy.sympify(limit).subs(
-            {variable: 0 for variable in limit.free_symbols & set(plan.body.extents) - {Q}}
+            {variable: 0 for variable in limit.free_symbols & set(plan.bodies.loop.extents) - {Q}}
         )
         slope = hint(limit.coeff(Q))
         return slope, hint(limit.subs(Q, 0))
@@ -141,7 +131,7 @@ def worked_on(plan: AttentionPlan, tiles: Tiles) -> float:
 
 
 def _kernel(plan: AttentionPlan, tiles: Tiles, target: Target) -> Estimate:
-    batch, heads, queries, _ = map(plan.program.hint, plan.size)
+    batch, heads, queries, _ = map(plan.program.hint, plan.attention.size)
     scores, programs = worked_on(plan, tiles), float(batch * heads * ceil(queries / tiles.rows))
     limits = figures_of(target, MaskedFigures)
     pace = Pace(dict(limits.kernel_shares), limits.kernel_start_us)
@@ -152,7 +142,7 @@ def _kernel(plan: AttentionPlan, tiles: Tiles, target: Target) -> Estimate:
 def _library(plan: AttentionPlan, found: InPlace, pace: Pace, context: ChoiceContext) -> Estimate:
     """What the call takes, and what the kernel absorbs."""
     program: Program = context.program
-    batch, heads, queries, keys = map(program.hint, plan.size)
+    batch, heads, queries, keys = map(program.hint, plan.attention.size)
     rows, columns = (ceil(size / LIBRARY_TILE) for size in (queries, keys))
     programs = float(batch * heads * rows)
     why = f"scores by {LIBRARY_TILE} x {LIBRARY_TILE}, with a bias"
@@ -170,6 +160,3 @@ def replacement(
     meaning, args = make_meaning(plan.attention, 1, False, program)
     kernel = call_of(attention, meaning, args, plan.outputs, write_attention(plan, tiles, attention.name))
     return Replacement((kernel,), (), found.absorbs)
-
-
-__all__ = ["KINDS", "offer_masked", "plan_of", "replacement", "worked_on"]

@@ -109,12 +109,7 @@ LEAST_SCALED = -2.3e38
 
 def keeps_least(attention: Attention, score: Node) -> bool:
     """Returns whether a row may have weights although no score in it is greater than the least number of the dtype."""
-    return math.isnan(attention.nothing) or has_least(score)
-
-
-def has_least(score: Node) -> bool:
-    """Returns whether what becomes of a score includes a mask of the least number there is."""
-    return any(is_least(node) for node in walk(score))
+    return math.isnan(attention.nothing) or any(map(is_least, walk(score)))
 
 
 def is_least(node: Node) -> bool:
@@ -236,16 +231,3 @@ def _holds(condition: Node, intervals: Intervals) -> bool:
     if less.high is None or greater.low is None:
         return False
     return known_nonnegative(greater.low - less.high - int(condition.op in ("lt", "gt")))
-
-
-__all__ = [
-    "LEAST_SCALED",
-    "Bounds",
-    "evened",
-    "find_bounds",
-    "has_least",
-    "keeps_least",
-    "least_mask",
-    "masked",
-    "opened",
-]

@@ -98,6 +98,3 @@ def _size(node: Node, args: list[float]) -> float:
     if node.op == "mul":
         return 0.0 if 0.0 in args else args[0] * args[1]
     return sum(args) if node.op in _LINEAR else math.inf
-
-
-__all__ = ["LEAST", "TANH_ERROR", "find_gains", "near_forms"]

@@ -91,6 +91,3 @@ class Product(Other):
     def rooms(self) -> tuple[str, ...]:
         """Returns the names of the rooms among the matrices."""
         return tuple(each.of for each, _ in self.matrices if isinstance(each.of, str))
-
-
-__all__ = ["Keys", "Listed", "Matrix", "Product", "When"]

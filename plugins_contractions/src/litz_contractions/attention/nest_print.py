@@ -157,5 +157,3 @@ static inline void gemm(
   sgemm_(&left, &right, &m, &n, &k, &alpha, a, &a_step, b, &b_step, &beta, c, &c_step);
 }
 """
-
-__all__ = ["BELOW", "print_attention"]

@@ -26,35 +26,28 @@ from litz.target import figures_of
 from litz.targets.triton.dialect import POINTER_TYPES
 from litz_plugins import Choice, ChoiceContext, Estimate, KernelSource, Target
 
-from ..module import call_of
+from ..module import Unsuitable, call_of, offer
 from ..subprogram import Meaning, cut
-from .backward import BackwardPlan, make_backward_plan, write_key_gradients, write_query_gradient
+from .backward import BackwardPlan, KeyGradients, QueryGradient
+from .bodies import make_bodies
 from .forward import within_blocks, write_attention
 from .operation import Attention, AttentionBackward
-from .plan import AttentionPlan, Unsuitable, make_plan, refuse
+from .plan import AttentionPlan, make_plan, refuse
 from .tiles import BackwardFigures, BackwardTiles, Tiles, effort, fitting, fitting_pairs
-from .written_out import PRODUCTS, NotAttention, WrittenOut, find_written_out
-
-KINDS = ("flex_attention",)
+from .written_out import WrittenOut, find_written_out
 
 
+@offer("attention")
 def offer_attention(template: Attention, context: ChoiceContext) -> list[Choice]:
-    """Offers one kernel for an attention; none, with the reason on record, where there cannot be one."""
+    """Offers one kernel for an attention."""
     program: Program = context.program
-    if not isinstance(template, Attention) or "attention" not in context.target.abilities:
+    if not isinstance(template, Attention):
         return []
-    try:
-        plan = make_plan(template, program, written(template, program), "matmul" in context.target.tf32)
-        tiles = choose_tiles(plan, context.target)
-    except Unsuitable as why:
-        context.record(template.target_name, f"no kernel: {why}")
-        return []
+    plan = make_plan(template, program, written(template, program), "matmul" in context.target.tf32)
+    tiles = choose_tiles(plan, context.target)
     name = f"triton attention {tiles}"
-
-    def make() -> Replacement:
-        return Replacement((kernel_call(plan, tiles),))
-
-    return [Choice(name, "template", Recipe((), name, make), estimate(plan, tiles, context.target))]
+    recipe = Recipe((), name, lambda: Replacement((kernel_call(plan, tiles),)))
+    return [Choice(name, "template", recipe, estimate(plan, tiles, context.target))]
 
 
 def written(template: Attention, program: Program) -> tuple[str, ...]:
@@ -67,7 +60,7 @@ def written(template: Attention, program: Program) -> tuple[str, ...]:
 def choose_tiles(plan: AttentionPlan, target: Target) -> Tiles:
     """Returns the best tiles that fit; smaller ones where there are too few programs for all multiprocessors.
     Unsuitable where none fit."""
-    batch, heads, rows, _ = map(plan.program.hint, plan.size)
+    batch, heads, rows, _ = map(plan.program.hint, plan.attention.size)
     found = list(_suitable(plan, target))
     busy = (tiles for tiles in found if batch * heads * ceil(rows / tiles.rows) >= target.units)
     return next(busy, max(found, key=lambda tiles: -tiles.rows))
@@ -99,9 +92,9 @@ def estimate(plan: AttentionPlan, tiles: Tiles, target: Target, with_body: bool 
     """Estimates the time of a kernel that looks at all keys, as the number of listed blocks is known at run time only.
     with_body: count what becomes of the scores."""
     program = plan.program
-    batch, heads, rows, _ = map(program.hint, plan.size)
+    batch, heads, rows, keys = map(program.hint, plan.attention.size)
     key, value = plan.widths
-    flops = {plan.dtype: 2 * scores_of(plan) * (key + value * (1 + plan.attention.doubled))}
+    flops = {plan.dtype: 2 * float(batch * heads * rows * keys) * (key + value * (1 + plan.attention.doubled))}
     flops[torch.float32] = flops.get(torch.float32, 0.0) + (body_flops(plan) if with_body else 0.0)
     reads = sum(bytes_of(ref, program) for ref in plan.attention.refs)
     writes = sum(bytes_of(program.buffers[name], program) for name in plan.outputs)
@@ -109,36 +102,26 @@ def estimate(plan: AttentionPlan, tiles: Tiles, target: Target, with_body: bool 
     return estimate_work(Work("attention", flops, reads, writes, pieces), target)
 
 
-def scores_of(plan: AttentionPlan) -> float:
-    """Returns the number of scores of all heads, for the likely sizes."""
-    return float(prod(map(plan.program.hint, plan.size)))
-
-
 def body_flops(plan: AttentionPlan) -> float:
-    """Returns the FLOPs of what becomes of the scores."""
-    return scores_of(plan) * sum(map(flops_of, plan.body.nodes))
+    """Returns the FLOPs of what becomes of the scores, for the likely sizes."""
+    return float(prod(map(plan.program.hint, plan.attention.size))) * sum(map(flops_of, plan.bodies.loop.nodes))
 
 
-WRITTEN_KINDS = PRODUCTS
 LEAST_QUERIES = 32
 """The fewest queries of a head: with fewer a tile would be mostly empty, and one program would read all keys of its
 head."""
 
 
+@offer("attention", says="no kernel for attention that is written out")
 def offer_written_out(first: Template, context: ChoiceContext) -> Sequence[Choice]:
     """Offers one kernel for all operations of a written-out attention, where the kernel takes less time."""
     program: Program = context.program
-    if "attention" not in context.target.abilities:
-        return ()
-    try:
-        found = find_written_out(first, program)
-        _refuse(found, program)
-        plan = plan_of(found, program, "matmul" in context.target.tf32)
-        tiles = choose_tiles(plan, context.target)
-    except (NotAttention, Unsuitable) as why:
-        if str(why):
-            context.record(first.target_name, f"no kernel for attention that is written out: {why}")
-        return ()
+    found = find_written_out(first, program)
+    refuse(found.attention, program)
+    if program.hint(found.attention.query.layout.size[2]) < LEAST_QUERIES:
+        raise Unsuitable(f"fewer than {LEAST_QUERIES} queries")
+    plan = plan_of(found, program, "matmul" in context.target.tf32)
+    tiles = choose_tiles(plan, context.target)
     expected = _estimate_written(plan, tiles, context.target)
     others = _others(first, found, context)
     if others is None or expected.high_us >= others:
@@ -149,13 +132,6 @@ def offer_written_out(first: Template, context: ChoiceContext) -> Sequence[Choic
     name = f"triton attention {tiles} for {1 + len(found.absorbs)} operations"
     recipe = Recipe(found.absorbs, name, lambda: written_replacement(first, found, plan, tiles, program))
     return [Choice(name, "template", recipe, expected)]
-
-
-def _refuse(found: WrittenOut, program: Program) -> None:
-    """Errors: Unsuitable, for what the kernel does not do."""
-    refuse(found.attention, program)
-    if program.hint(found.attention.query.layout.size[2]) < LEAST_QUERIES:
-        raise Unsuitable(f"fewer than {LEAST_QUERIES} queries")
 
 
 def plan_of(found: WrittenOut, program: Program, tf32: bool) -> AttentionPlan:
@@ -211,24 +187,21 @@ def _whole_meaning(operations: Sequence[Operation], plan: AttentionPlan, program
         own += dict.fromkeys(made)
 
 
-BACKWARD_KINDS = ("flex_attention_backward",)
-
-
+@offer("attention")
 def offer_attention_backward(template: AttentionBackward, context: ChoiceContext) -> list[Choice]:
-    """Returns two kernels, as one choice, for each pair of tiles that fits; none, and records why, for others."""
+    """Offers two kernels, as one choice, for each pair of tiles that fits."""
     program: Program = context.program
-    if not isinstance(template, AttentionBackward) or "attention" not in context.target.abilities:
+    if not isinstance(template, AttentionBackward):
         return []
+    if not all(ref.layout.size[3].is_Integer for ref in (template.query, template.value)):
+        raise Unsuitable("the width of a head is not a number")
+    if any(program.buffers[ref.buffer].dtype not in POINTER_TYPES for ref in template.refs):
+        raise Unsuitable("a tensor of a type that kernels do not have")
     tf32 = "matmul" in context.target.tf32
-    try:
-        _check_backward(template, program)
-        plan = backward_plan(template, program, tf32)
-        found = list(fitting_pairs(plan.dtype, tf32, plan.widths, context.target))
-        if not found:
-            raise Unsuitable(f"heads of {max(plan.widths)} elements do not fit into shared memory")
-    except Unsuitable as why:
-        context.record(template.target_name, f"no kernel: {why}")
-        return []
+    plan = backward_plan(template, program, tf32)
+    found = list(fitting_pairs(plan.dtype, tf32, plan.widths, context.target))
+    if not found:
+        raise Unsuitable(f"heads of {max(plan.widths)} elements do not fit into shared memory")
 
     def choice(tiles: BackwardTiles) -> Choice:
         name = f"triton attention backward {tiles}"
@@ -236,15 +209,6 @@ def offer_attention_backward(template: AttentionBackward, context: ChoiceContext
         return Choice(name, "template", recipe, estimate_backward(plan, tiles, context.target))
 
     return [choice(tiles) for tiles in found]
-
-
-def _check_backward(template: AttentionBackward, program: Program) -> None:
-    """Errors: Unsuitable."""
-    widths = [ref.layout.size[3] for ref in (template.query, template.value)]
-    if not all(width.is_Integer for width in widths):
-        raise Unsuitable("the width of a head is not a number")
-    if any(program.buffers[ref.buffer].dtype not in POINTER_TYPES for ref in template.refs):
-        raise Unsuitable("a tensor of a type that kernels do not have")
 
 
 def backward_plan(template: AttentionBackward, program: Program, tf32: bool) -> BackwardPlan:
@@ -255,7 +219,8 @@ def backward_plan(template: AttentionBackward, program: Program, tf32: bool) -> 
     extended = replace(program, buffers={**program.buffers, delta.name: delta})
     needed = needed_outside(program, {template.name}) or set(template.writes)
     outputs = tuple(name if name in needed else None for name in template.outputs[:3])
-    return make_backward_plan(template, extended, TensorRef(delta.name, layout), outputs, tf32)
+    bodies = make_bodies(template, extended)
+    return BackwardPlan(template, extended, bodies, outputs, tf32, TensorRef(delta.name, layout))
 
 
 def backward_replacement(plan: BackwardPlan, tiles: BackwardTiles) -> Replacement:
@@ -265,11 +230,11 @@ def backward_replacement(plan: BackwardPlan, tiles: BackwardTiles) -> Replacemen
     summed = (template.out, template.logsumexp, template.grad_out, template.grad_logsumexp)
     between = Extern(f"{template.name}_delta", template.device, sum_delta, summed, outputs=(delta.buffer,))
     first = Meaning(cut(plan.program, [template, between], [name for name in (query, delta.buffer) if name]))
-    calls = [_backward_call(plan, "query", first, first.arguments(), write_query_gradient(plan, tiles.first, "query"))]
+    calls = [_backward_call(plan, "query", first, first.arguments(), QueryGradient(plan, tiles.first).source("query"))]
     wanted = [name for name in others if name]
     if wanted:
         second = Meaning(cut(plan.program, [template], wanted))
-        source = write_key_gradients(plan, tiles.second, "key")
+        source = KeyGradients(plan, tiles.second).source("key")
         calls.append(_backward_call(plan, "key", replace(second, more=1), (*second.arguments(), delta), source))
     return Replacement(tuple(calls), (plan.program.buffers[delta.buffer],))
 
@@ -317,23 +282,3 @@ def estimate_backward(plan: BackwardPlan, tiles: BackwardTiles, target: Target) 
     programs = min(batch * heads * ceil(queries / tiles.first.rows), shared * ceil(keys / tiles.second.keys))
     writes = sum(bytes_of(program.buffers[name], program) for name in plan.outputs if name)
     return estimate_work(Work("attention", flops, reads, writes, programs, launches=2), target)
-
-
-__all__ = [
-    "BACKWARD_KINDS",
-    "KINDS",
-    "WRITTEN_KINDS",
-    "backward_plan",
-    "backward_replacement",
-    "body_flops",
-    "choose_tiles",
-    "estimate",
-    "kernel_call",
-    "offer_attention",
-    "offer_attention_backward",
-    "offer_written_out",
-    "plan_of",
-    "sum_delta",
-    "written",
-    "written_replacement",
-]

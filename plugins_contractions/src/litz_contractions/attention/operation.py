@@ -23,8 +23,9 @@ The weights are computed anew from `logsumexp`, which is to the base of 2: weigh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from math import ceil, inf, prod
+from typing import Any, Self
 
 import torch
 
@@ -64,13 +65,25 @@ class Blocks(Part):
     full_counts: TensorRef | None = None
     full_indices: TensorRef | None = None
 
+    @property
+    def tables(self) -> list[TensorRef]:
+        """Returns the tables that there are."""
+        found = (self.counts, self.indices, self.full_counts, self.full_indices)
+        return [ref for ref in found if ref is not None]
 
-class Operands:
-    """Sizes that follow from the operands of an attention, and of its backward alike."""
+
+@dataclass(frozen=True, kw_only=True)
+class Operands(Template):
+    """The operands of an attention or of its backward, and the sizes that follow from the operands."""
 
     query: TensorRef
     key: TensorRef
     value: TensorRef
+
+    @classmethod
+    def of(cls, call: Template, **meaning: Any) -> Self:
+        """Returns a library call with what kernels need to know."""
+        return cls(**{each.name: getattr(call, each.name) for each in fields(call)}, **meaning)
 
     @property
     def group(self) -> Expr:
@@ -84,7 +97,7 @@ class Operands:
 
 
 @dataclass(frozen=True)
-class Attention(Operands, Template):
+class Attention(Operands):
     """args: what the library call takes, in which every buffer that a body reads is named. outputs: the result, then
     whatever else the library call returns.
 
@@ -96,9 +109,6 @@ class Attention(Operands, Template):
     weights count as float32 does beside values of a half type: they are multiplied as two numbers of that type.
     """
 
-    query: TensorRef = None  # type: ignore[assignment]
-    key: TensorRef = None  # type: ignore[assignment]
-    value: TensorRef = None  # type: ignore[assignment]
     scale: Expr | float = 1.0
     score: Loop | None = None
     mask: Loop | None = None
@@ -144,7 +154,7 @@ BACKWARD_SCORE_LAUNCHES = 35
 
 
 @dataclass(frozen=True)
-class AttentionBackward(Operands, Template):
+class AttentionBackward(Operands):
     """args: what the library call takes, in which every buffer that a body reads is named. outputs: the gradients of
     query, key and value, then None for whatever else the library call returns.
 
@@ -155,11 +165,8 @@ class AttentionBackward(Operands, Template):
     `counts` (B or 1, H or 1, rows of keys), `indices` of blocks of queries. `blocks` and `transposed` say the same.
     """
 
-    query: TensorRef = None  # type: ignore[assignment]
-    key: TensorRef = None  # type: ignore[assignment]
-    value: TensorRef = None  # type: ignore[assignment]
-    out: TensorRef = None  # type: ignore[assignment]
-    logsumexp: TensorRef = None  # type: ignore[assignment]
+    out: TensorRef = field(kw_only=True)
+    logsumexp: TensorRef = field(kw_only=True)
     grad_out: TensorRef | None = None
     grad_logsumexp: TensorRef | None = None
     scale: Expr | float = 1.0
@@ -174,18 +181,3 @@ class AttentionBackward(Operands, Template):
         forward = eager_work(self.query, self.value, program)
         flops, scores = forward.flops * 2.5, forward.between / SCORE_BYTES
         return replace(forward, flops=flops, between=BACKWARD_SCORE_BYTES * scores, launches=BACKWARD_SCORE_LAUNCHES)
-
-
-__all__ = [
-    "DTYPES",
-    "GRADIENT",
-    "SCORE",
-    "SCORE_BYTES",
-    "WIDEST",
-    "Attention",
-    "AttentionBackward",
-    "Blocks",
-    "Operands",
-    "body",
-    "eager_work",
-]

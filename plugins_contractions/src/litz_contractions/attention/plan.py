@@ -3,39 +3,33 @@ numbers or expressions, the bodies in flat form, names, and the type of indices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import sympy
 import torch
 
-from litz.ir import Buffer, Loop, Node, Program, TensorRef
+from litz.ir import Program, TensorRef
 from litz.ir.dtypes import short
 from litz.ir.index import ZERO, Expr
 from litz.ir.operation import expressions
 from litz.ir.ops import OPS
 from litz.targets.triton.dialect import POINTER_TYPES
 from litz.targets.triton.indices import index_type_of
-from litz.targets.triton.text import size_text
 from litz.tiles.names import Names, name_all
 from litz.tiles.program import Access
 from litz.tiles.shape import Tiling
 
-from ..module import position_type
+from ..module import Unsuitable, position_type
 from .arithmetic import ScoreMaker, apart_positions
 from .bodies import BATCH, HEAD, KEY, QUERY, Bodies, make_bodies
 from .masks import keeps_least
 from .near import near_forms
-from .operation import DTYPES, SCORE, WIDEST, Attention, Blocks
+from .operation import DTYPES, SCORE, WIDEST, Attention, AttentionBackward
 from .tiles import parts
 
 B, H, Q, K = BATCH, HEAD, QUERY, KEY
-
-
-class Unsuitable(Exception):
-    """Raised where there is no kernel for an attention; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +38,16 @@ class SharedPlan:
     that are written; of a backward those of the gradients of query, key and value, None for one that nobody uses. tf32:
     may float32 operands lose bits?"""
 
-    attention: Any
+    attention: Attention | AttentionBackward
     program: Program
     bodies: Bodies
-    outputs: tuple[Any, ...]
+    outputs: tuple[str | None, ...]
     tf32: bool
 
     @property
     def dtype(self) -> torch.dtype:
         """Returns the dtype of the query."""
         return self.program.buffers[self.attention.query.buffer].dtype
-
-    @property
-    def size(self) -> tuple[Expr, ...]:
-        """Returns the extents of the scores: batches, heads of the query, queries, keys."""
-        return self.attention.size
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -70,35 +59,17 @@ class SharedPlan:
         """Returns how float32 is multiplied; '' for half types."""
         return ("tf32" if self.tf32 else "ieee") if self.dtype == torch.float32 else ""
 
-    @property
-    def buffers(self) -> Mapping[str, Buffer]:
-        """Returns the program's buffers by name."""
-        return self.program.buffers
-
 
 @dataclass(frozen=True)
 class AttentionPlan(SharedPlan):
     """names: of all that kernels name. index_type, limits: as core's kernels have them
     (`litz.targets.triton.indices`)."""
 
+    attention: Attention
+    outputs: tuple[str, ...]
     names: Names
     index_type: str
     limits: Sequence[Expr]
-
-    @property
-    def body(self) -> Loop:
-        """Returns score and mask as one flat loop over (b, h, q, k)."""
-        return self.bodies.loop
-
-    @property
-    def score(self) -> Node | None:
-        """Returns the node of a score without the exponent's factor; None where no body changes the scores."""
-        return self.bodies.score
-
-    @property
-    def mask(self) -> Node | None:
-        """Returns the node that says whether a key is looked at; None where all are."""
-        return self.bodies.mask
 
     @property
     def held(self) -> tuple[int, int]:
@@ -108,27 +79,23 @@ class AttentionPlan(SharedPlan):
     @property
     def read(self) -> tuple[int, int]:
         """Returns the bytes that the bodies read for each score, and for each key."""
-        variables = self.body.variables
-        inside = [node for node in self.body.loads if node.buffer != SCORE and K in variables[node]]
-        sizes = [(Q in variables[node], self.buffers[node.buffer].dtype.itemsize) for node in inside]
+        variables = self.bodies.loop.variables
+        inside = [node for node in self.bodies.loop.loads if node.buffer != SCORE and K in variables[node]]
+        sizes = [(Q in variables[node], self.program.buffers[node.buffer].dtype.itemsize) for node in inside]
         return sum(size for each, size in sizes if each), sum(size for each, size in sizes if not each)
 
     def maker(self, tiling: Tiling) -> ScoreMaker:
         """Returns the maker of the values of a tile of scores."""
-        maker = ScoreMaker(self.body, self.buffers, tiling, position_type(self.index_type))
-        maker.near = near_forms(self.dtype, self.score, self.bodies.factor)
-        maker.apart = apart_positions(self.body, K)
+        maker = ScoreMaker(self.bodies.loop, self.program.buffers, tiling, position_type(self.index_type))
+        maker.near = near_forms(self.dtype, self.bodies.score, self.bodies.factor)
+        maker.apart = apart_positions(self.bodies.loop, K)
         return maker
 
     def symbol(self, what: str) -> str:
         """Returns the kernel's name, which profiles show, such as "litz_attention_bf16_64_tanh"."""
-        ops = [node.op for node in self.body.nodes if node.op in OPS]
+        ops = [node.op for node in self.bodies.loop.nodes if node.op in OPS]
         widths = "x".join(map(str, dict.fromkeys(self.widths)))
         return "_".join([f"litz_{what}", short(self.dtype), widths, *list(dict.fromkeys(ops))[:4]])
-
-    def host_text(self, expr: Expr) -> str:
-        """Returns a size as Python text for the launcher, which computes the grid from it."""
-        return size_text(expr, self.names.sizes)
 
 
 def make_plan(
@@ -136,10 +103,9 @@ def make_plan(
     program: Program,
     outputs: Sequence[str],
     tf32: bool,
-    others: Sequence[TensorRef] = (),
     scaled: bool = False,
 ) -> AttentionPlan:
-    """Returns the plan of a kernel that writes `outputs`. others: what else it reads. scaled: bodies get the product
+    """Returns the plan of a kernel that writes `outputs`. scaled: bodies get the product
     times the scale and give the whole score, where else both are part of the exponent's factor. Unsuitable where there
     is none.
     """
@@ -150,7 +116,8 @@ def make_plan(
         raise Unsuitable("the scale is known at run time only")
     bodies = make_bodies(attention, program, scaled, partial(keeps_least, attention))
     body = bodies.loop
-    refs = [attention.query, attention.key, attention.value, *_of(attention.blocks), *others]
+    tables = [] if attention.blocks is None else attention.blocks.tables
+    refs = [attention.query, attention.key, attention.value, *tables]
     loaded = [node.buffer for node in body.loads if node.buffer != SCORE]
     touched = list(dict.fromkeys([*(ref.buffer for ref in refs), *loaded, *outputs]))
     if any(program.buffers[name].dtype not in POINTER_TYPES for name in touched):
@@ -165,13 +132,6 @@ def make_plan(
     names = name_all(touched, {B: "b0", H: "h0", Q: "y0", K: "x0"}, exprs)
     index = index_type_of([*spans, *attention.size], bool(names.sizes))
     return AttentionPlan(attention, program, bodies, tuple(outputs), tf32, names, *index)
-
-
-def _of(blocks: Blocks | None) -> list[TensorRef]:
-    if blocks is None:
-        return []
-    found = (blocks.counts, blocks.indices, blocks.full_counts, blocks.full_indices)
-    return [ref for ref in found if ref is not None]
 
 
 def refuse(attention: Attention, program: Program) -> None:
@@ -212,19 +172,3 @@ def offset_of(ref: TensorRef, position: Sequence[Expr]) -> Expr:
     for index, size, stride in zip(position, ref.layout.size, ref.layout.stride, strict=True):
         found = found + (0 if size == 1 else index * stride)
     return found
-
-
-__all__ = [
-    "AttentionPlan",
-    "B",
-    "H",
-    "K",
-    "Q",
-    "SharedPlan",
-    "Unsuitable",
-    "access_of",
-    "make_plan",
-    "offset_of",
-    "refuse",
-    "refuse_sizes",
-]

@@ -41,6 +41,7 @@ INLINED: Mapping[str, str] = {
     "product": "{0} * {1}",
     "faded": "{0} * {1}[:, None]",
     "rounded": "{0}.to({T})",
+    "turned": "tl.trans({0})",
     "powers": 'tl.where({0} == float("-inf"), {0}, tl.maximum({0} * {1}, {2}))',
 }
 """The texts of those that are written where their values are used."""
@@ -59,13 +60,6 @@ OVER: Mapping[str, tuple[str, str]] = {
 """From where to where a walk goes."""
 
 
-def print_attention(program: TileProgram) -> list[str]:
-    """Returns the lines of attention's kernel."""
-    printer = _Forward(program.tiling, program.buffers, program.names, program.extents, program.positions)
-    printer.print(program.lines)
-    return printer.lines
-
-
 def sides(lines: Iterable[Line]) -> Iterator[Side]:
     """Yields the operands and results in lines, in order."""
     for line in lines:
@@ -82,6 +76,13 @@ class AttentionPrinter(Printer):
         super().__init__(*args)
         self.inlined: dict[str, str] = {}
         """Texts of values that are written where they are used."""
+
+    @classmethod
+    def lines_of(cls, program: TileProgram) -> list[str]:
+        """Returns the lines of a kernel."""
+        printer = cls(program.tiling, program.buffers, program.names, program.extents, program.positions)
+        printer.print(program.lines)
+        return printer.lines
 
     def text(self, operand: tile.Operand) -> str:
         """Returns the text of an operand."""
@@ -153,7 +154,7 @@ class AttentionPrinter(Printer):
         emit(f"{total} = {total} * {smaller} + tl.sum({weights}, 1)")
 
 
-class _Forward(AttentionPrinter):
+class ForwardPrinter(AttentionPrinter):
     """A program has a tile of queries of one head and walks over tiles of keys."""
 
     # Which tile a program has. Programs of one head are neighbours, as they read the same keys. The last queries come
@@ -371,14 +372,13 @@ AttentionPrinter.texts = {
     own.Hidden: AttentionPrinter._hidden,
     own.Weights: AttentionPrinter._weights,
 }
-_Forward.texts = {
+ForwardPrinter.texts = {
     **AttentionPrinter.texts,
-    own.Programs: _Forward._programs,
-    Side: _Forward._side,
-    Store: _Forward._store,
-    own.Limits: _Forward._limits,
-    own.Over: _Forward._over,
-    own.Listed: _Forward._listed,
-    own.Finish: _Forward._finish,
+    own.Programs: ForwardPrinter._programs,
+    Side: ForwardPrinter._side,
+    Store: ForwardPrinter._store,
+    own.Limits: ForwardPrinter._limits,
+    own.Over: ForwardPrinter._over,
+    own.Listed: ForwardPrinter._listed,
+    own.Finish: ForwardPrinter._finish,
 }
-__all__ = ["SLOPES", "UNSCALED", "AttentionPrinter", "nth", "print_attention", "sides"]

@@ -10,7 +10,7 @@ from litz.ir import TensorRef
 from litz.ir.index import Expr, Symbol, floordiv, stride_of
 from litz.targets.triton.text import IndexText
 from litz.tiles import program as tile
-from litz.tiles.program import Inside, Load, Store, TileProgram, Value
+from litz.tiles.program import Inside, Load, Store, Value
 from litz.tiles.shape import Axis
 
 from ..products.lines import Side
@@ -18,14 +18,9 @@ from . import lines as own
 from .print import AttentionPrinter, sides
 
 
-def print_backward(program: TileProgram) -> list[str]:
-    """Returns the lines of a kernel of the backward."""
-    printer = _Backward(program.tiling, program.buffers, program.names, program.extents, program.positions)
-    printer.print(program.lines)
-    return printer.lines
+class BackwardPrinter(AttentionPrinter):
+    """The text of both kernels of a backward."""
 
-
-class _Backward(AttentionPrinter):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.known: set[str] = set()
@@ -232,9 +227,6 @@ class _Backward(AttentionPrinter):
         """Returns the shape of a tile of zeros."""
         return "[YBLOCK, 1]" if value.axes == {"y"} else super().shape_of(value)
 
-    def _turned(self, line: own.Turned) -> None:
-        self.inlined[line.value.text] = f"tl.trans({line.of.text})"
-
     def _shown(self, line: own.Shown) -> None:
         masks = " & ".join(self.mask(mask) if isinstance(mask, Inside) else self.text(mask) for mask in line.masks)
         self.emit(f"{line.value.text} = {masks}")
@@ -244,20 +236,17 @@ class _Backward(AttentionPrinter):
         self.emit(f"{line.value.text} = tl.sum({product}, 1)[:, None]")
 
 
-_Backward.texts = {
+BackwardPrinter.texts = {
     **AttentionPrinter.texts,
-    own.Programs: _Backward._programs,
-    own.Turns: _Backward._turns,
-    own.Begins: _Backward._begins,
-    Side: _Backward._side,
-    own.Numbers: _Backward._numbers,
-    Store: _Backward._store,
-    own.Limits: _Backward._limits,
-    own.Over: _Backward._over,
-    own.Listed: _Backward._listed,
-    own.Turned: _Backward._turned,
-    own.Shown: _Backward._shown,
-    own.RowProduct: _Backward._row_product,
+    own.Programs: BackwardPrinter._programs,
+    own.Turns: BackwardPrinter._turns,
+    own.Begins: BackwardPrinter._begins,
+    Side: BackwardPrinter._side,
+    own.Numbers: BackwardPrinter._numbers,
+    Store: BackwardPrinter._store,
+    own.Limits: BackwardPrinter._limits,
+    own.Over: BackwardPrinter._over,
+    own.Listed: BackwardPrinter._listed,
+    own.Shown: BackwardPrinter._shown,
+    own.RowProduct: BackwardPrinter._row_product,
 }
-
-__all__ = ["print_backward"]

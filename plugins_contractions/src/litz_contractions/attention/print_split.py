@@ -9,7 +9,7 @@ from litz.ir.index import ZERO, stride_of
 from litz.targets.triton.dialect import ELEMENTS, read
 from litz.targets.triton.tile_shape import power_of_two
 from litz.tiles import program as tile
-from litz.tiles.program import Load, Store, TileProgram
+from litz.tiles.program import Load, Store
 from litz.tiles.shape import Axis
 
 from ..products.lines import Side
@@ -20,14 +20,7 @@ HELD = 8192
 """Elements of parts that a program puts together at a time: 64 a thread."""
 
 
-def print_split(program: TileProgram) -> list[str]:
-    """Returns the lines of the kernel whose programs have parts of the keys."""
-    printer = _Split(program.tiling, program.buffers, program.names, program.extents, program.positions)
-    printer.print(program.lines)
-    return printer.lines
-
-
-class _Split(AttentionPrinter):
+class SplitPrinter(AttentionPrinter):
     """A program has all rows of a head of the key, and walks over a part of the keys."""
 
     made_of: own.Programs
@@ -171,16 +164,13 @@ class _Split(AttentionPrinter):
         self.depth -= 1
 
 
-_Split.texts = {
+SplitPrinter.texts = {
     **AttentionPrinter.texts,
-    own.Programs: _Split._programs,
-    Side: _Split._side,
-    Store: _Split._store,
-    own.Limits: _Split._limits,
-    own.Over: _Split._over,
-    own.Finish: _Split._finish,
-    own.Merge: _Split._merge,
+    own.Programs: SplitPrinter._programs,
+    Side: SplitPrinter._side,
+    Store: SplitPrinter._store,
+    own.Limits: SplitPrinter._limits,
+    own.Over: SplitPrinter._over,
+    own.Finish: SplitPrinter._finish,
+    own.Merge: SplitPrinter._merge,
 }
-
-
-__all__ = ["print_split"]

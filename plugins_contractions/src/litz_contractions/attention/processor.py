@@ -31,15 +31,14 @@ from litz.tiles.names import Names
 from litz.tiles.program import Access, Const, Each, Element, Held, Nest, Operand, Value
 from litz_plugins import Choice, ChoiceContext, KernelSource
 
-from ..module import TiledSource, call_of
+from ..module import TiledSource, Unsuitable, call_of, offer
 from ..subprogram import Meaning, cut
-from .masks import Bounds, find_bounds
+from .masks import find_bounds
 from .nest_lines import Keys, Listed, Matrix, Product, When
 from .nest_print import BELOW, print_attention
-from .offer import KINDS
 from .offer import written as written_results
-from .operation import DTYPES, SCORE, Attention, Blocks
-from .plan import AttentionPlan, B, H, K, Q, Unsuitable, make_plan, offset_of
+from .operation import DTYPES, SCORE, Attention
+from .plan import AttentionPlan, B, H, K, Q, make_plan, offset_of
 
 ROWS, KEYS = 64, 256
 """Queries and keys of a block: its scores are 64 KiB, and stay in the second-level cache with what makes them."""
@@ -53,19 +52,16 @@ FIRST, BLOCK = "first", "c"
 """The blocks of queries and of keys."""
 
 
+@offer(ABILITY)
 def offer_blocked(template: Attention, context: ChoiceContext) -> list[Choice]:
-    """Returns the blocked kernel as a choice for a processor. Where there cannot be one, it records the reason."""
-    if not isinstance(template, Attention) or ABILITY not in context.target.abilities:
+    """Returns the blocked kernel as a choice for a processor."""
+    if not isinstance(template, Attention):
         return []
-    try:
-        plan = make_plan(template, context.program, written_results(template, context.program), False, scaled=True)
-        source = write_blocked(plan, template.name, figures_of(context.target, CppFigures).parallel_values)
-    except Unsuitable as why:
-        context.record(template.target_name, f"no kernel: {why}")
-        return []
+    plan = make_plan(template, context.program, written_results(template, context.program), False, scaled=True)
+    source = write_blocked(plan, template.name, figures_of(context.target, CppFigures).parallel_values)
     meaning = Meaning(cut(plan.program, [template], plan.outputs))
     call = call_of(template, meaning, meaning.arguments(), plan.outputs, source)
-    batch, heads, rows, keys = map(plan.program.hint, plan.size)
+    batch, heads, rows, keys = map(plan.program.hint, plan.attention.size)
     bound = matrix(2.0 * batch * heads * rows * keys * sum(plan.widths), "fp32", context.target)
     own = time_of((bound,), context.target, NONE, why=f"{ROWS} queries by {KEYS} keys at a time")
     all_scores = Limit(PASSES * bound.us, why="all scores in memory, several times")
@@ -76,20 +72,15 @@ def offer_blocked(template: Attention, context: ChoiceContext) -> list[Choice]:
 def write_blocked(plan: AttentionPlan, name: str, parallel: int) -> KernelSource:
     """Returns the C++ source of a kernel for one attention. parallel: scores from which threads share the work.
     Errors: Unsuitable for a dtype or a body that the kernel cannot compute."""
-    nest, names = make_nest(plan, parallel), plan.names
+    if plan.dtype not in DTYPES:
+        raise Unsuitable(f"no kernel of {plan.dtype}")
+    if any(node.op in ("bounded", "reduce", "scan") for node in plan.bodies.loop.nodes):
+        raise Unsuitable("a position is checked in it")
+    nest, names = _Maker(plan).nest(parallel), plan.names
     text = print_attention(nest, f"attention, {ROWS} queries by {KEYS} keys at a time", plan.outputs, parallel)
     settings = {"bounds": [], "sizes": len(names.sizes), "threads": nest.threaded, "blas": True}
     arguments = (*names.buffers, *names.sizes)
     return TiledSource(name, "cpp", text, SYMBOL, arguments, settings, tiles=(nest,))
-
-
-def make_nest(plan: AttentionPlan, parallel: int) -> Nest:
-    """Returns the lines of the kernel. parallel: see `write_blocked`. Errors: Unsuitable, see there."""
-    if plan.dtype not in DTYPES:
-        raise Unsuitable(f"no kernel of {plan.dtype}")
-    if any(node.op in ("bounded", "reduce", "scan") for node in plan.body.nodes):
-        raise Unsuitable("a position is checked in it")
-    return _Maker(plan).nest(parallel)
 
 
 class _Maker:
@@ -97,15 +88,18 @@ class _Maker:
         self.plan, self.attention = plan, plan.attention
         self.names = Names(plan.names.buffers, NAMES, plan.names.sizes)
         self.wide, self.deep = plan.widths
-        self.blocks = _usable(plan.attention.blocks)
-        self.extents = {**plan.body.extents, D: ONE * max(self.wide, self.deep)}
+        # Lists of blocks are a hint where a mask says the same: they are used if no block of queries has two.
+        self.blocks, blocks = None, plan.attention.blocks
+        if blocks is not None and blocks.queries.is_Integer and blocks.keys.is_Integer:
+            self.blocks = blocks if int(blocks.queries) % ROWS == 0 and int(blocks.keys) > 0 else None
+        self.extents = {**plan.bodies.loop.extents, D: ONE * max(self.wide, self.deep)}
         if self.blocks is not None:
             self.extents[PLACE] = self.blocks.indices.layout.size[-1]
-        self.body = Body(plan.body, IndexText(self.names.index_names, self.extents))
-        self.put, self.bounds = self.body.put, find_bounds(plan.mask, Q, K) if plan.mask is not None else Bounds()
+        self.body = Body(plan.bodies.loop, IndexText(self.names.index_names, self.extents))
+        self.put, self.bounds = self.body.put, find_bounds(plan.bodies.mask, Q, K)
 
     def nest(self, parallel: int) -> Nest:
-        batch, heads, rows, keys = self.plan.size
+        batch, heads, rows, keys = self.plan.attention.size
         work = product((batch, heads, floordiv(rows + ROWS - 1, ROWS * ONE), ROWS * ONE, keys))
         threaded = not work.is_Integer or int(work) >= parallel
         blocks = Each(FIRST, rows, step=ROWS)
@@ -113,7 +107,7 @@ class _Maker:
             with self._in(blocks):
                 self._block()
         lines = tuple(self.body.made)
-        buffers = {name: self.plan.buffers[name] for name in self.names.buffers}
+        buffers = {name: self.plan.program.buffers[name] for name in self.names.buffers}
         return Nest(buffers, self.names, self.extents, lines, threaded=threaded, work=work)
 
     # Lines.
@@ -123,7 +117,7 @@ class _Maker:
         return self.body.each(line)  # type: ignore[arg-type]
 
     def _rows(self) -> Each:
-        return Each("q", self.plan.size[2], within=FIRST)
+        return Each("q", self.plan.attention.size[2], within=FIRST)
 
     def _columns(self, width: int, vector: bool = True) -> Each:
         return Each("d", ONE * width, vector=vector)
@@ -159,7 +153,7 @@ class _Maker:
             self.put(tile.Put(self._of_row("top"), _const(-inf)), tile.Put(self._of_row("total"), _const(0.0)))
             with self._in(self._columns(self.deep, vector=False)):
                 self.put(tile.Put(self._of_row("out", self.deep), _const(0.0)))
-        mask, bounds, (*_, keys) = self.plan.mask, self.bounds, self.plan.size
+        mask, bounds, (*_, keys) = self.plan.bodies.mask, self.bounds, self.plan.attention.size
         open_, exact = Value("open", torch.bool), mask is None or (bool(bounds) and bounds.exact)
         limits = (tuple(bounds.lower), tuple(bounds.upper))
         with self._in(Keys(BLOCK, keys, KEYS, FIRST, Q, *limits, exact, tuple(self._lists()), open_)):
@@ -189,13 +183,13 @@ class _Maker:
         """Can BLAS read it as it lies?"""
         step, along = ref.layout.stride[2:]
         dense = along == ONE and step.is_Integer and int(step) >= width
-        return bool(dense) and self.plan.buffers[ref.buffer].dtype == torch.float32
+        return bool(dense) and self.plan.program.buffers[ref.buffer].dtype == torch.float32
 
     def _copy(self, ref: TensorRef, room: str, width: int, row: Symbol, block: str, batch: tuple[Expr, Expr]) -> None:
         """A row of a reference, as float32."""
         with self._in(self._columns(width)):
             access = self._access(ref, *batch, row, D)
-            value = Value(self.body.name(), self.plan.buffers[ref.buffer].dtype, access.axes)
+            value = Value(self.body.name(), self.plan.program.buffers[ref.buffer].dtype, access.axes)
             self.put(tile.Load(value, access, ()), tile.Put(self._room(room, (row, block, width), (D, "", 1)), value))
 
     # A block of keys, from `c` on.
@@ -208,9 +202,9 @@ class _Maker:
         with self._in(self._rows()):
             top = Held("max", torch.float32, (self.body.name("top"),))
             self.put(tile.Fold("make", top), tile.Fold("join", top, (self._of_row("top"),)))
-            if self.plan.mask is None:
+            if self.plan.bodies.mask is None:
                 self._change(top, None)
-            for mask in (None, self.plan.mask) if self.plan.mask is not None else ():
+            for mask in (None, self.plan.bodies.mask) if self.plan.bodies.mask is not None else ():
                 with self._in(When(open_, otherwise=mask is not None)):
                     self._change(top, mask)
             self._weigh(top)
@@ -218,16 +212,16 @@ class _Maker:
 
     def _factor(self, name: str, ref: TensorRef, width: int) -> Matrix:
         """Keys or values as BLAS reads them: where they lie, or copied."""
-        group = floordiv(self.plan.size[1], ref.layout.size[1])
+        group = floordiv(self.plan.attention.size[1], ref.layout.size[1])
         batch = (B if ref.layout.size[0] != ONE else ZERO, floordiv(H, group, self.extents))
         if self._direct(ref, width):
             return Matrix(self._access(ref, *batch, K, ZERO, at={K: BLOCK}), int(ref.layout.stride[2]))
-        with self._in(Each("k", self.plan.size[3], within=BLOCK)):
+        with self._in(Each("k", self.plan.attention.size[3], within=BLOCK)):
             self._copy(ref, name, width, K, BLOCK, batch)
         return Matrix(name, width)
 
     def _lanes(self, merged: Held) -> Each:
-        return Each("k", self.plan.size[3], within=BLOCK, vector=True, merged=(merged,))
+        return Each("k", self.plan.attention.size[3], within=BLOCK, vector=True, merged=(merged,))
 
     def _score(self) -> Element:
         return self._room("score", (Q, FIRST, KEYS), (K, BLOCK, 1))
@@ -235,15 +229,15 @@ class _Maker:
     def _change(self, top: Held, mask: Node | None) -> None:
         """The scores of a query as the bodies change them, and their maximum."""
         body, score = self.body, self._score()
-        given = [node for node in self.plan.body.nodes if node.op == "load" and node.buffer == SCORE]
-        roots = [node for node in (self.plan.score, mask) if node is not None]
+        given = [node for node in self.plan.bodies.loop.nodes if node.op == "load" and node.buffer == SCORE]
+        roots = [node for node in (self.plan.bodies.score, mask) if node is not None]
         inner = [node for node in body.missing(roots) if node not in given]
         varying = {node for node in inner if K in body.variables[node] or not {*walk(node)}.isdisjoint(given)}
         body.write([node for node in inner if node not in varying])
         with self._in(self._lanes(top)):
             body.visible.update(dict.fromkeys(given, score))
             body.write([node for node in inner if node in varying])
-            value: Operand = score if self.plan.score is None else body.operand(self.plan.score)
+            value: Operand = score if self.plan.bodies.score is None else body.operand(self.plan.bodies.score)
             if mask is not None:
                 value = self._op("where", body.operand(mask), value, _const(-inf))
             if value != score:
@@ -293,21 +287,11 @@ class _Maker:
                 self._store(name, self._op("where", none, _const(-inf), value) if number == 0 else value)
 
     def _store(self, name: str, value: Value, *column: Expr) -> None:
-        buffer = self.plan.buffers[name]
+        buffer = self.plan.program.buffers[name]
         access = self._access(TensorRef(name, replace(buffer.layout, offset=ZERO)), B, H, Q, *column)
         operand = value if buffer.dtype == value.dtype else tile.As(value, buffer.dtype)
         self.put(tile.Store(access, operand, (), "set", access.axes | value.axes))
 
 
-def _usable(blocks: Blocks | None) -> Blocks | None:
-    """Lists of blocks are a hint where a mask says the same: they are used if no block of queries has two."""
-    if blocks is None or not (blocks.queries.is_Integer and blocks.keys.is_Integer):
-        return None
-    return blocks if int(blocks.queries) % ROWS == 0 and int(blocks.keys) > 0 else None
-
-
 def _const(value: float) -> Const:
     return Const(value, torch.float32)
-
-
-__all__ = ["ABILITY", "KINDS", "make_nest", "offer_blocked", "write_blocked"]

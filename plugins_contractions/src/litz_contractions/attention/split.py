@@ -38,7 +38,7 @@ from .masks import LEAST_SCALED
 from .operation import SCORE, Attention
 from .plan import offset_of
 from .print import UNSCALED
-from .print_split import print_split
+from .print_split import SplitPrinter
 from .tiles import Tiles, padded
 
 LEAST = LEAST_SCALED * LOG2E
@@ -75,7 +75,7 @@ def write_split(attention: Attention, split: Tiles, program: Program, name: str,
         name,
         f"litz_attention_split_{short(made.dtype)}_{split.rows}x{split.keys}",
         f"attention of few queries: {split}",
-        print_split(tiles),
+        SplitPrinter.lines_of(tiles),
         tiles,
         replace(program, buffers={**program.buffers, **made.buffers}),
         {buffer.name for buffer in stored.buffers},
@@ -227,6 +227,3 @@ class _Maker:
             put(own.Finish(value, "log2", self.state, 1.0))
             access = self._access(sums, (PART, *row))
             put(Store(access, value, masks, "set", ROWS))
-
-
-__all__ = ["Stored", "write_split"]

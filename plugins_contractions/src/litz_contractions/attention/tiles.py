@@ -154,17 +154,3 @@ def fitting_pairs(dtype: torch.dtype, tf32: bool, widths: tuple[int, int], targe
         tiles = BackwardTiles(Tiles(*first), Tiles(*second))
         if tiles.shared_bytes(widths, dtype.itemsize) <= target.shared_bytes:
             yield tiles
-
-
-__all__ = [
-    "LEAST",
-    "LEAST_SECOND",
-    "BackwardTiles",
-    "Tiles",
-    "effort",
-    "fitting",
-    "fitting_pairs",
-    "padded",
-    "parts",
-    "shared_bytes",
-]

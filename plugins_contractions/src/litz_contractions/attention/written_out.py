@@ -28,6 +28,7 @@ from litz.ir.transform import rename_nodes
 from litz.schedule.inline import Body
 
 from ..epilogue import stands
+from ..module import Unsuitable
 from .bodies import AT
 from .in_place import behind, narrowed, same_type, unneeded, with_sources
 from .masks import evened, masked, opened
@@ -42,10 +43,6 @@ MOST_NODES = 160
 EXPONENTIAL = Value("exp", (Value("sub", (Value(name="score"), Value(name="maximum"))),), words="uncast")
 
 B, H, Q, K = AT
-
-
-class NotAttention(Exception):
-    """The product is none of attention's. The message is "" where it is not like one, else what is in the way."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +93,9 @@ class Axes:
 
 
 def find_written_out(first: Template, program: Program) -> WrittenOut:
-    """Returns the attention whose scores a product makes. Errors: NotAttention where there is none."""
+    """Returns the attention whose scores a product makes. Errors: Unsuitable where there is none."""
     if first.kind not in PRODUCTS:
-        raise NotAttention("")
+        raise Unsuitable("")
     between, second = _between(first, program)
     weights, value = second.args[:2]
     axes = _axes(weights, between, program)
@@ -132,8 +129,8 @@ def find_written_out(first: Template, program: Program) -> WrittenOut:
     layout, own = axes.layout(program.buffers[out].layout), [*(loop.name for loop in between), second.name]
     narrow = narrowed(attention, layout, program)
     if narrow is not None:
-        attention, layout = narrow.attention, narrow.out
-        own.append(narrow.rounding)
+        attention, layout, rounding = narrow
+        own.append(rounding)
     attention = _in_place(attention, program)
     if nothing == 0:
         attention = opened(attention)
@@ -148,7 +145,7 @@ def _between(first: Template, program: Program) -> tuple[tuple[Loop, ...], Templ
     last: list[Operation] = []
     for name in made:
         if not fits("temporary unshared unreturned", name, program):
-            raise NotAttention("")
+            raise Unsuitable("")
         for reader in program.readers[name]:
             if isinstance(reader, Loop):
                 if reader not in loops:
@@ -157,11 +154,11 @@ def _between(first: Template, program: Program) -> tuple[tuple[Loop, ...], Templ
             elif reader not in last:
                 last.append(reader)
         if len(loops) > MOST_LOOPS or len(last) > 1:
-            raise NotAttention("")
+            raise Unsuitable("")
     reductions = sum(loop.is_reduction for loop in loops)
     second = last[0] if last else None
     if reductions < 2 or not isinstance(second, Template) or second.kind not in PRODUCTS:
-        raise NotAttention("")
+        raise Unsuitable("")
     return tuple(sorted(loops, key=lambda loop: program.positions[loop.name])), second
 
 
@@ -169,7 +166,7 @@ def _axes(weights: TensorRef, between: tuple[Loop, ...], program: Program) -> Ax
     """What the variables of the loop that writes the weights mean to the second product."""
     writer = next((loop for loop in between if weights.buffer in loop.writes), None)
     if writer is None or isinstance(match_loop(STORED, writer), str):
-        raise NotAttention("")
+        raise Unsuitable("")
     flat = flat_index(writer.stores[0].index, program.buffers[weights.buffer].layout.stride, ZERO)
     *outer, rows, keys = range(len(weights.layout.size))
     left = [r for r in writer.ranges if r.size != ONE]
@@ -179,7 +176,7 @@ def _axes(weights: TensorRef, between: tuple[Loop, ...], program: Program) -> Ax
             if _same(r.size, size) and _same(stride_of(flat, r.var), step):
                 left.remove(r)
                 return r
-        raise NotAttention("the softmax is not over the rows that the second product multiplies")
+        raise Unsuitable("the softmax is not over the rows that the second product multiplies")
 
     size, stride = weights.layout.size, weights.layout.stride
     key, row = take(size[keys], stride[keys]), take(size[rows], stride[rows])
@@ -190,20 +187,16 @@ def _axes(weights: TensorRef, between: tuple[Loop, ...], program: Program) -> Ax
     elif len(left) == 2:
         head = next((r for r in left if _same(stride_of(flat, r.var), step)), None)
         if head is None:
-            raise NotAttention("the second product has heads in another order")
+            raise Unsuitable("the second product has heads in another order")
         left.remove(head)
-        batch = take(_divided(count, head.size), step * head.size)
+        batch = take(sympy.cancel(count / head.size), step * head.size)
     if left or flat.subs(dict.fromkeys(writer.extents, ZERO)) != weights.layout.offset:
-        raise NotAttention("the softmax has more dimensions than batch and head")
+        raise Unsuitable("the softmax has more dimensions than batch and head")
     found = (batch, head, row, key)
     mapping: dict[Symbol, Expr] = {r.var: ZERO for r in writer.ranges if r.size == ONE}
     mapping |= {r.var: var for r, var in zip(found, AT, strict=True) if r is not None}
     ranges = tuple(Range(var, ONE if r is None else r.size) for r, var in zip(found, AT, strict=True))
     return Axes(ranges, mapping)
-
-
-def _divided(count: Expr, by: Expr) -> Expr:
-    return sympy.cancel(count / by)
 
 
 def _same(a: Expr | None, b: Expr) -> bool:
@@ -225,15 +218,15 @@ class _Softmax:
         if quotient.op == "where" and is_number(quotient.args[1], 0.0):
             hidden, quotient, nothing = quotient.args[0], uncast(quotient.args[2]), 0.0
         if quotient.op != "div":
-            raise NotAttention("")
+            raise Unsuitable("")
         score, maximum = self.exponent(quotient.args[0])
         if self.reduced(maximum, "max") is not score:
-            raise NotAttention("the number that is subtracted is not the greatest score")
+            raise Unsuitable("the number that is subtracted is not the greatest score")
         summed = self.reduced(quotient.args[1], "sum")
         if self.exponent(summed) != (score, maximum):
-            raise NotAttention("the divisor is not the sum of the exponentials")
+            raise Unsuitable("the divisor is not the sum of the exponentials")
         if hidden is not None and not self.hides(hidden, score):
-            raise NotAttention("rows are set to 0 for another reason than that they have no key")
+            raise Unsuitable("rows are set to 0 for another reason than that they have no key")
         return score, nothing
 
     def hides(self, condition: Node, score: Node) -> bool:
@@ -242,10 +235,10 @@ class _Softmax:
         return each.op == "eq" and each.args[0] is score and is_number(each.args[1], -math.inf)
 
     def exponent(self, node: Node) -> tuple[Node, Node]:
-        """Returns score and maximum of a node that is exp(score - maximum). Errors: NotAttention for any other node."""
+        """Returns score and maximum of a node that is exp(score - maximum). Errors: Unsuitable for any other node."""
         found = bind(EXPONENTIAL, node)
         if found is None:
-            raise NotAttention("")
+            raise Unsuitable("")
         return found["score"], found["maximum"]
 
     def reduced(self, node: Node, kind: str) -> Node:
@@ -253,20 +246,20 @@ class _Softmax:
         node = uncast(node)
         loop = self.writers.get(node.buffer) if node.op == "load" else None
         if loop is None or len(loop.stores) != 1 or len(loop.reduction_ranges) != 1 or node.mask is not None:
-            raise NotAttention("")
+            raise Unsuitable("")
         store, (along,) = loop.stores[0], loop.reduction_ranges
         value = uncast(store.value)
         if value.op != "reduce" or value.attrs[0] != kind or along.size != self.axes.size[3]:
-            raise NotAttention("")
+            raise Unsuitable("")
         mapping: dict[Symbol, Expr] = {along.var: K}
         mapping |= {r.var: ZERO for r in loop.ranges if r.size == ONE}
         for own, position in zip(store.index, node.index, strict=True):
             if own in loop.extents:
                 mapping[own] = position
             elif own != position:
-                raise NotAttention("")
+                raise Unsuitable("")
         if not loop.extents.keys() <= mapping.keys():
-            raise NotAttention("")
+            raise Unsuitable("")
         return self.expanded(value.args[0], mapping)
 
     def expanded(self, node: Node, mapping: Mapping[Symbol, Expr]) -> Node:
@@ -284,7 +277,7 @@ class _Softmax:
 
             (node,) = rewrite((node,), value)
             if len(list(walk(node))) > MOST_NODES:
-                raise NotAttention("the operations on a score are too many")
+                raise Unsuitable("the operations on a score are too many")
         return node
 
     def body(self, name: str) -> Body | None:
@@ -297,7 +290,7 @@ class _Softmax:
 
 def _bodies(score: Node, axes: Axes, first: Template, program: Program) -> tuple[Node | None, Node | None, float]:
     """Returns the score's body, the mask and the scale; None for a body or a mask that does nothing. Errors:
-    NotAttention."""
+    Unsuitable."""
     (scores,) = (name for name in first.outputs if name is not None)
     wanted = (axes.row, Q, K) if first.kind == "bmm" else (Q, K)
     own = [node for node in walk(score) if node.op == "load" and node.buffer == scores]
@@ -306,20 +299,15 @@ def _bodies(score: Node, axes: Axes, first: Template, program: Program) -> tuple
         or own[0].args
         or not all(_same(position, at) for position, at in zip(own[0].index, wanted, strict=True))
     ):
-        raise NotAttention("scores are read at other places than their own")
+        raise Unsuitable("scores are read at other places than their own")
     if len(list(walk(score))) > MOST_NODES:
-        raise NotAttention("the operations on a score are too many")
+        raise Unsuitable("the operations on a score are too many")
     # Held as float32, whatever the type is called: nothing rounds it.
     stand_in = load(SCORE, AT, own[0].dtype)
     (score,) = replaced((score,), own[0], stand_in)
-    mask, score = _masked(score)
+    mask, score = masked(score, lambda node: is_number(node, -math.inf)) or (None, score)
     scale, score = _scaled(score, mask, stand_in)
     return (None if uncast(score) is stand_in else score), mask, scale
-
-
-def _masked(score: Node) -> tuple[Node | None, Node]:
-    """The condition under which a key is looked at, and the score then."""
-    return masked(score, lambda node: is_number(node, -math.inf)) or (None, score)
 
 
 def _scaled(score: Node, mask: Node | None, stand_in: Node) -> tuple[float, Node]:
@@ -358,9 +346,6 @@ def _in_place(attention: Attention, program: Program) -> Attention:
 def _absorbed(attention: Attention, first: Template, own: tuple[str, ...], program: Program) -> tuple[str, ...]:
     """`own`, and the loops that made what nobody reads any more."""
     if not stands(program, first, own):
-        raise NotAttention("an operation in between needs a part of the attention")
+        raise Unsuitable("an operation in between needs a part of the attention")
     read = [name for each in (first.name, *own) for name in program.operations[program.positions[each]].reads]
     return unneeded(attention, first, own, read, program)
-
-
-__all__ = ["NotAttention", "WrittenOut", "find_written_out"]

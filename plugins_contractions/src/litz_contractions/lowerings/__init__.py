@@ -25,6 +25,3 @@ def attention_lowerings() -> Mapping[Any, Callable[..., Any]]:
     """Returns the lowerings by op, of the ops that this version of torch has."""
     found = {find_op(name): function for name, function in LOWERINGS.items()}
     return {op: function for op, function in found.items() if op is not None}
-
-
-__all__ = ["attention_lowerings"]

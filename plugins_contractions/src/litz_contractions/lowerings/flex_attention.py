@@ -9,16 +9,16 @@ float64), rows without a key give 0 and a logsumexp of -inf, and logsumexp and m
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
 import torch
 
-from litz.ir import Loop, Node, Template, TensorRef, build
+from litz.ir import Layout, Loop, Node, Template, TensorRef, build
 from litz.ir.build import call, cast, const
-from litz.ir.index import ONE, Expr, Ranges, floordiv, loop_var, mod, to_expr
+from litz.ir.index import Expr, Ranges, floordiv, loop_var, mod, to_expr
 from litz.ir.node import walk
 from litz.lower import views
 from litz.lower.access import extents_of
@@ -130,9 +130,9 @@ def _has_blocks(
 
 def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tuple[Any, ...]:
     """The library call, with what kernels need to know."""
-    results = fallback(ctx, given, {}, operation=Attention, kind="flex_attention", effect=False)
+    results = fallback(ctx, given, {}, operation=Template, kind="flex_attention", effect=False)
     made = ctx.operations.pop()
-    assert isinstance(made, Attention)
+    assert isinstance(made, Template)
     query, key, value, _, block_mask, scale, _, score_refs, mask_refs = made.args
     asked = replace(
         asked,
@@ -142,7 +142,7 @@ def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tu
     size = (*query.layout.size[:3], key.layout.size[2])
     score, mask = asked.bodies(ctx, size, made.device)
     ctx.add(
-        replace(
+        Attention.of(
             made,
             query=query,
             key=key,
@@ -150,7 +150,7 @@ def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tu
             scale=scale,
             score=body_of(made, "score", size, score),
             mask=body_of(made, "mask", size, mask),
-            blocks=_blocks(ctx, block_mask, mask),
+            blocks=blocks_of(block_mask, mask, lambda extent: _constant(ctx, extent)),
         )
     )
     return tuple(results)
@@ -175,16 +175,19 @@ def as_passed(ctx: LoweringContext, values: Sequence[Any], refs: Sequence[Any]) 
     return [passed(value, ref) for value, ref in zip(values, refs, strict=True)]
 
 
-def _blocks(ctx: LoweringContext, block_mask: tuple[Any, ...], mask: Node | None) -> Blocks | None:
-    """A BlockMask's parts: two lengths, four tensors by rows of queries (and more by columns of keys), the extents of a
-    block, and the mask's graph. None where there are no blocks."""
-    counts, indices, full_counts, full_indices = block_mask[2:6]
-    if not isinstance(counts, TensorRef) or not isinstance(indices, TensorRef):
+def blocks_of(
+    block_mask: tuple[Any, ...], mask: Node | None, extent: Callable[[Expr], Expr] = to_expr, first: int = 2
+) -> Blocks | None:
+    """Returns a BlockMask's lists; None where there are no blocks. The parts of a BlockMask are two lengths, four
+    tensors by rows of queries, from `first` on, four by columns of keys, the extents of a block, which `extent`
+    changes, and the mask's graph."""
+    tables = block_mask[first : first + 4]
+    if not all(isinstance(ref, TensorRef) for ref in tables[:2]):
         return None
-    queries, keys = (_constant(ctx, to_expr(extent)) for extent in block_mask[-3:-1])
-    if mask is None and all(extent.is_Integer and int(extent) >= NO_BLOCKS for extent in (queries, keys)):
+    extents = [extent(to_expr(each)) for each in block_mask[-3:-1]]
+    if mask is None and all(each.is_Integer and int(each) >= NO_BLOCKS for each in extents):
         return None
-    return Blocks(queries, keys, counts, indices, full_counts, full_indices)
+    return Blocks(*extents, *tables)
 
 
 def _constant(ctx: LoweringContext, extent: Expr) -> Expr:
@@ -211,10 +214,7 @@ def _operations(
     size = (batch, heads, rows, keys)
     on = query.device
 
-    def product_at(at: Indices) -> Node:
-        b, h, q, k = at
-        extents = extents_of(at, size)
-        return products.load((b * key.size[1] + floordiv(h, group, extents), mod(h, group, extents) * rows + q, k))
+    product_at = _unfolded(products, key.size[1], group, rows, size)
 
     def masked(at: Indices) -> Node:
         extents = extents_of(at, size)
@@ -222,7 +222,7 @@ def _operations(
         changed, mask = asked.score(ctx, score, at, extents, on), asked.mask(ctx, at, extents, on)
         return changed if mask is None else call("where", mask, changed, const(-math.inf, wide))
 
-    scores = ctx.pointwise(size, wide, on, masked, stride=_contiguous(size))
+    scores = ctx.pointwise(size, wide, on, masked, stride=Layout.contiguous(size).stride)
     weights, *others = _softmax(ctx, scores, query.dtype)
     folded = _flat(ctx, weights, (*together, keys))
     right = _flat(ctx, _spread(_converted(ctx, value, query.dtype), batch), (together[0], keys, value.size[3]))
@@ -245,7 +245,7 @@ def _unfolded(made: View, key_heads: Expr, group: Expr, rows: Expr, size: tuple[
 
 def _softmax(ctx: LoweringContext, scores: View, result: torch.dtype) -> tuple[View, View, View]:
     """(weights, logsumexp, maxima) of the rows, the latter two in powers of 2. A row of -inf has weights of 0."""
-    *outer, keys = scores.size
+    outer, keys = scores.size[:3], scores.size[3]
     wide = scores.dtype
     infinity, log_of_2 = const(-math.inf, wide), const(math.log(2), wide)
 
@@ -276,25 +276,22 @@ def _softmax(ctx: LoweringContext, scores: View, result: torch.dtype) -> tuple[V
         return call("div", call("add", call("log", at_row(total, at)), shift(at)), log_of_2)
 
     device, metas = scores.device, ctx.meta
-    weights = ctx.pointwise(scores.size, result, device, weight, stride=_contiguous(scores.size))
+    weights = ctx.pointwise(scores.size, result, device, weight, stride=Layout.contiguous(scores.size).stride)
     sums = ctx.pointwise(outer, metas[1].dtype, device, logsumexp, output=1)
     most = ctx.pointwise(
-        outer, metas[-1].dtype, device, lambda at: call("div", at_row(maxima, at), log_of_2), stride=_contiguous(outer)
+        outer,
+        metas[-1].dtype,
+        device,
+        lambda at: call("div", at_row(maxima, at), log_of_2),
+        stride=Layout.contiguous(outer).stride,
     )
     return weights, sums, most
-
-
-def _contiguous(size: Sequence[Expr]) -> tuple[Expr, ...]:
-    strides: list[Expr] = [ONE]
-    for extent in reversed(size[1:]):
-        strides.insert(0, strides[0] * extent)
-    return tuple(strides)
 
 
 def _converted(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> Tensor:
     if x.dtype == dtype:
         return x
-    return ctx.pointwise(x.size, dtype, x.device, x.load, stride=_contiguous(x.size))
+    return ctx.pointwise(x.size, dtype, x.device, x.load, stride=Layout.contiguous(x.size).stride)
 
 
 def _spread(x: Tensor, batch: Expr) -> Tensor:
@@ -316,7 +313,7 @@ def _bmm(ctx: LoweringContext, left: Tensor, right: Tensor) -> View:
         size=size,
         dtype=left.dtype,
         device=left.device,
-        stride=_contiguous(size),
+        stride=Layout.contiguous(size).stride,
         operation=Template,
         kind="bmm",
     )

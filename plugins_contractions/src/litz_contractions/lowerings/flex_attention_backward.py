@@ -13,15 +13,15 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Node, TensorRef, build
+from litz.ir import Node, Template, build
 from litz.ir.build import cast, const
-from litz.ir.index import Expr, Ranges, loop_var, to_expr
+from litz.ir.index import Expr, Ranges, loop_var
 from litz.lower.context import LoweringContext
 from litz.lower.fallback import fallback
 from litz.lower.view import Computed, Tensor
 
-from ..attention.operation import GRADIENT, SCORE, AttentionBackward, Blocks
-from .flex_attention import NO_BLOCKS, Asked, as_passed, body_of, has_kernel, positions
+from ..attention.operation import GRADIENT, SCORE, AttentionBackward
+from .flex_attention import Asked, as_passed, blocks_of, body_of, has_kernel, positions
 from .scalar_graph import scalar_graph
 
 RESULTS = 3
@@ -49,11 +49,9 @@ def flex_attention_backward(
     _want_kernel(ctx, query, key, value, grad_out, joint_graph, scale)
     tensors = (query, key, value, out, logsumexp, grad_out, grad_logsumexp)
     others = (fw_graph, joint_graph, block_mask, scale, kernel_options, score_captured, mask_captured)
-    results = fallback(
-        ctx, (*tensors, *others), {}, operation=AttentionBackward, kind="flex_attention_backward", effect=False
-    )
+    results = fallback(ctx, (*tensors, *others), {}, operation=Template, kind="flex_attention_backward", effect=False)
     made = ctx.operations.pop()
-    assert isinstance(made, AttentionBackward)
+    assert isinstance(made, Template)
     for name in made.outputs[RESULTS:]:
         if name is not None:
             del ctx.buffers[name]
@@ -70,13 +68,15 @@ def flex_attention_backward(
     raw, modified = (build.load(name, at, torch.float32) for name in (SCORE, GRADIENT))
     extents = dict(zip(at, size, strict=True))
     gradient = _gradient(ctx, joint_graph, (raw, modified), asked.score_captured, extents, made.device)
-    blocks, transposed = _both_blocks(block_refs, mask)
+    # Unlike the forward's a block's extents stay as they are: guards may be written down already.
+    blocks, transposed = blocks_of(block_refs, mask), blocks_of(block_refs, mask, first=6)
+    if blocks is None or transposed is None:
+        blocks = transposed = None
     named = ("query", "key", "value", "out", "logsumexp", "grad_out", "grad_logsumexp")
     ctx.add(
-        replace(
-            made,
+        AttentionBackward.of(
+            replace(made, outputs=(*made.outputs[:RESULTS], *(None for _ in made.outputs[RESULTS:]))),
             **dict(zip(named, refs, strict=True)),
-            outputs=(*made.outputs[:RESULTS], *(None for _ in made.outputs[RESULTS:])),
             scale=float(scale),
             score=body_of(made, "score", size, score),
             gradient=body_of(made, "gradient", size, None if gradient is modified else gradient, GRADIENT),
@@ -127,18 +127,3 @@ def _gradient(
         raise NotImplementedError("a tensor captured by score_mod that needs a gradient")
     found, *_ = scalar_graph(ctx, graph, arguments, extents)
     return const(0.0, torch.float32) if found is None else cast(found, torch.float32)
-
-
-def _both_blocks(block_mask: tuple[Any, ...], mask: Node | None) -> tuple[Blocks | None, Blocks | None]:
-    """A BlockMask's lists by blocks of queries, and by blocks of keys; None where there are no blocks. Unlike the
-    forward this takes a block's extents as they are: when a backward is lowered, guards may be written down already."""
-    queries, keys = (to_expr(extent) for extent in block_mask[-3:-1])
-    by_query, by_key = block_mask[2:6], block_mask[6:10]
-    if not all(isinstance(ref, TensorRef) for ref in (*by_query[:2], *by_key[:2])):
-        return None, None
-    if mask is None and all(extent.is_Integer and int(extent) >= NO_BLOCKS for extent in (queries, keys)):
-        return None, None
-    return Blocks(queries, keys, *by_query), Blocks(queries, keys, *by_key)
-
-
-__all__ = ["flex_attention_backward"]

@@ -18,10 +18,10 @@ from torch.fx.node import map_aggregate
 
 from litz.capture import torch_api
 from litz.capture.eager_types import is_left_to_eager
-from litz.ir import Buffer, Node, TensorRef, build
+from litz.ir import Node, build
 from litz.ir.complexity import nodes_excess
 from litz.ir.dtypes import SUPPORTED
-from litz.ir.index import ZERO, Expr, Ranges, Symbol, known_nonnegative, placeholder, substitute
+from litz.ir.index import ZERO, Expr, Ranges, Symbol, kind_of, known_nonnegative, placeholder, substitute
 from litz.ir.intervals import Contents, Intervals
 from litz.ir.node import rewrite, walk, with_args
 from litz.ir.operation import Operation, expressions
@@ -62,11 +62,8 @@ def scalar_graph(
 
 def _variables(value: Computed) -> set[Symbol]:
     """The variables that a value of size () is a function of."""
-    return {s for node in walk(value.value) for expr in expressions(node) for s in expr.free_symbols if _is_variable(s)}
-
-
-def _is_variable(symbol: Symbol) -> bool:
-    return symbol.name[:1] in ("i", "r") and symbol.name[1:].isdigit()
+    symbols = {s for node in walk(value.value) for expr in expressions(node) for s in expr.free_symbols}
+    return {s for s in symbols if kind_of(s) in ("output", "reduction")}
 
 
 def _renamed(value: Any, mapping: Mapping[Symbol, Expr]) -> Any:
@@ -225,17 +222,7 @@ class _ScalarContext(LoweringContext):
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{self.op}, which makes a buffer")
 
-    def new_buffer(self, *args: Any, **kwargs: Any) -> Buffer:
-        return self._refuse()
-
-    def add(self, operation: Operation) -> None:
-        self._refuse()
-
-    def ref(self, value: Tensor, stride: Size | None = None) -> TensorRef:
-        return self._refuse()
-
-    def realize(self, value: Tensor, stride: Size | None = None) -> View:
-        return self._refuse()
+    new_buffer = add = ref = realize = _refuse
 
 
 def _simplified(roots: tuple[Node, ...], extents: Ranges, contents: Contents) -> tuple[Node, ...]:
@@ -285,6 +272,3 @@ def _direct(load: Node, extents: Ranges) -> Node:
     position = tuple(substitute(expr, mapping, extents) for expr in load.index)
     position = tuple(substitute(expr, moved, extents) for expr in position)
     return build.load(load.buffer, position, load.dtype, tuple(rest), load.mask)
-
-
-__all__ = ["scalar_graph"]

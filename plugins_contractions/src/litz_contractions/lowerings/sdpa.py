@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import sympy
 import torch
 
-from litz.ir import Node, TensorRef, build
+from litz.ir import Node, Template, TensorRef, build
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import Expr
 from litz.lower.context import LoweringContext
@@ -40,10 +39,10 @@ def attention(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"attention of {query.dtype}")
 
     # What the call would draw, it draws for the weights that it drops; without them it may be left out or moved.
-    results = fallback(ctx, args, kwargs, operation=Attention, kind=KIND, effect=False)
+    results = fallback(ctx, args, kwargs, operation=Template, kind=KIND, effect=False)
     made = ctx.operations.pop()
-    assert isinstance(made, Attention)
-    ctx.add(replace(made, **_meaning(ctx, named, dict(zip(_names(ctx), made.args, strict=False)))))
+    assert isinstance(made, Template)
+    ctx.add(Attention.of(made, **_meaning(ctx, named, dict(zip(_names(ctx), made.args, strict=False)))))
     return results
 
 

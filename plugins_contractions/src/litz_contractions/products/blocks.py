@@ -119,6 +119,3 @@ def tiles_of(gemm: Gemm, config: Config) -> Expr:
 def workspace_size(gemm: Gemm, config: Config) -> Expr:
     """Returns the number of elements of the buffer of partial sums, which has a tile for each part of each tile."""
     return tiles_of(gemm, config) * config.split * config.m * config.n
-
-
-__all__ = ["can_use_descriptors", "most_ahead", "rows_apart", "tiles_of", "units_of", "workspace_size"]

@@ -26,7 +26,7 @@ from litz.ir.operation import expressions
 from litz.ir.pattern import fits
 from litz.schedule.inline import Body
 
-from .gemm import Unsuitable
+from ..module import Unsuitable
 
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SUMS = ("sum", "dot")
@@ -175,6 +175,3 @@ def exact(node: Node) -> Node:
     while node.op == "cast" and survives(node.args[0].dtype, node.dtype):
         node = node.args[0]
     return node
-
-
-__all__ = ["Groups", "Product", "exact", "find_product", "sum_in"]

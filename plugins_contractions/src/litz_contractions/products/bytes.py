@@ -13,35 +13,37 @@ assembly, the functions say the same in Triton.
 import triton
 import triton.language as tl
 
-from litz.targets.triton.backend import without_ptx
+if triton.knobs.runtime.interpret:
+
+    def without_ptx():
+        """Returns True: the interpreter knows no assembly, and has no device to ask."""
+        return True
+
+else:
+    from litz.targets.triton.backend import without_ptx
 
 
-def _code(constants, *registers):
-    """Assembly that spreads the bytes of one register and fills, for each of `registers` and each pair of bytes, a
-    register of results by those lines. In them {in} is the pair, {out} the result, t a spare register."""
-    lines = [f".reg .b32 low, high, t, {', '.join(constants)};"]
-    lines += [f"mov.b32 {name}, 0x{value:08X};" for name, value in constants.items()]
-    count = 2 * len(registers)
-    lines += [f"prmt.b32 low, ${count}, 0, 0x4140;", f"prmt.b32 high, ${count}, 0, 0x4342;"]
-    for number, register in enumerate(registers):
-        for half, name in enumerate(("low", "high")):
-            lines += [line.format(**{"in": name, "out": f"${2 * number + half}"}) for line in register]
-    return tl.constexpr("\n".join(["{", *lines, "}"]))
+def _codes(constants, *registers):
+    """Two pieces of assembly that fill, for each of `registers` and each half of a register's four bytes, a register of
+    results by those lines. In them {in} is the half, {out} the result, t a spare register. The first piece is for
+    bytes, of which neighbours are a half; the second for two words, whose low bytes are a half, and the high ones."""
+    count, given = len(registers), f"${2 * len(registers)}"
+    known = [f"mov.b32 {name}, 0x{value:08X};" for name, value in constants.items()]
 
+    def code(start, places):
+        head = f".reg .b32 low, high, t, {', '.join(constants)};"
+        filled = [
+            line.format(**{"in": ("low", "high")[half], "out": f"${out}"})
+            for out, (half, number) in enumerate(places)
+            for line in registers[number]
+        ]
+        return tl.constexpr("\n".join(["{", head, *start, *filled, "}"]))
 
-def _word_code(constants, *registers):
-    """Assembly for two words of 16 bits in one register: for their low bytes, then for their high ones, by each of
-    `registers` a register of results."""
-    given = f"${2 * len(registers)}"
-    lines = [f".reg .b32 low, high, t, {', '.join(constants)};"]
+    spread = [f"prmt.b32 low, {given}, 0, 0x4140;", f"prmt.b32 high, {given}, 0, 0x4342;"]
     # Read before a result is written, which may have the same register.
-    lines += [f"mov.b32 low, {given};", f"shr.u32 high, {given}, 8;"]
-    lines += [f"mov.b32 {name}, 0x{value:08X};" for name, value in constants.items()]
-    for half, name in enumerate(("low", "high")):
-        for number, register in enumerate(registers):
-            out = f"${half * len(registers) + number}"
-            lines += [line.format(**{"in": name, "out": out}) for line in register]
-    return tl.constexpr("\n".join(["{", *lines, "}"]))
+    split = [f"mov.b32 low, {given};", f"shr.u32 high, {given}, 8;"]
+    pairs = [(half, number) for number in range(count) for half in range(2)]
+    return code([*known, *spread], pairs), code([*split, *known], sorted(pairs))
 
 
 _MARKED = "0xEA;"  # of lop3: (a & b) | c
@@ -55,16 +57,16 @@ _NIBBLES = (
 # 128 + the low 7 bits.
 _LOW = "lop3.b32 {out}, {in}, 0x007F007F, c, " + _MARKED
 
-_OF_NIBBLES_BF16 = ({"c": 0x43004300}, *_NIBBLES)
-_OF_NIBBLES_F16 = ({"c": 0x64006400}, *_NIBBLES)
+_NIBBLES_BF16, _WORD_NIBBLES_BF16 = _codes({"c": 0x43004300}, *_NIBBLES)
+_NIBBLES_F16, _WORD_NIBBLES_F16 = _codes({"c": 0x64006400}, *_NIBBLES)
 # Less 128 or, where the highest bit is set, 256.
-_OF_SIGNED_BF16 = (
+_SIGNED_BF16, _WORD_SIGNED_BF16 = _codes(
     {"c": 0x43004300, "d": 0xBF80BF80},
     (_LOW, "lop3.b32 t, {in}, 0x00800080, c, " + _MARKED, "fma.rn.bf16x2 {out}, t, d, {out};"),
 )
 # Less 128, and then 128 where the highest bit is set: 0x80 * 0x86 are the bits of 128. (256 + an odd number would be
 # rounded.)
-_OF_UNSIGNED_BF16 = (
+_UNSIGNED_BF16, _WORD_UNSIGNED_BF16 = _codes(
     {"c": 0x43004300, "d": 0x3F803F80, "e": 0xC300C300},
     (
         _LOW,
@@ -75,21 +77,18 @@ _OF_UNSIGNED_BF16 = (
     ),
 )
 # 1024 + a byte, its sign turned round where it has one, less 1024 (and 128).
-_OF_SIGNED_F16 = (
+_SIGNED_F16, _WORD_SIGNED_F16 = _codes(
     {"c": 0x64006400, "d": 0x64806480},
     ("and.b32 t, {in}, 0x00FF00FF;", "lop3.b32 {out}, t, 0x00800080, c, 0xBE;", "sub.rn.f16x2 {out}, {out}, d;"),
 )  # 0xBE: (a ^ b) | c
-_OF_UNSIGNED_F16 = (
+_UNSIGNED_F16, _WORD_UNSIGNED_F16 = _codes(
     {"c": 0x64006400},
     ("lop3.b32 {out}, {in}, 0x00FF00FF, c, " + _MARKED, "sub.rn.f16x2 {out}, {out}, c;"),
 )
 
-_NIBBLES_BF16, _WORD_NIBBLES_BF16 = _code(*_OF_NIBBLES_BF16), _word_code(*_OF_NIBBLES_BF16)
-_NIBBLES_F16, _WORD_NIBBLES_F16 = _code(*_OF_NIBBLES_F16), _word_code(*_OF_NIBBLES_F16)
-_SIGNED_BF16, _WORD_SIGNED_BF16 = _code(*_OF_SIGNED_BF16), _word_code(*_OF_SIGNED_BF16)
-_UNSIGNED_BF16, _WORD_UNSIGNED_BF16 = _code(*_OF_UNSIGNED_BF16), _word_code(*_OF_UNSIGNED_BF16)
-_SIGNED_F16, _WORD_SIGNED_F16 = _code(*_OF_SIGNED_F16), _word_code(*_OF_SIGNED_F16)
-_UNSIGNED_F16, _WORD_UNSIGNED_F16 = _code(*_OF_UNSIGNED_F16), _word_code(*_OF_UNSIGNED_F16)
+
+_HELD = tl.constexpr(tl.float32 if triton.knobs.runtime.interpret else tl.bfloat16)
+"""What bfloat16 is held as: the interpreter has no arithmetic of it."""
 
 
 @triton.jit
@@ -100,6 +99,51 @@ def _nibbles_bf16(packed):
         return low.to(tl.bfloat16, bitcast=True), high.to(tl.bfloat16, bitcast=True)
     else:
         return tl.inline_asm_elementwise(_NIBBLES_BF16, "=r,=r,=r,=r,r", [packed], (tl.bfloat16, tl.bfloat16), True, 4)
+
+
+@triton.jit
+def _nibbles_f16(packed):
+    """1024 + the low and 1024 + the high 4 bits of each byte."""
+    if without_ptx():
+        low, high = (packed & 15).to(tl.uint16) | 0x6400, (packed >> 4).to(tl.uint16) | 0x6400
+        return low.to(tl.float16, bitcast=True), high.to(tl.float16, bitcast=True)
+    else:
+        return tl.inline_asm_elementwise(_NIBBLES_F16, "=r,=r,=r,=r,r", [packed], (tl.float16, tl.float16), True, 4)
+
+
+@triton.jit
+def _signed_bf16(value):
+    if without_ptx():
+        return value.to(_HELD)
+    else:
+        return tl.inline_asm_elementwise(_SIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
+
+
+@triton.jit
+def _unsigned_bf16(value):
+    if without_ptx():
+        return value.to(_HELD)
+    else:
+        return tl.inline_asm_elementwise(_UNSIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
+
+
+@triton.jit
+def _signed_f16(value):
+    if without_ptx():
+        return value.to(tl.float16)
+    else:
+        return tl.inline_asm_elementwise(_SIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
+
+
+@triton.jit
+def _unsigned_f16(value):
+    if without_ptx():
+        return value.to(tl.float16)
+    else:
+        return tl.inline_asm_elementwise(_UNSIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
+
+
+# Of the words' low byte, then of their high one.
 
 
 @triton.jit
@@ -115,135 +159,50 @@ def _word_nibbles_bf16(words):
         return tl.inline_asm_elementwise(_WORD_NIBBLES_BF16, "=r,=r,=r,=r,r", [words], types, True, 2)
 
 
-if triton.knobs.runtime.interpret:  # which has no arithmetic of bfloat16 either: it stays in float32
-
-    @triton.jit
-    def _signed_bf16(value):
-        return value.to(tl.float32)
-
-    _unsigned_bf16 = _signed_bf16
-
-    @triton.jit
-    def _nibbles_f16(packed):
-        low, high = (packed & 15).to(tl.uint16) | 0x6400, (packed >> 4).to(tl.uint16) | 0x6400
-        return low.to(tl.float16, bitcast=True), high.to(tl.float16, bitcast=True)
-
-    @triton.jit
-    def _signed_f16(value):
-        return value.to(tl.float16)
-
-    _unsigned_f16 = _signed_f16
-
-    @triton.jit
-    def _word_nibbles_f16(words):
-        first, second = _nibbles_f16((words & 255).to(tl.uint8))
-        third, fourth = _nibbles_f16((words >> 8).to(tl.uint8))
+@triton.jit
+def _word_nibbles_f16(words):
+    """1024 + each of the four times 4 bits of a word, from the lowest on."""
+    if without_ptx():
+        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+        first, second = _nibbles_f16(low)
+        third, fourth = _nibbles_f16(high)
         return first, second, third, fourth
+    else:
+        types: tl.constexpr = (tl.float16, tl.float16, tl.float16, tl.float16)
+        return tl.inline_asm_elementwise(_WORD_NIBBLES_F16, "=r,=r,=r,=r,r", [words], types, True, 2)
 
-    @triton.jit
-    def _word_signed_f16(words):
+
+@triton.jit
+def _word_signed_bf16(words):
+    if without_ptx():
+        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+        return low.to(tl.int8, bitcast=True).to(_HELD), high.to(tl.int8, bitcast=True).to(_HELD)
+    else:
+        return tl.inline_asm_elementwise(_WORD_SIGNED_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
+
+
+@triton.jit
+def _word_unsigned_bf16(words):
+    if without_ptx():
+        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
+        return low.to(_HELD), high.to(_HELD)
+    else:
+        return tl.inline_asm_elementwise(_WORD_UNSIGNED_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
+
+
+@triton.jit
+def _word_signed_f16(words):
+    if without_ptx():
         low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
         return low.to(tl.int8, bitcast=True).to(tl.float16), high.to(tl.int8, bitcast=True).to(tl.float16)
+    else:
+        return tl.inline_asm_elementwise(_WORD_SIGNED_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
 
-    @triton.jit
-    def _word_unsigned_f16(words):
-        return (words & 255).to(tl.float16), (words >> 8).to(tl.float16)
 
-    @triton.jit
-    def _word_signed_bf16(words):
+@triton.jit
+def _word_unsigned_f16(words):
+    if without_ptx():
         low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-        return low.to(tl.int8, bitcast=True).to(tl.float32), high.to(tl.int8, bitcast=True).to(tl.float32)
-
-    @triton.jit
-    def _word_unsigned_bf16(words):
-        return (words & 255).to(tl.float32), (words >> 8).to(tl.float32)
-
-else:
-
-    @triton.jit
-    def _signed_bf16(value):
-        if without_ptx():
-            return value.to(tl.bfloat16)
-        else:
-            return tl.inline_asm_elementwise(_SIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
-
-    @triton.jit
-    def _unsigned_bf16(value):
-        if without_ptx():
-            return value.to(tl.bfloat16)
-        else:
-            return tl.inline_asm_elementwise(_UNSIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
-
-    @triton.jit
-    def _nibbles_f16(packed):
-        """1024 + the low and 1024 + the high 4 bits of each byte."""
-        if without_ptx():
-            low, high = (packed & 15).to(tl.uint16) | 0x6400, (packed >> 4).to(tl.uint16) | 0x6400
-            return low.to(tl.float16, bitcast=True), high.to(tl.float16, bitcast=True)
-        else:
-            return tl.inline_asm_elementwise(_NIBBLES_F16, "=r,=r,=r,=r,r", [packed], (tl.float16, tl.float16), True, 4)
-
-    @triton.jit
-    def _signed_f16(value):
-        if without_ptx():
-            return value.to(tl.float16)
-        else:
-            return tl.inline_asm_elementwise(_SIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
-
-    @triton.jit
-    def _unsigned_f16(value):
-        if without_ptx():
-            return value.to(tl.float16)
-        else:
-            return tl.inline_asm_elementwise(_UNSIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
-
-    @triton.jit
-    def _word_nibbles_f16(words):
-        """1024 + each of the four times 4 bits of a word, from the lowest on."""
-        if without_ptx():
-            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-            first, second = _nibbles_f16(low)
-            third, fourth = _nibbles_f16(high)
-            return first, second, third, fourth
-        else:
-            types: tl.constexpr = (tl.float16, tl.float16, tl.float16, tl.float16)
-            return tl.inline_asm_elementwise(_WORD_NIBBLES_F16, "=r,=r,=r,=r,r", [words], types, True, 2)
-
-    # Of the low and of the high byte of a word.
-
-    @triton.jit
-    def _word_signed_bf16(words):
-        if without_ptx():
-            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-            return low.to(tl.int8, bitcast=True).to(tl.bfloat16), high.to(tl.int8, bitcast=True).to(tl.bfloat16)
-        else:
-            types: tl.constexpr = (tl.bfloat16, tl.bfloat16)
-            return tl.inline_asm_elementwise(_WORD_SIGNED_BF16, "=r,=r,r", [words], types, True, 2)
-
-    @triton.jit
-    def _word_unsigned_bf16(words):
-        if without_ptx():
-            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-            return low.to(tl.bfloat16), high.to(tl.bfloat16)
-        else:
-            return tl.inline_asm_elementwise(
-                _WORD_UNSIGNED_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2
-            )
-
-    @triton.jit
-    def _word_signed_f16(words):
-        if without_ptx():
-            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-            return low.to(tl.int8, bitcast=True).to(tl.float16), high.to(tl.int8, bitcast=True).to(tl.float16)
-        else:
-            types: tl.constexpr = (tl.float16, tl.float16)
-            return tl.inline_asm_elementwise(_WORD_SIGNED_F16, "=r,=r,r", [words], types, True, 2)
-
-    @triton.jit
-    def _word_unsigned_f16(words):
-        if without_ptx():
-            low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-            return low.to(tl.float16), high.to(tl.float16)
-        else:
-            types: tl.constexpr = (tl.float16, tl.float16)
-            return tl.inline_asm_elementwise(_WORD_UNSIGNED_F16, "=r,=r,r", [words], types, True, 2)
+        return low.to(tl.float16), high.to(tl.float16)
+    else:
+        return tl.inline_asm_elementwise(_WORD_UNSIGNED_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)

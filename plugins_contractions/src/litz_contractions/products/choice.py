@@ -57,11 +57,6 @@ class Shared:
         return Meaning(cut(self._program, replaced, self._gemm.epilogue.writes))
 
     @cached_property
-    def others(self) -> str:
-        """Returns what else the kernel does, in words ("1 producer and 2 users"); '' for nothing."""
-        return others(self._program, self._template, self._gemm.epilogue.absorbed)
-
-    @cached_property
     def key(self) -> str:
         """Returns a text of what decides the kernels' texts besides the problem and the configuration."""
         gemm = self._gemm
@@ -83,10 +78,13 @@ def make_choice(
     absorbs = gemm.epilogue.absorbed
     name = f"triton {template.kind} {config}"
     if absorbs:
-        name += f" with {shared.others}"
+        name += f" with {others(program, template, absorbs)}"
     counted = bool(tiles_of(gemm, config).is_Integer)
-    if config.split > 1 and not counted and not _can_split(gemm):
-        return None
+    if config.split > 1 and not counted:
+        made = any(p.scale or o.prologue for p in gemm.products for o in (p.left, p.right))
+        plain = set(gemm.epilogue.buffers) == {ACCUMULATOR} and not gemm.epilogue.loop.is_reduction
+        if not plain or len(gemm.products) != 1 or made:
+            return None
 
     def make() -> Replacement:
         if config.split > 1 and not counted:
@@ -98,16 +96,15 @@ def make_choice(
 
 def _whole(gemm: Gemm, config: Config, template: Template, program: Program, shared: Shared) -> Replacement:
     """Returns one kernel for the product and its epilogue, with a buffer for partial sums where it has some."""
-    meaning: Any = shared.meaning
     plan, workspace, buffers = shared.plan if config.split == 1 else None, None, tuple[Buffer, ...]()
     if config.split > 1:
         workspace = f"{template.outputs[0]}_parts"
         layout = Layout.contiguous((workspace_size(gemm, config),))
         buffers = (Buffer(workspace, gemm.accumulate, template.device, layout),)
         program = replace(program, buffers={**program.buffers, workspace: buffers[0]})
-        meaning = WithWorkspace(shared.meaning, buffers[0])
     outputs = (*gemm.epilogue.writes, *(buffer.name for buffer in buffers))
     source = write_gemm(gemm, config, program, template.name, plan=plan, workspace=workspace)
+    meaning = WithWorkspace(shared.meaning, buffers[0]) if buffers else shared.meaning
     call = call_of(template, meaning, shared.meaning.arguments(), outputs, source)
     return Replacement((replace(call, origins=gemm.epilogue.loop.origins),), buffers, gemm.epilogue.absorbed)
 
@@ -124,15 +121,10 @@ class WithWorkspace:
         return self.meaning.__name__
 
     def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
+        """Returns what the kernel computes, and zeros for its buffer."""
         results = self.meaning(*args)
         size = tuple(map(int, self.buffer.layout.size))
         return (*results, torch.zeros(size, dtype=self.buffer.dtype, device=results[0].device))
-
-
-def _can_split(gemm: Gemm) -> bool:
-    made = any(p.scale or o.prologue for p in gemm.products for o in (p.left, p.right))
-    plain = set(gemm.epilogue.buffers) == {ACCUMULATOR} and not gemm.epilogue.loop.is_reduction
-    return plain and len(gemm.products) == 1 and not made
 
 
 def _split(gemm: Gemm, config: Config, template: Template, program: Program) -> Replacement:
@@ -222,12 +214,10 @@ class Meanings:
         return " and ".join(meaning.__name__ for meaning, _, _ in self.parts)
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
+        """Returns what the kernels compute, in turn."""
         results: list[Any] = []
         at = 0
         for meaning, taken, _ in self.parts:
             results += meaning(*args[at : at + taken])
             at += taken
         return tuple(results)
-
-
-__all__ = ["Shared", "make_choice", "together"]

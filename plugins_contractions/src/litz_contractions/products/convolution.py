@@ -31,7 +31,8 @@ from litz.ir.index import ONE, ZERO, Expr, floordiv, loop_var, mod
 from litz_plugins import Choice
 
 from ..epilogue import ACCUMULATOR, accumulator, plain
-from .gemm import ACCUMULATE, Gemm, Operand, Product, Unsuitable, depth_var
+from ..module import Unsuitable
+from .gemm import ACCUMULATE, Gemm, Product, depth_var, operand
 
 LEAST_CHANNELS = 8
 """Output channels of a group from which its product is worth a tile of its own: tensor cores take 8 columns or more."""
@@ -89,7 +90,8 @@ def make_convolution(template: Template, program: Program, tf32: bool = False) -
     batch = tuple(walk.between for walk in walks if walk.between is not None)
     place: Expr = channel.var  # of a channel among all
     first: Expr = sympy.Integer(0)  # of the group's input channels
-    channels = _input_channels(given)
+    outer, inner = weight.layout.size[:2]
+    channels = floordiv(outer, sympy.Integer(groups)) if given.transposed else inner  # of a group's input
     if groups > 1:
         if not channel.size.is_Integer or int(channel.size) // groups < LEAST_CHANNELS:
             raise Unsuitable(f"no product for groups of fewer than {LEAST_CHANNELS} channels")
@@ -104,13 +106,12 @@ def make_convolution(template: Template, program: Program, tf32: bool = False) -
     )
     value = load(ACCUMULATOR, index, value.dtype)
     depth = (*(walk.tap for walk in walks), Range(depth_var(len(walks)), channels))
-    inner = depth[-1].var
-    position = _flat(image, [number.var, first + inner, *(walk.place for walk in walks)])
+    at = first + depth[-1].var
     inside = tuple((walk.place, walk.size) for walk in walks if walk.leaves)
-    left = Operand(image.buffer, given.dtype, position, inside)
-    outer = [first + inner, channel.var] if given.transposed else [place, inner]
+    left = operand(image, program, [number.var, at, *(walk.place for walk in walks)], inside)
+    front = [at, channel.var] if given.transposed else [place, depth[-1].var]
     taps = tuple((walk.weight, walk.taps) for walk in walks if walk.skips)
-    right = Operand(weight.buffer, given.dtype, _flat(weight, [*outer, *(walk.weight for walk in walks)]), taps)
+    right = operand(weight, program, [*front, *(walk.weight for walk in walks)], taps)
     if given.bias is not None:
         bias = load(given.bias.buffer, (place,), program.buffers[given.bias.buffer].dtype)
         value = call("add", value, cast(bias, value.dtype))
@@ -152,7 +153,8 @@ def _walks(given: Convolution, pixels: Sequence[Range], free: int) -> tuple[_Wal
     ):
         if not given.transposed:
             place = step * pixel.var + spread * tap.var - pad
-            leaves = pad != 0 or not _reaches_no_further(pixel, tap, step, spread, size)
+            beyond = size - 1 - (step * (pixel.size - 1) + spread * (tap.size - 1))  # the last tap of the last pixel
+            leaves = pad != 0 or not (beyond.is_Integer and beyond >= 0)
             found.append(_Walk(pixel, pixel.var, tap, tap.var, tap.size, place, size, leaves))
         elif step == 1:
             # Walked backwards, it is one whose taps reach the other way.
@@ -194,23 +196,6 @@ def _each(value: Any, dims: int) -> Sequence[int]:
     if not all(isinstance(item, int) for item in values):
         raise Unsuitable("strides or padding that are no numbers")
     return values * dims if len(values) == 1 else values
-
-
-def _input_channels(given: Convolution) -> Expr:
-    """Returns the number of input channels of a group."""
-    outer, inner = given.weight.layout.size[:2]
-    return floordiv(outer, sympy.Integer(given.groups)) if given.transposed else inner
-
-
-def _flat(ref: TensorRef, position: Sequence[Expr]) -> Expr:
-    terms = (step * place for step, place in zip(ref.layout.stride, position, strict=True))
-    return sympy.expand(sum(terms, start=ref.layout.offset))
-
-
-def _reaches_no_further(pixel: Range, tap: Range, step: int, spread: int, size: Expr) -> bool:
-    """Is the last tap of the last pixel within the image? Known of constant sizes only."""
-    last = step * (pixel.size - 1) + spread * (tap.size - 1)
-    return bool((size - 1 - last).is_Integer and size - 1 - last >= 0)
 
 
 MOST_TAPS = 49
@@ -275,6 +260,3 @@ def _element(
         if not (room.is_Integer and room >= 0):
             mask = logical_and(mask, call("lt", index(at), index(extent)))
     return load(given.image.buffer, (*front, *places), given.dtype, (), mask)
-
-
-__all__ = ["make_convolution", "offer_depthwise", "read_convolution"]

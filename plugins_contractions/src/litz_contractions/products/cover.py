@@ -35,8 +35,8 @@ from litz.schedule.simplify import remove_dead_operations
 from litz.target import CacheFigures, Room, figures_of
 from litz_plugins import PassContext, Target
 
+from ..module import Unsuitable
 from .broadcast import Product, exact, find_product, sum_in
-from .gemm import Unsuitable
 
 LEAST = 16
 """The rows, the columns and the depth of a product from which on a library's tile is not mostly empty."""
@@ -225,12 +225,10 @@ def _considered(loop: Loop, program: Program, costs: CostModel, context: PassCon
     as_loop, as_product = _times(found, made, costs, context)
     pays, why = context.weigh(loop.name, as_product < as_loop, as_loop, as_product)
     ways = (("a loop", as_loop), ("a product of matrices", as_product))
-    if not pays:
-        context.record(subject, "a loop", why or "a product of matrices takes longer", ways, about=loop.name)
-        return None
-    because = why or "each operand's values are loaded once for a tile of outputs, not once for each output"
-    context.record(subject, "a product of matrices", because, ways, about=loop.name)
-    return made
+    gain = "each operand's values are loaded once for a tile of outputs, not once for each output"
+    because = why or (gain if pays else "a product of matrices takes longer")
+    context.record(subject, ways[pays][0], because, ways, about=loop.name)
+    return made if pays else None
 
 
 # ---------------------------------------------------------------------------------------------------------- operations
@@ -280,17 +278,14 @@ def _written_by_call(found: Found, whole: Sequence[tuple[Symbol, ...]]) -> tuple
         return None
     if any(buffer.layout.size[dim] != loop.extents[store.index[dim]] for dim in dims):
         return None
-    if product(buffer.layout.size) != product(_sizes(whole, loop)) or not all(
-        type(each) in (Extern, Template) or (isinstance(each, Loop) and _reads_plainly(each, buffer.name))
-        for each in program.readers[buffer.name]
-    ):
+    if product(buffer.layout.size) != product(_sizes(whole, loop)):
+        return None
+    readers = program.readers[buffer.name]
+    loads = [node for each in readers if isinstance(each, Loop) for node in each.loads if node.buffer == buffer.name]
+    if any(type(each) not in (Extern, Template, Loop) for each in readers) or any(node.args for node in loads):
         return None
     left = iter(dims)
     return tuple(tuple(next(left) for _ in group) for group in whole)
-
-
-def _reads_plainly(loop: Loop, name: str) -> bool:
-    return all(node.buffer != name or not node.args for node in loop.loads)
 
 
 def _reading(operation: Operation, moved: Mapping[str, Sequence[Sequence[int]]], program: Program) -> Operation:
@@ -419,6 +414,3 @@ def _times(found: Found, made: Covered, costs: CostModel, context: PassContext) 
         times = figures_of(target, CacheFigures).reloaded_times
         as_loop = max(as_loop, points * loaded / (target.usual_bandwidth * times))
     return as_loop, us
-
-
-__all__ = ["COVERS", "Cover", "contract_broadcast_products"]

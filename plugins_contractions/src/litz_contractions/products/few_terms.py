@@ -30,7 +30,8 @@ from litz.target import Room, figures_of, warp_lines
 from litz.target.times import second_level
 from litz_plugins import PassContext, Target
 
-from .gemm import OPERANDS, Unsuitable, broadcast, with_bias
+from ..module import Unsuitable
+from .gemm import OPERANDS, broadcast, with_bias
 
 KINDS = ("mm", "addmm", "bmm", "baddbmm")
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -80,9 +81,8 @@ def _considered(template: Template, program: Program, costs: CostModel, context:
     as_loop = max(costs.cost(loop).us, _cache_us(loop, costs, target))
     ways = (("a loop", as_loop), ("a product of matrices", library))
     pays, why = context.weigh(template.name, as_loop < limits.empty_times * library, *(us for _, us in ways))
-    chosen = "a loop" if pays else "a product of matrices"
     because = why or (MOSTLY_EMPTY if pays else "the terms of neighbouring results lie in different lines of the cache")
-    context.record(f"product {template.name}", chosen, because, ways, about=template.name)
+    context.record(f"product {template.name}", ways[not pays][0], because, ways, about=template.name)
     return loop if pays else None
 
 
@@ -99,40 +99,33 @@ def _cache_us(loop: Loop, costs: CostModel, target: Target) -> float:
     return second_level(costs.hint(loop.numel) / target.warp * lines * target.line_bytes, target).us
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """Of a product: its ranges, of which the last two are rows and columns, and the number of its terms."""
-
-    ranges: tuple[Range, ...]
-    terms: int
-
-
 def few_terms(template: Template, program: Program, least: int) -> Loop:
     """Returns the product as a loop. least: the fewest multiplications of one that is written out. Errors: Unsuitable,
     without a message for a product of many terms."""
     arguments = argument_names(template)
     left, right = (arguments[name] for name in OPERANDS[template.kind])
-    sizes = _sizes(left, right, program.hint, least)
+    ranges = _ranges(left, right, program.hint, least)
     out = program.buffers[str(template.outputs[0])]
     dtypes = {program.buffers[ref.buffer].dtype for ref in (left, right)} | {out.dtype}
     if len(dtypes) > 1 or out.dtype not in TYPES:
         raise Unsuitable(f"no loop multiplies {', '.join(sorted(map(str, dtypes)))}")
-    value = _sum(left, right, sizes, program)
-    size, place = (tuple(getattr(r, part) for r in sizes.ranges) for part in ("size", "var"))
+    value = _sum(left, right, ranges, program)
+    size, place = (tuple(getattr(r, part) for r in ranges) for part in ("size", "var"))
     value = with_bias(
         value,
         arguments,
-        lambda bias: _load(replace(bias, layout=broadcast(bias.layout, size)), place, sizes, program),
+        lambda bias: _load(replace(bias, layout=broadcast(bias.layout, size)), place, ranges, program),
     )
-    index = tuple(ZERO if r.size == ONE else r.var for r in sizes.ranges)
+    index = tuple(ZERO if r.size == ONE else r.var for r in ranges)
     store = Store(out.name, index, cast(value, out.dtype))
-    loop = Loop(template.name, template.device, sizes.ranges, (), (store,), template.origins)
+    loop = Loop(template.name, template.device, ranges, (), (store,), template.origins)
     if excess(loop) is not None:
         raise Unsuitable("a loop of all its terms would be too long")
     return loop
 
 
-def _sizes(left: TensorRef, right: TensorRef, hint: Callable[[Expr], int], least: int) -> _Sizes:
+def _ranges(left: TensorRef, right: TensorRef, hint: Callable[[Expr], int], least: int) -> tuple[Range, ...]:
+    """The ranges of a product of few terms, of which the last two are rows and columns. Errors: Unsuitable."""
     depth, size = left.layout.size[-1], (*left.layout.size[:-1], right.layout.size[-1])
     if not depth.is_Integer or not 1 <= int(depth) <= MOST_TERMS:
         raise Unsuitable
@@ -141,23 +134,23 @@ def _sizes(left: TensorRef, right: TensorRef, hint: Callable[[Expr], int], least
         raise Unsuitable
     if any(extent == 0 for extent in size) or hint(product(size) * depth) < least:
         raise Unsuitable
-    return _Sizes(tuple(Range(loop_var(n), extent) for n, extent in enumerate(size)), int(depth))
+    return tuple(Range(loop_var(n), extent) for n, extent in enumerate(size))
 
 
-def _sum(left: TensorRef, right: TensorRef, sizes: _Sizes, program: Program) -> Node:
+def _sum(left: TensorRef, right: TensorRef, ranges: Sequence[Range], program: Program) -> Node:
     """The sum of all terms, in the type that the operands' sums have."""
-    *batch, row, column = (r.var for r in sizes.ranges)
+    *batch, row, column = (r.var for r in ranges)
     total: Node | None = None
-    for term in map(to_expr, range(sizes.terms)):
+    for term in map(to_expr, range(int(left.layout.size[-1]))):
         places = ((left, (*batch, row, term)), (right, (*batch, term, column)))
-        factors = (_load(ref, index, sizes, program) for ref, index in places)
+        factors = (_load(ref, index, ranges, program) for ref, index in places)
         value = call("mul", *(cast(factor, compute_dtype(factor.dtype)) for factor in factors))
         total = value if total is None else call("add", total, value)
     assert total is not None
     return total
 
 
-def _load(ref: TensorRef, index: Sequence[Expr], sizes: _Sizes, program: Program) -> Node:
+def _load(ref: TensorRef, index: Sequence[Expr], ranges: Sequence[Range], program: Program) -> Node:
     """The element `index` of a view of a buffer. Errors: Unsuitable where the buffer's layout does not say where the
     element is."""
     buffer = program.buffers[ref.buffer]
@@ -165,7 +158,7 @@ def _load(ref: TensorRef, index: Sequence[Expr], sizes: _Sizes, program: Program
     if own.size == ref.layout.size and own.stride == ref.layout.stride and own.offset == ref.layout.offset:
         whole = zip(own.size, index, strict=True)
         return load(ref.buffer, tuple(ZERO if size == ONE else expr for size, expr in whole), buffer.dtype)
-    extents = {r.var: r.size for r in sizes.ranges}
+    extents = {r.var: r.size for r in ranges}
     position = _position_through(ref.layout, own, index, extents)
     if position is None:
         raise Unsuitable(f"its view of {ref.buffer} is not along the buffer's dimensions")
@@ -188,6 +181,3 @@ def _position_through(view: Layout, own: Layout, index: Sequence[Expr], extents:
         found[dim] = floordiv(rest, own.stride[dim], extents)
         rest = mod(rest, own.stride[dim], extents)
     return tuple(found) if rest == 0 else None
-
-
-__all__ = ["few_terms", "write_out_few_terms"]

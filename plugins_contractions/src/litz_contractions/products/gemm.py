@@ -23,6 +23,7 @@ from litz.ir.dtypes import STORAGE, STORED, SUPPORTED
 from litz.ir.index import ZERO, Expr, Ranges, Symbol, product, substitute, to_expr
 
 from ..epilogue import ACCUMULATOR, Epilogue, accumulator, plain
+from ..module import Unsuitable
 from .scales import BLOCK, Scaling, scalings
 
 
@@ -146,10 +147,6 @@ def turned(gemm: Gemm) -> Gemm:
     return replace(gemm, rows=gemm.columns, columns=gemm.rows, products=products, turned=not gemm.turned)
 
 
-class Unsuitable(ValueError):
-    """A contraction that the template does not do; the message says why."""
-
-
 ACCUMULATE: Mapping[torch.dtype, torch.dtype] = {
     row.dtype: row.sums for row in STORAGE.values() if row.sums is not None
 }
@@ -209,8 +206,8 @@ def make_product(
     depth = Range(depth_var(0), left.layout.size[-1])
     outer = tuple(r.var for r in batch)
     return Product(
-        _matrix(left, program, (*outer, row.var, depth.var)),
-        _matrix(right, program, (*outer, depth.var, column.var)),
+        operand(left, program, (*outer, row.var, depth.var)),
+        operand(right, program, (*outer, depth.var, column.var)),
         (depth,),
     )
 
@@ -255,9 +252,12 @@ def _scale(
     return load(f"{SCALE}{len(views) - 1}", (row,), buffer.dtype)
 
 
-def _matrix(ref: TensorRef, program: Program, position: tuple[Expr, ...]) -> Operand:
+def operand(
+    ref: TensorRef, program: Program, position: Sequence[Expr], inside: tuple[tuple[Expr, Expr], ...] = ()
+) -> Operand:
+    """Returns the operand that is read at `position` of a reference. inside: as `Operand` has it."""
     flat = sum((step * var for step, var in zip(ref.layout.stride, position, strict=True)), start=ref.layout.offset)
-    return Operand(ref.buffer, program.buffers[ref.buffer].dtype, sympy.expand(flat))
+    return Operand(ref.buffer, program.buffers[ref.buffer].dtype, sympy.expand(flat), inside)
 
 
 def _finish(

@@ -211,6 +211,3 @@ def _nibble(node: Node) -> Node | None:
     if node.dtype != torch.uint8 or node.op not in ("bitwise_and", "shift_right") or node.args[1].op != "const":
         return None
     return node.args[0] if node.args[1].attrs[0] == (15 if node.op == "bitwise_and" else 4) else None
-
-
-__all__ = ["HalfMaker", "pays", "words_of"]

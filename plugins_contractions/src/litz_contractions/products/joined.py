@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import torch
 
-from litz.ir import Buffer, Layout, Loop, Node, Operation, Program, Range, Store, Template
+from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, Template
 from litz.ir.build import call, cast, load
 from litz.ir.index import ONE, ZERO, Symbol, symbols_in
 from litz.ir.node import replaced, walk, with_args
@@ -74,12 +74,13 @@ def second_product(gemm: Gemm, epilogues: Sequence[Epilogue], template: Template
         return None
     epilogue = epilogues[-1]
     for node in epilogue.loop.nodes:
-        other = _added_to_sum(node)
-        writers = () if other is None else program.writers.get(other.buffer, ())
-        if other is None or len(writers) != 1 or not _is_second(writers[0], template, program):
+        found = bind(ADDED, node)
+        if found is None or found["other"].buffer == ACCUMULATOR:
             continue
-        second = writers[0]
-        assert isinstance(second, Template)
+        other = found["other"]
+        second, *more = program.writers.get(other.buffer, ()) or (None,)
+        if more or not isinstance(second, Template) or second.kind != "mm" or second.name == template.name:
+            continue
         absorbed = (second.name, *epilogue.absorbed)
         position = place(epilogue.loop.ranges)
         readers = {operation.name for operation in program.readers[other.buffer]}
@@ -96,16 +97,6 @@ def second_product(gemm: Gemm, epilogues: Sequence[Epilogue], template: Template
             continue
         return replace(gemm, products=(*gemm.products, term), epilogue=replace(epilogue, loop=loop, absorbed=absorbed))
     return None
-
-
-def _added_to_sum(node: Node) -> Node | None:
-    """The load that `node` adds to the accumulator, roundings aside; None if it is no such sum."""
-    found = bind(ADDED, node)
-    return None if found is None or found["other"].buffer == ACCUMULATOR else found["other"]
-
-
-def _is_second(operation: Operation, template: Template, program: Program) -> bool:
-    return isinstance(operation, Template) and operation.kind == "mm" and operation.name != template.name
 
 
 def _replaced(stores: tuple[Store, ...], old: Node, new: Node) -> tuple[Store, ...]:
@@ -276,6 +267,3 @@ def _made(product: Product, value: Node, place: Symbol, gemm: Gemm) -> Product:
     store = Store(OPERAND, (ZERO,), made)
     prologue = Loop(OPERAND, gemm.epilogue.loop.device, product.depth, (), (store,))
     return replace(product, left=replace(product.left, prologue=prologue))
-
-
-__all__ = ["make_pair", "second_product", "with_row_factor", "with_whole_rows"]

@@ -391,6 +391,3 @@ class _Maker:
 
 def _spread(value: tile.Operand, like: Value) -> tile.Operand:
     return value if value.axes >= like.axes else tile.Spread(value, like.axes, value.dtype)
-
-
-__all__ = ["PART", "GemmPlan", "make_plan", "write_gemm"]

@@ -49,9 +49,10 @@ def unpacked(gemm: Gemm, words: bool = False) -> Gemm:
     blocks = [n for n in divisors if n >= LEAST_BLOCK * lanes and length % n == 0 and n % lanes == 0 and n < length]
     block = blocks[0] if blocks else length
     split = _split(gemm, lanes, length, block)
-    first = split.products[0]
-    if words and words_of(first.right.prologue, first.depth[-1].var) and _fits(2 * lanes, block):
-        pairs = _split(gemm, 2 * lanes, length, block).products
+    first, twice = split.products[0], 2 * lanes
+    fits = twice <= MOST_LANES and block % twice == 0 and block // twice >= LEAST_PLACES
+    if words and fits and words_of(first.right.prologue, first.depth[-1].var):
+        pairs = _split(gemm, twice, length, block).products
         split = replace(gemm, products=tuple(replace(p, right=replace(p.right, words=True)) for p in pairs))
     elif not divisors:
         return gemm
@@ -94,10 +95,6 @@ def _factor(right: Operand, place: Symbol) -> tuple[Node, Node] | None:
     return (value.args[1], value.args[0]) if varies == [False, True] else None
 
 
-def _fits(lanes: int, block: int) -> bool:
-    return lanes <= MOST_LANES and block % lanes == 0 and block // lanes >= LEAST_PLACES
-
-
 def _split(gemm: Gemm, lanes: int, length: int, block: int) -> Gemm:
     """Returns `lanes` products, each over one part of the depth, which is (blocks, place in a block) where it has
     several blocks."""
@@ -132,18 +129,16 @@ def _at(
     operand: Operand, depth: tuple[Range, ...], mapping: dict[Symbol, Expr], extents: dict[Symbol, Expr]
 ) -> Operand:
     """Returns the operand at other places of the depth."""
-    prologue = operand.prologue and _loop_at(operand.prologue, depth, mapping, extents)
-    return replace(operand.at(mapping, extents), prologue=prologue)
-
-
-def _loop_at(loop: Loop, depth: tuple[Range, ...], mapping: dict[Symbol, Expr], extents: dict[Symbol, Expr]) -> Loop:
-    ranges = (*(r for r in loop.ranges if r.var not in mapping), *depth)
+    moved, loop = operand.at(mapping, extents), operand.prologue
+    if loop is None:
+        return moved
 
     def change(node: Node, args: tuple[Node, ...]) -> Node:
         return _folded(rename(node, args, mapping, extents))
 
+    ranges = (*(r for r in loop.ranges if r.var not in mapping), *depth)
     stores = map_stores(loop.stores, change, lambda s: tuple(substitute(e, mapping, extents) for e in s.index))
-    return replace(loop, ranges=ranges, stores=stores)
+    return replace(moved, prologue=replace(loop, ranges=ranges, stores=stores))
 
 
 def _folded(node: Node) -> Node:
@@ -228,6 +223,3 @@ def _made_at(loop: Loop, inner: Range, place: Expr) -> Node:
 
     (value,) = rewrite((loop.stores[0].value,), change)
     return value
-
-
-__all__ = ["WIDE", "unpacked", "wide_position", "wide_prologue"]

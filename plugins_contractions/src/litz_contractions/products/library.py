@@ -28,6 +28,7 @@ from litz.target.times import memory
 from litz_plugins import Choice, ChoiceContext, Estimate
 
 from ..epilogue import shared_users, stands
+from ..module import Unsuitable, offer
 from .gemm import OPERANDS
 
 _ADDMM, _ACTIVATION = torch.ops.aten.addmm.default, torch.ops.aten._addmm_activation.default
@@ -88,29 +89,24 @@ def offer_library(template: Template, program: Program) -> list[Choice]:
     return [] if isinstance(found, str) else [_choice(found, template, program)]
 
 
+@offer("library_epilogue", NAME)
 def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequence[Choice]:
     """Offers the same call without measuring, where an earlier measurement says how much longer it takes than the
     product."""
-    if "library_epilogue" not in context.target.abilities:
-        return ()
     program: Program = context.program
     made = program.buffers[str(template.outputs[0])]
     rows, columns = map(program.hint, made.layout.size)
     limits = figures_of(context.target, EpilogueFigures)
     if rows < limits.least_rows or made.dtype not in HALF:
-        context.verdict(NAME, f"the call is for {limits.least_rows} rows and more, of bfloat16 or float16")
-        return ()
+        raise Unsuitable(f"the call is for {limits.least_rows} rows and more, of bfloat16 or float16")
     found, call = _find(template, program), context.estimate(template)
     if isinstance(found, str):
-        context.verdict(NAME, found)
-        return ()
+        raise Unsuitable(found)
     adds = getattr(limits, found.activation.us)
     if adds is None or call is None:
-        context.verdict(NAME, "the call was not measured on this device")
-        return ()
+        raise Unsuitable("the call was not measured on this device")
     if found.activation.aligned and not _is_aligned(template, program):
-        context.verdict(NAME, "the call is slow where rows do not begin at multiples of 16 bytes")
-        return ()
+        raise Unsuitable("the call is slow where rows do not begin at multiples of 16 bytes")
     adds = limits.first_us + adds * rows * columns / 1e6
     if shared_users(program, template, [found.loop.name]):  # a loop could have been fused with it
         adds += memory(rows * columns * made.dtype.itemsize, context.target).us
@@ -268,6 +264,3 @@ def _values(root: Node, loaded: Mapping[str, torch.Tensor], other: torch.Tensor)
         else:
             return None
     return known[root]
-
-
-__all__ = ["offer_library", "offer_library_epilogue"]

@@ -121,6 +121,3 @@ class Parts(Other):
     into: Value
     split: int
     body: tuple[Line, ...]
-
-
-__all__ = ["Between", "Blocks", "Lanes", "Panel", "Parts", "Planes", "Scaled", "Side", "Steps"]

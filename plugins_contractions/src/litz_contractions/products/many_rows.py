@@ -22,11 +22,12 @@ from litz.target import Room, figures_of
 from litz.target.times import Programs, memory, vector
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
-from ..epilogue import Epilogue, fused
+from ..epilogue import fused
+from ..module import Unsuitable, offer
 from .blocks import rows_apart, tiles_of
 from .choice import Shared, make_choice
 from .configs import Config, Shape, misfit
-from .gemm import Gemm, Unsuitable, make_gemm
+from .gemm import Gemm, make_gemm
 from .offer import shape_of
 from .rows import MOST_ROWS
 from .unpadded import unpadded_product
@@ -118,25 +119,20 @@ class ManyRowsFigures(Room):
     unaligned_tiles: tuple[tuple[int, int, int, int, float, float, bool], ...] | None = None
 
 
+@offer("products", NAME)
 def offer_many_rows(template: Template, context: ChoiceContext) -> Sequence[Choice]:
     """Returns the kernels, as choices, for a product of more than `MOST_ROWS` rows that do its users too."""
-    if "products" not in context.target.abilities:
-        return ()
-    try:
-        limits = figures_of(context.target, ManyRowsFigures)
-        aligned = unpadded_product(template, context.program) is None
-        tiles = limits.tiles if aligned else limits.unaligned_tiles
-        if tiles is None:
-            what = "such kernels" if aligned else "kernels for rows that begin anywhere"
-            raise Unsuitable(f"{what} were not measured on this device; max-autotune measures them")
-        tried = [Tile(*tile) for tile in tiles]
-        found = [way.choice for way in ways(template, context, tried) if way.cost.filled >= limits.least_filled_share]
-        if not found:
-            raise Unsuitable("its tiles leave too much of the device idle")
-        return found
-    except Unsuitable as why:
-        context.verdict(NAME, str(why))
-        return ()
+    limits = figures_of(context.target, ManyRowsFigures)
+    aligned = unpadded_product(template, context.program) is None
+    tiles = limits.tiles if aligned else limits.unaligned_tiles
+    if tiles is None:
+        what = "such kernels" if aligned else "kernels for rows that begin anywhere"
+        raise Unsuitable(f"{what} were not measured on this device; max-autotune measures them")
+    tried = [Tile(*tile) for tile in tiles]
+    found = [way.choice for way in ways(template, context, tried) if way.cost.filled >= limits.least_filled_share]
+    if not found:
+        raise Unsuitable("its tiles leave too much of the device idle")
+    return found
 
 
 def ways(template: Template, context: ChoiceContext, tiles: Sequence[Tile]) -> Sequence[Way]:
@@ -178,7 +174,7 @@ def _gemm(template: Template, context: ChoiceContext) -> Gemm:
     """The product with its users. Errors: Unsuitable."""
     program: Program = context.program
     before = unpadded_product(template, program)
-    gemm = make_gemm(before.template if before else template, program, "matmul" in context.target.tf32)
+    gemm = make_gemm(before[0] if before else template, program, "matmul" in context.target.tf32)
     if gemm.dtype not in HALF:
         raise Unsuitable(f"{gemm.dtype} stays with the library")
     if not all(size.is_Integer for size in gemm.sizes):
@@ -188,7 +184,7 @@ def _gemm(template: Template, context: ChoiceContext) -> Gemm:
     if gemm.batch or int(gemm.m) <= MOST_ROWS:
         raise Unsuitable("it is a batch of products" if gemm.batch else "it has few rows")
     if before is not None:
-        return replace(gemm, epilogue=replace(gemm.epilogue, absorbed=before.absorbs))
+        return replace(gemm, epilogue=replace(gemm.epilogue, absorbed=before[1]))
     epilogues = list(fused(program, template, gemm.epilogue, most_operations(context.options)))
     if not epilogues:
         raise Unsuitable("the kernel can do none of the product's users")
@@ -215,19 +211,11 @@ def _cost(gemm: Gemm, config: Config, shape: Shape, library: Estimate, context: 
     tiles = int(tiles_of(gemm, config))
     programs = Programs(tiles, target.units)
     filled = programs.filled * (shape.m * shape.n) / (tiles * config.m * config.n)
-    extra = shape.extra_bytes + _lost_bytes(gemm.epilogue, program)
+    # What is read once more where the users could have been fused with a loop outside.
+    again = gemm.epilogue.writes if gemm.epilogue.shared else ()
+    extra = shape.extra_bytes + float(sum(program.hint(program.buffers[name].nbytes) for name in again))
     work = shape.m * shape.n * sum(instructions(node, target) for node in gemm.epilogue.loop.nodes if node.op != "load")
     limits = figures_of(target, ManyRowsFigures)
     added = memory(extra, target, busy=limits.reads_share).us + vector(work, target, limits.computes_share).us
     why = f"{tiles} tiles in {programs.waves} waves, {extra / 1e6:.3g} MB more"
     return Cost(library, filled, added, limits.usual_share, why)
-
-
-def _lost_bytes(epilogue: Epilogue, program: Program) -> float:
-    """What is read once more where the users could have been fused with a loop outside."""
-    if not epilogue.shared:
-        return 0.0
-    return float(sum(program.hint(program.buffers[name].nbytes) for name in epilogue.writes))
-
-
-__all__ = ["Cost", "Tile", "Way", "offer_many_rows", "ways"]

@@ -8,22 +8,23 @@ a user with something else, the contraction alone is offered too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from litz.ir import Program, Template
 from litz_plugins import Choice, ChoiceContext, Estimate
 
-from ..epilogue import Epilogue, fused
+from ..epilogue import fused
+from ..module import Unsuitable
 from .blocks import can_use_descriptors, rows_apart
 from .choice import Shared, make_choice
 from .configs import Config, Shape, rank, spread
 from .convolution import make_convolution
-from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
+from .gemm import OPERANDS, Gemm, make_gemm
 from .joined import second_product, with_whole_rows
 from .lanes import unpacked
 from .prologue import with_prologues
-from .unpadded import Unpadded, unpadded_product
+from .unpadded import unpadded_product
 
 
 @dataclass(frozen=True)
@@ -73,29 +74,33 @@ def offer_gemm(template: Template, context: ChoiceContext, count: int, most: int
     if rows is not None:
         whole = [item for item in ranked.best if item[0].n >= shape.n and item[0].split == 1]
         choices += _choices(rows, spread(whole, count), template, program)
-    made = with_prologues(replace(gemm, epilogue=[gemm.epilogue, *epilogues][-1]), template, program)
+    last = [gemm.epilogue, *epilogues][-1]
+    made = with_prologues(replace(gemm, epilogue=last), template, program)
     if made is not None:
         made = unpacked(made)
         best = rank(shape_of(made, program), target, kind.splits).best
         choices += _choices(made, spread(_within_blocks(made, best), count), template, program)
     before = unpadded_product(template, program)
     if before is not None:
-        choices += _unpadded(before, context, count, kind)
-    for epilogue, share in _variants(gemm.epilogue, epilogues, count):
-        choices += _choices(replace(gemm, epilogue=epilogue), spread(ranked.best, share), template, program)
+        choices += _unpadded(*before, context, count, kind)
+    choices += _choices(replace(gemm, epilogue=last), spread(ranked.best, count), template, program)
+    if last.shared:
+        choices += _choices(gemm, spread(ranked.best, max(1, count // 2)), template, program)
     return Offer(tuple(choices), ranked.rejected)
 
 
-def _unpadded(before: Unpadded, context: ChoiceContext, count: int, kind: Kind) -> list[Choice]:
+def _unpadded(
+    template: Template, absorbs: tuple[str, ...], context: ChoiceContext, count: int, kind: Kind
+) -> list[Choice]:
     """A product that was padded for the library, as it was: it absorbs the padding, and the cut."""
     program: Program = context.program
-    gemm = kind.make(before.template, program, kind.tf32 in context.target.tf32)
-    gemm = replace(gemm, epilogue=replace(gemm.epilogue, absorbed=before.absorbs))
+    gemm = kind.make(template, program, kind.tf32 in context.target.tf32)
+    gemm = replace(gemm, epilogue=replace(gemm.epilogue, absorbed=absorbs))
     best, apart = rank(shape_of(gemm, program), context.target, splits=False).best, rows_apart(gemm, program)
     if apart > 1:
         every = int(gemm.m) // apart
         best = tuple((replace(c, apart=apart) if c.programs and c.m <= every else c, each) for c, each in best)
-    return _choices(gemm, spread(best, count), before.template, program)
+    return _choices(gemm, spread(best, count), template, program)
 
 
 def _within_blocks(gemm: Gemm, configs: Sequence[tuple[Config, Estimate]]) -> Sequence[tuple[Config, Estimate]]:
@@ -118,16 +123,6 @@ def _choices(
     return [choice for choice in found if choice is not None]
 
 
-def _variants(alone: Epilogue, fused_ones: Sequence[Epilogue], count: int) -> Iterator[tuple[Epilogue, int]]:
-    """(epilogue, how many configurations of it)."""
-    if not fused_ones:
-        yield alone, count
-        return
-    yield fused_ones[-1], count
-    if fused_ones[-1].shared:
-        yield alone, max(1, count // 2)
-
-
 def shape_of(gemm: Gemm, program: Program) -> Shape:
     """Returns the likely sizes of a product."""
     hint = program.hint
@@ -148,6 +143,3 @@ def shape_of(gemm: Gemm, program: Program) -> Shape:
         gemm.tf32,
         can_use_descriptors(gemm, program),
     )
-
-
-__all__ = ["KINDS", "Offer", "offer_gemm", "shape_of"]

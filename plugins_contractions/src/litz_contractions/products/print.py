@@ -456,5 +456,3 @@ _Printer.texts = {
     tile.Reduce: _Printer._sum,
     tile.Store: _Printer._aligned_store,
 }
-
-__all__ = ["MOST_UNROLLED", "NATIVE", "UNIT", "print_product"]

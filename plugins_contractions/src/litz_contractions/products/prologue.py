@@ -117,6 +117,3 @@ def _body(buffer: Buffer, template: Template, program: Program, last: bool) -> B
     if not last and any(isinstance(writer, Loop) for name in beside for writer in program.writers.get(name, ())):
         return None  # core fuses the two
     return Body.of(loop)
-
-
-__all__ = ["prologue_of", "with_prologues"]

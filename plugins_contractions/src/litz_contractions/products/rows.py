@@ -24,9 +24,10 @@ from litz.targets.triton.tile_shape import THREADS
 from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
 from ..epilogue import fused, stands
+from ..module import Unsuitable, offer
 from .choice import make_choice, together
 from .configs import Config
-from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm, turned
+from .gemm import OPERANDS, Gemm, make_gemm, turned
 from .joined import make_pair, with_row_factor
 from .lanes import unpacked
 from .prologue import with_prologues
@@ -53,17 +54,6 @@ class RowsFigures(Room):
     as_stored: tuple[float, float, float, float] | None = None
 
 
-@dataclass(frozen=True)
-class Tiles:
-    """columns of a tile; paired: those of each of two sums; step_bytes: of the depth, in storage; per_unit: programs
-    that a multiprocessor should have, each of which has its loads on the way."""
-
-    columns: int
-    paired: int
-    step_bytes: int
-    per_unit: float
-
-
 MOST_TOGETHER = 4
 """Products in one launch."""
 
@@ -71,32 +61,22 @@ INSTRUCTIONS = 1
 """Per node of the body that makes a weight."""
 
 
-@dataclass(frozen=True)
-class AsStored:
-    """The largest share of the library's time that the kernel takes where weights are multiplied as they are stored:
-    alone; alone with weights of less than `large_bytes`; with a result whose rows do not begin at multiples of 16
-    bytes; several products in one launch."""
-
-    alone: float
-    small: float
-    unaligned: float
-    together: float
-
-
 ALIGNED = 16
 """Bytes of the widest access of a thread."""
 
 
+@offer("products", NAME)
 def offer_rows(template: Template, context: ChoiceContext, measured: bool = False) -> Sequence[Choice]:
     """Returns a kernel for a product of few rows whose weights are converted for it, and for those products of the same
     activation that may run beside it. measured: is what is offered measured? Then weights need not be converted for
     products to run side by side, and alone they have other kernels."""
     program: Program = context.program
-    if "products" not in context.target.abilities or template.kind not in OPERANDS:
+    if template.kind not in OPERANDS:
         return ()
-    if not _has_few_rows(template):
-        context.verdict(NAME, f"the kernel takes 1 to {MOST_ROWS} rows, a number known while compiling")
-        return ()
+    left = _left(template)
+    rows = left.layout.size[-2] if isinstance(left, TensorRef) else ZERO
+    if not rows.is_Integer or not 0 < int(rows) <= MOST_ROWS:
+        raise Unsuitable(f"the kernel takes 1 to {MOST_ROWS} rows, a number known while compiling")
     plain = measured or figures_of(context.target, RowsFigures).as_stored is not None
     joint = _paired(template, context, plain) or _with_mates(template, context, plain)
     if joint is not None:
@@ -104,25 +84,15 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
     own = None if measured else _gemm(template, context, frozenset(), plain)
     estimate = None if own is None else _estimate([own], [template], context)
     if own is None:
-        context.verdict(
-            NAME, "no operation converts its weights" + ", and they are neither bfloat16 nor float16" * plain
-        )
-        return ()
+        raise Unsuitable("no operation converts its weights" + ", and they are neither bfloat16 nor float16" * plain)
     if estimate is None:
-        context.verdict(
-            NAME, f"not measured on this device, or not for rows of weights that are no multiple of {ALIGNED} bytes"
+        raise Unsuitable(
+            f"not measured on this device, or not for rows of weights that are no multiple of {ALIGNED} bytes"
         )
-        return ()
     config = _config(own, program, context.target)
     own = _normed(own, [template], template, config, context)
     choice = make_choice(turned(own), config, estimate, template, program)
     return () if choice is None else (choice,)
-
-
-def _has_few_rows(template: Template) -> bool:
-    left = _left(template)
-    rows = left.layout.size[-2] if isinstance(left, TensorRef) else ZERO
-    return bool(rows.is_Integer) and 0 < int(rows) <= MOST_ROWS
 
 
 def _gemm(template: Template, context: ChoiceContext, unread: frozenset[str], plain: bool) -> Gemm | None:
@@ -245,16 +215,17 @@ def _config(gemm: Gemm, program: Program, target: Target, beside: int = 1, paire
     products in the launch. paired: are there two sums?"""
     product = gemm.products[0]
     limits = figures_of(target, RowsFigures)
-    tiles = Tiles(*(limits.stored_tiles if product.right.prologue is None else limits.converted_tiles))
-    columns = tiles.paired if paired else tiles.columns
+    tiles = limits.stored_tiles if product.right.prologue is None else limits.converted_tiles
+    alone, of_each, step_bytes, per_unit = tiles
+    columns = of_each if paired else alone
     stored = max(program.buffers[name].dtype.itemsize for name in product.right.reads[:1]) << product.right.words
     depth, inner = program.hint(product.k), program.hint(product.depth[-1].size)
-    step = tiles.step_bytes // stored
+    step = step_bytes // stored
     if len(product.depth) > 1:  # a step within one block of scales
         step = next((size for size in (128, 64, 32, 16) if size <= step and inner % size == 0), step)
     count = program.hint(gemm.count) * -(-program.hint(gemm.n) // columns)
     split = 1
-    while count * split * beside < tiles.per_unit * target.units and depth // (2 * split * step) >= limits.least_steps:
+    while count * split * beside < per_unit * target.units and depth // (2 * split * step) >= limits.least_steps:
         split *= 2
     few = FEW if program.hint(gemm.m) <= FEW else MOST_ROWS
     return Config(columns, few, step, limits.stages_loads, max(1, columns // limits.warp_columns), split=split)
@@ -299,12 +270,12 @@ def _part(gemm: Gemm, template: Template, context: ChoiceContext, together: bool
         call = context.estimate(template)
         if limits.as_stored is None or call is None:
             return None
-        measured = AsStored(*limits.as_stored)
         columns, depth = (program.hint(size) * gemm.dtype.itemsize for size in (gemm.n, gemm.products[0].k))
         if depth % ALIGNED:
             return None
-        share = measured.alone if program.hint(gemm.count * gemm.n) * depth >= limits.large_bytes else measured.small
-        share = measured.together if together else measured.unaligned if columns % ALIGNED else share
+        alone, small, unaligned, of_several = limits.as_stored
+        share = alone if program.hint(gemm.count * gemm.n) * depth >= limits.large_bytes else small
+        share = of_several if together else unaligned if columns % ALIGNED else share
         us = share * call.low_us
         return Estimate(us, us, us, f"{share} of the library at its best, as measured")
     touched = {name for product in gemm.products for name in product.reads}
@@ -325,6 +296,3 @@ def _gathered(gemm: Gemm) -> set[str]:
     """Buffers of which the weights are some rows."""
     loops = [product.right.prologue for product in gemm.products if product.right.prologue is not None]
     return {node.buffer for loop in loops for node in loop.loads if node.indirect}
-
-
-__all__ = ["offer_rows"]

@@ -28,13 +28,14 @@ from litz.ir.pattern import fits
 from litz.ir.transform import rename_nodes, replace_loads
 from litz.ir.views import position_in
 from litz.schedule.choices import Replacement
-from litz.schedule.inline import Body, TooComplex
+from litz.schedule.inline import Body
 from litz.target import Room, figures_of, rate_kind
 from litz.target.times import NONE, Limit, time_of
 from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
 from ..epilogue import ACCUMULATOR, stands
-from .gemm import OPERANDS, Gemm, Unsuitable, make_gemm
+from ..module import Unsuitable, offer
+from .gemm import OPERANDS, Gemm, make_gemm
 from .lanes import unpacked
 from .prologue import MOST_NODES, prologue_of
 from .rows import MOST_ROWS
@@ -52,6 +53,7 @@ class MarginFigures(Room):
     table = "few_rows_margin"
     loop_times: float
     library_share: float
+    several_rows: int
 
 
 @dataclass(frozen=True)
@@ -113,53 +115,27 @@ GAP = 16
 """Elements: a line of the cache."""
 
 
-@dataclass(frozen=True)
-class RowsLoopFigures(Room):
-    """Figures of products of few rows as loops, which `figures/any/rows_loop.toml` explains."""
-
-    table = "rows_loop"
-    several_rows: int
-
-
 MOST_SUMS = 16
 """Sums that a walk keeps: of each row one for each of the weights in an element."""
 
 
-@dataclass(frozen=True)
-class RowsLoop:
-    """The product as a loop, and what it absorbs. wide: what makes its activation, and the buffer that this fills; None
-    where the activation is read as it is. problem: its sizes."""
-
-    loop: Loop
-    absorbs: tuple[str, ...]
-    wide: tuple[Loop, Buffer] | None
-    problem: FewRowsProblem
-
-
+@offer("", says="loop {}")
 def offer_rows_loop(template: Template, context: ChoiceContext) -> Sequence[Choice]:
     """Returns a loop, as a choice, for a product of few rows whose weights are converted for it; else nothing."""
     if context.target.type != "cpu" or template.kind not in KINDS:
         return ()
     program: Program = context.program
-    name = f"loop {template.kind}"
-    try:
-        made = make_rows_loop(template, program, figures_of(context.target, RowsLoopFigures).several_rows)
-    except (Unsuitable, TooComplex) as why:
-        context.record(template.target_name, f"{name}: {why}")
-        return ()
-    compared = compare(made.problem, context.target)
+    payload, problem = make_rows_loop(template, program, figures_of(context.target, MarginFigures).several_rows)
+    compared = compare(problem, context.target)
     if compared is None or context.options.get("cpp.march", "native") not in MARCHES:
-        context.record(template.target_name, f"{name}: such products were not measured on this processor")
-        return ()
+        raise Unsuitable("such products were not measured on this processor")
     estimate, replaced = compared
-    payload = Replacement((made.loop,), absorbs=made.absorbs)
-    if made.wide is not None and made.wide[1].name not in program.buffers:
-        payload = Replacement((made.wide[0], made.loop), (made.wide[1],), made.absorbs)
-    return (Choice(name, "template", payload, estimate, replaced),)
+    return (Choice(f"loop {template.kind}", "template", payload, estimate, replaced),)
 
 
-def make_rows_loop(template: Template, program: Program, several: int) -> RowsLoop:
-    """Returns the product and what makes its weights as one loop. several: rows from which on walks along an activation
+def make_rows_loop(template: Template, program: Program, several: int) -> tuple[Replacement, FewRowsProblem]:
+    """Returns the product and what makes its weights as one loop, after another that makes its activation if need be,
+    and its sizes. several: rows from which on walks along an activation
     as it is get in each other's way. Raises Unsuitable where that cannot be."""
     arguments = argument_names(template)
     left, right = (arguments[name] for name in OPERANDS[template.kind])
@@ -228,7 +204,9 @@ def make_rows_loop(template: Template, program: Program, several: int) -> RowsLo
     makers = {node for each in split.products if each.right.prologue for node in each.right.prologue.nodes}
     made = sum(map(_operations, makers)) / lanes
     problem = FewRowsProblem(int(rows), int(depth) * int(gemm.n), gemm.dtype, made, lanes)
-    return RowsLoop(loop, absorbs, wide, problem)
+    if wide is None or wide[1].name in program.buffers:
+        return Replacement((loop,), absorbs=absorbs), problem
+    return Replacement((wide[0], loop), (wide[1],), absorbs), problem
 
 
 def _with_makers(
@@ -321,6 +299,3 @@ def _changes(name: str, program: Program) -> bool:
     same = [each for each in program.buffers if program.roots.get(each, each) == root]
     written = sum(len(program.writers[each]) for each in same)
     return len(same) > 1 or written > (program.buffers[name].kind == "temporary")
-
-
-__all__ = ["FewRowsProblem", "compare", "make_rows_loop", "offer_rows_loop"]

@@ -83,6 +83,3 @@ def _scaling(ref: TensorRef, rows: Expr, depth: Expr, turned: bool, blocks: bool
             if rows.is_Integer and size[own] == -(-int(rows) // BLOCK):
                 return Scaling(ref, BLOCK, BLOCK, steps)
     raise ValueError(f"scales of size {[str(extent) for extent in size]}")
-
-
-__all__ = ["BLOCK", "Scaling", "scalings"]

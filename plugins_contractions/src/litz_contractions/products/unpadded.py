@@ -7,9 +7,9 @@ cuBLAS is slow at rows that begin anywhere, so padding and copying pay there. A 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from litz.ir import Layout, Node, Operation, Program, Template, TensorRef
+from litz.ir import Layout, Node, Program, Template, TensorRef
 from litz.ir.index import ONE, Expr
 from litz.ir.pattern import Pattern, Value, find, fits
 
@@ -19,17 +19,9 @@ CUT = Pattern(loop="pointwise plain in_order", value=Value(words="plain", name="
 PADDED = Pattern("temporary", "pointwise plain in_order", Value("load", name="value"))
 
 
-@dataclass(frozen=True)
-class Unpadded:
-    """A product without padding. template: the product. absorbs: the operations that it makes needless."""
-
-    template: Template
-    absorbs: tuple[str, ...]
-
-
-def unpadded_product(template: Template, program: Program) -> Unpadded | None:
-    """Returns an `mm` or `addmm` without the columns that are added to its weight and its bias and cut off its result;
-    None for any other."""
+def unpadded_product(template: Template, program: Program) -> tuple[Template, tuple[str, ...]] | None:
+    """Returns an `mm` or `addmm` without the columns that are added to its weight and its bias and cut off its result,
+    and the operations that it makes needless; None for any other."""
     if template.kind not in ("mm", "addmm") or template.kwargs:
         return None
     if not all(isinstance(argument, TensorRef) for argument in template.args):
@@ -39,7 +31,10 @@ def unpadded_product(template: Template, program: Program) -> Unpadded | None:
     if result is None or not fits("unreturned read_once", result, program):
         return None
     (reader,) = program.readers[result]
-    cut = _copied(reader, result, program)
+    # The matrix that a loop copies the beginning of each row to, and does nothing else.
+    found = find(CUT, reader, program)
+    copies = found is not None and found["value"].buffer == result and found["value"].index == found.store.index
+    cut = found.store.buffer if found is not None and copies and len(found.loop.ranges) == 2 else None
     padded = [(ref, _unpadded_ref(ref, program)) for ref in (*biases, right) if ref.layout.size[-1] != ONE]
     sources = {ref.buffer: source for ref, source in padded if source is not None}
     source = sources.get(right.buffer)
@@ -55,15 +50,7 @@ def unpadded_product(template: Template, program: Program) -> Unpadded | None:
     if not stands(program, template, absorbs):
         return None
     args = (*(sources.get(ref.buffer, ref) for ref in biases), left, source)
-    return Unpadded(replace(template, args=args, outputs=(cut,)), absorbs)
-
-
-def _copied(operation: Operation, source: str, program: Program) -> str | None:
-    """The matrix that a loop copies the beginning of each row of `source` to, and does nothing else."""
-    found = find(CUT, operation, program)
-    if found is None or found["value"].buffer != source or len(found.loop.ranges) != 2:
-        return None
-    return found.store.buffer if found["value"].index == found.store.index else None
+    return replace(template, args=args, outputs=(cut,)), absorbs
 
 
 def _unpadded_ref(ref: TensorRef, program: Program) -> TensorRef | None:
@@ -94,6 +81,3 @@ def _within(mask: Node, limits: dict[Expr, Expr], extents: dict[Expr, Expr]) -> 
         return False
     var, size = mask.args[0].attrs[0], mask.args[1].attrs[0]
     return limits.get(var) == size and all(extents[v] == limit for v, limit in limits.items() if v != var)
-
-
-__all__ = ["Unpadded", "unpadded_product"]

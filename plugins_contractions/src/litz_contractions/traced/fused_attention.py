@@ -76,7 +76,9 @@ def _changes(
     if not all(isinstance(each, torch.Tensor) and each.ndim == 4 for each in tensors) or not has_fused(tensors[0]):
         return []
     # Copying a mask costs little beside the attention, even where torch still computes that in pieces.
-    copied = _mask_copied(named)
+    mask = named.get("attn_mask")
+    strided = isinstance(mask, torch.Tensor) and mask.ndim and mask.stride(-1) != 1 and mask.shape[-1] != 1
+    copied: dict[str, Method] = {"attn_mask": ("contiguous", ())} if strided else {}
     if copied:
         named = _changed(named, copied)
     repeated = _heads_repeated(named)
@@ -127,13 +129,6 @@ def _is_seen(node: torch.fx.Node, value: torch.Tensor) -> bool:
 
 Method = tuple[str, tuple[Any, ...]]
 """A method of a tensor, and its arguments."""
-
-
-def _mask_copied(named: dict[str, Any]) -> dict[str, Method]:
-    mask = named.get("attn_mask")
-    if not isinstance(mask, torch.Tensor) or mask.ndim == 0 or mask.stride(-1) == 1 or mask.shape[-1] == 1:
-        return {}
-    return {"attn_mask": ("contiguous", ())}
 
 
 def _heads_repeated(named: dict[str, Any]) -> dict[str, Method]:

@@ -8,8 +8,7 @@ operations stay as they are: litz has kernels of its own for that (`litz_contrac
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from math import inf, prod
 from typing import Any
 
@@ -21,7 +20,7 @@ from litz.capture.joint import TracedGraph
 from litz_plugins import TargetOf
 from litz_plugins.records import PassContext
 
-from .fused_attention import Unfused, has_fused_attention, keep_strides
+from .fused_attention import has_fused_attention, keep_strides
 from .torch_kernels import is_unfused
 
 LEAST = 128
@@ -48,19 +47,10 @@ _SCORES, _RESULT = "abcd,abed->abce", "abcd,abde->abce"
 """Both products as einsum has them: of queries with keys, and of weights with values."""
 
 
-def written_attention(
-    gm: torch.fx.GraphModule, is_wanted: Callable[[torch.Tensor], bool], unfused: Unfused = is_unfused
-) -> dict[str, str]:
-    """Returns, by the name of the softmax, why one call is to take the place of attention that is written out. In the
-    order of the graph. is_wanted: whether the result's device, and its type, are those that fused kernels are for.
-    unfused: whether torch has no fused kernel for some arguments."""
-    found = {node.name: _reason(node, is_wanted, unfused) for node in gm.graph.nodes if node.target in _SOFTMAX}
-    return {name: why for name, why in found.items() if why}
-
-
 def fuse_written_attention(traced: TracedGraph, context: PassContext) -> TracedGraph:
     """Returns the graph with one call in place of each attention that is written out, where that is better."""
-    found = written_attention(traced.module, partial(is_fused_half, context.target_of))
+    softmaxes = (node for node in traced.nodes if node.target in _SOFTMAX)
+    found = {node.name: why for node in softmaxes if (why := _reason(node, context.target_of))}
     names = [name for name in found if context.allows(name)]
     if not names:
         return traced
@@ -78,20 +68,21 @@ def is_fused_half(target_of: TargetOf, result: torch.Tensor) -> bool:
     return result.dtype in (torch.bfloat16, torch.float16) and has_fused_attention(target_of, result)
 
 
-def _reason(softmax: torch.fx.Node, is_wanted: Callable[[torch.Tensor], bool], unfused: Unfused) -> str:
+def _reason(softmax: torch.fx.Node, target_of: TargetOf) -> str:
+    """Why one call is to take the place of the attention around a softmax; "" where it is not."""
     parts = _Parts.find(softmax)
     if parts is None or torch.are_deterministic_algorithms_enabled():  # torch adds gradients up in any order
         return ""
     query, _, value = named = parts.operands
     scores, result = _example(softmax), _example(parts.result)
-    if not scores.requires_grad or not is_wanted(result) or scores.shape[-1] != value.shape[-2]:
+    if not scores.requires_grad or not is_fused_half(target_of, result) or scores.shape[-1] != value.shape[-2]:
         return ""
     if any(each.device != result.device for each in named):
         return ""
     gain = _gain(scores, query.shape[-1], result.dtype.itemsize)
     if not gain or not query.shape[-1] == value.shape[-1] <= WIDEST:
         return ""
-    if not query.shape[:2] == scores.shape[:2] == value.shape[:2] or unfused(*named, scale=parts.scale):
+    if not query.shape[:2] == scores.shape[:2] == value.shape[:2] or is_unfused(*named, scale=parts.scale):
         return ""
     return gain
 
@@ -127,7 +118,8 @@ class _Parts:
     def find(cls, softmax: torch.fx.Node) -> _Parts | None:
         """Returns the parts around a softmax, None where it is of no attention, or where anyone else has a use for what
         is between."""
-        if not _is_last(softmax) or not _is_plain(softmax):
+        dim = softmax.kwargs.get("dim", softmax.args[1] if len(softmax.args) > 1 else None)
+        if not softmax.args or dim not in (-1, 3) or not _is_plain(softmax):
             return None
         before: list[torch.fx.Node] = []
         scale, node = 1.0, softmax.args[0]
@@ -165,12 +157,6 @@ def _is_plain(node: torch.fx.Node) -> bool:
     """Is the node's value a tensor of four dimensions whose sizes are numbers?"""
     value = node.meta.get("example_value")
     return isinstance(value, torch.Tensor) and value.ndim == 4 and all(isinstance(size, int) for size in value.shape)
-
-
-def _is_last(softmax: torch.fx.Node) -> bool:
-    """Is the softmax along the last dimension?"""
-    dim = softmax.kwargs.get("dim", softmax.args[1] if len(softmax.args) > 1 else None)
-    return bool(softmax.args) and dim in (-1, 3)
 
 
 def _casts(node: torch.fx.Node, dtypes: Sequence[torch.dtype]) -> bool:
@@ -235,6 +221,3 @@ def _fuse(softmax: torch.fx.Node) -> None:
         keep_strides(call, F.scaled_dot_product_attention(*parts.operands, scale=parts.scale))
     for node in reversed(parts.nodes):
         graph.erase_node(node)
-
-
-__all__ = ["fuse_written_attention", "is_fused_half", "written_attention"]

@@ -64,8 +64,10 @@ def _products(program: TileProgram) -> Iterator[str]:
         if isinstance(line, Side):
             short = {axis.name for axis in line.tiling.axes if axis.masked}
             loaded |= {each.value.text: (each, short) for each in line.body if isinstance(each, tile.Load)}
-        elif isinstance(line, own.Turned) and line.of.text in loaded:
-            loaded[line.value.text] = loaded[line.of.text]
+        elif isinstance(line, tile.Op) and line.near == "turned":
+            (turned,) = line.args
+            if isinstance(turned, tile.Value) and turned.text in loaded:
+                loaded[line.value.text] = loaded[turned.text]
         elif isinstance(line, tile.Dot):
             left, right = line.left.axes, line.right.axes
             if len(left & right) != 1 or left ^ right != line.into.axes:
@@ -262,10 +264,13 @@ class _Attention(_Program):
     # Tiles.
 
     def _op(self, line: tile.Op) -> None:
-        if line.near not in FORMS:
+        if line.near not in FORMS and line.near != "turned":
             super()._op(line)
             return
         args = [self.operand(arg) for arg in line.args]
+        if line.near == "turned":
+            self.values[line.value.text] = args[0].mT
+            return
         found = FORMS[line.near](args, line.value.dtype)
         self.give(line.value, found.expand(torch.broadcast_shapes(found.shape, *(arg.shape for arg in args))))
 
@@ -312,9 +317,6 @@ class _Attention(_Program):
         else:
             found = torch.where((total == 0) & (line.kind == "some"), 1.0, total)
         self.give(line.value, found)
-
-    def _turned(self, line: own.Turned) -> None:
-        self.values[line.value.text] = self.values[line.of.text].mT
 
     def _shown(self, line: own.Shown) -> None:
         self.give(line.value, self.mask(line.masks).expand(self.shape(line.value.axes)))

@@ -127,8 +127,8 @@ class Registry(pluggy.PluginManager):
 
     def parse_hookspec_opts(self, module_or_class: Any, name: str) -> Any:
         """Returns the options of a hook's specification; None for what is none."""
-        unmarked = _seen_unmarked(module_or_class, name, f"{hookspecs.PROJECT}_spec")
-        return None if unmarked else super().parse_hookspec_opts(module_or_class, name)
+        marker, spec = f"{hookspecs.PROJECT}_spec", vars(module_or_class).get(name)
+        return vars(spec).get(marker) if isinstance(spec, FunctionType) else None
 
 
 def _is_plain(function: Any, allowed: Collection[str]) -> bool:

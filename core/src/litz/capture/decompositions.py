@@ -118,10 +118,10 @@ _KEEP: Mapping[str, tuple[str, ...]] = {
 def decompositions(extra: Mapping[OpOverload, Decomposition | None] | None = None) -> dict[OpOverload, Decomposition]:
     """The table for AOTAutograd: op to the function that computes it from smaller ops. extra: what plugins register; it
     wins over core's own choice, also for ops that core keeps, and an op that it maps to None is kept whole."""
-    given = extra or {}
-    table = _core_table() | given  # `dict` of a proxy would look each op up again
-    for op in (op for op, rule in given.items() if rule is None):
-        del table[op]
+    table = _core_table().copy()  # `dict` of a proxy would look each op up again
+    for op, rule in (extra or {}).items():
+        table.pop(op, None)
+        table.update({} if rule is None else {op: rule})
     return table
 
 

@@ -16,13 +16,12 @@ HOST = 8
 EXPOSED = r"([\d.e+]+) of ([\d.e+]+) µs"
 
 
-@pytest.fixture(scope="module", params=[64, 1024])
+@pytest.fixture(scope="module", params=[pytest.param(64, marks=pytest.mark.nightly), 1024])
 def planned(request: pytest.FixtureRequest) -> tuple[int, list[Planned]]:
     ranks = request.param
     return ranks, plan_cluster(ranks, HOST, 2, SMALL, {"collectives.memory_limit": "100%"})
 
 
-@pytest.mark.ci_cases("1024")
 def test_every_group_is_estimated_where_it_lies(planned: tuple[int, list[Planned]]) -> None:
     ranks, graphs = planned
     profile = profile_of("NVIDIA H100 80GB HBM3")

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from litz.capture import torch_api
 from litz.capture.aot import compile_with_aot
-from litz.capture.decompositions import decompositions
+from litz.capture.decompositions import _is_laid, decompositions, fake_rules
 from litz.driver import capturing
 from litz.pipeline import make_compiler, schedule_only
 
@@ -31,6 +31,16 @@ WITHOUT_RULE = {"_adaptive_avg_pool2d_backward", "grid_sampler_2d_backward", "up
 def everyones():
     """The table with what litz's plugins register."""
     return capturing.decompositions(make_compiler())
+
+
+def test_rules_of_fake_results_are_of_each_op_that_lays_its_own():
+    """Of core's table they are known; a plugin adds some, takes some away, and has others in place of core's."""
+    core, add, lay = decompositions(), torch.ops.aten.add.Scalar, torch.ops.aten.addcmul.default
+    new = next(op for op in (torch.ops.aten.fmax.default, torch.ops.aten.add.Tensor) if op not in core)
+    for table in (core, everyones(), decompositions({add: None, lay: len, new: len})):
+        assert fake_rules(table).keys() == set(filter(_is_laid, table))
+    rules = fake_rules(decompositions({add: None, lay: len, new: len}))
+    assert add not in rules and rules[lay]([7]) == rules[new]([7]) == 1 and _is_laid(add)
 
 
 class Apply(nn.Module):

@@ -37,6 +37,7 @@ def shared(tensors: list[torch.Tensor]) -> list[list[bool]]:
     return [[start == other for other in starts] for start in starts]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("how", LAID)
 @pytest.mark.parametrize("shape", [(3, 4, 5), (2, 3, 4, 5)])
 def test_a_batch_norm_and_its_views_lie_as_in_eager(shape: tuple[int, ...], how: str) -> None:

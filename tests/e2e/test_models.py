@@ -34,7 +34,7 @@ def error(outputs: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
 @pytest.mark.parametrize("device", DEVICES)
 def test_gpt2_inference(device: str) -> None:
     torch.manual_seed(0)
-    config = transformers.GPT2Config(use_cache=False, n_layer=12 if device == "cuda" else 3)
+    config = transformers.GPT2Config(use_cache=False, n_layer=12 if device == "cuda" else 2)
     model = transformers.GPT2LMHeadModel(config).to(device).eval()
     tokens = torch.randint(0, config.vocab_size, (2, 17), device=device)
     with torch.no_grad(), reports.collect() as collected:

@@ -42,7 +42,7 @@ def test_no_statement_names_a_device() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("programs", [12, pytest.param(120, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("programs", [8, pytest.param(120, marks=pytest.mark.nightly)])
 def test_random_programs_are_read_back(programs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     schedules: list[Schedule] = []
 

@@ -45,11 +45,11 @@ def plugins(*extra: tuple[str, object]) -> Plugins:
 
 
 class Perceptron(nn.Module):
-    """Six layers, each with several functions of the same size."""
+    """Four layers, each with several functions of the same size."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(6))
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(4))
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
@@ -182,13 +182,6 @@ def test_the_peak_fits_and_values_stay(name: str) -> None:
         torch.testing.assert_close(mine.double(), truth, rtol=1e-5, atol=float(2 * far + 1e-6 * truth.abs().max()))
 
 
-def test_the_planned_peak_is_that_of_what_runs() -> None:
-    model, x = make(Perceptron), torch.randn(256, 32)
-    _, found = step(model, x, min(each.peak for each in searched("perceptron").candidates))
-    assert taken(found)["name"] != "as without a budget"
-    assert peak(model, x, found) == taken(found)["bytes"]
-
-
 def test_without_a_budget_nothing_changes() -> None:
     """Kernels and bits are those that there are without the plugin, and nothing was planned twice."""
     x, alone = torch.randn(256, 32), make_plugins(builtin_plugins(), extra=OWN[:-1], entry_points=())
@@ -226,6 +219,7 @@ def test_a_repair_is_smaller_and_no_faster() -> None:
 
 
 def test_a_budget_that_cannot_be_met_says_the_least_and_what_holds_it() -> None:
+    """And with the least it runs, with the planned peak."""
     with pytest.raises(Exception, match="cannot be met") as caught:
         step(make(Perceptron), torch.randn(256, 32), "64KiB")
     text = str(caught.value)
@@ -233,8 +227,10 @@ def test_a_budget_that_cannot_be_met_says_the_least_and_what_holds_it() -> None:
     assert re.search(r"KiB  \w+, saved for the backward, .*test_memory_budget\.py:\d+", text)
     assert re.search(r"layers\.\d \(test_memory_budget\.py:\d+\)", text)
     least = int(text.partition("give memory.budget=")[2].split()[0])
-    _, found = step(make(Perceptron), torch.randn(256, 32), least)
-    assert taken(found)["bytes"] <= least
+    model, x = make(Perceptron), torch.randn(256, 32)
+    _, found = step(model, x, least)
+    assert taken(found)["name"] != "as without a budget" and taken(found)["bytes"] <= least
+    assert peak(model, x, found) == taken(found)["bytes"]
 
 
 def test_the_refusal_adds_up() -> None:
@@ -327,7 +323,7 @@ def test_regions_of_a_checkpoint_keep_their_policy(policy: str) -> None:
 
 def test_what_draws_is_never_drawn_again() -> None:
     """In no candidate: the mask is saved, or computed from numbers that are."""
-    search = search_of(make(partial(Attention, dropout=0.3)), torch.randn(2, 16, 32))
+    search = search_of(make(partial(Attention, dropout=0.3, layers=1)), torch.randn(2, 16, 32))
     assert any(is_random(node.target) for node in search.joint.nodes)
     least = min(search.candidates, key=lambda each: each.peak)
     for each in (*search.candidates, *search.repaired(least, 0.0)):

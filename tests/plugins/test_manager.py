@@ -2,7 +2,7 @@
 
 import importlib.metadata
 import warnings
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -187,6 +187,20 @@ def test_a_misspelt_hook_suggests_the_right_one():
         load(plugin(estimate_runtme=lambda operation: None))
     assert error.value.suggestion == "litz_estimate_runtime"
     assert "did you mean 'litz_estimate_runtime'" in str(error.value)
+
+
+def test_a_module_that_has_changed_is_checked_again():
+    module = ModuleType("changing")
+    module.litz_register_lowerings = hookimpl(lambda: {ADD: len})
+    assert load(module).lowerings().keys() == load(module).lowerings().keys() == {ADD}
+    module.litz_register_lowerings = hookimpl(lambda: {MUL: len})
+    assert load(module).lowerings().keys() == {MUL}
+    module.litz_register_lowerngs = hookimpl(lambda: {})
+    for _ in range(2):
+        with pytest.raises(UnknownHookError):
+            load(module)
+    del module.litz_register_lowerngs, module.litz_register_lowerings
+    assert not load(module).lowerings()
 
 
 def test_an_optional_hook_may_be_unknown():

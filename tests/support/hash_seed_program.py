@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+os.environ.pop("TRITON_INTERPRET", None)  # of the process whose copy this is: nothing here runs in the interpreter
 
 import torch
 import torch.distributed as dist

@@ -58,21 +58,23 @@ Become = Callable[[Mapping[str, Any]], None]
 
 
 @cache
-def _folder(imported: bool) -> tempfile.TemporaryDirectory[str]:
+def _folder(imported: bool, interpret: str) -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="litz-warm-")
 
 
 @cache
-def warm_python(imported: bool = False) -> str:
+def warm_python(imported: bool = False, interpret: str | None = None) -> str:
     """The path of the program, on Linux; elsewhere that of the interpreter. A process that `run_warm` starts with it as
-    WARM_PYTHON has it for `sys.executable`. imported: as `run_warm` has it."""
+    WARM_PYTHON has it for `sys.executable`. imported: as `run_warm` has it. interpret: the TRITON_INTERPRET of what it
+    is started with, None for this process's."""
     from support.warm import listening
 
     if sys.platform != "linux":
         return sys.executable
-    folder, interpret = Path(_folder(imported).name), os.environ.get("TRITON_INTERPRET", "")
+    interpret = os.environ.get("TRITON_INTERPRET", "") if interpret is None else interpret
+    folder = Path(_folder(imported, interpret).name)
     place, client, program = folder / "socket", folder / "client.py", folder / "python"
-    listening(place, os.environ, imported)
+    listening(place, {**os.environ, "TRITON_INTERPRET": interpret}, imported)
     client.write_text(CLIENT.format(python=sys.executable, interpret=interpret, place=str(place)))
     program.write_text(PROGRAM.format(python=shlex.quote(sys.executable), client=shlex.quote(str(client))))
     program.chmod(0o755)

@@ -25,7 +25,7 @@ def sort_passes(passes: Sequence[Pass]) -> tuple[Pass, ...]:
     PassOrderError for two passes of one name, for an ``after`` or ``before`` against the order of stages, and for a
     cycle, naming the passes in it and their plugins.
     """
-    passes = [replace(item, after=_plain(item.after), before=_plain(item.before)) for item in passes]
+    passes = [_plain(item) for item in passes]
     _check_names(passes)
     _check_stages(passes)
     ordered: list[Pass] = []
@@ -34,8 +34,9 @@ def sort_passes(passes: Sequence[Pass]) -> tuple[Pass, ...]:
     return tuple(ordered)
 
 
-def _plain(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name.removesuffix(OPTIONAL) for name in names)
+def _plain(item: Pass) -> Pass:
+    after, before = (tuple(name.removesuffix(OPTIONAL) for name in names) for names in (item.after, item.before))
+    return item if (after, before) == (item.after, item.before) else replace(item, after=after, before=before)
 
 
 def _check_names(passes: Iterable[Pass]) -> None:

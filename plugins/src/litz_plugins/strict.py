@@ -63,9 +63,9 @@ def layout_needs(result: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """Returns, after a check, op -> a word for all its tensors, or op -> (name of an argument -> a word)."""
     for op, row in result.items():
         check_op(op)
-        schema = getattr(op, "_schema", None)
-        arguments = [argument.name for argument in schema.arguments] if schema is not None else None
-        for name, word in row.items() if isinstance(row, Mapping) else [("", row)]:
+        named, schema = isinstance(row, Mapping), getattr(op, "_schema", None)
+        arguments = [argument.name for argument in schema.arguments] if named and schema is not None else None
+        for name, word in row.items() if named else [("", row)]:
             if name and arguments is not None and name not in arguments:
                 raise WrongName(f"{op} has no argument {name!r}", name, arguments)
             if word not in LAYOUT_NEEDS:

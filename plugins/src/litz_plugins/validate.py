@@ -7,10 +7,11 @@ not at all (it silently keeps the default).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterable, Mapping
-from operator import itemgetter
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
+from operator import is_, itemgetter
 from types import FunctionType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pluggy
 
@@ -36,6 +37,8 @@ _OF_EVERY = frozenset((*dir(object), *dir(ModuleType)))
 _DATA = frozenset((str, int, float, bool, type(None), tuple, list, dict, set, frozenset))
 _HOLDERS = frozenset((FunctionType, type, ModuleType))
 """Types of attributes that are no hook, and no hook without its marker."""
+_CHECKED: MutableMapping[ModuleType, tuple[list[Any], dict[str, str]]] = WeakKeyDictionary()
+"""What `check_hooks` has found right in a module with these names and values: each compile asks about each plugin."""
 _OF_WRAPPERS = frozenset(("__wrapped__", "__signature__"))
 """Attributes of functions whose parameters are said to be others."""
 
@@ -49,6 +52,16 @@ def check_hooks(manager: pluggy.PluginManager, plugin: str, obj: object, dist: s
             dist,
             f"it names the class {obj.__name__}; a plugin is a module or an instance, e.g. {obj.__name__}()",
         )
+    if type(obj) is not ModuleType or deprecations.DEPRECATIONS:
+        return _checked_hooks(manager, plugin, obj, dist)
+    now, (before, known) = [*vars(obj), *vars(obj).values()], _CHECKED.get(obj, ([], {}))
+    if len(now) != len(before) or not all(map(is_, now, before)):
+        known = _checked_hooks(manager, plugin, obj, dist)
+        _CHECKED[obj] = now, known
+    return known.copy()
+
+
+def _checked_hooks(manager: pluggy.PluginManager, plugin: str, obj: object, dist: str) -> dict[str, str]:
     found = {}
     for attribute in _candidates(obj):
         try:
@@ -114,8 +127,8 @@ class Registry(pluggy.PluginManager):
 
     def parse_hookspec_opts(self, module_or_class: Any, name: str) -> Any:
         """Returns the options of a hook's specification; None for what is none."""
-        unmarked = _seen_unmarked(module_or_class, name, f"{hookspecs.PROJECT}_spec")
-        return None if unmarked else super().parse_hookspec_opts(module_or_class, name)
+        marker, spec = f"{hookspecs.PROJECT}_spec", vars(module_or_class).get(name)
+        return vars(spec).get(marker) if isinstance(spec, FunctionType) else None
 
 
 def _is_plain(function: Any, allowed: Collection[str]) -> bool:

@@ -24,6 +24,7 @@ from litz.capture.eager_types import unless_left_to_eager
 aten = torch.ops.aten
 
 Decomposition = Callable[..., Any]
+NOT_TRUE = "Expected Tensor with single nonzero value, but got zero"  # eager, of an assertion without a message
 
 # By name and not by attribute: an op that this torch version lacks is passed over.
 _ADD: Mapping[str, tuple[str, ...]] = {
@@ -115,31 +116,35 @@ _KEEP: Mapping[str, tuple[str, ...]] = {
 
 
 def decompositions(extra: Mapping[OpOverload, Decomposition | None] | None = None) -> dict[OpOverload, Decomposition]:
-    """The table for AOTAutograd: op to the function that computes it from smaller ops.
-
-    extra: what plugins register; it wins over core's own choice, also for ops that core keeps. An op that maps to
-    None in `extra` is kept whole.
-    """
+    """The table for AOTAutograd: op to the function that computes it from smaller ops. extra: what plugins register; it
+    wins over core's own choice, also for ops that core keeps, and an op that it maps to None is kept whole."""
     table = _core_table().copy()  # `dict` of a proxy would look each op up again
     for op, rule in (extra or {}).items():
-        if rule is None:
-            table.pop(op, None)
-        else:
-            table[op] = rule
+        table.pop(op, None)
+        table.update({} if rule is None else {op: rule})
     return table
 
 
 def drawn_in_eager(table: Mapping[OpOverload, Decomposition]) -> dict[OpOverload, Decomposition]:
-    """Returns the table without the random ops that draw by themselves: decompositions and lowerings alike leave these
-    ops to the library."""
+    """Returns a table of decompositions or lowerings without the random ops that draw, which are library calls then."""
     return {op: rule for op, rule in table.items() if not torch_api.is_random_draw(op)}
 
 
 def fake_rules(table: Mapping[OpOverload, Decomposition]) -> dict[OpOverload, Decomposition]:
     """Returns the rules of a table by which results may lie otherwise than torch's fake results do."""
-    own, names = _own_rules(), {f"aten::{name}" for name in COMPOSITE}
-    laid = (op for op in table if op in own or op.name() in names or is_laid_by_operands(op))
-    return {op: torch_api.whole_where_undecided(table[op]) for op in laid}
+    ops, laid = _core_ops()  # as sets: a look at each op of a table takes longer than a small lowering
+    found = laid.union(filter(_is_laid, table.keys() - ops))
+    return {op: torch_api.whole_where_undecided(table[op]) for op in found if op in table}
+
+
+def _is_laid(op: OpOverload) -> bool:
+    return op in _own_rules() or is_laid_by_operands(op) or op.name().removeprefix("aten::") in COMPOSITE
+
+
+@functools.cache
+def _core_ops() -> tuple[frozenset[OpOverload], frozenset[OpOverload]]:
+    """The ops of core's table, and those of them that `fake_rules` takes."""
+    return frozenset(_core_table()), frozenset(filter(_is_laid, _core_table()))
 
 
 @functools.cache
@@ -180,8 +185,9 @@ _RESAMPLING = tuple(getattr(aten, name).default for name in torch_api.RESAMPLING
 def _own_rules() -> dict[OpOverload, Decomposition]:
     """Rules that torch lacks, or where litz wants others."""
     return {
-        aten.var.correction: functools.partial(_without_mean, aten.var_mean.correction),
-        aten.std.correction: functools.partial(_without_mean, aten.std_mean.correction),
+        # By the reduction that var_mean has, too: Welford's, which is exact for large means.
+        aten.var.correction: lambda *args, **options: aten.var_mean.correction(*args, **options)[0],
+        aten.std.correction: lambda *args, **options: aten.std_mean.correction(*args, **options)[0],
         aten.copy.default: _copy,
         aten.addcmul.default: _addcmul,
         aten.native_dropout_backward.default: lambda gradient, mask, scale: gradient * mask * scale,  # in this order
@@ -193,7 +199,8 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.native_channel_shuffle.default: functools.partial(in_format_of_input, aten.channel_shuffle.default),
         aten.max_unpool2d.default: _max_unpool2d,
         aten.roll.default: _roll,
-        aten._assert_async.default: _assert_async,
+        # With eager's message: FX takes an assertion without one for a call that may be dropped.
+        aten._assert_async.default: lambda x: aten._assert_async.msg(x, NOT_TRUE),
         **{op: functools.partial(_of_contiguous, op) for op in torch_api.elementwise_collectives()},
         # One overload for tensor and number operands, so that a lowering has one row per op.
         aten.add.Scalar: lambda x, y, alpha=1: aten.add.Tensor(x, y, alpha=alpha),
@@ -202,16 +209,6 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.div.Scalar: aten.div.Tensor,
         aten.div.Scalar_mode: aten.div.Tensor_mode,
     }
-
-
-def _assert_async(x: torch.Tensor) -> None:
-    """Gives the assertion eager's message. FX takes an assertion without a message for a call that may be dropped."""
-    aten._assert_async.msg(x, "Expected Tensor with single nonzero value, but got zero")
-
-
-def _without_mean(op: OpOverload, *args: Any, **options: Any) -> Any:
-    """Computes the variance by the reduction that var_mean has, too: Welford's, which is exact for large means."""
-    return op(*args, **options)[0]
 
 
 def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> Any:

@@ -102,23 +102,19 @@ def _sizes(sizes: Any) -> str:
 # ------------------------------------------------------------------------------------------------------ decompositions
 
 
-def checked(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
+def checked(op: Any, rule: Blamed) -> Callable[..., Any]:
     """Returns a decomposition of `op` that checks each result of a plugin's rule against what the op itself gives, and
-    leaves the op whole where eager refuses the types, as core's rules do; one of core's rules unchanged."""
-    if not isinstance(rule, Blamed) or not isinstance(op, OpOverload):
-        return rule
+    leaves the op whole where eager refuses the types, as core's rules do."""
+    return functools.partial(_checked, op, rule) if isinstance(op, OpOverload) else rule
 
-    function = unless_left_to_eager(op, torch_api.whole_where_undecided(rule.function))
 
-    @functools.wraps(rule.function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with rule.call() as call:
-            call.result = function(*args, **kwargs)
-            if call.result is not NotImplemented:
-                call.result = _as_promised(op, args, kwargs, call.result)
-        return call.result
-
-    return run
+def _checked(op: OpOverload, rule: Blamed, /, *args: Any, **kwargs: Any) -> Any:
+    function = unless_left_to_eager(op, torch_api.whole_where_undecided(rule.function))  # few are ever called
+    with rule.call() as call:
+        call.result = function(*args, **kwargs)
+        if call.result is not NotImplemented:
+            call.result = _as_promised(op, args, kwargs, call.result)
+    return call.result
 
 
 def _as_promised(op: OpOverload, args: Any, kwargs: Any, result: Any) -> Any:

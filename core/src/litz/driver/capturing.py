@@ -21,6 +21,7 @@ from litz.driver.compiler import Compiler
 from litz.driver.kept_regions import keeps_region
 from litz.report.log import Log
 from litz_plugins import Decision, Gate, PassContext
+from litz_plugins.blame import Blamed
 from litz_plugins.records import Stage
 
 if TYPE_CHECKING:
@@ -119,8 +120,8 @@ def decompositions(compiler: Compiler) -> dict[Any, Callable[..., Any]]:
     for op, rule in [*table.items()]:  # another dict would hash each of a thousand ops, and few rules are plugins'
         if rule is None:
             del table[op]
-        elif (own := checked(op, rule)) is not rule:
-            table[op] = own
+        elif isinstance(rule, Blamed):
+            table[op] = checked(op, rule)
     return drawn_in_eager(table) if compiler.options.fallback_random else table
 
 

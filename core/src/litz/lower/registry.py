@@ -36,9 +36,9 @@ it after decomposition: `reshape`, `square` and `true_divide` come from Python s
 """
 
 _TABLE: dict[str, Lowering] = {}
-_FOUND: dict[str, Target] = {}
-"""The ops of the table that torch has, by name. `core_lowerings` looks for the others again, as torch defines some ops
-when they are first used."""
+_UNSEEN: set[str] = set()
+"""The names of the table for which `core_lowerings` looks again, as torch defines some ops when they are first used;
+those of aten when it is imported."""
 _BY_OP: dict[Target, Lowering] = {}
 """The table by op, of those found: a copy of a dict does not hash its ops again."""
 ANY_DTYPE = "_litz_any_dtype"
@@ -63,6 +63,7 @@ def lowering(*ops: OpOverload | str, any_dtype: bool = False, moves: bool = Fals
             if name in _TABLE:
                 raise ValueError(f"two lowerings for {name}: {_TABLE[name].__module__} and {function.__module__}")
             _TABLE[name] = function
+            _UNSEEN.add(name)
         return function
 
     return enter
@@ -86,8 +87,9 @@ def _load() -> None:
 def core_lowerings() -> dict[Target, Lowering]:
     """Returns litz's own lowerings by op, as a new dict."""
     _load()
-    for name in _TABLE.keys() - _FOUND.keys():  # all of them takes milliseconds, and every graph asks
+    for name in [*_UNSEEN]:  # all of them takes milliseconds, and every graph asks
         op = find_op(name)
-        if op is not None:
-            _FOUND[name], _BY_OP[op] = op, _TABLE[name]
+        _BY_OP.update({} if op is None else {op: _TABLE[name]})
+        if op is not None or name.startswith("aten."):
+            _UNSEEN.discard(name)
     return _BY_OP.copy()

@@ -28,6 +28,10 @@ class Later(Mapping[Any, Any]):
         """Returns the mapping's own, as each look at one of a thousand ops takes long."""
         return self._made.items()
 
+    def keys(self) -> Any:
+        """As `items`."""
+        return self._made.keys()
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self._made)
 

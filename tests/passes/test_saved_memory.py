@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 
 from litz import report as reports
 from litz.capture.graph import Graph
+from litz.capture.joint.nouns import Halves
 from litz.capture.torch_api import memory_owner
 from litz.lower import lower
 from litz.pipeline import make_compiler
+from litz_passes.joint.saved_views import save_wholes
 from passes.test_saved_positions import eager, graphs_of
 from support.retarget import cuda_schedules
 
+aten = torch.ops.aten
 Fn = Callable[..., Any]
 
 
@@ -222,6 +226,43 @@ def test_views_of_what_the_user_sees_stay() -> None:
     torch.testing.assert_close(gradient, eager(seen_too, x, weight), rtol=1e-4, atol=1e-4)
     found = owners(backward, forward)
     assert len(found) - len(set(found)) == 2  # queries, keys and values
+
+
+def test_what_the_backward_computes_again_is_not_saved() -> None:
+    """As a budget may ask for: a name stands for one node of a graph."""
+    fake = FakeTensorMode()
+    made = {}
+    for half in ("forward", "backward"):
+        graph = torch.fx.Graph()
+
+        def node(target: Any, *args: Any, graph: torch.fx.Graph = graph) -> torch.fx.Node:
+            name = str(target.overloadpacket.__name__) if callable(target) else ""
+            new = graph.create_node("call_function", target, args, name=name) if name else graph.placeholder(target)
+            with fake:
+                inputs = torch.fx.map_arg(args, lambda given: given.meta["val"])
+                new.meta["val"] = target(*inputs) if callable(target) else torch.empty(4, 6)
+            return new
+
+        x = node("primals_1")
+        if half == "forward":
+            whole = node(aten.tanh.default, x)
+            rows, columns = node(aten.view.default, whole, [24]), node(aten.permute.default, whole, [1, 0])
+            graph.output((node(aten.sum.default, whole), x, rows, columns))
+        else:
+            saved = node("view"), node("permute")
+            for each, shape in zip(saved, ((24,), (6, 4)), strict=True):
+                with fake:
+                    each.meta["val"] = torch.empty(shape)
+            again = node(aten.tanh.default, x)
+            graph.output((node(aten.sum.default, again), *(node(aten.sum.default, each) for each in saved)))
+        made[half] = torch.fx.GraphModule({}, graph)
+    halves = Halves("graph0_halves", made["forward"], made["backward"], 1)
+    assert save_wholes(halves, cast("Any", None)) is halves
+    computed = made["backward"].graph.find_nodes(op="call_function", target=aten.tanh.default)[0]
+    computed.replace_all_uses_with(next(iter(made["backward"].graph.nodes)))
+    made["backward"].graph.erase_node(computed)
+    saved_whole = save_wholes(halves, cast("Any", None))
+    assert [node.name for node in saved_whole.backward.graph.find_nodes(op="placeholder")] == ["primals_1", "tanh"]
 
 
 def test_a_plan_counts_the_memory_of_views_once() -> None:

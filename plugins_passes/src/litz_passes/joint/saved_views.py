@@ -8,8 +8,7 @@ beside views are made of it, too. torch's partitioner counts each view as memory
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Mapping
 
 import torch
 
@@ -17,7 +16,7 @@ from litz.capture.joint.nouns import Halves
 from litz.capture.torch_api import aliased_argument
 from litz_plugins.records import PassContext
 
-from .saved_memory import LEAST_BYTES, Saved, is_symbolic, saved_alone, saved_by_owner, tensor_bytes
+from .saved_memory import LEAST_BYTES, is_symbolic, saved_alone, saved_by_owner, tensor_bytes
 
 aten = torch.ops.aten
 
@@ -29,15 +28,14 @@ MASKS = frozenset(
 
 def save_wholes(halves: Halves, context: PassContext) -> Halves:
     """Returns halves whose forward saves a tensor in place of several views of it."""
-    if not _wholes(*saved_alone(halves), _sizes(halves.backward.graph)):
+    if not _wholes(halves):
         return halves
     halves = halves.copy()
     forward, backward = halves.forward.graph, halves.backward.graph
     outputs, saved = saved_alone(halves)
-    sizes = _sizes(backward)
     instead, gone = dict[torch.fx.Node, torch.fx.Node](), set[torch.fx.Node]()
-    for owner, made in _wholes(outputs, saved, sizes).items():
-        _make_of_whole(backward, owner, {node: saved[node] for node in made}, sizes)
+    for owner, made in _wholes(halves).items():
+        _make_of_whole(backward, owner, {node: saved[node] for node in made}, _sizes(backward))
         instead[made[0]] = owner
         gone.update(made[1:])
     forward.output_node().args = (tuple(instead.get(item, item) for item in outputs if item not in gone),)
@@ -50,16 +48,19 @@ def _sizes(backward: torch.fx.Graph) -> dict[str, torch.fx.Node]:
     return {node.name: node for node in inputs if isinstance(node.meta.get("val"), torch.SymInt)}
 
 
-def _wholes(outputs: Sequence[Any], saved: Saved, sizes: Container[str]) -> dict[torch.fx.Node, list[torch.fx.Node]]:
+def _wholes(halves: Halves) -> dict[torch.fx.Node, list[torch.fx.Node]]:
     """Returns, for each tensor that should be saved as a whole, the saved tensors that the backward makes of it: itself
-    if it is saved, then views, then masks. sizes: names of inputs of the backward that are sizes."""
+    if it is saved, then views, then masks. None where the backward computes the tensor again."""
+    outputs, saved = saved_alone(halves)
+    sizes = _sizes(halves.backward.graph)
+    again = {node.name for node in halves.backward.graph.nodes if node.op != "placeholder"}
     found, by_owner = {}, saved_by_owner(outputs, saved)
     alone = [kept[0] for kept in by_owner.values() if len(kept) == 1]
     for owner, kept in by_owner.items():
         masks = [node for node in alone if node not in kept and _is_mask_of(node, owner, sizes)]
         spared = owner not in kept and sum(map(tensor_bytes, masks)) >= LEAST_BYTES
         made = sorted(kept, key=lambda node: node is not owner) + (masks if spared else [])
-        if len(made) > 1 and all(_made_of(node, owner, sizes) for node in kept):
+        if len(made) > 1 and owner.name not in again and all(_made_of(node, owner, sizes) for node in kept):
             found[owner] = made
     return found
 
@@ -109,7 +110,7 @@ def _make_of_whole(
         graph.erase_node(placeholder)
     first.meta = dict(owner.meta)
     first._rename(owner.name)
-    first.target = first.name
+    first.name = first.target = owner.name  # a dead node may have had it, whose name a graph does not give again
 
 
 __all__ = ["save_wholes"]

@@ -1,6 +1,6 @@
-"""How much memory a training step takes on a CPU: eager, TorchInductor and litz, measured, beside what litz plans.
+"""How much memory a training step or a call takes on a CPU: eager, TorchInductor and litz, measured and planned.
 
-    python -m benchmarks.peak_on_cpu [--only NAME ...] [--peers eager inductor litz]
+    python -m benchmarks.peak_on_cpu [--only NAME ...] [--peers eager inductor litz] [--inference]
 
 The most bytes that torch's CPU allocator has given out at a time during a step, by its profiler, with the parameters,
 buffers and the batch, in MiB. litz runs without its memory pool, which has an allocator of its own that the profiler
@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.small_models import SMALL, Small
+from benchmarks.small_models import MORE, SMALL, Small
 from litz import report as reports
 from litz_tools.held import memory_of
 
@@ -42,7 +42,7 @@ def peak_bytes(step: Callable[[], None]) -> int:
     return most
 
 
-def measure(small: Small, peer: str) -> tuple[float, float, tuple[float, float] | None]:
+def measure(small: Small, peer: str, inference: bool = False) -> tuple[float, float, tuple[float, float] | None]:
     """Returns (measured peak in MiB, ms of a step, planned peaks in MiB of litz and of eager)."""
     torch.manual_seed(0)
     torch._dynamo.reset()
@@ -50,7 +50,11 @@ def measure(small: Small, peer: str) -> tuple[float, float, tuple[float, float] 
     run: Any = model if peer == "eager" else torch.compile(model, backend=peer, **OPTIONS.get(peer, {}))
 
     def step() -> None:
-        run(x).square().sum().backward()
+        if inference:
+            with torch.no_grad():
+                run(x)
+        else:
+            run(x).square().sum().backward()  # nobody holds the result
 
     with reports.collect() as found:
         step()
@@ -70,9 +74,11 @@ def measure(small: Small, peer: str) -> tuple[float, float, tuple[float, float] 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Prints a line for each model and peer, as soon as it is measured."""
+    models = {**SMALL, **MORE}
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peak_on_cpu", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", default=list(SMALL), choices=list(SMALL))
+    parser.add_argument("--only", nargs="*", default=list(models), choices=list(models))
     parser.add_argument("--peers", nargs="*", default=["eager", "inductor", "litz"])
+    parser.add_argument("--inference", action="store_true", help="calls without gradients")
     args = parser.parse_args(argv)
     measure(Small(lambda: nn.Linear(8, 8), (4, 8)), "eager")  # what torch allocates once
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; MiB")
@@ -80,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print("|---|---|---|---|---|---|")
     for name in args.only:
         for peer in args.peers:
-            peak, ms, planned = measure(SMALL[name], peer)
+            peak, ms, planned = measure(models[name], peer, args.inference)
             plans = ("", "") if planned is None else (f"{each:.2f}" for each in planned)
             print(f"| {' | '.join((name, peer, f'{peak:.2f}', *plans, f'{ms:.1f}'))} |", flush=True)
 

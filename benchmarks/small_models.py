@@ -55,6 +55,89 @@ def language() -> nn.Module:
     return nn.Sequential(nn.Embedding(2048, 128), Block(128, 4, 0.1), Block(128, 4, 0.1), nn.Linear(128, 2048))
 
 
+class Loss(nn.Module):
+    """A language model of 2 blocks with its loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(4096, 128), nn.Linear(128, 4096)
+        self.blocks = nn.Sequential(Block(128, 4), Block(128, 4))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Returns the loss where each token is its own label."""
+        return F.cross_entropy(self.head(self.blocks(self.table(tokens))).flatten(0, 1), tokens.flatten())
+
+
+class Gated(nn.Module):
+    """A block with root mean square norms, halves of queries and keys that are turned, and a gated perceptron."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.gate, self.up = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, 3 * width, bias=False)
+        self.down = nn.Linear(3 * width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns x with attention and a perceptron added."""
+        y = self.first(x)
+        q, k, v = (part(y).unflatten(-1, (4, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        mixed = F.scaled_dot_product_attention(_turned(q), _turned(k), v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        y = self.second(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+def _turned(x: Tensor) -> Tensor:
+    first, second = x.chunk(2, -1)
+    return torch.cat([-second, first], -1) * 0.3 + x * 0.7
+
+
+class Written(nn.Module):
+    """Attention that is written out, with dropout of its weights."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.into, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns x with attention added."""
+        q, k, v = (part.unflatten(-1, (4, -1)).transpose(1, 2) for part in self.into(self.norm(x)).chunk(3, -1))
+        weights = F.dropout((q @ k.transpose(-1, -2) * 0.2).softmax(-1), 0.1)
+        return x + self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+class Down(nn.Module):
+    """Convolutions that go down two levels and up again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = ((3, 16), (16, 32), (32, 32), (64, 16), (32, 16))
+        self.parts = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(given, made, 3, padding=1), nn.GroupNorm(4, made), nn.SiLU())
+            for given, made in sizes
+        )
+        self.last = nn.Conv2d(16, 3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns images of the size of x."""
+        high, middle, low, up, end = self.parts
+        a = high(x)
+        b = middle(F.avg_pool2d(a, 2))
+        y = up(torch.cat([F.interpolate(low(F.max_pool2d(b, 2)), scale_factor=2), b], 1))
+        return self.last(end(torch.cat([F.interpolate(y, scale_factor=2), a], 1)))
+
+
+def in_groups() -> nn.Module:
+    """Returns 3 blocks with a convolution of each channel for itself."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 2, 1)]
+    for _ in range(3):
+        layers += [nn.Conv2d(16, 64, 1), nn.BatchNorm2d(64), nn.ReLU6()]
+        layers += [nn.Conv2d(64, 64, 3, padding=1, groups=64), nn.BatchNorm2d(64), nn.ReLU6()]
+        layers += [nn.Conv2d(64, 16, 1), nn.BatchNorm2d(16)]
+    return nn.Sequential(*layers)
+
+
 @dataclass(frozen=True)
 class Small:
     """A model and what it is called with. make: returns the model. size: of its input. tokens: how many there are, of
@@ -76,4 +159,12 @@ SMALL: Mapping[str, Small] = {
     "embedding, 2 blocks, dropout": Small(language, (4, 256), 2048),
 }
 
-__all__ = ["SMALL", "Block", "Small"]
+MORE: Mapping[str, Small] = {
+    "loss of 2 blocks": Small(Loss, (4, 256), 4096),
+    "3 gated blocks": Small(lambda: nn.Sequential(*[Gated(128) for _ in range(3)]), (4, 256, 128)),
+    "attention written out": Small(lambda: nn.Sequential(Written(128), Written(128)), (2, 256, 128)),
+    "convolutions down and up": Small(Down, (4, 3, 64, 64)),
+    "convolutions in groups": Small(in_groups, (4, 3, 96, 96)),
+}
+
+__all__ = ["MORE", "SMALL", "Block", "Small"]

@@ -8,55 +8,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.small_models import SMALL
 from litz import report as reports
-
-
-class Block(nn.Module):
-    """A block of a transformer."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.into, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.heads = heads
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Returns x with attention and a perceptron added."""
-        q, k, v = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.into(self.first(x)).chunk(3, -1)
-        )
-        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
-        return x + self.down(F.gelu(self.up(self.second(x))))
-
-
-def _perceptron() -> nn.Module:
-    return nn.Sequential(*[nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(8)])
-
-
-def _transformer() -> nn.Module:
-    return nn.Sequential(*[Block(128, 4) for _ in range(4)])
-
-
-def _images() -> nn.Module:
-    layers: list[nn.Module] = []
-    for channels in (3, 16, 16, 16, 16, 16):
-        layers += [nn.Conv2d(channels, 16, 3, padding=1), nn.BatchNorm2d(16), nn.SiLU()]
-    return nn.Sequential(*layers)
-
-
-MODELS: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "perceptron, 8 layers": (_perceptron, (1024, 256)),
-    "transformer, 4 blocks": (_transformer, (4, 256, 128)),
-    "6 convolutions with batch norm": (_images, (8, 3, 64, 64)),
-}
 
 
 def compiled(model: nn.Module, x: Tensor, budget: str | None) -> tuple[float, Mapping[str, Any]]:
@@ -75,8 +34,8 @@ def main() -> None:
     compiled(warm, torch.randn(4, 8), None)
     print("| model | without (s) | with (s) | candidates | eager (MiB) | litz (MiB) | least (MiB) |")
     print("|---|---|---|---|---|---|---|")
-    for name, (make, size) in MODELS.items():
-        model, x = make(), torch.randn(size)
+    for name, small in SMALL.items():
+        model, x = small.make(), small.input()
         without, facts = compiled(model, x, None)
         taken, found = compiled(model, x, "100GiB")
         rows = found["candidates"]

@@ -5,7 +5,7 @@
 
 Models are fake tensors in the sizes for a GPU, captured on the CPU and planned for CUDA; nothing is computed. MiB:
 parameters and inputs, and with them the peak of a step: temporaries, outputs, and in a backward what was saved, each
-until its last use (views of one tensor count twice there). Library workspaces are not in it. --against: rows of
+until its last use. Library workspaces are not in it. --against: rows of
 `benchmarks.side_by_side`; the peak measured of Inductor, and the ratio to it. --top: the largest tensors at the peak.
 """
 

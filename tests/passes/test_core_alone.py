@@ -61,7 +61,10 @@ def test_the_passes_find_something_to_do(name: str) -> None:
     """Else the tests above would say nothing of core without them."""
     case, seen = CASES[name], Seen()
     torch._dynamo.reset()
-    small = (mock.patch(f"litz_passes.joint.{each}.LEAST_BYTES", 0) for each in ("saved_positions", "saved_memory"))
+    small = (
+        mock.patch(f"litz_passes.joint.{each}.LEAST_BYTES", 0)
+        for each in ("saved_positions", "saved_memory", "saved_views")
+    )
     with contextlib.ExitStack() as stack:
         for patch in small:
             stack.enter_context(patch)

@@ -26,7 +26,8 @@ ROOT = Path(__file__).parents[2]
 ORDER = {
     "traced": "fuse_attention fuse_written_attention",
     "joint": "view_regions read_sizes_alone remove_redundant_copies",
-    "partitioned": "rebuild_cpu_values narrow_positions save_what_is_read read_saved_tensors note_standing_memory",
+    "partitioned": "rebuild_cpu_values narrow_positions save_what_is_read save_wholes read_saved_tensors "
+    "note_standing_memory",
     "graph": "note_eagers_peak fold_constants place_constants convert_on_device remove_no_ops split_bias_gradients "
     "eliminate_common_subexpressions sum_scatters eliminate_dead_code fold_frozen fold_affine sum_products "
     "pad_contractions",

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 
+from litz import report as reports
 from litz.capture.graph import Graph
+from litz.capture.joint.nouns import Halves
+from litz.capture.torch_api import memory_owner
 from litz.lower import lower
 from litz.pipeline import make_compiler
+from litz_passes.joint.saved_views import save_wholes
 from passes.test_saved_positions import eager, graphs_of
 from support.retarget import cuda_schedules
 
+aten = torch.ops.aten
 Fn = Callable[..., Any]
 
 
@@ -152,9 +158,130 @@ def test_gradients_of_all_that_is_made_again() -> None:
 def test_a_small_mask_is_not_worth_it() -> None:
     x, weight = numbers(2, 16, 8, 8), WEIGHT.clone().requires_grad_()
     backward = as_eager(of_three_slices, x, weight)
-    assert (2, 64, 8, 8) not in [
-        size for (size, _), node in zip(saved(backward), backward.placeholders) if node.meta["val"].dtype != torch.bool
-    ]
+    of_all = [v.dtype for v in (node.meta["val"] for node in backward.placeholders) if v.shape == (2, 64, 8, 8)]
+    assert sorted(of_all, key=str) == [torch.bool, torch.float32]
+
+
+def attention(x: Tensor, weight: Tensor) -> Tensor:
+    """Its gradient reads the queries, keys and values, which are views of one product."""
+    parts = (x.tanh() @ weight).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
+    return F.scaled_dot_product_attention(*parts, is_causal=True).transpose(1, 2).flatten(2).square()
+
+
+def norm_and_product(x: Tensor, weight: Tensor) -> Tensor:
+    """One gradient reads the function's result as it is, another as a matrix."""
+    y = x.tanh().exp()
+    return (y.flatten(0, 1) @ weight).sum() + y.prod()
+
+
+def images_and_rows(x: Tensor, weight: Tensor) -> Tensor:
+    """One gradient reads the images, whose layout litz may choose, another reads them as rows."""
+    y = F.conv2d(x, weight, padding=1).sin()
+    return F.conv2d(y, weight).sum() + (y.flatten(2).transpose(1, 2) @ weight.flatten(1)[:, :8]).sum()
+
+
+VIEWS = {
+    "attention": (attention, (3, 7, 16), (16, 48)),
+    "one column": (attention, (3, 1, 16), (16, 48)),
+    "odd heads": (attention, (2, 5, 10), (10, 30)),
+    "norm and product": (norm_and_product, (3, 7, 16), (16, 5)),
+    "images and rows": (images_and_rows, (2, 16, 6, 7), (16, 16, 3, 3)),
+}
+
+
+def owners(backward: Graph, forward: Graph) -> list[torch.fx.Node]:
+    """Whose memory the saved tensors are that the forward made, once for each tensor."""
+    names = {node.name for node in backward.placeholders}
+    outputs = (item for item in forward.outputs if isinstance(item, torch.fx.Node) and item.name in names)
+    return [memory_owner(item) for item in outputs if isinstance(item.meta["val"], Tensor)]
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["", "sizes that vary"])
+@pytest.mark.parametrize("case", VIEWS)
+def test_memory_is_saved_once_however_many_views_are_read(case: str, dynamic: bool) -> None:
+    """A plan would count it for each view, and nobody could write over it."""
+    fn, *sizes = VIEWS[case]
+    x, weight = numbers(*sizes[0]), (numbers(*sizes[1]) / 4).requires_grad_()
+    (forward, backward), gradient = graphs_of(fn, x, weight, dynamic=dynamic)
+    torch.testing.assert_close(gradient, eager(fn, x, weight), rtol=1e-4, atol=1e-4)
+    found = owners(backward, forward)
+    assert len(found) == len(set(found))
+
+
+def test_gradients_of_views_in_double_precision() -> None:
+    x, weight = numbers(3, 7, 16).double(), (numbers(16, 48) / 4).double().requires_grad_()
+    _, gradient = graphs_of(attention, x, weight)
+    torch.testing.assert_close(gradient, eager(attention, x, weight), rtol=1e-10, atol=1e-10)
+
+
+def test_views_of_what_the_user_sees_stay() -> None:
+    """The user may write to a result, or free it: the backward takes what the forward returns, as ever."""
+
+    def seen_too(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.tanh() @ weight
+        return F.scaled_dot_product_attention(*y.unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)).square(), y
+
+    x, weight = numbers(3, 7, 16), (numbers(16, 48) / 4).requires_grad_()
+    (forward, backward), gradient = graphs_of(seen_too, x, weight)
+    torch.testing.assert_close(gradient, eager(seen_too, x, weight), rtol=1e-4, atol=1e-4)
+    found = owners(backward, forward)
+    assert len(found) - len(set(found)) == 2  # queries, keys and values
+
+
+def test_what_the_backward_computes_again_is_not_saved() -> None:
+    """As a budget may ask for: a name stands for one node of a graph."""
+    fake = FakeTensorMode()
+    made = {}
+    for half in ("forward", "backward"):
+        graph = torch.fx.Graph()
+
+        def node(target: Any, *args: Any, graph: torch.fx.Graph = graph) -> torch.fx.Node:
+            name = str(target.overloadpacket.__name__) if callable(target) else ""
+            new = graph.create_node("call_function", target, args, name=name) if name else graph.placeholder(target)
+            with fake:
+                inputs = torch.fx.map_arg(args, lambda given: given.meta["val"])
+                new.meta["val"] = target(*inputs) if callable(target) else torch.empty(4, 6)
+            return new
+
+        x = node("primals_1")
+        if half == "forward":
+            whole = node(aten.tanh.default, x)
+            rows, columns = node(aten.view.default, whole, [24]), node(aten.permute.default, whole, [1, 0])
+            graph.output((node(aten.sum.default, whole), x, rows, columns))
+        else:
+            saved = node("view"), node("permute")
+            for each, shape in zip(saved, ((24,), (6, 4)), strict=True):
+                with fake:
+                    each.meta["val"] = torch.empty(shape)
+            again = node(aten.tanh.default, x)
+            graph.output((node(aten.sum.default, again), *(node(aten.sum.default, each) for each in saved)))
+        made[half] = torch.fx.GraphModule({}, graph)
+    halves = Halves("graph0_halves", made["forward"], made["backward"], 1)
+    assert save_wholes(halves, cast("Any", None)) is halves
+    computed = made["backward"].graph.find_nodes(op="call_function", target=aten.tanh.default)[0]
+    computed.replace_all_uses_with(next(iter(made["backward"].graph.nodes)))
+    made["backward"].graph.erase_node(computed)
+    saved_whole = save_wholes(halves, cast("Any", None))
+    assert [node.name for node in saved_whole.backward.graph.find_nodes(op="placeholder")] == ["primals_1", "tanh"]
+
+
+def test_a_plan_counts_the_memory_of_views_once() -> None:
+    """What the forward saved is no more than what the forward held at most."""
+
+    def layers(x: Tensor, weight: Tensor) -> Tensor:
+        for _ in range(4):
+            x = attention(x, weight)
+        return x
+
+    x, weight = numbers(2, 64, 16), (numbers(16, 48) / 4).requires_grad_()
+    with reports.collect() as found:
+        compiled = torch.compile(layers, backend="litz", options={"graph_cache": False})
+        compiled(x.requires_grad_(), weight).sum().backward()
+    forward, backward = found
+    saved_bytes = sum(
+        backward.program.hint(backward.program.buffers[name].nbytes) for name in backward.program.dying_inputs
+    )
+    assert saved_bytes <= max(forward.memory_held)
 
 
 # ------------------------------------------------------------------------------------------------------- sizes alone

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ import torch
 from click.testing import CliRunner, Result
 
 from litz.cli.main import main
+from litz.logs.units import size_text
 from litz_tools.held import ROWS, WIDTH, memory_lines, memory_of
+from litz_tools.page.memory import memory_part
 
 TRAINING = """\
 import torch
@@ -102,6 +106,62 @@ def test_a_graph_from_the_cache_says_that_its_tensors_are_not_known(tmp_path: Pa
 
 def test_no_graphs_are_no_memory() -> None:
     assert memory_of([]) == [] and [*memory_lines([], {})] == []
+
+
+def picture(page: str) -> ElementTree.Element:
+    """The picture of planned memory of a page."""
+    found = re.search(r'id="memory".*?(<svg.*?</svg>)', page, re.DOTALL)
+    assert found is not None
+    return ElementTree.fromstring(found[1])
+
+
+def ends(path: ElementTree.Element) -> list[float]:
+    """How far to the right each step of a path goes."""
+    return [float(each) for each in re.findall(r"H([\d.]+)", path.attrib["d"])]
+
+
+def test_the_pages_of_a_step_have_its_memory_and_the_tensors_at_the_peak(tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    result = run(tmp_path, TRAINING, "--json", report_dir=str(folder), **{"memory.budget": "95%"})
+    forward, backward = graphs_of(result)
+    for graph in (forward, backward):
+        written = json.loads((folder / graph["name"] / "memory_steps.json").read_text())
+        assert written == graph
+    page = (folder / backward["name"] / "report.html").read_text()
+    drawn = picture(page)
+    first, standing, second, _ = drawn.findall("path[@class='held']")
+    count = len(forward["steps"]) + len(backward["steps"])
+    border = 1000 * len(forward["steps"]) / count
+    assert len(ends(first)) == len(forward["steps"]) and len(ends(second)) == len(backward["steps"])
+    assert ends(first)[-1] == pytest.approx(border, abs=0.02) == pytest.approx(ends(standing)[0], abs=0.02)
+    assert ends(second)[-1] == pytest.approx(1000, abs=0.02)
+    eager, budget = drawn.findall("rect")
+    assert "eager" in "".join(eager.itertext()) and "budget" in "".join(budget.itertext())
+    assert float(eager.attrib["y"]) < float(budget.attrib["y"])  # 95% of it lie lower
+    peak = max(forward, backward, key=lambda graph: graph["peak_bytes"])
+    for each in peak["tensors"]:
+        assert f'<td class="name">{each["name"]}</td>' in page and size_text(each["bytes"]) in page
+    alone = picture((folder / forward["name"] / "report.html").read_text())
+    assert len(alone.findall("path[@class='held']")) == 2
+
+
+def test_a_page_without_steps_has_no_picture() -> None:
+    graph = {"name": "graph0", "kind": "inference", "peak_bytes": 0, "peak_step": 0, "standing_bytes": 0, "steps": []}
+    graph |= {"eager_bytes": None, "budget": None, "budget_bytes": None, "known": True, "tensors": []}
+    assert memory_part([graph]) == "" == memory_part([])
+
+
+def test_names_in_a_page_are_escaped() -> None:
+    step = {"step": "kernel0", "op": "", "origin": "", "bytes": 64}
+    tensor = {"name": "<b>", "bytes": 64, "op": "a&b", "origin": "module <x>", "saved": True}
+    graph = {"name": "<graph>", "kind": "inference", "peak_bytes": 64, "peak_step": 0, "standing_bytes": 0}
+    graph |= {"eager_bytes": 32, "budget": None, "budget_bytes": None, "known": False}
+    graph |= {"steps": [step], "tensors": [tensor]}
+    text = memory_part([graph])
+    assert "&lt;b&gt;" in text and "<b>" not in text and "module &lt;x&gt;" in text and "&lt;graph&gt;" in text
+    assert "came from the graph cache" in text
+    (height,) = re.findall(r'<rect class="call" x="0" y="([\d.]+)"', text)
+    assert float(height) == 84.0  # half of the peak, which is 8 units from the top of 160
 
 
 @pytest.mark.gpu

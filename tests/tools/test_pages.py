@@ -126,7 +126,7 @@ def test_pages_and_trace_lie_beside_the_report(tmp_path: Path) -> None:
     assert (first.name, second.name) == ("a_b_c", "a_b_c-2")
     names = {str(path.relative_to(first)) for path in first.rglob("*") if path.is_file()}
     core = {"report.txt", "report.json", "schedule.txt", "wrapper.py", "kernels/kernel0.cpp"}
-    assert names == core | {"report.html", "trace.json", "summary.json"}
+    assert names == core | {"report.html", "trace.json", "summary.json", "memory_steps.json"}
     assert json.loads((first / "trace.json").read_text())["traceEvents"]
     index = (tmp_path / "index.html").read_text()
     assert "a_b_c/report.html" in index and "a_b_c-2/report.html" in index and "Graphs (2)" in index

@@ -33,6 +33,7 @@ def _joint_passes() -> Iterator[Pass]:
     from .joint.region_views import view_regions
     from .joint.saved_memory import save_what_is_read
     from .joint.saved_positions import narrow_positions
+    from .joint.saved_views import save_wholes
     from .joint.sizes_alone import read_saved_tensors, read_sizes_alone
 
     yield Pass("view_regions", "joint", view_regions)
@@ -41,7 +42,8 @@ def _joint_passes() -> Iterator[Pass]:
     yield Pass("rebuild_cpu_values", "partitioned", rebuild_cpu_values)
     yield Pass("narrow_positions", "partitioned", narrow_positions, ("rebuild_cpu_values",))
     yield Pass("save_what_is_read", "partitioned", save_what_is_read, ("narrow_positions",))
-    yield Pass("read_saved_tensors", "partitioned", read_saved_tensors, ("save_what_is_read",))
+    yield Pass("save_wholes", "partitioned", save_wholes, ("save_what_is_read",))
+    yield Pass("read_saved_tensors", "partitioned", read_saved_tensors, ("save_wholes",))
 
 
 def _graph_passes(freezing: bool) -> Iterator[Pass]:

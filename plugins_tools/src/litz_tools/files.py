@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from litz.options import Options
 from litz.report import CompileReport
@@ -20,10 +23,14 @@ from litz.report.write import WRAPPER, kernel_place
 
 from . import assembly, kernel_bench, kernel_files, wrapper_bench
 from .guards import guards_of
+from .held import NOTES, forward_of, memory_of_one
 from .page import More, render_html, render_index, summary_of
 from .page.index import SUMMARY, read_summaries
 from .text import report_text
 from .trace import make_trace
+
+MEMORY = "memory_steps.json"
+"""The file of a report's folder with what `litz memory --json` has of the graph."""
 
 
 def write_files(report: CompileReport, options: Options) -> None:
@@ -71,7 +78,7 @@ def _more(report: CompileReport, options: Options) -> More:
     """What the page shows that the report does not say, after the machine code of kernels is written beside their
     texts. Texts and figures for GPUs are looked up for GPUs alone."""
     if all(step.device.partition(":")[0] != "cuda" for step in report.steps):
-        return More(guards_of(report))
+        return More(guards_of(report), memory=_memory(report))
     from .resources import Resources, binaries_of, resources_of
     from .tiles import tiles_of
 
@@ -83,14 +90,30 @@ def _more(report: CompileReport, options: Options) -> More:
         if report.folder is not None and (text := assembly.assembly_of(binary.cubin)) is not None:
             machine[name] = kernel_place(name, assembly.SUFFIX)
             write_whole(report.folder / machine[name], text)
-    return More(guards_of(report), takes, tiles_of(report), machine)
+    return More(guards_of(report), takes, tiles_of(report), machine, _memory(report))
+
+
+def _memory(report: CompileReport) -> list[Mapping[str, Any]]:
+    """The planned memory of the graph; before it that of a backward's forward, the last that was written beside."""
+    if report.folder is None:
+        return []
+    forward = re.escape(re.sub(r"[^\w.-]+", "_", forward_of(report.name)))
+    folders = [each for each in report.folder.parent.iterdir() if re.fullmatch(rf"{forward}(-\d+)?", each.name)]
+    folders = [each for each in folders if report.kind == "backward" and (each / MEMORY).is_file()]
+    if not folders:
+        return [memory_of_one(report, report.attachments)]
+    first = max(folders, key=lambda each: (each / MEMORY).stat().st_mtime_ns)
+    notes = {name: (first / name).read_text(encoding="utf-8") for name in NOTES if (first / name).is_file()}
+    return [json.loads((first / MEMORY).read_text(encoding="utf-8")), memory_of_one(report, notes)]
 
 
 def write_pages(report: CompileReport, folder: Path, more: More | None = None) -> None:
-    """Writes report.txt, report.html, trace.json (chrome://tracing, ui.perfetto.dev) and what the index says of the
-    graph into the report's folder, and the index beside the folder. Errors: OSError."""
+    """Writes report.txt, report.html, memory_steps.json, trace.json (chrome://tracing, ui.perfetto.dev) and what the
+    index says of the graph into the report's folder, and the index beside the folder. Errors: OSError."""
     write_whole(folder / "report.txt", report_text(report, verbose=True))
     write_whole(folder / "report.html", render_html(report, more))
+    if more is not None and more.memory:
+        write_whole(folder / MEMORY, json.dumps(more.memory[-1]) + "\n")
     write_whole(folder / "trace.json", json.dumps(make_trace(report)) + "\n")
     write_whole(folder / SUMMARY, json.dumps(summary_of(report, os.getpid(), time.time())) + "\n")
     write_index(folder.parent)

@@ -21,6 +21,8 @@ SHOWN = 10
 """Tensors that are shown of a peak."""
 ROWS = 16
 """Rows of a timeline: of a longer one each row has several steps, and shows the most of them."""
+NOTES = "memory.json", "standing_memory.json"
+"""Attachments of litz-passes to the report of a forward: eager's peak and the budget, and what stands all the while."""
 BAR = 30
 WIDTH = 80
 
@@ -29,42 +31,46 @@ def memory_of(reports: Sequence[CompileReport]) -> list[dict[str, Any]]:
     """Returns the planned memory of each graph. "bytes" of a step is what is alive while the step runs. "tensors" are
     the largest at the peak, and "known" says whether the plan was there: a graph from the graph cache has none."""
     by_name = {report.name: report for report in reports}
-    found = []
-    for report in reports:
-        first = by_name.get(report.name.removesuffix("_backward") + "_forward", report)
-        standing = _standing(report, first)
-        held = [standing + nbytes for nbytes in report.memory_held] or [standing]
-        peak = max(held)
-        facts = json.loads(first.attachments.get("memory.json", "{}"))
-        steps = [
-            {"step": step.name, "op": step.what, "origin": step.origin, "bytes": nbytes}
-            for step, nbytes in zip(report.steps, held, strict=False)
-        ]
-        results = json.loads(report.attachments.get("standing_memory.json", "{}")).get("results")
-        tensors = [] if report.plan is None else _alive(report.plan, held.index(peak), results)
-        tensors.append(_tensor("inputs, results and constants", standing))
-        tensors.sort(key=lambda each: -each["bytes"])
-        found.append(
-            {
-                "name": report.name,
-                "kind": report.kind,
-                "peak_bytes": peak,
-                "peak_step": held.index(peak),
-                "standing_bytes": standing,
-                "eager_bytes": facts.get("eager_bytes"),
-                "budget": facts.get("budget"),
-                "budget_bytes": facts.get("budget_bytes"),
-                "known": report.plan is not None,
-                "steps": steps,
-                "tensors": [each for each in tensors if each["bytes"]][:SHOWN],
-            }
-        )
-    return found
+    return [memory_of_one(report, by_name.get(forward_of(report.name), report).attachments) for report in reports]
 
 
-def _standing(report: CompileReport, first: CompileReport) -> int:
-    noted = json.loads(first.attachments.get("standing_memory.json", "{}"))
-    program, nbytes = report.program, noted.get(report.kind)
+def forward_of(name: str) -> str:
+    """Returns the name of the forward of a graph that is a backward; of another graph one that nothing has."""
+    return f"{name.removesuffix('_backward')}_forward"
+
+
+def memory_of_one(report: CompileReport, notes: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the planned memory of one graph. notes: what is attached to its forward's report, or to its own."""
+    facts, noted = (json.loads(notes.get(name, "{}")) for name in NOTES)
+    standing = _standing(report, noted.get(report.kind))
+    held = [standing + nbytes for nbytes in report.memory_held] or [standing]
+    peak = max(held)
+    steps = [
+        {"step": step.name, "op": step.what, "origin": step.origin, "bytes": nbytes}
+        for step, nbytes in zip(report.steps, held, strict=False)
+    ]
+    results = noted.get("results") if report.kind == "forward" else None
+    tensors = [] if report.plan is None else _alive(report.plan, held.index(peak), results)
+    tensors.append(_tensor("inputs, results and constants", standing))
+    tensors.sort(key=lambda each: -each["bytes"])
+    return {
+        "name": report.name,
+        "kind": report.kind,
+        "peak_bytes": peak,
+        "peak_step": held.index(peak),
+        "standing_bytes": standing,
+        "eager_bytes": facts.get("eager_bytes"),
+        "budget": facts.get("budget"),
+        "budget_bytes": facts.get("budget_bytes"),
+        "known": report.plan is not None,
+        "steps": steps,
+        "tensors": [each for each in tensors if each["bytes"]][:SHOWN],
+    }
+
+
+def _standing(report: CompileReport, nbytes: int | None) -> int:
+    """What stands while a graph runs. nbytes: what a forward's report has noted of it."""
+    program = report.program
     if program is None:
         return int(nbytes or 0)
     kinds = ("constant",) if nbytes is not None else ("constant", "input")

@@ -1,13 +1,8 @@
 """What a forward saves for its backward, without memory that the backward does not read.
 
-In: the halves of a joint graph. Out: halves that differ in two points:
-
-- Where a part of a larger tensor is saved and nobody needs the rest (a slice of a relu, for the gradient of a
-  convolution's weights), the forward saves a dense copy of the part. The forward's convolutions read the copy too, as
-  their library would make one.
-- Where most of a tensor is saved in parts, which hold all of its memory, and a mask of the tensor (`relu <= 0`) is
-  saved beside them, the forward saves the tensor, and the backward makes the parts and the mask. torch's partitioner
-  counts each part as memory of its own.
+In: the halves of a joint graph. Out: halves whose forward saves a dense copy of a part of a larger tensor (a slice of a
+relu, for the gradient of a convolution's weights) where nobody needs the rest. The forward's convolutions read the copy
+too, as their library would make one.
 """
 
 from __future__ import annotations
@@ -29,121 +24,62 @@ LEAST_BYTES = 1 << 20
 MOST_SHARE = 0.5
 """Of a tensor, the most that is needed of it for which its parts are copied: a copy is written and read as well."""
 
-MASKS = frozenset(
-    getattr(aten, name).Scalar for name in ("le", "lt", "ge", "gt", "eq", "ne")
-) | {aten.logical_not.default, aten.bitwise_not.default}  # fmt: skip
-"""Ops that give a mask of one tensor."""
-
 DENSE_READERS = frozenset({aten.convolution.default})
 """Ops of a forward that read a copy of a part in place of the part: their libraries want their operands dense."""
 
 
+Saved = Mapping[torch.fx.Node, torch.fx.Node]
+"""The backward's input of each node of the forward that is saved for the backward alone."""
+
+
 def save_what_is_read(halves: Halves, context: PassContext) -> Halves:
     """Returns halves whose forward saves no more memory than the backward reads."""
-    if not any(_parts(*_saved(halves))):
+    if not _parts(*saved_alone(halves)):
         return halves
     halves = halves.copy()
-    forward, backward = halves.forward.graph, halves.backward.graph
-    outputs, visible, placeholders = _saved(halves)
-    parts, wholes = _parts(outputs, visible, placeholders)
-    instead = {node: _copied(forward, node, placeholders[node]) for node in parts}
-    gone = set[torch.fx.Node]()
-    for owner, made in wholes.items():
-        _made_of_whole(backward, owner, {node: placeholders[node] for node in made})
-        instead[made[0]] = owner
-        gone.update(made[1:])
-    forward.output_node().args = (tuple(instead.get(item, item) for item in outputs if item not in gone),)
+    outputs, saved = saved_alone(halves)
+    instead = {node: _copied(halves.forward.graph, node, saved[node]) for node in _parts(outputs, saved)}
+    halves.forward.graph.output_node().args = (tuple(instead.get(item, item) for item in outputs),)
     return halves
 
 
-def _saved(halves: Halves) -> tuple[Sequence[Any], int, dict[torch.fx.Node, torch.fx.Node]]:
-    """Returns what the forward returns, how much of it the user sees, and the backward's input of each node that is
-    saved alone."""
+def saved_alone(halves: Halves) -> tuple[Sequence[Any], Saved]:
+    """Returns what the forward returns, and what of it nobody but the backward gets."""
     outputs, visible = halves.results, halves.forward_outputs
     placeholders = {node.name: node for node in halves.backward.graph.find_nodes(op="placeholder")}
     saved = (item for item in dict.fromkeys(outputs[visible:]) if isinstance(item, torch.fx.Node))
     seen = outputs[:visible]
-    return (
-        outputs,
-        visible,
-        {item: placeholders[item.name] for item in saved if item.name in placeholders and item not in seen},
-    )
+    return outputs, {item: placeholders[item.name] for item in saved if item.name in placeholders and item not in seen}
 
 
-def _parts(
-    outputs: Sequence[Any], visible: int, saved: Mapping[torch.fx.Node, torch.fx.Node]
-) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, list[torch.fx.Node]]]:
-    """Returns (parts, wholes): the saved parts that should be copied; and, for each tensor that should be saved as a
-    whole, the saved tensors that the backward makes of the whole, parts first. saved: by node of the forward, the
-    backward's input."""
+def saved_by_owner(outputs: Sequence[Any], saved: Saved) -> dict[torch.fx.Node, list[torch.fx.Node]]:
+    """Returns the saved tensors of each memory that the forward makes and that nobody but the backward gets."""
     by_owner: dict[torch.fx.Node, list[torch.fx.Node]] = {}
     for item in dict.fromkeys(outputs):
         if isinstance(item, torch.fx.Node) and isinstance(item.meta.get("val"), torch.Tensor):
             by_owner.setdefault(memory_owner(item), []).append(item)
-    seen = {item for item in outputs[:visible] if isinstance(item, torch.fx.Node)}
-    copied: list[torch.fx.Node] = []
-    wholes: dict[torch.fx.Node, list[torch.fx.Node]] = {}
-    for owner, kept in by_owner.items():
-        if (
-            owner.op != "call_function"
-            or not seen.isdisjoint(kept)
-            or any(_is_symbolic(node) for node in (owner, *kept))
-        ):
-            continue
-        if not all(node in saved and node is not owner for node in kept):
-            continue
-        whole, needed = _nbytes(owner), sum(map(_nbytes, kept))
-        if needed <= MOST_SHARE * whole:
-            if whole - needed >= LEAST_BYTES and all(_may_be_copied(node, saved[node]) for node in kept):
-                copied += kept
-            continue
-        masks = [node for node in saved if node not in kept and _is_mask_of(node, owner)]
-        if sum(map(_nbytes, masks)) >= LEAST_BYTES and all(_made_of(node, owner) for node in kept):
-            wholes[owner] = [*kept, *masks]
-    return copied, wholes
+    return {
+        owner: kept
+        for owner, kept in by_owner.items()
+        if owner.op == "call_function" and all(node in saved for node in kept)
+    }
 
 
-def _is_mask_of(node: torch.fx.Node, owner: torch.fx.Node) -> bool:
-    """Is a node a mask of the tensor or of a view of it?"""
-    return not _is_symbolic(node) and node.target in MASKS and _made_of(node, owner)
+def _parts(outputs: Sequence[Any], saved: Saved) -> list[torch.fx.Node]:
+    """Returns the saved parts that should be copied."""
+    found: list[torch.fx.Node] = []
+    for owner, kept in saved_by_owner(outputs, saved).items():
+        if _is_cheap_to_copy(owner, kept) and all(_may_be_copied(node, saved[node]) for node in kept):
+            found += kept
+    return found
 
 
-def _made_of(node: torch.fx.Node, owner: torch.fx.Node) -> bool:
-    """Is a node made of one tensor alone, by masks and views?"""
-    while node is not owner:
-        sources = node.all_input_nodes
-        if node.op != "call_function" or len(sources) != 1 or "recompute" in node.meta:
-            return False
-        if node.target not in MASKS and aliased_argument(node) is not sources[0]:
-            return False
-        (node,) = sources
-    return True
-
-
-def _made_of_whole(graph: torch.fx.Graph, owner: torch.fx.Node, made: Mapping[torch.fx.Node, torch.fx.Node]) -> None:
-    """Has the backward make saved tensors of their owner, which takes the place of the first of them among the inputs.
-    made: by node of the forward, the backward's input."""
-    first, *others = made.values()
-    there = {owner: first}
-
-    def copy(node: torch.fx.Node) -> torch.fx.Node:
-        if node not in there:
-            (source,) = node.all_input_nodes
-            copied = copy(source)
-            there[node] = graph.node_copy(node, lambda _: copied)
-        return there[node]
-
-    uses = {node: list(placeholder.users) for node, placeholder in made.items()}
-    with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
-        for node, placeholder in made.items():
-            again = copy(node)
-            for user in uses[node]:
-                user.replace_input_with(placeholder, again)
-    for placeholder in others:
-        graph.erase_node(placeholder)
-    first.meta = dict(owner.meta)
-    first._rename(owner.name)
-    first.target = first.name
+def _is_cheap_to_copy(owner: torch.fx.Node, kept: Sequence[torch.fx.Node]) -> bool:
+    """Is so little needed of a tensor that a copy of the little is better than the whole?"""
+    if owner in kept or any(is_symbolic(node) for node in (owner, *kept)):
+        return False
+    whole, needed = tensor_bytes(owner), sum(map(tensor_bytes, kept))
+    return needed <= MOST_SHARE * whole and whole - needed >= LEAST_BYTES
 
 
 def _may_be_copied(node: torch.fx.Node, placeholder: torch.fx.Node) -> bool:
@@ -155,13 +91,14 @@ def _may_be_copied(node: torch.fx.Node, placeholder: torch.fx.Node) -> bool:
     )
 
 
-def _is_symbolic(node: torch.fx.Node) -> bool:
-    """Is a node no tensor, or one of sizes or strides that are no constants?"""
+def is_symbolic(node: torch.fx.Node) -> bool:
+    """Returns whether a node is no tensor, or one of sizes or strides that are no constants."""
     value = node.meta.get("val")
     return not isinstance(value, torch.Tensor) or value._has_symbolic_sizes_strides
 
 
-def _nbytes(node: torch.fx.Node) -> int:
+def tensor_bytes(node: torch.fx.Node) -> int:
+    """Returns the bytes of a node's elements."""
     value = node.meta["val"]
     return int(value.numel() * value.itemsize)
 
@@ -183,4 +120,4 @@ def _copied(graph: torch.fx.Graph, node: torch.fx.Node, placeholder: torch.fx.No
     return copy
 
 
-__all__ = ["save_what_is_read"]
+__all__ = ["LEAST_BYTES", "is_symbolic", "save_what_is_read", "saved_alone", "saved_by_owner", "tensor_bytes"]

@@ -12,10 +12,11 @@ from .plans import Candidate
 
 
 def obey(
-    joint: JointGraph, budget: int, planned: Planned, context: PassContext
+    joint: JointGraph, budget: int, planned: Planned, context: PassContext, strict: bool = False
 ) -> tuple[Candidate, tuple[Candidate, ...]]:
-    """Returns (the candidate that a budget gets, all that were looked at). Errors: MemoryBudgetError."""
-    search = Search(joint, planned, context.target_of)
+    """Returns (the candidate that a budget gets, all that were looked at). strict: are results to have eager's bits?
+    Errors: MemoryBudgetError."""
+    search = Search(joint, planned, context.target_of, strict)
     candidates = search.candidates
     chosen = fastest(candidates, budget)
     if chosen is None:

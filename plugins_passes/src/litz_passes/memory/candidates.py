@@ -19,9 +19,9 @@ from litz.capture.joint.nouns import JointGraph
 from litz.capture.torch_api import min_cut
 from litz_plugins import TargetOf
 
-from .cut import NONE, Cut, Cutter, Modules, Nodes, saved_names
+from .cut import NONE, Cut, Cutter, Modules, Nodes, save_all, saved_names
 from .plans import Candidate
-from .prices import may_run_again, microseconds, policy_of
+from .prices import microseconds, policy_of
 from .sizes import Sizes
 
 PRICES = (1e-12, 1e6)
@@ -39,16 +39,18 @@ Planned = Callable[[Modules], tuple[Any, Any]]
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """The search of one joint graph. planned: gives the plans of a forward and a backward."""
+    """The search of one joint graph. planned: gives the plans of a forward and a backward. strict: are results to have
+    eager's bits? Then the usual forward saves all that the backward reads (strict mode's partitioner does)."""
 
     joint: JointGraph
     planned: Planned
     target_of: TargetOf
+    strict: bool = False
 
     @cached_property
     def cutter(self) -> Cutter:
         """Returns what cuts the graph."""
-        return Cutter(self.joint, Sizes(self.joint), self.target_of, self.usual)
+        return Cutter(self.joint, Sizes(self.joint), self.target_of, self.usual, self.strict)
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -64,7 +66,7 @@ class Search:
     @cached_property
     def usual(self) -> Modules:
         """Returns the forward and the backward that there are without a budget."""
-        return min_cut(self.joint.copy())
+        return (save_all if self.strict else min_cut)(self.joint.copy())
 
     def repaired(self, least: Candidate, slowest: float) -> Iterator[Candidate]:
         """Yields smaller candidates than `least`, each smaller and no faster than the one before. slowest: the time of
@@ -83,7 +85,9 @@ class Search:
 
     def _worst(self, candidate: Candidate, dropped: Nodes) -> torch.fx.Node | None:
         """The saved tensor at a candidate's peak that frees the most bytes for the time of computing it again."""
-        nodes = {node.name: node for node in self.cutter.forward if may_run_again(node) and node not in dropped}
+        nodes = {
+            node.name: node for node in self.cutter.forward if self.cutter.may_run_again(node) and node not in dropped
+        }
         held = [nodes[each.name] for each in candidate.held() if each.saved and each.name in nodes]
         return max(held, key=self._freed_per_us, default=None)
 

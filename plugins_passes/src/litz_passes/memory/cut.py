@@ -21,7 +21,7 @@ from litz.capture.joint.nouns import JointGraph
 from litz.capture.torch_api import aliased_argument, is_tangent, min_cut
 from litz_plugins import TargetOf
 
-from .prices import AGAIN, may_run_again, policy_of, price
+from .prices import AGAIN, has_the_same_bits, may_run_again, policy_of, price
 from .sizes import Sizes
 
 Nodes = Set[torch.fx.Node]
@@ -40,12 +40,14 @@ class Cut:
 @dataclass(frozen=True, eq=False)
 class Cutter:
     """The cuts of one joint graph. target_of: gives the figures by which nodes are priced. usual: the forward and the
-    backward that there are without a budget; what that backward computes is free to compute again."""
+    backward that there are without a budget; what that backward computes is free to compute again. strict: may only
+    that be computed again which has the same bits then?"""
 
     joint: JointGraph
     sizes: Sizes
     target_of: TargetOf
     usual: Modules
+    strict: bool = False
 
     @cached_property
     def forward(self) -> tuple[torch.fx.Node, ...]:
@@ -97,7 +99,7 @@ class Cutter:
             if told:
                 graph.add_edge(into, "sink", capacity=inf)
             stays = node in fixed and node not in dropped and keeping < inf
-            once = not told and (stays or not may_run_again(node))
+            once = not told and (stays or not self.may_run_again(node))
             graph.add_edge("source", into, capacity=inf if once else self.prices[node])
             graph.add_edge(into, out, capacity=inf if told or node in dropped else keeping * per_byte)
             if node in self.read_later:
@@ -112,6 +114,10 @@ class Cutter:
         except networkx.NetworkXUnbounded:
             return None
         return self._needed({node for node in self.forward if (node.name, "in") in near})
+
+    def may_run_again(self, node: torch.fx.Node) -> bool:
+        """Returns whether the backward may compute a node again."""
+        return may_run_again(node) and (not self.strict or has_the_same_bits(node))
 
     def _keeping(self, node: torch.fx.Node) -> float:
         """Returns the bytes that keeping a node's result takes: none for an input, endless for what is no tensor of its
@@ -176,10 +182,19 @@ def _ancestors(items: Any) -> set[torch.fx.Node]:
     return found
 
 
+def save_all(joint: JointGraph) -> Modules:
+    """Returns the halves with all saved that the backward reads, by torch's partitioner that does so."""
+    from functorch.compile import default_partition
+
+    return cast(
+        "Modules", default_partition(joint.module, joint.inputs, num_fwd_outputs=joint.forward_outputs, **joint.more)
+    )
+
+
 def saved_names(modules: Modules, forward_outputs: int) -> frozenset[str]:
     """Returns the names of what a forward saves."""
     outputs = cast("Any", modules[0].graph.output_node().args[0])[forward_outputs:]
     return frozenset(item.name for item in outputs if isinstance(item, torch.fx.Node))
 
 
-__all__ = ["NONE", "Cut", "Cutter", "Modules", "Nodes", "saved_names"]
+__all__ = ["NONE", "Cut", "Cutter", "Modules", "Nodes", "save_all", "saved_names"]

@@ -6,7 +6,7 @@ from litz_plugins.errors import LitzError
 
 
 class MemoryBudgetError(LitzError):
-    """The option `memory.budget` asks for less than any candidate needs, or for what another option excludes."""
+    """The option `memory.budget` asks for less than any candidate needs."""
 
 
 __all__ = ["MemoryBudgetError"]

@@ -56,19 +56,11 @@ def litz_partition(
     if budget is None:
         context.attach(ATTACHMENT, json.dumps(facts))
         return None
-    from .errors import MemoryBudgetError
-
-    if options.get("numerics.mode") == "strict":
-        raise MemoryBudgetError(
-            "memory.budget contradicts numerics.mode='strict', which saves all that a backward reads",
-            where="options=",
-            todo="give one of the two",
-        )
     from .amounts import bytes_of
     from .budget import obey
 
     nbytes = bytes_of(str(budget), eager)
-    chosen, candidates = obey(joint, nbytes, planned, context)
+    chosen, candidates = obey(joint, nbytes, planned, context, options.get("numerics.mode") == "strict")
     rows = [{"name": each.name, "bytes": each.peak, "us": each.us, "taken": each is chosen} for each in candidates]
     context.attach(ATTACHMENT, json.dumps({**facts, "budget_bytes": nbytes, "candidates": rows}))
     return chosen.modules

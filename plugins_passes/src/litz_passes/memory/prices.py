@@ -49,6 +49,13 @@ def may_run_again(node: torch.fx.Node) -> bool:
     return not isinstance(target, torch._ops.OperatorBase)  # getitem, and arithmetic of sizes; no higher-order op
 
 
+def has_the_same_bits(node: torch.fx.Node) -> bool:
+    """Returns whether a second call has the bits of the first one for certain: torch's kernels repeat on a CPU. On a
+    GPU some add in the order in which threads come, and a library may choose another kernel for operands elsewhere."""
+    values = _parts(node.meta.get("val"))
+    return all(value.device.type == "cpu" for value in values if isinstance(value, torch.Tensor))
+
+
 def microseconds(nodes: Iterable[torch.fx.Node], sizes: Sizes, target_of: TargetOf) -> float:
     """Returns the time of nodes that run one after the other."""
     return sum(price(node, sizes, target_of) for node in nodes)
@@ -80,4 +87,4 @@ def _flops(node: torch.fx.Node, sizes: Sizes) -> int:
     return sizes.hint(count(*args, **kwargs, out_val=node.meta.get("val")))
 
 
-__all__ = ["AGAIN", "may_run_again", "microseconds", "policy_of", "price"]
+__all__ = ["AGAIN", "has_the_same_bits", "may_run_again", "microseconds", "policy_of", "price"]

@@ -36,12 +36,14 @@ if TYPE_CHECKING:
 class More:
     """The part of a page that the report does not say. guards: of the graph (`guards`). resources: of each CUDA kernel.
     tiles: the text of each kernel's TileProgram. machine: where the machine code of each CUDA kernel lies, counted
-    from the page."""
+    from the page. memory: the planned memory of the graph (`held.memory_of_one`), of a backward after that of its
+    forward."""
 
     guards: Sequence[Sequence[str]] = ()
     resources: Mapping[str, Resources] = field(default_factory=dict)
     tiles: Mapping[str, str] = field(default_factory=dict)
     machine: Mapping[str, str] = field(default_factory=dict)
+    memory: Sequence[Mapping[str, Any]] = ()
 
 
 def page_data(report: CompileReport, more: More) -> dict[str, Any]:

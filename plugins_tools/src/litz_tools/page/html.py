@@ -21,6 +21,7 @@ from .. import ledger
 from .chart import chart
 from .data import More, as_scripts, page_data
 from .lanes import timeline_svg
+from .memory import memory_part
 
 INDEX = "../index.html"
 """Where a report's page finds the index over all graphs of the run."""
@@ -28,11 +29,13 @@ INDEX = "../index.html"
 
 def render_html(report: CompileReport, more: More | None = None) -> str:
     """Returns a report's page as HTML. more: what the report does not say."""
-    data = page_data(report, more or More())
+    more = more or More()
+    data = page_data(report, more)
     lines, code, passes = len(data["steps"]["lines"]), len(data["code"]), len(data["passes"])
     sections = [
         section("cost", "Where the time goes" if report.timed else "Where the bytes go", chart(report)),
         lazy("time", "Timeline and memory", len(report.steps)),
+        section("memory", "Planned memory", memory_part(more.memory)),
         section("communication", "Communication", _communication(report)),
         lazy("steps", f"Steps ({len(report.steps)})", len(report.steps)),
         lazy("measured", "Measured", 1, shown=False),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from pathlib import Path
+
+from litz.runtime.builders import run_program
 
 SUFFIX = ".sass.txt"
 SECONDS = 20
@@ -29,8 +30,5 @@ def assembly_of(cubin: bytes) -> str | None:
     with tempfile.TemporaryDirectory(prefix="litz-sass-") as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(cubin)
-        try:
-            done = subprocess.run([tool, "-c", str(file)], capture_output=True, text=True, check=False, timeout=SECONDS)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-    return None if done.returncode else done.stdout
+        done = run_program([tool, "-c", str(file)], SECONDS)
+    return None if done.problem else done.output

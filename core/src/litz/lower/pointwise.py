@@ -27,7 +27,7 @@ from .context import LoweringContext
 from .elementwise import NodeFunction, broadcast_size, device_of, elementwise
 from .promotion import result_type, to_float
 from .registry import lowering
-from .view import View
+from .view import Tensor, View
 
 bool_ = torch.bool
 
@@ -45,12 +45,12 @@ def like(node: Node, value: float) -> Node:
 def computed_in(dtype: torch.dtype, *args: Any) -> torch.dtype:
     """Returns what an op computes in whose operands meet in `dtype`: in float32, if a number is among them that a half
     type may not hold. Numbers keep their values in eager, be they arguments, sizes or tensors of the CPU without
-    dimensions, and the result alone is rounded. A constant keeps its value as a node of a half type. A value without
-    memory, as in a graph of one element, is an element and no number."""
+    dimensions, and the result alone is rounded. A constant keeps its value as a node of a half type."""
 
     def is_number(arg: Any) -> bool:
-        if isinstance(arg, View):
-            return not arg.size and arg.device.type == "cpu" and arg.dtype not in (dtype, bool_)
+        if isinstance(arg, Tensor):
+            one = not arg.size and not arg.is_element
+            return one and arg.device.type == "cpu" and arg.dtype not in (dtype, bool_)
         return isinstance(arg, sympy.Expr)
 
     return torch.float32 if dtype in HALF and any(map(is_number, args)) else dtype

@@ -46,9 +46,8 @@ def scalar_graph(
     known = dict(extents or {})
     walker = _Walk(ctx, module)
     # A tensor's own variables are i0, i1, ... too: while the graph is lowered, those of the caller go by other names.
-    own = sorted(
-        {s for item in arguments if isinstance(item, Computed) and not item.ndim for s in _variables(item)}, key=str
-    )
+    values = [item for item in arguments if isinstance(item, Computed) and not item.ndim]
+    own = sorted({symbol for item in values for symbol in _variables(item)}, key=str)
     away = {symbol: sympy.Symbol(f"at{number}", integer=True, nonnegative=True) for number, symbol in enumerate(own)}
     back = {name: symbol for symbol, name in away.items()}
     found = walker.run([_renamed(item, away) for item in arguments])
@@ -67,9 +66,8 @@ def _variables(value: Computed) -> set[Symbol]:
 
 
 def _renamed(value: Any, mapping: Mapping[Symbol, Expr]) -> Any:
-    if not isinstance(value, Computed) or value.ndim:
-        return value
-    return Computed(value.dtype, value.device, (), rename_nodes((value.value,), mapping, {})[0])
+    is_one = isinstance(value, Computed) and not value.ndim
+    return _Value(value.dtype, value.device, (), rename_nodes((value.value,), mapping, {})[0]) if is_one else value
 
 
 class _Walk:
@@ -160,6 +158,8 @@ def _check_scalar(ctx: LoweringContext, result: Any, before: Sequence[Operation]
 @dataclass(frozen=True, eq=False)
 class _Value(Computed):
     """A row of a table, say, without memory of its own: unlike other `Computed`s it may load."""
+
+    is_element = True
 
     def load(self, indices: Sequence[Position], mask: Node | None = None) -> Node:
         own = variables(self.ndim)

@@ -14,6 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +85,11 @@ def _more(report: CompileReport, options: Options) -> More:
 
     takes: dict[str, Resources] = {}
     machine: dict[str, str] = {}
+    disassembled = cache(assembly.assembly_of)  # kernels of equal layers have one cubin
     for name, binary, target in binaries_of(report, options):
         if (found := resources_of(binary, target)) is not None:
             takes[name] = found
-        if report.folder is not None and (text := assembly.assembly_of(binary.cubin)) is not None:
+        if report.folder is not None and (text := disassembled(binary.cubin)) is not None:
             machine[name] = kernel_place(name, assembly.SUFFIX)
             write_whole(report.folder / machine[name], text)
     return More(guards_of(report), takes, tiles_of(report), machine, _memory(report))

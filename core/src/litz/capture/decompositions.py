@@ -121,7 +121,8 @@ def decompositions(extra: Mapping[OpOverload, Decomposition | None] | None = Non
     table = _core_table().copy()  # `dict` of a proxy would look each op up again
     for op, rule in (extra or {}).items():
         table.pop(op, None)
-        table.update({} if rule is None else {op: rule})
+        if rule is not None:
+            table[op] = rule
     return table
 
 

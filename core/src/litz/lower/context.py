@@ -396,8 +396,8 @@ class LoweringContext:
     def ref(self, value: Tensor, stride: Size | None = None) -> TensorRef:
         """Returns `value` as an argument of a library call.
 
-        stride: the strides it must have (dimensions of size 1 aside); where it has others, it is copied, with gaps
-        too: a view that the call returns lies as its argument does. None takes any strides.
+        stride: the strides that the argument must have (dimensions of size 1 aside). A value with others is copied,
+        with gaps too: a view that the call returns lies as the argument does. None takes any strides.
         """
         wanted = None if stride is None else tuple(map(to_expr, stride))
         if isinstance(value, View):

@@ -89,7 +89,8 @@ def core_lowerings() -> dict[Target, Lowering]:
     _load()
     for name in [*_UNSEEN]:  # all of them takes milliseconds, and every graph asks
         op = find_op(name)
-        _BY_OP.update({} if op is None else {op: _TABLE[name]})
+        if op is not None:
+            _BY_OP[op] = _TABLE[name]
         if op is not None or name.startswith("aten."):
             _UNSEEN.discard(name)
     return _BY_OP.copy()

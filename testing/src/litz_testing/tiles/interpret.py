@@ -57,11 +57,6 @@ def interpret_tiles(
                 _Program(run, last, column, 0, number).run()
 
 
-def same_numbers(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Returns which numbers of two vectors of one type are the same, a NaN the same as another."""
-    return (left == right) | ((left != left) & (right != right))
-
-
 class _Kernel:
     """What the programs of a kernel share. owners: who stored an element, by its address."""
 
@@ -315,8 +310,9 @@ class _Program:
         if line.mode == "set":
             if not access.indirect:
                 # Elements of an input may share memory (x.unfold): what is stored in one place is the same then.
-                others = zip(places.tolist(), same_numbers(flat[places], value).tolist(), strict=True)
-                twice = [at for at, same in others if not same and owner.get(at, self.number) != self.number]
+                same = torch.isclose(flat[places], value, rtol=0, atol=0, equal_nan=True)
+                others = zip(places.tolist(), same.tolist(), strict=True)
+                twice = [at for at, equal in others if not equal and owner.get(at, self.number) != self.number]
                 if twice:
                     raise TileError(f"{access.buffer}[{twice[0]}] is stored by two programs")
             flat[places] = value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -250,7 +251,7 @@ def test_norms_over_a_dimension_of_one_element_from_the_end() -> None:
         return x.flatten()[0] if dim is None else x.view([n for at, n in enumerate(x.shape) if at not in dim])
 
     x = torch.tensor([[-2.0], [3.0]]).bfloat16()
-    norm = torch_api.norm_of_dims_from_the_front(old)
+    norm = functools.partial(torch_api.norm_of_dims_from_the_front, old)
     for given, dim in ((x, [-1]), (x, [1]), (x[0], [-1]), (x[:1], [-2]), (x[0, 0], None)):
         expected = torch.linalg.vector_norm(given, 2, dim)
         found = norm(given, 2, dim, False)

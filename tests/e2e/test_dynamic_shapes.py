@@ -318,6 +318,16 @@ def test_a_slice_that_begins_at_data(dynamic: bool) -> None:
 
 
 @device_param
+def test_a_softmax_of_as_many_numbers_as_data_say(device: str) -> None:
+    """s80i:10401: of none too, for which torch's rule before 2.13 asserts that there are some."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x.repeat_interleave(x.abs().to(torch.int64) % 3), 0)
+
+    unbacked(f, [(torch.tensor(values, device=device),) for values in ([1.5, 2.5, 4.0], [0.5, 0.25, 3.0])])
+
+
+@device_param
 def test_tolist_as_split_sizes(device: str) -> None:
     def f(x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, ...]:
         a, b = lengths.tolist()

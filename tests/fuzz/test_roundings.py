@@ -224,3 +224,30 @@ def test_gelu_adds_one_to_what_may_be_near_minus_one() -> None:
     expected = [Expected("v0", reference.eager["v0"], reference.exact["v0"], reference.noisy["v0"])]
     assert not complaints([reference.exact["v0"] + 2.3e-16], expected)
     assert complaints([reference.exact["v0"] + 1e-13], expected)
+
+
+def test_a_mean_that_is_taken_off_may_be_rounded_where_its_terms_are_not() -> None:
+    """s80i:9863: of one half number, x - mean(x) is 0, or what the mean's rounding takes off an x in a register."""
+    lines = (Statement("v0", "x0.sigmoid()", rough=True), Statement("v1", "v0 - v0.mean(0)", rough=True, centred=True))
+    found = reference_of(FuzzProgram((InputSpec((1,), torch.float16, 3),), lines, ("v1",)))
+    expected = [Expected("v1", found.eager["v1"], found.exact["v1"], found.noisy["v1"])]
+    one = found.exact["v0"]
+    assert not complaints([(one - one.half().double()).half()], expected)
+    assert complaints([torch.full((1,), 0.01, dtype=torch.float16)], expected)
+
+
+def test_a_backward_may_round_what_it_reads_otherwise_than_the_forward() -> None:
+    """s80i:7183: exp(x - logsumexp(x)) with x near 400 computed anew in float32, the logarithm saved in bfloat16."""
+    lines = (
+        Statement("v0", "x0 * 96.3", rough=True),
+        Statement("v1", "torch.logsumexp(v0, 0)", rough=True),
+        Statement("v2", "v1 * 2", rough=True),
+    )
+    for dtype, wrong in ((torch.bfloat16, 96.0), (F32, 0.01)):
+        program = FuzzProgram((InputSpec((33,), dtype, 5),), lines, ("v2",), grad=True)
+        (row,) = expected_gradients(program, reference_of(program))
+        x = make_inputs(program.inputs)[0]
+        made = x.double() * 96.3
+        kernels = torch.exp(made - made.logsumexp(0).to(dtype).double()) * 96.3 * 2 * -2
+        assert not complaints([kernels.to(dtype)], [row])
+        assert complaints([(kernels + wrong * 8).to(dtype)], [row])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import torch
 
 from .compare import Expected
 from .inputs import make_inputs
-from .program import NAMES, FuzzProgram, is_trained
+from .program import NAMES, FuzzProgram, Statement, is_trained
 from .reference import Reference, further, in_double, magnitude, same_specials
 from .rounding import Rounding
 
@@ -81,7 +81,11 @@ def _run(program: FuzzProgram, judge: str | None, reference: Reference, sign: in
         for statement in program.statements:
             text = in_double(statement.text) if judge else statement.text
             operands = [values[name].detach() for name in statement.uses if name in values]
-            with Rounding(deep[0], rng) if judge == "noisy" and statement.deep else nullcontext():
+            with ExitStack() as noise:
+                if judge == "noisy":
+                    noise.enter_context(_read_again(_largest_rounding(statement, reference), rng))
+                    if statement.deep:
+                        noise.enter_context(Rounding(deep[0], rng))
                 value = eval(text, dict(NAMES), values)
             if judge == "noisy" and value.dtype.is_floating_point:
                 eps = torch.finfo(reference.eager[statement.target].dtype).eps
@@ -94,6 +98,24 @@ def _run(program: FuzzProgram, judge: str | None, reference: Reference, sign: in
             return gradients([values[name] for name in program.outputs], inputs)
     finally:
         torch.set_default_dtype(before)
+
+
+def _largest_rounding(statement: Statement, reference: Reference) -> float:
+    """The largest rounding of what a statement reads and makes; 0.0 where all of that is exact."""
+    rounded = [name for name in (*statement.uses, statement.target) if name in reference.eager]
+    dtypes = (reference.eager[name].dtype for name in rounded if not reference.is_exact(name))
+    return max((torch.finfo(dtype).eps for dtype in dtypes), default=0.0)
+
+
+def _read_again(eps: float, rng: torch.Generator) -> AbstractContextManager[Any]:
+    """Values that a backward reads may be rounded otherwise than in the forward: a kernel that computes them anew does
+    not round them, while the result that is saved is rounded (of `exp(x - logsumexp(x))` a half type's rounding of x =
+    400 is a factor)."""
+
+    def unpack(value: torch.Tensor) -> torch.Tensor:
+        return value * _factors(value, eps, rng) if value.dtype.is_floating_point else value
+
+    return torch.autograd.graph.saved_tensors_hooks(lambda value: value, unpack) if eps else nullcontext()
 
 
 class _Noise(torch.autograd.Function):

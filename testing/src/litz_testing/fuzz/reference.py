@@ -190,7 +190,8 @@ class Reference:
         if not statement.writes:
             cancels = statement.centred or _CANCELS.search(statement.text) or self._sums_narrower(statement, value)
             off_by = self._rounding_within(statement, value) if cancels else self._roundings_read(statement, value)
-            if tainted and self.contracts:  # what the op takes from what it reads may be another rounding of that
+            # What the op takes from what it reads may be another rounding of that.
+            if tainted and (self.contracts or statement.centred):
                 off_by = off_by + self._unrounded(statement, value)
             self.noisy[statement.target] = noisy * error + off_by
         else:

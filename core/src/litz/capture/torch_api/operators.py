@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -14,33 +14,35 @@ from torch._prims_common import canonicalize_dims
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
-from .fake import fake_mode_around, is_fake
+from .fake import fake_mode_around, hint_or_none, is_fake
 from .random import is_random
 
 
 def decomposition_registry() -> dict[OpOverload, Callable[..., Any]]:
     """Returns a copy of torch's own table of decompositions, by op."""
-    from torch._decomp import decomposition_table
+    from torch._decomp import decomposition_table, decompositions
 
     table = {op: rule for op, rule in decomposition_table.items() if isinstance(op, OpOverload)}
-    norm = torch.ops.aten.linalg_vector_norm.default
-    return table | {norm: norm_of_dims_from_the_front(table[norm])}
+    norm, aten = torch.ops.aten.linalg_vector_norm.default, torch.ops.aten
+    if not hasattr(decompositions, "_softmax_unbacked_safe_amax"):  # before torch 2.13
+        for op in (aten._softmax.default, aten._log_softmax.default):
+            table[op] = partial(_softmax_of_known_rows, table[op])
+    return table | {norm: partial(norm_of_dims_from_the_front, table[norm])}
 
 
-def norm_of_dims_from_the_front(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """`rule`, that of `linalg_vector_norm`, which before torch 2.13 knows no dimension of one element that is counted
-    from the end (the dimension stays in the result), and gives one element the type that sums are computed in."""
+def _softmax_of_known_rows(rule: Callable[..., Any], x: torch.Tensor, dim: int, *args: Any) -> Any:
+    """`rule`, that of a softmax, asserts that a size which data decide is not 0; the op itself takes 0."""
+    return rule(x, dim, *args) if not x.dim() or hint_or_none(x.shape[dim]) is not None else NotImplemented
 
-    def run(
-        x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-    ) -> torch.Tensor:
-        if dim is not None:
-            dim = list(canonicalize_dims(x.ndim, [dim] if isinstance(dim, int) else list(dim)))
-        result: torch.Tensor = rule(x, ord, dim, keepdim, dtype=dtype)
-        wanted = (dtype or x.dtype).to_real()
-        return result if result.dtype == wanted else result.to(wanted)
 
-    return run
+def norm_of_dims_from_the_front(
+    rule: Callable[..., Any], x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: Any = False, *, dtype: Any = None
+) -> torch.Tensor:
+    """`rule`, that of `linalg_vector_norm`, before torch 2.13 knows no dimension of one element that is counted from
+    the end (the dimension stays in the result), and gives one element the type that sums are computed in."""
+    if dim is not None:
+        dim = list(canonicalize_dims(x.ndim, [dim] if isinstance(dim, int) else list(dim)))
+    return rule(x, ord, dim, keepdim, dtype=dtype).to((dtype or x.dtype).to_real())  # type: ignore[no-any-return]
 
 
 def core_decompositions() -> dict[OpOverload, Callable[..., Any]]:
@@ -286,9 +288,7 @@ def is_pure(node: torch.fx.Node) -> bool:
     target = node.target
     if is_random(target) or is_collective(target) or is_higher_order(target):
         return False
-    if isinstance(target, OpOverload) and _is_mutable(target):
-        return False
-    return not node.is_impure()
+    return not (isinstance(target, OpOverload) and _is_mutable(target)) and not node.is_impure()
 
 
 def copied(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

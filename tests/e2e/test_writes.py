@@ -212,6 +212,31 @@ def test_outputs_that_are_views_of_inputs(device: str) -> None:
 
 
 @device_param
+def test_outputs_that_are_views_of_one_tensor_as_another_type(device: str) -> None:
+    """s81i:12978: AOTAutograd makes each of them from what was written, and each lies in the same memory."""
+
+    def fresh(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x.add_(x)
+        bits = x.to(torch.float16).view(torch.int16)
+        bits[-2::2].index_add_(0, torch.zeros(1, dtype=torch.int64, device=x.device), bits[:1] * 2)
+        return bits[-2::2], bits
+
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x + 1
+        bits = y.view(torch.int32)
+        bits.add_(1)
+        return bits.view(torch.float32), y, bits[1:], x * 2
+
+    for fn in (fresh, both):
+        x = t(6, 4, device=device)
+        ours, theirs = torch.compile(fn, backend="litz")(x.clone()), fn(x.clone())
+        close(ours, theirs, theirs)
+        places = [[one.untyped_storage().data_ptr() for one in values] for values in (ours, theirs)]
+        alike = [[place == other for place in found for other in found] for found in places]
+        assert alike[0] == alike[1]
+
+
+@device_param
 def test_resize(device: str) -> None:
     def shrink(x: torch.Tensor) -> torch.Tensor:
         y = x * 2

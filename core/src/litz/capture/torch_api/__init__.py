@@ -86,6 +86,7 @@ from .operators import (
     memory_owner,
     memory_owners,
     norm_of_dims_from_the_front,
+    owners_of_several,
     share_memory,
     trace,
     whole_where_undecided,

@@ -158,13 +158,9 @@ def aliased_argument(node: torch.fx.Node) -> torch.fx.Node | None:
     target = node.target
     if target is operator.getitem:
         return node.args[0] if isinstance(node.args[0], torch.fx.Node) else None
-    if not isinstance(target, OpOverload):
+    if not isinstance(target, OpOverload) or not (_is_wait(target) or _returns_alias(target)):
         return None
-    if _is_wait(target):
-        return node.args[0]  # type: ignore[return-value]
-    if not _returns_alias(target):
-        return None
-    value = next((value for _, value in _aliased(node)), None)
+    value = node.args[0] if _is_wait(target) else next((value for _, value in _aliased(node)), None)
     return value if isinstance(value, torch.fx.Node) else None
 
 
@@ -208,13 +204,13 @@ def alone_in_memory(module: torch.fx.GraphModule, names: frozenset[str]) -> froz
     """Returns those of the outputs `names` of a forward graph that share memory with no other output. Only results of
     torch's own ops count, as torch says reliably which results are fresh."""
     outputs = [item for item in module.graph.output_node().all_input_nodes if item.meta.get("val") is not None]
-    owners = [memory_owner(item) for item in outputs]
-    times = Counter(owners)
-    return frozenset(
-        item.name
-        for item, owner in zip(outputs, owners, strict=True)
-        if item.name in names and times[owner] == 1 and is_torchs(owner)
-    )
+    shared, owners = owners_of_several(outputs), {item: memory_owner(item) for item in outputs if item.name in names}
+    return frozenset(item.name for item, owner in owners.items() if owner not in shared and is_torchs(owner))
+
+
+def owners_of_several(nodes: Iterable[torch.fx.Node]) -> frozenset[torch.fx.Node]:
+    """Returns the nodes that made the memory which several of `nodes`, all different, share."""
+    return frozenset(owner for owner, times in Counter(map(memory_owner, nodes)).items() if times > 1)
 
 
 def is_torchs(node: torch.fx.Node) -> bool:
@@ -281,10 +277,8 @@ def is_pure(node: torch.fx.Node) -> bool:
     Random ops are not pure: dropping one would shift what every later random op draws. Asserts, collectives, writes
     and higher-order ops are not either.
     """
-    if node.op == "get_attr":
-        return True
     if node.op != "call_function":
-        return False
+        return node.op == "get_attr"
     target = node.target
     if is_random(target) or is_collective(target) or is_higher_order(target):
         return False

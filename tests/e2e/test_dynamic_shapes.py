@@ -381,7 +381,7 @@ def test_every_other_element_of_an_unbacked_size_is_written(device: str) -> None
     def f(x: torch.Tensor) -> torch.Tensor:
         counts = torch.unique(x, return_counts=True)[1]
         counts[::2] = 0
-        counts[1::3] += 5
+        counts[1::3].add_(5)  # torch 2.11 refuses +=, which copies the slice onto itself
         return counts
 
     unbacked(f, [(torch.arange(n, device=device) % k,) for n, k in ((5, 1), (12, 4), (40, 7))])

@@ -161,7 +161,8 @@ def rooms() -> Mapping[str, type[Room]]:
         if "(Room)" not in file.read_text():
             continue
         parts = file.with_suffix("").parts
-        module = importlib.import_module(".".join(parts[len(parts) - parts[::-1].index("src") :]))
+        above = max(at for at, part in enumerate(parts) if part in ("src", "site-packages"))  # here, or installed
+        module = importlib.import_module(".".join(parts[above + 1 :]))
         for room in vars(module).values():
             if (
                 isinstance(room, type)

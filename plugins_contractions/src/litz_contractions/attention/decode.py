@@ -30,11 +30,11 @@ from ..epilogue import others
 from ..module import Unsuitable, call_of, offer
 from ..subprogram import Meaning as Cut
 from ..subprogram import cut, on_device
+from .forward import Stored, write_attention
 from .in_place import InPlace, read_in_place
 from .lines import LOG2E
 from .operation import DTYPES, SCORE, Attention
-from .plan import refuse_sizes
-from .split import Stored, write_split
+from .plan import make_plan, refuse_sizes
 from .tiles import Tiles
 
 MOST_ROWS = 64
@@ -172,11 +172,14 @@ def replacement(attention: Attention, found: InPlace, split: Tiles, program: Pro
         result = Buffer(f"{out.name}_parts", torch.float32, out.device, Layout.contiguous(size))
         sums = Buffer(f"{out.name}_sums", torch.float32, out.device, Layout.contiguous(size[:-1]))
         at_once = finishes(changed)
-        stored = Stored(result, sums, out if at_once else None)
+        stored = Stored(result, sums, out=out if at_once else None)
         loops = () if at_once else (combine(attention, result, sums, out),)
     meaning, args = make_meaning(changed, split.parts, stored.out is not None, program)
-    source = write_split(changed, split, program, attention.name, stored)
-    kernel = call_of(attention, meaning, args, [buffer.name for buffer in stored.buffers], source)
+    buffers = {**program.buffers, **{buffer.name: buffer for buffer in stored.buffers}}
+    written = [buffer.name for buffer in stored.buffers]
+    plan = make_plan(changed, replace(program, buffers=buffers), written, False, scaled=True)
+    source = write_attention(plan, split, attention.name, stored)
+    kernel = call_of(attention, meaning, args, written, source)
     own = tuple(buffer for buffer in stored.buffers if buffer is not out)
     return Replacement((kernel, *loops), own, found.absorbs)
 

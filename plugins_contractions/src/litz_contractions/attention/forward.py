@@ -25,7 +25,6 @@ from litz.ir.node import walk
 from litz.tiles.program import Const, Dot, Op, Value
 from litz_plugins import KernelSource
 
-from ..module import Unsuitable
 from . import lines as own
 from .bodies import BATCH, HEAD, KEY, QUERY
 from .lines import LOG2E, PART, ROWS, SHARED, TILE
@@ -59,9 +58,7 @@ class Stored:
 
 def write_attention(plan: AttentionPlan, tiles: Tiles, name: str, stored: Stored | None = None) -> KernelSource:
     """Returns the kernel that writes `plan.outputs`: the result, and perhaps logsumexp and maxima, or `stored`. With
-    parts the plan's scores are scaled, and queries that may look at no key get 0, as torch's kernels give. Unsuitable
-    where a tile may be part of two blocks."""
-    check_blocks(plan.attention.blocks, tiles)
+    parts the plan's scores are scaled, and queries that may look at no key get 0, as torch's kernels give."""
     if stored is None:
         names = plan.attention.outputs[:3]
         result, *others = (plan.program.buffers[each] if each in plan.outputs else None for each in names)
@@ -74,34 +71,20 @@ def write_attention(plan: AttentionPlan, tiles: Tiles, name: str, stored: Stored
     return made.kernel(name, plan.symbol(what), f"attention: {tiles}", plan.outputs, counters)
 
 
-def check_blocks(blocks: Blocks | None, tiles: Tiles) -> None:
-    """Raises Unsuitable unless each tile lies in one block of the mask. One block for all fits any tile."""
-    if blocks is None:
-        return
-    sides = ((blocks.queries, tiles.rows, blocks.counts, 2), (blocks.keys, tiles.keys, blocks.indices, 3))
-    for extent, tile, listed, dim in sides:
-        if not extent.is_Integer:
-            raise Unsuitable("a mask whose blocks are not of a constant size")
-        if int(extent) % tile and listed.layout.size[dim] != 1:
-            raise Unsuitable(f"a mask of blocks of {extent}, of which {tile} is not a divisor")
-
-
 def within_blocks(blocks: Blocks | None, tiles: Tiles) -> Tiles:
-    """Returns the tiles, halved until each lies in one block of the mask. Raises Unsuitable if none do."""
-    if blocks is None or not (blocks.queries.is_Integer and blocks.keys.is_Integer):
-        check_blocks(blocks, tiles)
+    """Returns the tiles, halved until each lies in one block of the mask; or until they are least, of blocks that no
+    tile divides."""
+    if blocks is None:
         return tiles
 
     def divisor(tile: int, extent: Expr, count: Expr) -> int:
-        while count != 1 and int(extent) % tile and tile > LEAST:
+        while count != 1 and extent.is_Integer and int(extent) % tile and tile > LEAST:
             tile //= 2
         return tile
 
     rows = divisor(tiles.rows, blocks.queries, blocks.counts.layout.size[2])
     keys = divisor(tiles.keys, blocks.keys, blocks.indices.layout.size[3])
-    found = Tiles(rows, keys, tiles.warps if rows == tiles.rows else min(tiles.warps, 4), tiles.stages)
-    check_blocks(blocks, found)
-    return found
+    return Tiles(rows, keys, tiles.warps if rows == tiles.rows else min(tiles.warps, 4), tiles.stages)
 
 
 class _Forward(AttentionMaker):

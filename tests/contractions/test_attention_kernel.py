@@ -262,13 +262,10 @@ def test_a_test_can_have_the_kernel_at_any_size(kernels_win: None) -> None:
     assert call.source.symbol.startswith("litz_attention_f32_96")
 
 
-def test_blocks_that_no_tile_divides_are_left_to_the_library() -> None:
-    program, template = attention(Case(operands(queries=64, keys=64), mask=window))
-    assert template.blocks is not None
-    odd = replace(template, blocks=replace(template.blocks, queries=template.blocks.queries * 0 + 24))
-    notes: list[Decision] = []
-    assert not offer_attention(odd, context(program, odd, notes))
-    assert "blocks of 24" in notes[0].reason
+def test_blocks_that_no_tile_divides_have_the_least_tiles() -> None:
+    program, template = attention(Case(operands(queries=64, keys=64), mask=window, block=24))
+    (choice,) = offer_attention(template, context(program, template, []))
+    assert choice.name.split()[2] == "16x16"
 
 
 @pytest.mark.ci_cases("128-most0", "block3-most3")

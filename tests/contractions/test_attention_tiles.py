@@ -27,6 +27,7 @@ pytest.importorskip("triton")
 
 FORWARD = (
     "nearly-causal-bounded-lse", "nearly-narrow-far-bounded-lse", "least-by-bias", "no-bounds", "dynamic-blocks",
+    "cut-blocks-score", "dynamic-cut-blocks",
     "nearly-one-key-batch-padding-per-head", "odd-widths-alibi", "blocks-longer-than-the-keys",
     "one-key-one-head-near-soft-cap-negative-scale-uneven-blocks-maxima",
 )  # fmt: skip

@@ -273,7 +273,7 @@ def test_torchs_own_pieces_are_one_kernel(dtype: torch.dtype) -> None:
     (call,) = schedule.steps
     assert isinstance(call, KernelCall) and "triton attention" in str(decisions)
     text = call.source.text
-    assert text.count("tl.dot(rest, ") == text.count("tl.dot(most, ") > 0
+    assert text.count("tl.dot(rest, ") == text.count("tl.dot(rounded, ") > 0
 
 
 def test_what_stays_float32_is_not_narrowed() -> None:

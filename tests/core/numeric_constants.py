@@ -96,7 +96,6 @@ CONSTANTS: Mapping[str, str] = {
         masks: _AT_MOST _AT_LEAST
         comparisons: TURNS
         bodies: BATCH HEAD QUERY KEY
-        lines: ROW PLACE
         print: UNIT NOTHING_SEEN
         index: ZERO ONE
         intervals: LARGEST _DTYPES SPANS
@@ -148,7 +147,7 @@ CONSTANTS: Mapping[str, str] = {
         joined: MOST_COLUMNS MOST_VALUES
         lanes: LEAST_BLOCK
         lines: SHORT
-        print_split: HELD
+        print: HELD
         prologue: MOST_NODES MOST_LOADS
         rows: MOST_TOGETHER
         rows_loop: MOST_SUMS

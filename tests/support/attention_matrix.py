@@ -308,7 +308,7 @@ NEVER: Sequence[Rule] = (
     {"mask": "unmasked", "blocks": AXES["blocks"][1:]},
     {"mask": "unmasked", "lists": "per-head"},
     {"mask": "unmasked", "heads": "one-key-batch"},  # torch wants a mask for each batch then
-    # A tile lies in one block, unless there is only one.
+    # A tile that is part of two blocks has cases by name.
     {"blocks": "uneven-blocks", "tiles": "wide"},
     {"blocks": "odd-blocks", "tiles": ("tall", "wide")},
     # In half types the least number of float32 is -inf. In powers of 2 it is, too: no logsumexp and no maximum tells
@@ -407,6 +407,10 @@ CASES: Mapping[str, Case] = {
     "scale-of-0": Case(scale=0.0),
     "blocks-longer-than-the-keys": Case(operands(queries=160, keys=32), mask=causal, block=(32, 128), lse=True),
     "blocks-longer-than-the-queries": Case(operands(queries=32, keys=96), mask=near, block=(128, 32), lse=True),
+    # A tile is part of two blocks.
+    "cut-blocks": Case(operands(queries=70, keys=60), mask=causal, block=(24, 40), lse=True),
+    "cut-blocks-score": Case(operands(queries=37, keys=51, heads=4, shared=2), alibi, near, (20, 12), lse=True),
+    "dynamic-cut-blocks": Case(operands(queries=70), dynamic=True, mask=document, block=(24, 20), lse=True),
     "dynamic-blocks": Case(operands(queries=70), dynamic=True, mask=document, block=64, lse=True),
 }
 FIRST = 9

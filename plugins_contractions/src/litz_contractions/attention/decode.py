@@ -30,11 +30,12 @@ from ..epilogue import others
 from ..module import Unsuitable, call_of, offer
 from ..subprogram import Meaning as Cut
 from ..subprogram import cut, on_device
+from .forward import Stored, write_attention
 from .in_place import InPlace, read_in_place
 from .lines import LOG2E
+from .offer import written
 from .operation import DTYPES, SCORE, Attention
-from .plan import refuse_sizes
-from .split import Stored, write_split
+from .plan import make_plan, refuse_sizes
 from .tiles import Tiles
 
 MOST_ROWS = 64
@@ -83,7 +84,7 @@ def refuse(attention: Attention, original: Attention, program: Program) -> None:
     query, key, value = attention.query.layout, attention.key.layout, attention.value.layout
     buffers = [program.buffers[ref.buffer] for ref in (attention.query, attention.key, attention.value)]
     out = program.buffers[str(original.outputs[0])] if original.outputs[0] is not None else None
-    if out is None or any(is_used(name, program) for name in original.outputs[1:]):
+    if out is None or written(original, program)[1:]:
         raise Unsuitable("the graph reads more than the result (training: the logarithms of the sums)")
     if attention.blocks is not None:
         raise Unsuitable("it looks at some blocks of keys only")
@@ -97,11 +98,6 @@ def refuse(attention: Attention, original: Attention, program: Program) -> None:
         raise Unsuitable(f"{rows} queries for a head of the key; the kernel takes {MOST_ROWS} at most")
     if key.size[:3] != value.size[:3] or key.size[0] != query.size[0]:
         raise Unsuitable("keys and values differ in batches or heads, or are not known to agree")
-
-
-def is_used(name: str | None, program: Program) -> bool:
-    """Returns whether an operation reads the buffer, or the program returns it. False for None."""
-    return name is not None and (bool(program.readers.get(name)) or name in program.output_buffers)
 
 
 # How it is split.
@@ -172,11 +168,14 @@ def replacement(attention: Attention, found: InPlace, split: Tiles, program: Pro
         result = Buffer(f"{out.name}_parts", torch.float32, out.device, Layout.contiguous(size))
         sums = Buffer(f"{out.name}_sums", torch.float32, out.device, Layout.contiguous(size[:-1]))
         at_once = finishes(changed)
-        stored = Stored(result, sums, out if at_once else None)
+        stored = Stored(result, sums, out=out if at_once else None)
         loops = () if at_once else (combine(attention, result, sums, out),)
     meaning, args = make_meaning(changed, split.parts, stored.out is not None, program)
-    source = write_split(changed, split, program, attention.name, stored)
-    kernel = call_of(attention, meaning, args, [buffer.name for buffer in stored.buffers], source)
+    buffers = {**program.buffers, **{buffer.name: buffer for buffer in stored.buffers}}
+    names = [buffer.name for buffer in stored.buffers]
+    plan = make_plan(changed, replace(program, buffers=buffers), names, False, scaled=True)
+    source = write_attention(plan, split, attention.name, stored)
+    kernel = call_of(attention, meaning, args, names, source)
     own = tuple(buffer for buffer in stored.buffers if buffer is not out)
     return Replacement((kernel, *loops), own, found.absorbs)
 

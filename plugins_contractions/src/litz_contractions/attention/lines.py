@@ -14,15 +14,12 @@ from typing import ClassVar
 import sympy
 
 from litz.ir import TensorRef
-from litz.ir.index import ONE, Expr, Min, Symbol, floordiv, loop_var
+from litz.ir.index import ONE, Expr, Min, Symbol, floordiv
 from litz.tiles.program import Access, Const, Inside, Line, Operand, Other, Value
 from litz.tiles.shape import Axis, Tiling
 
 LOG2E = 1 / math.log(2)
 """Weights are powers of two, which the hardware has: exp(x) = exp2(x * LOG2E)."""
-ROW, PLACE = loop_var(4), loop_var(5)
-PLACES = {ROW: "listed", PLACE: "place"}
-"""In the offsets of a mask's lists: the row of blocks, and the place in its list."""
 PART, SHARED = (Symbol(name, integer=True, nonnegative=True) for name in ("part", "shared"))
 """Which part of the keys a program has, and which head of the key."""
 ROWS, TILE = frozenset("y"), frozenset("yx")
@@ -52,21 +49,9 @@ class Part(Axis):
 
 
 @dataclass(frozen=True)
-class Keys(Axis):
-    """The keys of a tile. beyond: may the tile reach beyond the last key? Only the last tile does."""
-
-    beyond: bool = False
-
-    @property
-    def masked(self) -> bool:
-        """Returns whether the last tile may reach beyond the keys."""
-        return self.beyond
-
-
-@dataclass(frozen=True)
 class Cut(Axis):
-    """An axis of the tile, of one range. grain: elements of a block of the block mask along it, None without one.
-    inner: is the tile known to lie inside?"""
+    """The rows that a program has a tile of, or what these meet, tile after tile. grain: elements of a block of the
+    block mask along it, None without one. inner: is the tile known to lie inside?"""
 
     grain: Expr | None = None
     inner: bool = False
@@ -147,20 +132,23 @@ class Begin(Other):
 class Limits(Other):
     """The limits say where walks begin and end. lower, upper: over the row's position, of what it looks at. how: `all`
     (there are no such limits), `parts` (each program has a part), `between` the limits, or `seen`: beyond an upper
-    limit too, where some row has seen nothing before it. exact: does a row look at all between its limits?"""
+    limit too, where some row has seen nothing before it. exact: does a row look at all between its limits? hides: a
+    constant length from ptxas, which unrolls loops of known length for seconds."""
 
     how: str
     lower: tuple[Expr, ...] = ()
     upper: tuple[Expr, ...] = ()
     exact: bool = False
+    hides: bool = False
 
 
 @dataclass(frozen=True)
 class Over(Other):
     """The body, for tile after tile along x. which: of the tiles that `Limits` tells apart: `whole` ones and the `rest`
-    of them all; `every` one; those `within` the limits; of these, those that the least limits `enter`, that all `open`,
-    and that they `leave`; those up to the last that is `seen`, and those behind it where a row of `state` has `unseen`
-    ones."""
+    of them all; those `within` the limits; of these, those that the least limits `enter`, that all `open`, and that
+    they `leave`; those up to the last that is `seen`, and those behind it where a row of `state` has `unseen` ones; or
+    those of the blocks that a mask has `listed`: `counts` of `indices`. apart: where elements lie within a tile is
+    worked out before the walk."""
 
     walks: ClassVar[str] = "x"
 
@@ -168,21 +156,9 @@ class Over(Other):
     tiling: Tiling
     body: tuple[Line, ...]
     state: tuple[Value, ...] = ()
-
-
-@dataclass(frozen=True)
-class Listed(Other):
-    """The body, for tile after tile of the blocks that a mask lists for the program's row of blocks. own, block:
-    elements of a block along y and x."""
-
-    walks: ClassVar[str] = "x"
-
-    counts: TensorRef
-    indices: TensorRef
-    own: Expr
-    block: Expr
-    tiling: Tiling
-    body: tuple[Line, ...]
+    counts: TensorRef | None = None
+    indices: TensorRef | None = None
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -236,23 +212,15 @@ class Hidden(Other):
 @dataclass(frozen=True)
 class Weights(Other):
     """A block of scores joins the state (greatest score, sum of weights) of `weighted_softmax`. values: the greatest so
-    far, the weights, which are powers of 2 of `factor` times scores, and what weighs less than before does so by. form:
-    `first` (the greatest score is subtracted before the factor), `scaled` (rows whose scores are not finite when they
-    count so weigh nothing), or `plain` (the factor is 1)."""
+    far, the weights, which are powers of 2 of `factor` times scores, and what weighs less than before does so by.
+    first: the greatest score is subtracted before the factor; else rows whose scores are not finite when they count so
+    weigh nothing."""
 
     values: tuple[Value, Value, Value]
     of: Value
     state: tuple[Value, Value]
     factor: float
-    form: str
-
-
-@dataclass(frozen=True)
-class Shown(Other):
-    """The elements that all masks show, as a bool each."""
-
-    value: Value
-    masks: tuple[Operand | Inside, ...]
+    first: bool = False
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..epilogue import others
 from ..module import Unsuitable, call_of, offer
-from .decode import is_used, make_meaning
+from .decode import make_meaning
 from .forward import write_attention
 from .in_place import InPlace, read_in_place
 from .masks import find_bounds, opened
-from .offer import choose_tiles
+from .offer import choose_tiles, written
 from .operation import Attention
 from .plan import AttentionPlan, K, Q, make_plan, refuse
 from .tiles import Tiles, padded
@@ -98,7 +98,7 @@ def offer_masked(attention: Attention, context: ChoiceContext) -> Sequence[Choic
 
 def plan_of(changed: Attention, original: Attention, program: Program, tf32: bool) -> AttentionPlan:
     """Returns the plan of core's kernel for a call of the library's. Errors: Unsuitable where there is none."""
-    if any(is_used(name, program) for name in original.outputs[1:]):
+    if written(original, program)[1:]:
         raise Unsuitable("the graph reads more than the result (training: the logarithms of the sums)")
     refuse(changed, program)
     return make_plan(changed, program, (str(original.outputs[0]),), tf32)

@@ -135,14 +135,10 @@ def least_mask(score: Node | None) -> Node | None:
     if score is None:
         return None
     score = uncast(score)
-    for node in map(uncast, score.args if score.op == "add" else (score,)):
-        if node.op != "where":
-            continue
-        condition, yes, no = node.args[0], uncast(node.args[1]), uncast(node.args[2])
-        if condition.op == "bitwise_not":
-            condition, yes, no = condition.args[0], no, yes
-        if is_least(no) and (score.op == "where" or is_number(yes, 0)):
-            return condition
+    for node in score.args if score.op == "add" else (score,):
+        found = masked(node, is_least)
+        if found is not None and (score.op == "where" or is_number(uncast(found[1]), 0)):
+            return found[0]
     return None
 
 
@@ -153,14 +149,9 @@ def evened(score: Node) -> Node:
     def change(node: Node, args: tuple[Node, ...]) -> Node:
         if node.op == "add" and node.dtype == torch.float16:
             for mask, other in (args, args[::-1]):
-                chosen = uncast(mask)
-                if chosen.op != "where":
-                    continue
-                condition, yes, no = chosen.args[0], uncast(chosen.args[1]), uncast(chosen.args[2])
-                if is_number(yes, 0) and _is_least_half(no):
-                    return call("where", condition, other, const(LEAST_HALF, node.dtype))
-                if is_number(no, 0) and _is_least_half(yes):
-                    return call("where", condition, const(LEAST_HALF, node.dtype), other)
+                found = masked(mask, _is_least_half)
+                if found is not None and is_number(uncast(found[1]), 0):
+                    return call("where", found[0], other, const(LEAST_HALF, node.dtype))
         return with_args(node, args)
 
     (changed,) = rewrite((score,), change)

@@ -9,7 +9,7 @@ and writes the weights. Of the backward there is a choice for each pair of tiles
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import ceil, prod
@@ -61,24 +61,12 @@ def choose_tiles(plan: AttentionPlan, target: Target) -> Tiles:
     """Returns the best tiles that fit; smaller ones where there are too few programs for all multiprocessors.
     Unsuitable where none fit."""
     batch, heads, rows, _ = map(plan.program.hint, plan.attention.size)
-    found = list(_suitable(plan, target))
+    blocks = plan.attention.blocks
+    found = [within_blocks(blocks, tiles) for tiles in fitting(plan.dtype, plan.held, target, plan.read)]
+    if not found:
+        raise Unsuitable(f"heads of {max(plan.widths)} elements do not fit into shared memory")
     busy = (tiles for tiles in found if batch * heads * ceil(rows / tiles.rows) >= target.units)
     return next(busy, max(found, key=lambda tiles: -tiles.rows))
-
-
-def _suitable(plan: AttentionPlan, target: Target) -> Iterator[Tiles]:
-    why = Unsuitable(f"heads of {max(plan.widths)} elements do not fit into shared memory")
-    none = True
-    for table in fitting(plan.dtype, plan.held, target, plan.read):
-        try:
-            tiles = within_blocks(plan.attention.blocks, table)
-        except Unsuitable as error:
-            why = error
-            continue
-        none = False
-        yield tiles
-    if none:
-        raise why
 
 
 def kernel_call(plan: AttentionPlan, tiles: Tiles, meaning: Meaning | None = None) -> KernelCall:

@@ -66,10 +66,17 @@ class Blocks(Part):
     full_indices: TensorRef | None = None
 
     @property
+    def lists(self) -> list[tuple[TensorRef, TensorRef, bool]]:
+        """Returns the lists: how many of a row's entries count, the entries, and whether the mask holds in all."""
+        found = [(self.counts, self.indices, False)]
+        if self.full_counts is not None and self.full_indices is not None:
+            found.append((self.full_counts, self.full_indices, True))
+        return found
+
+    @property
     def tables(self) -> list[TensorRef]:
         """Returns the tables that there are."""
-        found = (self.counts, self.indices, self.full_counts, self.full_indices)
-        return [ref for ref in found if ref is not None]
+        return [ref for *refs, _ in self.lists for ref in refs]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,24 +12,30 @@ import torch
 
 from litz.ir import Program, TensorRef
 from litz.ir.dtypes import short
-from litz.ir.index import ZERO, Expr
-from litz.ir.operation import expressions
+from litz.ir.index import ZERO, Expr, Symbol
 from litz.ir.ops import OPS
 from litz.targets.triton.dialect import POINTER_TYPES
 from litz.targets.triton.indices import index_type_of
 from litz.tiles.names import Names, name_all
 from litz.tiles.program import Access
-from litz.tiles.shape import Tiling
 
-from ..module import Unsuitable, position_type
-from .arithmetic import ScoreMaker, apart_positions
+from ..module import Unsuitable
 from .bodies import BATCH, HEAD, KEY, QUERY, Bodies, make_bodies
 from .masks import keeps_least
-from .near import near_forms
-from .operation import DTYPES, SCORE, WIDEST, Attention, AttentionBackward
+from .operation import DTYPES, GRADIENT, SCORE, WIDEST, Attention, AttentionBackward
 from .tiles import parts
 
 B, H, Q, K = BATCH, HEAD, QUERY, KEY
+
+
+@dataclass(frozen=True)
+class Naming:
+    """names: of all that a kernel names. index_type, limits: as core's kernels have them
+    (`litz.targets.triton.indices`)."""
+
+    names: Names
+    index_type: str
+    limits: Sequence[Expr]
 
 
 @dataclass(frozen=True)
@@ -62,14 +68,16 @@ class SharedPlan:
 
 @dataclass(frozen=True)
 class AttentionPlan(SharedPlan):
-    """names: of all that kernels name. index_type, limits: as core's kernels have them
-    (`litz.targets.triton.indices`)."""
+    """naming: of the one kernel."""
 
     attention: Attention
     outputs: tuple[str, ...]
-    names: Names
-    index_type: str
-    limits: Sequence[Expr]
+    naming: Naming
+
+    @property
+    def names(self) -> Names:
+        """Returns the names of all that the kernel names."""
+        return self.naming.names
 
     @property
     def held(self) -> tuple[int, int]:
@@ -83,13 +91,6 @@ class AttentionPlan(SharedPlan):
         inside = [node for node in self.bodies.loop.loads if node.buffer != SCORE and K in variables[node]]
         sizes = [(Q in variables[node], self.program.buffers[node.buffer].dtype.itemsize) for node in inside]
         return sum(size for each, size in sizes if each), sum(size for each, size in sizes if not each)
-
-    def maker(self, tiling: Tiling) -> ScoreMaker:
-        """Returns the maker of the values of a tile of scores."""
-        maker = ScoreMaker(self.bodies.loop, self.program.buffers, tiling, position_type(self.index_type))
-        maker.near = near_forms(self.dtype, self.bodies.score, self.bodies.factor)
-        maker.apart = apart_positions(self.bodies.loop, K)
-        return maker
 
     def symbol(self, what: str) -> str:
         """Returns the kernel's name, which profiles show, such as "litz_attention_bf16_64_tanh"."""
@@ -115,23 +116,37 @@ def make_plan(
     if not isinstance(attention.scale, (int, float)) and not attention.scale.is_number:
         raise Unsuitable("the scale is known at run time only")
     bodies = make_bodies(attention, program, scaled, partial(keeps_least, attention))
-    body = bodies.loop
-    tables = [] if attention.blocks is None else attention.blocks.tables
+    blocks = attention.blocks
+    tables, grains = ([], []) if blocks is None else (blocks.tables, [blocks.queries, blocks.keys])
     refs = [attention.query, attention.key, attention.value, *tables]
-    loaded = [node.buffer for node in body.loads if node.buffer != SCORE]
-    touched = list(dict.fromkeys([*(ref.buffer for ref in refs), *loaded, *outputs]))
-    if any(program.buffers[name].dtype not in POINTER_TYPES for name in touched):
+    naming = name_kernel(program, bodies, refs, outputs, attention.size, grains)
+    return AttentionPlan(attention, program, bodies, tuple(outputs), tf32, naming)
+
+
+def name_kernel(
+    program: Program,
+    bodies: Bodies,
+    refs: Sequence[TensorRef],
+    written: Sequence[str],
+    sizes: Sequence[Expr],
+    others: Sequence[Expr],
+    rows: Symbol = QUERY,
+) -> Naming:
+    """Returns the names of a kernel that reads `refs` and what the bodies load. written: what it writes beside. sizes:
+    of what it goes along. others: expressions that it needs. rows: which a program has a tile of. Unsuitable for a type
+    that kernels do not have."""
+    loop, buffers = bodies.loop, program.buffers
+    loaded = [node.buffer for node in loop.loads if node.buffer not in (SCORE, GRADIENT)]
+    touched = list(dict.fromkeys([*(ref.buffer for ref in refs), *loaded, *written]))
+    if any(buffers[name].dtype not in POINTER_TYPES for name in touched):
         raise Unsuitable("a tensor of a type that kernels do not have")
-    spans = [program.buffers[name].layout.span for name in touched]
-    layouts = [*(ref.layout for ref in refs), *(program.buffers[name].layout for name in outputs)]
-    exprs = list(attention.size)
-    exprs += [expr for layout in layouts for expr in (*layout.size, *layout.stride, layout.offset)]
-    exprs += spans + [expr for node in body.nodes for expr in expressions(node)]
-    if attention.blocks is not None:
-        exprs += [attention.blocks.queries, attention.blocks.keys]
-    names = name_all(touched, {B: "b0", H: "h0", Q: "y0", K: "x0"}, exprs)
-    index = index_type_of([*spans, *attention.size], bool(names.sizes))
-    return AttentionPlan(attention, program, bodies, tuple(outputs), tf32, names, *index)
+    spans = [buffers[name].layout.span for name in touched]
+    layouts = [*(ref.layout for ref in refs), *(buffers[name].layout for name in written)]
+    exprs = [expr for layout in layouts for expr in (*layout.size, *layout.stride, layout.offset)]
+    walked = KEY if rows == QUERY else QUERY
+    variables = {BATCH: "batch", HEAD: "head", rows: "y0", walked: "x0"}
+    names = name_all(touched, variables, [*sizes, *exprs, *spans, *others, *loop.expressions])
+    return Naming(names, *index_type_of([*spans, *sizes], bool(names.sizes)))
 
 
 def refuse(attention: Attention, program: Program) -> None:

@@ -1,6 +1,7 @@
 """Prints the TilePrograms of attention as Triton: core's printer, and the text of this plugin's lines (`lines.py`).
 
-What has the axis y alone is a vector, which is a column beside a tile; a program's number says which tile it has.
+A program's number says which tile it has. What has the axis y alone is a vector in a softmax's state, and a column
+beside a tile else.
 """
 
 from __future__ import annotations
@@ -8,56 +9,54 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from litz.ir.index import ZERO, Expr, Symbol, stride_of
-from litz.targets.triton.dialect import ELEMENTS
+from litz.ir import TensorRef
+from litz.ir.dtypes import FLOAT8
+from litz.ir.index import Expr, Symbol, floordiv, stride_of, to_expr
+from litz.targets.triton.dialect import ELEMENTS, read
 from litz.targets.triton.print import Printer
 from litz.targets.triton.text import IndexText
+from litz.targets.triton.tile_shape import power_of_two
 from litz.tiles import program as tile
-from litz.tiles.program import Const, Inside, Line, Load, Store, TileProgram, Value
+from litz.tiles.program import Const, Inside, Line, Load, Store, TileProgram
 from litz.tiles.shape import Axis
 
-from ..products.lines import Scaled, Side
+from ..products.lines import Side
 from . import lines as own
-from .lines import PLACE, ROW
 from .masks import LEAST_SCALED
-from .plan import access_of
 
 NOTHING_SEEN = -1e37
 """A row of no greater score has seen nothing but keys that are masked by the least number."""
+HELD = 8192
+"""Elements of parts that a program puts together at a time: 64 a thread."""
 FORMS: Mapping[str, str] = {
     "tanh_near": "_tanh_near({0})",
     "exact": "_exact_float({0}) + _exact_float({1})",
     "times": "{0} * {1}",
     "times_row": "{0} * {1}[:, None]",
+    "less": "{0} - {1} * {2}",
+    "quotient": "{0} / {1}",
     "weight": "_exp2_flushed({0} * {1} - {2})",
     "slope": "{0} * ({1} - {2})",
     "alive": "tl.where({0} == 0.0, 0.0, {1})",
     "narrow": "{0}.to({T})",
     "rest": "({0} - {1}.to(tl.float32)).to({T})",
-}
-"""The texts of an op's other forms, by name (`near.py`, `arithmetic.py`)."""
-INLINED: Mapping[str, str] = {
-    "quotient": "{0} / {1}",
-    "product": "{0} * {1}",
-    "faded": "{0} * {1}[:, None]",
-    "rounded": "{0}.to({T})",
     "turned": "tl.trans({0})",
     "powers": 'tl.where({0} == float("-inf"), {0}, tl.maximum({0} * {1}, {2}))',
 }
-"""The texts of those that are written where their values are used."""
-SLOPES, UNSCALED = USED_ONCE = "slopes", "unscaled"
-"""Products that are written where they are used."""
+"""The texts of an op's other forms, by name (`near.py`, `arithmetic.py`)."""
 OVER: Mapping[str, tuple[str, str]] = {
     "whole": ("0", "end"),
-    "rest": ("end", "{keys}"),
+    "rest": ("end", "{size}"),
     "within": ("begin", "end"),
     "enter": ("begin", "tl.minimum(opened, end)"),
     "leave": ("tl.maximum(opened, closed)", "end"),
     "open": ("opened", "closed"),
-    "seen": ("0", "tl.minimum(end, {keys})"),
+    "seen": ("0", "tl.minimum(end, {size})"),
     "unseen": ("end", "last"),
 }
 """From where to where a walk goes."""
+OUTER = ("part", "batch", "shared", "head")
+"""The names of what programs share out, in the order of an offset's terms."""
 
 
 def sides(lines: Iterable[Line]) -> Iterator[Side]:
@@ -70,12 +69,14 @@ def sides(lines: Iterable[Line]) -> Iterator[Side]:
 
 
 class AttentionPrinter(Printer):
-    """The text of the lines that all kernels of attention have."""
+    """A program has a tile of rows of one head, and walks over tiles of what they meet."""
+
+    made_of: own.Programs
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.inlined: dict[str, str] = {}
-        """Texts of values that are written where they are used."""
+        self.known: set[str] = set()
+        """Names of sizes, and of places within tiles, so far."""
 
     @classmethod
     def lines_of(cls, program: TileProgram) -> list[str]:
@@ -84,194 +85,181 @@ class AttentionPrinter(Printer):
         printer.print(program.lines)
         return printer.lines
 
-    def text(self, operand: tile.Operand) -> str:
-        """Returns the text of an operand."""
-        if isinstance(operand, Value):
-            return self.inlined.get(operand.text, operand.text)
-        return super().text(operand)
+    @property
+    def rows(self) -> own.Cut:
+        """Returns the axis that a program has a tile of."""
+        (rows, _) = self.tiling.axes
+        assert isinstance(rows, own.Cut)
+        return rows
 
     def plain(self, expr: Expr, names: Mapping[Symbol, str] | None = None) -> str:
-        """The text of an expression, with other names of some symbols."""
+        """Returns the text of an expression, with other names of some symbols."""
         return IndexText({**self.names.index_names, **(names or {})}, self.extents)(expr)
 
-    def _op(self, line: tile.Op) -> str:
-        form = FORMS.get(line.near) or INLINED.get(line.near)
-        if form is None:
-            return super()._op(line)
-        texts = (repr(arg.value) if isinstance(arg, Const) else self.text(arg) for arg in line.args)
-        return form.format(*texts, T=ELEMENTS[line.value.dtype])
+    def _named(self, name: str, expr: Expr) -> str:
+        """A size as a number, or a variable of that size."""
+        if not expr.is_Integer and name not in self.known:
+            self.emit(f"{name} = {self.plain(expr)}")
+            self.known.add(name)
+        return str(expr) if expr.is_Integer else name
 
-    def _made(self, line: tile.Op) -> None:
-        if line.near in INLINED:
-            self.inlined[line.value.text] = self._op(line)
-        else:
-            Printer.texts[tile.Op](self, line)
-
-    def _dot(self, line: tile.Dot) -> None:
-        """A product; one that is used once is written where it is used."""
-        super()._dot(line)
-        self.inlined.pop(line.into.text, None)
-        if line.into.text in USED_ONCE:
-            self.inlined[line.into.text] = self.lines.pop().strip().removeprefix(f"{line.into.text} = ")
-
-    def _scaled(self, line: Scaled) -> None:
-        by = repr(line.by.value) if isinstance(line.by, Const) else self.text(line.by)
-        self.emit(f"{line.into.text} {'-' if line.less else '+'}= {line.of.text} * {by}")
-
-    def _hidden(self, line: own.Hidden) -> None:
-        masks = " & ".join(self.mask(mask) if isinstance(mask, Inside) else self.text(mask) for mask in line.masks)
-        number = f'float("{line.number.value}")' if line.number.value else "0.0"
-        self.emit(f"{line.into.text} = tl.where({masks}, {line.into.text}, {number})")
-
-    def shape_of(self, value: Value) -> str:
-        """The shape of what is carried: of a tile of rows, or of a number for each row."""
-        return f"[{', '.join(f'{name.upper()}BLOCK' for name in ('y', *sorted(value.axes - {'y'})))}]"
-
-    def _begin(self, line: own.Begin) -> None:
-        shape, element = self.shape_of(line.value), ELEMENTS[line.value.dtype]
-        made = (
-            f'tl.full({shape}, float("{line.number}"), {element})' if line.number else f"tl.zeros({shape}, {element})"
-        )
-        self.emit(f"{line.value.text} = {made}")
-
-    def _weights(self, line: own.Weights) -> None:
-        (greatest, weights, smaller), scores = (value.text for value in line.values), line.of.text
-        (maximum, total), factor, emit = (value.text for value in line.state), repr(line.factor), self.emit
-        emit(f"{greatest} = tl.maximum({maximum}, tl.max({scores}, 1))")
-        # A row without a key so far has -inf, and -inf - -inf would be NaN.
-        if line.form == "plain":
-            emit("# Where all keys so far are masked, -inf - -inf would be no number.")
-            emit(f'shift = tl.where({greatest} == float("-inf"), 0.0, {greatest})')
-            emit(f"{weights} = tl.exp2({scores} - shift[:, None])", f"{smaller} = tl.exp2({maximum} - shift)")
-        elif line.form == "first":
-            emit(f'shift = tl.where({greatest} == float("-inf"), 0.0, {greatest})')
-            emit(f"{weights} = _exp2_flushed(({scores} - shift[:, None]) * {factor})")
-            emit(f"{smaller} = _exp2_flushed(({maximum} - shift) * {factor})")
-        else:
-            emit(f"shift = tl.where({greatest} < {LEAST_SCALED!r}, 0.0, {greatest}) * {factor}")
-            emit(f"{weights} = _exp2_flushed({scores} * {factor} - shift[:, None])")
-            emit(f"{smaller} = _exp2_flushed({maximum} * {factor} - shift)")
-        emit(f"{total} = {total} * {smaller} + tl.sum({weights}, 1)")
-
-
-class ForwardPrinter(AttentionPrinter):
-    """A program has a tile of queries of one head and walks over tiles of keys."""
-
-    # Which tile a program has. Programs of one head are neighbours, as they read the same keys. The last queries come
-    # first: where a mask is causal they look at the most keys, and what takes long should not start last.
+    # Which tile a program has. Programs of one head are neighbours, as they read the same keys.
 
     def _programs(self, line: own.Programs) -> None:
-        (rows, keys), (batch, heads), emit, wide = self.tiling.axes, self.tiling.pieces, self.emit, self._wide
-        found = list(sides(line.body))
-        parts = {axis.name: axis for side in found for axis in side.tiling.axes if isinstance(axis, own.Part)}
-        emit(f"YBLOCK: tl.constexpr = {rows.block}", f"XBLOCK: tl.constexpr = {keys.block}")
-        emit(*(f"{part.name.upper()}BLOCK: tl.constexpr = {part.block}" for part in parts.values()))
-        emit(f"columns = {self._count(rows.size, rows.block)}")
-        emit("row = columns - 1 - tl.program_id(0) % columns", "outer = tl.program_id(0) // columns")
-        for r, sign in ((heads, "%"), (batch, "//")):
-            emit(f"{self.names.variables[r.var]} = (outer {sign} {self.index_text(heads.size)}){wide}")
-        self.write_axis(rows, f"row{wide} * YBLOCK + tl.arange(0, YBLOCK)[:, None]")
-        emit(f"lane = tl.arange(0, XBLOCK){wide}")
+        emit, wide, text, self.made_of = self.emit, self._wide, self.plain, line
+        axes = (axis for side in sides(line.body) for axis in side.tiling.axes)
+        parts = {axis.name: axis for axis in axes if isinstance(axis, own.Part)}
+        for axis in (*self.tiling.axes, *parts.values()):
+            emit(f"{axis.name.upper()}BLOCK: tl.constexpr = {axis.block}")
         for part in parts.values():
             start = f"{part.start} + " if part.start else ""
             emit(f"{part.name} = {start}tl.arange(0, {part.name.upper()}BLOCK){wide}")
-        emit(f"queries = {self._base(found[0])} + {self._along(found[0], rows)}")
-        self.print(each for each in line.body if isinstance(each, Side) and each.name == "query")
-        walked = {load.value.text: side for side in found if isinstance(load := side.body[0], Load)}
-        tiles = [side for side in walked.values() if side.name != "query"]
-        emit(*(f"{side.name}s = {self._base(side)}" for side in {side.name: side for side in tiles}.values()))
-        for side in tiles:
-            along = [self._along(side, axis) for axis in side.tiling.axes]
-            emit(f"{side.name}tile{self._number(side)} = {' + '.join(along)}")
-        self.print(each for each in line.body if not (isinstance(each, Side) and each.name == "query"))
+        emit(f"lane = tl.arange(0, XBLOCK){wide}", "number = tl.program_id(0)")
+        if line.parts:
+            emit(f"part = number % {line.parts}", f"number = number // {line.parts}")
+        emit(f"tiles = {text(self.rows.tiles)}")
+        # The last queries first: under a causal mask they have most to do, and what takes long should not start last.
+        emit(f"place = {'tiles - 1 - ' if line.back else ''}number % tiles", "number = number // tiles")
+        heads, group = text(line.heads), text(line.group)
+        name = "head" if "head" in {self.names.variables[r.var] for r in self.tiling.pieces} else "shared"
+        emit(f"{name} = (number % {heads}){wide}", f"batch = (number // {heads}){wide}", "zero = batch * 0")
+        if name == "head":
+            emit("shared = head" if group == "1" else f"shared = head // {group}")
+        self._write_own()
+        if len(self.rows.ranges) > 1:
+            emit(f"head = shared * {group} + head")
+            self.indices.clear()  # a row's head is no longer part of the rows' joint index
+        self.print(line.body)
 
-    def _count(self, size: Expr, block: int) -> str:
-        return str(-(-int(size) // block)) if size.is_Integer else f"tl.cdiv({self.index_text(size)}, {block})"
+    def _write_own(self) -> None:
+        """The place of the program's tile along its axis: `ystart`, `yindex` and, under a mask of blocks, `yrow` (its
+        row of blocks)."""
+        rows, emit, text = self.rows, self.emit, self.plain
+        if rows.is_cut:
+            assert rows.grain is not None
+            parts, grain = self._named("yparts", rows.parts), text(rows.grain)
+            emit(f"yrow = place // {parts}", f"ystart = (yrow * {grain} + place % {parts} * YBLOCK){self._wide}")
+        else:
+            emit(f"ystart = (place * YBLOCK){self._wide}")
+            if rows.grain is not None:
+                emit(f"yrow = ystart // {text(rows.grain)}")
+        self.write_axis(rows, "ystart + tl.arange(0, YBLOCK)[:, None]")
+        if rows.is_cut:
+            assert rows.grain is not None
+            emit(f"ystored = yindex < tl.minimum((yrow + 1) * {text(rows.grain)}, {text(rows.size)})")
+
+    def _turns(self, line: own.Turns) -> None:
+        group, shares = self.plain(line.group), line.batches != 1
+        if group == "1" and not shares:
+            self.emit("head = shared")
+            self.print(line.body)
+            return
+        self.emit(f"for turn in range(0, {group}{f' * {self.plain(line.batches)}' if shares else ''}):")
+        self.depth += 1
+        self.emit(f"head = shared * {group} + turn{f' % {group}' if shares else ''}")
+        if shares:
+            self.emit(f"batch = tl.full([], 0, {self.index_type}) + turn // {group}")
+        self.print(line.body)
+        self.depth -= 1
 
     # Operands and results.
 
-    def _base(self, side: Side) -> str:
-        (line,) = side.body
-        assert isinstance(line, (Load, Store))
-        return self._start(line.access, [axis.ranges[0].var for axis in side.tiling.axes])
+    def _steps(self, access: tile.Access, names: Mapping[Symbol, str]) -> list[str]:
+        """The terms of an offset along variables, by the texts of these."""
+        steps = ((name, stride_of(access.offset, var)) for var, name in names.items())
+        return [name if step == 1 else f"{name} * {self.plain(step)}" for name, step in steps if step]
 
-    def _start(self, access: tile.Access, inner: Iterable[Symbol]) -> str:
-        """The pointer to where all of `inner` are 0."""
-        offset = access.offset.xreplace(dict.fromkeys(inner, ZERO))
-        return f"{self.names.buffers[access.buffer]} + {self.index_text(offset)}"
+    def _start(self, access: tile.Access, more: Mapping[Symbol, str]) -> str:
+        """The pointer to where all variables but `more` are 0."""
+        start = access.offset.xreplace(dict.fromkeys(self.names.variables, 0))
+        terms = [self.names.buffers[access.buffer], *([] if start == 0 else [self.plain(start)])]
+        return " + ".join([*terms, *self._steps(access, more)])
 
-    @staticmethod
-    def _number(side: Side) -> int:
-        (part,) = (axis for axis in side.tiling.axes if isinstance(axis, own.Part))
-        return part.number
+    def _outer(self, *names: str) -> dict[Symbol, str]:
+        """What a program has one of, of `names`."""
+        along = {r.var for axis in self.tiling.axes for r in axis.ranges}
+        found = {name: var for var, name in self.names.variables.items() if name in names and var not in along}
+        return {found[name]: name + self._wide * (name == "part") for name in names if name in found}
 
-    def _along(self, side: Side, axis: Axis) -> str:
-        (line,) = side.body
-        index = "y0" if axis.name == "y" else f"{self._lanes(axis)}{_expand(side, axis)}"
-        return f"{index} * {self._stride(line.access, axis.ranges[0].var)}"  # type: ignore[union-attr]
+    def _begins(self, line: own.Begins) -> None:
+        self.emit(f"{line.name}start = {self._start(line.access, self._outer(*OUTER))}")
 
-    @staticmethod
-    def _lanes(axis: Axis) -> str:
-        return "lane" if axis.name == "x" else axis.name
-
-    def _stride(self, access: tile.Access, var: Symbol) -> str:
-        stride = stride_of(access.offset, var)
-        assert stride is not None
-        return self.index_text(stride)
-
-    def _masks(self, side: Side, masks: Sequence[Any]) -> str:
-        """The masks of a load or store, joined."""
-        found, axes = [], {axis.name: axis for axis in side.tiling.axes}
-        for mask in masks:
-            axis = axes[mask.axis]
+    def _along(self, access: tile.Access, axes: Sequence[Axis], start: str = "walked") -> str:
+        """Where elements of a tile lie behind its beginning. start: the text of positions along x."""
+        names: dict[Symbol, str] = {}
+        for axis in axes:
+            texts = {"x": f"{start}{nth(axes, axis)}"} if len(axes) > 1 else {}
             if isinstance(axis, own.Part):
-                found.append(f"({axis.name}{_expand(side, axis)} < {axis.end})")
-            elif axis.name == "x" and side.tiling.axes[0] is axis:
-                found.append(f"(start + lane[:, None] < {self.index_text(axis.size)})")
-            else:
-                found.append(self.mask(mask))
-        return " & ".join(found)
+                texts[axis.name] = f"{axis.name}{nth(axes, axis)}"
+            names |= {r.var: texts.get(axis.name, self.names.variables[r.var]) for r in axis.ranges}
+        terms = self._steps(access, names)
+        blocks = [f"{axis.name.upper()}BLOCK" for axis in axes]
+        shape = blocks if len(axes) > 1 else [blocks[0], "1"] if axes[0].name == "y" else ["1", blocks[0]]
+        zeros = [f"tl.zeros([{', '.join(shape)}], tl.int32)"] * (len(terms) < len(axes))
+        return " + ".join([*terms, *zeros])
 
     def _side(self, side: Side) -> None:
-        (line,) = side.body
-        (axis, part) = sorted(side.tiling.axes, key=lambda axis: isinstance(axis, own.Part))
+        (line, *converted), axes = side.body, side.tiling.axes
+        assert isinstance(line, (Load, Store))
+        place, tiles = f"{side.name}start + {self._along(line.access, axes)}", _tile_of(side)
+        if tiles in self.known:
+            (along,) = (axis for axis in axes if axis.name == "x")
+            step = stride_of(line.access.offset, along.ranges[0].var)
+            assert step is not None
+            place = f"{side.name}start + start * {self.plain(step)} + {tiles}"
+        masks = " & ".join(self._inside(axes, mask) for mask in line.masks)
         if isinstance(line, Store):
-            more = f" + {self._along(side, part)}"
-            self._put(line, [part.ranges[0].var], more, self._masks(side, line.masks))
+            self.emit(f"tl.store({place}, {self.text(line.value)}{f', mask={masks}' if masks else ''})")
             return
-        assert isinstance(line, Load)
-        if side.name == "query":
-            place = f"queries + {self._along(side, part)}"
-        else:
-            step = self._stride(line.access, axis.ranges[0].var)
-            place = f"{side.name}s + start * {step} + {side.name}tile{self._number(side)}"
-        masks = self._masks(side, line.masks)
-        self.emit(f"{line.value.text} = tl.load({place}{f', mask={masks}, other=0.0' if masks else ''})")
+        text = f"tl.load({place}{f', mask={masks}, other=0' if masks else ''})"
+        for cast in converted:
+            assert isinstance(cast, tile.Op)
+            stored, dtype = line.value.dtype, cast.value.dtype
+            text = f"{read(stored, text, dtype) if stored in FLOAT8 else text}.to({ELEMENTS[dtype]})"
+        self.emit(f"{line.value.text} = {text}")
+
+    def _inside(self, axes: Sequence[Axis], mask: Any) -> str:
+        """A mask of a tile with axes of its own."""
+        axis = next(axis for axis in axes if axis.name == mask.axis)
+        if isinstance(axis, own.Part):
+            return f"({axis.name}{nth(axes, axis)} < {axis.end})"
+        return f"(walked{nth(axes, axis)} < {self.plain(axis.size)})" if axis.name == "x" else self.mask(mask)
+
+    def _numbers(self, line: own.Numbers) -> None:
+        name, axes = line.value.text, [axis for axis in self.tiling.axes if axis.name == line.along]
+        number = 'float("inf")' if line.number else "0.0"
+        given = f", mask={self.mask(line.masks[0])}, other={number}" if line.masks else ""
+        self.emit(f"{name} = tl.load({name}start + {self._along(line.access, axes)}{given}).to(tl.float32)")
+        if line.opposite:
+            self.emit(f"{name} = tl.where({name} == -{number}, {number}, {name})")
 
     def _store(self, line: Store) -> None:
-        self._put(line, [], "", " & ".join(map(self.mask, line.masks)))
+        masks = f", mask={' & '.join(map(self.mask, line.masks))}" if line.masks else ""
+        name = self.text(line.value)
+        self.emit(f"tl.store({name}start + {self._along(line.access, [self.rows])}, {name}{masks})")
 
-    def _put(self, line: Store, inner: list[Symbol], more: str, masks: str) -> None:
-        """A store, of the program's rows. inner, more: where in a row."""
-        row = self.tiling.axes[0].ranges[0].var
-        place = f"{self._start(line.access, [row, *inner])} + y0 * {self._stride(line.access, row)}{more}"
-        self.emit(f"tl.store({place}, {self.text(line.value)}{f', {masks}' if masks else ''})")
+    def mask(self, mask: tile.Mask) -> str:
+        """Returns the text of a mask."""
+        if isinstance(mask, own.InBlock):
+            return "ystored" if mask.axis == "y" else "xinside"
+        return super().mask(mask)
 
     # The walks.
 
     def _limits(self, line: own.Limits) -> None:
-        (rows, axis), emit = self.tiling.axes, self.emit
-        keys, head = self.index_text(axis.size), self.names.variables[self.tiling.pieces[1].var]
-        emit(f"zero = {head} * 0")  # of the type of indices
+        (rows, axis), emit, parts = self.tiling.axes, self.emit, self.made_of.parts
+        # Always times one, which ptxas does not know.
+        size, once = self.plain(axis.size), " * tl.num_programs(1)" * (line.hides or line.how == "parts")
         if line.how == "all":
-            if axis.size.is_Integer:
-                # Always times one, which ptxas does not know: it unrolls a loop of known length for seconds.
-                emit(f"end = {int(axis.size) // axis.block * axis.block} * tl.num_programs(1)")
-            else:
-                emit(f"end = {keys} // XBLOCK * XBLOCK")
+            whole = floordiv(axis.size, to_expr(axis.block)) * axis.block
+            emit(f"end = {self.plain(whole)}{once if whole.is_Integer else ''}")
             return
-        emit(f"yfirst = row{self._wide} * YBLOCK", "ylast = yfirst + YBLOCK - 1")
-        last, row = f"{keys} - 1", rows.ranges[0].var
+        if line.how == "parts":
+            emit(f"length = tl.cdiv(tl.cdiv({size}, XBLOCK), {parts}) * XBLOCK")
+            emit("begin = part * length", f"end = tl.minimum(begin + length, {size}){once}")
+            return
+        emit("yfirst = ystart", "ylast = yfirst + YBLOCK - 1")
+        last, row = f"{size} - 1", rows.ranges[0].var
         end, closed = (self._limit(line.upper, row, greatest, "tl.minimum", last) for greatest in (True, False))
         if line.how == "seen":
             emit(f"end = tl.cdiv(tl.maximum({end} + 1, 0), XBLOCK) * XBLOCK")
@@ -291,66 +279,178 @@ class ForwardPrinter(AttentionPrinter):
         return found
 
     def _over(self, line: own.Over) -> None:
-        keys = self.index_text(self.tiling.axes[1].size)
-        if line.which == "unseen":
-            self.emit(f"last = tl.where(tl.min({line.state[0].text}, 0) < {NOTHING_SEEN!r}, {keys}, 0)")
-        begin, end = (text.format(keys=keys) for text in OVER[line.which])
-        self.emit(f"for place in range({begin}, {end}, XBLOCK):")
+        emit, (_, walked), wide = self.emit, line.tiling.axes, self._wide
+        assert isinstance(walked, own.Cut)
+        if line.apart:
+            self._write_places(line.body)
+        size, hint, before = self.plain(walked.size), line.apart, list[str]()
+        if line.which == "listed":
+            assert walked.grain is not None
+            grain, parts = self.plain(walked.grain), self._named("parts", walked.parts)
+            last = self._named("last", floordiv(walked.size - 1, walked.grain))
+            ahead = self._write_list(line, parts)
+            head = f"for step in range(0, count * {parts}):"
+            # Whatever the list says, what is read lies in the operands.
+            before = [f"block = tl.minimum(tl.maximum(following, 0), {last}){wide}", f"following = tl.load({ahead})"]
+            start = f"block * {grain}{'' if parts == '1' else f' + step % {parts} * XBLOCK'}"
+            start = f"tl.multiple_of({start}, XBLOCK)" if hint and not walked.is_cut else start
+        else:
+            if line.which == "unseen":
+                emit(f"last = tl.where(tl.min({line.state[0].text}, 0) < {NOTHING_SEEN!r}, {size}, 0)")
+            begin, end = (text.format(size=size) for text in OVER[line.which])
+            head, start = f"for place in range({begin}, {end}, XBLOCK):", "place + zero"
+        emit(head)
         self.depth += 1
-        self.emit("start = place + zero")
-        self._step(line)
-        self.depth -= 1
-
-    def _step(self, line: own.Over | own.Listed) -> None:
-        self.write_axis(line.tiling.axes[1], "start + lane[None, :]")
+        emit(*before, f"start = {start}", "walked = start + lane")
+        self.write_axis(walked, "walked[None, :]")
+        if walked.is_cut:
+            emit(f"xinside = xindex < (block + 1) * {grain}")
         self.print(line.body)
-
-    def _listed(self, line: own.Listed) -> None:
-        """The next block is read a step ahead: were keys read from where this step's load says, Triton's pipeline would
-        hold the list instead of a stage of keys and values."""
-        (rows, axis), emit, wide, block = self.tiling.axes, self.emit, self._wide, int(line.block)
-        batch, head = (r.var for r in self.tiling.pieces)
-        counts, indices = (
-            access_of(line.counts, (batch, head), (own.ROW,)),
-            access_of(line.indices, (batch, head), (own.ROW, own.PLACE)),
-        )
-        keys, room = self.index_text(axis.size), self.index_text(line.indices.layout.size[3])
-        last = self.index_text(line.counts.layout.size[2] - 1)
-        emit(f"listed = tl.minimum(row // {max(1, int(line.own) // rows.block)}, {last}){wide}")
-        count = f"tl.load({self._start(counts, (ROW,))} + listed * {self._stride(counts, ROW)})"
-        emit(f"count = tl.minimum({count}, {room})")
-        emit(f"indices = {self._start(indices, (ROW, PLACE))} + listed * {self._stride(indices, ROW)}")
-        emit(f"each = {self._tiles_of_block(axis, block)}", "following = tl.load(indices, mask=count > 0, other=0)")
-        emit("for step in range(0, count * each):")
-        self.depth += 1
-        # Whatever is listed, no key outside of the tensor is read.
-        emit(f"block = tl.minimum(tl.maximum(following, 0), ({keys} - 1) // {block}){wide}")
-        place = f"tl.minimum((step + 1) // each, {room} - 1) * {self._stride(indices, PLACE)}"
-        emit(f"following = tl.load(indices + {place})")
-        emit(f"start = tl.multiple_of(block * {block} + step % each * XBLOCK, XBLOCK)")
-        self._step(line)
         self.depth -= 1
 
-    def _tiles_of_block(self, axis: Axis, block: int) -> str:
-        """How many tiles of keys a block has. A block may be larger than all the keys."""
-        if axis.size.is_Integer:
-            return str(-(-min(block, int(axis.size)) // axis.block))
-        return str(-(-block // axis.block)) if block < 2**30 else f"tl.cdiv({self.index_text(axis.size)}, XBLOCK)"
+    def _write_places(self, lines: Iterable[Line]) -> None:
+        """Where elements lie within tiles of what is walked."""
+        for side in sides(lines):
+            if _tile_of(side) not in self.known:
+                self.known.add(_tile_of(side))
+                (line, *_), axes = side.body, side.tiling.axes
+                assert isinstance(line, Load)
+                self.emit(f"{_tile_of(side)} = {self._along(line.access, axes, 'lane')}")
 
-    # Results.
+    def _write_list(self, line: own.Over, parts: str) -> str:
+        """How many blocks are listed, and the first of them. Returns the pointer to the block of the next step. A block
+        is read a step ahead: were keys read from where this step's load says, Triton's pipeline would hold the list
+        instead of a stage of keys and values."""
+        assert line.counts is not None and line.indices is not None
+        counts, indices = self.plain(line.counts.layout.size[2]), self.plain(line.indices.layout.size[3])
+        self.emit(f"count = tl.load({self._element(line.counts, 'yrow')}, mask=yrow < {counts}, other=0)")
+        self.emit(f"count = tl.minimum(count, {indices})")
+        self.emit(f"following = tl.load({self._element(line.indices, 'yrow')}, mask=count > 0, other=0)")
+        number = "(step + 1)" if parts == "1" else f"(step + 1) // {parts}"
+        return self._element(line.indices, "yrow", f"tl.minimum({number}, {indices} - 1)")
+
+    def _element(self, table: TensorRef, *inner: str) -> str:
+        """A pointer into a table of blocks, whose first two dimensions may be the same for all."""
+        terms = [] if table.layout.offset == 0 else [self.plain(table.layout.offset)]
+        full = {name: self.extents[var] for var, name in self.names.variables.items() if name in ("batch", "head")}
+        outer = []
+        for size, name in zip(table.layout.size, ("batch", "head")):
+            outer.append("" if size == 1 else name if size == full[name] else f"({name} % {self.plain(size)})")
+        for index, stride in zip((*outer, *inner), table.layout.stride):
+            if index and stride != 0:
+                terms.append(index if stride == 1 else f"{index} * {self.plain(stride)}")
+        return " + ".join([self.names.buffers[table.buffer], *terms])
+
+    # Scores, states and sums.
+
+    def _op(self, line: tile.Op) -> str:
+        form = FORMS.get(line.near)
+        if form is None:
+            return super()._op(line)
+        texts = (repr(arg.value) if isinstance(arg, Const) else self.text(arg) for arg in line.args)
+        return form.format(*texts, T=ELEMENTS[line.value.dtype])
+
+    def _hidden(self, line: own.Hidden) -> None:
+        masks = " & ".join(self.mask(mask) if isinstance(mask, Inside) else self.text(mask) for mask in line.masks)
+        number = f'float("{line.number.value}")' if line.number.value else "0.0"
+        self.emit(f"{line.into.text} = tl.where({masks}, {line.into.text}, {number})")
+
+    def _begin(self, line: own.Begin) -> None:
+        """Of a tile of rows, or of a number for each row."""
+        shape = f"[{', '.join(f'{name.upper()}BLOCK' for name in ('y', *sorted(line.value.axes - {'y'})))}]"
+        element = ELEMENTS[line.value.dtype]
+        made = (
+            f'tl.full({shape}, float("{line.number}"), {element})' if line.number else f"tl.zeros({shape}, {element})"
+        )
+        self.emit(f"{line.value.text} = {made}")
+
+    def _row_product(self, line: own.RowProduct) -> None:
+        product = f"{line.of.text}.to(tl.float32) * {line.by.text}.to(tl.float32)"
+        self.emit(f"{line.value.text} = tl.sum({product}, 1)[:, None]")
+
+    def _weights(self, line: own.Weights) -> None:
+        (greatest, weights, smaller), scores = (value.text for value in line.values), line.of.text
+        (maximum, total), factor, emit = (value.text for value in line.state), _times(line.factor), self.emit
+        emit(f"{greatest} = tl.maximum({maximum}, tl.max({scores}, 1))")
+        # A row without a key so far has -inf, and -inf - -inf would be NaN.
+        if line.first:
+            emit(f'shift = tl.where({greatest} == float("-inf"), 0.0, {greatest})')
+            emit(f"{weights} = _exp2_flushed(({scores} - shift[:, None]){factor})")
+            emit(f"{smaller} = _exp2_flushed(({maximum} - shift){factor})")
+        else:
+            emit(f"shift = tl.where({greatest} < {LEAST_SCALED!r}, 0.0, {greatest}){factor}")
+            emit(f"{weights} = _exp2_flushed({scores}{factor} - shift[:, None])")
+            emit(f"{smaller} = _exp2_flushed({maximum}{factor} - shift)")
+        emit(f"{total} = {total} * {smaller} + tl.sum({weights}, 1)")
 
     def _finish(self, line: own.Finish) -> None:
-        (maximum, total), factor = (each.text for each in line.state), line.factor
+        (maximum, total), factor = (each.text for each in line.state), _times(line.factor)
         name, emit = line.value.text, self.emit
         if line.kind == "log2":
-            emit(f'shift = tl.where({maximum} == float("-inf"), 0.0, {maximum}) * {factor!r}')
-            self.inlined[name] = f"(shift + tl.log2({total}))[:, None]"
+            emit(f'shift = tl.where({maximum} == float("-inf"), 0.0, {maximum}){factor}')
+            found = f"shift + tl.log2({total})"
         elif line.kind == "most":
             # The maximum of a row with a NaN is NaN.
             emit(f'nan = ({total} != {total}) & ({maximum} != float("inf"))')
-            self.inlined[name] = f"tl.where(nan, {total}, {maximum} * {factor!r})[:, None]"
+            found = f"tl.where(nan, {total}, {maximum}{factor})"
         else:
-            emit(f"{name} = ({total if line.kind == 'total' else f'tl.where({total} == 0.0, 1.0, {total})'})[:, None]")
+            found = total if line.kind == "total" else f"tl.where({total} == 0.0, 1.0, {total})"
+        emit(f"{name} = ({found})[:, None]")
+
+    def _merge(self, line: own.Merge) -> None:
+        """Counts this program; the last one of its head of the key sees what all others have stored."""
+        parts, rows, emit, wide = self.made_of.parts, int(line.rows.size), self.emit, self._wide
+        height, every, (across,) = power_of_two(rows), power_of_two(parts), line.across.ranges
+        depth = max(1, min(every, HELD // (height * line.across.block)))
+        heads, queries = line.rows.ranges
+        size, group = self.plain(queries.size), self.plain(self.made_of.group)
+        (part,) = self._outer("part")
+        emit("# Every thread has stored before this program is counted, and whoever counts the last sees it all.")
+        emit("tl.debug_barrier()")
+        emit(f'if tl.atomic_add(counters + tl.program_id(0) // {parts}, 1, sem="acq_rel") == {parts} - 1:')
+        self.depth += 1
+
+        def pointers(access: tile.Access, row: str, shape: str, each: str = "", end: str = "") -> str:
+            names = {part: each, heads.var: f"(shared * {group} + {row} // {size})", queries.var: f"({row} % {size})"}
+            start = self._start(access, {**self._outer("batch", "shared"), **names, across.var: end})
+            return f"{start} + tl.zeros([{shape}], {self.index_type})"
+
+        def masked(all_: bool, row: str, each: str = "", end: str = "", other: str = "") -> str:
+            found = [f"({each} < {parts})"] * (bool(each) and not all_) + [f"({row} < {rows})"] * (height != rows)
+            found += [f"({end} < {line.across.size})"] * (bool(end) and line.across.masked)
+            return f", mask={' & '.join(found)}{other}" if found else ""
+
+        least, fits, name, deep = ', other=float("-inf")', parts % depth == 0, line.across.name, "row[:, :, None]"
+        block, edge, deepest = f"{name.upper()}BLOCK", f"{name}[None, :]", f"{name}[None, None, :]"
+        sums = pointers(line.sums, "row", f"{every}, {height}", "every")
+        emit(f"row = tl.arange(0, {height})[None, :]{wide}", f"every = tl.arange(0, {every})[:, None]{wide}")
+        emit(f"sums = tl.load({sums}{masked(parts == every, 'row', 'every', other=least)})", "best = tl.max(sums, 0)")
+        emit('best = tl.where(best == float("-inf"), 0.0, best)')
+        emit("sums = tl.sum(tl.exp2(sums - best[None, :]), 0)", f"whole = tl.zeros([{height}, {block}], tl.float32)")
+        emit(f"for first in tl.static_range(0, {parts}, {depth}):")
+        self.depth += 1
+        some = pointers(line.sums, "row", f"{depth}, {height}", "every")
+        piece = pointers(line.result, deep, f"{depth}, {height}, {block}", "every[:, :, None]", deepest)
+        given = masked(fits, deep, "every[:, :, None]", deepest, ", other=0")
+        emit(f"every = first + tl.arange(0, {depth})[:, None]{wide}")
+        emit(f"shares = tl.exp2(tl.load({some}{masked(fits, 'row', 'every', other=least)}) - best[None, :])")
+        emit(f"whole += tl.sum(shares[:, :, None] * tl.load({piece}{given}), 0)")
+        self.depth -= 1
+        out = pointers(line.out, "upright", f"{height}, {block}", end=edge)
+        element = ELEMENTS[self.buffers[line.out.buffer].dtype]
+        emit(f"upright = tl.arange(0, {height})[:, None]{wide}")
+        emit("whole = whole / tl.where(sums == 0.0, 1.0, sums)[:, None]")
+        emit(f"tl.store({out}, whole.to({element}){masked(True, 'upright', end=edge)})")
+        self.depth -= 1
+
+
+def _tile_of(side: Side) -> str:
+    """The name of where elements lie within tiles of an operand."""
+    return f"{side.name}tile" + "".join(axis.name for axis in side.tiling.axes if isinstance(axis, own.Part))
+
+
+def _times(factor: float) -> str:
+    return f" * {factor!r}" if factor != 1.0 else ""
 
 
 def nth(axes: Sequence[Axis], axis: Axis) -> str:
@@ -358,27 +458,21 @@ def nth(axes: Sequence[Axis], axis: Axis) -> str:
     return "[:, None]" if axes[0] is axis else "[None, :]"
 
 
-def _expand(side: Side, axis: Axis) -> str:
-    return nth(side.tiling.axes, axis)
-
-
 AttentionPrinter.texts = {
     **Printer.texts,
-    tile.Op: AttentionPrinter._made,
+    own.Programs: AttentionPrinter._programs,
+    own.Turns: AttentionPrinter._turns,
+    own.Begins: AttentionPrinter._begins,
+    Side: AttentionPrinter._side,
+    own.Numbers: AttentionPrinter._numbers,
+    Store: AttentionPrinter._store,
+    own.Limits: AttentionPrinter._limits,
+    own.Over: AttentionPrinter._over,
+    own.Hidden: AttentionPrinter._hidden,
     own.Begin: AttentionPrinter._begin,
     own.Next: lambda printer, line: printer.emit(f"{line.into.text} = {printer.text(line.of)}"),
-    tile.Dot: AttentionPrinter._dot,
-    Scaled: AttentionPrinter._scaled,
-    own.Hidden: AttentionPrinter._hidden,
+    own.RowProduct: AttentionPrinter._row_product,
     own.Weights: AttentionPrinter._weights,
-}
-ForwardPrinter.texts = {
-    **AttentionPrinter.texts,
-    own.Programs: ForwardPrinter._programs,
-    Side: ForwardPrinter._side,
-    Store: ForwardPrinter._store,
-    own.Limits: ForwardPrinter._limits,
-    own.Over: ForwardPrinter._over,
-    own.Listed: ForwardPrinter._listed,
-    own.Finish: ForwardPrinter._finish,
+    own.Finish: AttentionPrinter._finish,
+    own.Merge: AttentionPrinter._merge,
 }

@@ -164,9 +164,6 @@ class _Maker:
         if self.blocks is None:
             return []
         length, row = int(self.blocks.keys), floordiv(Q, self.blocks.queries, self.extents)
-        pairs = [(self.blocks.counts, self.blocks.indices, False)]
-        if self.blocks.full_counts is not None and self.blocks.full_indices is not None:
-            pairs.append((self.blocks.full_counts, self.blocks.full_indices, True))
         at = {Q: FIRST}
         return [
             Listed(
@@ -176,7 +173,7 @@ class _Maker:
                 length,
                 known,
             )
-            for counts, listed, known in pairs
+            for counts, listed, known in self.blocks.lists
         ]
 
     def _direct(self, ref: TensorRef, width: int) -> bool:

@@ -32,7 +32,7 @@ from litz_plugins import Choice
 
 from ..epilogue import ACCUMULATOR, accumulator, plain
 from ..module import Unsuitable
-from .gemm import ACCUMULATE, Gemm, Product, depth_var, operand
+from .gemm import ACCUMULATE, Gemm, Product, depth_var, operand, written_out
 
 LEAST_CHANNELS = 8
 """Output channels of a group from which its product is worth a tile of its own: tensor cores take 8 columns or more."""
@@ -225,19 +225,15 @@ def _loop(given: Convolution, template: Template, program: Program) -> Loop:
     number, channel, *pixels = (r.var for r in ranges)
     extents = {r.var: r.size for r in ranges}
     group = floordiv(channel, floordiv(size[1], sympy.Integer(given.groups)), extents)
-    total: Node | None = None
-    for tap in all_of(*(range(int(extent)) for extent in given.weight.layout.size[2:])):
-        places = [
-            step * pixel + spread * t - pad
-            for pixel, t, step, pad, spread in zip(
-                pixels, tap, given.stride, given.padding, given.dilation, strict=True
-            )
-        ]
+
+    def factors(tap: tuple[int, ...]) -> tuple[Node, Node]:
+        steps = zip(pixels, tap, given.stride, given.padding, given.dilation, strict=True)
+        places = [step * pixel + spread * t - pad for pixel, t, step, pad, spread in steps]
         weight = load(given.weight.buffer, (channel, sympy.Integer(0), *map(sympy.Integer, tap)), given.dtype)
-        image = _element(given, [number, group], places, size[2:], tap)
-        term = call("mul", cast(image, torch.float32), cast(weight, torch.float32))
-        total = term if total is None else call("add", total, term)
-    assert total is not None
+        return _element(given, [number, group], places, size[2:], tap), weight
+
+    taps = all_of(*(range(int(extent)) for extent in given.weight.layout.size[2:]))
+    total = written_out(map(factors, taps))
     if given.bias is not None:
         bias = load(given.bias.buffer, (channel,), program.buffers[given.bias.buffer].dtype)
         total = call("add", total, cast(bias, torch.float32))

@@ -21,9 +21,8 @@ from litz.cost.contractions import argument_names
 from litz.cost.roofline import estimate_work
 from litz.ir import Layout, Loop, Node, Operation, Program, Range, Store, Template, TensorRef
 from litz.ir.accesses import Access
-from litz.ir.build import call, cast, load
+from litz.ir.build import cast, load
 from litz.ir.complexity import excess
-from litz.ir.dtypes import compute_dtype
 from litz.ir.index import ONE, ZERO, Expr, Ranges, flat_index, floordiv, loop_var, mod, product, to_expr
 from litz.schedule import CostModel
 from litz.target import Room, figures_of, warp_lines
@@ -31,7 +30,7 @@ from litz.target.times import second_level
 from litz_plugins import PassContext, Target
 
 from ..module import Unsuitable
-from .gemm import OPERANDS, broadcast, with_bias
+from .gemm import OPERANDS, broadcast, with_bias, written_out
 
 KINDS = ("mm", "addmm", "bmm", "baddbmm")
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -140,14 +139,12 @@ def _ranges(left: TensorRef, right: TensorRef, hint: Callable[[Expr], int], leas
 def _sum(left: TensorRef, right: TensorRef, ranges: Sequence[Range], program: Program) -> Node:
     """The sum of all terms, in the type that the operands' sums have."""
     *batch, row, column = (r.var for r in ranges)
-    total: Node | None = None
-    for term in map(to_expr, range(int(left.layout.size[-1]))):
-        places = ((left, (*batch, row, term)), (right, (*batch, term, column)))
-        factors = (_load(ref, index, ranges, program) for ref, index in places)
-        value = call("mul", *(cast(factor, compute_dtype(factor.dtype)) for factor in factors))
-        total = value if total is None else call("add", total, value)
-    assert total is not None
-    return total
+
+    def factors(term: Expr) -> tuple[Node, Node]:
+        one, other = (*batch, row, term), (*batch, term, column)
+        return _load(left, one, ranges, program), _load(right, other, ranges, program)
+
+    return written_out(factors(to_expr(term)) for term in range(int(left.layout.size[-1])))
 
 
 def _load(ref: TensorRef, index: Sequence[Expr], ranges: Sequence[Range], program: Program) -> Node:

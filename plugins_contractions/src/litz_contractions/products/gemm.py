@@ -8,7 +8,7 @@ the pixels of all images. Operands may lie in memory in any way; sizes may be sy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 from litz.cost.contractions import argument_names
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, Template, TensorRef
 from litz.ir.build import call, cast, const, load
-from litz.ir.dtypes import STORAGE, STORED, SUPPORTED
+from litz.ir.dtypes import STORAGE, STORED, SUPPORTED, compute_dtype
 from litz.ir.index import ZERO, Expr, Ranges, Symbol, product, substitute, to_expr
 
 from ..epilogue import ACCUMULATOR, Epilogue, accumulator, plain
@@ -276,6 +276,12 @@ def _finish(
     if isinstance(arguments.get("scale_result"), TensorRef):
         raise Unsuitable("no template scales the result")
     return with_bias(value, arguments, lambda bias: load_view(BIAS, bias, program, position, size, views))
+
+
+def written_out(factors: Iterable[tuple[Node, Node]]) -> Node:
+    """Returns the sum of the products of pairs, term by term, in the type that sums of the factors' type have."""
+    terms = (call("mul", *(cast(each, compute_dtype(each.dtype)) for each in pair)) for pair in factors)
+    return reduce(lambda total, term: call("add", total, term), terms)
 
 
 def with_bias(value: Node, arguments: Mapping[str, Any], read: Callable[[TensorRef], Node]) -> Node:

@@ -104,12 +104,11 @@ class Planes(Other):
 
 @dataclass(frozen=True)
 class Scaled(Other):
-    """A sum over one block is added to `into`, times a factor; or taken from it, if `less`."""
+    """A sum over one block is added to `into`, times a factor."""
 
     into: Value
     of: Value
     by: Operand
-    less: bool = False
 
 
 @dataclass(frozen=True)

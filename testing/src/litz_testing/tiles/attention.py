@@ -19,11 +19,11 @@ from litz.ir.index import Expr, Symbol
 from litz.ir.interpret import evaluate
 from litz.tiles import program as tile
 from litz.tiles.program import Axes, TileProgram
-from litz.tiles.shape import Axis, Tiling
+from litz.tiles.shape import Axis
 from litz_contractions.attention import lines as own
 from litz_contractions.attention.masks import LEAST_SCALED
 from litz_contractions.attention.print import NOTHING_SEEN
-from litz_contractions.products.lines import Scaled, Side
+from litz_contractions.products.lines import Side
 
 from .interpret import Memory, TileError, _Kernel, _Program
 from .rules import every, verify_tiles
@@ -36,8 +36,9 @@ def _narrow(args: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
 
 
 FORMS: Mapping[str, Form] = {
-    **dict.fromkeys(("times", "times_row", "faded"), lambda args, dtype: args[0] * args[1]),
-    **dict.fromkeys(("narrow", "rounded"), _narrow),
+    **dict.fromkeys(("times", "times_row"), lambda args, dtype: args[0] * args[1]),
+    "less": lambda args, dtype: args[0] - args[1] * args[2],
+    "narrow": _narrow,
     "rest": lambda args, dtype: _narrow([args[0] - args[1]], dtype),
     "weight": lambda args, dtype: (args[0] * args[1] - args[2]).exp2(),
     "slope": lambda args, dtype: args[0] * (args[1] - args[2]),
@@ -86,7 +87,8 @@ def interpret_attention(
     (programs,) = program.lines
     assert isinstance(programs, own.Programs)
     rows = program.tiling.axes[0]
-    tiles = kernel.size(rows.tiles) if isinstance(rows, own.Cut) else -(-kernel.size(rows.size) // rows.block)
+    assert isinstance(rows, own.Cut)
+    tiles = kernel.size(rows.tiles)
     count = tiles * max(1, programs.parts) * (kernel.size(programs.heads) if programs.parts else 1)
     for r in program.tiling.pieces:
         count *= kernel.size(r.size)
@@ -112,7 +114,6 @@ class _Attention(_Program):
         super().__init__(kernel, program, number, 0, number)
         self.programs, self.tiles, self.stored = programs, tiles, stored
         self.named = {name: var for var, name in program.names.variables.items()}
-        self.named |= {new: self.named[old] for new, old in (("batch", "b0"), ("head", "h0")) if old in self.named}
         self.rows, self.keys = program.tiling.axes
         self.blocks_of = {axis.name: axis.block for axis in self._axes()}
         self.first, self.begun, self.ends = 0, 0, dict[str, int]()
@@ -140,10 +141,11 @@ class _Attention(_Program):
         self.place = self.tiles - 1 - place if programs.back else place
         for r in reversed(self.tiling.pieces):
             number, self.env[r.var] = divmod(number, self.kernel.size(r.size))
-        if own.SHARED not in self.env and "head" in self.named and self.named["head"] in self.env:
+        if own.SHARED not in self.env:
             self.env[own.SHARED] = self.env[self.named["head"]] // self.kernel.size(programs.group)
         self.first = self.place * self.rows.block
-        if isinstance(self.rows, own.Cut) and self.rows.grain is not None:
+        assert isinstance(self.rows, own.Cut)
+        if self.rows.grain is not None:
             grain = self.kernel.size(self.rows.grain)
             if self.rows.is_cut:
                 row, inside = divmod(self.place, self.kernel.size(self.rows.parts))
@@ -208,8 +210,11 @@ class _Attention(_Program):
         return [(max if greatest else min)(each) for each in found]
 
     def _over(self, line: own.Over) -> None:
-        size, limits, at = self.kernel.size(self.keys.size), getattr(self, "limits", {}), line.which
-        end = limits.get("end", size)
+        if line.which == "listed":
+            self._listed(line)
+            return
+        size, limits, at = self.kernel.size(self.keys.size), self.limits, line.which
+        end = limits["end"]
         if at == "within":
             begin = limits["begin"]
         elif at == "enter":
@@ -222,28 +227,26 @@ class _Attention(_Program):
             least = self.values[line.state[0].text].nan_to_num(math.inf, neginf=-math.inf).min()
             begin, end = end, size if float(least) < NOTHING_SEEN else 0
         else:
-            begin, end = {"whole": (0, end), "every": (0, size), "rest": (end, size), "seen": (0, min(end, size))}[at]
+            begin, end = {"whole": (0, end), "rest": (end, size), "seen": (0, min(end, size))}[at]
         for start in range(begin, end, self.keys.block):
-            self._step(line.tiling, line.body, start)
+            self._step(line, start)
 
-    def _step(self, tiling: Tiling, body: Any, start: int) -> None:
-        self.tiling, self.begun = tiling, start
-        self._put(tiling.axes[1])
-        self.lines(body)
+    def _step(self, line: own.Over, start: int) -> None:
+        self.tiling, self.begun = line.tiling, start
+        self._put(line.tiling.axes[1])
+        self.lines(line.body)
 
-    def _listed(self, line: own.Listed) -> None:
-        walked, block, size = line.tiling.axes[1], self.kernel.size(line.block), self.kernel.size(self.keys.size)
-        rows = self.kernel.size(line.counts.layout.size[2])
-        if isinstance(walked, own.Cut):
-            row, each = self.row, self.kernel.size(walked.parts)
-        else:
-            row = min(self.place // max(1, self.kernel.size(line.own) // self.rows.block), rows - 1)
-            each = -(-(min(block, size) if walked.size.is_Integer else block) // walked.block)
-        count = min(self._entry(line.counts, row), self.kernel.size(line.indices.layout.size[3])) if row < rows else 0
+    def _listed(self, line: own.Over) -> None:
+        walked, size = line.tiling.axes[1], self.kernel.size(self.keys.size)
+        assert isinstance(walked, own.Cut) and walked.grain is not None
+        assert line.counts is not None and line.indices is not None
+        block, each, rows = (self.kernel.size(e) for e in (walked.grain, walked.parts, line.counts.layout.size[2]))
+        most = self.kernel.size(line.indices.layout.size[3])
+        count = min(self._entry(line.counts, self.row), most) if self.row < rows else 0
         for step in range(count * each):
-            listed = min(max(self._entry(line.indices, row, step // each), 0), (size - 1) // block)
+            listed = min(max(self._entry(line.indices, self.row, step // each), 0), (size - 1) // block)
             self.ends["x"] = (listed + 1) * block
-            self._step(line.tiling, line.body, listed * block + step % each * walked.block)
+            self._step(line, listed * block + step % each * walked.block)
 
     def _entry(self, table: TensorRef, *at: int) -> int:
         """An entry of a table, whose first two dimensions may be the same for all."""
@@ -274,10 +277,6 @@ class _Attention(_Program):
         found = FORMS[line.near](args, line.value.dtype)
         self.give(line.value, found.expand(torch.broadcast_shapes(found.shape, *(arg.shape for arg in args))))
 
-    def _scaled(self, line: Scaled) -> None:
-        added = self.values[line.of.text] * self.operand(line.by)
-        self.give(line.into, self.values[line.into.text] + (-added if line.less else added))
-
     def _begins(self, line: own.Begins) -> None:
         """What is loaded says where."""
 
@@ -301,7 +300,7 @@ class _Attention(_Program):
         maximum, total = (self.values[value.text].to(torch.float64) for value in line.state)
         scores = self.values[line.of.text].to(torch.float64)
         greatest = torch.maximum(maximum, scores.amax(1, keepdim=True))
-        nothing = greatest < LEAST_SCALED if line.form == "scaled" else greatest == -math.inf
+        nothing = greatest == -math.inf if line.first else greatest < LEAST_SCALED
         shift = torch.where(nothing, 0.0, greatest)
         weights, smaller = (((each - shift) * line.factor).exp2() for each in (scores, maximum))
         for value, found in zip(line.values, (greatest, weights, smaller), strict=True):
@@ -317,9 +316,6 @@ class _Attention(_Program):
         else:
             found = torch.where((total == 0) & (line.kind == "some"), 1.0, total)
         self.give(line.value, found)
-
-    def _shown(self, line: own.Shown) -> None:
-        self.give(line.value, self.mask(line.masks).expand(self.shape(line.value.axes)))
 
     def _rowproduct(self, line: own.RowProduct) -> None:
         product = self.values[line.of.text].to(torch.float64) * self.values[line.by.text].to(torch.float64)

@@ -118,6 +118,7 @@ class Programs(Other):
     group: Expr = ONE
     back: bool = False
     parts: int = 0
+    shares_out: ClassVar[str] = "y"
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,11 @@ def walked(line: Line) -> str:
     return getattr(line, "walks", "") if isinstance(line, tile.Other) else ""
 
 
+def shared_out(line: Line) -> str:
+    """Returns the axis that a plugin's line numbers programs along, and no other; '' for others."""
+    return getattr(line, "shares_out", "") if isinstance(line, tile.Other) else ""
+
+
 def is_side(line: Line) -> bool:
     """Returns whether a plugin's line has lines over tiles with axes of their own."""
     return isinstance(line, tile.Other) and hasattr(line, "tiling") and not walked(line)
@@ -305,7 +310,8 @@ def _races(program: TileProgram) -> Iterator[str]:
     """Two programs store at different places, or combine; what was stored is not loaded afterwards."""
     tiling = program.tiling
     walks = {walked(line) for line, _ in every(program.lines)}
-    grid = [axis for axis in tiling.grid_axes if axis.name not in walks]
+    only = {shared_out(line) for line in program.lines} - {""}
+    grid = [axis for axis in tiling.grid_axes if axis.name not in walks and (not only or axis.name in only)]
     several = [axis for axis in grid if not (axis.size.is_Integer and int(axis.size) <= axis.block)]
     apart = [r.var for axis in several for r in axis.ranges if r.size != 1]
     apart += [r.var for r in tiling.pieces if r.size != 1]

@@ -79,8 +79,8 @@ def no_tf32() -> Iterator[None]:
 
 
 ALIKE = ("gpt2", "whisper", "resnet", "vit", "clip", "convnext", "bert", "t5", "unet", "graph", "dlrm", "llama")
-"""Their inference is made of what that of mixtral and diffusion is made of, or of what the forward of their own training
-is, which CI compiles."""
+"""Their inference is made of what that of mixtral and diffusion is made of, or of what the forward of their own
+training is, which CI compiles."""
 
 
 def inference_cases() -> list[Any]:

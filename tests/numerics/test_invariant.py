@@ -25,8 +25,8 @@ from support.retarget import cuda_schedules
 
 INVARIANT = {"numerics.batch_invariant": True}
 BATCHES, FEW = (1, 3, 8, 32, 257), (1, 257)
-"""FEW: those of CI's models. Of single ops CI compares 1 row, and 32 that lie as columns, with 257; `make test-nightly` 3
-and 32 of both; one row that is a column lies as a row does."""
+"""FEW: those of CI's models. Of single ops CI compares 1 row, and 32 that lie as columns, with 257, and
+`make test-nightly` 3 and 32 of both; one row that is a column lies as a row does."""
 F = nn.functional
 
 

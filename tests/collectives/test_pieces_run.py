@@ -115,6 +115,10 @@ def run_function(rank: int, given: tuple[str, str, int, str | None]) -> None:
     check(*lists)
 
 
+@pytest.mark.ci_cases(
+    *(f"{given}-{name}" for given in ("dense-10-None", "transposed-14-row") for name in FUNCTIONS),
+    *("rows apart-8-column-reduced", "dense-10-whole-gathered", "dense-2-None-scattered", "dense-0-None-gathered"),
+)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize(
     ("layout", "rows", "bias"),

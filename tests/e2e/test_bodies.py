@@ -319,7 +319,7 @@ sys.path[:0] = [sys.argv[1]]
 from e2e.test_bodies import CASES, _given, _run
 torch.manual_seed(0)
 with reports.collect() as collected:
-    for function, plain, trains in map(CASES.get, ("cond", "while_loop", "map")):
+    for function, plain, trains in map(CASES.get, ("while_loop", "map")):
         for ours, theirs in zip(_run(torch.compile(function, backend="litz"), _given(6, 8), trains), (), strict=False):
             pass
 print(*(report.graph_cache.split()[0] for report in collected), sum(report.cache_hits < len(report.kernel_paths)
@@ -330,5 +330,5 @@ print(*(report.graph_cache.split()[0] for report in collected), sum(report.cache
 def test_a_second_process_finds_all(tmp_path: Path) -> None:
     """Graphs with such ops were in no cache."""
     said = run_twice(PROGRAM, tmp_path)
-    assert {*said[0][:-1]} == {"miss"} and len(said[0]) == 6
+    assert {*said[0][:-1]} == {"miss"} and len(said[0]) == 4
     assert {*said[1][:-1]} == {"hit"} and said[1][-1] == "0"

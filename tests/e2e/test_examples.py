@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import io
+import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 
+from support.ranks import Ranks
 from support.third_party import run_python
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -81,11 +89,34 @@ NO_TEST_BESIDE = ("context_parallel", "expert_parallel", "pipeline")
 """Ways that no other test of CI compiles, as tests/e2e/test_distributed.py does FSDP2 and tensor parallel."""
 
 
-@pytest.mark.parametrize("names", [NO_TEST_BESIDE, pytest.param(tuple(SPLIT), marks=pytest.mark.nightly)], ids=len)
-def test_ways_to_split_a_model_give_what_eager_gives(names: tuple[str, ...], tmp_path: Path) -> None:
-    """In one job, so that torch is imported once."""
-    printed = by_torchrun(DISTRIBUTED / "all.py", 2, tmp_path, *names)
-    missing = [part for name in names for part in (SPLIT[name], f"{name}: done in ") if part not in printed]
+def run_ways(rank: int, names: Sequence[str]) -> str:
+    """What ways to split a model print, on this rank of a group that is there."""
+    sys.path.insert(0, str(DISTRIBUTED))
+    try:
+        ways = importlib.import_module("all").EXAMPLES
+    finally:
+        sys.path.remove(str(DISTRIBUTED))
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        for name in names:
+            torch._dynamo.reset()
+            ways[name](torch.device("cpu"))
+            dist.barrier()
+    return printed.getvalue()
+
+
+@pytest.mark.xdist_group("ranks")
+def test_ways_to_split_a_model_give_what_eager_gives(ranks: Ranks) -> None:
+    printed, *others = ranks.run(__file__, "run_ways", NO_TEST_BESIDE)
+    missing = [SPLIT[name] for name in NO_TEST_BESIDE if SPLIT[name] not in printed]
+    assert not missing, f"{missing} not in:\n{printed}"
+    assert not any(others), "one rank prints"
+
+
+@pytest.mark.nightly
+def test_all_ways_to_split_a_model_in_one_job(tmp_path: Path) -> None:
+    """By torchrun, in one job, so that torch is imported once."""
+    printed = by_torchrun(DISTRIBUTED / "all.py", 2, tmp_path)
+    missing = [part for name in SPLIT for part in (SPLIT[name], f"{name}: done in ") if part not in printed]
     assert not missing, f"{missing} not in:\n{printed}"
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
-from litz_testing.fuzz.check import Checker
+from litz_testing.fuzz.check import Checker, Failure
 from litz_testing.fuzz.compare import Complaint
 from litz_testing.fuzz.execute import FuzzCompiler
 from litz_testing.fuzz.inputs import InputSpec
 from litz_testing.fuzz.program import FuzzProgram, Statement
 from litz_testing.fuzz.reference import reference_of
+from support.interpreted import asked_for
 
 pytestmark = pytest.mark.xdist_group("fuzz found")
 
@@ -232,14 +235,17 @@ FOUND = {
 
 
 @pytest.fixture(scope="module")
-def checker() -> Checker:
-    return Checker()
+def failures(request: pytest.FixtureRequest) -> Sequence[Failure]:
+    """What is wrong with any of the programs that this run asks for, whose kernels are built at once."""
+    checker, names = Checker(), asked_for(request, __name__)
+    found = checker.check_all([(FOUND[name], reference_of(FOUND[name])) for name in names])
+    assert not checker.torch_failures, "each of the programs is one that torch captures"
+    return found
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_found(name: str, checker: Checker) -> None:
-    failure = checker.check(FOUND[name])
-    assert failure is None, f"{failure.kind}: {failure.message}"
+def test_found(name: str, failures: Sequence[Failure]) -> None:
+    assert [f"{each.kind}: {each.message}" for each in failures if each.program is FOUND[name]] == []
 
 
 def test_a_result_that_tracing_takes_for_expanded_and_is_not() -> None:

@@ -107,6 +107,7 @@ POSITIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("rows", [0, 3])
 @pytest.mark.parametrize("name", POSITIONS)
 def test_positions_in_a_table_without_columns(name: str, rows: int) -> None:

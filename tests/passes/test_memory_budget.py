@@ -46,15 +46,16 @@ def plugins(*extra: tuple[str, object]) -> Plugins:
 
 
 class Perceptron(nn.Module):
-    """Four layers, each with several functions of the same size."""
+    """Layers, each with several functions of the same size."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers: int = 2, dropout: float = 0.0) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(4))
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(layers))
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
-            x = x + F.gelu(layer(x).sin()).exp().tanh()
+            x = x + self.dropout(F.gelu(layer(x).sin()).exp()).tanh()
         return x
 
 
@@ -190,7 +191,8 @@ def test_the_peak_fits_and_values_stay(name: str) -> None:
     row = taken(after)
     assert row["bytes"] <= budget < candidates[0].peak
     assert max(after[1].memory_held) < max(before[1].memory_held)
-    exact = step(make(kind).double(), x.double(), None)[0]
+    double = make(kind).double()
+    exact = trained(double, double, x.double())
     for mine, theirs, truth in zip(found, without, map(torch.Tensor.double, exact), strict=True):
         far = (theirs.double() - truth).abs().max()
         torch.testing.assert_close(mine.double(), truth, rtol=1e-5, atol=float(2 * far + 1e-6 * truth.abs().max()))
@@ -234,14 +236,15 @@ def test_a_repair_is_smaller_and_no_faster() -> None:
 
 def test_a_budget_that_cannot_be_met_says_the_least_and_what_holds_it() -> None:
     """And with the least it runs, with the planned peak."""
+    kind, x = partial(Perceptron, 4), torch.randn(256, 32)
     with pytest.raises(Exception, match="cannot be met") as caught:
-        step(make(Perceptron), torch.randn(256, 32), "64KiB")
+        step(make(kind), x, "64KiB")
     text = str(caught.value)
     assert "65536 bytes" in text and "saved for the backward" in text
     assert re.search(r"KiB  \w+, saved for the backward, .*test_memory_budget\.py:\d+", text)
     assert re.search(r"layers\.\d \(test_memory_budget\.py:\d+\)", text)
     least = int(text.partition("give memory.budget=")[2].split()[0])
-    model, x = make(Perceptron), torch.randn(256, 32)
+    model = make(kind)
     _, found = step(model, x, least)
     assert taken(found)["name"] != "as without a budget" and taken(found)["bytes"] <= least
     assert peak(model, x, found) == taken(found)["bytes"]
@@ -337,7 +340,7 @@ def test_regions_of_a_checkpoint_keep_their_policy(policy: str) -> None:
 
 def test_what_draws_is_never_drawn_again() -> None:
     """In no candidate: the mask is saved, or computed from numbers that are."""
-    search = search_of(make(partial(Attention, dropout=0.3, layers=1)), torch.randn(2, 16, 32))
+    search = search_of(make(partial(Perceptron, dropout=0.3)), torch.randn(64, 32))
     assert any(is_random(node.target) for node in search.joint.nodes)
     least = min(search.candidates, key=lambda each: each.peak)
     for each in (*search.candidates, *search.repaired(least, 0.0)):
@@ -396,7 +399,7 @@ def test_what_is_no_budget_is_refused_before_a_compile(value: str) -> None:
 def test_strict_numbers_within_a_budget_are_eagers_bit_for_bit(name: str) -> None:
     """What the backward computes again are the calls of the forward, by the same kernels; a dropout draws once."""
     kind, size = MODELS[name]
-    kind = partial(Attention, 0.25) if kind is Attention else kind
+    kind = partial(Attention, 0.25, layers=1) if kind is Attention else kind
     x, given = torch.randn(size), plugins(("numerics", litz_numerics.plugin))
     model = make(kind)
     theirs = trained(model, model, x)

@@ -196,6 +196,7 @@ def owners(backward: Graph, forward: Graph) -> list[torch.fx.Node]:
     return [memory_owner(item) for item in outputs if isinstance(item.meta["val"], Tensor)]
 
 
+@pytest.mark.ci_cases(*(f"{case}-" for case in VIEWS), "attention-sizes that vary", "norm and product-sizes that vary")
 @pytest.mark.parametrize("dynamic", [False, True], ids=["", "sizes that vary"])
 @pytest.mark.parametrize("case", VIEWS)
 def test_memory_is_saved_once_however_many_views_are_read(case: str, dynamic: bool) -> None:

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import pickle
+import shutil
 import stat
 import subprocess
 import tempfile
@@ -457,13 +458,20 @@ def test_no_mask_makes_a_cache_that_others_may_write(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------------------------------------- packages
 
 
-@pytest.mark.parametrize("what", ["", "kernels", "package.json", "wrapper.py"])
-@pytest.mark.parametrize("how", ["mode", "owner"])
-def test_a_package_that_others_may_change(tmp_path: Path, what: str, how: str) -> None:
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package, of which a test takes a copy."""
     import torch
 
-    folder = tmp_path / "package"
+    folder = tmp_path_factory.mktemp("made") / "package"
     litz_aot.compile(lambda x: torch.softmax(x, -1) * 2, (torch.ones(8, 8),), folder)
+    return folder
+
+
+@pytest.mark.parametrize("what", ["", "kernels", "package.json", "wrapper.py"])
+@pytest.mark.parametrize("how", ["mode", "owner"])
+def test_a_package_that_others_may_change(package: Path, tmp_path: Path, what: str, how: str) -> None:
+    folder = Path(shutil.copytree(package, tmp_path / "package"))
     load_package(folder)
     wrapper = folder / "wrapper.py"
     wrapper.write_text(f"import os; os.mkdir({str(tmp_path / 'stolen')!r})", encoding="utf-8")

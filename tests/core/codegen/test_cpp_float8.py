@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -19,16 +20,25 @@ ALL = sorted(FLOAT8, key=str)
 
 def kernel(value: torch.Tensor, make: object) -> torch.Tensor:
     """make(node) of every element of a vector."""
-    node = cast(Node, make(load("x", value)))  # type: ignore[operator]
-    out = torch.empty(value.numel(), dtype=node.dtype)
-    return Case([value.numel()], [Store("o", (I[0],), node)], {"x": value}, {"o": out}).run()["o"]
+    return kernel_of(value, [make])[0]
+
+
+def kernel_of(value: torch.Tensor, makers: Sequence[object]) -> list[torch.Tensor]:
+    """make(node) of every element of a vector, for several of one kernel."""
+    nodes = {f"o{n}": cast(Node, make(load("x", value))) for n, make in enumerate(makers)}  # type: ignore[operator]
+    outputs = {name: torch.empty(value.numel(), dtype=node.dtype) for name, node in nodes.items()}
+    stores = [Store(name, (I[0],), node) for name, node in nodes.items()]
+    return list(Case([value.numel()], stores, {"x": value}, outputs).run().values())
+
+
+WIDER = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=str)
-@pytest.mark.parametrize("to", (torch.float32, torch.bfloat16, torch.float16, torch.float64), ids=str)
-def test_every_byte_is_read_exactly(dtype: torch.dtype, to: torch.dtype) -> None:
-    got = kernel(every_byte(dtype), lambda node: build.cast(node, to))
-    torch.testing.assert_close(got, every_byte(dtype).to(to), rtol=0, atol=0, equal_nan=True)
+def test_every_byte_is_read_exactly(dtype: torch.dtype) -> None:
+    found = kernel_of(every_byte(dtype), [partial(build.cast, dtype=to) for to in WIDER])
+    for got, to in zip(found, WIDER, strict=True):
+        torch.testing.assert_close(got, every_byte(dtype).to(to), rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=str)

@@ -40,6 +40,7 @@ def test_a_row_is_enough(name: str, dtype: torch.dtype) -> None:
     reduction_case(name, dtype, kinds).check(rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["row", "column", "window"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool], ids=str)
 def test_rows_with_forms_by_hand_do_without(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,6 +110,7 @@ def column_in_rows(x: torch.Tensor, value: torch.Tensor) -> Any:
     return torch.logsumexp(x * 2 - value, (0, 1, 2)), torch.logsumexp(x.exp(), (1, 2))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("f", [number_in_rows, column_in_rows])
 @pytest.mark.parametrize("shape", [(1, 2, 2), (3, 5, 7), (1, 1, 40), (2, 33, 1)])
 def test_a_stored_value_that_is_the_same_along_a_range(f: Any, shape: tuple[int, ...]) -> None:

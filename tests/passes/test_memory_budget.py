@@ -409,6 +409,20 @@ def test_strict_numbers_within_a_budget_are_eagers_bit_for_bit(name: str) -> Non
         assert all(torch.equal(mine, its) for mine, its in zip(each, theirs, strict=True))
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_budget_holds_in_strict_mode_whichever_plugin_is_loaded_first(reverse: bool) -> None:
+    """Both plugins have a partitioner; of the strict one's halves none would fit."""
+    both = [("memory", litz_passes.memory.plugin), ("numerics", litz_numerics.plugin)]
+    extra = [*OWN[:-1], *(reversed(both) if reverse else both)]
+    given, model = make_plugins(builtin_plugins(), extra=extra, entry_points=()), make(Perceptron)
+    x = torch.randn(256, 32)
+    theirs = trained(model, model, x)
+    found, made = step(make(Perceptron), x, "60%", given=given, mode="strict")
+    assert peak(model, x, made) == taken(made)["bytes"] <= facts(made)["budget_bytes"]
+    assert facts(made)["candidates"][0]["bytes"] > facts(made)["budget_bytes"]
+    assert all(torch.equal(mine, its) for mine, its in zip(found, theirs, strict=True))
+
+
 def test_strict_numbers_compute_again_what_repeats_alone() -> None:
     """On a GPU nobody knows whether a library's second call has the bits of the first; "meta" stands for a GPU."""
     graph = torch.fx.Graph()

@@ -40,7 +40,7 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
     )
 
 
-@hookimpl(tryfirst=True)
+@hookimpl(tryfirst=True, before=("numerics?",))  # whose halves save all: within a budget they are one of the candidates
 def litz_partition(
     joint: JointGraph,
     options: OptionsView,

@@ -335,6 +335,20 @@ def test_regions_of_a_checkpoint_keep_their_policy(policy: str) -> None:
         assert not [name for name in computed if name in told and told[name] not in AGAIN]
 
 
+def test_a_view_that_a_region_saves_leaves_a_budget_its_choice() -> None:
+    """What one region gives the next is a view, which is saved; there are cuts that keep less of the rest."""
+    w = torch.randn(32, 32) / 6
+
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(2):
+                x = checkpoint(lambda x: torch.tanh(torch.sin(x @ w) @ w).t(), x, use_reentrant=False)
+                x = torch.tanh(torch.sin(x.t().exp() @ w).exp() @ w).exp() @ w
+            return checkpoint(lambda x: x.sin().t(), x.sin().t(), use_reentrant=False)
+
+    assert len(search_of(Model(), torch.randn(64, 32)).candidates) > 2
+
+
 def test_what_draws_is_never_drawn_again() -> None:
     """In no candidate: the mask is saved, or computed from numbers that are."""
     search = search_of(make(partial(Attention, dropout=0.3, layers=1)), torch.randn(2, 16, 32))

@@ -91,8 +91,8 @@ def test_no_region_is_computed_for_another(case: str) -> None:
 
 
 def marked(*nodes: tuple[str, Any, tuple[str, ...], int | None]) -> dict[str, str]:
-    """What is saved of a joint graph after the pass: by node, the call that has the mark. nodes: name, op, arguments and
-    region."""
+    """What is saved of a joint graph after the pass: by node, the call that has the mark. nodes: name, op, arguments
+    and region."""
     graph, made = torch.fx.Graph(), dict[str, torch.fx.Node]()
     with FakeTensorMode():
         for name, target, given, region in nodes:

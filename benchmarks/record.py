@@ -36,6 +36,7 @@ TASKS: Mapping[str, str] = {
     "communication": "a sharded training step, with its communication",
     "artifacts": "a model that is compiled and stored (cold), and loaded and called in another process (warm)",
     "host": "the host's time for the launch of one kernel",
+    "budgets": "a training step of a small model within a memory budget: the peak in the place of a time",
     "numerics": "what numbers that one can rely on cost: one call, or forward and backward, of a small model",
 }
 """What is measured; each task has a file."""
@@ -49,6 +50,8 @@ MEASURES: Mapping[str, str] = {
     "warm_s": "seconds of the first step in a new process with filled caches",
     "warm_processor_s": "the same, of processors",
     "peak_mib": "MiB of parameters, inputs and the most that a step takes at a time",
+    "planned_mib": "MiB that a memory plan says for the same",
+    "budget_mib": "MiB of a memory budget",
     "error": "the largest difference from float64, relative to the largest result",
     "stored_mib": "MiB of a stored model, its weights included",
     "copy_share": "the speed as a share of a plain copy's on the same device",

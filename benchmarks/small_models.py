@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 
 class Block(nn.Module):
@@ -138,6 +139,43 @@ def in_groups() -> nn.Module:
     return nn.Sequential(*layers)
 
 
+class Residual(nn.Module):
+    """Two convolutions, added to what they are given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(16, 16, 3, padding=1) for _ in range(2))
+        self.norm = nn.GroupNorm(4, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns images of the size of x."""
+        return F.relu(x + self.second(F.relu(self.norm(self.first(x)))))
+
+
+def rows() -> nn.Module:
+    """Returns three convolutions over rows."""
+    first, second = nn.Conv1d(8, 32, 5, padding=2), nn.Conv1d(32, 32, 5, stride=2)
+    return nn.Sequential(first, nn.GELU(), second, nn.GELU(), nn.Conv1d(32, 8, 1))
+
+
+class Regions(nn.Module):
+    """Attention in regions of torch.utils.checkpoint. between: what is computed between two of them."""
+
+    def __init__(self, between: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.into, self.between = nn.Linear(64, 192, bias=False), between
+
+    def _mixed(self, x: Tensor) -> Tensor:
+        parts = self.into(x.tanh()).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(*parts, is_causal=True).transpose(1, 2).flatten(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns a tensor of the size of x."""
+        for _ in range(4):
+            x = self.between(x, checkpoint(self._mixed, x, use_reentrant=False))
+        return x
+
+
 @dataclass(frozen=True)
 class Small:
     """A model and what it is called with. make: returns the model. size: of its input. tokens: how many there are, of
@@ -165,6 +203,12 @@ MORE: Mapping[str, Small] = {
     "attention written out": Small(lambda: nn.Sequential(Written(128), Written(128)), (2, 256, 128)),
     "convolutions down and up": Small(Down, (4, 3, 64, 64)),
     "convolutions in groups": Small(in_groups, (4, 3, 96, 96)),
+    "residual convolutions": Small(lambda: nn.Sequential(Residual(), Residual(), Residual()), (4, 16, 48, 48)),
+    "convolutions over rows": Small(rows, (8, 8, 1024)),
+    "a bag of embeddings": Small(lambda: nn.Sequential(nn.EmbeddingBag(4096, 64), nn.Linear(64, 64)), (256, 16), 4096),
+    "regions": Small(lambda: Regions(lambda x, mixed: mixed), (4, 256, 64)),
+    "regions, added": Small(lambda: Regions(lambda x, mixed: x + mixed), (4, 256, 64)),
+    "regions, a norm between": Small(lambda: Regions(lambda x, mixed: F.layer_norm(mixed, (64,)).sin()), (4, 256, 64)),
 }
 
 __all__ = ["MORE", "SMALL", "Block", "Small"]

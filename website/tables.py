@@ -258,6 +258,9 @@ def _columns(rows: Sequence[Row], brief: bool, bold: bool) -> Iterator[Column]:
         yield MEMORY, lambda row: number(row.ratio("peak_mib"))
     if task == "artifacts":
         yield "MiB: Inductor, litz", lambda row: _both(row, "stored_mib")
+    if task == "budgets":
+        for measure, name in (("budget_mib", "budget"), ("planned_mib", "planned"), ("peak_mib", "measured")):
+            yield f"{name}, MiB", lambda row, m=measure: number(row.figure("litz", m))  # type: ignore[misc]
     if task == "communication":
         for peer, name in (("inductor, overlap", "Inductor"), ("litz, overlap", "litz")):
             yield f"{name} with overlap: exposed ms", lambda row, p=peer: number(row.figure(p, "exposed_ms"))  # type: ignore[misc]

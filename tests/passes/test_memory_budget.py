@@ -338,6 +338,20 @@ def test_regions_of_a_checkpoint_keep_their_policy(policy: str) -> None:
         assert not [name for name in computed if name in told and told[name] not in AGAIN]
 
 
+def test_a_view_that_a_region_saves_leaves_a_budget_its_choice() -> None:
+    """What one region gives the next is a view, which is saved; there are cuts that keep less of the rest."""
+    w = torch.randn(32, 32) / 6
+
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(2):
+                x = checkpoint(lambda x: torch.tanh(torch.sin(x @ w) @ w).t(), x, use_reentrant=False)
+                x = torch.tanh(torch.sin(x.t().exp() @ w).exp() @ w).exp() @ w
+            return checkpoint(lambda x: x.sin().t(), x.sin().t(), use_reentrant=False)
+
+    assert len(search_of(Model(), torch.randn(64, 32)).candidates) > 2
+
+
 def test_what_draws_is_never_drawn_again() -> None:
     """In no candidate: the mask is saved, or computed from numbers that are."""
     search = search_of(make(partial(Perceptron, dropout=0.3)), torch.randn(64, 32))
@@ -410,6 +424,20 @@ def test_strict_numbers_within_a_budget_are_eagers_bit_for_bit(name: str) -> Non
     assert max(second[1].memory_held) < max(first[1].memory_held)
     for each in (whole, found):
         assert all(torch.equal(mine, its) for mine, its in zip(each, theirs, strict=True))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_budget_holds_in_strict_mode_whichever_plugin_is_loaded_first(reverse: bool) -> None:
+    """Both plugins have a partitioner; of the strict one's halves none would fit."""
+    both = [("memory", litz_passes.memory.plugin), ("numerics", litz_numerics.plugin)]
+    extra = [*OWN[:-1], *(reversed(both) if reverse else both)]
+    given, model = make_plugins(builtin_plugins(), extra=extra, entry_points=()), make(Perceptron)
+    x = torch.randn(256, 32)
+    theirs = trained(model, model, x)
+    found, made = step(make(Perceptron), x, "60%", given=given, mode="strict")
+    assert peak(model, x, made) == taken(made)["bytes"] <= facts(made)["budget_bytes"]
+    assert facts(made)["candidates"][0]["bytes"] > facts(made)["budget_bytes"]
+    assert all(torch.equal(mine, its) for mine, its in zip(found, theirs, strict=True))
 
 
 def test_strict_numbers_compute_again_what_repeats_alone() -> None:

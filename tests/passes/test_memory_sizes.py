@@ -34,4 +34,20 @@ def test_amounts(text: str, nbytes: int) -> None:
 def test_eagers_planned_peak(function: Callable[[Tensor], Tensor], tensors: int) -> None:
     module = make_fx(function, tracing_mode="fake")(torch.ones(32, 32))
     numbers = 16  # a sum or two, which are four bytes each
-    assert eager_peak(Sizes(JointGraph("joint", module))) == pytest.approx(tensors * 4096, abs=numbers)
+    assert eager_peak(Sizes(JointGraph("joint", module))).nbytes == pytest.approx(tensors * 4096, abs=numbers)
+
+
+def test_what_eagers_peak_is_made_of() -> None:
+    """Of x.sin().exp().sum(): the exponential is saved; the cosine is made of x in the backward."""
+
+    def joint(x: Tensor, tangents_1: Tensor) -> tuple[Tensor, Tensor]:
+        made = x.sin().exp()
+        return made.sum(), tangents_1 * x.cos() * made
+
+    module = make_fx(joint, tracing_mode="fake")(torch.ones(32, 32), torch.ones(32, 32))
+    for node, name in zip(module.graph.find_nodes(op="placeholder"), ("primals_1", "tangents_1"), strict=True):
+        node.name = node.target = name
+    found = eager_peak(Sizes(JointGraph("joint", module)), 1)
+    # x, the gradient and the sum of four bytes; the exponential; the cosine and a product.
+    assert (found.standing, found.saved, found.others) == (2 * 4096 + 4, 4096, 2 * 4096)
+    assert found.nbytes == 5 * 4096 + 4 and found.node is not None and found.node.name == "mul"

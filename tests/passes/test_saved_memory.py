@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from litz import report as reports
 from litz.capture.graph import Graph
@@ -180,7 +182,20 @@ def images_and_rows(x: Tensor, weight: Tensor) -> Tensor:
     return F.conv2d(y, weight).sum() + (y.flatten(2).transpose(1, 2) @ weight.flatten(1)[:, :8]).sum()
 
 
+def of_a_region(x: Tensor, weight: Tensor) -> Tensor:
+    """A region that wants all saved, views too."""
+
+    def policy(context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        return CheckpointPolicy.MUST_SAVE
+
+    contexts = partial(create_selective_checkpoint_contexts, policy)
+    for _ in range(2):
+        x = checkpoint(attention, x, weight, use_reentrant=False, context_fn=contexts)
+    return x
+
+
 VIEWS = {
+    "a region": (of_a_region, (3, 7, 16), (16, 48)),
     "attention": (attention, (3, 7, 16), (16, 48)),
     "one column": (attention, (3, 1, 16), (16, 48)),
     "odd heads": (attention, (2, 5, 10), (10, 30)),
@@ -229,8 +244,8 @@ def test_views_of_what_the_user_sees_stay() -> None:
     assert len(found) - len(set(found)) == 2  # queries, keys and values
 
 
-def test_what_the_backward_computes_again_is_not_saved() -> None:
-    """As a budget may ask for: a name stands for one node of a graph."""
+def test_what_a_saved_view_holds_is_not_computed_again() -> None:
+    """As a budget may ask for: the view's memory is the whole's."""
     fake = FakeTensorMode()
     made = {}
     for half in ("forward", "backward"):
@@ -258,12 +273,22 @@ def test_what_the_backward_computes_again_is_not_saved() -> None:
             graph.output((node(aten.sum.default, again), *(node(aten.sum.default, each) for each in saved)))
         made[half] = torch.fx.GraphModule({}, graph)
     halves = Halves("graph0_halves", made["forward"], made["backward"], 1)
-    assert save_wholes(halves, cast("Any", None)) is halves
-    computed = made["backward"].graph.find_nodes(op="call_function", target=aten.tanh.default)[0]
-    computed.replace_all_uses_with(next(iter(made["backward"].graph.nodes)))
-    made["backward"].graph.erase_node(computed)
-    saved_whole = save_wholes(halves, cast("Any", None))
-    assert [node.name for node in saved_whole.backward.graph.find_nodes(op="placeholder")] == ["primals_1", "tanh"]
+    whole = save_wholes(halves, cast("Any", None)).backward.graph
+    assert [node.name for node in whole.find_nodes(op="placeholder")] == ["primals_1", "tanh"]
+    assert not whole.find_nodes(op="call_function", target=aten.tanh.default)
+
+
+def test_a_view_of_a_part_counts_as_the_whole_that_it_holds() -> None:
+    """The forward saves the whole, in whose memory the part lies."""
+
+    def part(x: Tensor, weight: Tensor) -> Tensor:
+        return (x @ weight)[:, :12].sin()  # its gradient reads three quarters of the product
+
+    x, weight = numbers(8, 16), numbers(16, 16).requires_grad_()
+    (_, backward), gradient = graphs_of(part, x, weight)
+    torch.testing.assert_close(gradient, eager(part, x, weight), rtol=1e-4, atol=1e-4)
+    assert ((8, 16), (16, 1)) in saved(backward)
+    assert flat(backward).count((8, 12)) == 1  # the result's gradient
 
 
 def test_a_plan_counts_the_memory_of_views_once() -> None:

@@ -14,12 +14,12 @@ test a plugin, and ``litz plugins new NAME`` writes a working one to start from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast, overload
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, overload
 
 import pluggy
 
-from litz_plugins import deprecations
+from litz_plugins import deprecations, hookspecs
 from litz_plugins.deprecations import PluginDeprecationWarning
 from litz_plugins.errors import (
     DuplicatePluginError,
@@ -167,7 +167,13 @@ def hookimpl(function: _F) -> _F: ...
 
 @overload
 def hookimpl(
-    *, tryfirst: bool = False, trylast: bool = False, optionalhook: bool = False, specname: str | None = None
+    *,
+    tryfirst: bool = False,
+    trylast: bool = False,
+    optionalhook: bool = False,
+    specname: str | None = None,
+    after: Sequence[str] = (),
+    before: Sequence[str] = (),
 ) -> Callable[[_F], _F]: ...
 
 
@@ -178,13 +184,19 @@ def hookimpl(
     trylast: bool = False,
     optionalhook: bool = False,
     specname: str | None = None,
+    after: Sequence[str] = (),
+    before: Sequence[str] = (),
 ) -> Any:
     """Marks a function as the implementation of the hook of its name (or of ``specname``).
 
     tryfirst, trylast: ask this plugin before, or after, the others. optionalhook: no error in a litz that does not have
-    the hook (yet).
+    the hook (yet). after, before: names of plugins that are asked before this one, or after it, wherever they ask to
+    be; a name that ends in "?" need not be there.
     """
-    return cast(
-        Any,
-        _marker(function, tryfirst=tryfirst, trylast=trylast, optionalhook=optionalhook, specname=specname),
-    )
+    mark = _marker(tryfirst=tryfirst, trylast=trylast, optionalhook=optionalhook, specname=specname)
+
+    def marked(function: Any) -> Any:
+        vars(mark(function))[f"{hookspecs.PROJECT}_impl"].update(after=tuple(after), before=tuple(before))
+        return function
+
+    return marked if function is None else marked(function)

@@ -183,7 +183,8 @@ class UnknownHookError(PluginError):
 
 
 class HookSignatureError(PluginError):
-    """A hook function has parameters that its spec does not allow. ``problem`` says which."""
+    """A hook function has parameters that its spec does not allow, or a place among the others that it cannot have.
+    ``problem`` says which."""
 
     def __init__(self, plugin: str, hook: str, problem: str, *, spec: str = "", dist: str = "") -> None:
         self.hook = hook

@@ -6,7 +6,8 @@ Rules for all of them:
   a later version and never renames one. A parameter with a default value is an error: pluggy would not fill it in.
 - Arguments are read only. Return data; change nothing in place: what is changed is found, put back, and a failure.
 - Plugins are asked in the order of their names, core's built-in plugins last. ``@hookimpl(tryfirst=True)`` and
-  ``trylast=True`` move a plugin to the front or the back; wrappers are not supported, since each result has one author.
+  ``trylast=True`` move a plugin to the front or the back, ``before=("numerics?",)`` and ``after`` move it to a side of
+  the plugins named, as they do passes; wrappers are not supported, since each result has one author.
 - A hook that raises, does not end (option ``plugin_seconds``) or returns what it must not stops the compile with an
   error that names plugin and hook. With ``on_plugin_error="disable"`` that plugin is left out for the rest of the
   process, the compile begins anew without it, and one warning says so.

@@ -6,15 +6,12 @@ plugin moves nothing.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from litz_plugins.errors import PassOrderError
+from litz_plugins.order import OPTIONAL, Circular, in_order
 from litz_plugins.records import STAGES, Pass
-
-OPTIONAL = "?"
-"""At the end of a pass's name in `after` or `before`: it need not be there, as its plugin may be absent."""
 
 
 def sort_passes(passes: Sequence[Pass]) -> tuple[Pass, ...]:
@@ -68,60 +65,16 @@ def _check_stages(passes: Sequence[Pass]) -> None:
 
 
 def _sort_stage(passes: Sequence[Pass]) -> list[Pass]:
-    """Kahn's algorithm with a heap of registration indices, which makes it stable."""
-    index = {p.name: i for i, p in enumerate(passes)}
-    followers: list[set[int]] = [set() for _ in passes]
-    for i, pass_ in enumerate(passes):
-        for name in pass_.after:
-            if name in index:
-                followers[index[name]].add(i)
-        for name in pass_.before:
-            if name in index:
-                followers[i].add(index[name])
-    waiting = [0] * len(passes)
-    for nexts in followers:
-        for i in nexts:
-            waiting[i] += 1
-
-    ready = [i for i, count in enumerate(waiting) if count == 0]
-    heapq.heapify(ready)
-    ordered: list[int] = []
-    while ready:
-        i = heapq.heappop(ready)
-        ordered.append(i)
-        for j in followers[i]:
-            waiting[j] -= 1
-            if waiting[j] == 0:
-                heapq.heappush(ready, j)
-    if len(ordered) < len(passes):
-        cycle = [passes[i] for i in _find_cycle(followers, {i for i, count in enumerate(waiting) if count > 0})]
-        arrows = " -> ".join(f"{p.name} ({_owner(p)})" for p in [*cycle, cycle[0]])
-        raise PassOrderError(
-            f"passes of the {passes[0].stage} stage wait for each other: {arrows}",
-            [p.name for p in cycle],
-            [p.plugin for p in cycle],
-        )
-    return [passes[i] for i in ordered]
-
-
-def _find_cycle(followers: Sequence[set[int]], stuck: set[int]) -> list[int]:
-    """Returns one cycle among the passes that could not be ordered, in running order.
-
-    Each of them waits for another of them, so walking backwards must come around.
-    """
-    leaders: dict[int, int] = {}
-    for i in sorted(stuck):
-        for j in followers[i] & stuck:
-            leaders.setdefault(j, i)
-    path: list[int] = []
-    at = min(leaders)
-    while at not in path:
-        path.append(at)
-        at = leaders[at]
-    cycle = path[path.index(at) :]
-    cycle.reverse()
-    start = cycle.index(min(cycle))
-    return cycle[start:] + cycle[:start]
+    try:
+        return [passes[i] for i in in_order(passes)]
+    except Circular as circular:
+        cycle = [passes[i] for i in circular.places]
+    arrows = " -> ".join(f"{p.name} ({_owner(p)})" for p in [*cycle, cycle[0]])
+    raise PassOrderError(
+        f"passes of the {passes[0].stage} stage wait for each other: {arrows}",
+        [p.name for p in cycle],
+        [p.plugin for p in cycle],
+    )
 
 
 def _owner(pass_: Pass) -> str:

@@ -24,8 +24,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeVar
 
-import pluggy
-
 from litz_plugins import hookspecs, quarantine, strict, threads
 from litz_plugins.blame import Blamed, Call, Called
 from litz_plugins.errors import (
@@ -37,7 +35,6 @@ from litz_plugins.errors import (
     PluginHookError,
     PluginLoadError,
     PluginWarning,
-    UnknownHookError,
 )
 from litz_plugins.ledger import Ledger
 from litz_plugins.loading import Source
@@ -45,7 +42,7 @@ from litz_plugins.nouns import Noun, OptionsView
 from litz_plugins.raised import package_of
 from litz_plugins.records import OptionSpec
 from litz_plugins.unchanged import FieldsSnapshot, Snapshot, take
-from litz_plugins.validate import HOOKS, Registry, check_hooks
+from litz_plugins.validate import Registry, check_hooks
 from litz_plugins.watchdog import SLOW
 
 LOGGER = logging.getLogger("litz.plugins")
@@ -173,11 +170,11 @@ class Roster:
         order = [s for s in loaded if s.status != "builtin"] + [s for s in loaded if s.status == "builtin"]
         for source in reversed(order):
             self._manager.admit(source.obj, source.name, self._hooks[source.name])
-        try:
-            self._manager.check_pending()
-        except pluggy.PluginValidationError as cause:  # nothing gets here that check_hooks lets through
-            name = self._manager.get_name(cause.plugin) or "?"
-            raise UnknownHookError(name, str(cause), HOOKS) from cause
+        self._manager.check_known()
+        while (wrong := self._manager.misplaced({s.name: s.dist for s in self._sources.values()})) is not None:
+            if self._on_error == "raise":
+                raise wrong
+            self._drop(wrong.plugin, wrong)
 
     def _warn(self, error: PluginError) -> None:
         warnings.warn(f"litz goes on without a plugin: {error.warning}", PluginWarning, stacklevel=3)
@@ -189,7 +186,7 @@ class Roster:
         impls = self._impls.get(hook)
         if impls is None:
             ranks = {name: i for i, name in enumerate(self._rank_order())}
-            found = reversed(getattr(self._manager.hook, hook).get_hookimpls())
+            found = self._manager.asked(hook)
             impls = tuple(
                 _Impl(
                     i.plugin_name,

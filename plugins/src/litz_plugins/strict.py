@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from litz_plugins.errors import nearest
-from litz_plugins.passes import OPTIONAL
+from litz_plugins.order import OPTIONAL
 from litz_plugins.records import OptionSpec, Pass, TemplateSpec, Uncacheable
 from litz_plugins.words import CORE_COMMANDS, CORE_PASSES, LAYOUT_NEEDS, TEMPLATE_KINDS
 

@@ -7,7 +7,7 @@ not at all (it silently keeps the default).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterable, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from operator import is_, itemgetter
 from types import FunctionType, ModuleType
 from typing import Any
@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import pluggy
 
-from litz_plugins import deprecations, hookspecs
+from litz_plugins import deprecations, hookspecs, places
 from litz_plugins.deprecations import current_hook, warn_of, why_gone
 from litz_plugins.errors import HookSignatureError, PluginLoadError, UnknownHookError, nearest
 
@@ -117,6 +117,29 @@ class Registry(pluggy.PluginManager):
     def admit(self, obj: object, name: str, attributes: Iterable[str]) -> None:
         """Registers the hooks that `check_hooks` has found in a plugin, whatever other plugin it is equal to."""
         self.register(_Held(obj, attributes), name=name)
+
+    def check_known(self) -> None:
+        """Raises UnknownHookError for a function of no hook, though `check_hooks` lets none through."""
+        try:
+            self.check_pending()
+        except pluggy.PluginValidationError as cause:
+            raise UnknownHookError(self.get_name(cause.plugin) or "?", str(cause), HOOKS) from cause
+
+    def asked(self, hook: str) -> Sequence[Any]:
+        """Returns the functions of a hook in calling order."""
+        return places.asked(self._as_registered(hook))
+
+    def misplaced(self, dists: Mapping[str, str]) -> HookSignatureError | None:
+        """Returns the error of a plugin whose place among those of a hook cannot be; None where all can be. dists: of
+        all plugins, by name."""
+        for hook in HOOKS:
+            wrong = places.misplaced(self._as_registered(hook), dists)
+            if wrong is not None:
+                return HookSignatureError(wrong[0], hook, wrong[1], dist=dists[wrong[0]])
+        return None
+
+    def _as_registered(self, hook: str) -> list[Any]:
+        return getattr(self.hook, hook).get_hookimpls()[::-1]  # pluggy calls the last one first
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
         """Returns the options of a hook implementation, with a renamed hook's present name; None for a function without

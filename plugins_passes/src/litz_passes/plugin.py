@@ -30,6 +30,7 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
 def _joint_passes() -> Iterator[Pass]:
     from .joint.cpu_values import rebuild_cpu_values
     from .joint.redundant_copies import remove_redundant_copies
+    from .joint.region_inputs import save_region_inputs
     from .joint.region_views import view_regions
     from .joint.saved_memory import save_what_is_read
     from .joint.saved_positions import narrow_positions
@@ -39,6 +40,7 @@ def _joint_passes() -> Iterator[Pass]:
     yield Pass("view_regions", "joint", view_regions)
     yield Pass("read_sizes_alone", "joint", read_sizes_alone, ("view_regions",))
     yield Pass("remove_redundant_copies", "joint", remove_redundant_copies, ("read_sizes_alone",))
+    yield Pass("save_region_inputs", "joint", save_region_inputs, ("remove_redundant_copies",))
     yield Pass("rebuild_cpu_values", "partitioned", rebuild_cpu_values)
     yield Pass("narrow_positions", "partitioned", narrow_positions, ("rebuild_cpu_values",))
     yield Pass("save_what_is_read", "partitioned", save_what_is_read, ("narrow_positions",))

@@ -17,6 +17,14 @@ from litz.schedule.lifetimes import Lifetimes
 if TYPE_CHECKING:
     from litz.report import CompileReport
 
+ABOVE = 1.005
+"""Of eager's planned peak, the most that a planned peak may be: what is more is above eager."""
+PARTS = {
+    "standing": "inputs; in a backward results, too",
+    "saved": "saved for the backward",
+    "others": "temporaries and gradients",
+}
+"""What a peak is made of."""
 SHOWN = 10
 """Tensors that are shown of a peak."""
 ROWS = 16
@@ -53,13 +61,19 @@ def memory_of_one(report: CompileReport, notes: Mapping[str, str]) -> dict[str, 
     tensors = [] if report.plan is None else _alive(report.plan, held.index(peak), results)
     tensors.append(_tensor("inputs, results and constants", standing))
     tensors.sort(key=lambda each: -each["bytes"])
+    saved = sum(each["bytes"] for each in tensors if each["saved"])
+    eager = facts.get("eager_bytes")
     return {
         "name": report.name,
         "kind": report.kind,
         "peak_bytes": peak,
         "peak_step": held.index(peak),
         "standing_bytes": standing,
-        "eager_bytes": facts.get("eager_bytes"),
+        "parts": {"standing": standing, "saved": saved, "others": peak - standing - saved},
+        "eager_bytes": eager,
+        "eager_parts": facts.get("eager_parts"),
+        "eager_origin": facts.get("eager_origin", ""),
+        "above_eager": eager is not None and peak > ABOVE * eager,
         "budget": facts.get("budget"),
         "budget_bytes": facts.get("budget_bytes"),
         "known": report.plan is not None,
@@ -121,6 +135,8 @@ def _graph_lines(graph: Mapping[str, Any]) -> Iterator[str]:
     if eager is not None:
         of = "" if graph["kind"] == "inference" else ", forward and backward"
         yield f"  eager's planned peak{of}: {size_text(eager)} ({peak / max(eager, 1):.0%} here)"
+    if eager is not None and graph["eager_parts"] is not None:
+        yield from _differences(graph)
     if budget is not None:
         yield f"  budget: {size_text(budget)} ({graph['budget']}), {size_text(budget - peak)} of it left"
     most = max(peak, eager or 0, budget or 0, 1)
@@ -144,6 +160,17 @@ def _graph_lines(graph: Mapping[str, Any]) -> Iterator[str]:
     if not graph["known"]:
         yield "  The graph came from the graph cache. LITZ_GRAPH_CACHE=0 shows its tensors."
     yield ""
+
+
+def _differences(graph: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what the two peaks are made of, and where eager's is."""
+    if graph["known"]:
+        yield f"    {'here':>10} {'eager':>10} {'more here':>10}"
+        for part, words in PARTS.items():
+            here, eager = graph["parts"][part], graph["eager_parts"][part]
+            more = f"{'-' if here < eager else ''}{size_text(abs(here - eager))}"
+            yield f"    {size_text(here):>10} {size_text(eager):>10} {more:>10}  {words}"
+    yield f"    eager's is at {graph['eager_origin']}"
 
 
 def _rows(steps: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int, Mapping[str, Any]]]:

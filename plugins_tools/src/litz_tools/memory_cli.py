@@ -18,14 +18,16 @@ from litz_plugins.scripts import check_script, print_failure, run_script, say_wh
 )
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as in python -m.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; what SCRIPT prints goes to standard error.")
+@click.option("--check", is_flag=True, help="Exit with 1 where a planned peak is more than 0.5 % above eager's.")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def memory(script: str, args: Sequence[str], module: bool, as_json: bool) -> None:
+def memory(script: str, args: Sequence[str], module: bool, as_json: bool, check: bool) -> None:
     """Run SCRIPT with ARGS and show the planned memory of every graph that it compiles with litz.
 
     For each graph: the bytes that are alive at each step by the memory plan, the peak, the ten largest tensors at the
-    peak with op, module and line, eager's planned peak and the budget, where the option memory.budget sets one. On a
-    GPU also the most that torch's allocator had in use while SCRIPT ran. With --json: all steps, as data.
+    peak with op, module and line, eager's planned peak and what makes the difference, and the budget, where the
+    option memory.budget sets one. On a GPU also the most that torch's allocator had in use while SCRIPT ran. With
+    --json: all steps, as data. With --check the graphs whose planned peak is above eager's are an error.
     """
     check_script(script, module)
     import torch
@@ -49,4 +51,7 @@ def memory(script: str, args: Sequence[str], module: bool, as_json: bool) -> Non
         for line in memory_lines(graphs, measured):
             click.echo(line)
         say_what_came(len(reports), failure)
-    sys.exit(code)
+    above = [graph["name"] for graph in graphs if graph["above_eager"]] if check else []
+    if above:
+        click.echo(f"above eager's planned peak: {', '.join(above)}", err=True)
+    sys.exit(code or bool(above))

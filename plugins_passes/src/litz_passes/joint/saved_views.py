@@ -1,9 +1,10 @@
 """Saved memory under one name.
 
 In: the halves of a joint graph. Out: halves whose forward, where several views of a tensor are saved (the queries, keys
-and values of one product), saves the tensor, whose memory the views hold anyway. The backward makes the views. So plans
-count this memory once, and it may be written over after its last use. Masks of the tensor (`relu <= 0`) that are saved
-beside views are made of it, too. torch's partitioner counts each view as memory of its own.
+and values of one product) or a view of a part of it, saves the tensor, whose memory the views hold anyway. The backward
+makes the views. So plans count this memory once and whole, and it may be written over after its last use. Masks of the
+tensor (`relu <= 0`) that are saved beside views are made of it, too, and so is the tensor where the backward would
+compute it again beside a view that is saved. torch's partitioner counts each view as memory of its own.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _sizes(backward: torch.fx.Graph) -> dict[str, torch.fx.Node]:
 
 def _wholes(halves: Halves) -> dict[torch.fx.Node, list[torch.fx.Node]]:
     """Returns, for each tensor that should be saved as a whole, the saved tensors that the backward makes of it: itself
-    if it is saved, then views, then masks. None where the backward computes the tensor again."""
+    if it is saved, then views, then masks."""
     outputs, saved = saved_alone(halves)
     sizes = _sizes(halves.backward.graph)
     again = {node.name for node in halves.backward.graph.nodes if node.op != "placeholder"}
@@ -60,9 +61,17 @@ def _wholes(halves: Halves) -> dict[torch.fx.Node, list[torch.fx.Node]]:
         masks = [node for node in alone if node not in kept and _is_mask_of(node, owner, sizes)]
         spared = owner not in kept and sum(map(tensor_bytes, masks)) >= LEAST_BYTES
         made = sorted(kept, key=lambda node: node is not owner) + (masks if spared else [])
-        if len(made) > 1 and owner.name not in again and all(_made_of(node, owner, sizes) for node in kept):
+        if (len(made) > 1 or _hides(kept[0], owner, again)) and all(_made_of(node, owner, sizes) for node in kept):
             found[owner] = made
     return found
+
+
+def _hides(node: torch.fx.Node, owner: torch.fx.Node, again: Container[str]) -> bool:
+    """Does a saved view hold memory that a backward does not know of: more than its own bytes, or a tensor that the
+    backward computes again beside it?"""
+    if node is owner or not isinstance(owner.meta.get("val"), torch.Tensor):
+        return False
+    return owner.name in again or not (is_symbolic(owner) or tensor_bytes(node) >= tensor_bytes(owner))
 
 
 def _is_mask_of(node: torch.fx.Node, owner: torch.fx.Node, sizes: Container[str]) -> bool:
@@ -73,11 +82,11 @@ def _is_mask_of(node: torch.fx.Node, owner: torch.fx.Node, sizes: Container[str]
 def _made_of(node: torch.fx.Node, owner: torch.fx.Node, sizes: Container[str]) -> bool:
     """Is a node made of one tensor and of sizes that the backward has, by masks and views?"""
     while node is not owner:
-        if node.op != "call_function" or not node.all_input_nodes or "recompute" in node.meta:
+        if node.op != "call_function" or not node.all_input_nodes:
             return False
         source, *others = node.all_input_nodes
-        if node.target not in MASKS and aliased_argument(node) is not source:
-            return False
+        if aliased_argument(node) is not source and (node.target not in MASKS or "recompute" in node.meta):
+            return False  # views compute nothing, whatever a region of torch.utils.checkpoint wants computed once
         if any(other.name not in sizes for other in others):
             return False
         node = source
@@ -94,6 +103,10 @@ def _make_of_whole(
     made: by node of the forward, the backward's input."""
     first, *others = made.values()
     there = {owner: first}
+    computed = [node for node in graph.nodes if node.name == owner.name and node.op != "placeholder"]
+    for node in computed:
+        node.replace_all_uses_with(first)
+        graph.erase_node(node)
 
     def copy(node: torch.fx.Node) -> torch.fx.Node:
         if node not in there:

@@ -127,7 +127,8 @@ class Cutter:
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
             return 8
-        if not isinstance(value, torch.Tensor) or (aliased_argument(node) is not None and self._is_whole(node)):
+        viewed = aliased_argument(node) is not None and self._is_whole(node) and policy_of(node) is None
+        if not isinstance(value, torch.Tensor) or viewed:
             return inf
         return float(self.sizes.nbytes(node)) or 1.0
 

@@ -10,10 +10,10 @@ import torch
 
 from litz.capture.graph import Graph
 from litz.capture.joint.nouns import Halves, JointGraph
-from litz.capture.torch_api import is_tangent, memory_owner
+from litz.capture.torch_api import is_tangent, memory_owner, origin_of
 from litz_plugins import PassContext
 
-from .sizes import Sizes, eager_peak
+from .sizes import EagerPeak, Sizes, eager_peak
 
 ATTACHMENT = "memory.json"
 """The file of a report with eager's planned peak and, of a budget, its bytes and all candidates."""
@@ -47,9 +47,16 @@ def note_standing_memory(halves: Halves, context: PassContext) -> Halves:
 def note_eagers_peak(graph: Graph, context: PassContext) -> Graph:
     """Returns the graph as it is, and attaches eager's planned peak of an inference graph."""
     if graph.kind == "inference":
-        facts: dict[str, Any] = {"eager_bytes": eager_peak(Sizes(graph)), "budget": None, "budget_bytes": None}
-        context.attach(ATTACHMENT, json.dumps(facts | {"candidates": []}))
+        facts = facts_of(eager_peak(Sizes(graph)))
+        context.attach(ATTACHMENT, json.dumps(facts | {"budget": None, "budget_bytes": None, "candidates": []}))
     return graph
 
 
-__all__ = ["ATTACHMENT", "STANDING", "note_eagers_peak", "note_standing_memory", "standing"]
+def facts_of(eager: EagerPeak) -> dict[str, Any]:
+    """Returns what a report says of eager's planned peak."""
+    origin = "" if eager.node is None else str(origin_of(eager.node) or eager.node.name)
+    parts = {"standing": eager.standing, "saved": eager.saved, "others": eager.others}
+    return {"eager_bytes": eager.nbytes, "eager_parts": parts, "eager_origin": origin}
+
+
+__all__ = ["ATTACHMENT", "STANDING", "facts_of", "note_eagers_peak", "note_standing_memory", "standing"]

@@ -40,7 +40,7 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
     )
 
 
-@hookimpl(tryfirst=True)
+@hookimpl(tryfirst=True, before=("numerics?",))  # whose halves save all: within a budget they are one of the candidates
 def litz_partition(
     joint: JointGraph,
     options: OptionsView,
@@ -48,18 +48,18 @@ def litz_partition(
     context: PassContext,
 ) -> tuple[Any, Any] | None:
     """Returns the fastest halves whose planned peak fits the budget; None where there is no budget."""
-    from .notes import ATTACHMENT
+    from .notes import ATTACHMENT, facts_of
     from .sizes import Sizes, eager_peak
 
-    budget, eager = options.get("memory.budget"), eager_peak(Sizes(joint))
-    facts: dict[str, Any] = {"eager_bytes": eager, "budget": budget, "budget_bytes": None, "candidates": []}
+    budget, eager = options.get("memory.budget"), eager_peak(Sizes(joint), joint.forward_outputs)
+    facts: dict[str, Any] = {**facts_of(eager), "budget": budget, "budget_bytes": None, "candidates": []}
     if budget is None:
         context.attach(ATTACHMENT, json.dumps(facts))
         return None
     from .amounts import bytes_of
     from .budget import obey
 
-    nbytes = bytes_of(str(budget), eager)
+    nbytes = bytes_of(str(budget), eager.nbytes)
     chosen, candidates = obey(joint, nbytes, planned, context, options.get("numerics.mode") == "strict")
     rows = [{"name": each.name, "bytes": each.peak, "us": each.us, "taken": each is chosen} for each in candidates]
     context.attach(ATTACHMENT, json.dumps({**facts, "budget_bytes": nbytes, "candidates": rows}))

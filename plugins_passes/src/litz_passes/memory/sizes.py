@@ -5,9 +5,10 @@ In: a noun with FX nodes. Out: bytes, for the sizes of this compile; questions a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -57,10 +58,27 @@ class Sizes:
             return self.hint(value.numel()) * value.itemsize
 
 
-def eager_peak(sizes: Sizes) -> int:
+@dataclass(frozen=True)
+class EagerPeak:
+    """Eager's planned peak of a graph, in bytes. node: at which it is. standing: of inputs, in a backward with the
+    results and their gradients. saved: of what the forward made for the backward."""
+
+    nbytes: int
+    node: torch.fx.Node | None
+    standing: int
+    saved: int
+
+    @property
+    def others(self) -> int:
+        """Returns the bytes of temporaries, and of gradients that are made."""
+        return self.nbytes - self.standing - self.saved
+
+
+def eager_peak(sizes: Sizes, forward_outputs: int | None = None) -> EagerPeak:
     """Returns the most bytes that are alive at a time where each node runs alone, in the order of the graph, as in
     eager: inputs all the time, gradients of results from their first use, results from when they are made, and every
-    other tensor from its node to the last use of it or of a view of it."""
+    other tensor from its node to the last use of it or of a view of it. forward_outputs: how many of the outputs are
+    the forward's; None for all."""
     nodes, owners = sizes.noun.nodes, sizes.owners
     last: dict[torch.fx.Node, int] = {}
     first = {node: 0 if node.op == "placeholder" and not is_tangent(node) else at for at, node in enumerate(nodes)}
@@ -72,22 +90,49 @@ def eager_peak(sizes: Sizes) -> int:
                 first[owner] = at
     kept = {owners[item] for item in sizes.noun.outputs if isinstance(item, torch.fx.Node)}
     change = [0] * (len(nodes) + 1)
-    for node in nodes:
-        if owners[node] is not node or node.op == "output":
-            continue
+    made = [node for node in nodes if owners[node] is node and node.op != "output"]
+    ends = {
+        node: len(nodes) if node.op == "placeholder" or node in kept else last.get(node, first[node]) for node in made
+    }
+    for node in made:
         nbytes = sizes.nbytes(node)
         change[first[node]] += nbytes
-        if node.op != "placeholder" and node not in kept:
-            change[last.get(node, first[node]) + 1] -= nbytes
-    return _most(change)
+        if ends[node] < len(nodes):
+            change[ends[node] + 1] -= nbytes
+    held = list(accumulate(change))
+    most = max(held, default=0)
+    at = held.index(most) if held else 0
+    results = [item for item in sizes.noun.outputs[:forward_outputs] if isinstance(item, torch.fx.Node)]
+    forward, seen = _needed(results), {owners[item] for item in results}
+    worst = nodes[at] if at < len(nodes) else None
+    standing, saved = 0, 0
+    for node in made:
+        if first[node] <= at <= ends[node]:
+            stands = node.op == "placeholder" or (node in seen and worst not in forward)
+            standing += sizes.nbytes(node) * stands
+            read_later = node in forward and any(user not in forward for user in _readers(node, owners))
+            saved += sizes.nbytes(node) * (read_later and not stands)
+    return EagerPeak(most, worst, standing, saved)
 
 
-def _most(change: Sequence[int]) -> int:
-    most = now = 0
-    for step in change:
-        now += step
-        most = max(most, now)
-    return most
+def _needed(results: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
+    """Returns the nodes that results need, themselves among them."""
+    found, queue = set[torch.fx.Node](), list(results)
+    while queue:
+        node = queue.pop()
+        if node not in found:
+            found.add(node)
+            queue += node.all_input_nodes
+    return found
 
 
-__all__ = ["Sizes", "eager_peak"]
+def _readers(node: torch.fx.Node, owners: Mapping[torch.fx.Node, torch.fx.Node]) -> Iterator[torch.fx.Node]:
+    """Yields what reads a tensor or a view of it, outputs apart."""
+    for user in node.users:
+        if user.op != "output":
+            yield user
+            if owners[user] is owners[node]:
+                yield from _readers(user, owners)
+
+
+__all__ = ["EagerPeak", "Sizes", "eager_peak"]

@@ -418,8 +418,6 @@ def case_of(row: Row) -> Case:
 ROWS = matrix(AXES, NEVER)
 FIRST = 9
 """Rows that CI runs. They have all values, and six of ten pairs."""
-MEETS_NAN = "more-queries-empty-rows-divided-cut-blocks-dynamic"
-"""The row of which a score beyond the ends has no gradient (the mutant backward-nan-of-a-masked-score): CI runs it."""
 NAMED: Mapping[str, Case] = {
     "odd": replace(BASE, query=(1, 2, 37, 20), key=(1, 2, 51, 20), width=9),
     "one": replace(BASE, query=(1, 1, 1, 16), key=(1, 1, 1, 16)),
@@ -466,7 +464,7 @@ NAMED: Mapping[str, Case] = {
 }
 """Other values of what the axes have, and what a test looks at by name."""
 LIKE_ANOTHER = (
-    *(name for name in list(ROWS)[FIRST:] if name != MEETS_NAN),
+    *list(ROWS)[FIRST:],
     *(
         name
         for name in NAMED

@@ -12,7 +12,6 @@ milliseconds of the processor for a step, the least of several.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.peak_on_cpu import MIB, peak_bytes
+from benchmarks.peak_on_cpu import MIB, peak_mib
 from benchmarks.record import add_option, recorder
 from benchmarks.small_models import MORE, SMALL, Small
 from litz import report as reports
@@ -57,10 +56,7 @@ def run(small: Small, nbytes: int, rounds: int) -> tuple[Mapping[str, Any], floa
         begun = time.process_time()
         step()
         spent.append(time.process_time() - begun)
-    model.zero_grad(set_to_none=True)
-    gc.collect()
-    there = sum(each.nbytes for each in (*model.parameters(), *model.buffers(), x))
-    return json.loads(found[0].attachments["memory.json"]), (there + peak_bytes(step)) / MIB, 1000 * min(spent)
+    return json.loads(found[0].attachments["memory.json"]), peak_mib(model, x, step), 1000 * min(spent)
 
 
 def measure(name: str, rounds: int, record: Callable[..., None]) -> None:

@@ -42,6 +42,14 @@ def peak_bytes(step: Callable[[], None]) -> int:
     return most
 
 
+def peak_mib(model: nn.Module, x: torch.Tensor, step: Callable[[], None]) -> float:
+    """Returns the peak of a step without gradients from before, in MiB, with the model's tensors and the batch `x`."""
+    model.zero_grad(set_to_none=True)
+    gc.collect()
+    there = sum(each.nbytes for each in (*model.parameters(), *model.buffers(), x))
+    return (there + peak_bytes(step)) / MIB
+
+
 def measure(small: Small, peer: str, inference: bool = False) -> tuple[float, float, tuple[float, float] | None]:
     """Returns (measured peak in MiB, ms of a step, planned peaks in MiB of litz and of eager)."""
     torch.manual_seed(0)
@@ -64,12 +72,9 @@ def measure(small: Small, peer: str, inference: bool = False) -> tuple[float, fl
         begun = time.perf_counter()
         step()
         seconds.append(time.perf_counter() - begun)
-    model.zero_grad(set_to_none=True)
-    gc.collect()
-    there = sum(each.nbytes for each in (*model.parameters(), *model.buffers(), x))
     graphs = memory_of(found)
     planned = (max(each["peak_bytes"] for each in graphs) / MIB, graphs[0]["eager_bytes"] / MIB) if graphs else None
-    return (there + peak_bytes(step)) / MIB, min(seconds) * 1000, planned
+    return peak_mib(model, x, step), min(seconds) * 1000, planned
 
 
 def main(argv: Sequence[str] | None = None) -> None:

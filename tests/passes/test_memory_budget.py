@@ -29,7 +29,8 @@ from litz_passes.memory.candidates import Search
 from litz_passes.memory.choose import fastest, refusal
 from litz_passes.memory.cut import saved_names
 from litz_passes.memory.notes import ATTACHMENT
-from litz_passes.memory.prices import AGAIN, has_the_same_bits, may_run_again, policy_of
+from litz_passes.memory.prices import has_the_same_bits, may_run_again
+from litz_passes.nodes import AGAIN, policy_of
 from litz_plugins import hookimpl
 from litz_plugins.manager import Plugins, make_plugins
 

@@ -20,6 +20,8 @@ from litz.capture.passes.freezing import constants, known_size
 from litz.capture.passes.rewrite import Call, Changes, Constant, find_escapes, rewrite, tensor_of
 from litz_plugins.records import PassContext
 
+from ..nodes import needed_by
+
 aten, prims = torch.ops.aten, torch.ops.prims
 
 _LIFTS = frozenset({aten.lift_fresh_copy.default, aten.lift_fresh.default})
@@ -60,7 +62,11 @@ def place_constants(graph: Graph, context: PassContext | None = None) -> Graph:
 def _known(graph: Graph, moves: list[torch.fx.Node], written: Collection[torch.fx.Node]) -> dict[Any, torch.Tensor]:
     """Returns the values on the CPU of the nodes that the moves read, directly or not, where a node depends on no input
     of the graph. written: nodes that the graph writes in place, whose values change."""
-    held, values, wanted = constants(graph), dict[Any, torch.Tensor](), _needed(moves)
+    held, values, wanted = (
+        constants(graph),
+        dict[Any, torch.Tensor](),
+        needed_by(source for move in moves for source in move.all_input_nodes),
+    )
     with torch_api.real_mode():
         for node in graph.nodes:
             if node not in wanted or node in written:
@@ -76,18 +82,6 @@ def _known(graph: Graph, moves: list[torch.fx.Node], written: Collection[torch.f
                 if found is not None:
                     values[node] = found
     return values
-
-
-def _needed(moves: list[torch.fx.Node]) -> set[torch.fx.Node]:
-    """Returns the nodes that the moves read, directly or through other nodes."""
-    found: set[torch.fx.Node] = set()
-    left = [source for move in moves for source in move.all_input_nodes]
-    while left:
-        node = left.pop()
-        if node not in found:
-            found.add(node)
-            left += node.all_input_nodes
-    return found
 
 
 def _is_computable(node: torch.fx.Node, values: Mapping[Any, torch.Tensor]) -> bool:

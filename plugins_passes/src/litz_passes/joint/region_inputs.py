@@ -20,7 +20,7 @@ from litz.capture.joint.nouns import JointGraph
 from litz.capture.torch_api import add_call, aliased_argument
 from litz_plugins.records import PassContext
 
-AGAIN = frozenset({CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE})
+from ..nodes import AGAIN, policy_of
 
 
 def save_region_inputs(joint: JointGraph, context: PassContext) -> JointGraph:
@@ -47,10 +47,10 @@ def _given(graph: torch.fx.Graph) -> Iterator[Node]:
     whoever goes on has had them saved."""
     behind = set[Node]()
     for node in list(graph.nodes):
-        again = node.meta.get("recompute") in AGAIN
+        again = policy_of(node) in AGAIN
         if (_is_saved(node) and _obeys(node)) or not (again or behind & {*node.all_input_nodes}):
             continue
-        readers = {_region(user) for user in node.users if user.meta.get("recompute") in AGAIN}
+        readers = {_region(user) for user in node.users if policy_of(user) in AGAIN}
         if isinstance(node.meta.get("val"), torch.Tensor) and any(one > _region(node) for one in readers):
             yield node
         else:
@@ -58,7 +58,7 @@ def _given(graph: torch.fx.Graph) -> Iterator[Node]:
 
 
 def _is_saved(node: Node) -> bool:
-    return node.meta.get("recompute") == CheckpointPolicy.MUST_SAVE
+    return policy_of(node) == CheckpointPolicy.MUST_SAVE
 
 
 def _obeys(node: Node) -> bool:

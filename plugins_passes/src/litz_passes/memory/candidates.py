@@ -19,9 +19,10 @@ from litz.capture.joint.nouns import JointGraph
 from litz.capture.torch_api import min_cut
 from litz_plugins import TargetOf
 
+from ..nodes import policy_of
 from .cut import NONE, Cut, Cutter, Modules, Nodes, save_all, saved_names
 from .plans import Candidate
-from .prices import microseconds, policy_of
+from .prices import microseconds
 from .sizes import Sizes
 
 PRICES = (1e-12, 1e6)

@@ -21,7 +21,8 @@ from litz.capture.joint.nouns import JointGraph
 from litz.capture.torch_api import aliased_argument, is_tangent, min_cut
 from litz_plugins import TargetOf
 
-from .prices import AGAIN, has_the_same_bits, may_run_again, policy_of, price
+from ..nodes import AGAIN, needed_by, policy_of
+from .prices import has_the_same_bits, may_run_again, price
 from .sizes import Sizes
 
 Nodes = Set[torch.fx.Node]
@@ -56,13 +57,13 @@ class Cutter:
         for node in self.joint.nodes:
             if is_tangent(node) or not behind.isdisjoint(node.all_input_nodes):
                 behind.add(node)
-        needed = _ancestors(self.joint.outputs) - behind
+        needed = needed_by(self.joint.outputs) - behind
         return tuple(node for node in self.joint.nodes if node in needed)
 
     @cached_property
     def of_results(self) -> tuple[torch.fx.Node, ...]:
         """Returns those of the forward's nodes that its results need."""
-        needed = _ancestors(self.joint.outputs[: self.joint.forward_outputs])
+        needed = needed_by(self.joint.outputs[: self.joint.forward_outputs])
         return tuple(node for node in self.forward if node in needed)
 
     @cached_property
@@ -75,7 +76,7 @@ class Cutter:
         """Returns the nodes of the forward whose results the backward reads, whatever is kept."""
         gradients = self.joint.outputs[self.joint.forward_outputs :]
         inside = set(self.forward)
-        later = _ancestors(gradients) - inside
+        later = needed_by(gradients) - inside
         found = {item for node in later for item in node.all_input_nodes if item in inside}
         return found | {item for item in gradients if item in inside}
 
@@ -169,18 +170,6 @@ class Cutter:
         for node in (node for module in modules for node in module.graph.nodes if node.name not in told):
             node.meta.pop("recompute", None)  # no region of the user's, as later passes would think
         return modules
-
-
-def _ancestors(items: Any) -> set[torch.fx.Node]:
-    """Returns the nodes that these need, themselves among them."""
-    found = set[torch.fx.Node]()
-    queue = [item for item in items if isinstance(item, torch.fx.Node)]
-    while queue:
-        node = queue.pop()
-        if node not in found:
-            found.add(node)
-            queue += node.all_input_nodes
-    return found
 
 
 def save_all(joint: JointGraph) -> Modules:

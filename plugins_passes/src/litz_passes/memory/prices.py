@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.utils.checkpoint import CheckpointPolicy
 from torch.utils.flop_counter import flop_registry
 
 from litz.capture.torch_api import (
@@ -25,15 +24,8 @@ from litz.target import rate_kind
 from litz.target.times import longest, matrix, memory
 from litz_plugins import TargetOf
 
+from ..nodes import policy_of
 from .sizes import Sizes
-
-AGAIN = frozenset({CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE})
-
-
-def policy_of(node: torch.fx.Node) -> CheckpointPolicy | None:
-    """Returns what a region of torch.utils.checkpoint says of a node; None outside of such regions."""
-    found = node.meta.get("recompute")
-    return found if isinstance(found, CheckpointPolicy) else None
 
 
 def may_run_again(node: torch.fx.Node) -> bool:
@@ -87,4 +79,4 @@ def _flops(node: torch.fx.Node, sizes: Sizes) -> int:
     return sizes.hint(count(*args, **kwargs, out_val=node.meta.get("val")))
 
 
-__all__ = ["AGAIN", "has_the_same_bits", "may_run_again", "microseconds", "policy_of", "price"]
+__all__ = ["has_the_same_bits", "may_run_again", "microseconds", "price"]

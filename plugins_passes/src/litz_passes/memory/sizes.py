@@ -5,7 +5,7 @@ In: a noun with FX nodes. Out: bytes, for the sizes of this compile; questions a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -23,6 +23,8 @@ from litz.capture.torch_api import (
     without_guards,
 )
 from litz.logs.units import likely_value
+
+from ..nodes import needed_by
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +105,7 @@ def eager_peak(sizes: Sizes, forward_outputs: int | None = None) -> EagerPeak:
     most = max(held, default=0)
     at = held.index(most) if held else 0
     results = [item for item in sizes.noun.outputs[:forward_outputs] if isinstance(item, torch.fx.Node)]
-    forward, seen = _needed(results), {owners[item] for item in results}
+    forward, seen = needed_by(results), {owners[item] for item in results}
     worst = nodes[at] if at < len(nodes) else None
     standing, saved = 0, 0
     for node in made:
@@ -113,17 +115,6 @@ def eager_peak(sizes: Sizes, forward_outputs: int | None = None) -> EagerPeak:
             read_later = node in forward and any(user not in forward for user in _readers(node, owners))
             saved += sizes.nbytes(node) * (read_later and not stands)
     return EagerPeak(most, worst, standing, saved)
-
-
-def _needed(results: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
-    """Returns the nodes that results need, themselves among them."""
-    found, queue = set[torch.fx.Node](), list(results)
-    while queue:
-        node = queue.pop()
-        if node not in found:
-            found.add(node)
-            queue += node.all_input_nodes
-    return found
 
 
 def _readers(node: torch.fx.Node, owners: Mapping[torch.fx.Node, torch.fx.Node]) -> Iterator[torch.fx.Node]:

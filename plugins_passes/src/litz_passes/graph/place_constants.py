@@ -62,11 +62,8 @@ def place_constants(graph: Graph, context: PassContext | None = None) -> Graph:
 def _known(graph: Graph, moves: list[torch.fx.Node], written: Collection[torch.fx.Node]) -> dict[Any, torch.Tensor]:
     """Returns the values on the CPU of the nodes that the moves read, directly or not, where a node depends on no input
     of the graph. written: nodes that the graph writes in place, whose values change."""
-    held, values, wanted = (
-        constants(graph),
-        dict[Any, torch.Tensor](),
-        needed_by(source for move in moves for source in move.all_input_nodes),
-    )
+    held, values = constants(graph), dict[Any, torch.Tensor]()
+    wanted = needed_by(source for move in moves for source in move.all_input_nodes)
     with torch_api.real_mode():
         for node in graph.nodes:
             if node not in wanted or node in written:

@@ -36,6 +36,7 @@ CONSTANTS: Mapping[str, str] = {
         offer: LEAST_QUERIES
     """,
     "of a format or an interface: versions, types, argument positions, torch's numbers": """
+        builders: CALLER
         __init__: _PARTS
         adaptive_pooling: LOWERINGS
         aot: _STRIDED
@@ -184,7 +185,7 @@ CONSTANTS: Mapping[str, str] = {
     """,
     "seconds and tries of waiting for other processes and files": """
         background: GRACE
-        builders: PROGRAM_SECONDS LOOK_SECONDS END_SECONDS
+        builders: PROGRAM_SECONDS END_SECONDS
         disk: PATIENCE TRIES
         limit: LEFT_SECONDS
         compile: PARSES

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,26 +93,30 @@ def test_an_error_ends_the_programs_and_waits_for_the_threads(tmp_path: Path) ->
     assert_ended(found)
 
 
-def never(work: Callable[[], object]) -> bool:
-    return False
+def never(work: Callable[[], object]) -> None:
+    return None
 
 
-def dead(work: Callable[[], object]) -> bool:
+def dead(work: Callable[[], object]) -> threads.Alive:
     """As a thread that has no memory to begin."""
-    return True
+    return lambda: False
 
 
-def half(work: Callable[[], object]) -> bool:
-    """As a thread that ends before it has done what it took."""
+def no_memory_in(monkeypatch: pytest.MonkeyPatch, name: str, first: int) -> None:
+    """The first so many threads that enter a method of Builders have no memory there, nor to say so."""
+    method, calls = getattr(Builders, name), []
 
-    def begin() -> None:
-        builders = work.__self__  # type: ignore[attr-defined]
-        with builders._changed:
-            future, _ = builders._waiting.popleft()
-            builders._under_way.add(future)
+    def ends(self: Builders, *arguments: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            calls.append(0)
+            if len(calls) <= first:
+                with self._changed:
+                    if name == "_do_one" and self._waiting:
+                        self._under_way[self._waiting.popleft()[0]] = arguments[0]
+                _thread.exit()
+        return method(self, *arguments)
 
-    threading.Thread(target=begin).start()
-    return True
+    monkeypatch.setattr(Builders, name, ends)
 
 
 @pytest.mark.parametrize("start", [threads.start, never, dead])
@@ -127,10 +134,51 @@ def test_work_is_done_whether_threads_start_or_not(start: Callable[..., bool], m
     assert last.done() and late.done() and sorted(done) == list(range(7)), "at the end nothing is under way"
 
 
-def test_work_that_ended_with_its_thread_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "start", half)
-    with pytest.raises(MemoryError), Builders(1) as builders:
-        builders.result(builders.submit(int))
+@pytest.mark.parametrize("count", [1, 2])
+def test_work_that_ended_with_its_thread_is_an_error(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_memory_in(monkeypatch, "_do_one", 1)
+    with Builders(count) as builders:
+        jobs = [builders.submit(int) for _ in range(3)]
+        with pytest.raises(MemoryError, match="has ended"):
+            builders.result(jobs[0])
+        assert [builders.result(job) for job in jobs[1:]] == [0, 0]
+
+
+def test_threads_that_end_while_they_wait_leave_the_work_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_memory_in(monkeypatch, "_next", 2)
+    with Builders(2) as builders:
+        jobs = [builders.submit(int) for _ in range(3)]
+        assert [builders.result(job) for job in jobs] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_what_a_thread_without_memory_was_to_do_is_done_by_who_waits(
+    begins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(function: Callable[..., object], arguments: tuple[object, ...]) -> None:
+        if begins:
+            threading.Thread(target=ended, args=(function, arguments)).start()
+
+    def ended(function: Callable[..., object], arguments: tuple[object, ...]) -> None:
+        with suppress(MemoryError):
+            function(*arguments)
+
+    def work() -> str:
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError
+        return "done"
+
+    class NoMemory(list[Any]):
+        def append(self, thing: object) -> None:
+            if isinstance(thing, BaseException):
+                raise MemoryError
+            super().append(thing)
+
+    monkeypatch.setattr(threads._thread, "start_new_thread", ends)
+    monkeypatch.setattr(threads, "list", NoMemory, raising=False)
+    started = time.monotonic()
+    assert threads.within(100, work) == "done"
+    assert time.monotonic() - started < WAIT
 
 
 def test_a_compiler_whose_version_hangs_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ class Watchdog:
         self._running: set[Running] = set()
         self._lock = threading.Lock()
         self._wake = threading.Event()
-        self._looks = False
+        self._looks: threads.Alive | None = None
 
     def begin(self, running: Running) -> None:
         """Notes that a call begins in this thread, and wakes the thread that watches."""
@@ -62,8 +62,7 @@ class Watchdog:
             running.ends = begun + running.seconds
         self._running.add(running)
         if not self._wake.is_set():  # it is, as long as the thread has not looked since the last call
-            if not self._looks:
-                self._start()
+            self._start()
             self._wake.set()
 
     def again(self, running: Running, now: float) -> None:
@@ -85,7 +84,8 @@ class Watchdog:
 
     def _start(self) -> None:
         with self._lock:
-            self._looks = self._looks or threads.start(self._look)  # without a thread, nobody is told
+            if self._looks is None or not self._looks():
+                self._looks = threads.start(self._look)  # without a thread, nobody is told
 
     def _look(self) -> None:
         while True:

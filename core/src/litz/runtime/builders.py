@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,8 +28,8 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """Linux's file of the processor time that a container may use, in each of so many microseconds."""
 PROGRAM_SECONDS = 300.0
 """A program may take: g++ needs a minute for the longest kernels."""
-LOOK_SECONDS = 0.25
-"""Between two looks whether any thread is there to do what is waited for."""
+CALLER = 0
+"""The number of a thread that waits, and does the work where no other can."""
 END_SECONDS = 5.0
 """A killed process may take to end: longer where it waits for a disk."""
 
@@ -107,9 +108,10 @@ class Builders:
         self._count = count
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._under_way: set[Future[Any]] = set()
+        self._under_way: dict[Future[Any], int] = {}  # to the number of the thread that does it
         self._programs: dict[int, subprocess.Popen[Any]] = {}  # by the thread that waits
-        self._started = self._alive = self._idle = 0
+        self._threads: dict[int, threads.Alive] = {}  # once they are started
+        self._started = self._idle = 0
         self._over = self._stopped = False
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
@@ -119,9 +121,10 @@ class Builders:
             self._waiting.append((future, lambda: function(*arguments)))
             wanted = self._idle < len(self._waiting) and self._started < self._count
             self._started += wanted
+            number = self._started
             self._changed.notify()
         if wanted:
-            threads.start(self._work)
+            self._threads[number] = threads.start(partial(self._work, number)) or (lambda: False)
         return future
 
     def result(self, future: Future[T]) -> T:
@@ -129,17 +132,16 @@ class Builders:
         work."""
         while True:
             try:
-                return future.result(LOOK_SECONDS)
+                return future.result(threads.LOOK_SECONDS)
             except TimeoutError:
                 if future.done():
                     raise  # the function's own
             with self._changed:
-                if self._alive:
-                    continue
-                if future in self._under_way:
-                    self._under_way.discard(future)
+                if not self._lives(self._under_way.get(future, CALLER)) and not future.done():
                     future.set_exception(MemoryError("the thread that did this has ended: there is no memory for it"))
-            self._do_one()
+                if future.done() or self._any_lives():
+                    continue
+            self._do_one(CALLER)
 
     def running(self, process: subprocess.Popen[Any] | None) -> None:
         """Notes which program the calling thread waits for, None for none any more."""
@@ -170,26 +172,24 @@ class Builders:
             return
         while True:
             with self._changed:
-                if not self._alive and self._waiting:
-                    pass
-                elif self._waiting or (self._under_way and self._alive):
-                    self._changed.wait(LOOK_SECONDS)
+                if self._any_lives() if self._waiting else any(map(self._lives, self._under_way.values())):
+                    self._changed.wait(threads.LOOK_SECONDS)
                     continue
-                else:
+                if not self._waiting:
                     return
-            self._do_one()
+            self._do_one(CALLER)
 
-    def _work(self) -> None:
+    def _lives(self, number: int) -> bool:
+        """Is a thread there, or about to be?"""
+        return number not in self._threads or self._threads[number]()
+
+    def _any_lives(self) -> bool:
+        return any(map(self._lives, range(1, self._started + 1)))
+
+    def _work(self, number: int) -> None:
         """What a thread does."""
-        with self._changed:
-            self._alive += 1
-        try:
-            while self._next():
-                self._do_one()
-        finally:
-            with self._changed:
-                self._alive -= 1
-                self._changed.notify_all()
+        while self._next():
+            self._do_one(number)
 
     def _next(self) -> bool:
         """Waits until there is something to do; False at the end."""
@@ -202,12 +202,12 @@ class Builders:
                 self._idle -= 1
             return bool(self._waiting)
 
-    def _do_one(self) -> None:
+    def _do_one(self, number: int) -> None:
         with self._changed:
             if not self._waiting:
                 return
             future, function = self._waiting.popleft()
-            self._under_way.add(future)
+            self._under_way[future] = number
         token = _builders.set(self)
         try:
             if future.set_running_or_notify_cancel():
@@ -218,7 +218,7 @@ class Builders:
         finally:
             _builders.reset(token)
             with self._changed:
-                self._under_way.discard(future)
+                self._under_way.pop(future, None)
                 self._changed.notify_all()
 
 

@@ -1,4 +1,4 @@
-"""Threads that nobody has to wait for. In: a function. Out: what says whether its thread is still there.
+"""Threads that nobody has to wait for. In: a function. Out: a function that says whether the thread still exists.
 
 `threading.Thread.start` waits until the thread says that it runs. A thread that has no memory to say so ends, and who
 started it waits forever. Nobody waits for these threads; their work is what can be left undone, or done by who needs
@@ -16,10 +16,10 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Alive = Callable[[], bool]
-"""Says whether a thread is still there."""
+"""Says whether a thread still exists."""
 
 LOOK_SECONDS = 0.25
-"""Between two looks whether the thread is there that does what is waited for."""
+"""Between two looks at whether the thread exists that does what somebody waits for."""
 
 
 class _Held:
@@ -27,29 +27,32 @@ class _Held:
 
 
 def start(work: Callable[[], object]) -> Alive | None:
-    """Runs `work` in a thread that does not keep the process alive. Returns what says whether the thread is still
-    there: where memory is short, it may end before it begins. None where no thread can be started."""
-    held = _Held()
+    """Runs `work` in a thread that does not keep the process alive. Returns a function that says whether the thread
+    still exists: where memory is short, a thread may end before `work` begins. None where no thread can be started."""
 
     def begin(held: _Held) -> None:
         try:
             work()
         finally:
-            del held  # the traceback of an error for which there is no memory is kept, and its frames with it
+            del held  # Python keeps the traceback of an error that had no memory, and so its frames
 
     try:
-        _thread.start_new_thread(begin, (held,))
+        held = _Held()
+        there = weakref.ref(held)  # not of `begin`: Python 3.11 keeps a function whose frame had no memory
+
+        def alive() -> bool:
+            return there() is not None
+
+        _thread.start_new_thread(begin, (held,))  # last: once a thread runs, nothing here may fail for want of memory
     except (RuntimeError, MemoryError):
         return None
-    there = weakref.ref(held)  # not of the function: Python 3.11 keeps one whose frame had no memory
-    del held
-    return lambda: there() is not None
+    return alive
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
     """Returns what `work` returns, which a thread of its own runs; raises what `work` raises. TimeoutError after so
     many seconds: the thread is left to itself. Where no thread can be started, or the thread had no memory to begin or
-    to say how it ended, this one runs it."""
+    to say how `work` ended, the calling thread runs `work`."""
     ended, found = threading.Event(), list[T]()
     raised = list[BaseException]()
 

@@ -108,9 +108,9 @@ class Builders:
         self._count = count
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._under_way: dict[Future[Any], int] = {}  # to the number of the thread that does it
+        self._under_way: dict[Future[Any], int] = {}  # with the number of the thread that does the work
         self._programs: dict[int, subprocess.Popen[Any]] = {}  # by the thread that waits
-        self._threads: dict[int, threads.Alive] = {}  # once they are started
+        self._threads: dict[int, threads.Alive] = {}  # by number, each once it is started
         self._started = self._idle = 0
         self._over = self._stopped = False
 
@@ -180,7 +180,7 @@ class Builders:
             self._do_one(CALLER)
 
     def _lives(self, number: int) -> bool:
-        """Is a thread there, or about to be?"""
+        """Says whether a thread exists or is about to be started."""
         return number not in self._threads or self._threads[number]()
 
     def _any_lives(self) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -12,14 +14,16 @@ import pytest
 import torch
 from functorch.compile import default_partition
 
+from litz.driver.builtin import builtin_plugins
 from litz.ir import Extern, Loop
 from litz.ir.build import call, const
 from litz.ir.node import with_args
 from litz.ir.transform import map_stores
-from litz_plugins import Choice, Entry, EntryFacts, Estimate, Exporter, Pass, TemplateSpec, hookimpl
+from litz_plugins import Choice, Entry, EntryFacts, Estimate, Exporter, Pass, TemplateSpec, hookimpl, make_plugins
 from litz_plugins.testing import check_conformance
 from litz_testing.plugin_kit import Conformance, ConformanceError
 from litz_testing.plugin_kit.examples import Example
+from litz_testing.plugin_kit.kit import _ops
 from litz_testing.plugin_kit.op_samples import VARIANTS, samples_of
 
 pytest_plugins = ["pytester"]
@@ -154,15 +158,42 @@ def test_stores_of_graphs() -> None:
 
 
 def test_samples_are_of_many_shapes_and_types() -> None:
-    found = samples_of(aten.add.Tensor)
+    found, fatal = samples_of(aten.add.Tensor)
+    assert not fatal
     shapes = {tuple(sample.call.tensors[0].shape) for sample in found}
     assert {(), (0, 5), (1, 1), (3, 5), (2, 3, 6, 6)} <= shapes
     assert len({sample.call.tensors[0].dtype for sample in found}) == 6
     assert any(not sample.call.tensors[0].is_contiguous() for sample in found)
     assert all(sample.again is not None for sample in found if max(sample.call.tensors[0].shape, default=0) > 1)
-    assert len(samples_of(aten.mm.default)) < len(found)  # eager takes square matrices alone
-    assert samples_of(aten.add_.Tensor) == []  # writes into an argument
-    assert not samples_of(aten.bernoulli.default)[0].values
+    assert len(samples_of(aten.mm.default)[0]) < len(found)  # eager takes square matrices alone
+    assert samples_of(aten.add_.Tensor) == ([], {})  # writes into an argument
+    assert not samples_of(aten.bernoulli.default)[0][0].values
+
+
+def test_a_sample_that_ends_eagers_process_is_told_and_the_kit_goes_on() -> None:
+    """As `_weight_norm` of integers does, which divides by 0."""
+    with torch.library._scoped_library("litz_kit_fatal", "DEF") as own:
+        own.define("halves(Tensor x) -> Tensor")
+
+        def halves(x: torch.Tensor) -> torch.Tensor:
+            if not x.is_floating_point():
+                os.kill(os.getpid(), signal.SIGFPE)
+            return x * 0.5
+
+        own.impl("halves", halves, "CompositeExplicitAutograd")
+        op = torch.ops.litz_kit_fatal.halves.default
+        mine = plugin(litz_register_decompositions=lambda: {op: lambda x: x * 0.5})
+        found = check_conformance(mine, name="mine", builds=False)
+    assert found.tried == {f"decomposition of {op}"} and not found.problems
+    ends = "eager ends its process (SIGFPE)"
+    assert found.untried == {f"decomposition of {op}, {dtype}[3, 5] in rows": ends for dtype in ("int64", "bool")}
+
+
+def test_ops_are_tried_in_order_of_their_names() -> None:
+    """So `ops=` that counts takes the same ones in each process."""
+    core = make_plugins((), extra=[("core", dict(builtin_plugins())["core"])], entry_points=())
+    for ops in _ops(core, lambda op: True).values():
+        assert len(ops) > 100 and list(map(str, ops)) == sorted(map(str, ops))
 
 
 def test_a_good_decomposition_and_a_wrong_one() -> None:

@@ -138,11 +138,10 @@ def _cores(options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _ops(own: Plugins, wanted: Callable[[Any], bool]) -> dict[str, list[Any]]:
-    rules = own.decompositions()
-    return {
-        "lowering": [op for op in own.lowerings() if wanted(op)],
-        "decomposition": [op for op, rule in rules.items() if rule is not None and wanted(op)],
-    }
+    """The ops with rules in order of their names: sets of torch's overloads have another order in each process."""
+    decomposed = [op for op, rule in own.decompositions().items() if rule is not None]
+    kinds = {"lowering": own.lowerings(), "decomposition": decomposed}
+    return {kind: [op for op in sorted(ops, key=str) if wanted(op)] for kind, ops in kinds.items()}
 
 
 __all__ = ["check_conformance"]

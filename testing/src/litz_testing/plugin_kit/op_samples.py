@@ -1,7 +1,8 @@
 """Samples of an op, made from its schema. In: an overload. Out: calls that eager takes.
 
 Tensors are made in shapes, strides and dtypes from a table; other arguments have their defaults, or the first values of
-a table with which eager takes the call. What eager refuses is no sample.
+a table with which eager takes the call. What eager refuses is no sample, nor what ends eager's process: a copy of the
+process makes the calls first.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +19,8 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from litz_testing.conformance.call import Call, describe, make_call
+
+from .in_copy import how_a_copy_ends
 
 Given = tuple[Sequence[Any], Mapping[str, Any]]
 """The arguments of a call, as an author gives them."""
@@ -30,6 +34,10 @@ class Variant:
     dtype: torch.dtype
     shape: tuple[int, ...]
     layout: str = "rows"
+
+    def __str__(self) -> str:
+        shape = ", ".join(map(str, self.shape))
+        return f"{str(self.dtype).removeprefix('torch.')}[{shape}] in {self.layout}"
 
     def scaled(self) -> Variant:
         """Returns the variant with other sizes, to which the same dynamic code applies."""
@@ -87,9 +95,6 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "List[bool]": ([True],),
 }
 """What is tried for an argument without a default, by its type in the schema."""
-WHOLE: dict[str, tuple[Any, ...]] = {"float": (1.0,), "number": (2,), "List[float]": ([1.0],)}
-"""The same where tensors hold integers: eager's gradient of smooth_l1_loss makes 0 of 0.5, divides integers by it, and
-ends the process."""
 MOST_TRIES = 24
 
 
@@ -106,23 +111,27 @@ class OpSample:
 
 def samples_of(
     op: OpOverload, given: Sequence[Given] = (), variants: Sequence[Variant] = VARIANTS, seed: int = 0
-) -> list[OpSample]:
-    """Returns samples that eager takes: the given ones, then those made from the schema."""
+) -> tuple[list[OpSample], dict[str, str]]:
+    """Returns samples that eager takes: the given ones, then those made from the schema. And the variants with which
+    eager ends its process, each with the signal's name."""
     values = torch.Tag.nondeterministic_seeded not in op.tags
     calls = [_call(op, args, kwargs) for args, kwargs in given]
     found = [OpSample(describe(call.tensors), call, None, values) for call in calls]
     if op._schema.is_mutable:
-        return found
-    for variant in variants:
-        sample = _made(op, variant, values, seed)
-        if sample is not None:
-            found.append(sample)
-    return found
+        return found, {}
+
+    def made(some: Sequence[Variant]) -> list[OpSample]:
+        return [sample for variant in some if (sample := _made(op, variant, values, seed)) is not None]
+
+    if not how_a_copy_ends(partial(made, variants)):
+        return found + made(variants), {}
+    ends = {variant: how_a_copy_ends(partial(made, [variant])) for variant in variants}
+    fatal = {str(variant): end for variant, end in ends.items() if end}
+    return found + made([variant for variant in variants if not ends[variant]]), fatal
 
 
 def _made(op: OpOverload, variant: Variant, values: bool, seed: int) -> OpSample | None:
-    tried = VALUES if variant.dtype.is_floating_point or variant.dtype.is_complex else VALUES | WHOLE
-    for others in itertools.islice(_others(op, tried), MOST_TRIES):
+    for others in itertools.islice(_others(op), MOST_TRIES):
         call = _call(op, *_arguments(op, variant, others, seed))
         if _accepted(call):
             again: Call | None = _call(op, *_arguments(op, variant.scaled(), others, seed + 1))
@@ -132,7 +141,7 @@ def _made(op: OpOverload, variant: Variant, values: bool, seed: int) -> OpSample
     return None
 
 
-def _others(op: OpOverload, values: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+def _others(op: OpOverload) -> Iterator[dict[str, Any]]:
     """Values for the arguments that are no tensors and have no default; nothing where there is no value for one."""
     names, pools = [], []
     for argument in op._schema.arguments:
@@ -140,7 +149,7 @@ def _others(op: OpOverload, values: Mapping[str, tuple[Any, ...]]) -> Iterator[d
             continue
         names.append(argument.name)
         optional = str(argument.type).startswith("Optional")
-        pools.append((None,) if optional else values.get(str(argument.type), ()))
+        pools.append((None,) if optional else VALUES.get(str(argument.type), ()))
     for chosen in itertools.product(*pools):
         yield dict(zip(names, chosen, strict=True))
 

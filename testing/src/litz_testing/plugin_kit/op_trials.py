@@ -49,8 +49,9 @@ def op_trials(
             if not isinstance(op, OpOverload):
                 untried[what] = "the kit makes samples of op overloads alone"
                 continue
-            samples = samples_of(op, given.get(op, ()), variants)
+            samples, fatal = samples_of(op, given.get(op, ()), variants)
             tries += [_Try(what, sample) for sample in samples]
+            untried |= {f"{what}, {name}": f"eager ends its process ({end})" for name, end in fatal.items()}
             if not samples:
                 untried[what] = "eager takes no sample made from its schema; give some: samples={op: [(args, kwargs)]}"
     for way in FIRST_WAYS:

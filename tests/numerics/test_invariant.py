@@ -91,10 +91,10 @@ def compiled(function: Callable[..., Any], dynamic: bool = False) -> Callable[..
 
 
 @cache
-def prefill(dtype: torch.dtype, layers: int) -> tuple[Llama, Tensor, Tensor, list[Tensor]]:
+def prefill(dtype: torch.dtype, layers: int, batch: int) -> tuple[Llama, Tensor, Tensor, list[Tensor]]:
     """A model, tokens, and what it makes compiled for all of them: scores, keys and values."""
     torch.manual_seed(0)
-    model, tokens = Llama(layers=layers).to(dtype).eval(), torch.randint(0, 50, (max(BATCHES), 40))
+    model, tokens = Llama(layers=layers).to(dtype).eval(), torch.randint(0, 50, (batch, 40))
     with torch.no_grad():
         scores, made = compiled(model)(tokens)
         wanted = model(tokens)[0]
@@ -115,7 +115,7 @@ def prefill(dtype: torch.dtype, layers: int) -> tuple[Llama, Tensor, Tensor, lis
 def test_a_row_of_llama_has_the_same_bits_in_each_batch(
     dtype: torch.dtype, layers: int, batches: Sequence[int]
 ) -> None:
-    model, tokens, whole, _ = prefill(dtype, layers)
+    model, tokens, whole, _ = prefill(dtype, layers, max(batches))
     with torch.no_grad():
         for batch in batches[:-1]:
             found = compiled(model)(tokens[-batch:].clone())[0]
@@ -126,7 +126,7 @@ def test_a_row_of_llama_has_the_same_bits_in_each_batch(
 @pytest.mark.parametrize("steps", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_decoding_has_the_bits_of_prefill(steps: int) -> None:
     """Of three rows, whose keys the prefill of all of them made."""
-    model, tokens, whole, made = prefill(torch.float32, 1)
+    model, tokens, whole, made = prefill(torch.float32, 1, max(FEW))
     tokens, whole = tokens[:3], whole[:3]
     with torch.no_grad():
         kept = [each[:, :3, :, :38].contiguous() for each in made]

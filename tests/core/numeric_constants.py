@@ -68,7 +68,7 @@ CONSTANTS: Mapping[str, str] = {
         pattern: BUFFERS LOOPS
         pointwise: _SAME_UNARY
         pool: SMALLEST
-        prelude: _SCALAR PIECES
+        prelude: _SCALAR _VECTORS
         random: _SEED_ARGS
         reductions: _first _second ROWS
         refusals: _NUMBERS _VALUES

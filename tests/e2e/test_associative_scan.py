@@ -5,9 +5,7 @@ torch's own function takes pointwise functions of CUDA tensors alone, so what ru
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +26,6 @@ from litz.schedule.schedule_program import unscheduled
 from litz_plugins import make_plugins
 from litz_testing.parse.programs import parse_program
 from support.compare import litz
-from support.warm import run_warm
 
 Function = Callable[..., Any]
 op = torch.ops.higher_order.associative_scan
@@ -221,26 +218,3 @@ def test_values_on_a_gpu(size: tuple[int, int], reverse: bool) -> None:
     flip = (lambda x: x.flip(0)) if reverse else (lambda x: x)
     given = [flip(x.double().sigmoid().t()), flip(y.double().t() * 2)]
     _check(litz(scan, fullgraph=True)(x, y), [flip(part).t() for part in _stepwise(_recurrence, given)])
-
-
-# ---------------------------------------------------------------------------------------------------------------- cache
-
-PROGRAM = """
-import torch
-from litz import report as reports
-op = torch.ops.higher_order.associative_scan
-f = torch.compile(lambda x: op(lambda a, b: (a * b,), (x,), ())[0], backend="litz")
-with reports.collect() as collected:
-    f(torch.ones(4, 3))
-print(*(report.graph_cache.split()[0] for report in collected))
-"""
-
-
-def test_a_second_process_finds_all(tmp_path: Path) -> None:
-    environ = {**os.environ, "LITZ_CACHE_DIR": str(tmp_path), "LITZ_GRAPH_CACHE": "1"}
-    said = []
-    for _ in range(2):
-        done = run_warm(["-c", PROGRAM], environ, imported=True)
-        assert done.returncode == 0, done.stderr
-        said.append(done.stdout.split())
-    assert said == [["miss"], ["hit"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -89,6 +90,18 @@ def compiled(function: Callable[..., Any], dynamic: bool = False) -> Callable[..
     return torch.compile(function, backend="litz", dynamic=dynamic, options=INVARIANT)
 
 
+@cache
+def prefill(dtype: torch.dtype, layers: int, batch: int) -> tuple[Llama, Tensor, Tensor, list[Tensor]]:
+    """A model, tokens, and what it makes compiled for all of them: scores, keys and values."""
+    torch.manual_seed(0)
+    model, tokens = Llama(layers=layers).to(dtype).eval(), torch.randint(0, 50, (batch, 40))
+    with torch.no_grad():
+        scores, made = compiled(model)(tokens)
+        wanted = model(tokens)[0]
+    torch.testing.assert_close(scores, wanted, atol=0.05 if dtype == torch.bfloat16 else 1e-5, rtol=0.02)
+    return model, tokens, scores, made
+
+
 @pytest.mark.parametrize(
     "dtype, layers, batches",
     [
@@ -98,26 +111,25 @@ def compiled(function: Callable[..., Any], dynamic: bool = False) -> Callable[..
     ],
     ids=str,
 )
+@pytest.mark.xdist_group("prefill")
 def test_a_row_of_llama_has_the_same_bits_in_each_batch(
     dtype: torch.dtype, layers: int, batches: Sequence[int]
 ) -> None:
-    model = Llama(layers=layers).to(dtype).eval()
-    tokens = torch.randint(0, 50, (max(BATCHES), 9))
+    model, tokens, whole, _ = prefill(dtype, layers, max(batches))
     with torch.no_grad():
-        results = {batch: compiled(model)(tokens[-batch:].clone())[0] for batch in batches}
-        wanted = model(tokens)[0]
-    torch.testing.assert_close(results[max(BATCHES)], wanted, atol=0.05 if dtype == torch.bfloat16 else 1e-5, rtol=0.02)
-    for batch, found in results.items():
-        assert same_bits(found, results[max(BATCHES)][-batch:]), batch
+        for batch in batches[:-1]:
+            found = compiled(model)(tokens[-batch:].clone())[0]
+            assert same_bits(found, whole[-batch:]), batch
 
 
+@pytest.mark.xdist_group("prefill")
 @pytest.mark.parametrize("steps", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_decoding_has_the_bits_of_prefill(steps: int) -> None:
-    model = Llama(layers=1).eval()
-    tokens = torch.randint(0, 50, (3, 40))
+    """Of three rows, whose keys the prefill of all of them made."""
+    model, tokens, whole, made = prefill(torch.float32, 1, max(FEW))
+    tokens, whole = tokens[:3], whole[:3]
     with torch.no_grad():
-        whole, made = compiled(model)(tokens)
-        kept = [each[..., :38, :].contiguous() for each in made]
+        kept = [each[:, :3, :, :38].contiguous() for each in made]
         if steps > 1:
             begun, kept = compiled(model)(tokens[:, :38].clone())
             assert same_bits(begun, whole[:, :38].contiguous())
@@ -138,6 +150,9 @@ OPS: dict[str, Callable[[Tensor], Any]] = {
     "few columns": lambda x: x @ x[:, :1].new_ones(x.shape[1], 3),
     "functions": lambda x: [x.exp(), x.sin(), F.gelu(x), x.tanh(), x.rsqrt(), x.log1p(), torch.erf(x), x.sigmoid()],
 }
+
+OF_SUMS = ("norms", "group norms", "sums of middle dimensions")
+"""Ops that are sums, as others are: CI compiles them of rows alone."""
 
 
 @pytest.mark.parametrize(
@@ -161,9 +176,10 @@ def test_ops_have_the_same_bits_in_each_batch(
     lies: str, batches: Sequence[int], columns: int, dtype: torch.dtype
 ) -> None:
     x = torch.randn(257, columns).to(dtype)
+    ops = {name: op for name, op in OPS.items() if (lies, batches) != ("columns", (32,)) or name not in OF_SUMS}
 
     def every(x: Tensor) -> list[Any]:
-        return [op(x if lies == "rows" else x + 0) for op in OPS.values()]
+        return [op(x if lies == "rows" else x + 0) for op in ops.values()]
 
     def given(batch: int) -> Tensor:
         return x[:batch].clone() if lies == "rows" else x[:batch].t().contiguous().t()
@@ -171,7 +187,7 @@ def test_ops_have_the_same_bits_in_each_batch(
     whole = compiled(every)(given(257))
     for batch in batches:
         found = compiled(every)(given(batch))
-        for name, got, want in zip(OPS, found, whole, strict=True):
+        for name, got, want in zip(ops, found, whole, strict=True):
             pairs = zip(*([made] if isinstance(made, Tensor) else made for made in (got, want)), strict=True)
             assert not any(other_bits(a, b[:batch]) for a, b in pairs), (name, batch)
 

@@ -59,9 +59,9 @@ def test_chains_have_eagers_roundings(dtype: torch.dtype) -> None:
     found = torch.compile(every, backend="litz", options=ROUNDED)(*given)
     differ = [name for name in wanted if not _same(found[name], wanted[name])]
     assert not differ
-    torch._dynamo.reset()
-    usual = torch.compile(every, backend="litz")(*given)
-    assert not _same(usual["sums and products"], wanted["sums and products"])  # which litz rounds once by default
+    chain = CHAINS["sums and products"]
+    usual = torch.compile(chain, backend="litz")(*given[:2])
+    assert not _same(usual, wanted["sums and products"])  # which litz rounds once by default
 
 
 def _same(found: Any, wanted: Any) -> bool:

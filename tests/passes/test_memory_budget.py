@@ -164,7 +164,7 @@ def computed_names(modules: Any) -> set[str]:
 
 
 def search_of(model: nn.Module, x: Tensor) -> Search:
-    """The search of a model's graph, with its candidates."""
+    """The search of a model's graph, with its candidates. Nothing is compiled after it."""
     found: list[Search] = []
 
     class Plugin:
@@ -173,8 +173,10 @@ def search_of(model: nn.Module, x: Tensor) -> Search:
             search = Search(joint.copy(), planned, context.target_of)
             assert search.candidates
             found.append(search)
+            raise RuntimeError("all is searched")
 
-    step(model, x, None, given=plugins(("searching", Plugin())))
+    with pytest.raises(Exception, match="all is searched"):
+        step(model, x, None, given=plugins(("searching", Plugin())))
     return found[0]
 
 
@@ -237,7 +239,7 @@ def test_a_repair_is_smaller_and_no_faster() -> None:
 
 def test_a_budget_that_cannot_be_met_says_the_least_and_what_holds_it() -> None:
     """And with the least it runs, with the planned peak."""
-    kind, x = partial(Perceptron, 4), torch.randn(256, 32)
+    kind, x = partial(Perceptron, 3), torch.randn(256, 32)
     with pytest.raises(Exception, match="cannot be met") as caught:
         step(make(kind), x, "64KiB")
     text = str(caught.value)

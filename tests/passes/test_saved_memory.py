@@ -39,7 +39,7 @@ def saved(graph: Graph) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
 
 def as_eager(fn: Fn, *args: Tensor) -> Graph:
     """The backward, whose gradient is eager's."""
-    graphs, gradient = graphs_of(fn, *args)
+    graphs, gradient = graphs_of(fn, *args, kernels=False)
     torch.testing.assert_close(gradient, eager(fn, *args), rtol=1e-4, atol=1e-4)
     return graphs[1]
 
@@ -112,7 +112,7 @@ def test_what_is_kept_anyway_or_small_is_not_copied(fn: Fn, channels: int, side:
 
 def test_a_forward_of_library_calls_reads_the_copy() -> None:
     """Once: the convolution would make a dense copy of its own."""
-    graphs, _ = graphs_of(of_a_slice, numbers(8, 64, 32, 32), WEIGHT.clone().requires_grad_())
+    graphs, _ = graphs_of(of_a_slice, numbers(8, 64, 32, 32), WEIGHT.clone().requires_grad_(), kernels=False)
     (convolution,) = (n for n in graphs[0].nodes if "convolution" in str(n.target))
     first = convolution.args[0]
     assert isinstance(first, torch.fx.Node) and first.meta["val"].is_contiguous()
@@ -218,7 +218,8 @@ def test_memory_is_saved_once_however_many_views_are_read(case: str, dynamic: bo
     """A plan would count it for each view, and nobody could write over it."""
     fn, *sizes = VIEWS[case]
     x, weight = numbers(*sizes[0]), (numbers(*sizes[1]) / 4).requires_grad_()
-    (forward, backward), gradient = graphs_of(fn, x, weight, dynamic=dynamic)
+    kernels = case in ("attention", "images and rows")  # of the other views, too, and of layouts that litz chooses
+    (forward, backward), gradient = graphs_of(fn, x, weight, dynamic=dynamic, kernels=kernels and not dynamic)
     torch.testing.assert_close(gradient, eager(fn, x, weight), rtol=1e-4, atol=1e-4)
     found = owners(backward, forward)
     assert len(found) == len(set(found))
@@ -226,7 +227,7 @@ def test_memory_is_saved_once_however_many_views_are_read(case: str, dynamic: bo
 
 def test_gradients_of_views_in_double_precision() -> None:
     x, weight = numbers(3, 7, 16).double(), (numbers(16, 48) / 4).double().requires_grad_()
-    _, gradient = graphs_of(attention, x, weight)
+    _, gradient = graphs_of(attention, x, weight, kernels=False)
     torch.testing.assert_close(gradient, eager(attention, x, weight), rtol=1e-10, atol=1e-10)
 
 
@@ -238,7 +239,7 @@ def test_views_of_what_the_user_sees_stay() -> None:
         return F.scaled_dot_product_attention(*y.unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)).square(), y
 
     x, weight = numbers(3, 7, 16), (numbers(16, 48) / 4).requires_grad_()
-    (forward, backward), gradient = graphs_of(seen_too, x, weight)
+    (forward, backward), gradient = graphs_of(seen_too, x, weight, kernels=False)
     torch.testing.assert_close(gradient, eager(seen_too, x, weight), rtol=1e-4, atol=1e-4)
     found = owners(backward, forward)
     assert len(found) - len(set(found)) == 2  # queries, keys and values
@@ -285,7 +286,7 @@ def test_a_view_of_a_part_counts_as_the_whole_that_it_holds() -> None:
         return (x @ weight)[:, :12].sin()  # its gradient reads three quarters of the product
 
     x, weight = numbers(8, 16), numbers(16, 16).requires_grad_()
-    (_, backward), gradient = graphs_of(part, x, weight)
+    (_, backward), gradient = graphs_of(part, x, weight, kernels=False)
     torch.testing.assert_close(gradient, eager(part, x, weight), rtol=1e-4, atol=1e-4)
     assert ((8, 16), (16, 1)) in saved(backward)
     assert flat(backward).count((8, 12)) == 1  # the result's gradient
@@ -375,7 +376,7 @@ def test_a_max_pool_saves_positions_alone(pool: Fn) -> None:
 
 def test_a_librarys_gradient_gets_memory_that_nobody_fills() -> None:
     """Of the input of a pool, whose gradient on a CPU is torch's: no kernel, and no bytes saved."""
-    graphs, _ = graphs_of(lambda x: F.max_pool2d(x + 1, 3, 2, 1), numbers(4, 8, 32, 32))
+    graphs, _ = graphs_of(lambda x: F.max_pool2d(x + 1, 3, 2, 1), numbers(4, 8, 32, 32), kernels=False)
     program = lower(graphs[1])
     assert [type(op).__name__ for op in program.operations] == ["Extern", "Extern"]
 

@@ -11,20 +11,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from litz.capture.eager import run_eagerly
 from litz.capture.graph import Graph
 from litz.driver.stages import capture
 from litz.pipeline import compile_graph, make_compiler
 from support.retarget import cuda_schedules
 
 
-def graphs_of(fn: Callable[..., Any], *args: Tensor, dynamic: bool = False) -> tuple[list[Graph], Tensor]:
-    """The graphs of a function and its backward, which ran; and the gradient of its first argument."""
+def graphs_of(
+    fn: Callable[..., Any], *args: Tensor, dynamic: bool = False, kernels: bool = True
+) -> tuple[list[Graph], Tensor]:
+    """The graphs of a function and its backward, which ran; and the gradient of its first argument. kernels: False for
+    graphs that run as they were captured, where what is saved is tested, and no kernel."""
     found: list[Graph] = []
     compiler = make_compiler()
 
     def keep(graph: Graph) -> Callable[[list[Any]], Sequence[Any]]:
         found.append(graph)
-        return compile_graph(graph, compiler)
+        return compile_graph(graph, compiler) if kernels else run_eagerly(graph)
 
     torch._dynamo.reset()
     compiled = torch.compile(fn, backend=partial(capture, compile_graph=keep, compiler=compiler), dynamic=dynamic)

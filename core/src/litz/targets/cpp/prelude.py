@@ -11,7 +11,7 @@ clang knows them by a flag of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from litz.ir.dtypes import FLOAT8, STORAGE
 
@@ -79,6 +79,7 @@ VECTOR_UNARY = (
     "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
 )  # fmt: skip
 VECTOR_BINARY = ("pow", "atan2", "hypot")
+_VECTORS = {**dict.fromkeys(VECTOR_UNARY, 1), **dict.fromkeys(VECTOR_BINARY, 2)}
 _SCALAR = {"lgamma": 1, "fmod": 2, "nextafter": 2}
 
 
@@ -102,15 +103,15 @@ def _library(name: str, count: int, attribute: str = "") -> str:
     )
 
 
-def _vector_library(name: str, count: int) -> str:
+def _vector_library(name: str, count: int, types: Sequence[str] = ("float", "double")) -> str:
     """A function of the C library with SIMD variants: one element has the same bits in a vector and on its own.
 
     A value that is computed again elsewhere (the partitioner saves memory so) may be compared with the first one.
     libmvec's variants differ from each other and from libm in the last bit, so all go through one: of 256 bits, or of
-    128 on a processor without AVX2. g++ makes some vectors of 512 bits even if told to prefer 256.
+    128 on a processor without AVX2. g++ makes some vectors of 512 bits even if told to prefer 256. types: the kernel's.
     """
     wide, narrow = list[str](), list[str]()
-    for type_, symbol, lanes in (("float", f"{name}f", 8), ("double", name, 4)):
+    for type_, symbol, lanes in (row for row in (("float", f"{name}f", 8), ("double", name, 4)) if row[0] in types):
         widest, half = f"_ZGVdN{lanes}{'v' * count}_{symbol}", f"_ZGVbN{lanes // 2}{'v' * count}_{symbol}"
         wide_type, half_type = f"Wide_{type_}", f"Half_{type_}"
         parameters = {t: ", ".join(f"{t} {x}" for x in "xy"[:count]) for t in (type_, wide_type, half_type)}
@@ -122,23 +123,21 @@ def _vector_library(name: str, count: int) -> str:
                 f'extern "C" LOCAL {type_} one_{symbol}({parameters[type_]}) {{ return {variant}({broadcast})[0]; }}\n'
                 f'asm(".set {symbol}, one_{symbol}");\n'
             )
-        wide.append(
-            f'extern "C" LOCAL {half_type} half_{symbol}({parameters[half_type]}) '
-            f"{{ return halved({widest}({doubled})); }}\n"
-            f'asm(".set {half}, half_{symbol}");\n'
-        )
         full, full_type = f"_ZGVeN{2 * lanes}{'v' * count}_{symbol}", f"Full_{type_}"
         halves = (", ".join(f"part<{wide_type}>({x}, {number})" for x in "xy"[:count]) for number in (0, 1))
         both = ", ".join(f"{widest}({half_of_each})" for half_of_each in halves)
         wide.append(
+            f'extern "C" LOCAL {half_type} half_{symbol}({parameters[half_type]}) '
+            f"{{ return halved({widest}({doubled})); }}\n"
+            f'asm(".set {half}, half_{symbol}");\n'
             "#if __AVX512F__\n"
             f'extern "C" LOCAL {full_type} full_{symbol}({", ".join(f"{full_type} {x}" for x in "xy"[:count])}) '
             f"{{ return joined<{full_type}>({both}); }}\n"
             f'asm(".set {full}, full_{symbol}");\n'
             "#endif\n"
         )
-    library = _library(name, count, "VECTOR ")
-    return f"{library}#if ONE_RESULT\n{''.join(wide)}#elif LITZ_LIBMVEC\n{''.join(narrow)}#endif\n"
+    ways = f"#if ONE_RESULT\n{''.join(wide)}#elif LITZ_LIBMVEC\n{''.join(narrow)}#endif\n"
+    return _library(name, count, "VECTOR ") + ways
 
 
 _BITS = """\
@@ -574,8 +573,7 @@ static inline void transpose(const T* from, i64 from_step, T* to, i64 to_step, i
 }
 """,
     **{(name,): _builtin(name) for name in _PLAIN},
-    **{(name,): _vector_library(name, 1) for name in VECTOR_UNARY},
-    **{(name,): _vector_library(name, 2) for name in VECTOR_BINARY},
+    **{(name,): _vector_library(name, count) for name, count in _VECTORS.items()},
     **{(name,): _library(name, count) for name, count in _SCALAR.items()},
 }
 
@@ -585,16 +583,18 @@ _BY_NAME = {name: names for names in PIECES for name in names}
 
 def prelude(text: str) -> str:
     """Returns the text of the helpers that `text` uses. Types come first, and each helper comes after those it uses."""
-    chosen, visiting = list[tuple[str, ...]](), set[tuple[str, ...]]()
+    chosen, visiting, types = list[tuple[str, ...]](), set[tuple[str, ...]](), set(_WORD.findall(text))
 
     def visit(source: str) -> None:
-        for word in _WORD.findall(source):
+        for word in (words := _WORD.findall(source)):
+            types.update(words if word in _VECTORS else ())
             names = _BY_NAME.get(word)
             if names is not None and names not in visiting:
                 visiting.add(names)
-                visit(PIECES[names])
+                visit("VECTOR" if word in _VECTORS else PIECES[names])
                 chosen.append(names)
 
     visit(text)
     chosen.sort(key=lambda names: names[0] not in _TYPES)  # types first
-    return "".join(PIECES[names] for names in chosen)
+    of = [type_ for type_ in ("float", "double") if type_ in types] or ("float", "double")
+    return "".join(_vector_library(n[0], _VECTORS[n[0]], of) if n[0] in _VECTORS else PIECES[n] for n in chosen)

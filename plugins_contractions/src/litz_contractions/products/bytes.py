@@ -9,7 +9,7 @@ assembly, the functions say the same in Triton.
 """
 
 # The functions below are Triton's language, not Python: a type hint would mean something else there.
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 import triton
 import triton.language as tl
 

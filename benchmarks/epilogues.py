@@ -47,12 +47,30 @@ from litz_autotune.measurement import summarize
 from litz_autotune.timing import CudaTimer
 from litz_contractions.module import Unsuitable
 from litz_contractions.products import many_rows
+from litz_contractions.products.many_rows import Tile
 from litz_plugins import Choice, ChoiceContext
 from support.figures import figures_set
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 OPTIONS = {"graph_cache": False, "build_processes": 0}
 """The runs of a row differ by patches that the graph cache's key has no part of."""
+CANDIDATES = (
+    Tile(128, 256, 3, 8, 1.2),
+    Tile(128, 128, 4, 8, 1.2),
+    Tile(128, 128, 4, 4, 1.2),
+    Tile(64, 256, 4, 4, 1.2),
+    Tile(64, 128, 6, 4, 1.2),
+)
+"""What is timed on Hopper; the shares are guesses."""
+UNALIGNED_CANDIDATES = (
+    Tile(128, 256, 3, 8, 1.2, apart=True),
+    Tile(128, 128, 4, 8, 1.2, apart=True),
+    Tile(64, 256, 4, 4, 1.2, apart=True),
+    Tile(128, 256, 3, 8, 1.5),
+    Tile(128, 128, 4, 8, 1.5),
+)
+"""What --unaligned times: results whose rows begin anywhere; the shares are guesses, beside the
+library's product of padded operands."""
 FILLING = 0.4
 """The part of a budget that may go into filling the cache of kernels."""
 USERS: Mapping[str, Callable[..., Tensor]] = {
@@ -133,7 +151,7 @@ class _Taken:
     """In the place of `by_estimate`: the library (None), or the kernel of the tile of a number; notes what estimates
     are made of."""
 
-    def __init__(self, number: int | None, candidates: Sequence[many_rows.Tile] = many_rows.CANDIDATES) -> None:
+    def __init__(self, number: int | None, candidates: Sequence[Tile] = CANDIDATES) -> None:
         self.number, self.name, self.candidates = number, "", candidates
         self.tile: dict[str, float] = {}
         self.library: dict[str, float] = {}
@@ -188,7 +206,7 @@ def product_of(users: str) -> Callable[..., Tensor]:
 def measure(name: str, users: str, dtype: torch.dtype, seconds: float) -> Row:
     """Eager, the library, what is chosen, and each kernel that is offered. seconds: 0 to compile only."""
     row, fn, given = Row(name, users, sizes=list(SIZES[name][1:])), USERS[users], operands(name, dtype)
-    candidates = many_rows.UNALIGNED_CANDIDATES if name in UNALIGNED else many_rows.CANDIDATES
+    candidates = UNALIGNED_CANDIDATES if name in UNALIGNED else CANDIDATES
     exact = fn(*(each.double() for each in given)) if seconds else None
     runs: dict[str, Callable[[], Any]] = {}
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import gcd
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,14 +19,18 @@ from litz.pipeline import make_compiler
 from litz.schedule.implementations import ContractionRecord
 from litz.target import figures_of, target_named
 from litz.targets.triton.compile import compile_kernel, make_target
-from litz_contractions.products import many_rows
 from litz_contractions.products.many_rows import ManyRowsFigures, Tile, offer_many_rows
 from litz_plugins import Estimate
 from support.compare import NO_GPU
 from support.figures import set_figures
 from support.interpreted import interpreted
 from support.many_rows_cases import CASES, SMALL, UNALIGNED, known
+from support.no_gpu import gpu_hidden
 from support.retarget import cuda_schedules
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+with gpu_hidden():
+    from benchmarks.epilogues import CANDIDATES, UNALIGNED_CANDIDATES
 
 LEAST_FILLED = figures_of(target_named("H100"), ManyRowsFigures).least_filled_share
 
@@ -64,7 +70,7 @@ def test_one_kernel_does_all_and_compiles_for_hopper(name: str, small: None) -> 
     assert isinstance(call, KernelCall) and compile_kernel(call.source, make_target((9, 0))).asm["cubin"]
 
 
-@pytest.mark.parametrize("tile", many_rows.CANDIDATES, ids=str)
+@pytest.mark.parametrize("tile", CANDIDATES, ids=str)
 def test_every_tile_compiles_for_hopper(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
     set_figures(monkeypatch, many_rows__tiles=(tile,))
     a, b = torch.empty(512, 128, dtype=torch.bfloat16), torch.empty(128, 512, dtype=torch.bfloat16)
@@ -73,7 +79,7 @@ def test_every_tile_compiles_for_hopper(tile: Tile, monkeypatch: pytest.MonkeyPa
     assert isinstance(call, KernelCall) and compile_kernel(call.source, make_target((9, 0))).asm["cubin"]
 
 
-@pytest.mark.parametrize("tile", many_rows.UNALIGNED_CANDIDATES, ids=str)
+@pytest.mark.parametrize("tile", UNALIGNED_CANDIDATES, ids=str)
 def test_every_tile_for_rows_that_begin_anywhere_compiles_for_hopper(
     tile: Tile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +133,7 @@ def test_a_residual_is_as_far_away_for_both(
 
 def test_what_does_not_fill_the_device_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A product of 132 tiles fills an H100; one more tile makes a second wave."""
-    set_figures(monkeypatch, many_rows__tiles=many_rows.CANDIDATES)
+    set_figures(monkeypatch, many_rows__tiles=CANDIDATES)
     times = []
     for rows in (128 * 66, 128 * 66 + 1):
         a, b = torch.empty(rows, 64, dtype=torch.bfloat16), torch.empty(64, 512, dtype=torch.bfloat16)

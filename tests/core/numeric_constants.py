@@ -83,8 +83,7 @@ CONSTANTS: Mapping[str, str] = {
         spelling: SMALL
         stored: ALIGNMENT
         sum_scatters: _ZEROS
-        bytes: _NIBBLES_BF16 _WORD_NIBBLES_BF16 _SIGNED_BF16 _WORD_SIGNED_BF16 _UNSIGNED_BF16 _WORD_UNSIGNED_BF16
-        bytes: _NIBBLES_F16 _WORD_NIBBLES_F16 _SIGNED_F16 _WORD_SIGNED_F16 _UNSIGNED_F16 _WORD_UNSIGNED_F16
+        bytes: _CODES
         float8: _BF16 _F16 _BYTES _WORDS _CODES
         trust: _LINKS
         umask: OWNER _within _before
@@ -118,7 +117,7 @@ CONSTANTS: Mapping[str, str] = {
         broadcast: MOST_FACTORS MOST_NODES
         comparisons: MOST_STEPS
         complexity: MAX_LOADS MAX_NODES MAX_INDEX MAX_VIEW MAX_INDICES MEMO
-        configs: _TILES _LONG_K SPLITS PER_TILE
+        configs: SPLITS PER_TILE
         coverage: MOST_POINTS
         estimate: ALIKE
         fusion: NEIGHBOURS
@@ -128,7 +127,6 @@ CONSTANTS: Mapping[str, str] = {
         joining: MAX_JOINED
         padding: MAX_PLACES
         print: MOST_UNROLLED
-        many_rows: CANDIDATES UNALIGNED_CANDIDATES
         memory: LONGEST
         no_ops: FAR
         reduction: UNROLL
@@ -226,7 +224,7 @@ CONSTANTS: Mapping[str, str] = {
 }
 
 WHOLE_MODULES: Mapping[str, str] = {
-    "what they compute is a format or a polynomial": "float8 helpers philox dtypes",
+    "what they compute is a format or a polynomial": "bytes float8 helpers philox dtypes",
     "made-up inputs that try a compiler": "probes",
 }
 """Modules all of whose functions' numbers are of one kind."""
@@ -282,7 +280,6 @@ LITERALS: Mapping[str, str] = {
     """,
     "a coarse choice that no device was asked for": """
         column: tile_size=128,256
-        configs: all_configs=128,256
         describe: _by_row=0.9
         pointwise: _write_owned=64,16 __init__=64,32
         rows: _config=128,64,32,16

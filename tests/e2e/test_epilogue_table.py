@@ -17,7 +17,6 @@ from torch._subclasses import FakeTensorMode
 from litz.driver.dry_run import schedule_only
 from litz.ir import KernelCall
 from litz.schedule import choices
-from litz_contractions.products import many_rows
 from litz_contractions.products.many_rows import Tile
 from support.figures import figures_set
 from support.no_gpu import gpu_hidden
@@ -27,7 +26,7 @@ with gpu_hidden():
     from benchmarks import epilogue_table, epilogues
 
 ALIGNED, UNALIGNED = ("gpt2 up", "linear+residual"), ("4096x50257x768", "alone")
-CANDIDATES = {ALIGNED: many_rows.CANDIDATES, UNALIGNED: many_rows.UNALIGNED_CANDIDATES}
+CANDIDATES = {ALIGNED: epilogues.CANDIDATES, UNALIGNED: epilogues.UNALIGNED_CANDIDATES}
 TABLES = {ALIGNED: "many_rows__tiles", UNALIGNED: "many_rows__unaligned_tiles"}
 PRODUCT_US = {ALIGNED: 60.0, UNALIGNED: 420.0}
 

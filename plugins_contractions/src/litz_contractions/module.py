@@ -24,10 +24,7 @@ from litz.tiles.program import Nest, TileProgram
 from litz_plugins import COUNTERS, Choice, ChoiceContext, KernelSource
 
 DEVICE_FUNCTIONS: Mapping[str, str] = {
-    f"_{words}{kind}_{half}": "litz_contractions.products.bytes"
-    for words in ("", "word_")
-    for kind in ("nibbles", "signed", "unsigned")
-    for half in ("bf16", "f16")
+    f"_{each}_integer": "litz_contractions.products.bytes" for each in ("half", "word")
 }
 """The functions that kernels call beside those of core, with their modules."""
 

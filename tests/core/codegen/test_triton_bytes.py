@@ -110,13 +110,13 @@ def converted(code: str, dtype: torch.dtype, results: int = 1) -> Sequence[torch
     return [torch.tensor(values, dtype=torch.float64) for values in found]
 
 
-@pytest.mark.parametrize(("name", "dtype", "unit"), [("BF16", torch.bfloat16, 128), ("F16", torch.float16, 1024)])
+@pytest.mark.parametrize(("name", "dtype", "unit"), [("bf16", torch.bfloat16, 128), ("f16", torch.float16, 1024)])
 def test_every_byte(name: str, dtype: torch.dtype, unit: int) -> None:
-    low, high = converted(getattr(triton_bytes, f"_NIBBLES_{name}").value, dtype, 2)
+    low, high = converted(triton_bytes._CODES["nibbles", name, False], dtype, 2)
     assert torch.equal(low, (unit + BYTES % 16).double()) and torch.equal(high, (unit + BYTES // 16).double())
-    (signed,) = converted(getattr(triton_bytes, f"_SIGNED_{name}").value, dtype)
+    (signed,) = converted(triton_bytes._CODES["signed", name, False], dtype)
     assert torch.equal(signed, SIGNED.double())
-    (unsigned,) = converted(getattr(triton_bytes, f"_UNSIGNED_{name}").value, dtype)
+    (unsigned,) = converted(triton_bytes._CODES["unsigned", name, False], dtype)
     assert torch.equal(unsigned, BYTES.double())
 
 
@@ -130,15 +130,15 @@ def of_words(code: str, dtype: torch.dtype, results: int) -> Sequence[torch.Tens
     return [torch.tensor(values, dtype=torch.float64) for values in found]
 
 
-@pytest.mark.parametrize(("name", "dtype", "unit"), [("BF16", torch.bfloat16, 128), ("F16", torch.float16, 1024)])
+@pytest.mark.parametrize(("name", "dtype", "unit"), [("bf16", torch.bfloat16, 128), ("f16", torch.float16, 1024)])
 def test_every_byte_of_words(name: str, dtype: torch.dtype, unit: int) -> None:
     high = BYTES.flip(0)
-    nibbles = of_words(getattr(triton_bytes, f"_WORD_NIBBLES_{name}").value, dtype, 4)
+    nibbles = of_words(triton_bytes._CODES["nibbles", name, True], dtype, 4)
     for got, wanted in zip(nibbles, (BYTES % 16, BYTES // 16, high % 16, high // 16), strict=True):
         assert torch.equal(got, (unit + wanted).double())
-    signed = of_words(getattr(triton_bytes, f"_WORD_SIGNED_{name}").value, dtype, 2)
+    signed = of_words(triton_bytes._CODES["signed", name, True], dtype, 2)
     assert torch.equal(signed[0], SIGNED.double()) and torch.equal(signed[1], SIGNED.flip(0).double())
-    unsigned = of_words(getattr(triton_bytes, f"_WORD_UNSIGNED_{name}").value, dtype, 2)
+    unsigned = of_words(triton_bytes._CODES["unsigned", name, True], dtype, 2)
     assert torch.equal(unsigned[0], BYTES.double()) and torch.equal(unsigned[1], high.double())
 
 
@@ -164,10 +164,10 @@ def test_every_byte_of_float8(dtype: torch.dtype, half: torch.dtype) -> None:
 
 
 def test_functions_of_a_plugin_are_imported_from_there_and_part_of_the_key() -> None:
-    lines = import_lines("_signed_bf16(_div(a, b))", DEVICE_FUNCTIONS)
+    lines = import_lines("_half_integer(_div(a, b))", DEVICE_FUNCTIONS)
     text = "\n".join([*lines, ""])
     home = "litz_contractions.products.bytes"
-    assert imported_helpers(text) == {HELPERS: ["_div"], home: ["_signed_bf16"]}
+    assert imported_helpers(text) == {HELPERS: ["_div"], home: ["_half_integer"]}
     assert lines_for(imported_helpers(text)) == lines
     assert all(hasattr(triton_bytes, name) for name in DEVICE_FUNCTIONS)
     assert triton_build._text_of(home) == Path(triton_bytes.__file__).read_text()

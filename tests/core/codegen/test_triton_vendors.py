@@ -28,30 +28,25 @@ def kernel(p0, p1):
     tl.store(p1 + at, {value})
 """
 FLOATS = ("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")
+STORED = {"signed": "*i8", "unsigned": "*u8", "nibbles": "*u8"}
 CASES = [
-    *(
-        (f"{name}_{half}", "*i8" if name == "_signed" else "*u8")
-        for name in ("_signed", "_unsigned")
-        for half in ("bf16", "f16")
-    ),
-    *((f"_nibbles_{half}", "*u8") for half in ("bf16", "f16")),
-    *((f"_word_{name}_{half}", "*u16") for name in ("signed", "unsigned", "nibbles") for half in ("bf16", "f16")),
-    *((f"_half_float8 {name}", "*u8") for name in FLOATS),
-    *((f"_word_float8 {name}", "*u16") for name in FLOATS),
-    *((f"_from_float8 {name}", "*u8") for name in FLOATS),
+    *((f"_half_integer {name}", pointer, half) for name, pointer in STORED.items() for half in ("bf16", "fp16")),
+    *((f"_word_integer {name}", "*u16", half) for name in STORED for half in ("bf16", "fp16")),
+    *((f"_half_float8 {name}", "*u8", "bf16") for name in FLOATS),
+    *((f"_word_float8 {name}", "*u16", "bf16") for name in FLOATS),
+    *((f"_from_float8 {name}", "*u8", "fp32") for name in FLOATS),
 ]
 
 
-def compiled(name: str, pointer: str, vendor: str) -> tuple[str, int]:
+def compiled(name: str, pointer: str, made: str, vendor: str) -> tuple[str, int]:
     from triton.backends.compiler import GPUTarget
 
-    half = "*fp32" if "_from_" in name else "*fp16" if name.endswith("_f16") else "*bf16"
     name, _, kind = name.partition(" ")
-    more = ", tl.bfloat16" if name in ("_half_float8", "_word_float8") else ""
-    more += f', "{kind}"' if kind else ""
-    value = "found[0] + found[1]" if name.startswith(("_word", "_nibbles")) else "found"
+    dtype = {"bf16": "tl.bfloat16, ", "fp16": "tl.float16, "}.get(made, "")
+    more = f', {dtype}"{kind}"'
+    value = "found[0] + found[1]" if name.startswith("_word") or kind == "nibbles" else "found"
     settings = {
-        "pointers": [pointer, half],
+        "pointers": [pointer, f"*{made}"],
         "sizes": 0,
         "unaligned": [],
         "num_warps": 4,
@@ -64,15 +59,15 @@ def compiled(name: str, pointer: str, vendor: str) -> tuple[str, int]:
     return found.asm["ttir"], found.metadata.num_warps
 
 
-@pytest.mark.parametrize(("name", "pointer"), CASES, ids=[name for name, _ in CASES])
-def test_a_vendor_without_ptx_gets_none(name: str, pointer: str) -> None:
-    text, warps = compiled(name, pointer, "hip")
+@pytest.mark.parametrize(("name", "pointer", "made"), CASES, ids=[f"{name} {made}" for name, _, made in CASES])
+def test_a_vendor_without_ptx_gets_none(name: str, pointer: str, made: str) -> None:
+    text, warps = compiled(name, pointer, made, "hip")
     assert "inline_asm" not in text and warps == 2
 
 
-@pytest.mark.parametrize(("name", "pointer"), [CASES[0], CASES[-1]])
-def test_cuda_has_ptx_and_warps_of_32(name: str, pointer: str) -> None:
-    text, warps = compiled(name, pointer, "cuda")
+@pytest.mark.parametrize(("name", "pointer", "made"), [CASES[0], CASES[-1]])
+def test_cuda_has_ptx_and_warps_of_32(name: str, pointer: str, made: str) -> None:
+    text, warps = compiled(name, pointer, made, "cuda")
     assert "inline_asm" in text and warps == 4
 
 

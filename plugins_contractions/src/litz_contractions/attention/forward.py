@@ -183,16 +183,17 @@ class _Forward(AttentionMaker):
             return TensorRef(buffer.name, Layout(buffer.layout.size, buffer.layout.stride))
 
         divisor = Value("divisor", torch.float32, ROWS)
-        put(own.Finish(divisor, "total" if math.isnan(self.attention.nothing) else "some", self.state, self.factor))
+        op, form = ("same", "sum") if math.isnan(self.attention.nothing) else ("where", "some")
+        put(Op(divisor, op, (self.state[1],), form))
         self._begins("out", lies(stored.result), HEAD, *outer)
         for e, total in zip(self.across, self.sums, strict=True):
             value = replace(total, text=f"result{e.number}", dtype=stored.result.dtype)
             put(Op(value, "div", (total, divisor), "quotient"))
             self._store("out", lies(stored.result), value, self.rows, e, outer=outer)
-        for kind, buffer in (("log2", stored.sums), ("most", stored.most)):
+        for kind, op, buffer in (("log2", "log2", stored.sums), ("most", "maximum", stored.most)):
             if buffer is not None:
                 value = Value(kind, torch.float32, ROWS)
-                put(own.Finish(value, kind, self.state, self.factor))
+                put(Op(value, op, (*self.state, Const(self.factor, torch.float32)), kind))
                 self._begins(kind, lies(buffer), HEAD, *outer)
                 self._store(kind, lies(buffer), value, self.rows, outer=outer)
         if stored.out is not None:

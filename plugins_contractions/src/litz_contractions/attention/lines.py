@@ -234,18 +234,6 @@ class RowProduct(Other):
 
 
 @dataclass(frozen=True)
-class Finish(Other):
-    """A number for each row, which a state gives at the end. kind: `total` (the sum of the weights), `some` (1 where it
-    is 0), `log2` (the base-2 logarithm of the sum, or -inf), or `most` (the greatest score in powers of 2, NaN if one
-    was NaN)."""
-
-    value: Value
-    kind: str
-    state: tuple[Value, Value]
-    factor: float
-
-
-@dataclass(frozen=True)
 class Merge(Other):
     """The last program of a head of the key puts together what the programs of its parts have stored: results, and the
     base-2 logarithms of their sums. rows, across: of a part's result."""

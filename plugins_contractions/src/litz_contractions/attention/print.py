@@ -41,6 +41,11 @@ FORMS: Mapping[str, str] = {
     "narrow": "{0}.to({T})",
     "rest": "({0} - {1}.to(tl.float32)).to({T})",
     "turned": "tl.trans({0})",
+    "sum": "({0})[:, None]",
+    "some": "(tl.where({0} == 0.0, 1.0, {0}))[:, None]",
+    "log2": '(tl.where({0} == float("-inf"), 0.0, {0}) * {2} + tl.log2({1}))[:, None]',
+    # The maximum of a row with a NaN is NaN.
+    "most": '(tl.where(({1} != {1}) & ({0} != float("inf")), {1}, {0} * {2}))[:, None]',
     "powers": 'tl.where({0} == float("-inf"), {0}, tl.maximum({0} * {1}, {2}))',
 }
 """The texts of an op's other forms, by name (`near.py`, `arithmetic.py`)."""
@@ -383,20 +388,6 @@ class AttentionPrinter(Printer):
             emit(f"{smaller} = _exp2_flushed({maximum}{factor} - shift)")
         emit(f"{total} = {total} * {smaller} + tl.sum({weights}, 1)")
 
-    def _finish(self, line: own.Finish) -> None:
-        (maximum, total), factor = (each.text for each in line.state), _times(line.factor)
-        name, emit = line.value.text, self.emit
-        if line.kind == "log2":
-            emit(f'shift = tl.where({maximum} == float("-inf"), 0.0, {maximum}){factor}')
-            found = f"shift + tl.log2({total})"
-        elif line.kind == "most":
-            # The maximum of a row with a NaN is NaN.
-            emit(f'nan = ({total} != {total}) & ({maximum} != float("inf"))')
-            found = f"tl.where(nan, {total}, {maximum}{factor})"
-        else:
-            found = total if line.kind == "total" else f"tl.where({total} == 0.0, 1.0, {total})"
-        emit(f"{name} = ({found})[:, None]")
-
     def _merge(self, line: own.Merge) -> None:
         """Counts this program; the last one of its head of the key sees what all others have stored."""
         parts, rows, emit, wide = self.made_of.parts, int(line.rows.size), self.emit, self._wide
@@ -473,6 +464,5 @@ AttentionPrinter.texts = {
     own.Next: lambda printer, line: printer.emit(f"{line.into.text} = {printer.text(line.of)}"),
     own.RowProduct: AttentionPrinter._row_product,
     own.Weights: AttentionPrinter._weights,
-    own.Finish: AttentionPrinter._finish,
     own.Merge: AttentionPrinter._merge,
 }

@@ -9,7 +9,7 @@ assembly, the functions say the same in Triton.
 """
 
 # The functions below are Triton's language, not Python: a type hint would mean something else there.
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 import triton
 import triton.language as tl
 
@@ -37,7 +37,7 @@ def _codes(constants, *registers):
             for out, (half, number) in enumerate(places)
             for line in registers[number]
         ]
-        return tl.constexpr("\n".join(["{", head, *start, *filled, "}"]))
+        return "\n".join(["{", head, *start, *filled, "}"])
 
     spread = [f"prmt.b32 low, {given}, 0, 0x4140;", f"prmt.b32 high, {given}, 0, 0x4342;"]
     # Read before a result is written, which may have the same register.
@@ -57,152 +57,90 @@ _NIBBLES = (
 # 128 + the low 7 bits.
 _LOW = "lop3.b32 {out}, {in}, 0x007F007F, c, " + _MARKED
 
-_NIBBLES_BF16, _WORD_NIBBLES_BF16 = _codes({"c": 0x43004300}, *_NIBBLES)
-_NIBBLES_F16, _WORD_NIBBLES_F16 = _codes({"c": 0x64006400}, *_NIBBLES)
-# Less 128 or, where the highest bit is set, 256.
-_SIGNED_BF16, _WORD_SIGNED_BF16 = _codes(
-    {"c": 0x43004300, "d": 0xBF80BF80},
-    (_LOW, "lop3.b32 t, {in}, 0x00800080, c, " + _MARKED, "fma.rn.bf16x2 {out}, t, d, {out};"),
-)
-# Less 128, and then 128 where the highest bit is set: 0x80 * 0x86 are the bits of 128. (256 + an odd number would be
-# rounded.)
-_UNSIGNED_BF16, _WORD_UNSIGNED_BF16 = _codes(
-    {"c": 0x43004300, "d": 0x3F803F80, "e": 0xC300C300},
-    (
-        _LOW,
-        "and.b32 t, {in}, 0x00800080;",
-        "mul.lo.u32 t, t, 0x86;",
-        "fma.rn.bf16x2 {out}, {out}, d, e;",
-        "fma.rn.bf16x2 {out}, {out}, d, t;",
-    ),
-)
-# 1024 + a byte, its sign turned round where it has one, less 1024 (and 128).
-_SIGNED_F16, _WORD_SIGNED_F16 = _codes(
-    {"c": 0x64006400, "d": 0x64806480},
-    ("and.b32 t, {in}, 0x00FF00FF;", "lop3.b32 {out}, t, 0x00800080, c, 0xBE;", "sub.rn.f16x2 {out}, {out}, d;"),
-)  # 0xBE: (a ^ b) | c
-_UNSIGNED_F16, _WORD_UNSIGNED_F16 = _codes(
-    {"c": 0x64006400},
-    ("lop3.b32 {out}, {in}, 0x00FF00FF, c, " + _MARKED, "sub.rn.f16x2 {out}, {out}, c;"),
-)
+_CODES = {
+    (kind, half, words): code
+    for (kind, half), codes in {
+        ("nibbles", "bf16"): _codes({"c": 0x43004300}, *_NIBBLES),
+        ("nibbles", "f16"): _codes({"c": 0x64006400}, *_NIBBLES),
+        # Less 128 or, where the highest bit is set, 256.
+        ("signed", "bf16"): _codes(
+            {"c": 0x43004300, "d": 0xBF80BF80},
+            (_LOW, "lop3.b32 t, {in}, 0x00800080, c, " + _MARKED, "fma.rn.bf16x2 {out}, t, d, {out};"),
+        ),
+        # Less 128, and then 128 where the highest bit is set: 0x80 * 0x86 are the bits of 128. (256 + an odd number
+        # would be rounded.)
+        ("unsigned", "bf16"): _codes(
+            {"c": 0x43004300, "d": 0x3F803F80, "e": 0xC300C300},
+            (
+                _LOW,
+                "and.b32 t, {in}, 0x00800080;",
+                "mul.lo.u32 t, t, 0x86;",
+                "fma.rn.bf16x2 {out}, {out}, d, e;",
+                "fma.rn.bf16x2 {out}, {out}, d, t;",
+            ),
+        ),
+        # 1024 + a byte, its sign turned round where it has one, less 1024 (and 128). 0xBE: (a ^ b) | c
+        ("signed", "f16"): _codes(
+            {"c": 0x64006400, "d": 0x64806480},
+            (
+                "and.b32 t, {in}, 0x00FF00FF;",
+                "lop3.b32 {out}, t, 0x00800080, c, 0xBE;",
+                "sub.rn.f16x2 {out}, {out}, d;",
+            ),
+        ),
+        ("unsigned", "f16"): _codes(
+            {"c": 0x64006400},
+            ("lop3.b32 {out}, {in}, 0x00FF00FF, c, " + _MARKED, "sub.rn.f16x2 {out}, {out}, c;"),
+        ),
+    }.items()
+    for words, code in zip((False, True), codes, strict=True)
+}
 
 
-_HELD = tl.constexpr(tl.float32 if triton.knobs.runtime.interpret else tl.bfloat16)
-"""What bfloat16 is held as: the interpreter has no arithmetic of it."""
+@tl.core.builtin
+def _assembled(given, dtype, kind, words, _semantic=None):
+    """The numbers of bytes, four at a time, or of the low and then the high bytes of words, two at a time."""
+    half, words = tl.bfloat16 if dtype == tl.bfloat16 else tl.float16, words.value
+    code = _CODES[kind.value, "bf16" if half == tl.bfloat16 else "f16", words]
+    registers = 4 if kind.value == "nibbles" else 2
+    count = registers if words else registers // 2
+    types, places = (half,) * count if count > 1 else half, ",".join(["=r"] * registers + ["r"])
+    return tl.inline_asm_elementwise(code, places, [given], types, True, 2 if words else 4, _semantic=_semantic)
 
 
-@triton.jit
-def _nibbles_bf16(packed):
-    """128 + the low and 128 + the high 4 bits of each byte."""
-    if without_ptx():
-        low, high = (packed & 15).to(tl.uint16) | 0x4300, (packed >> 4).to(tl.uint16) | 0x4300
-        return low.to(tl.bfloat16, bitcast=True), high.to(tl.bfloat16, bitcast=True)
-    else:
-        return tl.inline_asm_elementwise(_NIBBLES_BF16, "=r,=r,=r,=r,r", [packed], (tl.bfloat16, tl.bfloat16), True, 4)
-
-
-@triton.jit
-def _nibbles_f16(packed):
-    """1024 + the low and 1024 + the high 4 bits of each byte."""
-    if without_ptx():
-        low, high = (packed & 15).to(tl.uint16) | 0x6400, (packed >> 4).to(tl.uint16) | 0x6400
-        return low.to(tl.float16, bitcast=True), high.to(tl.float16, bitcast=True)
-    else:
-        return tl.inline_asm_elementwise(_NIBBLES_F16, "=r,=r,=r,=r,r", [packed], (tl.float16, tl.float16), True, 4)
-
-
-@triton.jit
-def _signed_bf16(value):
-    if without_ptx():
-        return value.to(_HELD)
-    else:
-        return tl.inline_asm_elementwise(_SIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
+_HELD = tl.constexpr(triton.knobs.runtime.interpret)
+"""Is bfloat16 held as float32? The interpreter has no arithmetic of it."""
 
 
 @triton.jit
-def _unsigned_bf16(value):
-    if without_ptx():
-        return value.to(_HELD)
-    else:
-        return tl.inline_asm_elementwise(_UNSIGNED_BF16, "=r,=r,r", [value], tl.bfloat16, True, 4)
+def _marked(bits, dtype: tl.constexpr):
+    """2**n + small integers."""
+    unit: tl.constexpr = 0x4300 if dtype == tl.bfloat16 else 0x6400
+    return (bits.to(tl.uint16) | unit).to(dtype, bitcast=True)
 
 
 @triton.jit
-def _signed_f16(value):
+def _half_integer(byte, dtype: tl.constexpr, kind: tl.constexpr):
+    """The `signed` or `unsigned` number of each byte; of `nibbles` 2**n + the low and 2**n + the high 4 bits."""
     if without_ptx():
-        return value.to(tl.float16)
+        if kind == "nibbles":
+            return _marked(byte & 15, dtype), _marked(byte >> 4, dtype)
+        else:
+            number = byte.to(tl.int8, bitcast=True) if kind == "signed" else byte
+            return number.to(tl.float32 if _HELD and dtype == tl.bfloat16 else dtype)
     else:
-        return tl.inline_asm_elementwise(_SIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
+        return _assembled(byte, dtype, kind, False)
 
 
 @triton.jit
-def _unsigned_f16(value):
+def _word_integer(words, dtype: tl.constexpr, kind: tl.constexpr):
+    """The same of the low and of the high byte of each word."""
     if without_ptx():
-        return value.to(tl.float16)
+        low = _half_integer((words & 255).to(tl.uint8), dtype, kind)
+        high = _half_integer((words >> 8).to(tl.uint8), dtype, kind)
+        if kind == "nibbles":
+            return low[0], low[1], high[0], high[1]
+        else:
+            return low, high
     else:
-        return tl.inline_asm_elementwise(_UNSIGNED_F16, "=r,=r,r", [value], tl.float16, True, 4)
-
-
-# Of the words' low byte, then of their high one.
-
-
-@triton.jit
-def _word_nibbles_bf16(words):
-    """128 + each of the four times 4 bits of a word, from the lowest on."""
-    if without_ptx():
-        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-        first, second = _nibbles_bf16(low)
-        third, fourth = _nibbles_bf16(high)
-        return first, second, third, fourth
-    else:
-        types: tl.constexpr = (tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16)
-        return tl.inline_asm_elementwise(_WORD_NIBBLES_BF16, "=r,=r,=r,=r,r", [words], types, True, 2)
-
-
-@triton.jit
-def _word_nibbles_f16(words):
-    """1024 + each of the four times 4 bits of a word, from the lowest on."""
-    if without_ptx():
-        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-        first, second = _nibbles_f16(low)
-        third, fourth = _nibbles_f16(high)
-        return first, second, third, fourth
-    else:
-        types: tl.constexpr = (tl.float16, tl.float16, tl.float16, tl.float16)
-        return tl.inline_asm_elementwise(_WORD_NIBBLES_F16, "=r,=r,=r,=r,r", [words], types, True, 2)
-
-
-@triton.jit
-def _word_signed_bf16(words):
-    if without_ptx():
-        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-        return low.to(tl.int8, bitcast=True).to(_HELD), high.to(tl.int8, bitcast=True).to(_HELD)
-    else:
-        return tl.inline_asm_elementwise(_WORD_SIGNED_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
-
-
-@triton.jit
-def _word_unsigned_bf16(words):
-    if without_ptx():
-        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-        return low.to(_HELD), high.to(_HELD)
-    else:
-        return tl.inline_asm_elementwise(_WORD_UNSIGNED_BF16, "=r,=r,r", [words], (tl.bfloat16, tl.bfloat16), True, 2)
-
-
-@triton.jit
-def _word_signed_f16(words):
-    if without_ptx():
-        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-        return low.to(tl.int8, bitcast=True).to(tl.float16), high.to(tl.int8, bitcast=True).to(tl.float16)
-    else:
-        return tl.inline_asm_elementwise(_WORD_SIGNED_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
-
-
-@triton.jit
-def _word_unsigned_f16(words):
-    if without_ptx():
-        low, high = (words & 255).to(tl.uint8), (words >> 8).to(tl.uint8)
-        return low.to(tl.float16), high.to(tl.float16)
-    else:
-        return tl.inline_asm_elementwise(_WORD_UNSIGNED_F16, "=r,=r,r", [words], (tl.float16, tl.float16), True, 2)
+        return _assembled(words, dtype, kind, True)

@@ -61,51 +61,12 @@ class Shape:
     """Can TMA bring the operands?"""
 
 
-# m, n, stages, warps; k is 128 bytes of an operand, 64 where noted by a fifth number. The large tiles are those that
-# keep wgmma's 64-row instructions busy with 1 or 2 warp groups; the flat ones are for few rows (decoding) or columns.
-_TILES: Sequence[tuple[int, ...]] = (
-    (128, 256, 3, 8),
-    (256, 128, 3, 8),
-    (128, 256, 4, 8),
-    (128, 256, 4, 8, 64),
-    (256, 128, 4, 8, 64),
-    (128, 128, 4, 8),
-    (128, 128, 4, 4),
-    (128, 128, 3, 4),
-    (128, 128, 5, 8, 64),
-    (64, 256, 4, 4),
-    (64, 256, 3, 8),
-    (256, 64, 4, 4),
-    (128, 64, 4, 4),
-    (64, 128, 4, 4),
-    (128, 64, 5, 8),
-    (64, 64, 5, 4),
-    (64, 64, 3, 2),
-    (64, 64, 6, 4, 64),
-    (128, 32, 5, 4),
-    (32, 128, 5, 4),
-    (64, 32, 5, 4),
-    (32, 64, 5, 4),
-    (32, 32, 6, 2),
-    (32, 256, 4, 4),
-    (16, 256, 4, 4),
-    (16, 128, 5, 4),
-    (16, 64, 6, 4),
-    (16, 32, 6, 2),
-    (128, 16, 5, 4),
-    (64, 16, 6, 4),
-    (16, 16, 6, 1),
-)
-
-_LONG_K: Sequence[tuple[int, ...]] = ((16, 64, 4, 4), (32, 64, 3, 4), (16, 128, 3, 4), (64, 64, 3, 4))
-"""Tiles with twice the depth, for products with few rows: fewer, longer steps hide the latency of memory."""
-
-
 @dataclass(frozen=True)
 class ConfigFigures(Room):
     """Figures of products' tiles, which `figures/gpu/configs.toml` explains."""
 
     table = "configs"
+    tried_tiles: tuple[tuple[int, int, int, int, int], ...]
     least_tma_rows: int
     tma_share: float
     address_registers: int
@@ -120,13 +81,10 @@ SPLITS = (2, 4, 8, 16, 32, 64, 128)
 """Parts that k is cut into where the result has too few tiles to keep the device busy."""
 
 
-def all_configs(itemsize: int) -> list[Config]:
+def all_configs(itemsize: int, target: Target) -> list[Config]:
     """Returns every configuration for operands of `itemsize` bytes an element, without splits, each once."""
-    found = []
-    for m, n, stages, warps, *bytes_ in _TILES:
-        found.append(Config(m, n, max(16, (bytes_[0] if bytes_ else 128) // itemsize), stages, warps))
-    for m, n, stages, warps in _LONG_K:
-        found.append(Config(m, n, 256 // itemsize, stages, warps))
+    tiles = figures_of(target, ConfigFigures).tried_tiles
+    found = (Config(m, n, max(16, step // itemsize), *others) for m, n, step, *others in tiles)
     return list(dict.fromkeys(found))
 
 
@@ -240,7 +198,7 @@ def rank(shape: Shape, target: Target, splits: bool = True) -> Ranked:
     fitting: list[tuple[Config, Estimate]] = []
     limits = figures_of(target, ConfigFigures)
     rejected: list[tuple[str, str]] = []
-    for config in all_configs(shape.in_bytes):
+    for config in all_configs(shape.in_bytes, target):
         why = misfit(config, shape, target)
         if why:
             rejected.append((str(config), why))

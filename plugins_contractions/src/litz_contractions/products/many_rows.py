@@ -84,23 +84,6 @@ class Way:
     choice: Choice
 
 
-CANDIDATES = (
-    Tile(128, 256, 3, 8, 1.2),
-    Tile(128, 128, 4, 8, 1.2),
-    Tile(128, 128, 4, 4, 1.2),
-    Tile(64, 256, 4, 4, 1.2),
-    Tile(64, 128, 6, 4, 1.2),
-)
-"""What `benchmarks.epilogues` times on Hopper; the shares are guesses."""
-UNALIGNED_CANDIDATES = (
-    Tile(128, 256, 3, 8, 1.2, apart=True),
-    Tile(128, 128, 4, 8, 1.2, apart=True),
-    Tile(64, 256, 4, 4, 1.2, apart=True),
-    Tile(128, 256, 3, 8, 1.5),
-    Tile(128, 128, 4, 8, 1.5),
-)
-"""What `benchmarks.epilogues --unaligned` times: results whose rows begin anywhere; the shares are guesses, beside the
-library's product of padded operands."""
 NAME = "a kernel for the users too"
 STEP_BYTES = 128
 """The bytes of the depth in one step."""

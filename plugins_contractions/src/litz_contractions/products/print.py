@@ -334,7 +334,7 @@ class _Printer(Printer):
             texts = [self._half(arg, dtype) for arg in line.args]
             text = f"{texts[0]} {'-' if kind == 'less' else NATIVE[line.op]} {texts[1]}"
         elif kind in ("signed", "unsigned"):
-            text = f"_{kind}_{short(dtype)}({texts[0]})"
+            text = f'_half_integer({texts[0]}, {ELEMENTS[dtype]}, "{kind}")'
         elif kind:
             text = read(next(each for each in FLOAT8 if short(each) == kind), self.text(first), dtype)
         elif line.op == "cast":
@@ -362,9 +362,9 @@ class _Printer(Printer):
             masks = " & ".join(map(self.mask, line.masks))
             mask = f", {masks}, other=0" if masks else ""
             self.emit(f"{word} = tl.load({base}.to(tl.pointer_type(tl.uint16), bitcast=True) + {at}{mask})")
-        made = f"{'_word' * (line.access is not None)}_{line.kind}_{short(dtype)}({word})"
-        if line.kind not in ("nibbles", "signed", "unsigned"):
-            made = f'_word_float8({word}, {ELEMENTS[dtype]}, "{line.kind}")'
+        taken = "half" if line.access is None else "word"
+        stored = "integer" if line.kind in ("nibbles", "signed", "unsigned") else "float8"
+        made = f'_{taken}_{stored}({word}, {ELEMENTS[dtype]}, "{line.kind}")'
         self.emit(f"{', '.join(value.text for value in line.values)} = {made}")
 
     # Sums, stores.

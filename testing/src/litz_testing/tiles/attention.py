@@ -43,6 +43,10 @@ FORMS: Mapping[str, Form] = {
     "weight": lambda args, dtype: (args[0] * args[1] - args[2]).exp2(),
     "slope": lambda args, dtype: args[0] * (args[1] - args[2]),
     "alive": lambda args, dtype: torch.where(args[0] == 0, 0.0, args[1]),
+    "sum": lambda args, dtype: args[0],
+    "some": lambda args, dtype: torch.where(args[0] == 0, 1.0, args[0]),
+    "log2": lambda args, dtype: torch.where(args[0] == -math.inf, 0.0, args[0]) * args[2] + args[1].log2(),
+    "most": lambda args, dtype: torch.where(args[1].isnan() & (args[0] != math.inf), args[1], args[0] * args[2]),
     "powers": lambda args, dtype: torch.where(args[0] == -math.inf, args[0], torch.maximum(args[0] * args[1], args[2])),
 }
 """What the forms of ops mean whose text `litz_contractions.attention.print` has."""
@@ -306,16 +310,6 @@ class _Attention(_Program):
         for value, found in zip(line.values, (greatest, weights, smaller), strict=True):
             self.give(value, found)
         self.give(line.state[1], total * smaller + weights.sum(1, keepdim=True))
-
-    def _finish(self, line: own.Finish) -> None:
-        maximum, total = (self.values[value.text] for value in line.state)
-        if line.kind == "log2":
-            found = torch.where(maximum == -math.inf, 0.0, maximum) * line.factor + total.log2()
-        elif line.kind == "most":
-            found = torch.where(total.isnan() & (maximum != math.inf), total, maximum * line.factor)
-        else:
-            found = torch.where((total == 0) & (line.kind == "some"), 1.0, total)
-        self.give(line.value, found)
 
     def _rowproduct(self, line: own.RowProduct) -> None:
         product = self.values[line.of.text].to(torch.float64) * self.values[line.by.text].to(torch.float64)

@@ -128,6 +128,22 @@ def test_columns_that_are_written_over_what_they_are_made_of(rows: int, dtype: t
     assert ((mean - wide.mean(0)).abs() <= 1e-6 * wide.abs().amax(0)).all()
 
 
+@pytest.mark.each_value
+@pytest.mark.parametrize("shape", [(3, 70), (300, 33), (3, 9, 5), (90, 3), (8, 5000)], ids=str)
+@pytest.mark.parametrize("dim", [0, -1])
+@pytest.mark.parametrize("size", [1e-22, 1e-30, 1e-38])
+def test_deviations_whose_squares_are_all_lost_around_the_first_value(
+    shape: tuple[int, ...], dim: int, size: float
+) -> None:
+    """The mean is the first value, and no square is left to say that others differ from it."""
+    x = torch.zeros(shape)
+    x.select(dim, 1).fill_(size)
+    x.select(dim, 2).fill_(-size)
+    std, mean = litz(lambda x: torch.std_mean(x, dim))(x)
+    torch.testing.assert_close(std, x.double().std(dim).float(), rtol=4e-6, atol=0)
+    assert (mean.abs() <= 1e-6 * size).all()
+
+
 def _check_statistics(got: tuple[torch.Tensor, ...], x: torch.Tensor, dims: tuple[int, ...]) -> None:
     """Variance, root and mean, within the type where the type holds them."""
     var, std, mean = got

@@ -100,4 +100,4 @@ def _reduces_to_channels(node: torch.fx.Node, rank: int) -> bool:
     return isinstance(dims, (list, tuple)) and {*dims} == {0, *range(2, rank)}
 
 
-_STATISTICS = frozenset({aten.var_mean.correction, aten.sum.dim_IntList, aten.mean.dim})
+_STATISTICS = frozenset({aten.var_mean.correction, aten.std_mean.correction, aten.sum.dim_IntList, aten.mean.dim})

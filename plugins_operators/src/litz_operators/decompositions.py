@@ -1,5 +1,5 @@
-"""The table of decompositions: distances, `_foreach_*` ops, and in place of core's what a lowering of this dist does
-better whole, or what eager's kernels take or refuse otherwise."""
+"""The table of decompositions: distances, norms of batches, `_foreach_*` ops, and in place of core's what a lowering of
+this dist does better whole, or what eager's kernels take or refuse otherwise."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from litz.capture.decompositions import decompositions, in_format_of_input
 from litz.capture.eager_types import holds
 from litz.lower import find_op
 
+from .batch_norms import own_batch_norms
 from .distances import cdist_forward, masked_scatter, pdist_forward
 from .foreach import foreach_decompositions
 from .refusals import with_refusals
@@ -45,6 +46,7 @@ def own_decompositions() -> Mapping[OpOverload, Callable[..., Any]]:
         aten.grid_sampler_2d.default: _grid_sampler_2d,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
         aten.logspace.default: _logspace,
+        **own_batch_norms(core),
         **foreach_decompositions(),
         **with_refusals(core),
     }

@@ -47,6 +47,7 @@ def _of_batch_norm(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
 _DECIDING: Mapping[str, Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]] = MappingProxyType(
     {
         **dict.fromkeys(_BATCH_NORMS, _of_batch_norm),
+        "native_batch_norm_backward": lambda tensors: _of_batch_norm(tensors[1:]),
         **dict.fromkeys(("pow.Scalar", "masked_fill.Scalar", "masked_fill.Tensor"), lambda tensors: ()),
         **dict.fromkeys(("_log_softmax_backward_data", "native_layer_norm_backward", *_LOSSES), lambda tensors: ()),
         "angle": lambda tensors: () if tensors[0].is_complex() else tensors,

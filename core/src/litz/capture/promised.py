@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from litz.capture import torch_api
-from litz.capture.eager_layouts import COMPOSITE
+from litz.capture.eager_layouts import COMPOSITE, is_laid_by_operands, laid_as_in_eager
 from litz.capture.eager_types import unless_left_to_eager
 from litz_plugins.blame import Blamed
 
@@ -104,8 +104,8 @@ def _sizes(sizes: Any) -> str:
 
 def checked(op: Any, rule: Blamed) -> Callable[..., Any]:
     """Returns a decomposition of `op` that checks each result of a plugin's rule against what the op itself gives, and
-    leaves the op whole where eager refuses the types, as core's rules do."""
-    return functools.partial(_checked, op, rule) if isinstance(op, OpOverload) else rule
+    leaves the op whole where eager refuses the types, and lays the result as eager does, as core's rules do."""
+    return laid_as_in_eager(op, functools.partial(_checked, op, rule)) if isinstance(op, OpOverload) else rule
 
 
 def _checked(op: OpOverload, rule: Blamed, /, *args: Any, **kwargs: Any) -> Any:
@@ -123,7 +123,7 @@ def _as_promised(op: OpOverload, args: Any, kwargs: Any, result: Any) -> Any:
     expected = torch_api.fake_result(op, args, kwargs)
     if expected is NotImplemented:
         return result
-    problem = differs(result, expected, strides=op.name().removeprefix("aten::") not in COMPOSITE)
+    problem = differs(result, expected, strides=not (is_laid_by_operands(op) or op.name()[6:] in COMPOSITE))
     if problem:
         raise ValueError(f"it returned {problem}")
     given = [item for item in tree_leaves((args, dict(kwargs))) if isinstance(item, torch.Tensor)]

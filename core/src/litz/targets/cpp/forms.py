@@ -141,17 +141,17 @@ def _shifted_moments(name: str, dtype: torch.dtype) -> Form:
     type_, result = VALUES[dtype], _type_of_moments(name, dtype)
     states = (State("shift", type_, "0"), State("mean", type_, "0"), State("m2", type_, "0"))
     return Form(
-        (*states, State("weight", type_, "0", shared=True)),
+        (*states, State("weight", type_, "0", shared=True), State("differs", "int", "0")),
         (
             "{0} = {3}_first ? {v0} : {0};",
-            f"const {type_} {{n0}}_delta = ({{v0}} - {{0}}) - {{1}};",
+            f"const {type_} {{n0}}_off = {{v0}} - {{0}}, {{n0}}_delta = {{n0}}_off - {{1}};",
+            *("{4} |= __builtin_bit_cast(int, {n0}_off);",) * (type_ == "float"),
             f"const {type_} {{n0}}_step = {{n0}}_delta * {{3}}_share;",
-            "{1} += {n0}_step;",
-            "{2} += {n0}_delta * ({n0}_delta - {n0}_step);",
+            "{1} += {n0}_step; {2} += {n0}_delta * ({n0}_delta - {n0}_step);",
         ),
         results={f"{name}_mean": f"({result})({{0}} + {{1}})", f"{name}_m2": f"({result}){{2}}"},
         before=("const bool {3}_first = {3} == 0;", "{3} += 1;", f"const {type_} {{3}}_share = 1 / {{3}};"),
-        lost=("{p0} |= !({2} < 1e37f) | (({2} < 1e-30f) & ({1} != {2}));",) if type_ == "float" else (),
+        lost=("{p0} |= !({2} < 1e37f) | (({2} < 1e-30f) & ({4} != 0));",) if type_ == "float" else (),
     )
 
 

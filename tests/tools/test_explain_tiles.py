@@ -98,6 +98,7 @@ def test_every_nest_has_a_text_without_objects_in_it() -> None:
 
 
 def test_the_text_of_a_nest_says_what_runs_where_something_is_lost() -> None:
-    lines = [line.strip() for line in nest_text(nest_of(NESTS["parts of columns"]())).splitlines()]
-    assert {"if something is lost in odd8", "if nothing is lost in odd8"} <= set(lines)
-    assert "each i0<17 within t in lanes merges odd8" in lines and "shift0_part[i0 - t] lost of odd8" in lines
+    text = nest_text(nest_of(NESTS["parts of columns"]()))
+    lines, odd = [line.strip() for line in text.splitlines()], text.partition(" = reduce any of bool")[0].split()[-1]
+    assert {f"if something is lost in {odd}", f"if nothing is lost in {odd}"} <= set(lines)
+    assert f"each i0<17 within t in lanes merges {odd}" in lines and f"shift0_part[i0 - t] lost of {odd}" in lines

@@ -419,19 +419,29 @@ def test_layer_norm_and_more(layout: str) -> None:
 @pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float16, torch.float8_e5m2], ids=str)
 def test_a_later_walk_reads_what_an_earlier_one_stored(where: str, dtype: torch.dtype) -> None:
     """A sum that is stored side by side is not computed again; every second element, and float8's NaN, are."""
-    x, residual = randn(65, 200, dtype=F32).to(dtype), randn(65, 200, dtype=F32, seed=2).to(dtype)
+    x, residual = randn(65, 256, dtype=F32).to(dtype), randn(65, 256, dtype=F32, seed=2).to(dtype)
     index = (I[0], R[0])
     total = build.cast(add(*(build.cast(build.load(name, index, dtype), F32) for name in ("x", "residual"))), dtype)
     value = build.cast(total, F32)
     normal = build.call("div", value, build.reduce("max", build.call("abs", value)))
     stores = [Store("sum", index, total), Store("o", index, normal)]
-    memory = out(65, 400, dtype=dtype)[:, ::2] if where == "apart" else out(65, 200, dtype=dtype)
-    outputs = {"sum": memory, "o": out(65, 200)}
+    memory = out(65, 512, dtype=dtype)[:, ::2] if where == "apart" else out(65, 256, dtype=dtype)
+    outputs = {"sum": memory, "o": out(65, 256)}
     inplace = {"sum": "x"} if where == "in place" else {}
-    case = Case((65,), stores, {"x": x, "residual": residual}, outputs, (200,), inplace)
+    case = Case((65,), stores, {"x": x, "residual": residual}, outputs, (256,), inplace)
     text = case.check(rtol=0, atol=0).text.split("int kernel")[1]
     again = where != "beside" or dtype == torch.float8_e5m2
     assert text.count("p1[") == (2 if again else 1)
+
+
+@pytest.mark.parametrize("count", [15, 16, 17, 47, 48, 63, 127, 143])
+def test_what_is_left_of_a_short_row_is_a_loop_of_its_own(count: int) -> None:
+    """With shorter vectors; a single element, or what is left of a long row, stays where it is."""
+    row = build.load("x", (I[0], R[0]), F32)
+    value = build.reduce("sum", build.call("exp", row))
+    case = Case((65,), [Store("o", (I[0],), value)], {"x": randn(65, count, dtype=F32)}, {"o": out(65)}, (count,))
+    loops = case.check(rtol=1e-5, atol=1e-5).text.count("#pragma omp simd")
+    assert loops == (2 if count in (47, 63, 127) else 1)
 
 
 @pytest.mark.each_value

@@ -253,6 +253,20 @@ def test_an_element_has_the_same_bits_wherever_it_lies(names: Sequence[str], dty
         assert torch.equal(wide[name].nan_to_num(7.0), vector[name].nan_to_num(7.0)), name
 
 
+def test_erf_of_floats_is_near_and_ends_at_one() -> None:
+    """Of numbers of all exponents, within two units in the last place; eager's is within one."""
+    x = torch.arange(0, 0x7F800000, 9973, dtype=torch.int32).view(torch.float32)
+    x = torch.cat([x, -x, torch.tensor([math.inf, -math.inf, math.nan])])
+    found = Case(
+        [x.numel()], [Store("o", (I[0],), build.call("erf", load("x", x)))], {"x": x}, {"o": torch.empty_like(x)}
+    ).run()["o"]
+    exact = x.double().erf()
+    unit = (torch.nextafter(exact.float().abs(), torch.tensor(2.0)).double() - exact.float().abs().double()).abs()
+    assert torch.equal(found.isnan(), x.isnan()) and found[:-1].abs().max() <= 1
+    assert ((found.double() - exact).abs() / unit).nan_to_num(0.0).max() < 2
+    assert found[0] == 0 and found[-3:-1].tolist() == [1, -1] and torch.equal(found.signbit()[:-1], x.signbit()[:-1])
+
+
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="MMX is x86's")
 def test_kernels_leave_the_state_of_x87_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without AVX g++ used MMX registers, which are those of x87, and libm's fmod and lgamma were NaN afterwards."""

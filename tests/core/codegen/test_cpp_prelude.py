@@ -23,4 +23,4 @@ def test_one_result_is_made_for_the_types_that_there_are(text: str, types: set[s
     """Also of a helper in between, which computes in a type of its own; each takes time to build."""
     made = prelude(text)
     assert {type_ for type_ in ("float", "double") if f"LOCAL {type_} one_" in made} == types
-    assert ("LOCAL Half_float" in made, "LOCAL Full_double" in made) == ("float" in types, "double" in types)
+    assert ("LOCAL Half_float" in made, "LOCAL Wide_double" in made) == ("float" in types, "double" in types)

@@ -207,11 +207,7 @@ for _name in ("remainder", "fmod"):
     _register(divided, op(_name), 2, _names(_name, "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "default"))
 for _name, _arity in {"not": 1, "and": 2, "or": 2, "xor": 2}.items():
     _register(logical, op(f"bitwise_{_name}"), _arity, (f"aten.logical_{_name}.default",))
-
-
-def _comparison(name: str) -> NodeFunction:
-    return lambda x, y: call(name, rounded(x), rounded(y))
-
-
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    _register(predicate, _comparison(_name), 2, _names(_name, "Tensor", "Scalar"))
+    _register(
+        predicate, lambda x, y, name=_name: call(name, rounded(x), rounded(y)), 2, _names(_name, "Tensor", "Scalar")
+    )

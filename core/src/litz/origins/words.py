@@ -26,7 +26,8 @@ def make_words(
     """Returns the Words of a wrapper. origins: what each step comes from. computed: what each step does. inputs: the
     name, and the type and sizes as text, of each. known_as: what the user calls inputs. outputs: what the user calls
     those that are tensors, by position."""
-    ranges = {step: _range_name(step, origins.get(step, ""), does) for step, does in computed.items()}
+    given = {step: f"{step} {origins.get(step, '')}".rstrip() for step in computed}
+    ranges = {step: f"{given[step]}: {does}" if does else given[step] for step, does in computed.items()}
     named = ((name, known_as.get(name, ""), text) for name, text in inputs)
     comments = tuple(f"# {name}: {known}, {text}" for name, known, text in named if known and known != name)
     return Words(origins, ranges, comments, tuple(f"# output {at}: {name}" for at, name in outputs.items()), known_as)
@@ -80,10 +81,6 @@ def _edited(wrapper: WrapperSource, edit: Callable[[Place, Sequence[str]], Edite
             out += own
             done = place.last
     return replace(wrapper, text="\n".join(out + lines[done:]), places=tuple(places))
-
-
-def _range_name(step: str, origin: str, does: str) -> str:
-    return f"{' '.join(filter(None, (step, origin)))}{f': {does}' if does else ''}"
 
 
 def _indent(line: str) -> str:

@@ -167,9 +167,6 @@ class _Fusion:
 
     # ---------------------------------------------------------------------------------------------------- fusing
 
-    def _least_gain(self, loop: Loop) -> float:
-        return figures_of(self.costs.target(loop.device), FusionFigures).least_gain_share
-
     def _try(self, first: int, second: int, related: bool = True) -> bool:
         """Fuse two groups, or say why not."""
         if self.graph.precedes(second, first):
@@ -180,7 +177,8 @@ class _Fusion:
             self._record(a, b, False, found, None)
             return False
         cost = self.costs.cost(found)
-        pays, reason = _weighed(a.cost, b.cost, cost, self._least_gain(a.loop))
+        figures = figures_of(self.costs.target(a.loop.device), FusionFigures)
+        pays, reason = _weighed(a.cost, b.cost, cost, figures.least_gain_share)
         pays, why = self.gate.weigh(MAKER, _pair(a, b), pays, a.cost.us + b.cost.us, cost.us)
         reason = why or reason
         self._record(a, b, pays, reason, cost)

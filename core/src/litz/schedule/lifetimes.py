@@ -73,7 +73,7 @@ class Lifetimes:
         for name in names:
             if _first(name, reuse) not in counted:
                 continue
-            is_input = not self._is_temporary(name)
+            is_input = self.program.buffers[name].kind != "temporary"
             size = 0 if name in elsewhere else self.program.hint(self.program.buffers[name].nbytes)
             if name not in reuse:
                 change[0 if is_input else self.first[name]] += size
@@ -94,9 +94,6 @@ class Lifetimes:
         """Returns the inputs that a step uses and whose memory is free after their last use."""
         names = self.program.dying_inputs - set(self.program.output_buffers)
         return [name for name in self.program.input_buffers if name in names and name in self.last]
-
-    def _is_temporary(self, name: str) -> bool:
-        return self.program.buffers[name].kind == "temporary"
 
 
 def _first(name: str, reuse: Mapping[str, str]) -> str:

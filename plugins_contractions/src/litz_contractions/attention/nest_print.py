@@ -66,8 +66,8 @@ class _Printer(Printer):
 
     # Which keys. Numbered from 0, g++ knows where there are as many as lanes, or a multiple of that.
 
-    def _header(self, each: tile.Each) -> str:
-        return "for (int lane = 0; lane < keys; ++lane)" if each.within == self.block else super()._header(each)
+    def _header(self, each: tile.Each, *span: int) -> str:
+        return "for (int lane = 0; lane < keys; ++lane)" if each.within == self.block else super()._header(each, *span)
 
     def _first(self, each: tile.Each) -> Iterator[str]:
         if each.within == self.block:

@@ -90,9 +90,8 @@ def command(compiler: Compiler, march: str, forms: tuple[str, ...] = ()) -> tupl
         other = compiler.clang and openmp is not None and "libgomp" in openmp.name
         flags.append("-fopenmp-simd" if other else "-fopenmp")
         if vector_math():
-            # 512-bit variants of vector functions have other last bits than the 256-bit ones, which the prelude takes.
-            flags += ["-DLITZ_LIBMVEC=1", "-mprefer-vector-width=256"]
-            flags += ["-fveclib=libmvec"] if compiler.clang else []
+            wide = 256 if compiler.clang else 512  # as the variants that give all results (`_VARIANTS` of the prelude)
+            flags += ["-DLITZ_LIBMVEC=1", f"-mprefer-vector-width={wide}", *["-fveclib=libmvec"] * compiler.clang]
     return (*flags, *(flag for form in FORMS if form in forms for flag in FORMS[form][compiler.clang]))
 
 

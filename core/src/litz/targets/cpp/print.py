@@ -87,14 +87,25 @@ class Printer:
             (inner,) = levels[-1].body
             assert isinstance(inner, tile.Each)
             levels.append(inner)
-        self.lines.add(*self._pragmas(each))
-        with ExitStack() as blocks:
-            for level in levels:
-                if level is not each:
-                    self.lines.add(*self._pragmas(level))
-                blocks.enter_context(self.lines.block(self._header(level)))
-            self.lines.add(*(line for level in levels for line in self._first(level)))
-            self.print(levels[-1].body)
+        for span in self._spans(each):
+            self.lines.add(*self._pragmas(each))
+            with ExitStack() as blocks:
+                for level in levels:
+                    if level is not each:
+                        self.lines.add(*self._pragmas(level))
+                    blocks.enter_context(self.lines.block(self._header(level, *span)))
+                self.lines.add(*(line for level in levels for line in self._first(level)))
+                self.print(levels[-1].body)
+
+    def _spans(self, each: tile.Each) -> list[tuple[int, int]]:
+        """Where a loop begins, and how far before its end it ends.
+
+        g++ reduces one by one what a vector has no room for. Of a short row, what is left of vectors of 64 bytes is
+        a loop of its own, with shorter vectors."""
+        plain = each.vector and each.merged and not (each.shared or each.step or each.within or each.checks)
+        lanes = 64 // min(buffer.dtype.itemsize for buffer in self.nest.buffers.values())
+        rest = int(each.size) % lanes if plain and each.size.is_Integer and lanes < each.size < 8 * lanes else 0
+        return [(0, rest), (int(each.size) - rest, 0)] if rest > 1 else [(0, 0)]
 
     def _if(self, line: tile.If) -> None:
         test = f"__builtin_expect({self.refs(line.odd)[0]}, 0)"
@@ -119,8 +130,8 @@ class Printer:
         if each.unroll:
             yield f"#pragma GCC unroll {each.unroll}"
 
-    def _header(self, each: tile.Each) -> str:
-        name, start, stop, step = each.axis, "0", self.index.text(each.size), f"++{each.axis}"
+    def _header(self, each: tile.Each, first: int, before: int) -> str:
+        name, start, stop, step = each.axis, str(first), self.index.text(each.size - before), f"++{each.axis}"
         if each.step:
             step = f"{name} += {each.step}"
         elif each.flat:

@@ -253,6 +253,17 @@ def test_an_element_has_the_same_bits_wherever_it_lies(names: Sequence[str], dty
         assert torch.equal(wide[name].nan_to_num(7.0), vector[name].nan_to_num(7.0)), name
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_copy_of_bfloat16_moves_the_bits(masked: bool) -> None:
+    """As eager's does: of NaN there are 254, and a value that is read as a float and rounded again is one of them."""
+    x = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    within = build.call("ge", build.index(I[0]), build.const(3, torch.int64)) if masked else None
+    value = build.load("x", (I[0],), torch.bfloat16, mask=within)
+    case = Case([x.numel()], [Store("o", (I[0],), value)], {"x": x}, {"o": torch.zeros_like(x)})
+    expected = x.view(torch.int16).where(torch.arange(x.numel()) >= 3, 0) if masked else x.view(torch.int16)
+    assert torch.equal(case.run()["o"].view(torch.int16), expected)
+
+
 def test_erf_of_floats_is_near_and_ends_at_one() -> None:
     """Of numbers of all exponents, within two units in the last place; eager's is within one."""
     x = torch.arange(0, 0x7F800000, 9973, dtype=torch.int32).view(torch.float32)

@@ -41,12 +41,14 @@ def plan_results(
 
 
 def _results(call: Extern, program: Program, seen: set[str], in_flight: set[str | None]) -> Iterator[Result]:
+    # What other ops than torch's find out is checked in full.
+    found = is_torchs(call.target) and torch.Tag.dynamic_output_shape in getattr(call.target, "tags", ())
     for position, name in enumerate(call.outputs):
         if name is not None and (program.readers.get(name) or name in program.output_buffers or len(call.outputs) == 1):
             strides: Literal["trusted", "inside", "every"] = "trusted"
             if _may_differ(call, name, program, in_flight):
                 strides = "every" if name in seen else "inside"
-            yield Result(name, strides, _finds_sizes_out(call), _sizes_found_out(call, position))
+            yield Result(name, strides, found, _sizes_found_out(call, position))
 
 
 def _seen(program: Program, steps: Sequence[Step], memory: MemoryPlan) -> set[str]:
@@ -75,12 +77,6 @@ def is_torchs(target: Any) -> bool:
     if isinstance(target, PluginCall):
         return False
     return not isinstance(target, torch._ops.OpOverload) or target.namespace in _TORCHS
-
-
-def _finds_sizes_out(call: Extern) -> bool:
-    """Is the call one of torch's own ops that determine sizes when they run? Results of other ops are checked in
-    full."""
-    return is_torchs(call.target) and torch.Tag.dynamic_output_shape in getattr(call.target, "tags", ())
 
 
 def _sizes_found_out(call: Extern, output: int) -> frozenset[int]:

@@ -17,7 +17,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from litz.capture import torch_api
-from litz.ir import Check, Extern, Layout, Program, Region, TensorRef, Unbacked
+from litz.ir import Check, Extern, Layout, Region, TensorRef, Unbacked
 from litz.regions import CALLS
 
 from .context import CPU, LoweringContext
@@ -54,7 +54,8 @@ def fallback(
         target = CALLS[target.__name__]
     elif operation is Extern and not isinstance(node.target, OpOverload):
         target = OwnResults(target)
-    effect = any(map(_acts, regions)) if regions else has_effect(node, outputs)
+    acts = (call.effect or call.mutates or isinstance(call, Check) for region in regions for call in region.externs)
+    effect = any(acts) if regions else has_effect(node, outputs)
     ctx.add_extern(
         target,
         passed,
@@ -289,11 +290,6 @@ def has_effect(node: torch.fx.Node, outputs: list[str | None]) -> bool:
         return True
     # Nothing to read: it is there for what else it does (an assert, a print).
     return not outputs or (all(name is None for name in outputs) and not node.meta.get("unbacked_bindings"))
-
-
-def _acts(region: Program) -> bool:
-    """Must a call of a region happen even if nothing reads its results?"""
-    return any(call.effect or call.mutates or isinstance(call, Check) for call in region.externs)
 
 
 def _device(ctx: LoweringContext) -> torch.device:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from litz.codegen.dialect import combining
-from litz.ir.dtypes import FLOAT8, ROUNDED
+from litz.ir.dtypes import FLOAT8, HALF, ROUNDED
 from litz.ir.index import placeholder
 from litz.tiles import program as tile
 from litz.tiles.program import Access, Element, Held, Line, Nest, Operand, Value
@@ -49,6 +49,11 @@ class Printer:
     def __init__(self, nest: Nest, lines: Lines, parallel_values: int = 0, team: bool = False) -> None:
         self.nest, self.lines, self.parallel_values, self.team = nest, lines, parallel_values, team
         self.form, self.index = form_of, IndexText(nest.names.index_names, nest.extents)
+        for line in (lines_of := list(nest.lines)):
+            lines_of += getattr(line, "body", ())
+        stored = {line.value for line in lines_of if isinstance(line, tile.Store) and line.mode == "set"}
+        # Of these a copy moves the bits, and NaN keeps them.
+        self.copied = {line.value.text for line in lines_of if isinstance(line, tile.Load) and line.value in stored}
 
     def print(self, lines: Sequence[Line]) -> None:
         """Writes lines, in order."""
@@ -228,6 +233,8 @@ class Printer:
         if isinstance(operand, Element) and operand.stored:
             return self.element(operand)
         text = self.operand(operand)
+        if isinstance(operand, Value) and operand.dtype in HALF and text in self.copied:
+            return f"{text}_bits"
         return text if operand.dtype in FLOAT8 else written(operand.dtype, text)
 
     def element(self, element: Element) -> str:
@@ -279,13 +286,15 @@ class Printer:
         return self.memory(op.args[0])
 
     def _load(self, load: tile.Load) -> None:
-        dtype, place = load.value.dtype, self.place(load.access)
-        bits = dtype in FLOAT8
+        dtype, place, name = load.value.dtype, self.place(load.access), load.value.text
+        copied = dtype in HALF and name in self.copied
+        bits = copied or dtype in FLOAT8
         text, type_ = (place, ELEMENTS[dtype]) if bits else (read(dtype, place), self.type_of(load.value))
         if load.zero:
             zero = f"({type_})0" if bits else "0" if dtype == torch.int64 else literal(0, dtype)
             text = f"{self.operand(load.masks[0])} ? {text} : {zero}"  # type: ignore[arg-type]
-        self.lines.add(f"const {type_} {load.value.text} = {text};")
+        self.lines.add(f"const {type_} {name}{'_bits' * copied} = {text};")
+        self.lines.add(*(f"const float {name} = {read(dtype, f'{name}_bits')};",) * copied)
 
     def _check(self, check: tile.Check) -> None:
         name, held = self.operand(check.position), check.held.text

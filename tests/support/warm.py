@@ -56,6 +56,7 @@ UNREAD: Mapping[str, Any] = {
     "torch._functorch._aot_autograd.graph_compile._log_inference_graph": lambda *_: None,
     "torch._functorch._aot_autograd.graph_compile._log_joint_graph": lambda *_: None,
     "torch._functorch._aot_autograd.graph_compile._log_fw_bw_graphs": lambda *_: (None, None),
+    "torch.fx.experimental.recording.trace_shape_events_log": SimpleNamespace(debug=lambda *_: None),
     "torch._subclasses.fake_tensor.traceback": SimpleNamespace(extract_stack=list, format_list=traceback.format_list),
 }
 """What takes a function's place in torch, of which no test reads the result."""
@@ -89,6 +90,7 @@ def run_twice(code: str, folder: Path) -> list[list[str]]:
         **os.environ,
         "LITZ_CACHE_DIR": str(folder),
         "LITZ_GRAPH_CACHE": "1",
+        "LITZ_CPP_QUALIFY": "0",  # the cache is empty, and the compiler would be tested again
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"),
     }
     said = []
@@ -167,8 +169,9 @@ def _started(interpret: str) -> subprocess.Popen[str]:
 def leave_unread_unmade() -> None:
     """Has torch, where it is loaded, make nothing of each compile that only its metrics, its logs and a message of its
     own have, nor a state that its own backend alone asks for: a tenth of a small compile for the times of guards, and a
-    fiftieth or two for settings as JSON, for the stack where fake tensors began, for the names of all functions of a
-    test's file, for texts of graphs, and for tensors of a state of random numbers."""
+    fiftieth or two for settings as JSON, for the stack where fake tensors began, for what is asked of symbolic sizes,
+    for the names of all functions of a test's file, for texts of graphs, and for tensors of a state of random
+    numbers."""
     for name, less in UNREAD.items():
         module, _, function = name.rpartition(".")
         if module in sys.modules:

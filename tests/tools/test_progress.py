@@ -155,15 +155,26 @@ def test_an_error_ends_the_line(terminal: Terminal) -> None:
         assert board._shown is None
 
 
+JOB = """
+import sys, time
+from litz_tools import progress
+board, stop = progress.Board(0.05), time.monotonic() + float(sys.argv[1])
+with board.job("graph0", True):
+    while board._shown is None and time.monotonic() < stop:
+        time.sleep(0.02)
+    time.sleep(0.1)
+"""
+"""Works until its line is there, at most as many seconds as it is told."""
+
+
 def test_one_process_has_a_terminals_line(terminal: Terminal) -> None:
     with terminal:
         claim = progress._claim()
         assert claim is not None
-        job = "with progress.Board(0.05).job('graph0', True): import time; time.sleep(1.5)\n"
-        code = f"from litz_tools import progress\n{job}"
         for expected in (False, True):
             before = len(terminal.text())
-            subprocess.run([sys.executable, "-c", code], stderr=terminal.file, check=True)
+            code = [sys.executable, "-c", JOB, "20" if expected else "0.3"]
+            subprocess.run(code, stderr=terminal.file, check=True)
             time.sleep(0.1)
             assert ("litz: graph 1" in terminal.text()[before:]) == expected
             claim.release()
@@ -194,15 +205,18 @@ def test_a_dumb_terminal_has_no_line(terminal: Terminal, monkeypatch: pytest.Mon
 
 SCRIPT = """
 import sys
+import time
 import torch
 from litz import pipeline
 from litz_tools import progress
 progress.BOARD.patience = 0.3
 load = pipeline.load_kernels
 def slow(*arguments):
-    import time
     loaded = load(*arguments)
-    time.sleep(1.5)
+    stop = time.monotonic() + (20 if sys.argv[1] == "on" and sys.stderr.isatty() else 0.6)
+    while progress.BOARD._shown is None and time.monotonic() < stop:
+        time.sleep(0.02)
+    time.sleep(0.3)  # the line is drawn four times a second
     return loaded
 pipeline.load_kernels = slow
 f = torch.compile(lambda x: x.sin() + 1, backend="litz", options={"progress": sys.argv[1] == "on"})

@@ -7,20 +7,24 @@ of one kernel: in, the lines of the kernel, the names of its buffers and sizes, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
 from litz.ir import Buffer, KernelCall, Operation, Program
 from litz.ir.dtypes import short
+from litz.ir.index import Expr, Ranges, Symbol
 from litz.schedule.inline import TooComplex
 from litz.targets.triton.dialect import POINTER_TYPES
 from litz.targets.triton.generate import launch_settings
 from litz.targets.triton.imports import import_lines
+from litz.targets.triton.indices import index_type_of
 from litz.targets.triton.print import POSITIONS
 from litz.targets.triton.text import size_text
-from litz.tiles.program import Nest, TileProgram
+from litz.tiles.names import Names, name_all
+from litz.tiles.program import Line, Nest, TileProgram
+from litz.tiles.shape import Tiling
 from litz_plugins import COUNTERS, Choice, ChoiceContext, KernelSource
 
 DEVICE_FUNCTIONS: Mapping[str, str] = {
@@ -72,9 +76,38 @@ class TiledSource(KernelSource):
         return {**self.__dict__, "tiles": ()}  # another process needs the text alone
 
 
-def position_type(index_type: str) -> str:
-    """Returns the name of a type of indices that is given as text."""
-    return next(name for name, text in POSITIONS.items() if text == index_type)
+@dataclass(frozen=True)
+class Naming:
+    """Names of all that a contraction's kernels touch. positions, limits: the type of positions, and what must not
+    exceed 32 bits (`litz.targets.triton.indices`)."""
+
+    names: Names
+    positions: str
+    limits: Sequence[Expr]
+
+    def tiles(
+        self, tiling: Tiling, program: Program, extents: Ranges, lines: tuple[Line, ...], limits: Iterable[Expr]
+    ) -> TileProgram:
+        """Returns the TileProgram of lines. limits: what must not exceed 32 bits either."""
+        buffers, every = {name: program.buffers[name] for name in self.names.buffers}, (*self.limits, *limits)
+        return TileProgram(tiling, buffers, self.names, extents, self.positions, lines, tuple(dict.fromkeys(every)))
+
+
+def name_kernel(
+    program: Program,
+    touched: Iterable[str],
+    variables: Mapping[Symbol, str],
+    exprs: Iterable[Expr],
+    more: Iterable[Expr],
+    walked: Sequence[Expr] = (),
+) -> Naming:
+    """Returns the names of kernels that touch these buffers. exprs, more: expressions over sizes that they need, before
+    and after those of the buffers. walked: sizes that positions may reach beside those of the buffers."""
+    touched = list(dict.fromkeys(touched))
+    spans = [program.buffers[name].layout.span for name in touched]
+    names = name_all(touched, variables, [*exprs, *spans, *more])
+    index_type, limits = index_type_of([*spans, *walked], bool(names.sizes))
+    return Naming(names, next(name for name, text in POSITIONS.items() if text == index_type), limits)
 
 
 def counted(grid: str, static: bool) -> int | str:

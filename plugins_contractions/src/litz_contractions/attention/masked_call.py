@@ -157,6 +157,9 @@ def replacement(
     attention: Attention, found: InPlace, plan: AttentionPlan, tiles: Tiles, program: Program
 ) -> Replacement:
     """Returns the kernel in place of the library call, and of the operations that made the mask."""
-    meaning, args = make_meaning(plan.attention, 1, False, program)
-    kernel = call_of(attention, meaning, args, plan.outputs, write_attention(plan, tiles, attention.name))
+    meaning, source = (
+        make_meaning(plan.attention, 1, plan.outputs, program),
+        write_attention(plan, tiles, attention.name),
+    )
+    kernel = call_of(attention, meaning, meaning.arguments(), plan.outputs, source)
     return Replacement((kernel,), (), found.absorbs)

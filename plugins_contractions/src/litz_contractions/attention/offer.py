@@ -168,7 +168,7 @@ def _whole_meaning(operations: Sequence[Operation], plan: AttentionPlan, program
     own = list(operations)
     while True:
         meaning = cut(program, sorted(own, key=lambda op: program.positions[op.name]), plan.outputs)
-        copies = (name for name in meaning.inputs if isinstance(name, str) and name not in plan.names.buffers)
+        copies = (name for name in meaning.inputs if isinstance(name, str) and name not in plan.naming.names.buffers)
         made = [writer for name in copies for writer in program.writers[name] if isinstance(writer, Loop)]
         if not made:
             return meaning

@@ -27,7 +27,6 @@ from litz.targets.cpp.codegen import SYMBOL
 from litz.targets.cpp.figures import CppFigures
 from litz.targets.cpp.text import IndexText
 from litz.tiles import program as tile
-from litz.tiles.names import Names
 from litz.tiles.program import Access, Const, Each, Element, Held, Nest, Operand, Value
 from litz_plugins import Choice, ChoiceContext, KernelSource
 
@@ -76,7 +75,7 @@ def write_blocked(plan: AttentionPlan, name: str, parallel: int) -> KernelSource
         raise Unsuitable(f"no kernel of {plan.dtype}")
     if any(node.op in ("bounded", "reduce", "scan") for node in plan.bodies.loop.nodes):
         raise Unsuitable("a position is checked in it")
-    nest, names = _Maker(plan).nest(parallel), plan.names
+    nest, names = _Maker(plan).nest(parallel), plan.naming.names
     text = print_attention(nest, f"attention, {ROWS} queries by {KEYS} keys at a time", plan.outputs, parallel)
     settings = {"bounds": [], "sizes": len(names.sizes), "threads": nest.threaded, "blas": True}
     arguments = (*names.buffers, *names.sizes)
@@ -86,7 +85,7 @@ def write_blocked(plan: AttentionPlan, name: str, parallel: int) -> KernelSource
 class _Maker:
     def __init__(self, plan: AttentionPlan) -> None:
         self.plan, self.attention = plan, plan.attention
-        self.names = Names(plan.names.buffers, NAMES, plan.names.sizes)
+        self.names = replace(plan.naming.names, variables=NAMES)
         self.wide, self.deep = plan.widths
         # Lists of blocks are a hint where a mask says the same: they are used if no block of queries has two.
         self.blocks, blocks = None, plan.attention.blocks

@@ -12,15 +12,14 @@ products of one activation (queries, keys and values; gate and up) keep the devi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import sympy
 import torch
 
 from litz.cost.contractions import argument_names
-from litz.ir import Buffer, KernelCall, Layout, Loop, Program, Range, Template
+from litz.ir import Buffer, Extern, KernelCall, Layout, Loop, Program, Range, Template
 from litz.ir.build import load, reduce
 from litz.ir.index import reduction_var
 from litz.ir.node import Node
@@ -31,7 +30,7 @@ from litz_plugins import Choice, Estimate
 
 from ..epilogue import ACCUMULATOR, others
 from ..module import TiledSource, call_of
-from ..subprogram import Meaning, cut
+from ..subprogram import Meaning, cut, filled
 from .blocks import tiles_of, workspace_size
 from .configs import Config
 from .gemm import OPERANDS, Gemm
@@ -104,27 +103,10 @@ def _whole(gemm: Gemm, config: Config, template: Template, program: Program, sha
         program = replace(program, buffers={**program.buffers, workspace: buffers[0]})
     outputs = (*gemm.epilogue.writes, *(buffer.name for buffer in buffers))
     source = write_gemm(gemm, config, program, template.name, plan=plan, workspace=workspace)
-    meaning = WithWorkspace(shared.meaning, buffers[0]) if buffers else shared.meaning
-    call = call_of(template, meaning, shared.meaning.arguments(), outputs, source)
+    operations = (*shared.meaning.program.operations, *map(filled, buffers))
+    meaning = Meaning(cut(program, operations, outputs), label=shared.meaning.__name__)
+    call = call_of(template, meaning, meaning.arguments(), outputs, source)
     return Replacement((replace(call, origins=gemm.epilogue.loop.origins),), buffers, gemm.epilogue.absorbed)
-
-
-@dataclass(frozen=True)
-class WithWorkspace:
-    """The meaning of a kernel that has a buffer to itself, whose content means nothing after the kernel."""
-
-    meaning: Meaning
-    buffer: Buffer
-
-    @property
-    def __name__(self) -> str:
-        return self.meaning.__name__
-
-    def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
-        """Returns what the kernel computes, and zeros for its buffer."""
-        results = self.meaning(*args)
-        size = tuple(map(int, self.buffer.layout.size))
-        return (*results, torch.zeros(size, dtype=self.buffer.dtype, device=results[0].device))
 
 
 def _split(gemm: Gemm, config: Config, template: Template, program: Program) -> Replacement:
@@ -133,10 +115,12 @@ def _split(gemm: Gemm, config: Config, template: Template, program: Program) -> 
     size = (sympy.Integer(config.split), *(r.size for r in (*gemm.batch, *gemm.rows, *gemm.columns)))
     buffer = Buffer(workspace, gemm.accumulate, template.device, Layout.contiguous(size))
     extended = replace(program, buffers={**program.buffers, workspace: buffer})
-    parts = _Parts(config.split, gemm.accumulate)
     source = write_gemm(gemm, config, extended, template.name, workspace)
-    args = [argument_names(template)[name] for name in OPERANDS[template.kind]]
-    call = call_of(template, parts, args, (workspace,), source)
+    operands = [argument_names(template)[name] for name in OPERANDS[template.kind]]
+    given = (*operands, config.split, gemm.accumulate)
+    parts = Extern(template.name, template.device, partial_products, given, outputs=(workspace,))
+    meaning = Meaning(cut(extended, [parts], (workspace,)), label=f"matrix product in {config.split} parts")
+    call = call_of(template, meaning, meaning.arguments(), (workspace,), source)
     total = _sum_of_parts(gemm, workspace, config.split, template)
     return Replacement((call, total), (buffer,), gemm.epilogue.absorbed)
 
@@ -158,25 +142,14 @@ def _sum_of_parts(gemm: Gemm, workspace: str, split: int, template: Template) ->
     )
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """The meaning of a split kernel: partial sums, of shape (part, m, n) or (part, batch, m, n)."""
-
-    split: int
-    accumulate: torch.dtype
-
-    @property
-    def __name__(self) -> str:
-        return f"matrix product in {self.split} parts"
-
-    def __call__(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        # Where the cuts lie does not matter: what reads the parts adds them up.
-        lefts, rights = left.to(self.accumulate), right.to(self.accumulate)
-        chunks = zip(lefts.tensor_split(self.split, -1), rights.tensor_split(self.split, -2))
-        return torch.stack([a @ b for a, b in chunks])
+def partial_products(left: torch.Tensor, right: torch.Tensor, split: int, accumulate: torch.dtype) -> torch.Tensor:
+    """Returns the sums of so many parts of the depth, of shape (part, m, n) or (part, batch, m, n)."""
+    # Where the cuts lie does not matter: what reads the parts adds them up.
+    chunks = zip(left.to(accumulate).tensor_split(split, -1), right.to(accumulate).tensor_split(split, -2))
+    return torch.stack([a @ b for a, b in chunks])
 
 
-def together(replacements: Sequence[Replacement], names: Sequence[str]) -> Replacement | None:
+def together(replacements: Sequence[Replacement], names: Sequence[str], program: Program) -> Replacement | None:
     """Returns one replacement for several products; names: of the products, in the same order. None where kernels
     differ in what a launch sets, or sizes are symbols."""
     calls = [replacement.operations[0] for replacement in replacements]
@@ -188,36 +161,16 @@ def together(replacements: Sequence[Replacement], names: Sequence[str]) -> Repla
         return None
     assert isinstance(source, TiledSource)
     source = replace(source, tiles=tuple(each for call in kernels for each in call.source.tiles))
-    meanings = tuple((call.target, len(call.args), len(call.outputs)) for call in kernels)
+    outputs = tuple(name for each in kernels for name in each.writes)
+    buffers = tuple(buffer for each in replacements for buffer in each.buffers)
+    meanings = [each.target for each in kernels if isinstance(each.target, Meaning)]
+    operations = [operation for each in meanings for operation in each.program.operations]
+    known = replace(program, buffers={**program.buffers, **{buffer.name: buffer for buffer in buffers}})
+    label = " and ".join(each.target_name for each in kernels)
+    meaning = Meaning(cut(known, operations, outputs), label=label)
+    origins = tuple(dict.fromkeys(origin for each in kernels for origin in each.origins))
     call = replace(
-        kernels[0],
-        target=Meanings(meanings),
-        args=tuple(arg for each in kernels for arg in each.args),
-        outputs=tuple(name for each in kernels for name in each.outputs),
-        origins=tuple(dict.fromkeys(origin for each in kernels for origin in each.origins)),
-        source=source,
+        kernels[0], target=meaning, args=meaning.arguments(), outputs=outputs, origins=origins, source=source
     )
     absorbs = (*names[1:], *(name for each in replacements for name in each.absorbs))
-    buffers = tuple(buffer for each in replacements for buffer in each.buffers)
     return Replacement((call,), buffers, tuple(dict.fromkeys(absorbs)))
-
-
-@dataclass(frozen=True)
-class Meanings:
-    """The function that several kernels compute, one after the other. parts: (meaning, how many arguments it takes, how
-    many results it has)."""
-
-    parts: tuple[tuple[Any, int, int], ...]
-
-    @property
-    def __name__(self) -> str:
-        return " and ".join(meaning.__name__ for meaning, _, _ in self.parts)
-
-    def __call__(self, *args: Any) -> tuple[Any, ...]:
-        """Returns what the kernels compute, in turn."""
-        results: list[Any] = []
-        at = 0
-        for meaning, taken, _ in self.parts:
-            results += meaning(*args[at : at + taken])
-            at += taken
-        return tuple(results)

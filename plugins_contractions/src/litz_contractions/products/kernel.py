@@ -23,18 +23,16 @@ from litz.ir.index import product as product_of
 from litz.ir.node import walk
 from litz.ir.ops import OPS
 from litz.targets.triton.dialect import FLOAT8_TYPES, POINTER_TYPES
-from litz.targets.triton.indices import index_type_of
 from litz.targets.triton.text import size_text
 from litz.targets.triton.tile_shape import power_of_two
 from litz.tiles import program as tile
 from litz.tiles.make import Maker
-from litz.tiles.names import Names, name_all
 from litz.tiles.program import Access, Const, Inside, Line, Load, Mask, TileProgram, Value
 from litz.tiles.shape import Axis, Tiling
 from litz_plugins import KernelSource
 
 from ..epilogue import ACCUMULATOR, ROW_SUM, STAND_INS, SUMS
-from ..module import counted, position_type, write_module
+from ..module import Naming, counted, name_kernel, write_module
 from . import half_tile
 from .blocks import tiles_of, units_of
 from .configs import Config
@@ -50,15 +48,13 @@ PART = sympy.Symbol("part", integer=True, nonnegative=True)
 
 @dataclass(frozen=True)
 class GemmPlan:
-    """The plan that all configurations of a kernel share: the flat loop of its stores, the names of its two axes, all
-    names, the type of indices, and what must not exceed 32 bits."""
+    """The plan that all configurations of a kernel share: the flat loop of its stores, the names of its two axes, and
+    all names."""
 
     loop: Loop
     row: str
     column: str
-    names: Names
-    index_type: str
-    limits: Sequence[Expr]
+    naming: Naming
 
 
 def make_plan(gemm: Gemm, program: Program, parts: str | None = None, finishes: bool = False) -> GemmPlan:
@@ -70,19 +66,14 @@ def make_plan(gemm: Gemm, program: Program, parts: str | None = None, finishes: 
     loaded = [node.buffer for node in loop.loads if node.buffer not in STAND_INS]
     read = [name for p in gemm.products for name in p.reads]
     read += () if gemm.row_terms is None else gemm.row_terms.reads
-    touched = list(
-        dict.fromkeys([*read, *loaded, *(store.buffer for store in loop.stores), *([parts] if parts else [])])
-    )
-    # How far offsets reach: every buffer.
-    spans = [program.buffers[name].layout.span for name in touched]
-    exprs = [*gemm.sizes, *spans, *(e for p in gemm.products for e in p.expressions), *loop.expressions]
+    touched = [*read, *loaded, *(store.buffer for store in loop.stores), *([parts] if parts else [])]
+    exprs = [*(e for p in gemm.products for e in p.expressions), *loop.expressions]
     variables: dict[Symbol, str] = {PART: "part"}
     for prefix, ranges in ((row, gemm.rows), (column, gemm.columns), ("batch", gemm.batch)):
         variables |= {r.var: f"{prefix}{number}" for number, r in enumerate(ranges)}
     for product in gemm.products:
         variables |= {r.var: f"k{number}" for number, r in enumerate(product.depth)}
-    names = name_all(touched, variables, exprs)
-    return GemmPlan(loop, row, column, names, *index_type_of(spans, bool(names.sizes)))
+    return GemmPlan(loop, row, column, name_kernel(program, touched, variables, gemm.sizes, exprs))
 
 
 def _stored(gemm: Gemm, program: Program, partial: str | None) -> Loop:
@@ -141,11 +132,11 @@ class _Maker:
         self.limits: list[Expr] = []
         self.extents = {**plan.loop.extents, **{r.var: r.size for p in gemm.products for r in p.depth}}
         self.extents[PART] = to_expr(config.split)
-        self.loop, self.names = plan.loop, plan.names
+        self.loop, self.names = plan.loop, plan.naming.names
         axes = Axis(plan.row, gemm.rows, config.m, step=config.apart), Axis(plan.column, gemm.columns, config.n)
         self.row, self.column = axes
         self.tiling = Tiling(axes, config.warps, bool(self.loop.reduction_ranges), gemm.batch)
-        self.positions = position_type(plan.index_type)
+        self.positions = plan.naming.positions
         seconds = any(product.second for product in gemm.products)
         axes_of = frozenset((plan.row, plan.column))
         self.sums = tuple(Value(name, gemm.accumulate, axes_of) for name in SUMS[: 1 + seconds])
@@ -173,9 +164,8 @@ class _Maker:
             last = [replace(line, masks=masks) if isinstance(line, tile.Store) else line for line in last]
         body += last if self.workspace is None else [Parts(self.workspace, self.sums[0], config.split, tuple(last))]
         lines = (Blocks(gemm.batch, config.group, self.split, config.programs, units, apart, tuple(body)),)
-        limits = tuple(dict.fromkeys((*self.plan.limits, *self.limits, *main.limits)))
-        buffers = {name: self.program.buffers[name] for name in self.names.buffers}
-        return TileProgram(self.tiling, buffers, self.names, self.extents, self.positions, lines, limits)
+        limits = (*self.limits, *main.limits)
+        return self.plan.naming.tiles(self.tiling, self.program, self.extents, lines, limits)
 
     def symbol(self) -> str:
         """Returns the kernel's name, which profiles show, such as "litz_gemm_bf16_128x256x64_relu"."""

@@ -180,7 +180,7 @@ def _with_mates(template: Template, context: ChoiceContext, plain: bool) -> Choi
         for gemm, config, each in zip(gemms, configs, group, strict=True)
     ]
     made = [choice for choice in choices if choice is not None]
-    whole = together([replacement_of(choice) for choice in made], names) if len(made) == len(group) else None
+    whole = together([replacement_of(choice) for choice in made], names, program) if len(made) == len(group) else None
     estimate = _estimate(gemms, group, context)
     if whole is None or estimate is None:
         return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
-from litz.ir import Buffer, KernelCall, Operation, Program
+from litz.ir import Buffer, Program
 from litz.ir.dtypes import short
 from litz.ir.index import Expr, Ranges, Symbol
 from litz.schedule.inline import TooComplex
@@ -113,12 +113,6 @@ def name_kernel(
 def counted(grid: str, static: bool) -> int | str:
     """Returns how many programs a launch has: a number where the text names no size."""
     return int(eval(grid, {})) if static else grid
-
-
-def call_of(template: Operation, meaning: Any, args: Sequence[Any], outputs: Sequence[str], source: Any) -> KernelCall:
-    """Returns the call of a kernel that takes the place of a contraction, by the contraction's name."""
-    name, device, origins = template.name, template.device, template.origins
-    return KernelCall(name, device, meaning, tuple(args), outputs=tuple(outputs), origins=origins, source=source)
 
 
 def write_module(

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
-from litz.ir import Buffer, Extern, Layout, Loop, Operation, Program, Range, Store, TensorRef
+from litz.ir import Buffer, Extern, KernelCall, Layout, Loop, Operation, Program, Range, Store, TensorRef
 from litz.ir.build import const
 from litz.ir.index import loop_var
 from litz.ir.interpret import interpret
 from litz.ir.printer import sizes_of
+from litz_plugins import KernelSource
 
 
 def cut(program: Program, operations: Sequence[Operation], outputs: Iterable[str]) -> Program:
@@ -44,11 +45,11 @@ def _whole(buffer: Buffer) -> Layout:
 @dataclass(frozen=True)
 class Meaning:
     """The function that a kernel computes, of the tensors and sizes of a cut-out program: run by the interpreter, on
-    the device that the tensors are on. more: how many arguments follow that an earlier kernel computes from the others,
-    which save the kernel work. label: its name, where that is not what its operations are called."""
+    the device that the tensors are on. more: arguments that follow, which an earlier kernel computes from the others,
+    and which save the kernel work. label: its name, where that is not what its operations are called."""
 
     program: Program
-    more: int = 0
+    more: tuple[TensorRef, ...] = ()
     label: str = ""
 
     @property
@@ -60,14 +61,21 @@ class Meaning:
         dimensions say on which device."""
         devices = {value.device for value in args if isinstance(value, torch.Tensor) and value.dim()}
         program = on_device(self.program, devices.pop()) if len(devices) == 1 else self.program
-        return tuple(interpret(program, list(args[: len(args) - self.more])))
+        return tuple(interpret(program, list(args[: len(args) - len(self.more)])))
 
+    @property
     def arguments(self) -> tuple[Any, ...]:
         """Returns the arguments of a KernelCall that stands for the program: references to its inputs, and sizes."""
-        buffers = self.program.buffers
-        return tuple(
-            TensorRef(item, _whole(buffers[item])) if isinstance(item, str) else item for item in self.program.inputs
-        )
+        buffers, inputs = self.program.buffers, self.program.inputs
+        own = (TensorRef(each, _whole(buffers[each])) if isinstance(each, str) else each for each in inputs)
+        return (*own, *self.more)
+
+
+def call_of(operation: Operation, meaning: Meaning, source: KernelSource) -> KernelCall:
+    """Returns the call of a kernel, by the name of the contraction whose place it takes."""
+    name, device, origins = operation.name, operation.device, operation.origins
+    outputs = tuple(each.buffer for each in meaning.program.outputs if isinstance(each, TensorRef))
+    return KernelCall(name, device, meaning, meaning.arguments, outputs=outputs, origins=origins, source=source)
 
 
 def filled(room: Buffer) -> Loop:

@@ -25,8 +25,8 @@ from litz.targets.triton.tile_shape import power_of_two
 from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
 from ..epilogue import others
-from ..module import Unsuitable, call_of, offer
-from ..subprogram import Meaning, cut
+from ..module import Unsuitable, offer
+from ..subprogram import Meaning, call_of, cut
 from .forward import Stored, write_attention
 from .in_place import InPlace, read_in_place
 from .lines import LOG2E
@@ -168,8 +168,7 @@ def replacement(attention: Attention, found: InPlace, split: Tiles, program: Pro
     names = [buffer.name for buffer in stored.buffers]
     meaning, plan = make_meaning(changed, parts, names, program), make_plan(changed, program, names, False, scaled=True)
     source = write_attention(plan, split, attention.name, stored)
-    kernel = call_of(attention, meaning, meaning.arguments(), names, source)
-    return Replacement((kernel, *loops), own, found.absorbs)
+    return Replacement((call_of(attention, meaning, source), *loops), own, found.absorbs)
 
 
 def _is_done(operation: Operation) -> bool:

@@ -21,7 +21,8 @@ from litz.target.times import Programs, alike, matrix, time_of
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..epilogue import others
-from ..module import Unsuitable, call_of, offer
+from ..module import Unsuitable, offer
+from ..subprogram import call_of
 from .decode import make_meaning
 from .forward import write_attention
 from .in_place import InPlace, read_in_place
@@ -161,5 +162,4 @@ def replacement(
         make_meaning(plan.attention, 1, plan.outputs, program),
         write_attention(plan, tiles, attention.name),
     )
-    kernel = call_of(attention, meaning, meaning.arguments(), plan.outputs, source)
-    return Replacement((kernel,), (), found.absorbs)
+    return Replacement((call_of(attention, meaning, source),), (), found.absorbs)

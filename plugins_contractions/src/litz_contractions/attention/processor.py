@@ -30,8 +30,8 @@ from litz.tiles import program as tile
 from litz.tiles.program import Access, Const, Each, Element, Held, Nest, Operand, Value
 from litz_plugins import Choice, ChoiceContext, KernelSource
 
-from ..module import TiledSource, Unsuitable, call_of, offer
-from ..subprogram import Meaning, cut
+from ..module import TiledSource, Unsuitable, offer
+from ..subprogram import Meaning, call_of, cut
 from .masks import find_bounds
 from .nest_lines import Keys, Listed, Matrix, Product, When
 from .nest_print import BELOW, print_attention
@@ -59,13 +59,12 @@ def offer_blocked(template: Attention, context: ChoiceContext) -> list[Choice]:
     plan = make_plan(template, context.program, written_results(template, context.program), False, scaled=True)
     source = write_blocked(plan, template.name, figures_of(context.target, CppFigures).parallel_values)
     meaning = Meaning(cut(plan.program, [template], plan.outputs))
-    call = call_of(template, meaning, meaning.arguments(), plan.outputs, source)
     batch, heads, rows, keys = map(plan.program.hint, plan.attention.size)
     bound = matrix(2.0 * batch * heads * rows * keys * sum(plan.widths), "fp32", context.target)
     own = time_of((bound,), context.target, NONE, why=f"{ROWS} queries by {KEYS} keys at a time")
     all_scores = Limit(PASSES * bound.us, why="all scores in memory, several times")
     other = time_of((all_scores,), context.target, launches(PASSES, context.target))
-    return [Choice("blocked attention", "template", Replacement((call,)), own, other)]
+    return [Choice("blocked attention", "template", Replacement((call_of(template, meaning, source),)), own, other)]
 
 
 def write_blocked(plan: AttentionPlan, name: str, parallel: int) -> KernelSource:

@@ -25,7 +25,7 @@ from litz_plugins import Choice, ChoiceContext, Estimate, Target
 from ..epilogue import fused
 from ..module import Unsuitable, offer
 from .blocks import rows_apart, tiles_of
-from .choice import Shared, make_choice
+from .choice import Kernels
 from .configs import Config, Shape, misfit
 from .gemm import Gemm, make_gemm
 from .offer import shape_of
@@ -127,11 +127,11 @@ def ways(template: Template, context: ChoiceContext, tiles: Sequence[Tile]) -> S
         raise Unsuitable("the time of the library call is not known")
     if not shape.tma:
         raise Unsuitable("its operands do not lie in memory as TMA needs them")
-    shared = Shared(gemm, template, program)
+    kernels = Kernels(gemm, template, program)
     found = []
     for tile, config in _configs(shape, context.target, tiles, rows_apart(gemm, program)):
         cost = _cost(gemm, config, shape, library, context)
-        choice = make_choice(gemm, config, cost.estimate(tile), template, program, shared)
+        choice = kernels.choice(config, cost.estimate(tile))
         if choice is not None:
             found.append(Way(tile, cost, replace(choice, replaced=_replaced(choice, template, library, context))))
     return found

@@ -25,7 +25,7 @@ from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
 from ..epilogue import fused, stands
 from ..module import Unsuitable, offer
-from .choice import make_choice, together
+from .choice import Kernels, together
 from .configs import Config
 from .gemm import OPERANDS, Gemm, make_gemm, turned
 from .joined import make_pair, with_row_factor
@@ -91,7 +91,7 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
         )
     config = _config(own, program, context.target)
     own = _normed(own, [template], template, config, context)
-    choice = make_choice(turned(own), config, estimate, template, program)
+    choice = Kernels(turned(own), template, program).choice(config, estimate)
     return () if choice is None else (choice,)
 
 
@@ -143,7 +143,7 @@ def _paired(template: Template, context: ChoiceContext, plain: bool) -> Choice |
     if config.split > 1 or estimate is None:
         return None
     pair = _normed(pair, group, template, config, context)
-    return make_choice(turned(pair), config, estimate, template, program)
+    return Kernels(turned(pair), template, program).choice(config, estimate)
 
 
 def _mates(template: Template, program: Program) -> list[Template]:
@@ -176,7 +176,7 @@ def _with_mates(template: Template, context: ChoiceContext, plain: bool) -> Choi
     if all(gemm.row_terms is not None for gemm in normed) and stands(program, template, _absorbed(normed, names[1:])):
         gemms = normed
     choices = [
-        make_choice(turned(gemm), config, None, each, program)
+        Kernels(turned(gemm), each, program).choice(config)
         for gemm, config, each in zip(gemms, configs, group, strict=True)
     ]
     made = [choice for choice in choices if choice is not None]

@@ -51,11 +51,6 @@ class Epilogue:
     shared: tuple[str, ...] = ()
     buffers: Mapping[str, Buffer] = field(default_factory=dict)
 
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """Returns the names of the buffers that the kernel stores to."""
-        return self.loop.writes
-
     def flat(self, program: Program) -> Loop:
         """Returns the loop in flat form (`litz.ir.transform.flatten`), for code generation."""
         flat = flatten(self.loop, {**program.buffers, **self.buffers})

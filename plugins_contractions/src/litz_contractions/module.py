@@ -20,7 +20,7 @@ from litz.targets.triton.dialect import POINTER_TYPES
 from litz.targets.triton.generate import launch_settings
 from litz.targets.triton.imports import import_lines
 from litz.targets.triton.indices import index_type_of
-from litz.targets.triton.print import POSITIONS
+from litz.targets.triton.print import POSITIONS, Printer
 from litz.targets.triton.text import size_text
 from litz.tiles.names import Names, name_all
 from litz.tiles.program import Line, Nest, TileProgram
@@ -40,16 +40,16 @@ class Unsuitable(ValueError):
 Offering = Callable[..., Sequence[Choice]]
 
 
-def offer(ability: str, name: str = "", says: str = "no kernel") -> Callable[[Offering], Offering]:
+def offer(ability: str, name: str = "", says: str = "no kernel", of: Any = object) -> Callable[[Offering], Offering]:
     """Returns what makes an offer of a function that raises `Unsuitable` instead: it offers nothing then, and puts the
     reason on record. ability: that a target must have; "" for all. name: of what is offered, for the verdict on it.
     says: what a record begins with, where no name is given; {} is the kind
-    of contraction."""
+    of contraction. of: the class of the contractions that it is for."""
 
     def offering(make: Offering) -> Offering:
         @wraps(make)
         def offered(template: Any, context: ChoiceContext, **more: Any) -> Sequence[Choice]:
-            if ability and ability not in context.target.abilities:
+            if not isinstance(template, of) or (ability and ability not in context.target.abilities):
                 return ()
             try:
                 return make(template, context, **more)
@@ -119,7 +119,7 @@ def write_module(
     name: str,
     symbol: str,
     note: str,
-    lines: Sequence[str],
+    print_as: Callable[..., Printer],
     tiles: TileProgram,
     program: Program,
     written: Collection[str],
@@ -129,7 +129,7 @@ def write_module(
     pointer: Callable[[Buffer], str] = lambda buffer: POINTER_TYPES[buffer.dtype],
 ) -> KernelSource:
     """Returns the source of one kernel. name: the operation's. symbol: the kernel's. note: the first line of the
-    header. lines: the kernel's body, which was printed from `tiles`. program: has the buffers. written: names of
+    header. print_as: makes a printer of the lines. program: has the buffers. written: names of
     buffers that the kernel writes. recipe: has the warps and stages of a program. grid, counters, pointer: see
     `launch_settings`."""
     names, index_type = tiles.names, POSITIONS[tiles.positions]
@@ -141,7 +141,9 @@ def write_module(
     parameters = [*names.buffers.values(), *("counters" for _ in counted), *names.sizes.values()]
     parameters += ["INDEX: tl.constexpr"] * bool(limits)
     fixed = ["    INDEX: tl.constexpr = tl.int32"] * (index_type == "INDEX" and not limits)
-    body = "\n".join([*fixed, *lines])
+    printer = print_as(tiles.tiling, tiles.buffers, names, tiles.extents, tiles.positions)
+    printer.print(tiles.lines)
+    body = "\n".join([*fixed, *printer.lines])
     uses = (
         (text, buffer, "written" if buffer.name in written else "read")
         for text, buffer in zip(names.buffers.values(), buffers)

@@ -105,8 +105,8 @@ class AttentionMaker:
         grid = [self.rows.tiles, self.programs, batches, to_expr(max(1, config.parts))]
         texts = " * ".join(f"({size_text(size, names.sizes)})" for size in grid)
         count = int(sympy.prod(grid)) if all(size.is_Integer for size in grid) else texts
-        lines = AttentionPrinter.lines_of(made)
-        return write_module(name, symbol, note, lines, made, self.plan.program, written, config, count, counters)
+        program = self.plan.program
+        return write_module(name, symbol, note, AttentionPrinter, made, program, written, config, count, counters)
 
     def lines(self) -> None:
         """Adds the lines."""

@@ -36,12 +36,10 @@ from .tiles import BackwardFigures, BackwardTiles, Tiles, effort, fitting, fitti
 from .written_out import WrittenOut, find_written_out
 
 
-@offer("attention")
+@offer("attention", of=Attention)
 def offer_attention(template: Attention, context: ChoiceContext) -> list[Choice]:
     """Offers one kernel for an attention."""
     program: Program = context.program
-    if not isinstance(template, Attention):
-        return []
     plan = make_plan(template, program, written(template, program), "matmul" in context.target.tf32)
     tiles = choose_tiles(plan, context.target)
     name = f"triton attention {tiles}"
@@ -174,12 +172,10 @@ def _whole_meaning(operations: Sequence[Operation], plan: AttentionPlan, program
         own += dict.fromkeys(made)
 
 
-@offer("attention")
+@offer("attention", of=AttentionBackward)
 def offer_attention_backward(template: AttentionBackward, context: ChoiceContext) -> list[Choice]:
     """Offers two kernels, as one choice, for each pair of tiles that fits."""
     program: Program = context.program
-    if not isinstance(template, AttentionBackward):
-        return []
     if not all(ref.layout.size[3].is_Integer for ref in (template.query, template.value)):
         raise Unsuitable("the width of a head is not a number")
     if any(program.buffers[ref.buffer].dtype not in POINTER_TYPES for ref in template.refs):

@@ -51,11 +51,9 @@ FIRST, BLOCK = "first", "c"
 """The blocks of queries and of keys."""
 
 
-@offer(ABILITY)
+@offer(ABILITY, of=Attention)
 def offer_blocked(template: Attention, context: ChoiceContext) -> list[Choice]:
     """Returns the blocked kernel as a choice for a processor."""
-    if not isinstance(template, Attention):
-        return []
     plan = make_plan(template, context.program, written_results(template, context.program), False, scaled=True)
     source = write_blocked(plan, template.name, figures_of(context.target, CppFigures).parallel_values)
     meaning = Meaning(cut(plan.program, [template], plan.outputs))

@@ -130,9 +130,7 @@ def _has_blocks(
 
 def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tuple[Any, ...]:
     """The library call, with what kernels need to know."""
-    results = fallback(ctx, given, {}, operation=Template, kind="flex_attention", effect=False)
-    made = ctx.operations.pop()
-    assert isinstance(made, Template)
+    results, made = library_call(ctx, given, {}, "flex_attention")
     query, key, value, _, block_mask, scale, _, score_refs, mask_refs = made.args
     asked = replace(
         asked,
@@ -154,6 +152,15 @@ def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tu
         )
     )
     return tuple(results)
+
+
+def library_call(ctx: LoweringContext, args: Any, kwargs: Any, kind: str) -> tuple[Any, Template]:
+    """Returns the results of the library call, and the call, which is not part of the program yet. What attention would
+    draw, it draws for weights that it drops; without them it may be left out or moved."""
+    results = fallback(ctx, args, kwargs, operation=Template, kind=kind, effect=False)
+    made = ctx.operations.pop()
+    assert isinstance(made, Template)
+    return results, made
 
 
 def body_of(made: Template, what: str, size: Sequence[Expr], value: Node | None, buffer: str = SCORE) -> Loop | None:

@@ -13,14 +13,14 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Node, Template, TensorRef, build
+from litz.ir import Node, TensorRef, build
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import Expr
 from litz.lower.context import LoweringContext
-from litz.lower.fallback import fallback
 from litz.lower.view import Tensor, View
 
 from ..attention.operation import SCORE, Attention, body
+from .flex_attention import library_call
 
 KIND = "attention"
 
@@ -38,10 +38,7 @@ def attention(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     if query.dtype not in SUPPORTED or (bias is not None and bias.dtype not in SUPPORTED):
         raise NotImplementedError(f"attention of {query.dtype}")
 
-    # What the call would draw, it draws for the weights that it drops; without them it may be left out or moved.
-    results = fallback(ctx, args, kwargs, operation=Template, kind=KIND, effect=False)
-    made = ctx.operations.pop()
-    assert isinstance(made, Template)
+    results, made = library_call(ctx, args, kwargs, KIND)
     ctx.add(Attention.of(made, **_meaning(ctx, named, dict(zip(_names(ctx), made.args, strict=False)))))
     return results
 

@@ -54,7 +54,7 @@ class Kernels:
         """Returns the product and its epilogue as a function of torch."""
         names = {self.template.name, *self.gemm.epilogue.absorbed}
         replaced = [op for op in self.program.operations if op.name in names]
-        return Meaning(cut(self.program, replaced, self.gemm.epilogue.writes))
+        return Meaning(cut(self.program, replaced, self.gemm.epilogue.loop.writes))
 
     @cached_property
     def key(self) -> str:
@@ -92,7 +92,7 @@ class Kernels:
             room, program = self._room((workspace_size(gemm, config),))
             workspace, buffers = room.name, (room,)
             operations = (*meaning.program.operations, filled(room))
-            made = cut(program, operations, (*gemm.epilogue.writes, workspace))
+            made = cut(program, operations, (*gemm.epilogue.loop.writes, workspace))
             meaning = Meaning(made, label=meaning.__name__)
         source = write_gemm(gemm, config, program, template.name, plan=plan, workspace=workspace)
         call = replace(call_of(template, meaning, source), origins=gemm.epilogue.loop.origins)

@@ -73,7 +73,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Cover:
-    """A library call for a Loop that sums products. axes: of each operand's dimensions, as `Groups` names them; the
+    """A library call for a Loop that sums products. axes: of each operand's dimensions, as `Product` names them; the
     result has those of both that stay. processor: whether the call is for processors, for the other devices, or (None)
     for all. types: that hold every factor and the sum. multiplied: the type of the operands and the result; None for
     the factors' own. conditions: words of `CONDITIONS`."""
@@ -97,7 +97,7 @@ class Cover:
 
     def matches(self, found: Product, target: Target) -> bool:
         """Returns whether the call computes this product on this device, its conditions aside."""
-        there = {axis for axis in ("batch", "rows", "columns", "depth") if getattr(found.groups, axis)}
+        there = {axis for axis in ("batch", "rows", "columns", "depth") if getattr(found, axis)}
         wanted = {axis for side in self.axes for axis in side}
         here = self.processor is None or self.processor is ("blocks" not in target.abilities)
         return there == wanted and here and found.dtype in self.types
@@ -105,7 +105,7 @@ class Cover:
 
 def _full(found: Found) -> str:
     for what in ("rows", "columns", "depth"):
-        extent = found.count(*getattr(found.product.groups, what))
+        extent = found.count(*getattr(found.product, what))
         if extent < LEAST:
             return f"{what} of {extent}: a library's tile would be mostly empty"
     return ""
@@ -119,7 +119,7 @@ def _whole_bits(found: Found) -> str:
 
 def _few_terms(found: Found) -> str:
     most = figures_of(found.target, BroadcastFigures).most_terms
-    many = found.count(*found.product.groups.depth) > most and found.total.dtype == found.dtype
+    many = found.count(*found.product.depth) > most and found.total.dtype == found.dtype
     return f"sums of more than {most} terms are more exact as a loop" * many
 
 
@@ -243,14 +243,14 @@ def _covered(found: Found, cover: Cover) -> Covered:
     refs: list[TensorRef] = []
     sides = zip(("left", "right"), (found.product.left, found.product.right), cover.axes, strict=True)
     for name, factors, axes in sides:
-        operand = _Operand(f"{stem}_{name}", factors, tuple(getattr(found.product.groups, axis) for axis in axes))
+        operand = _Operand(f"{stem}_{name}", factors, tuple(getattr(found.product, axis) for axis in axes))
         ref = operand.in_place(found)
         if ref is None:
             maker, buffer, ref = operand.written(found)
             makers.append(maker)
             buffers.append(buffer)
         refs.append(ref)
-    whole = tuple(getattr(found.product.groups, axis) for axis in cover.result)
+    whole = tuple(getattr(found.product, axis) for axis in cover.result)
     moved = _written_by_call(found, whole)
     name = f"{stem}_product" if moved is None else loop.stores[0].buffer  # of the result
     result = Buffer(name, found.dtype, loop.device, Layout.contiguous(_sizes(whole, loop)))

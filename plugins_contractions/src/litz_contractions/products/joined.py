@@ -20,9 +20,8 @@ import torch
 
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, Template
 from litz.ir.build import call, cast, load
-from litz.ir.index import ONE, ZERO, Symbol, symbols_in
+from litz.ir.index import ONE, ZERO, Symbol
 from litz.ir.node import replaced, walk, with_args
-from litz.ir.operation import expressions
 from litz.ir.pattern import Pattern, Value, bind, find
 from litz.ir.transform import flatten, map_stores, rename_nodes, replace_loads
 from litz.targets.triton.tile_shape import power_of_two
@@ -190,7 +189,7 @@ def with_row_factor(gemm: Gemm, templates: Sequence[Template], program: Program,
     if len(flat.ranges) != 1 or store.index != (flat.ranges[0].var,):
         return None
     place = flat.ranges[0].var
-    varying, factor = _apart(store.value, place)
+    varying, factor = _apart(store.value, place, flat)
     row_sum = None if factor is None or varying is None else _row_of(factor, maker, program)
     if row_sum is None or factor is None or varying is None:
         return None
@@ -214,16 +213,16 @@ def with_row_factor(gemm: Gemm, templates: Sequence[Template], program: Program,
     return replace(gemm, products=products, epilogue=epilogue, row_terms=terms)
 
 
-def _apart(value: Node, place: Symbol) -> tuple[Node | None, Node | None]:
+def _apart(value: Node, place: Symbol, loop: Loop) -> tuple[Node | None, Node | None]:
     """The factors of a value that vary with `place`, and those that do not, each as one value in float32; roundings on
     the way are left out."""
-    if all(place not in symbols_in(expressions(node)) for node in walk(value)):
+    if place not in loop.variables[value]:
         return None, cast(value, torch.float32)
     if value.op == "cast" and value.dtype.is_floating_point and value.args[0].dtype.is_floating_point:
-        return _apart(value.args[0], place)
+        return _apart(value.args[0], place, loop)
     if value.op != "mul" or not value.dtype.is_floating_point:
         return cast(value, torch.float32), None
-    pairs = [_apart(arg, place) for arg in value.args]
+    pairs = [_apart(arg, place, loop) for arg in value.args]
     return tuple(_times([pair[side] for pair in pairs]) for side in (0, 1))  # type: ignore[return-value]
 
 

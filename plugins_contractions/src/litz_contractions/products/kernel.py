@@ -40,7 +40,7 @@ from .gemm import Gemm, Operand, Product
 from .half_tile import HalfMaker
 from .lanes import WIDE, wide_position, wide_prologue
 from .lines import Between, Blocks, Lanes, Panel, Parts, Scaled, Side, Steps
-from .print import print_product
+from .print import ProductPrinter
 
 PART = sympy.Symbol("part", integer=True, nonnegative=True)
 """Which part of the depth a program has."""
@@ -110,7 +110,7 @@ def write_gemm(
         name,
         made.symbol(),
         f"matrix product: {config}",
-        print_product(tiles, made.as_values),
+        lambda *given: ProductPrinter(*given, as_values=made.as_values),
         tiles,
         program,
         plan.loop.writes,

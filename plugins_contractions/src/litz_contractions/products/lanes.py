@@ -18,8 +18,8 @@ import torch
 from litz.ir import Loop, Node, Range, Store
 from litz.ir.build import cast, const, load
 from litz.ir.dtypes import HALF
-from litz.ir.index import ZERO, Expr, FloorDiv, Mod, PythonMod, Symbol, stride_of, substitute, symbols_in
-from litz.ir.node import rewrite, walk, with_args
+from litz.ir.index import ZERO, Expr, FloorDiv, Mod, PythonMod, Symbol, stride_of, substitute
+from litz.ir.node import rewrite, with_args
 from litz.ir.operation import expressions
 from litz.ir.transform import map_stores, rename
 
@@ -89,7 +89,7 @@ def _factor(right: Operand, place: Symbol) -> tuple[Node, Node] | None:
     value = store.value
     if value.op != "mul" or value.dtype not in HALF:
         return None
-    varies = [any(place in symbols_in(expressions(node)) for node in walk(arg)) for arg in value.args]
+    varies = [place in right.prologue.variables[arg] for arg in value.args]
     if varies == [True, False]:
         return value.args[0], value.args[1]
     return (value.args[1], value.args[0]) if varies == [False, True] else None

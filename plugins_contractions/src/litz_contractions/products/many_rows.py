@@ -195,7 +195,7 @@ def _cost(gemm: Gemm, config: Config, shape: Shape, library: Estimate, context: 
     programs = Programs(tiles, target.units)
     filled = programs.filled * (shape.m * shape.n) / (tiles * config.m * config.n)
     # What is read once more where the users could have been fused with a loop outside.
-    again = gemm.epilogue.writes if gemm.epilogue.shared else ()
+    again = gemm.epilogue.loop.writes if gemm.epilogue.shared else ()
     extra = shape.extra_bytes + float(sum(program.hint(program.buffers[name].nbytes) for name in again))
     work = shape.m * shape.n * sum(instructions(node, target) for node in gemm.epilogue.loop.nodes if node.op != "load")
     limits = figures_of(target, ManyRowsFigures)

@@ -126,7 +126,7 @@ def _choices(
 def shape_of(gemm: Gemm, program: Program) -> Shape:
     """Returns the likely sizes of a product."""
     hint = program.hint
-    result = [program.buffers[name] for name in gemm.epilogue.writes]
+    result = [program.buffers[name] for name in gemm.epilogue.loop.writes]
     read = {node.buffer for node in gemm.epilogue.loop.loads} - set(gemm.epilogue.buffers)
     operands = {name for product in gemm.products for name in product.reads}
     extra = sum(hint(program.buffers[name].nbytes) for name in read)

@@ -196,7 +196,7 @@ def _apart(group: Sequence[Template], context: ChoiceContext, plain: bool) -> li
         gemms = [gemm for gemm in found if gemm is not None]
         if len(gemms) < len(group):
             return None
-        others = [{name for o in gemms if o is not gemm for name in o.epilogue.writes} for gemm in gemms]
+        others = [{name for o in gemms if o is not gemm for name in o.epilogue.loop.writes} for gemm in gemms]
         if all(names.isdisjoint(gemm.epilogue.loop.reads) for names, gemm in zip(others, gemms, strict=True)):
             return gemms
         more = {name for names in others for name in names} - written
@@ -279,7 +279,7 @@ def _part(gemm: Gemm, template: Template, context: ChoiceContext, together: bool
         us = share * call.low_us
         return Estimate(us, us, us, f"{share} of the library at its best, as measured")
     touched = {name for product in gemm.products for name in product.reads}
-    touched |= {name for name in (*gemm.epilogue.loop.reads, *gemm.epilogue.writes) if name in program.buffers}
+    touched |= {name for name in (*gemm.epilogue.loop.reads, *gemm.epilogue.loop.writes) if name in program.buffers}
     gathered = _gathered(gemm)
     moved = sum(program.hint(program.buffers[name].nbytes) for name in touched - gathered)
     weights = program.hint(gemm.count * gemm.n) * sum(program.hint(product.k) for product in gemm.products)

@@ -35,6 +35,7 @@ from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
 from ..epilogue import ACCUMULATOR, stands
 from ..module import Unsuitable, offer
+from .broadcast import stays
 from .gemm import OPERANDS, Gemm, make_gemm
 from .lanes import unpacked
 from .prologue import MOST_NODES, prologue_of
@@ -274,7 +275,7 @@ def _wide(
     size = tuple(r.size for r in ranges)
     view = "_".join(map(str, (*ref.layout.size, *ref.layout.stride)))
     name = f"{ref.buffer}_wide_{view}_{'_'.join(map(str, size[1:]))}"
-    if _changes(ref.buffer, program):
+    if not stays(ref.buffer, program):
         name = f"{template.outputs[0]}_{name}"
     buffer = Buffer(name, torch.float32, own.device, _apart(size))
     store = Store(
@@ -291,11 +292,3 @@ def _apart(size: tuple[Expr, ...]) -> Layout:
     inner = Layout.contiguous(size[2:])
     lane = sympy.prod(size[2:]) + GAP
     return Layout(size, (size[1] * lane, lane, *inner.stride), ZERO)
-
-
-def _changes(name: str, program: Program) -> bool:
-    """Is a buffer's memory written after it was made, so that a copy of it may not serve everybody?"""
-    root = program.roots.get(name, name)
-    same = [each for each in program.buffers if program.roots.get(each, each) == root]
-    written = sum(len(program.writers[each]) for each in same)
-    return len(same) > 1 or written > (program.buffers[name].kind == "temporary")

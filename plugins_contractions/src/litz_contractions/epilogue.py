@@ -152,6 +152,11 @@ def _with_users(program: Program, template: Template, start: Epilogue, join: _Jo
         yield replace(start, loop=loop, absorbed=tuple(absorbed), shared=shared_users(program, template, absorbed))
 
 
+def exchanged(stores: tuple[Store, ...], old: Node, new: Node) -> tuple[Store, ...]:
+    """Returns the stores with a node in another's place."""
+    return map_stores(stores, lambda node, args: new if node is old else with_args(node, args))
+
+
 def stands(program: Program, template: Template, absorbed: Sequence[str]) -> bool:
     """Returns whether a kernel that does all of these has a place in the program's order and somebody who needs it."""
     inside = {template.name, *absorbed}

@@ -110,11 +110,6 @@ def name_kernel(
     return Naming(names, next(name for name, text in POSITIONS.items() if text == index_type), limits)
 
 
-def counted(grid: str, static: bool) -> int | str:
-    """Returns how many programs a launch has: a number where the text names no size."""
-    return int(eval(grid, {})) if static else grid
-
-
 def write_module(
     name: str,
     symbol: str,

@@ -17,14 +17,14 @@ import torch
 from litz.cost import bytes_of
 from litz.ir import Buffer, Extern, KernelCall, Layout, Loop, Operation, Program, Range, Store, TensorRef
 from litz.ir.build import call, cast, const, load, reduce
-from litz.ir.index import ONE, ZERO, loop_var, reduction_var
+from litz.ir.index import ONE, loop_var, reduction_var
 from litz.schedule.choices import Recipe, Replacement
 from litz.target import Room, figures_of
 from litz.target.times import Limit, Programs, launches, memory, time_of
 from litz.targets.triton.tile_shape import power_of_two
 from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
-from ..epilogue import others
+from ..epilogue import others, place
 from ..module import Unsuitable, offer
 from ..subprogram import Meaning, call_of, cut
 from .forward import Stored, write_attention
@@ -190,8 +190,8 @@ def in_parts(out: Buffer, parts: int) -> tuple[Buffer, Buffer]:
 def combine(attention: Attention, result: Buffer, sums: Buffer, out: Buffer) -> Loop:
     """Returns the loop that adds the parts together, each weighed by its sum of exponentials; 0 where no key counts."""
     size = out.layout.size
-    index = tuple(ZERO if extent == ONE else loop_var(dim) for dim, extent in enumerate(size))
-    ranges = tuple(Range(var, extent) for var, extent in zip(index, size, strict=True) if var is not ZERO)
+    every = [Range(loop_var(dim), extent) for dim, extent in enumerate(size)]
+    index, ranges = place(every), tuple(r for r in every if r.size != ONE)
     part = reduction_var(0)
     own = load(sums.name, (part, *index[:-1]), sums.dtype)
     none = call("eq", own, const(float("-inf"), own.dtype))
@@ -218,12 +218,12 @@ def make_meaning(attention: Attention, parts: int, outputs: Sequence[str], progr
     own, operations = [scores, *made], list[Operation]()
     products = (attention.query, attention.key, float(attention.scale))
     operations.append(Extern(attention.name, device, scaled_products, products, outputs=(SCORE,)))
-    for place, (body, dtype) in enumerate(((attention.score, torch.float32), (attention.mask, torch.bool))):
+    for number, (body, dtype) in enumerate(((attention.score, torch.float32), (attention.mask, torch.bool))):
         if body is not None:
-            name = f"{SCORE}_{place}"
+            name = f"{SCORE}_{number}"
             own.append(replace(scores, name=name, dtype=dtype))
             operations.append(replace(body, name=name, stores=(replace(body.stores[0], buffer=name),)))
-            given[place] = TensorRef(name, scores.layout)
+            given[number] = TensorRef(name, scores.layout)
     results = (*given, attention.value, parts)
     operations.append(
         Extern(attention.name, device, weighed_values, results, outputs=tuple(each.name for each in made))

@@ -35,6 +35,7 @@ from litz.schedule.simplify import remove_dead_operations
 from litz.target import CacheFigures, Room, figures_of
 from litz_plugins import PassContext, Target
 
+from ..epilogue import exchanged
 from ..module import Unsuitable
 from .broadcast import Product, exact, find_product, sum_in
 
@@ -259,8 +260,7 @@ def _covered(found: Found, cover: Cover) -> Covered:
     if moved is not None:
         return Covered((*makers, template), (*buffers, result), (name, moved))
     value = cast(load(name, tuple(_flat(group, loop) for group in whole), found.dtype), found.total.dtype)
-    stores = map_stores(loop.stores, lambda node, args: value if node is found.total else with_args(node, args))
-    last = replace(loop, reduction_ranges=(), stores=stores)
+    last = replace(loop, reduction_ranges=(), stores=exchanged(loop.stores, found.total, value))
     return Covered((*makers, template, last), (*buffers, result))
 
 
@@ -315,10 +315,8 @@ def _flat(group: tuple[Symbol, ...], loop: Loop) -> Expr:
 
 def _joined(places: Sequence[tuple[Expr, Expr]]) -> Expr:
     """Returns the position in one dimension of positions in several, each with its size."""
-    position: Expr = ZERO
-    for place, size in places:
-        position = position * size + place
-    return position.expand()
+    positions, sizes = zip(*places) if places else ((), ())
+    return flat_index(positions, Layout.contiguous(sizes).stride, ZERO)
 
 
 @dataclass(frozen=True)
@@ -394,11 +392,7 @@ def _times(found: Found, made: Covered, costs: CostModel, context: PassContext) 
     loop, total, program, target = found.loop, found.total, found.program, found.target
     factors = (cast(factor, found.dtype) for factor in (*found.product.left, *found.product.right))
     term = cast(reduce(lambda product, factor: call("mul", product, factor), factors), total.args[0].dtype)
-
-    def change(node: Node, args: tuple[Node, ...]) -> Node:
-        return build.reduce("sum", term) if node is total else with_args(node, args)
-
-    summed = replace(loop, stores=map_stores(loop.stores, change))
+    summed = replace(loop, stores=exchanged(loop.stores, total, build.reduce("sum", term)))
     buffers = {**program.buffers, **{buffer.name: buffer for buffer in made.buffers}}
     after = CostModel(replace(program, operations=made.operations, buffers=buffers), context.target_of, context.ask)
     us = 0.0

@@ -21,12 +21,12 @@ import torch
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, Template
 from litz.ir.build import call, cast, load
 from litz.ir.index import ONE, ZERO, Symbol
-from litz.ir.node import replaced, walk, with_args
+from litz.ir.node import replaced, walk
 from litz.ir.pattern import Pattern, Value, bind, find
-from litz.ir.transform import flatten, map_stores, rename_nodes, replace_loads
+from litz.ir.transform import flatten, rename_nodes, replace_loads
 from litz.targets.triton.tile_shape import power_of_two
 
-from ..epilogue import ACCUMULATOR, ROW_SUM, SECOND, SUMS, Epilogue, fused, fused_rows, place, stands
+from ..epilogue import ACCUMULATOR, ROW_SUM, SECOND, SUMS, Epilogue, exchanged, fused, fused_rows, place, stands
 from .gemm import Gemm, Product, make_product
 from .prologue import OPERAND
 
@@ -86,7 +86,7 @@ def second_product(gemm: Gemm, epilogues: Sequence[Epilogue], template: Template
         if other.index != position or other.buffer in program.output_buffers or not readers <= set(absorbed):
             continue
         total = next(load_ for load_ in epilogue.loop.loads if load_.buffer == ACCUMULATOR)
-        loop = replace(epilogue.loop, stores=_replaced(epilogue.loop.stores, node, cast(total, node.dtype)))
+        loop = replace(epilogue.loop, stores=exchanged(epilogue.loop.stores, node, cast(total, node.dtype)))
         if other.buffer in loop.reads or not stands(program, template, absorbed):
             continue
         (row,), (column,) = gemm.rows, gemm.columns
@@ -96,10 +96,6 @@ def second_product(gemm: Gemm, epilogues: Sequence[Epilogue], template: Template
             continue
         return replace(gemm, products=(*gemm.products, term), epilogue=replace(epilogue, loop=loop, absorbed=absorbed))
     return None
-
-
-def _replaced(stores: tuple[Store, ...], old: Node, new: Node) -> tuple[Store, ...]:
-    return map_stores(stores, lambda node, args: new if node is old else with_args(node, args))
 
 
 Make = Callable[[Gemm, Template], Gemm]

@@ -16,9 +16,9 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Buffer, Loop, Node, Program, Range, Store
+from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store
 from litz.ir.dtypes import short
-from litz.ir.index import Expr, Symbol, to_expr
+from litz.ir.index import ONE, ZERO, Expr, Symbol, flat_index, to_expr
 from litz.ir.index import product as product_of
 from litz.ir.node import walk
 from litz.ir.ops import OPS
@@ -32,7 +32,7 @@ from litz.tiles.shape import Axis, Tiling
 from litz_plugins import KernelSource
 
 from ..epilogue import ACCUMULATOR, ROW_SUM, STAND_INS, SUMS
-from ..module import Naming, counted, name_kernel, write_module
+from ..module import Naming, name_kernel, write_module
 from . import half_tile
 from .blocks import tiles_of, units_of
 from .configs import Config
@@ -81,11 +81,11 @@ def _stored(gemm: Gemm, program: Program, partial: str | None) -> Loop:
     loop = gemm.epilogue.flat(program)
     if partial is None:
         return loop
-    position: Expr = PART
-    for r in (*gemm.batch, *gemm.rows, *gemm.columns):
-        position = position * r.size + r.var
+    ranges = (Range(PART, ONE), *gemm.batch, *gemm.rows, *gemm.columns)
+    steps = Layout.contiguous(tuple(r.size for r in ranges)).stride
+    position = flat_index(tuple(r.var for r in ranges), steps, ZERO)
     value = next(node for node in loop.loads if node.buffer == ACCUMULATOR)
-    return replace(loop, stores=(Store(partial, (sympy.expand(position),), value),))
+    return replace(loop, stores=(Store(partial, (position,), value),))
 
 
 def write_gemm(
@@ -369,14 +369,12 @@ class _Maker:
     def grid(self) -> int | str:
         """Returns how many programs a launch has."""
         gemm, config, sizes = self.gemm, self.config, self.names.sizes
+        tiles = tiles_of(gemm, config) * self.split
+        if tiles.is_Integer:
+            return min(int(tiles), config.programs or int(tiles))
         blocks = ((gemm.m, config.m), (gemm.n, config.n))
-        grid = " * ".join(
-            [f"(-(-{size_text(size, sizes)} // {block}))" for size, block in blocks]
-            + [size_text(gemm.count, sizes), str(self.split)]
-        )
-        if config.programs:
-            grid = f"min({tiles_of(gemm, config) if config.apart > 1 else grid}, {config.programs})"
-        return counted(grid, all(size.is_Integer for size in (gemm.count, gemm.m, gemm.n)))
+        counts = [f"(-(-{size_text(size, sizes)} // {block}))" for size, block in blocks]
+        return " * ".join([*counts, size_text(gemm.count, sizes), str(self.split)])
 
 
 def _spread(value: tile.Operand, like: Value) -> tile.Operand:

@@ -19,7 +19,7 @@ from litz.ir.intervals import Intervals
 from litz.pipeline import schedule_only
 from litz.report.log import Log
 from litz_contractions.attention.masked_call import worked_on
-from litz_contractions.attention.masks import _holds, opened
+from litz_contractions.attention.masks import holds, opened
 from litz_contractions.attention.operation import Attention
 from litz_contractions.attention.tiles import Tiles
 from support.interpreted import interpreted
@@ -127,11 +127,11 @@ def test_a_padding_mask_reads_what_it_was_made_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "less", "holds"),
+    ("op", "less", "wanted"),
     [("lt", 0, True), ("le", 1, True), ("lt", 1, False), ("le", 2, False), ("ge", 0, False), ("gt", -1, False)],
 )
-def test_conditions_on_positions_of_symbolic_sizes(op: str, less: int, holds: bool) -> None:
+def test_conditions_on_positions_of_symbolic_sizes(op: str, less: int, wanted: bool) -> None:
     """`position + less < size` for positions below the size, a symbol."""
     position, size = loop_var(0), sympy.Symbol("s0", integer=True, positive=True)
     condition = build.call(op, build.index(position + less), build.index(size))
-    assert _holds(condition, Intervals({position: size})) == holds
+    assert holds(condition, Intervals({position: size})) == wanted

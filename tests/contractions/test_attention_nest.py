@@ -22,8 +22,8 @@ from litz.tiles.program import Line, Nest
 from litz_contractions.attention.nest_lines import Keys, Product, When
 from litz_contractions.attention.plan import AttentionPlan, make_plan
 from litz_contractions.attention.processor import write_blocked
-from litz_contractions.module import Unsuitable, call_of
-from litz_contractions.subprogram import Meaning, cut
+from litz_contractions.module import Unsuitable
+from litz_contractions.subprogram import Meaning, call_of, cut
 from litz_testing.tiles.attention_nest import interpret_attention, verify_attention
 from litz_testing.tiles.nest import TileError
 from litz_tools.nest_text import nest_text
@@ -70,7 +70,7 @@ def call(plan: AttentionPlan, tiles: Any = None) -> KernelCall:
     """The call of the kernel for a processor."""
     attention, meaning = plan.attention, Meaning(cut(plan.program, [plan.attention], plan.outputs))
     source = write_blocked(plan, attention.name, PARALLEL)
-    return call_of(attention, meaning, meaning.arguments(), plan.outputs, source)
+    return call_of(attention, meaning, source)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from litz_autotune.race import PART, relative_errors
 from litz_contractions.epilogue import fused
 from litz_contractions.module import Unsuitable
 from litz_contractions.products.blocks import can_use_descriptors
-from litz_contractions.products.choice import make_choice
+from litz_contractions.products.choice import Kernels
 from litz_contractions.products.configs import Config
 from litz_contractions.products.joined import second_product, with_whole_rows
 from litz_contractions.products.lanes import unpacked
@@ -89,7 +89,7 @@ class Case:
         gemm = unpacked((self.fuse and with_prologues(gemm, template, program)) or gemm)
         if self.config.programs and not can_use_descriptors(gemm, program):
             raise Unsuitable("the accelerator cannot load its operands")
-        choice = make_choice(gemm, self.config, None, template, program)
+        choice = Kernels(gemm, template, program).choice(self.config)
         assert choice is not None
         return replacement_of(choice)
 

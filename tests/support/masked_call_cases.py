@@ -122,11 +122,11 @@ class Case(split_cases.Case):
     def planned(self) -> tuple[Program, Attention, InPlace, AttentionPlan]:
         program, attention = self.capture()
         found = read_in_place(attention, program)
-        return program, attention, found, plan_of(opened(found.attention), attention, program, False)
+        return program, attention, found, plan_of(opened(found.attention), program, False)
 
     def replaced(self) -> tuple[Program, Attention, InPlace, Program]:
         program, attention, found, plan = self.planned()
-        kernel = replacement(attention, found, plan, TILES, program)
+        kernel = replacement(found, plan, TILES, program)
         return program, attention, found, substituted(program, attention, kernel)
 
 

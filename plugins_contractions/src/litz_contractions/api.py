@@ -11,7 +11,7 @@ from .products.gemm import OPERANDS
 from .products.library import offer_library
 from .products.offer import KINDS, Offer, offer_gemm
 from .products.rows import offer_rows
-from .subprogram import canonical, cut, on_device
+from .subprogram import cut, on_device
 
 __all__ = [
     "KINDS",
@@ -20,7 +20,6 @@ __all__ = [
     "AttentionBackward",
     "Blocks",
     "Offer",
-    "canonical",
     "cut",
     "offer_depthwise",
     "offer_gemm",

@@ -51,11 +51,6 @@ class Epilogue:
     shared: tuple[str, ...] = ()
     buffers: Mapping[str, Buffer] = field(default_factory=dict)
 
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """Returns the names of the buffers that the kernel stores to."""
-        return self.loop.writes
-
     def flat(self, program: Program) -> Loop:
         """Returns the loop in flat form (`litz.ir.transform.flatten`), for code generation."""
         flat = flatten(self.loop, {**program.buffers, **self.buffers})
@@ -155,6 +150,11 @@ def _with_users(program: Program, template: Template, start: Epilogue, join: _Jo
         loop, absorbed = joined, names
         made.update(operation.writes)
         yield replace(start, loop=loop, absorbed=tuple(absorbed), shared=shared_users(program, template, absorbed))
+
+
+def exchanged(stores: tuple[Store, ...], old: Node, new: Node) -> tuple[Store, ...]:
+    """Returns the stores with a node in another's place."""
+    return map_stores(stores, lambda node, args: new if node is old else with_args(node, args))
 
 
 def stands(program: Program, template: Template, absorbed: Sequence[str]) -> bool:

@@ -7,20 +7,24 @@ of one kernel: in, the lines of the kernel, the names of its buffers and sizes, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
-from litz.ir import Buffer, KernelCall, Operation, Program
+from litz.ir import Buffer, Program
 from litz.ir.dtypes import short
+from litz.ir.index import Expr, Ranges, Symbol
 from litz.schedule.inline import TooComplex
 from litz.targets.triton.dialect import POINTER_TYPES
 from litz.targets.triton.generate import launch_settings
 from litz.targets.triton.imports import import_lines
-from litz.targets.triton.print import POSITIONS
+from litz.targets.triton.indices import index_type_of
+from litz.targets.triton.print import POSITIONS, Printer
 from litz.targets.triton.text import size_text
-from litz.tiles.program import Nest, TileProgram
+from litz.tiles.names import Names, name_all
+from litz.tiles.program import Line, Nest, TileProgram
+from litz.tiles.shape import Tiling
 from litz_plugins import COUNTERS, Choice, ChoiceContext, KernelSource
 
 DEVICE_FUNCTIONS: Mapping[str, str] = {
@@ -36,16 +40,16 @@ class Unsuitable(ValueError):
 Offering = Callable[..., Sequence[Choice]]
 
 
-def offer(ability: str, name: str = "", says: str = "no kernel") -> Callable[[Offering], Offering]:
+def offer(ability: str, name: str = "", says: str = "no kernel", of: Any = object) -> Callable[[Offering], Offering]:
     """Returns what makes an offer of a function that raises `Unsuitable` instead: it offers nothing then, and puts the
     reason on record. ability: that a target must have; "" for all. name: of what is offered, for the verdict on it.
     says: what a record begins with, where no name is given; {} is the kind
-    of contraction."""
+    of contraction. of: the class of the contractions that it is for."""
 
     def offering(make: Offering) -> Offering:
         @wraps(make)
         def offered(template: Any, context: ChoiceContext, **more: Any) -> Sequence[Choice]:
-            if ability and ability not in context.target.abilities:
+            if not isinstance(template, of) or (ability and ability not in context.target.abilities):
                 return ()
             try:
                 return make(template, context, **more)
@@ -72,27 +76,45 @@ class TiledSource(KernelSource):
         return {**self.__dict__, "tiles": ()}  # another process needs the text alone
 
 
-def position_type(index_type: str) -> str:
-    """Returns the name of a type of indices that is given as text."""
-    return next(name for name, text in POSITIONS.items() if text == index_type)
+@dataclass(frozen=True)
+class Naming:
+    """Names of all that a contraction's kernels touch. positions, limits: the type of positions, and what must not
+    exceed 32 bits (`litz.targets.triton.indices`)."""
+
+    names: Names
+    positions: str
+    limits: Sequence[Expr]
+
+    def tiles(
+        self, tiling: Tiling, program: Program, extents: Ranges, lines: tuple[Line, ...], limits: Iterable[Expr]
+    ) -> TileProgram:
+        """Returns the TileProgram of lines. limits: what must not exceed 32 bits either."""
+        buffers, every = {name: program.buffers[name] for name in self.names.buffers}, (*self.limits, *limits)
+        return TileProgram(tiling, buffers, self.names, extents, self.positions, lines, tuple(dict.fromkeys(every)))
 
 
-def counted(grid: str, static: bool) -> int | str:
-    """Returns how many programs a launch has: a number where the text names no size."""
-    return int(eval(grid, {})) if static else grid
-
-
-def call_of(template: Operation, meaning: Any, args: Sequence[Any], outputs: Sequence[str], source: Any) -> KernelCall:
-    """Returns the call of a kernel that takes the place of a contraction, by the contraction's name."""
-    name, device, origins = template.name, template.device, template.origins
-    return KernelCall(name, device, meaning, tuple(args), outputs=tuple(outputs), origins=origins, source=source)
+def name_kernel(
+    program: Program,
+    touched: Iterable[str],
+    variables: Mapping[Symbol, str],
+    exprs: Iterable[Expr],
+    more: Iterable[Expr],
+    walked: Sequence[Expr] = (),
+) -> Naming:
+    """Returns the names of kernels that touch these buffers. exprs, more: expressions over sizes that they need, before
+    and after those of the buffers. walked: sizes that positions may reach beside those of the buffers."""
+    touched = list(dict.fromkeys(touched))
+    spans = [program.buffers[name].layout.span for name in touched]
+    names = name_all(touched, variables, [*exprs, *spans, *more])
+    index_type, limits = index_type_of([*spans, *walked], bool(names.sizes))
+    return Naming(names, next(name for name, text in POSITIONS.items() if text == index_type), limits)
 
 
 def write_module(
     name: str,
     symbol: str,
     note: str,
-    lines: Sequence[str],
+    print_as: Callable[..., Printer],
     tiles: TileProgram,
     program: Program,
     written: Collection[str],
@@ -102,7 +124,7 @@ def write_module(
     pointer: Callable[[Buffer], str] = lambda buffer: POINTER_TYPES[buffer.dtype],
 ) -> KernelSource:
     """Returns the source of one kernel. name: the operation's. symbol: the kernel's. note: the first line of the
-    header. lines: the kernel's body, which was printed from `tiles`. program: has the buffers. written: names of
+    header. print_as: makes a printer of the lines. program: has the buffers. written: names of
     buffers that the kernel writes. recipe: has the warps and stages of a program. grid, counters, pointer: see
     `launch_settings`."""
     names, index_type = tiles.names, POSITIONS[tiles.positions]
@@ -114,7 +136,9 @@ def write_module(
     parameters = [*names.buffers.values(), *("counters" for _ in counted), *names.sizes.values()]
     parameters += ["INDEX: tl.constexpr"] * bool(limits)
     fixed = ["    INDEX: tl.constexpr = tl.int32"] * (index_type == "INDEX" and not limits)
-    body = "\n".join([*fixed, *lines])
+    printer = print_as(tiles.tiling, tiles.buffers, names, tiles.extents, tiles.positions)
+    printer.print(tiles.lines)
+    body = "\n".join([*fixed, *printer.lines])
     uses = (
         (text, buffer, "written" if buffer.name in written else "read")
         for text, buffer in zip(names.buffers.values(), buffers)

@@ -169,7 +169,7 @@ class Intervals:
             left, right = condition.args
             step = 1 if condition.op in ("lt", "gt") else 0
             for kinds, one, other in ((("lt", "le", "eq"), left, right), (("gt", "ge", "eq"), right, left)):
-                smaller, larger = _expression(one, indirect), _expression(other, indirect)
+                smaller, larger = expression(one, indirect), expression(other, indirect)
                 smaller = self.of(one).low if smaller is None else smaller
                 larger = self.of(other).high if larger is None else larger
                 if condition.op in kinds and smaller is not None and larger is not None:
@@ -350,10 +350,10 @@ def _limited(
 
 def _is_of_variables(condition: Node) -> bool:
     """Does the condition compare loop variables and sizes, as one does that says where a part of a loop lies?"""
-    return condition.op in _MIRRORED and all(_expression(arg, ()) is not None for arg in condition.args)
+    return condition.op in _MIRRORED and all(expression(arg) is not None for arg in condition.args)
 
 
-def _expression(node: Node, indirect: tuple[Node, ...]) -> Expr | None:
+def expression(node: Node, indirect: tuple[Node, ...] = ()) -> Expr | None:
     """Returns an int64 node as an index expression with placeholders for the nodes `indirect`; None if that is
     impossible."""
     if node in indirect:
@@ -362,7 +362,7 @@ def _expression(node: Node, indirect: tuple[Node, ...]) -> Expr | None:
         return to_expr(node.attrs[0])
     if node.op not in _EXPRESSIONS or node.dtype != torch.int64:
         return None
-    left, right = (_expression(arg, indirect) for arg in node.args)
+    left, right = (expression(arg, indirect) for arg in node.args)
     if left is None or right is None or (node.op in ("floordiv", "remainder") and not right.is_positive):
         return None
     return _EXPRESSIONS[node.op](left, right)

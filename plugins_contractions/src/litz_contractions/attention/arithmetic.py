@@ -22,12 +22,11 @@ import torch
 from litz.ir import Loop, Node
 from litz.ir.build import call, const
 from litz.ir.dtypes import compute_dtype
-from litz.ir.index import Expr, Ranges, Symbol, bounds
+from litz.ir.index import Expr, Symbol, bounds
 from litz.ir.node import with_args
 from litz.ir.ops import AS_HALF
 from litz.tiles.make import Maker
-from litz.tiles.names import Names
-from litz.tiles.program import Line, Position, TileProgram, Value
+from litz.tiles.program import Line, Position, Value
 
 from .operation import SCORE
 
@@ -154,9 +153,3 @@ class ScoreMaker(Maker):
         lines = self.block(write)
         self.values = kept
         return lines
-
-    def program(self, line: Line, names: Names, extents: Ranges, limits: Iterable[Expr]) -> TileProgram:
-        """Returns the TileProgram of a line with all others in its body."""
-        every = tuple(dict.fromkeys((*limits, *self.limits)))
-        buffers = {name: self.buffers[name] for name in names.buffers}
-        return TileProgram(self.tiling, buffers, names, extents, self.positions, (line,), every)

@@ -29,7 +29,7 @@ from .bodies import BATCH, HEAD, KEY, QUERY
 from .lines import LOG2E, ROWS, SHARED, TILE
 from .make import AttentionMaker
 from .operation import GRADIENT, SCORE, AttentionBackward
-from .plan import SharedPlan, name_kernel
+from .plan import SharedPlan, name_attention
 from .tiles import Tiles, padded
 
 
@@ -67,7 +67,7 @@ class _Backward(AttentionMaker):
         operands = (attention.query, attention.key, attention.value, attention.grad_out, attention.logsumexp, *read)
         tables, grains = ([], []) if blocks is None else (blocks.tables, [blocks.queries, blocks.keys])
         refs = [ref for ref in (*operands, *tables, plan.delta, *written) if ref is not None]
-        naming = name_kernel(plan.program, plan.bodies, refs, (), attention.size, grains, QUERY if queries else KEY)
+        naming = name_attention(plan.program, plan.bodies, refs, (), attention.size, grains, QUERY if queries else KEY)
         self.written = [ref.buffer for ref in written if ref is not None]
         super().__init__(plan, tile, blocks, naming, [(padded(width),) for width in plan.widths])
         self.weights, self.delta = Value("weights", torch.float32, TILE), Value("delta", torch.float32, ROWS)

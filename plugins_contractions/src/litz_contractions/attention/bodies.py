@@ -46,18 +46,6 @@ class Bodies:
         return frozenset(found)
 
 
-def flat_bodies(attention: Attention | AttentionBackward, program: Program) -> Bodies:
-    """Returns the bodies as they are, over the scores of the raw product times the scale."""
-    names = [name for name in ("score", "mask", "gradient") if getattr(attention, name, None) is not None]
-    given = {name: getattr(attention, name).stores[0] for name in names}
-    ranges = tuple(Range(var, size) for var, size in zip(AT, attention.size, strict=True))
-    stores = tuple(Store(name, AT, store.value) for name, store in given.items())
-    stand_in = Buffer(SCORE, torch.float32, attention.device, Layout.contiguous(attention.size))
-    stand_ins = {name: replace(stand_in, name=name) for name in (*given, SCORE, GRADIENT)}
-    flat = flatten(Loop("scores", attention.device, ranges, (), stores), {**program.buffers, **stand_ins})
-    return Bodies(flat, 1.0, **{store.buffer: store.value for store in flat.stores})
-
-
 def make_bodies(
     attention: Attention | AttentionBackward,
     program: Program,
@@ -66,12 +54,19 @@ def make_bodies(
 ) -> Bodies:
     """Returns the bodies with less to compute. Afterwards `SCORE` is the raw product, which `factor` scales; or, if
     `scaled`, that times the scale. whole: says of a score whether no factor may be taken out of it."""
-    found, scale = flat_bodies(attention, program), float(attention.scale)
-    stores = {store.buffer: store for store in map_stores(found.loop.stores, lighter(1.0 if scaled else scale))}
-    score = stores["score"].value if "score" in stores else None
+    names = [name for name in ("score", "mask", "gradient") if getattr(attention, name, None) is not None]
+    given = {name: getattr(attention, name).stores[0] for name in names}
+    ranges = tuple(Range(var, size) for var, size in zip(AT, attention.size, strict=True))
+    stores = tuple(Store(name, AT, store.value) for name, store in given.items())
+    stand_in = Buffer(SCORE, torch.float32, attention.device, Layout.contiguous(attention.size))
+    stand_ins = {name: replace(stand_in, name=name) for name in (*given, SCORE, GRADIENT)}
+    flat = flatten(Loop("scores", attention.device, ranges, (), stores), {**program.buffers, **stand_ins})
+    scale = float(attention.scale)
+    changed = {store.buffer: store for store in map_stores(flat.stores, lighter(1.0 if scaled else scale))}
+    score = changed["score"].value if "score" in changed else None
     kept = score is not None and (scaled or whole(score))
     node, factor = (score, 1.0) if kept else peeled(score, scale)
     if node is not None:
-        stores["score"] = replace(stores["score"], value=node)
-    values = {name: store.value for name, store in stores.items()}
-    return Bodies(replace(found.loop, stores=tuple(stores.values())), factor, **values)
+        changed["score"] = replace(changed["score"], value=node)
+    values = {name: store.value for name, store in changed.items()}
+    return Bodies(replace(flat, stores=tuple(changed.values())), factor, **values)

@@ -10,26 +10,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
 
 import sympy
 import torch
 
 from litz.cost import bytes_of
-from litz.ir import Buffer, Layout, Loop, Program, Range, Store, TensorRef
+from litz.ir import Buffer, Extern, KernelCall, Layout, Loop, Operation, Program, Range, Store, TensorRef
 from litz.ir.build import call, cast, const, load, reduce
-from litz.ir.index import ONE, ZERO, loop_var, reduction_var
-from litz.ir.interpret import interpret
+from litz.ir.index import ONE, loop_var, reduction_var
 from litz.schedule.choices import Recipe, Replacement
 from litz.target import Room, figures_of
 from litz.target.times import Limit, Programs, launches, memory, time_of
 from litz.targets.triton.tile_shape import power_of_two
 from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
-from ..epilogue import others
-from ..module import Unsuitable, call_of, offer
-from ..subprogram import Meaning as Cut
-from ..subprogram import cut, on_device
+from ..epilogue import others, place
+from ..module import Unsuitable, offer
+from ..subprogram import Meaning, call_of, cut
 from .forward import Stored, write_attention
 from .in_place import InPlace, read_in_place
 from .lines import LOG2E
@@ -43,6 +40,8 @@ MOST_ROWS = 64
 its own."""
 MOST_WIDTH = 512
 """Elements of a query, or of a value: what a program holds in registers."""
+LABEL = "attention in"
+"""The beginning of the names of the kernel's meanings."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def estimate(attention: Attention, split: Tiles, program: Program, target: Targe
     result = batch * heads * queries * hint(attention.value.layout.size[3])
     moved += result * program.buffers[attention.query.buffer].dtype.itemsize
     # Attentions that are done, or still to be chosen.
-    many = sum(isinstance(op, Attention) or isinstance(getattr(op, "target", 0), Meaning) for op in program.operations)
+    many = sum(isinstance(each, Attention) or _is_done(each) for each in program.operations)
     launched = 1 + (split.parts > 1) / (max(1, many) if finishes(attention) else 1)
     if split.parts > 1:
         moved += 2 * 4 * split.parts * result
@@ -160,24 +159,20 @@ def estimate(attention: Attention, split: Tiles, program: Program, target: Targe
 def replacement(attention: Attention, found: InPlace, split: Tiles, program: Program) -> Replacement:
     """Returns the kernel in place of the call. Several parts are put together by the kernel's last programs where
     `finishes` says that those can count; otherwise a loop puts them together."""
-    changed, out = found.attention, program.buffers[str(attention.outputs[0])]
-    stored = Stored(out)
-    loops: tuple[Loop, ...] = ()
-    if split.parts > 1:
-        size = (sympy.Integer(split.parts), *out.layout.size)
-        result = Buffer(f"{out.name}_parts", torch.float32, out.device, Layout.contiguous(size))
-        sums = Buffer(f"{out.name}_sums", torch.float32, out.device, Layout.contiguous(size[:-1]))
-        at_once = finishes(changed)
-        stored = Stored(result, sums, out=out if at_once else None)
-        loops = () if at_once else (combine(attention, result, sums, out),)
-    meaning, args = make_meaning(changed, split.parts, stored.out is not None, program)
-    buffers = {**program.buffers, **{buffer.name: buffer for buffer in stored.buffers}}
-    names = [buffer.name for buffer in stored.buffers]
-    plan = make_plan(changed, replace(program, buffers=buffers), names, False, scaled=True)
-    source = write_attention(plan, split, attention.name, stored)
-    kernel = call_of(attention, meaning, args, names, source)
+    changed, out, parts = found.attention, program.buffers[str(attention.outputs[0])], split.parts
+    made = in_parts(out, parts)
+    stored = Stored(out) if parts == 1 else Stored(*made, out=out if finishes(changed) else None)
     own = tuple(buffer for buffer in stored.buffers if buffer is not out)
-    return Replacement((kernel, *loops), own, found.absorbs)
+    loops = () if out in stored.buffers else (combine(attention, *made, out),)
+    program = replace(program, buffers={**program.buffers, **{buffer.name: buffer for buffer in own}})
+    names = [buffer.name for buffer in stored.buffers]
+    meaning, plan = make_meaning(changed, parts, names, program), make_plan(changed, program, names, False, scaled=True)
+    source = write_attention(plan, split, attention.name, stored)
+    return Replacement((call_of(attention, meaning, source), *loops), own, found.absorbs)
+
+
+def _is_done(operation: Operation) -> bool:
+    return isinstance(operation, KernelCall) and operation.target_name.startswith(LABEL)
 
 
 def finishes(attention: Attention) -> bool:
@@ -185,11 +180,18 @@ def finishes(attention: Attention) -> bool:
     return all(size.is_Integer for size in attention.key.layout.size[:2])
 
 
+def in_parts(out: Buffer, parts: int) -> tuple[Buffer, Buffer]:
+    """Returns the buffers of the results of parts, and of the base-2 logarithms of their sums."""
+    size = (sympy.Integer(parts), *out.layout.size)
+    results = Buffer(f"{out.name}_parts", torch.float32, out.device, Layout.contiguous(size))
+    return results, replace(results, name=f"{out.name}_sums", layout=Layout.contiguous(size[:-1]))
+
+
 def combine(attention: Attention, result: Buffer, sums: Buffer, out: Buffer) -> Loop:
     """Returns the loop that adds the parts together, each weighed by its sum of exponentials; 0 where no key counts."""
     size = out.layout.size
-    index = tuple(ZERO if extent == ONE else loop_var(dim) for dim, extent in enumerate(size))
-    ranges = tuple(Range(var, extent) for var, extent in zip(index, size, strict=True) if var is not ZERO)
+    every = [Range(loop_var(dim), extent) for dim, extent in enumerate(size)]
+    index, ranges = place(every), tuple(r for r in every if r.size != ONE)
     part = reduction_var(0)
     own = load(sums.name, (part, *index[:-1]), sums.dtype)
     none = call("eq", own, const(float("-inf"), own.dtype))
@@ -206,87 +208,52 @@ def combine(attention: Attention, result: Buffer, sums: Buffer, out: Buffer) -> 
 # What the kernel means.
 
 
-@dataclass(frozen=True)
-class Meaning:
-    """The function that the kernel computes, with torch, of query, key and value, then what else the bodies load, then
-    sizes. bodies: a Program of the bodies, whose first input are the scores; None where there is none. finished: with
-    several parts, the whole comes after them. out: dtype of the whole. order: its dimensions as they lie, the outermost
-    first."""
-
-    parts: int
-    scale: float
-    bodies: Program | None
-    finished: bool
-    out: torch.dtype
-    order: tuple[int, ...]
-
-    @property
-    def __name__(self) -> str:
-        return f"attention in {self.parts} parts"
-
-    def __call__(self, query: Any, key: Any, value: Any, *others: Any) -> Any:
-        """Computes the kernel's outputs from query (B, H, Q, D), key (B, H', K, D), value (B, H', K, E) and what the
-        bodies load: the result alone with one part; else results and base-2 logarithms of sums by part, and with
-        `finished` the whole."""
-        # Where the cuts lie does not matter: what reads the parts puts them together.
-        group = query.shape[1] // key.shape[1]
-        keys, values = (each.float().repeat_interleave(group, 1) for each in (key, value))
-        scores = (query.float() @ keys.transpose(-1, -2)) * self.scale
-        if self.bodies is not None:
-            bodies = on_device(self.bodies, query.device)
-            scores, *mask = interpret(bodies, [scores.contiguous(), *others])
-            scores = scores.masked_fill(~mask[0], float("-inf")) if mask else scores
-        found = [
-            self._part(*each) for each in zip(scores.tensor_split(self.parts, -1), values.tensor_split(self.parts, 2))
-        ]
-        if self.parts == 1:
-            return self._laid_out(found[0][0])
-        results, sums = map(torch.stack, zip(*found, strict=True))
-        if not self.finished:
-            return results, sums
-        shares = (sums - sums.amax(0).nan_to_num(neginf=0.0)).exp2()
-        total = shares.sum(0)
-        whole = (shares[..., None] * results).sum(0) / torch.where(total == 0, 1.0, total)[..., None]
-        return results, sums, self._laid_out(whole)
-
-    def _laid_out(self, whole: torch.Tensor) -> torch.Tensor:
-        back = sorted(range(len(self.order)), key=self.order.__getitem__)
-        return whole.to(self.out).permute(self.order).contiguous().permute(back)
-
-    @staticmethod
-    def _part(scores: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        if scores.shape[-1] == 0:
-            return scores.sum(-1, keepdim=True) @ values.sum(2, keepdim=True), scores.sum(-1).fill_(float("-inf"))
-        sums = torch.logsumexp(scores, -1)
-        weights = (scores - torch.where(sums.isneginf(), 0.0, sums)[..., None]).exp()
-        return weights @ values, sums * LOG2E
+def make_meaning(attention: Attention, parts: int, outputs: Sequence[str], program: Program) -> Meaning:
+    """Returns what the kernel computes, with torch: scores, what its bodies make of them, the results of its parts, and
+    what these give together. Where the cuts lie does not matter."""
+    device, out = attention.device, program.buffers[str(attention.outputs[0])]
+    scores = Buffer(SCORE, torch.float32, device, Layout.contiguous(attention.size))
+    whole, made = TensorRef(SCORE, scores.layout), in_parts(out, parts)
+    given: list[TensorRef | None] = [whole, None]
+    own, operations = [scores, *made], list[Operation]()
+    products = (attention.query, attention.key, float(attention.scale))
+    operations.append(Extern(attention.name, device, scaled_products, products, outputs=(SCORE,)))
+    for number, (body, dtype) in enumerate(((attention.score, torch.float32), (attention.mask, torch.bool))):
+        if body is not None:
+            name = f"{SCORE}_{number}"
+            own.append(replace(scores, name=name, dtype=dtype))
+            operations.append(replace(body, name=name, stores=(replace(body.stores[0], buffer=name),)))
+            given[number] = TensorRef(name, scores.layout)
+    results = (*given, attention.value, parts)
+    operations.append(
+        Extern(attention.name, device, weighed_values, results, outputs=tuple(each.name for each in made))
+    )
+    operations += [combine(attention, *made, out)] * (out.name in outputs)
+    program = replace(program, buffers={**program.buffers, **{buffer.name: buffer for buffer in own}})
+    return Meaning(cut(program, operations, outputs), label=f"{LABEL} {parts} parts")
 
 
-def make_meaning(attention: Attention, parts: int, finished: bool, program: Program) -> tuple[Meaning, tuple[Any, ...]]:
-    """Returns what the kernel stands for, and its arguments. finished: the kernel puts its parts together."""
-    refs: list[TensorRef] = [attention.query, attention.key, attention.value]
-    out = program.buffers[str(attention.outputs[0])]
-    order = tuple(sorted(range(4), key=lambda dim: -program.hint(out.layout.stride[dim])))
-    bodies, others = _bodies(attention, program)
-    return Meaning(parts, float(attention.scale), bodies, finished, out.dtype, order), (*refs, *others)
+def scaled_products(query: torch.Tensor, key: torch.Tensor, scale: float) -> torch.Tensor:
+    """Returns the scores (B, H, Q, K) of queries (B, H, Q, D) and keys (B', H', K, D), in float32."""
+    keys = key.float().repeat_interleave(query.shape[1] // key.shape[1], 1)
+    return (query.float() @ keys.transpose(-1, -2)) * scale
 
 
-def _bodies(attention: Attention, program: Program) -> tuple[Program | None, tuple[Any, ...]]:
-    loops = [loop for loop in (attention.score, attention.mask) if loop is not None]
-    if not loops:
-        return None, ()
-    at = tuple(r.var for r in loops[0].ranges)
-    unchanged = replace(loops[0], stores=(Store(SCORE, at, load(SCORE, at, torch.float32)),))
-    given = {"scored": attention.score or unchanged, "counts": attention.mask}
-    operations = [
-        replace(loop, name=name, stores=(replace(loop.stores[0], buffer=name),))
-        for name, loop in given.items()
-        if loop is not None
-    ]
-    scores = Buffer(SCORE, torch.float32, attention.device, Layout.contiguous(attention.size))
-    own = {name: replace(scores, name=name) for name in (SCORE, "scored")}
-    own["counts"] = replace(scores, name="counts", dtype=torch.bool)
-    names = [operation.name for operation in operations]
-    made = cut(replace(program, buffers={**program.buffers, **own}), operations, names)
-    made = replace(made, inputs=tuple(sorted(made.inputs, key=lambda each: each != SCORE)))
-    return made, Cut(made).arguments()[1:]
+def weighed_values(
+    scores: torch.Tensor, counts: torch.Tensor | None, value: torch.Tensor, parts: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the results of parts of the keys, and the base-2 logarithms of the sums of their weights. counts: whether
+    a key is looked at."""
+    shown = scores if counts is None else scores.masked_fill(~counts, float("-inf"))
+    values = value.float().repeat_interleave(scores.shape[1] // value.shape[1], 1)
+    found = [_part(*each) for each in zip(shown.tensor_split(parts, -1), values.tensor_split(parts, 2), strict=True)]
+    results, sums = map(torch.stack, zip(*found, strict=True))
+    return results, sums
+
+
+def _part(scores: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    if scores.shape[-1] == 0:
+        return scores.sum(-1, keepdim=True) @ values.sum(2, keepdim=True), scores.sum(-1).fill_(float("-inf"))
+    sums = torch.logsumexp(scores, -1)
+    weights = (scores - torch.where(sums.isneginf(), 0.0, sums)[..., None]).exp()
+    return weights @ values, sums * LOG2E

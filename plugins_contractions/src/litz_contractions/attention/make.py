@@ -23,7 +23,7 @@ from litz.tiles.program import Access, Dot, Inside, Line, Load, Op, Operand, Sto
 from litz.tiles.shape import Axis, Tiling
 from litz_plugins import KernelSource
 
-from ..module import position_type, write_module
+from ..module import Naming, write_module
 from ..products.lines import Side
 from . import lines as own
 from .arithmetic import ScoreMaker, apart_positions
@@ -32,7 +32,7 @@ from .lines import PART, SHARED, TILE
 from .masks import Bounds
 from .near import near_forms
 from .operation import Blocks
-from .plan import Naming, SharedPlan, access_of
+from .plan import SharedPlan, access_of
 from .print import AttentionPrinter
 from .tiles import Tiles
 
@@ -61,7 +61,7 @@ class AttentionMaker:
     def __init__(self, plan: SharedPlan, tiles: Tiles, blocks: Blocks | None, naming: Naming, widths: Sizes):
         """blocks: of the mask that is walked. widths: the sizes of the parts of a key, and then of a value."""
         self.plan, self.attention, self.bodies, self.config = plan, plan.attention, plan.bodies, tiles
-        self.blocks, self.names, self.limits = blocks, naming.names, naming.limits
+        self.blocks, self.names = blocks, naming.names
         attention, loop = plan.attention, plan.bodies.loop
         self.batches, self.heads, queries, keys = attention.size
         grains = (None, None) if blocks is None else (blocks.queries, blocks.keys)
@@ -83,7 +83,7 @@ class AttentionMaker:
             head_parts(name, width, sizes) for name, width, sizes in zip("de", plan.widths, widths, strict=True)
         )
         parts = (*self.depth, *self.across)
-        self.maker = ScoreMaker(loop, plan.program.buffers, self._tiling(), position_type(naming.index_type))
+        self.maker = ScoreMaker(loop, plan.program.buffers, self._tiling(), naming.positions)
         self.maker.near = near_forms(plan.dtype, plan.bodies.score, plan.bodies.factor, plan.bodies.gradient)
         self.maker.apart = apart_positions(loop, self.walked.ranges[0].var)
         self.put, self.late = self.maker.put, plan.bodies.late
@@ -91,21 +91,22 @@ class AttentionMaker:
         self.extents = {**dict(zip(AT, attention.size, strict=True)), **own_heads}
         self.extents |= {part.var: to_expr(part.end) for part in parts}
         self.variables = {**self.names.variables, SHARED: "shared", PART: "part", **{e.var: e.name for e in parts}}
+        self.naming = replace(naming, names=replace(self.names, variables=self.variables))
 
     def kernel(
         self, name: str, symbol: str, note: str, written: Sequence[str], counters: int | None = None
     ) -> KernelSource:
         """Returns the kernel. written: the buffers that it writes. symbol, note, counters: see `write_module`."""
-        config, maker, names = self.config, self.maker, replace(self.names, variables=self.variables)
+        config, maker, names = self.config, self.maker, self.names
         group, back = self.attention.group, self.holds == "query"
         line = own.Programs(maker.block(self.lines), self.programs, group, back, config.parts)
-        made = maker.program(line, names, self.extents, self.limits)
+        made = self.naming.tiles(maker.tiling, self.plan.program, self.extents, (line,), maker.limits)
         batches = to_expr(1) if self.shares else self.batches
         grid = [self.rows.tiles, self.programs, batches, to_expr(max(1, config.parts))]
         texts = " * ".join(f"({size_text(size, names.sizes)})" for size in grid)
         count = int(sympy.prod(grid)) if all(size.is_Integer for size in grid) else texts
-        lines = AttentionPrinter.lines_of(made)
-        return write_module(name, symbol, note, lines, made, self.plan.program, written, config, count, counters)
+        program = self.plan.program
+        return write_module(name, symbol, note, AttentionPrinter, made, program, written, config, count, counters)
 
     def lines(self) -> None:
         """Adds the lines."""

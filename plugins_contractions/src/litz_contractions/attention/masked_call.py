@@ -8,7 +8,7 @@ from what makes it, leaves out tiles that it closes, and knows a mask that is op
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -21,12 +21,11 @@ from litz.target.times import Programs, alike, matrix, time_of
 from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
 from ..epilogue import others
-from ..module import Unsuitable, call_of, offer
+from ..module import Unsuitable, offer
 from .decode import make_meaning
-from .forward import write_attention
 from .in_place import InPlace, read_in_place
 from .masks import find_bounds, opened
-from .offer import choose_tiles, written
+from .offer import choose_tiles, kernel_call, written
 from .operation import Attention
 from .plan import AttentionPlan, K, Q, make_plan, refuse
 from .tiles import Tiles, padded
@@ -37,24 +36,8 @@ LIBRARY_TILE = 128
 """Queries and keys that the library's kernels take at a time, at least."""
 
 
-@dataclass(frozen=True)
-class Pace:
-    """The speed that a kernel reaches. shares: of the matrix units' rate, by the width of a head, up to so many
-    elements. start: microseconds that a multiprocessor loses for each program."""
-
-    shares: Mapping[int, float]
-    start: float
-
-    def time(
-        self, scores: float, count: float, plan: AttentionPlan, target: Target, why: str, slower: float = 1.0
-    ) -> Estimate:
-        """Returns the time of so many scores by so many programs. slower: a factor on the scores."""
-        share = next(
-            (share for most, share in self.shares.items() if max(plan.widths) <= most), min(self.shares.values())
-        )
-        flops, programs = 2 * scores * sum(map(padded, plan.widths)) * slower, Programs(count, target.units)
-        bound = matrix(flops, rate_kind(plan.dtype), target, alike(share), programs.busy)
-        return time_of((bound,), target, added_us=max(1.0, count / target.units) * self.start, why=why)
+Shares = tuple[tuple[int, float], ...]
+"""The speeds that a kernel reaches, by the width of a head, up to so many elements."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +47,9 @@ class MaskedFigures(Room):
     table = "masked_attention"
     reading_times: float
     sure_times: float
-    library_shares: tuple[tuple[int, float], ...] | None = None
+    library_shares: Shares | None = None
     library_start_us: float = 0.0
-    kernel_shares: tuple[tuple[int, float], ...] = ()
+    kernel_shares: Shares = ()
     kernel_start_us: float = 0.0
 
 
@@ -79,29 +62,29 @@ def offer_masked(attention: Attention, context: ChoiceContext) -> Sequence[Choic
     limits = figures_of(context.target, MaskedFigures)
     if limits.library_shares is None:
         raise Unsuitable("not measured on this device")
-    library = Pace(dict(limits.library_shares), limits.library_start_us)
     found = read_in_place(attention, program)
     changed = opened(found.attention)
     rows = changed.group * changed.query.layout.size[2]
     if rows.is_Integer and int(rows) < LEAST_ROWS:
         return ()  # a kernel that splits the keys is for these
-    plan = plan_of(changed, attention, program, "matmul" in context.target.tf32)
+    plan = plan_of(changed, program, "matmul" in context.target.tf32)
     if plan.dtype.itemsize != 2:
         raise Unsuitable(f"the kernel was not measured for {plan.dtype}")
     tiles = choose_tiles(plan, context.target)
     many = f" with {others(program, attention, found.absorbs)}" if found.absorbs else ""
     name = f"triton attention {tiles}{many}"
-    recipe = Recipe(found.absorbs, name, lambda: replacement(attention, found, plan, tiles, program))
-    kernel, replaced = _kernel(plan, tiles, context.target), _library(plan, found, library, context)
+    recipe = Recipe(found.absorbs, name, lambda: replacement(found, plan, tiles, program))
+    kernel, replaced = _kernel(plan, tiles, context.target), _library(plan, found, context)
     return [Choice(name, "template", recipe, kernel, replaced=replaced)]
 
 
-def plan_of(changed: Attention, original: Attention, program: Program, tf32: bool) -> AttentionPlan:
+def plan_of(changed: Attention, program: Program, tf32: bool) -> AttentionPlan:
     """Returns the plan of core's kernel for a call of the library's. Errors: Unsuitable where there is none."""
-    if written(original, program)[1:]:
+    outputs = written(changed, program)
+    if outputs[1:]:
         raise Unsuitable("the graph reads more than the result (training: the logarithms of the sums)")
     refuse(changed, program)
-    return make_plan(changed, program, (str(original.outputs[0]),), tf32)
+    return make_plan(changed, program, outputs, tf32)
 
 
 # ---------------------------------------------------------------------------------------------------------- estimates
@@ -133,30 +116,37 @@ def worked_on(plan: AttentionPlan, tiles: Tiles) -> float:
 def _kernel(plan: AttentionPlan, tiles: Tiles, target: Target) -> Estimate:
     batch, heads, queries, _ = map(plan.program.hint, plan.attention.size)
     scores, programs = worked_on(plan, tiles), float(batch * heads * ceil(queries / tiles.rows))
-    limits = figures_of(target, MaskedFigures)
-    pace = Pace(dict(limits.kernel_shares), limits.kernel_start_us)
-    why = f"{scores:.3g} scores in tiles that the mask leaves"
-    return pace.time(scores, programs, plan, target, why, limits.reading_times if plan.read[0] else 1.0)
+    limits, why = figures_of(target, MaskedFigures), f"{scores:.3g} scores in tiles that the mask leaves"
+    scores *= limits.reading_times if plan.read[0] else 1.0
+    return _time(scores, programs, limits.kernel_shares, limits.kernel_start_us, plan, target, why)
 
 
-def _library(plan: AttentionPlan, found: InPlace, pace: Pace, context: ChoiceContext) -> Estimate:
+def _library(plan: AttentionPlan, found: InPlace, context: ChoiceContext) -> Estimate:
     """What the call takes, and what the kernel absorbs."""
     program: Program = context.program
+    limits = figures_of(context.target, MaskedFigures)
     batch, heads, queries, keys = map(program.hint, plan.attention.size)
     rows, columns = (ceil(size / LIBRARY_TILE) for size in (queries, keys))
     programs = float(batch * heads * rows)
-    why = f"scores by {LIBRARY_TILE} x {LIBRARY_TILE}, with a bias"
-    call = pace.time(programs * columns * LIBRARY_TILE**2, programs, plan, context.target, why)
+    why, scores = f"scores by {LIBRARY_TILE} x {LIBRARY_TILE}, with a bias", programs * columns * LIBRARY_TILE**2
+    call = _time(scores, programs, limits.library_shares or (), limits.library_start_us, plan, context.target, why)
     absorbed = [context.estimate(program.operations[program.positions[name]]) for name in found.absorbs]
-    us = call.us / figures_of(context.target, MaskedFigures).sure_times
-    us += sum(each.low_us for each in absorbed if each is not None)
+    us = call.us / limits.sure_times + sum(each.low_us for each in absorbed if each is not None)
     return Estimate(us, us, us, why)
 
 
-def replacement(
-    attention: Attention, found: InPlace, plan: AttentionPlan, tiles: Tiles, program: Program
-) -> Replacement:
+def _time(
+    scores: float, count: float, shares: Shares, start_us: float, plan: AttentionPlan, target: Target, why: str
+) -> Estimate:
+    """The time of so many scores by so many programs. shares: of the matrix units' rate, that a kernel reaches. start:
+    that a multiprocessor loses for each program."""
+    share = next((share for most, share in shares if max(plan.widths) <= most), min(share for _, share in shares))
+    flops, programs = 2 * scores * sum(map(padded, plan.widths)), Programs(count, target.units)
+    bound = matrix(flops, rate_kind(plan.dtype), target, alike(share), programs.busy)
+    return time_of((bound,), target, added_us=max(1.0, count / target.units) * start_us, why=why)
+
+
+def replacement(found: InPlace, plan: AttentionPlan, tiles: Tiles, program: Program) -> Replacement:
     """Returns the kernel in place of the library call, and of the operations that made the mask."""
-    meaning, args = make_meaning(plan.attention, 1, False, program)
-    kernel = call_of(attention, meaning, args, plan.outputs, write_attention(plan, tiles, attention.name))
-    return Replacement((kernel,), (), found.absorbs)
+    meaning = make_meaning(plan.attention, 1, plan.outputs, program)
+    return Replacement((kernel_call(plan, tiles, meaning),), (), found.absorbs)

@@ -10,8 +10,7 @@ number is -inf, and divided by a scale too. So a score with such a mask is used 
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import sympy
@@ -20,7 +19,7 @@ import torch
 from litz.ir import Loop, Node, Store
 from litz.ir.build import call, const
 from litz.ir.index import Expr, Symbol, known_nonnegative
-from litz.ir.intervals import Intervals, conditions
+from litz.ir.intervals import Intervals, conditions, expression
 from litz.ir.node import is_number, rewrite, uncast, walk, with_args
 
 from .operation import SCORE, Attention
@@ -61,10 +60,10 @@ def _limits(condition: Node, query: Symbol, key: Symbol) -> Iterator[tuple[Expr,
     """(expression, whether it is the greatest key): nothing where the condition is of another form."""
     if condition.op not in {*_AT_MOST, *_AT_LEAST} or condition.args[0].dtype != torch.int64:
         return
-    left, right = (_affine(node) for node in condition.args)
+    left, right = (expression(node) for node in condition.args)
     step = _AT_MOST.get(condition.op)
     if left is None and right is not None and condition.args[0].op == "abs" and step is not None:
-        inside = _affine(condition.args[0].args[0])  # |distance| <= limit, of which eq is one half only
+        inside = expression(condition.args[0].args[0])  # |distance| <= limit, of which eq is one half only
         if inside is not None and condition.op != "eq":
             yield from _at_most(inside - right + step, query, key)
             yield from _at_most(-inside - right + step, query, key)
@@ -88,18 +87,6 @@ def _at_most(expr: Expr, query: Symbol, key: Symbol) -> Iterator[tuple[Expr, boo
     if key in rest.free_symbols or query in (rest - rest.coeff(query) * query).free_symbols:
         return
     yield (-rest, True) if slope == 1 else (rest, False)
-
-
-_COMBINED: Mapping[str, Callable[[Expr, Expr], Expr]] = {"add": operator.add, "sub": operator.sub}
-
-
-def _affine(node: Node) -> Expr | None:
-    if node.op in ("index", "const"):
-        return sympy.sympify(node.attrs[0])
-    parts = [_affine(arg) for arg in node.args] if node.op in _COMBINED else []
-    if not parts or parts[0] is None or parts[1] is None:
-        return None
-    return _COMBINED[node.op](parts[0], parts[1])
 
 
 LEAST_HALF = torch.finfo(torch.float16).min
@@ -173,7 +160,7 @@ def opened(attention: Attention) -> Attention:
         value, condition = parts
         wanted += [] if condition is None else [condition]
     intervals = Intervals(extents)
-    left = [each for node in wanted for each in conditions(node) if not _holds(each, intervals)]
+    left = [each for node in wanted for each in conditions(node) if not holds(each, intervals)]
     node = None
     for each in left:
         node = each if node is None else call("bitwise_and", node, each)
@@ -210,8 +197,8 @@ def _hides(node: Node, hidden: float) -> bool:
     return any(is_number(node, each) for each in (-math.inf, hidden, torch.tensor(hidden, dtype=node.dtype).item()))
 
 
-def _holds(condition: Node, intervals: Intervals) -> bool:
-    """Does a condition hold at every position, as far as it follows from the ranges of the positions?"""
+def holds(condition: Node, intervals: Intervals) -> bool:
+    """Returns whether a condition holds at every position, as far as it follows from the ranges of the positions."""
     if condition.op == "const":
         return bool(condition.attrs[0])
     if condition.op not in ("le", "lt", "ge", "gt") or condition.args[0].dtype.is_floating_point:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import ceil, prod
-from typing import Any
 
 import torch
 
@@ -24,10 +23,10 @@ from litz.ir.ops import flops_of
 from litz.schedule.choices import Recipe, Replacement, needed_outside
 from litz.target import figures_of
 from litz.targets.triton.dialect import POINTER_TYPES
-from litz_plugins import Choice, ChoiceContext, Estimate, KernelSource, Target
+from litz_plugins import Choice, ChoiceContext, Estimate, Target
 
-from ..module import Unsuitable, call_of, offer
-from ..subprogram import Meaning, cut
+from ..module import Unsuitable, offer
+from ..subprogram import Meaning, call_of, cut
 from .backward import BackwardPlan, KeyGradients, QueryGradient
 from .bodies import make_bodies
 from .forward import within_blocks, write_attention
@@ -37,12 +36,10 @@ from .tiles import BackwardFigures, BackwardTiles, Tiles, effort, fitting, fitti
 from .written_out import WrittenOut, find_written_out
 
 
-@offer("attention")
+@offer("attention", of=Attention)
 def offer_attention(template: Attention, context: ChoiceContext) -> list[Choice]:
     """Offers one kernel for an attention."""
     program: Program = context.program
-    if not isinstance(template, Attention):
-        return []
     plan = make_plan(template, program, written(template, program), "matmul" in context.target.tf32)
     tiles = choose_tiles(plan, context.target)
     name = f"triton attention {tiles}"
@@ -73,7 +70,7 @@ def kernel_call(plan: AttentionPlan, tiles: Tiles, meaning: Meaning | None = Non
     """Returns a call of the kernel. meaning: what the call stands for; by default the plan's attention."""
     attention = plan.attention
     meaning = meaning or Meaning(cut(plan.program, [attention], plan.outputs))
-    return call_of(attention, meaning, meaning.arguments(), plan.outputs, write_attention(plan, tiles, attention.name))
+    return call_of(attention, meaning, write_attention(plan, tiles, attention.name))
 
 
 def estimate(plan: AttentionPlan, tiles: Tiles, target: Target, with_body: bool = True) -> Estimate:
@@ -168,19 +165,17 @@ def _whole_meaning(operations: Sequence[Operation], plan: AttentionPlan, program
     own = list(operations)
     while True:
         meaning = cut(program, sorted(own, key=lambda op: program.positions[op.name]), plan.outputs)
-        copies = (name for name in meaning.inputs if isinstance(name, str) and name not in plan.names.buffers)
+        copies = (name for name in meaning.inputs if isinstance(name, str) and name not in plan.naming.names.buffers)
         made = [writer for name in copies for writer in program.writers[name] if isinstance(writer, Loop)]
         if not made:
             return meaning
         own += dict.fromkeys(made)
 
 
-@offer("attention")
+@offer("attention", of=AttentionBackward)
 def offer_attention_backward(template: AttentionBackward, context: ChoiceContext) -> list[Choice]:
     """Offers two kernels, as one choice, for each pair of tiles that fits."""
     program: Program = context.program
-    if not isinstance(template, AttentionBackward):
-        return []
     if not all(ref.layout.size[3].is_Integer for ref in (template.query, template.value)):
         raise Unsuitable("the width of a head is not a number")
     if any(program.buffers[ref.buffer].dtype not in POINTER_TYPES for ref in template.refs):
@@ -218,21 +213,13 @@ def backward_replacement(plan: BackwardPlan, tiles: BackwardTiles) -> Replacemen
     summed = (template.out, template.logsumexp, template.grad_out, template.grad_logsumexp)
     between = Extern(f"{template.name}_delta", template.device, sum_delta, summed, outputs=(delta.buffer,))
     first = Meaning(cut(plan.program, [template, between], [name for name in (query, delta.buffer) if name]))
-    calls = [_backward_call(plan, "query", first, first.arguments(), QueryGradient(plan, tiles.first).source("query"))]
+    named = [replace(template, name=f"{template.name}_{what}") for what in ("query", "key")]
+    calls = [call_of(named[0], first, QueryGradient(plan, tiles.first).source(named[0].name))]
     wanted = [name for name in others if name]
     if wanted:
-        second = Meaning(cut(plan.program, [template], wanted))
-        source = KeyGradients(plan, tiles.second).source("key")
-        calls.append(_backward_call(plan, "key", replace(second, more=1), (*second.arguments(), delta), source))
+        second = Meaning(cut(plan.program, [template], wanted), (delta,))
+        calls.append(call_of(named[1], second, KeyGradients(plan, tiles.second).source(named[1].name)))
     return Replacement(tuple(calls), (plan.program.buffers[delta.buffer],))
-
-
-def _backward_call(
-    plan: BackwardPlan, what: str, meaning: Meaning, args: tuple[Any, ...], source: KernelSource
-) -> KernelCall:
-    name, results = f"{plan.attention.name}_{what}", meaning.program.outputs
-    outputs = [each.buffer for each in results if isinstance(each, TensorRef)]
-    return replace(call_of(plan.attention, meaning, args, outputs, replace(source, name=name)), name=name)
 
 
 def sum_delta(

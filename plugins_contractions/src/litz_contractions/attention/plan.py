@@ -15,27 +15,15 @@ from litz.ir.dtypes import short
 from litz.ir.index import ZERO, Expr, Symbol
 from litz.ir.ops import OPS
 from litz.targets.triton.dialect import POINTER_TYPES
-from litz.targets.triton.indices import index_type_of
-from litz.tiles.names import Names, name_all
 from litz.tiles.program import Access
 
-from ..module import Unsuitable
+from ..module import Naming, Unsuitable, name_kernel
 from .bodies import BATCH, HEAD, KEY, QUERY, Bodies, make_bodies
 from .masks import keeps_least
 from .operation import DTYPES, GRADIENT, SCORE, WIDEST, Attention, AttentionBackward
 from .tiles import parts
 
 B, H, Q, K = BATCH, HEAD, QUERY, KEY
-
-
-@dataclass(frozen=True)
-class Naming:
-    """names: of all that a kernel names. index_type, limits: as core's kernels have them
-    (`litz.targets.triton.indices`)."""
-
-    names: Names
-    index_type: str
-    limits: Sequence[Expr]
 
 
 @dataclass(frozen=True)
@@ -73,11 +61,6 @@ class AttentionPlan(SharedPlan):
     attention: Attention
     outputs: tuple[str, ...]
     naming: Naming
-
-    @property
-    def names(self) -> Names:
-        """Returns the names of all that the kernel names."""
-        return self.naming.names
 
     @property
     def held(self) -> tuple[int, int]:
@@ -119,11 +102,11 @@ def make_plan(
     blocks = attention.blocks
     tables, grains = ([], []) if blocks is None else (blocks.tables, [blocks.queries, blocks.keys])
     refs = [attention.query, attention.key, attention.value, *tables]
-    naming = name_kernel(program, bodies, refs, outputs, attention.size, grains)
+    naming = name_attention(program, bodies, refs, outputs, attention.size, grains)
     return AttentionPlan(attention, program, bodies, tuple(outputs), tf32, naming)
 
 
-def name_kernel(
+def name_attention(
     program: Program,
     bodies: Bodies,
     refs: Sequence[TensorRef],
@@ -137,16 +120,14 @@ def name_kernel(
     that kernels do not have."""
     loop, buffers = bodies.loop, program.buffers
     loaded = [node.buffer for node in loop.loads if node.buffer not in (SCORE, GRADIENT)]
-    touched = list(dict.fromkeys([*(ref.buffer for ref in refs), *loaded, *written]))
+    touched = [*(ref.buffer for ref in refs), *loaded, *written]
     if any(buffers[name].dtype not in POINTER_TYPES for name in touched):
         raise Unsuitable("a tensor of a type that kernels do not have")
-    spans = [buffers[name].layout.span for name in touched]
     layouts = [*(ref.layout for ref in refs), *(buffers[name].layout for name in written)]
     exprs = [expr for layout in layouts for expr in (*layout.size, *layout.stride, layout.offset)]
     walked = KEY if rows == QUERY else QUERY
     variables = {BATCH: "batch", HEAD: "head", rows: "y0", walked: "x0"}
-    names = name_all(touched, variables, [*sizes, *exprs, *spans, *others, *loop.expressions])
-    return Naming(names, *index_type_of([*spans, *sizes], bool(names.sizes)))
+    return name_kernel(program, touched, variables, [*sizes, *exprs], [*others, *loop.expressions], sizes)
 
 
 def refuse(attention: Attention, program: Program) -> None:

@@ -17,7 +17,7 @@ from litz.targets.triton.print import Printer
 from litz.targets.triton.text import IndexText
 from litz.targets.triton.tile_shape import power_of_two
 from litz.tiles import program as tile
-from litz.tiles.program import Const, Inside, Line, Load, Store, TileProgram
+from litz.tiles.program import Const, Inside, Line, Load, Store
 from litz.tiles.shape import Axis
 
 from ..products.lines import Side
@@ -82,13 +82,6 @@ class AttentionPrinter(Printer):
         super().__init__(*args)
         self.known: set[str] = set()
         """Names of sizes, and of places within tiles, so far."""
-
-    @classmethod
-    def lines_of(cls, program: TileProgram) -> list[str]:
-        """Returns the lines of a kernel."""
-        printer = cls(program.tiling, program.buffers, program.names, program.extents, program.positions)
-        printer.print(program.lines)
-        return printer.lines
 
     @property
     def rows(self) -> own.Cut:

@@ -27,12 +27,11 @@ from litz.targets.cpp.codegen import SYMBOL
 from litz.targets.cpp.figures import CppFigures
 from litz.targets.cpp.text import IndexText
 from litz.tiles import program as tile
-from litz.tiles.names import Names
 from litz.tiles.program import Access, Const, Each, Element, Held, Nest, Operand, Value
 from litz_plugins import Choice, ChoiceContext, KernelSource
 
-from ..module import TiledSource, Unsuitable, call_of, offer
-from ..subprogram import Meaning, cut
+from ..module import TiledSource, Unsuitable, offer
+from ..subprogram import Meaning, call_of, cut
 from .masks import find_bounds
 from .nest_lines import Keys, Listed, Matrix, Product, When
 from .nest_print import BELOW, print_attention
@@ -52,21 +51,18 @@ FIRST, BLOCK = "first", "c"
 """The blocks of queries and of keys."""
 
 
-@offer(ABILITY)
+@offer(ABILITY, of=Attention)
 def offer_blocked(template: Attention, context: ChoiceContext) -> list[Choice]:
     """Returns the blocked kernel as a choice for a processor."""
-    if not isinstance(template, Attention):
-        return []
     plan = make_plan(template, context.program, written_results(template, context.program), False, scaled=True)
     source = write_blocked(plan, template.name, figures_of(context.target, CppFigures).parallel_values)
     meaning = Meaning(cut(plan.program, [template], plan.outputs))
-    call = call_of(template, meaning, meaning.arguments(), plan.outputs, source)
     batch, heads, rows, keys = map(plan.program.hint, plan.attention.size)
     bound = matrix(2.0 * batch * heads * rows * keys * sum(plan.widths), "fp32", context.target)
     own = time_of((bound,), context.target, NONE, why=f"{ROWS} queries by {KEYS} keys at a time")
     all_scores = Limit(PASSES * bound.us, why="all scores in memory, several times")
     other = time_of((all_scores,), context.target, launches(PASSES, context.target))
-    return [Choice("blocked attention", "template", Replacement((call,)), own, other)]
+    return [Choice("blocked attention", "template", Replacement((call_of(template, meaning, source),)), own, other)]
 
 
 def write_blocked(plan: AttentionPlan, name: str, parallel: int) -> KernelSource:
@@ -76,7 +72,7 @@ def write_blocked(plan: AttentionPlan, name: str, parallel: int) -> KernelSource
         raise Unsuitable(f"no kernel of {plan.dtype}")
     if any(node.op in ("bounded", "reduce", "scan") for node in plan.bodies.loop.nodes):
         raise Unsuitable("a position is checked in it")
-    nest, names = _Maker(plan).nest(parallel), plan.names
+    nest, names = _Maker(plan).nest(parallel), plan.naming.names
     text = print_attention(nest, f"attention, {ROWS} queries by {KEYS} keys at a time", plan.outputs, parallel)
     settings = {"bounds": [], "sizes": len(names.sizes), "threads": nest.threaded, "blas": True}
     arguments = (*names.buffers, *names.sizes)
@@ -86,7 +82,7 @@ def write_blocked(plan: AttentionPlan, name: str, parallel: int) -> KernelSource
 class _Maker:
     def __init__(self, plan: AttentionPlan) -> None:
         self.plan, self.attention = plan, plan.attention
-        self.names = Names(plan.names.buffers, NAMES, plan.names.sizes)
+        self.names = replace(plan.naming.names, variables=NAMES)
         self.wide, self.deep = plan.widths
         # Lists of blocks are a hint where a mask says the same: they are used if no block of queries has two.
         self.blocks, blocks = None, plan.attention.blocks

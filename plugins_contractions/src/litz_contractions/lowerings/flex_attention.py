@@ -130,9 +130,7 @@ def _has_blocks(
 
 def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tuple[Any, ...]:
     """The library call, with what kernels need to know."""
-    results = fallback(ctx, given, {}, operation=Template, kind="flex_attention", effect=False)
-    made = ctx.operations.pop()
-    assert isinstance(made, Template)
+    results, made = library_call(ctx, given, {}, "flex_attention")
     query, key, value, _, block_mask, scale, _, score_refs, mask_refs = made.args
     asked = replace(
         asked,
@@ -154,6 +152,15 @@ def _attention(ctx: LoweringContext, asked: Asked, given: tuple[Any, ...]) -> tu
         )
     )
     return tuple(results)
+
+
+def library_call(ctx: LoweringContext, args: Any, kwargs: Any, kind: str) -> tuple[Any, Template]:
+    """Returns the results of the library call, and the call, which is not part of the program yet. What attention would
+    draw, it draws for weights that it drops; without them it may be left out or moved."""
+    results = fallback(ctx, args, kwargs, operation=Template, kind=kind, effect=False)
+    made = ctx.operations.pop()
+    assert isinstance(made, Template)
+    return results, made
 
 
 def body_of(made: Template, what: str, size: Sequence[Expr], value: Node | None, buffer: str = SCORE) -> Loop | None:
@@ -208,8 +215,9 @@ def _operations(
     wide = torch.float64 if query.dtype == torch.float64 else torch.float32
     # Heads that share a key are rows of one product: no key is repeated.
     together = (batch * key.size[1], group * rows)
-    left = _flat(ctx, _converted(ctx, query, wide), (*together, query.size[3]))
-    right = _flat(ctx, _spread(_converted(ctx, key, wide), batch), (together[0], keys, key.size[3]))
+    left = views.reshape(_converted(ctx, query, wide), (*together, query.size[3]), ctx.hint)
+    right = views.expand(_converted(ctx, key, wide), (batch, *key.size[1:]))  # of one batch for all, perhaps
+    right = views.reshape(right, (together[0], keys, key.size[3]), ctx.hint)
     products = _bmm(ctx, left, views.permute(right, (0, 2, 1)))
     size = (batch, heads, rows, keys)
     on = query.device
@@ -224,9 +232,9 @@ def _operations(
 
     scores = ctx.pointwise(size, wide, on, masked, stride=Layout.contiguous(size).stride)
     weights, *others = _softmax(ctx, scores, query.dtype)
-    folded = _flat(ctx, weights, (*together, keys))
-    right = _flat(ctx, _spread(_converted(ctx, value, query.dtype), batch), (together[0], keys, value.size[3]))
-    made = _bmm(ctx, folded, right)
+    right = views.expand(_converted(ctx, value, query.dtype), (batch, *value.size[1:]))
+    right = views.reshape(right, (together[0], keys, value.size[3]), ctx.hint)
+    made = _bmm(ctx, views.reshape(weights, (*together, keys), ctx.hint), right)
     out_size = (batch, heads, rows, value.size[3])
     result = ctx.pointwise(out_size, query.dtype, on, _unfolded(made, key.size[1], group, rows, out_size), output=0)
     return (result, *others[: len(ctx.meta) - 1])
@@ -292,15 +300,6 @@ def _converted(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> Tensor:
     if x.dtype == dtype:
         return x
     return ctx.pointwise(x.size, dtype, x.device, x.load, stride=Layout.contiguous(x.size).stride)
-
-
-def _spread(x: Tensor, batch: Expr) -> Tensor:
-    """A key or value of one batch for all."""
-    return x if x.size[0] == batch else views.expand(x, (batch, *x.size[1:]))
-
-
-def _flat(ctx: LoweringContext, x: Tensor, size: Sequence[Expr]) -> Tensor:
-    return views.reshape(x, size, ctx.hint)
 
 
 def _bmm(ctx: LoweringContext, left: Tensor, right: Tensor) -> View:

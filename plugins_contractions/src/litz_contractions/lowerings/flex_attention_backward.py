@@ -13,15 +13,14 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Node, Template, build
+from litz.ir import Node, build
 from litz.ir.build import cast, const
 from litz.ir.index import Expr, Ranges, loop_var
 from litz.lower.context import LoweringContext
-from litz.lower.fallback import fallback
 from litz.lower.view import Computed, Tensor
 
 from ..attention.operation import GRADIENT, SCORE, AttentionBackward
-from .flex_attention import Asked, as_passed, blocks_of, body_of, has_kernel, positions
+from .flex_attention import Asked, as_passed, blocks_of, body_of, has_kernel, library_call, positions
 from .scalar_graph import scalar_graph
 
 RESULTS = 3
@@ -49,9 +48,7 @@ def flex_attention_backward(
     _want_kernel(ctx, query, key, value, grad_out, joint_graph, scale)
     tensors = (query, key, value, out, logsumexp, grad_out, grad_logsumexp)
     others = (fw_graph, joint_graph, block_mask, scale, kernel_options, score_captured, mask_captured)
-    results = fallback(ctx, (*tensors, *others), {}, operation=Template, kind="flex_attention_backward", effect=False)
-    made = ctx.operations.pop()
-    assert isinstance(made, Template)
+    results, made = library_call(ctx, (*tensors, *others), {}, "flex_attention_backward")
     for name in made.outputs[RESULTS:]:
         if name is not None:
             del ctx.buffers[name]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import sympy
@@ -18,19 +19,22 @@ from torch.fx.node import map_aggregate
 
 from litz.capture import torch_api
 from litz.capture.eager_types import is_left_to_eager
-from litz.ir import Node, build
+from litz.ir import Loop, Node, Range, Store, build
 from litz.ir.complexity import nodes_excess
 from litz.ir.dtypes import SUPPORTED
-from litz.ir.index import ZERO, Expr, Ranges, Symbol, kind_of, known_nonnegative, placeholder, substitute
+from litz.ir.index import ZERO, Expr, Ranges, Symbol, kind_of, placeholder, substitute
 from litz.ir.intervals import Contents, Intervals
-from litz.ir.node import rewrite, walk, with_args
+from litz.ir.node import is_number, rewrite, walk, with_args
 from litz.ir.operation import Operation, expressions
 from litz.ir.transform import rename_nodes
 from litz.lower import Computed, LoweringContext, Position, Tensor, View, core_lowerings
 from litz.lower.arguments import SYMBOLIC, positional, simple, with_a_tensor
 from litz.lower.context import Body, Size
 from litz.lower.promised import lowered
-from litz.lower.view import index_node, variables
+from litz.lower.view import variables
+from litz.schedule import inline
+
+from ..attention.masks import holds
 
 
 def scalar_graph(
@@ -162,31 +166,18 @@ class _Value(Computed):
     is_element = True
 
     def load(self, indices: Sequence[Position], mask: Node | None = None) -> Node:
-        own = variables(self.ndim)
-        computed = {var: item for var, item in zip(own, indices, strict=True) if isinstance(item, Node)}
-        if not computed:
+        indirect = tuple(item for item in indices if isinstance(item, Node))
+        if not indirect:
             return super().load(indices, mask)
-        mapping = dict(zip(own, indices, strict=True))
-
-        def change(node: Node, args: tuple[Node, ...]) -> Node:
-            if node.op == "index":
-                return index_node(node.attrs[0], mapping)
-            if node.op != "load":
-                return with_args(node, args)
-            indirect = list(args[: len(node.indirect)])
-            named: dict[Symbol, Expr] = {}
-            for var, item in mapping.items():
-                if not any(var in expr.free_symbols for expr in node.index):
-                    continue
-                if isinstance(item, Node):
-                    named[var] = placeholder(len(indirect))
-                    indirect.append(item)
-                else:
-                    named[var] = item
-            position = tuple(substitute(expr, named) for expr in node.index)
-            return build.load(node.buffer, position, node.dtype, tuple(indirect), args[-1] if node.mask else None)
-
-        return build.with_checks(rewrite((self.value,), change)[0], computed.values())
+        number, own = count(), variables(self.ndim)
+        position = tuple(placeholder(next(number)) if isinstance(item, Node) else item for item in indices)
+        ranges = tuple(Range(var, size) for var, size in zip(own, self.size, strict=True))
+        body = inline.Body.of(Loop("value", self.device, ranges, (), (Store("value", own, self.value),)))
+        assert body is not None
+        try:
+            return body.at(build.load("value", position, self.dtype, indirect), {})
+        except inline.TooComplex as error:
+            raise NotImplementedError(str(error)) from error
 
 
 class _ScalarContext(LoweringContext):
@@ -233,8 +224,9 @@ def _simplified(roots: tuple[Node, ...], extents: Ranges, contents: Contents) ->
     def change(node: Node, args: tuple[Node, ...]) -> Node:
         if node.op == "bounded" and intervals.inside(placeholder(0), args[:1], None, node.attrs[0]):
             return args[0]
-        if node.op == "where" and _never(intervals, args[0]):
-            return args[2]
+        if node.op == "where" and args[0].op == "lt" and is_number(args[0].args[1], 0):
+            if holds(build.call("ge", *args[0].args), intervals):
+                return args[2]
         if node.op in _OF_POSITIONS and node.dtype == torch.int64 and all(arg.op in ("index", "const") for arg in args):
             return build.index(_OF_POSITIONS[node.op](*(sympy.sympify(arg.attrs[0]) for arg in args)))
         return _direct(with_args(node, args), extents) if node.op == "load" else with_args(node, args)
@@ -249,14 +241,6 @@ _OF_POSITIONS: Mapping[str, Callable[..., Expr]] = {
     "neg": lambda a: -a,
 }
 """Sums and products of positions are index expressions too, which kernels compute in 32 bits where that is enough."""
-
-
-def _never(intervals: Intervals, condition: Node) -> bool:
-    """Is the condition `x < 0` of a value that is never negative?"""
-    if condition.op != "lt" or condition.args[1].op != "const" or condition.args[0].dtype != torch.int64:
-        return False
-    low = intervals.of(condition.args[0]).low
-    return condition.args[1].attrs[0] == 0 and low is not None and known_nonnegative(low)
 
 
 def _direct(load: Node, extents: Ranges) -> Node:

@@ -13,14 +13,15 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Node, Template, TensorRef, build
+from litz.ir import Node, build
 from litz.ir.dtypes import SUPPORTED
 from litz.ir.index import Expr
 from litz.lower.context import LoweringContext
-from litz.lower.fallback import fallback
-from litz.lower.view import Tensor, View
+from litz.lower.elementwise import operand
+from litz.lower.view import View
 
 from ..attention.operation import SCORE, Attention, body
+from .flex_attention import library_call
 
 KIND = "attention"
 
@@ -38,10 +39,7 @@ def attention(ctx: LoweringContext, *args: Any, **kwargs: Any) -> Any:
     if query.dtype not in SUPPORTED or (bias is not None and bias.dtype not in SUPPORTED):
         raise NotImplementedError(f"attention of {query.dtype}")
 
-    # What the call would draw, it draws for the weights that it drops; without them it may be left out or moved.
-    results = fallback(ctx, args, kwargs, operation=Template, kind=KIND, effect=False)
-    made = ctx.operations.pop()
-    assert isinstance(made, Template)
+    results, made = library_call(ctx, args, kwargs, KIND)
     ctx.add(Attention.of(made, **_meaning(ctx, named, dict(zip(_names(ctx), made.args, strict=False)))))
     return results
 
@@ -57,7 +55,9 @@ def _meaning(ctx: LoweringContext, named: Mapping[str, Any], passed: Mapping[str
     scale, bias = named.get("scale"), named.get("attn_bias")
     score = mask = None
     if bias is not None:
-        score = body(SCORE, device, size, lambda *at: _biased(bias, passed["attn_bias"], at), ctx.origins)
+        given = ctx.buffers[passed["attn_bias"].buffer]  # perhaps one that it was copied into
+        seen = bias if isinstance(bias, View) and bias.buffer.name == given.name else View.whole(given)
+        score = body(SCORE, device, size, lambda *at: _biased(seen, at), ctx.origins)
     if named.get("is_causal", False):
         mask = body(SCORE, device, size, _causal, ctx.origins)
     return {
@@ -102,13 +102,6 @@ def _causal(b: Expr, h: Expr, q: Expr, k: Expr) -> Node:
     return build.call("le", build.index(k), build.index(q))
 
 
-def _biased(bias: Tensor, ref: TensorRef, at: tuple[Expr, ...]) -> Node:
+def _biased(bias: View, at: tuple[Expr, ...]) -> Node:
     """The score and an element of what is added to it, which is expanded as torch expands."""
-    own = at[len(at) - bias.ndim :]
-    position = tuple(sympy.Integer(0) if extent == 1 else var for extent, var in zip(bias.size, own, strict=True))
-    if isinstance(bias, View) and bias.buffer.name == ref.buffer:
-        element = bias.load(position)
-    else:  # it was copied into a buffer of its own
-        element = build.load(ref.buffer, position, bias.dtype)
-    score = build.load(SCORE, at, torch.float32)
-    return build.call("add", score, build.cast(element, torch.float32))
+    return build.call("add", build.load(SCORE, at, torch.float32), operand(bias, at, torch.float32))

@@ -40,24 +40,17 @@ Variables = frozenset[Symbol]
 
 
 @dataclass(frozen=True)
-class Groups:
-    """The axes of a product, as variables of the loop: those of both operands that stay (batch), those of the left
-    alone (rows), of the right alone (columns), and those that are summed (depth)."""
+class Product:
+    """A sum as a product of matrices: the factors of each operand, and the type that holds every factor. batch, rows,
+    columns, depth: its axes, as variables of the loop: those of both operands that stay, those of the left alone, of
+    the right alone, and those that are summed. origins: names of the graph's nodes that it computes."""
 
+    left: tuple[Node, ...]
+    right: tuple[Node, ...]
     batch: tuple[Symbol, ...]
     rows: tuple[Symbol, ...]
     columns: tuple[Symbol, ...]
     depth: tuple[Symbol, ...]
-
-
-@dataclass(frozen=True)
-class Product:
-    """A sum as a product of matrices: the factors of each operand, its axes, and the type that holds every factor.
-    origins: names of the graph's nodes that it computes."""
-
-    left: tuple[Node, ...]
-    right: tuple[Node, ...]
-    groups: Groups
     dtype: torch.dtype
     origins: tuple[str, ...]
 
@@ -99,15 +92,15 @@ def find_product(loop: Loop, total: Node, program: Program) -> Product:
         raise Unsuitable("")
     _, chosen, left, right = best
     own = tuple(r.var for r in loop.ranges)
-    groups = Groups(
+    axes = (
         tuple(var for var in own if var in left and var in right),
         tuple(var for var in own if var in left and var not in right),
         tuple(var for var in own if var in right and var not in left),
         tuple(r.var for r in loop.reduction_ranges if r.var in summed),
     )
-    sides = [tuple(f for n, f in enumerate(factors) if bool(chosen >> n & 1) is side) for side in (True, False)]
+    first, second = (tuple(f for n, f in enumerate(factors) if bool(chosen >> n & 1) is side) for side in (True, False))
     dtype = reduce(torch.promote_types, (factor.dtype for factor in factors), total.dtype)
-    return Product(sides[0], sides[1], groups, dtype, tuple(dict.fromkeys((*found.origins, *loop.origins))))
+    return Product(first, second, *axes, dtype, tuple(dict.fromkeys((*found.origins, *loop.origins))))
 
 
 class _Factors:
@@ -157,17 +150,18 @@ class _Factors:
         """Returns what computes a value that is loaded, if its operands still have the values that it was computed
         of."""
         maker = self.program.maker(at.buffer)
-        body = None if at.args or maker is None or not self._stays(at.buffer) else Body.of(maker)
-        return body if body is not None and all(map(self._stays, body.loop.reads)) else None
-
-    def _stays(self, name: str) -> bool:
-        """Has a buffer one value only, from where it is first written?"""
-        once = len(self.program.writers[name]) <= (self.program.buffers[name].kind == "temporary")
-        return once and fits("unshared", name, self.program)
+        body = None if at.args or maker is None or not stays(at.buffer, self.program) else Body.of(maker)
+        return body if body is not None and all(stays(name, self.program) for name in body.loop.reads) else None
 
     def variables(self, node: Node) -> Variables:
         """Returns the axes of more than one place that a value varies along."""
         return self.whole & symbols_in(tuple(expr for each in walk(node) for expr in expressions(each)))
+
+
+def stays(name: str, program: Program) -> bool:
+    """Returns whether a buffer has one value only, from where it is first written."""
+    once = len(program.writers[name]) <= (program.buffers[name].kind == "temporary")
+    return once and fits("unshared", name, program)
 
 
 def exact(node: Node) -> Node:

@@ -13,170 +13,116 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
 
 import sympy
 import torch
 
 from litz.cost.contractions import argument_names
-from litz.ir import Buffer, KernelCall, Layout, Loop, Program, Range, Template
+from litz.ir import Buffer, Extern, KernelCall, Layout, Program, Range, Template
 from litz.ir.build import load, reduce
-from litz.ir.index import reduction_var
-from litz.ir.node import Node
+from litz.ir.index import Expr, reduction_var
 from litz.ir.transform import replace_loads
 from litz.schedule.choices import Recipe, Replacement
 from litz.targets.triton.join import join_sources
 from litz_plugins import Choice, Estimate
 
 from ..epilogue import ACCUMULATOR, others
-from ..module import TiledSource, call_of
-from ..subprogram import Meaning, cut
+from ..module import TiledSource
+from ..subprogram import Meaning, call_of, cut, filled
 from .blocks import tiles_of, workspace_size
 from .configs import Config
 from .gemm import OPERANDS, Gemm
 from .kernel import GemmPlan, make_plan, write_gemm
 
 
-class Shared:
-    """The values that all kernels of one product share, whatever their configuration, each made when first needed."""
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of one product, one for each configuration. What they share is made when it is first needed."""
 
-    def __init__(self, gemm: Gemm, template: Template, program: Program) -> None:
-        self._gemm, self._template, self._program = gemm, template, program
+    gemm: Gemm
+    template: Template
+    program: Program
 
     @cached_property
     def plan(self) -> GemmPlan:
-        """Returns the plan of the product's kernels, made when it is first needed."""
-        return make_plan(self._gemm, self._program)
+        """Returns the plan of the kernels."""
+        return make_plan(self.gemm, self.program)
 
     @cached_property
     def meaning(self) -> Meaning:
-        """Returns the product and its epilogue as a function of torch, made when it is first needed."""
-        names = {self._template.name, *self._gemm.epilogue.absorbed}
-        replaced = [op for op in self._program.operations if op.name in names]
-        return Meaning(cut(self._program, replaced, self._gemm.epilogue.writes))
+        """Returns the product and its epilogue as a function of torch."""
+        names = {self.template.name, *self.gemm.epilogue.absorbed}
+        replaced = [op for op in self.program.operations if op.name in names]
+        return Meaning(cut(self.program, replaced, self.gemm.epilogue.loop.writes))
 
     @cached_property
     def key(self) -> str:
         """Returns a text of what decides the kernels' texts besides the problem and the configuration."""
-        gemm = self._gemm
+        gemm = self.gemm
         made = [bool(each) for p in gemm.products for each in (p.left.prologue, p.right.prologue, p.scale)]
         return f"{made} {gemm.tf32} {gemm.epilogue.loop.is_reduction} {len(gemm.epilogue.absorbed)}"
 
+    def choice(self, config: Config, estimate: Estimate | None = None) -> Choice | None:
+        """Returns one configuration as a choice; None where k cannot be split, as the epilogue reads a view."""
+        gemm, template = self.gemm, self.template
+        absorbs, make = gemm.epilogue.absorbed, self._whole
+        name = f"triton {template.kind} {config}"
+        if absorbs:
+            name += f" with {others(self.program, template, absorbs)}"
+        if config.split > 1 and not tiles_of(gemm, config).is_Integer:
+            made = any(p.scale or o.prologue for p in gemm.products for o in (p.left, p.right))
+            plain = set(gemm.epilogue.buffers) == {ACCUMULATOR} and not gemm.epilogue.loop.is_reduction
+            if not plain or len(gemm.products) != 1 or made:
+                return None
+            make = self._split
+        return Choice(name, "template", Recipe(absorbs, f"{config!r} {self.key}", partial(make, config)), estimate)
 
-def make_choice(
-    gemm: Gemm,
-    config: Config,
-    estimate: Estimate | None,
-    template: Template,
-    program: Program,
-    shared: Shared | None = None,
-) -> Choice | None:
-    """Returns one configuration as a choice; None where k cannot be split, as the epilogue reads a view. shared: what
-    the choices of one product share."""
-    shared = shared or Shared(gemm, template, program)
-    absorbs = gemm.epilogue.absorbed
-    name = f"triton {template.kind} {config}"
-    if absorbs:
-        name += f" with {others(program, template, absorbs)}"
-    counted = bool(tiles_of(gemm, config).is_Integer)
-    if config.split > 1 and not counted:
-        made = any(p.scale or o.prologue for p in gemm.products for o in (p.left, p.right))
-        plain = set(gemm.epilogue.buffers) == {ACCUMULATOR} and not gemm.epilogue.loop.is_reduction
-        if not plain or len(gemm.products) != 1 or made:
-            return None
+    def _room(self, size: tuple[Expr, ...]) -> tuple[Buffer, Program]:
+        """The buffer of partial sums, and the program with it."""
+        name, layout = f"{self.template.outputs[0]}_parts", Layout.contiguous(size)
+        room = Buffer(name, self.gemm.accumulate, self.template.device, layout)
+        return room, replace(self.program, buffers={**self.program.buffers, name: room})
 
-    def make() -> Replacement:
-        if config.split > 1 and not counted:
-            return _split(gemm, config, template, program)
-        return _whole(gemm, config, template, program, shared)
+    def _whole(self, config: Config) -> Replacement:
+        """One kernel for the product and its epilogue, with a buffer for partial sums where it has some."""
+        gemm, template, meaning, program = self.gemm, self.template, self.meaning, self.program
+        plan, workspace, buffers = self.plan if config.split == 1 else None, None, tuple[Buffer, ...]()
+        if config.split > 1:
+            room, program = self._room((workspace_size(gemm, config),))
+            workspace, buffers = room.name, (room,)
+            operations = (*meaning.program.operations, filled(room))
+            made = cut(program, operations, (*gemm.epilogue.loop.writes, workspace))
+            meaning = Meaning(made, label=meaning.__name__)
+        source = write_gemm(gemm, config, program, template.name, plan=plan, workspace=workspace)
+        call = replace(call_of(template, meaning, source), origins=gemm.epilogue.loop.origins)
+        return Replacement((call,), buffers, gemm.epilogue.absorbed)
 
-    return Choice(name, "template", Recipe(absorbs, f"{config!r} {shared.key}", make), estimate)
-
-
-def _whole(gemm: Gemm, config: Config, template: Template, program: Program, shared: Shared) -> Replacement:
-    """Returns one kernel for the product and its epilogue, with a buffer for partial sums where it has some."""
-    plan, workspace, buffers = shared.plan if config.split == 1 else None, None, tuple[Buffer, ...]()
-    if config.split > 1:
-        workspace = f"{template.outputs[0]}_parts"
-        layout = Layout.contiguous((workspace_size(gemm, config),))
-        buffers = (Buffer(workspace, gemm.accumulate, template.device, layout),)
-        program = replace(program, buffers={**program.buffers, workspace: buffers[0]})
-    outputs = (*gemm.epilogue.writes, *(buffer.name for buffer in buffers))
-    source = write_gemm(gemm, config, program, template.name, plan=plan, workspace=workspace)
-    meaning = WithWorkspace(shared.meaning, buffers[0]) if buffers else shared.meaning
-    call = call_of(template, meaning, shared.meaning.arguments(), outputs, source)
-    return Replacement((replace(call, origins=gemm.epilogue.loop.origins),), buffers, gemm.epilogue.absorbed)
-
-
-@dataclass(frozen=True)
-class WithWorkspace:
-    """The meaning of a kernel that has a buffer to itself, whose content means nothing after the kernel."""
-
-    meaning: Meaning
-    buffer: Buffer
-
-    @property
-    def __name__(self) -> str:
-        return self.meaning.__name__
-
-    def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
-        """Returns what the kernel computes, and zeros for its buffer."""
-        results = self.meaning(*args)
-        size = tuple(map(int, self.buffer.layout.size))
-        return (*results, torch.zeros(size, dtype=self.buffer.dtype, device=results[0].device))
+    def _split(self, config: Config) -> Replacement:
+        """Two operations and the workspace. The partial sums are added in a fixed order, so results repeat bit for
+        bit."""
+        gemm, template, ranges = self.gemm, self.template, (*self.gemm.batch, *self.gemm.rows, *self.gemm.columns)
+        room, program = self._room((sympy.Integer(config.split), *(r.size for r in ranges)))
+        operands = [argument_names(template)[name] for name in OPERANDS[template.kind]]
+        given = (*operands, config.split, gemm.accumulate)
+        parts = Extern(template.name, template.device, partial_products, given, outputs=(room.name,))
+        meaning = Meaning(cut(program, [parts], (room.name,)), label=f"matrix product in {config.split} parts")
+        call = call_of(template, meaning, write_gemm(gemm, config, program, template.name, room.name))
+        loop, part = gemm.epilogue.loop, Range(reduction_var(0), sympy.Integer(config.split))
+        total = reduce("sum", load(room.name, (part.var, *(r.var for r in ranges)), gemm.accumulate))
+        stores = replace_loads(loop.stores, lambda node: total if node.buffer == ACCUMULATOR else None)
+        added = replace(loop, name=f"{template.name}_sum", stores=stores, reduction_ranges=(part,))
+        return Replacement((call, added), (room,), gemm.epilogue.absorbed)
 
 
-def _split(gemm: Gemm, config: Config, template: Template, program: Program) -> Replacement:
-    """Two operations and the workspace. The partial sums are added in a fixed order, so results repeat bit for bit."""
-    workspace = f"{template.outputs[0]}_parts"
-    size = (sympy.Integer(config.split), *(r.size for r in (*gemm.batch, *gemm.rows, *gemm.columns)))
-    buffer = Buffer(workspace, gemm.accumulate, template.device, Layout.contiguous(size))
-    extended = replace(program, buffers={**program.buffers, workspace: buffer})
-    parts = _Parts(config.split, gemm.accumulate)
-    source = write_gemm(gemm, config, extended, template.name, workspace)
-    args = [argument_names(template)[name] for name in OPERANDS[template.kind]]
-    call = call_of(template, parts, args, (workspace,), source)
-    total = _sum_of_parts(gemm, workspace, config.split, template)
-    return Replacement((call, total), (buffer,), gemm.epilogue.absorbed)
+def partial_products(left: torch.Tensor, right: torch.Tensor, split: int, accumulate: torch.dtype) -> torch.Tensor:
+    """Returns the sums of so many parts of the depth, of shape (part, m, n) or (part, batch, m, n)."""
+    # Where the cuts lie does not matter: what reads the parts adds them up.
+    chunks = zip(left.to(accumulate).tensor_split(split, -1), right.to(accumulate).tensor_split(split, -2))
+    return torch.stack([a @ b for a, b in chunks])
 
 
-def _sum_of_parts(gemm: Gemm, workspace: str, split: int, template: Template) -> Loop:
-    loop, part = gemm.epilogue.loop, reduction_var(0)
-    walked = tuple(r.var for r in (*gemm.batch, *gemm.rows, *gemm.columns))
-
-    def change(node: Node) -> Node | None:
-        if node.buffer != ACCUMULATOR:
-            return None
-        return reduce("sum", load(workspace, (part, *walked), node.dtype))
-
-    return replace(
-        loop,
-        name=f"{template.name}_sum",
-        stores=replace_loads(loop.stores, change),
-        reduction_ranges=(Range(part, sympy.Integer(split)),),
-    )
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """The meaning of a split kernel: partial sums, of shape (part, m, n) or (part, batch, m, n)."""
-
-    split: int
-    accumulate: torch.dtype
-
-    @property
-    def __name__(self) -> str:
-        return f"matrix product in {self.split} parts"
-
-    def __call__(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        # Where the cuts lie does not matter: what reads the parts adds them up.
-        lefts, rights = left.to(self.accumulate), right.to(self.accumulate)
-        chunks = zip(lefts.tensor_split(self.split, -1), rights.tensor_split(self.split, -2))
-        return torch.stack([a @ b for a, b in chunks])
-
-
-def together(replacements: Sequence[Replacement], names: Sequence[str]) -> Replacement | None:
+def together(replacements: Sequence[Replacement], names: Sequence[str], program: Program) -> Replacement | None:
     """Returns one replacement for several products; names: of the products, in the same order. None where kernels
     differ in what a launch sets, or sizes are symbols."""
     calls = [replacement.operations[0] for replacement in replacements]
@@ -188,36 +134,13 @@ def together(replacements: Sequence[Replacement], names: Sequence[str]) -> Repla
         return None
     assert isinstance(source, TiledSource)
     source = replace(source, tiles=tuple(each for call in kernels for each in call.source.tiles))
-    meanings = tuple((call.target, len(call.args), len(call.outputs)) for call in kernels)
-    call = replace(
-        kernels[0],
-        target=Meanings(meanings),
-        args=tuple(arg for each in kernels for arg in each.args),
-        outputs=tuple(name for each in kernels for name in each.outputs),
-        origins=tuple(dict.fromkeys(origin for each in kernels for origin in each.origins)),
-        source=source,
-    )
-    absorbs = (*names[1:], *(name for each in replacements for name in each.absorbs))
+    outputs = tuple(name for each in kernels for name in each.writes)
     buffers = tuple(buffer for each in replacements for buffer in each.buffers)
+    meanings = [each.target for each in kernels if isinstance(each.target, Meaning)]
+    operations = [operation for each in meanings for operation in each.program.operations]
+    known = replace(program, buffers={**program.buffers, **{buffer.name: buffer for buffer in buffers}})
+    meaning = Meaning(cut(known, operations, outputs), label=" and ".join(each.target_name for each in kernels))
+    origins = tuple(dict.fromkeys(origin for each in kernels for origin in each.origins))
+    call = replace(call_of(kernels[0], meaning, source), origins=origins)
+    absorbs = (*names[1:], *(name for each in replacements for name in each.absorbs))
     return Replacement((call,), buffers, tuple(dict.fromkeys(absorbs)))
-
-
-@dataclass(frozen=True)
-class Meanings:
-    """The function that several kernels compute, one after the other. parts: (meaning, how many arguments it takes, how
-    many results it has)."""
-
-    parts: tuple[tuple[Any, int, int], ...]
-
-    @property
-    def __name__(self) -> str:
-        return " and ".join(meaning.__name__ for meaning, _, _ in self.parts)
-
-    def __call__(self, *args: Any) -> tuple[Any, ...]:
-        """Returns what the kernels compute, in turn."""
-        results: list[Any] = []
-        at = 0
-        for meaning, taken, _ in self.parts:
-            results += meaning(*args[at : at + taken])
-            at += taken
-        return tuple(results)

@@ -14,8 +14,9 @@ core's code generator writes, and which core fuses with its users (`offer_depthw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product as all_of
 from math import prod
 from typing import Any
@@ -24,10 +25,10 @@ import sympy
 import torch
 
 from litz.cost.contractions import argument_names
-from litz.ir import Buffer, Loop, Node, Program, Range, Store, Template, TensorRef
-from litz.ir.build import call, cast, const, index, load, logical_and
+from litz.ir import Buffer, Loop, Node, Program, Range, Template, TensorRef
+from litz.ir.build import call, cast, index, load, logical_and
 from litz.ir.dtypes import SUPPORTED
-from litz.ir.index import ONE, ZERO, Expr, floordiv, loop_var, mod
+from litz.ir.index import ONE, ZERO, Expr, Ranges, bounds, floordiv, known_less, known_nonnegative, loop_var, mod
 from litz_plugins import Choice
 
 from ..epilogue import ACCUMULATOR, accumulator, plain
@@ -229,30 +230,24 @@ def _loop(given: Convolution, template: Template, program: Program) -> Loop:
     def factors(tap: tuple[int, ...]) -> tuple[Node, Node]:
         steps = zip(pixels, tap, given.stride, given.padding, given.dilation, strict=True)
         places = [step * pixel + spread * t - pad for pixel, t, step, pad, spread in steps]
+        pairs = zip(places, given.image.layout.size[2:], strict=True)
+        mask = reduce(logical_and, (each for pair in pairs for each in _limits(*pair, extents)), None)
+        element = load(given.image.buffer, (number, group, *places), given.dtype, (), mask)
         weight = load(given.weight.buffer, (channel, sympy.Integer(0), *map(sympy.Integer, tap)), given.dtype)
-        return _element(given, [number, group], places, size[2:], tap), weight
+        return element, weight
 
     taps = all_of(*(range(int(extent)) for extent in given.weight.layout.size[2:]))
     total = written_out(map(factors, taps))
     if given.bias is not None:
         bias = load(given.bias.buffer, (channel,), program.buffers[given.bias.buffer].dtype)
         total = call("add", total, cast(bias, torch.float32))
-    store = Store(given.out.name, tuple(r.var for r in ranges), cast(total, given.out.dtype))
-    return Loop(template.name, template.device, ranges, (), (store,), template.origins)
+    return plain(program, template, cast(total, given.out.dtype), ranges, {}, tuple(r.var for r in ranges)).loop
 
 
-def _element(
-    given: Convolution, front: list[Expr], places: list[Expr], pixels: tuple[Expr, ...], tap: tuple[int, ...]
-) -> Node:
-    """The input's element, 0 in the padding."""
-    mask: Node | None = None
-    zero, sizes = const(0, torch.int64), given.image.layout.size[2:]
-    for at, extent, count, t, step, pad, spread in zip(
-        places, sizes, pixels, tap, given.stride, given.padding, given.dilation, strict=True
-    ):
-        if spread * t < pad:
-            mask = logical_and(mask, call("ge", index(at), zero))
-        room = extent - 1 - (step * (count - 1) + spread * t - pad)
-        if not (room.is_Integer and room >= 0):
-            mask = logical_and(mask, call("lt", index(at), index(extent)))
-    return load(given.image.buffer, (*front, *places), given.dtype, (), mask)
+def _limits(at: Expr, size: Expr, extents: Ranges) -> Iterator[Node]:
+    """What has to hold for a position to lie inside of the input, and does not hold in any case."""
+    least, most = bounds(at, extents)
+    if least is None or not known_nonnegative(least):
+        yield call("ge", index(at), index(0))
+    if most is None or not known_less(most, size):
+        yield call("lt", index(at), index(size))

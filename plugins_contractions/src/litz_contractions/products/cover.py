@@ -35,6 +35,7 @@ from litz.schedule.simplify import remove_dead_operations
 from litz.target import CacheFigures, Room, figures_of
 from litz_plugins import PassContext, Target
 
+from ..epilogue import exchanged
 from ..module import Unsuitable
 from .broadcast import Product, exact, find_product, sum_in
 
@@ -73,7 +74,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Cover:
-    """A library call for a Loop that sums products. axes: of each operand's dimensions, as `Groups` names them; the
+    """A library call for a Loop that sums products. axes: of each operand's dimensions, as `Product` names them; the
     result has those of both that stay. processor: whether the call is for processors, for the other devices, or (None)
     for all. types: that hold every factor and the sum. multiplied: the type of the operands and the result; None for
     the factors' own. conditions: words of `CONDITIONS`."""
@@ -97,7 +98,7 @@ class Cover:
 
     def matches(self, found: Product, target: Target) -> bool:
         """Returns whether the call computes this product on this device, its conditions aside."""
-        there = {axis for axis in ("batch", "rows", "columns", "depth") if getattr(found.groups, axis)}
+        there = {axis for axis in ("batch", "rows", "columns", "depth") if getattr(found, axis)}
         wanted = {axis for side in self.axes for axis in side}
         here = self.processor is None or self.processor is ("blocks" not in target.abilities)
         return there == wanted and here and found.dtype in self.types
@@ -105,7 +106,7 @@ class Cover:
 
 def _full(found: Found) -> str:
     for what in ("rows", "columns", "depth"):
-        extent = found.count(*getattr(found.product.groups, what))
+        extent = found.count(*getattr(found.product, what))
         if extent < LEAST:
             return f"{what} of {extent}: a library's tile would be mostly empty"
     return ""
@@ -119,7 +120,7 @@ def _whole_bits(found: Found) -> str:
 
 def _few_terms(found: Found) -> str:
     most = figures_of(found.target, BroadcastFigures).most_terms
-    many = found.count(*found.product.groups.depth) > most and found.total.dtype == found.dtype
+    many = found.count(*found.product.depth) > most and found.total.dtype == found.dtype
     return f"sums of more than {most} terms are more exact as a loop" * many
 
 
@@ -243,14 +244,14 @@ def _covered(found: Found, cover: Cover) -> Covered:
     refs: list[TensorRef] = []
     sides = zip(("left", "right"), (found.product.left, found.product.right), cover.axes, strict=True)
     for name, factors, axes in sides:
-        operand = _Operand(f"{stem}_{name}", factors, tuple(getattr(found.product.groups, axis) for axis in axes))
+        operand = _Operand(f"{stem}_{name}", factors, tuple(getattr(found.product, axis) for axis in axes))
         ref = operand.in_place(found)
         if ref is None:
             maker, buffer, ref = operand.written(found)
             makers.append(maker)
             buffers.append(buffer)
         refs.append(ref)
-    whole = tuple(getattr(found.product.groups, axis) for axis in cover.result)
+    whole = tuple(getattr(found.product, axis) for axis in cover.result)
     moved = _written_by_call(found, whole)
     name = f"{stem}_product" if moved is None else loop.stores[0].buffer  # of the result
     result = Buffer(name, found.dtype, loop.device, Layout.contiguous(_sizes(whole, loop)))
@@ -259,8 +260,7 @@ def _covered(found: Found, cover: Cover) -> Covered:
     if moved is not None:
         return Covered((*makers, template), (*buffers, result), (name, moved))
     value = cast(load(name, tuple(_flat(group, loop) for group in whole), found.dtype), found.total.dtype)
-    stores = map_stores(loop.stores, lambda node, args: value if node is found.total else with_args(node, args))
-    last = replace(loop, reduction_ranges=(), stores=stores)
+    last = replace(loop, reduction_ranges=(), stores=exchanged(loop.stores, found.total, value))
     return Covered((*makers, template, last), (*buffers, result))
 
 
@@ -315,10 +315,8 @@ def _flat(group: tuple[Symbol, ...], loop: Loop) -> Expr:
 
 def _joined(places: Sequence[tuple[Expr, Expr]]) -> Expr:
     """Returns the position in one dimension of positions in several, each with its size."""
-    position: Expr = ZERO
-    for place, size in places:
-        position = position * size + place
-    return position.expand()
+    positions, sizes = zip(*places) if places else ((), ())
+    return flat_index(positions, Layout.contiguous(sizes).stride, ZERO)
 
 
 @dataclass(frozen=True)
@@ -394,11 +392,7 @@ def _times(found: Found, made: Covered, costs: CostModel, context: PassContext) 
     loop, total, program, target = found.loop, found.total, found.program, found.target
     factors = (cast(factor, found.dtype) for factor in (*found.product.left, *found.product.right))
     term = cast(reduce(lambda product, factor: call("mul", product, factor), factors), total.args[0].dtype)
-
-    def change(node: Node, args: tuple[Node, ...]) -> Node:
-        return build.reduce("sum", term) if node is total else with_args(node, args)
-
-    summed = replace(loop, stores=map_stores(loop.stores, change))
+    summed = replace(loop, stores=exchanged(loop.stores, total, build.reduce("sum", term)))
     buffers = {**program.buffers, **{buffer.name: buffer for buffer in made.buffers}}
     after = CostModel(replace(program, operations=made.operations, buffers=buffers), context.target_of, context.ask)
     us = 0.0

@@ -19,7 +19,7 @@ import torch
 from litz.cost import count_work
 from litz.cost.contractions import argument_names
 from litz.cost.roofline import estimate_work
-from litz.ir import Layout, Loop, Node, Operation, Program, Range, Store, Template, TensorRef
+from litz.ir import Layout, Loop, Node, Operation, Program, Range, Template, TensorRef
 from litz.ir.accesses import Access
 from litz.ir.build import cast, load
 from litz.ir.complexity import excess
@@ -29,6 +29,7 @@ from litz.target import Room, figures_of, warp_lines
 from litz.target.times import second_level
 from litz_plugins import PassContext, Target
 
+from ..epilogue import plain
 from ..module import Unsuitable
 from .gemm import OPERANDS, broadcast, with_bias, written_out
 
@@ -115,12 +116,10 @@ def few_terms(template: Template, program: Program, least: int) -> Loop:
         arguments,
         lambda bias: _load(replace(bias, layout=broadcast(bias.layout, size)), place, ranges, program),
     )
-    index = tuple(ZERO if r.size == ONE else r.var for r in ranges)
-    store = Store(out.name, index, cast(value, out.dtype))
-    loop = Loop(template.name, template.device, ranges, (), (store,), template.origins)
-    if excess(loop) is not None:
+    made = plain(program, template, cast(value, out.dtype), ranges, {}).loop
+    if excess(made) is not None:
         raise Unsuitable("a loop of all its terms would be too long")
-    return loop
+    return made
 
 
 def _ranges(left: TensorRef, right: TensorRef, hint: Callable[[Expr], int], least: int) -> tuple[Range, ...]:

@@ -20,14 +20,13 @@ import torch
 
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, Template
 from litz.ir.build import call, cast, load
-from litz.ir.index import ONE, ZERO, Symbol, symbols_in
-from litz.ir.node import replaced, walk, with_args
-from litz.ir.operation import expressions
+from litz.ir.index import ONE, ZERO, Symbol
+from litz.ir.node import replaced, walk
 from litz.ir.pattern import Pattern, Value, bind, find
-from litz.ir.transform import flatten, map_stores, rename_nodes, replace_loads
+from litz.ir.transform import flatten, rename_nodes, replace_loads
 from litz.targets.triton.tile_shape import power_of_two
 
-from ..epilogue import ACCUMULATOR, ROW_SUM, SECOND, SUMS, Epilogue, fused, fused_rows, place, stands
+from ..epilogue import ACCUMULATOR, ROW_SUM, SECOND, SUMS, Epilogue, exchanged, fused, fused_rows, place, stands
 from .gemm import Gemm, Product, make_product
 from .prologue import OPERAND
 
@@ -87,7 +86,7 @@ def second_product(gemm: Gemm, epilogues: Sequence[Epilogue], template: Template
         if other.index != position or other.buffer in program.output_buffers or not readers <= set(absorbed):
             continue
         total = next(load_ for load_ in epilogue.loop.loads if load_.buffer == ACCUMULATOR)
-        loop = replace(epilogue.loop, stores=_replaced(epilogue.loop.stores, node, cast(total, node.dtype)))
+        loop = replace(epilogue.loop, stores=exchanged(epilogue.loop.stores, node, cast(total, node.dtype)))
         if other.buffer in loop.reads or not stands(program, template, absorbed):
             continue
         (row,), (column,) = gemm.rows, gemm.columns
@@ -97,10 +96,6 @@ def second_product(gemm: Gemm, epilogues: Sequence[Epilogue], template: Template
             continue
         return replace(gemm, products=(*gemm.products, term), epilogue=replace(epilogue, loop=loop, absorbed=absorbed))
     return None
-
-
-def _replaced(stores: tuple[Store, ...], old: Node, new: Node) -> tuple[Store, ...]:
-    return map_stores(stores, lambda node, args: new if node is old else with_args(node, args))
 
 
 Make = Callable[[Gemm, Template], Gemm]
@@ -190,7 +185,7 @@ def with_row_factor(gemm: Gemm, templates: Sequence[Template], program: Program,
     if len(flat.ranges) != 1 or store.index != (flat.ranges[0].var,):
         return None
     place = flat.ranges[0].var
-    varying, factor = _apart(store.value, place)
+    varying, factor = _apart(store.value, place, flat)
     row_sum = None if factor is None or varying is None else _row_of(factor, maker, program)
     if row_sum is None or factor is None or varying is None:
         return None
@@ -214,16 +209,16 @@ def with_row_factor(gemm: Gemm, templates: Sequence[Template], program: Program,
     return replace(gemm, products=products, epilogue=epilogue, row_terms=terms)
 
 
-def _apart(value: Node, place: Symbol) -> tuple[Node | None, Node | None]:
+def _apart(value: Node, place: Symbol, loop: Loop) -> tuple[Node | None, Node | None]:
     """The factors of a value that vary with `place`, and those that do not, each as one value in float32; roundings on
     the way are left out."""
-    if all(place not in symbols_in(expressions(node)) for node in walk(value)):
+    if place not in loop.variables[value]:
         return None, cast(value, torch.float32)
     if value.op == "cast" and value.dtype.is_floating_point and value.args[0].dtype.is_floating_point:
-        return _apart(value.args[0], place)
+        return _apart(value.args[0], place, loop)
     if value.op != "mul" or not value.dtype.is_floating_point:
         return cast(value, torch.float32), None
-    pairs = [_apart(arg, place) for arg in value.args]
+    pairs = [_apart(arg, place, loop) for arg in value.args]
     return tuple(_times([pair[side] for pair in pairs]) for side in (0, 1))  # type: ignore[return-value]
 
 

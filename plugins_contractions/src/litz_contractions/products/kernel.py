@@ -16,25 +16,23 @@ from typing import Any
 import sympy
 import torch
 
-from litz.ir import Buffer, Loop, Node, Program, Range, Store
+from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store
 from litz.ir.dtypes import short
-from litz.ir.index import Expr, Symbol, to_expr
+from litz.ir.index import ONE, ZERO, Expr, Symbol, flat_index, to_expr
 from litz.ir.index import product as product_of
 from litz.ir.node import walk
 from litz.ir.ops import OPS
 from litz.targets.triton.dialect import FLOAT8_TYPES, POINTER_TYPES
-from litz.targets.triton.indices import index_type_of
 from litz.targets.triton.text import size_text
 from litz.targets.triton.tile_shape import power_of_two
 from litz.tiles import program as tile
 from litz.tiles.make import Maker
-from litz.tiles.names import Names, name_all
 from litz.tiles.program import Access, Const, Inside, Line, Load, Mask, TileProgram, Value
 from litz.tiles.shape import Axis, Tiling
 from litz_plugins import KernelSource
 
 from ..epilogue import ACCUMULATOR, ROW_SUM, STAND_INS, SUMS
-from ..module import counted, position_type, write_module
+from ..module import Naming, name_kernel, write_module
 from . import half_tile
 from .blocks import tiles_of, units_of
 from .configs import Config
@@ -42,7 +40,7 @@ from .gemm import Gemm, Operand, Product
 from .half_tile import HalfMaker
 from .lanes import WIDE, wide_position, wide_prologue
 from .lines import Between, Blocks, Lanes, Panel, Parts, Scaled, Side, Steps
-from .print import print_product
+from .print import ProductPrinter
 
 PART = sympy.Symbol("part", integer=True, nonnegative=True)
 """Which part of the depth a program has."""
@@ -50,15 +48,13 @@ PART = sympy.Symbol("part", integer=True, nonnegative=True)
 
 @dataclass(frozen=True)
 class GemmPlan:
-    """The plan that all configurations of a kernel share: the flat loop of its stores, the names of its two axes, all
-    names, the type of indices, and what must not exceed 32 bits."""
+    """The plan that all configurations of a kernel share: the flat loop of its stores, the names of its two axes, and
+    all names."""
 
     loop: Loop
     row: str
     column: str
-    names: Names
-    index_type: str
-    limits: Sequence[Expr]
+    naming: Naming
 
 
 def make_plan(gemm: Gemm, program: Program, parts: str | None = None, finishes: bool = False) -> GemmPlan:
@@ -70,19 +66,14 @@ def make_plan(gemm: Gemm, program: Program, parts: str | None = None, finishes: 
     loaded = [node.buffer for node in loop.loads if node.buffer not in STAND_INS]
     read = [name for p in gemm.products for name in p.reads]
     read += () if gemm.row_terms is None else gemm.row_terms.reads
-    touched = list(
-        dict.fromkeys([*read, *loaded, *(store.buffer for store in loop.stores), *([parts] if parts else [])])
-    )
-    # How far offsets reach: every buffer.
-    spans = [program.buffers[name].layout.span for name in touched]
-    exprs = [*gemm.sizes, *spans, *(e for p in gemm.products for e in p.expressions), *loop.expressions]
+    touched = [*read, *loaded, *(store.buffer for store in loop.stores), *([parts] if parts else [])]
+    exprs = [*(e for p in gemm.products for e in p.expressions), *loop.expressions]
     variables: dict[Symbol, str] = {PART: "part"}
     for prefix, ranges in ((row, gemm.rows), (column, gemm.columns), ("batch", gemm.batch)):
         variables |= {r.var: f"{prefix}{number}" for number, r in enumerate(ranges)}
     for product in gemm.products:
         variables |= {r.var: f"k{number}" for number, r in enumerate(product.depth)}
-    names = name_all(touched, variables, exprs)
-    return GemmPlan(loop, row, column, names, *index_type_of(spans, bool(names.sizes)))
+    return GemmPlan(loop, row, column, name_kernel(program, touched, variables, gemm.sizes, exprs))
 
 
 def _stored(gemm: Gemm, program: Program, partial: str | None) -> Loop:
@@ -90,11 +81,11 @@ def _stored(gemm: Gemm, program: Program, partial: str | None) -> Loop:
     loop = gemm.epilogue.flat(program)
     if partial is None:
         return loop
-    position: Expr = PART
-    for r in (*gemm.batch, *gemm.rows, *gemm.columns):
-        position = position * r.size + r.var
+    ranges = (Range(PART, ONE), *gemm.batch, *gemm.rows, *gemm.columns)
+    steps = Layout.contiguous(tuple(r.size for r in ranges)).stride
+    position = flat_index(tuple(r.var for r in ranges), steps, ZERO)
     value = next(node for node in loop.loads if node.buffer == ACCUMULATOR)
-    return replace(loop, stores=(Store(partial, (sympy.expand(position),), value),))
+    return replace(loop, stores=(Store(partial, (position,), value),))
 
 
 def write_gemm(
@@ -119,7 +110,7 @@ def write_gemm(
         name,
         made.symbol(),
         f"matrix product: {config}",
-        print_product(tiles, made.as_values),
+        lambda *given: ProductPrinter(*given, as_values=made.as_values),
         tiles,
         program,
         plan.loop.writes,
@@ -141,11 +132,11 @@ class _Maker:
         self.limits: list[Expr] = []
         self.extents = {**plan.loop.extents, **{r.var: r.size for p in gemm.products for r in p.depth}}
         self.extents[PART] = to_expr(config.split)
-        self.loop, self.names = plan.loop, plan.names
+        self.loop, self.names = plan.loop, plan.naming.names
         axes = Axis(plan.row, gemm.rows, config.m, step=config.apart), Axis(plan.column, gemm.columns, config.n)
         self.row, self.column = axes
         self.tiling = Tiling(axes, config.warps, bool(self.loop.reduction_ranges), gemm.batch)
-        self.positions = position_type(plan.index_type)
+        self.positions = plan.naming.positions
         seconds = any(product.second for product in gemm.products)
         axes_of = frozenset((plan.row, plan.column))
         self.sums = tuple(Value(name, gemm.accumulate, axes_of) for name in SUMS[: 1 + seconds])
@@ -173,9 +164,8 @@ class _Maker:
             last = [replace(line, masks=masks) if isinstance(line, tile.Store) else line for line in last]
         body += last if self.workspace is None else [Parts(self.workspace, self.sums[0], config.split, tuple(last))]
         lines = (Blocks(gemm.batch, config.group, self.split, config.programs, units, apart, tuple(body)),)
-        limits = tuple(dict.fromkeys((*self.plan.limits, *self.limits, *main.limits)))
-        buffers = {name: self.program.buffers[name] for name in self.names.buffers}
-        return TileProgram(self.tiling, buffers, self.names, self.extents, self.positions, lines, limits)
+        limits = (*self.limits, *main.limits)
+        return self.plan.naming.tiles(self.tiling, self.program, self.extents, lines, limits)
 
     def symbol(self) -> str:
         """Returns the kernel's name, which profiles show, such as "litz_gemm_bf16_128x256x64_relu"."""
@@ -379,14 +369,12 @@ class _Maker:
     def grid(self) -> int | str:
         """Returns how many programs a launch has."""
         gemm, config, sizes = self.gemm, self.config, self.names.sizes
+        tiles = tiles_of(gemm, config) * self.split
+        if tiles.is_Integer:
+            return min(int(tiles), config.programs or int(tiles))
         blocks = ((gemm.m, config.m), (gemm.n, config.n))
-        grid = " * ".join(
-            [f"(-(-{size_text(size, sizes)} // {block}))" for size, block in blocks]
-            + [size_text(gemm.count, sizes), str(self.split)]
-        )
-        if config.programs:
-            grid = f"min({tiles_of(gemm, config) if config.apart > 1 else grid}, {config.programs})"
-        return counted(grid, all(size.is_Integer for size in (gemm.count, gemm.m, gemm.n)))
+        counts = [f"(-(-{size_text(size, sizes)} // {block}))" for size, block in blocks]
+        return " * ".join([*counts, size_text(gemm.count, sizes), str(self.split)])
 
 
 def _spread(value: tile.Operand, like: Value) -> tile.Operand:

@@ -16,12 +16,13 @@ import sympy
 import torch
 
 from litz.ir import Loop, Node, Range, Store
-from litz.ir.build import cast, const, load
+from litz.ir.build import cast, load
 from litz.ir.dtypes import HALF
-from litz.ir.index import ZERO, Expr, FloorDiv, Mod, PythonMod, Symbol, stride_of, substitute, symbols_in
-from litz.ir.node import rewrite, walk, with_args
+from litz.ir.index import ZERO, Expr, FloorDiv, Mod, PythonMod, Symbol, stride_of, substitute
+from litz.ir.node import rewrite, with_args
 from litz.ir.operation import expressions
 from litz.ir.transform import map_stores, rename
+from litz.schedule.bodies import simplify
 
 from .gemm import SCALE, Gemm, Operand, Product, depth_var
 from .half_tile import words_of
@@ -89,7 +90,7 @@ def _factor(right: Operand, place: Symbol) -> tuple[Node, Node] | None:
     value = store.value
     if value.op != "mul" or value.dtype not in HALF:
         return None
-    varies = [any(place in symbols_in(expressions(node)) for node in walk(arg)) for arg in value.args]
+    varies = [place in right.prologue.variables[arg] for arg in value.args]
     if varies == [True, False]:
         return value.args[0], value.args[1]
     return (value.args[1], value.args[0]) if varies == [False, True] else None
@@ -134,46 +135,11 @@ def _at(
         return moved
 
     def change(node: Node, args: tuple[Node, ...]) -> Node:
-        return _folded(rename(node, args, mapping, extents))
+        return simplify(rename(node, args, mapping, extents))
 
     ranges = (*(r for r in loop.ranges if r.var not in mapping), *depth)
     stores = map_stores(loop.stores, change, lambda s: tuple(substitute(e, mapping, extents) for e in s.index))
     return replace(moved, prologue=replace(loop, ranges=ranges, stores=stores))
-
-
-def _folded(node: Node) -> Node:
-    """A node whose arguments say what it is: comparisons of known positions, and what they select."""
-    known = [_number(arg) for arg in node.args]
-    if node.op in _COMPARE and None not in known:
-        return const(_COMPARE[node.op](*known), torch.bool)
-    if node.op == "bitwise_and" and node.dtype == torch.bool and known != [None, None]:
-        first, second = node.args
-        chosen, other = (first, second) if known[0] is not None else (second, first)
-        return other if _number(chosen) else const(False, torch.bool)
-    if node.op == "where" and known[0] is not None:
-        return node.args[1] if known[0] else node.args[2]
-    if node.op == "load" and node.mask is not None and _number(node.mask) is not None:
-        if not _number(node.mask):
-            return const(0, node.dtype)
-        return load(node.buffer, node.index, node.dtype, node.indirect)
-    return with_args(node, node.args)
-
-
-def _number(node: Node) -> int | None:
-    """The value of a known integer or bool."""
-    if node.op == "const" and isinstance(node.attrs[0], (bool, int)):
-        return int(node.attrs[0])
-    return int(node.attrs[0]) if node.op == "index" and node.attrs[0].is_Integer else None
-
-
-_COMPARE = {
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-}
 
 
 WIDE = sympy.Symbol("wide", integer=True, nonnegative=True)

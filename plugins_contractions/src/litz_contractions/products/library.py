@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from litz.cost.contractions import argument_names
 from litz.ir import Buffer, Extern, Layout, Loop, Node, Program, Template, TensorRef
 from litz.ir.dtypes import HALF
-from litz.ir.index import ZERO, Expr, product
+from litz.ir.index import ONE, ZERO, Expr, flat_index, product
 from litz.ir.node import walk
 from litz.ir.ops import OPS
 from litz.ir.pattern import STORED, fits, match_loop
@@ -208,7 +208,7 @@ def _bias(others: Sequence[Node], own: Sequence[Node], program: Program) -> Tens
     if not own or len({node.buffer for node in others}) != 1:
         return None
     buffer, matrix = program.buffers[others[0].buffer], program.buffers[own[0].buffer]
-    columns, column = matrix.layout.size[1], sympy.expand(own[0].index[-1])
+    columns, column = matrix.layout.size[1], flat_index(own[0].index[-1:], (ONE,), ZERO)
     if buffer.dtype != matrix.dtype or buffer.device != matrix.device or buffer.layout.offset != 0:
         return None
     if not buffer.layout.is_contiguous() or sympy.expand(buffer.layout.numel - columns):
@@ -218,9 +218,9 @@ def _bias(others: Sequence[Node], own: Sequence[Node], program: Program) -> Tens
     return TensorRef(buffer.name, Layout.contiguous((columns,)))
 
 
-def _place(index: Sequence[Expr], buffer: Buffer) -> Expr:
+def _place(index: tuple[Expr, ...], buffer: Buffer) -> Expr:
     """Where in memory an element lies: a matrix is used as a batch of matrices, too."""
-    return sympy.expand(sum((step * at for step, at in zip(buffer.layout.stride, index, strict=True)), start=ZERO))
+    return flat_index(index, buffer.layout.stride, ZERO)
 
 
 def _named(value: Node, dtype: torch.dtype, name: str, alone: bool) -> Activation | None:

@@ -25,7 +25,7 @@ from litz_plugins import Choice, ChoiceContext, Estimate, Target
 from ..epilogue import fused
 from ..module import Unsuitable, offer
 from .blocks import rows_apart, tiles_of
-from .choice import Shared, make_choice
+from .choice import Kernels
 from .configs import Config, Shape, misfit
 from .gemm import Gemm, make_gemm
 from .offer import shape_of
@@ -127,11 +127,11 @@ def ways(template: Template, context: ChoiceContext, tiles: Sequence[Tile]) -> S
         raise Unsuitable("the time of the library call is not known")
     if not shape.tma:
         raise Unsuitable("its operands do not lie in memory as TMA needs them")
-    shared = Shared(gemm, template, program)
+    kernels = Kernels(gemm, template, program)
     found = []
     for tile, config in _configs(shape, context.target, tiles, rows_apart(gemm, program)):
         cost = _cost(gemm, config, shape, library, context)
-        choice = make_choice(gemm, config, cost.estimate(tile), template, program, shared)
+        choice = kernels.choice(config, cost.estimate(tile))
         if choice is not None:
             found.append(Way(tile, cost, replace(choice, replaced=_replaced(choice, template, library, context))))
     return found
@@ -195,7 +195,7 @@ def _cost(gemm: Gemm, config: Config, shape: Shape, library: Estimate, context: 
     programs = Programs(tiles, target.units)
     filled = programs.filled * (shape.m * shape.n) / (tiles * config.m * config.n)
     # What is read once more where the users could have been fused with a loop outside.
-    again = gemm.epilogue.writes if gemm.epilogue.shared else ()
+    again = gemm.epilogue.loop.writes if gemm.epilogue.shared else ()
     extra = shape.extra_bytes + float(sum(program.hint(program.buffers[name].nbytes) for name in again))
     work = shape.m * shape.n * sum(instructions(node, target) for node in gemm.epilogue.loop.nodes if node.op != "load")
     limits = figures_of(target, ManyRowsFigures)

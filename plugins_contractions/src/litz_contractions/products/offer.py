@@ -17,7 +17,7 @@ from litz_plugins import Choice, ChoiceContext, Estimate
 from ..epilogue import fused
 from ..module import Unsuitable
 from .blocks import can_use_descriptors, rows_apart
-from .choice import Shared, make_choice
+from .choice import Kernels
 from .configs import Config, Shape, rank, spread
 from .convolution import make_convolution
 from .gemm import OPERANDS, Gemm, make_gemm
@@ -118,15 +118,15 @@ def _within_blocks(gemm: Gemm, configs: Sequence[tuple[Config, Estimate]]) -> Se
 def _choices(
     gemm: Gemm, configs: Sequence[tuple[Config, Estimate]], template: Template, program: Program
 ) -> list[Choice]:
-    shared = Shared(gemm, template, program)
-    found = (make_choice(gemm, config, estimate, template, program, shared) for config, estimate in configs)
+    kernels = Kernels(gemm, template, program)
+    found = (kernels.choice(*each) for each in configs)
     return [choice for choice in found if choice is not None]
 
 
 def shape_of(gemm: Gemm, program: Program) -> Shape:
     """Returns the likely sizes of a product."""
     hint = program.hint
-    result = [program.buffers[name] for name in gemm.epilogue.writes]
+    result = [program.buffers[name] for name in gemm.epilogue.loop.writes]
     read = {node.buffer for node in gemm.epilogue.loop.loads} - set(gemm.epilogue.buffers)
     operands = {name for product in gemm.products for name in product.reads}
     extra = sum(hint(program.buffers[name].nbytes) for name in read)

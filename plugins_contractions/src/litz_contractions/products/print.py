@@ -19,7 +19,7 @@ from litz.targets.triton.dialect import ELEMENTS, FLOAT8_TYPES, TRITON, literal,
 from litz.targets.triton.print import Printer
 from litz.targets.triton.text import IndexText
 from litz.tiles import program as tile
-from litz.tiles.program import Const, Inside, Load, Operand, TileProgram, Value
+from litz.tiles.program import Const, Inside, Load, Operand, Value
 from litz.tiles.shape import Axis
 
 from .blocks import most_ahead
@@ -34,20 +34,17 @@ UNIT: Mapping[torch.dtype, int] = {dtype: round(1 / torch.finfo(dtype).eps) for 
 """2**n: numbers from here to twice this are a distance of 1 apart."""
 
 
-def print_product(program: TileProgram, as_values: frozenset[str]) -> list[str]:
-    """Returns the lines of a product's kernel. as_values: buffers whose float8 are bytes."""
-    printer = _Printer(program.tiling, program.buffers, program.names, program.extents, program.positions)
-    printer.as_values = as_values
-    printer.print(program.lines)
-    return printer.lines
+class ProductPrinter(Printer):
+    """A program has a block of the result, and walks along the depth. as_values: buffers whose float8 are bytes."""
 
-
-class _Printer(Printer):
-    as_values: frozenset[str] = frozenset()
     blocks: Blocks
     steps = Steps((), (), 1, (), (), ())
     side: Side | None = None
     walks, end = 0, ""
+
+    def __init__(self, *args: Any, as_values: frozenset[str] = frozenset()) -> None:
+        super().__init__(*args)
+        self.as_values = as_values
 
     def plain(self, expr: Expr, more: Mapping[Symbol, str] | None = None) -> str:
         """The text of an expression whose symbols may have any value."""
@@ -165,7 +162,7 @@ class _Printer(Printer):
             self._load_panel(line, _loaded(line))
             return
         names = replace(self.names, variables=line.variables)
-        child = _Printer(line.tiling, self.buffers, names, line.extents, self.positions)
+        child = ProductPrinter(line.tiling, self.buffers, names, line.extents, self.positions)
         for shared in ("lines", "depth", "as_values", "blocks", "steps", "end"):
             setattr(child, shared, getattr(self, shared))
         child.side = line
@@ -441,18 +438,18 @@ def _expand(side: Side) -> str:
     return "[:, None]" if side.name.startswith("b") else "[None, :]"
 
 
-_Printer.texts = {
+ProductPrinter.texts = {
     **Printer.texts,
-    Blocks: _Printer._blocks,
-    Steps: _Printer._steps,
-    Side: _Printer._side,
-    Panel: _Printer._panel,
-    Lanes: _Printer._lanes,
-    Planes: _Printer._planes,
+    Blocks: ProductPrinter._blocks,
+    Steps: ProductPrinter._steps,
+    Side: ProductPrinter._side,
+    Panel: ProductPrinter._panel,
+    Lanes: ProductPrinter._lanes,
+    Planes: ProductPrinter._planes,
     Scaled: lambda self, line: self.emit(f"{line.into.text} += {line.of.text} * {self.text(line.by)}"),
-    Parts: _Printer._parts,
-    Load: _Printer._load,
-    tile.Op: _Printer._made,
-    tile.Reduce: _Printer._sum,
-    tile.Store: _Printer._aligned_store,
+    Parts: ProductPrinter._parts,
+    Load: ProductPrinter._load,
+    tile.Op: ProductPrinter._made,
+    tile.Reduce: ProductPrinter._sum,
+    tile.Store: ProductPrinter._aligned_store,
 }

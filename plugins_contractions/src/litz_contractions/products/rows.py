@@ -25,7 +25,7 @@ from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
 from ..epilogue import fused, stands
 from ..module import Unsuitable, offer
-from .choice import make_choice, together
+from .choice import Kernels, together
 from .configs import Config
 from .gemm import OPERANDS, Gemm, make_gemm, turned
 from .joined import make_pair, with_row_factor
@@ -91,7 +91,7 @@ def offer_rows(template: Template, context: ChoiceContext, measured: bool = Fals
         )
     config = _config(own, program, context.target)
     own = _normed(own, [template], template, config, context)
-    choice = make_choice(turned(own), config, estimate, template, program)
+    choice = Kernels(turned(own), template, program).choice(config, estimate)
     return () if choice is None else (choice,)
 
 
@@ -143,7 +143,7 @@ def _paired(template: Template, context: ChoiceContext, plain: bool) -> Choice |
     if config.split > 1 or estimate is None:
         return None
     pair = _normed(pair, group, template, config, context)
-    return make_choice(turned(pair), config, estimate, template, program)
+    return Kernels(turned(pair), template, program).choice(config, estimate)
 
 
 def _mates(template: Template, program: Program) -> list[Template]:
@@ -176,11 +176,11 @@ def _with_mates(template: Template, context: ChoiceContext, plain: bool) -> Choi
     if all(gemm.row_terms is not None for gemm in normed) and stands(program, template, _absorbed(normed, names[1:])):
         gemms = normed
     choices = [
-        make_choice(turned(gemm), config, None, each, program)
+        Kernels(turned(gemm), each, program).choice(config)
         for gemm, config, each in zip(gemms, configs, group, strict=True)
     ]
     made = [choice for choice in choices if choice is not None]
-    whole = together([replacement_of(choice) for choice in made], names) if len(made) == len(group) else None
+    whole = together([replacement_of(choice) for choice in made], names, program) if len(made) == len(group) else None
     estimate = _estimate(gemms, group, context)
     if whole is None or estimate is None:
         return None
@@ -196,7 +196,7 @@ def _apart(group: Sequence[Template], context: ChoiceContext, plain: bool) -> li
         gemms = [gemm for gemm in found if gemm is not None]
         if len(gemms) < len(group):
             return None
-        others = [{name for o in gemms if o is not gemm for name in o.epilogue.writes} for gemm in gemms]
+        others = [{name for o in gemms if o is not gemm for name in o.epilogue.loop.writes} for gemm in gemms]
         if all(names.isdisjoint(gemm.epilogue.loop.reads) for names, gemm in zip(others, gemms, strict=True)):
             return gemms
         more = {name for names in others for name in names} - written
@@ -279,7 +279,7 @@ def _part(gemm: Gemm, template: Template, context: ChoiceContext, together: bool
         us = share * call.low_us
         return Estimate(us, us, us, f"{share} of the library at its best, as measured")
     touched = {name for product in gemm.products for name in product.reads}
-    touched |= {name for name in (*gemm.epilogue.loop.reads, *gemm.epilogue.writes) if name in program.buffers}
+    touched |= {name for name in (*gemm.epilogue.loop.reads, *gemm.epilogue.loop.writes) if name in program.buffers}
     gathered = _gathered(gemm)
     moved = sum(program.hint(program.buffers[name].nbytes) for name in touched - gathered)
     weights = program.hint(gemm.count * gemm.n) * sum(program.hint(product.k) for product in gemm.products)

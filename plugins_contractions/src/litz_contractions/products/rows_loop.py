@@ -22,7 +22,7 @@ from litz.cost.contractions import argument_names
 from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, Template, TensorRef
 from litz.ir.build import call, cast, load, reduce
 from litz.ir.dtypes import HALF
-from litz.ir.index import ONE, ZERO, Expr, Symbol, reduction_var, stride_of, substitute
+from litz.ir.index import ONE, ZERO, Expr, Symbol, flat_index, reduction_var, stride_of, substitute
 from litz.ir.ops import flops_of
 from litz.ir.pattern import fits
 from litz.ir.transform import rename_nodes, replace_loads
@@ -33,8 +33,9 @@ from litz.target import Room, figures_of, rate_kind
 from litz.target.times import NONE, Limit, time_of
 from litz_plugins import Choice, ChoiceContext, Estimate, Share, Target
 
-from ..epilogue import ACCUMULATOR, stands
+from ..epilogue import ACCUMULATOR, place, stands
 from ..module import Unsuitable, offer
+from .broadcast import stays
 from .gemm import OPERANDS, Gemm, make_gemm
 from .lanes import unpacked
 from .prologue import MOST_NODES, prologue_of
@@ -265,23 +266,18 @@ def _wide(
     lane = Range(Symbol("lane", integer=True, nonnegative=True), sympy.Integer(lanes))
     ranges = (row, lane, *walked)
     extents = {r.var: r.size for r in ranges}
-    along: Expr = ZERO
-    for r in walked:
-        along = along * r.size + r.var
+    steps = Layout.contiguous(tuple(r.size for r in walked)).stride
+    along = flat_index(tuple(r.var for r in walked), steps, ZERO)
     mapping = {whole.var: sympy.expand(along * lanes + lane.var)}
     single: dict[Symbol, Expr] = {r.var: ZERO for r in ranges if r.size == ONE}
     index = tuple(substitute(substitute(expr, mapping, extents), single, extents) for expr in position)
     size = tuple(r.size for r in ranges)
     view = "_".join(map(str, (*ref.layout.size, *ref.layout.stride)))
     name = f"{ref.buffer}_wide_{view}_{'_'.join(map(str, size[1:]))}"
-    if _changes(ref.buffer, program):
+    if not stays(ref.buffer, program):
         name = f"{template.outputs[0]}_{name}"
     buffer = Buffer(name, torch.float32, own.device, _apart(size))
-    store = Store(
-        name,
-        tuple(ZERO if r.size == ONE else r.var for r in ranges),
-        cast(load(ref.buffer, index, own.dtype), torch.float32),
-    )
+    store = Store(name, place(ranges), cast(load(ref.buffer, index, own.dtype), torch.float32))
     return Loop(name, own.device, ranges, (), (store,)), buffer
 
 
@@ -291,11 +287,3 @@ def _apart(size: tuple[Expr, ...]) -> Layout:
     inner = Layout.contiguous(size[2:])
     lane = sympy.prod(size[2:]) + GAP
     return Layout(size, (size[1] * lane, lane, *inner.stride), ZERO)
-
-
-def _changes(name: str, program: Program) -> bool:
-    """Is a buffer's memory written after it was made, so that a copy of it may not serve everybody?"""
-    root = program.roots.get(name, name)
-    same = [each for each in program.buffers if program.roots.get(each, each) == root]
-    written = sum(len(program.writers[each]) for each in same)
-    return len(same) > 1 or written > (program.buffers[name].kind == "temporary")

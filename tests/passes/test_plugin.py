@@ -24,7 +24,7 @@ from support.own_plugins import with_passes
 
 ROOT = Path(__file__).parents[2]
 ORDER = {
-    "traced": "fuse_attention fuse_written_attention keep_written_layouts",
+    "traced": "fuse_attention fuse_written_attention keep_written_layouts keep_around_windows",
     "joint": "view_regions read_sizes_alone remove_redundant_copies save_region_inputs",
     "partitioned": "rebuild_cpu_values narrow_positions save_what_is_read save_wholes read_saved_tensors "
     "note_standing_memory",

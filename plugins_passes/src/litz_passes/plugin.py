@@ -30,8 +30,10 @@ def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
 
 def _traced_passes() -> Iterator[Pass]:
     from .traced.written_layouts import keep_written_layouts
+    from .traced.written_windows import keep_around_windows
 
     yield Pass("keep_written_layouts", "traced", keep_written_layouts)
+    yield Pass("keep_around_windows", "traced", keep_around_windows, ("keep_written_layouts",))
 
 
 def _joint_passes() -> Iterator[Pass]:

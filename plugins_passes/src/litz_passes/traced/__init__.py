@@ -1,1 +1,1 @@
-"""Passes of stage "traced", over what dynamo traced: tensors that are written in place keep their strides."""
+"""Passes of stage "traced", over what dynamo traced: of tensors that are written in place."""

@@ -1,8 +1,8 @@
 """Samples of an op, made from its schema. In: an overload. Out: calls that eager takes.
 
 Tensors are made in shapes, strides and dtypes from a table; other arguments have their defaults, or the first values of
-a table with which eager takes the call. What eager refuses is no sample, nor what ends eager's process or writes outside
-of its memory: a copy of the process makes the calls first.
+a table with which eager takes the call. What eager refuses is no sample, nor what ends eager's process or writes
+outside of its memory: a copy of the process makes the calls first.
 """
 
 from __future__ import annotations

@@ -60,6 +60,7 @@ def test_masked_scatter(dtype: torch.dtype, dynamic: bool) -> None:
     mask[0, 0] = False
     check(lambda x, m, s: x.masked_scatter(m, s), x, mask, source, dynamic=dynamic)
     check(lambda x, m, s: x.t().masked_scatter(m[:1].t(), s), x, mask, source, dynamic=dynamic)
+    check(lambda x, m, s: x.t().masked_scatter(m.t(), s), x, mask, source, dynamic=dynamic)
     check(lambda x, m, s: x.masked_scatter(m, s), x, torch.zeros_like(mask), source[:0])
 
 

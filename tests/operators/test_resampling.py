@@ -115,3 +115,15 @@ def test_a_cpus_gradient_is_the_librarys_unless_it_adds_blocks(name: str, size: 
     op, out = getattr(aten, f"upsample_{name}_backward").default, [3 * n // 2 for n in size]
     rest = () if name.startswith("nearest") else (False,)
     check(lambda g: op(g, out, [1, 2, *size], *rest), torch.randn(1, 2, *out), native=False)
+
+
+def test_bilinear_samples_at_no_place_are_nan() -> None:
+    """As in eager on a CPU, where weights are computed of the coordinates, and zeros are padded."""
+    nan, inf = float("nan"), float("inf")
+    grid = torch.tensor([(nan, 0.0), (0.3, nan), (inf, 0.0), (0.0, -inf), (1e10, 0.0), (0.5, 0.2)]).expand(2, 1, 6, 2)
+    x = torch.randn(2, 3, 4, 5)
+    turned = grid.transpose(1, 2).flip(2)
+    for image in (x, x.contiguous(memory_format=torch.channels_last), x.mT.contiguous().mT):
+        for places in (grid.contiguous(), turned, turned.contiguous()):
+            for corners in (False, True):
+                check(lambda x, g, corners=corners: F.grid_sample(x, g, align_corners=corners), image, places)

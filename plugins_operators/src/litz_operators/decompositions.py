@@ -76,12 +76,15 @@ def _ldexp(rule: Callable[..., Any], x: torch.Tensor, y: torch.Tensor) -> Any:
 def _grid_sampler_2d(x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, align_corners: bool) -> torch.Tensor:
     """Applies torch's rule, which gives 0 where a coordinate is NaN. With padding by the border (1) NaN is taken as -1,
     by reflection (2) infinity as well, as grid_sample's documentation and eager's kernels say. Bicubic interpolation
-    (2) gives NaN."""
+    (2) gives NaN, and so do eager's kernels on a CPU for bilinear interpolation (0) with padding by zeros (0)."""
     if mode != 2 and padding:
         known = ~grid.isnan() if padding == 1 else grid.isfinite()
         grid = torch.where(known, grid, -1)
     rule = torch_api.decomposition_registry()[aten.grid_sampler_2d.default]
-    return rule(x, grid, mode, padding, align_corners)
+    result = rule(x, grid, mode, padding, align_corners)
+    if mode == padding == 0 and x.device.type == "cpu":
+        result = torch.where(grid.isfinite().all(-1).unsqueeze(1), result, float("nan"))
+    return result
 
 
 def _adaptive_avg_pool2d(x: torch.Tensor, output_size: Sequence[Any]) -> Any:

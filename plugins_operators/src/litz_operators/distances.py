@@ -55,9 +55,9 @@ def _norm(difference: torch.Tensor, p: float) -> torch.Tensor:
 
 
 def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> Any:
-    """Returns x where the mask is False, and elsewhere the elements of `source`, in order. Complex numbers are left to
-    the op: litz's kernels do not read them, so each piece would be a library call, and one of them would report an
-    index out of range where the op says that `source` has too few elements."""
+    """Returns x where the mask is False, and elsewhere the elements of `source`, in order; contiguous, however the
+    operands lie. Complex numbers are left to the op: litz's kernels do not read them, so each piece would be a library
+    call, and one of them would report an index out of range where the op says that `source` has too few elements."""
     if x.dtype.is_complex:
         return NotImplemented
     x, mask = torch.broadcast_tensors(x, mask)
@@ -67,4 +67,4 @@ def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
     position = mask.reshape(-1).cumsum(0) - 1
     # Before the first True, position is -1: any element will do.
     taken = source[position.clamp(min=0)].reshape(x.shape)
-    return torch.where(mask, taken, x)
+    return torch.where(mask, taken, x).contiguous()

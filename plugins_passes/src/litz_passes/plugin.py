@@ -20,11 +20,20 @@ def litz_cache_fingerprint(options: OptionsView) -> str | None:
 def litz_register_passes(options: OptionsView) -> Sequence[Pass]:
     """Returns the passes of all stages; the folding of affine layers only with the option `freezing`."""
     return (
+        *_traced_passes(),
         *_joint_passes(),
         *_graph_passes(bool(options.get("freezing", False))),
         *_program_passes(),
         *_schedule_passes(),
     )
+
+
+def _traced_passes() -> Iterator[Pass]:
+    from .traced.written_layouts import keep_written_layouts
+    from .traced.written_windows import keep_around_windows
+
+    yield Pass("keep_written_layouts", "traced", keep_written_layouts)
+    yield Pass("keep_around_windows", "traced", keep_around_windows, ("keep_written_layouts",))
 
 
 def _joint_passes() -> Iterator[Pass]:

@@ -149,3 +149,9 @@ def test_random_expressions_keep_their_value(seed: int) -> None:
         assert evaluate(recombined, env) == expected
         assert low is None or int(low) <= expected
         assert high is None or expected <= int(high)
+
+
+def test_the_size_of_a_float_is_a_float() -> None:
+    """For sympy abs(0.0) is the integer 0, and a clamp of integers to that has another type than one to 0.0."""
+    x = sympy.Symbol("x", real=True)
+    assert [type(evaluate(sympy.Abs(x - 3), {x: value})) for value in (3.0, 4.5)] == [float, float]

@@ -130,10 +130,10 @@ def evaluate(expr: Expr, env: Env) -> Any:
 _OF_NUMBERS: Mapping[type, Callable[..., Any]] = {
     **{sympy.Eq: operator.eq, sympy.Ne: operator.ne, sympy.Lt: operator.lt, sympy.Le: operator.le},
     **{sympy.Gt: operator.gt, sympy.Ge: operator.ge, sympy.Not: operator.not_, ToFloat: float},
-    **{sympy.And: lambda *args: all(args), sympy.Or: lambda *args: any(args)},
+    **{sympy.And: lambda *args: all(args), sympy.Or: lambda *args: any(args), sympy.Abs: abs},
     **{FUNCTIONS["FloorToInt"]: math.floor, FUNCTIONS["CeilToInt"]: math.ceil, FUNCTIONS["TruncToInt"]: math.trunc},
 }
-"""What Python computes otherwise than sympy: sympy compares no NaN and takes no truth value for a number."""
+"""What Python computes otherwise than sympy, which compares no NaN, and for which abs(0.0) is an integer."""
 
 
 def _number(value: Any) -> bool | int | float:

@@ -1,13 +1,14 @@
 """Samples of an op, made from its schema. In: an overload. Out: calls that eager takes.
 
 Tensors are made in shapes, strides and dtypes from a table; other arguments have their defaults, or the first values of
-a table with which eager takes the call. What eager refuses is no sample, nor what ends eager's process: a copy of the
-process makes the calls first.
+a table with which eager takes the call. What eager refuses is no sample, nor what ends eager's process or writes
+outside of its memory: a copy of the process makes the calls first.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from litz_testing.conformance.call import Call, describe, make_call
+from litz_testing.tensors import overlaps
 
 from .in_copy import how_a_copy_ends
 
@@ -109,6 +111,31 @@ class OpSample:
     values: bool = True
 
 
+def _accepted(call: Call) -> bool:
+    """Does eager take the call, and return tensors?"""
+    return any(isinstance(result, torch.Tensor) for result in _results(call))
+
+
+def _accepted_or_ended(call: Call) -> bool:
+    """Returns what `_accepted` does, in a copy of the process, which a call ends if a new result overlaps itself. Such
+    a result has less memory than elements, as an expanded operand has, and a kernel that writes each element writes
+    beyond the end of that memory."""
+    results = [result for result in _results(call) if isinstance(result, torch.Tensor)]
+    given = {tensor.untyped_storage().data_ptr() for tensor in call.tensors if tensor.layout == torch.strided}
+    new = (one for one in results if one.layout == torch.strided and one.untyped_storage().data_ptr() not in given)
+    if any(overlaps(one) for one in new):
+        os.abort()
+    return bool(results)
+
+
+def _results(call: Call) -> list[Any]:
+    """What eager returns; nothing if eager refuses the call."""
+    try:
+        return tree_leaves(call.function(*call.tensors))
+    except Exception:
+        return []
+
+
 def samples_of(
     op: OpOverload, given: Sequence[Given] = (), variants: Sequence[Variant] = VARIANTS, seed: int = 0
 ) -> tuple[list[OpSample], dict[str, str]]:
@@ -120,23 +147,26 @@ def samples_of(
     if op._schema.is_mutable:
         return found, {}
 
-    def made(some: Sequence[Variant]) -> list[OpSample]:
-        return [sample for variant in some if (sample := _made(op, variant, values, seed)) is not None]
+    def made(some: Sequence[Variant], accepted: Callable[[Call], bool] = _accepted) -> list[OpSample]:
+        every = (_made(op, variant, values, seed, accepted) for variant in some)
+        return [sample for sample in every if sample is not None]
 
-    if not how_a_copy_ends(partial(made, variants)):
+    if not how_a_copy_ends(partial(made, variants, _accepted_or_ended)):
         return found + made(variants), {}
-    ends = {variant: how_a_copy_ends(partial(made, [variant])) for variant in variants}
+    ends = {variant: how_a_copy_ends(partial(made, [variant], _accepted_or_ended)) for variant in variants}
     fatal = {str(variant): end for variant, end in ends.items() if end}
     return found + made([variant for variant in variants if not ends[variant]]), fatal
 
 
-def _made(op: OpOverload, variant: Variant, values: bool, seed: int) -> OpSample | None:
+def _made(
+    op: OpOverload, variant: Variant, values: bool, seed: int, accepted: Callable[[Call], bool] = _accepted
+) -> OpSample | None:
     for others in itertools.islice(_others(op), MOST_TRIES):
         call = _call(op, *_arguments(op, variant, others, seed))
-        if _accepted(call):
+        if accepted(call):
             again: Call | None = _call(op, *_arguments(op, variant.scaled(), others, seed + 1))
             assert again is not None
-            again = again if variant.scaled() != variant and _accepted(again) else None
+            again = again if variant.scaled() != variant and accepted(again) else None
             return OpSample(describe(call.tensors) or "no tensors", call, again, values)
     return None
 
@@ -180,15 +210,6 @@ def _call(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Cal
     if not args:  # `make_call` has an input in front
         return make_call(lambda _, **named: op(**named), SimpleNamespace(input=None, args=(), kwargs=dict(kwargs)))
     return make_call(op, SimpleNamespace(input=first, args=tuple(rest), kwargs=dict(kwargs)))
-
-
-def _accepted(call: Call) -> bool:
-    """Does eager take the call, and return tensors?"""
-    try:
-        results = tree_leaves(call.function(*call.tensors))
-    except Exception:
-        return False
-    return any(isinstance(result, torch.Tensor) for result in results)
 
 
 __all__ = ["LAYOUTS", "VARIANTS", "Given", "OpSample", "Variant", "samples_of"]

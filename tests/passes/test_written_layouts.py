@@ -1,0 +1,88 @@
+"""Tensors that are written in place keep their strides, as in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from litz_passes.traced.written_layouts import CONTIGUOUS
+
+ROWS, MASK = torch.tensor([0, 2, 1]), torch.rand(3, 3, generator=torch.Generator().manual_seed(0)) > 0.5
+WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "addbmm_": lambda y, z: y.addbmm_(z.expand(2, 3, 3), z.expand(2, 3, 3)),
+    "addmm_": lambda y, z: y.addmm_(z, z),
+    "baddbmm_": lambda y, z: y[None].baddbmm_(z[None], z[None]),
+    "cumprod_": lambda y, z: y.cumprod_(0),
+    "cumsum_": lambda y, z: y.cumsum_(0),
+    "index_add_": lambda y, z: y.index_add_(0, ROWS, z),
+    "index_copy_": lambda y, z: y.index_copy_(0, ROWS, z),
+    "index_reduce_": lambda y, z: y.index_reduce_(0, ROWS, z, "amax"),
+    "masked_fill_": lambda y, z: y.masked_fill_(MASK, 2.0),
+    "masked_scatter_": lambda y, z: y.masked_scatter_(MASK, z),
+    "mvlgamma_": lambda y, z: y.abs_().add_(3).mvlgamma_(2),
+    "renorm_": lambda y, z: y.renorm_(2, 0, 1.0),
+    "scatter_": lambda y, z: y.scatter_(0, ROWS.expand(3, 3), z),
+    "scatter_add_": lambda y, z: y.scatter_add_(0, ROWS.expand(3, 3), z),
+    "scatter_reduce_": lambda y, z: y.scatter_reduce_(0, ROWS.expand(3, 3), z, "sum"),
+    "tril_": lambda y, z: y.tril_(),
+    "triu_": lambda y, z: y.triu_(1),
+}
+
+
+def turned(x: Tensor, z: Tensor) -> list[Tensor]:
+    """New tensors that lie in columns, written: the second result reads memory as it lies."""
+    found = []
+    for write in WRITES.values():
+        y = x.t() * 2
+        write(y, z)
+        found += [y, y.as_strided((4,), (1,), 2)]
+    return found
+
+
+def through_views(x: Tensor, z: Tensor) -> list[Tensor]:
+    """New tensors in rows, each written through its transpose: `view` takes those that still lie in rows."""
+    found = []
+    for write in WRITES.values():
+        y = x * 2
+        write(y.t(), z)
+        found += [y, y.view(-1)]
+    return found
+
+
+def given(x: Tensor, z: Tensor) -> list[Tensor]:
+    """An input that is written."""
+    x.t().cumsum_(0)
+    return [x.view(-1) * 2, x.as_strided((4,), (1,), 2) * 2]
+
+
+def test_each_method_is_tried() -> None:
+    assert WRITES.keys() == CONTIGUOUS
+
+
+@pytest.mark.parametrize("fn", [turned, through_views, given])
+def test_a_written_tensor_keeps_its_strides(fn: Callable[..., list[Tensor]]) -> None:
+    generator = torch.Generator().manual_seed(1)
+    x, z = (torch.randn(3, 3, generator=generator) for _ in range(2))
+    inputs = x.clone(), x.clone()
+    expected, found = fn(inputs[0], z), torch.compile(fn, backend="litz")(inputs[1], z)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(inputs[1], inputs[0])
+    assert [y.stride() for y in found] == [y.stride() for y in expected]
+
+
+def test_gradients_flow_through_the_copy() -> None:
+    def f(x: Tensor, z: Tensor) -> Tensor:
+        y = x.t() * z
+        y.cumsum_(0)
+        y.masked_fill_(MASK, 2.0)
+        return y.t().view(-1)
+
+    generator = torch.Generator().manual_seed(1)
+    x, z = (torch.randn(3, 3, generator=generator, requires_grad=True) for _ in range(2))
+    weights = torch.linspace(-1, 1, 9)
+    expected, found = (torch.autograd.grad(fn(x, z), (x, z), weights) for fn in (f, torch.compile(f, backend="litz")))
+    torch.testing.assert_close(found, expected)

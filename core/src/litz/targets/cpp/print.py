@@ -49,11 +49,11 @@ class Printer:
     def __init__(self, nest: Nest, lines: Lines, parallel_values: int = 0, team: bool = False) -> None:
         self.nest, self.lines, self.parallel_values, self.team = nest, lines, parallel_values, team
         self.form, self.index = form_of, IndexText(nest.names.index_names, nest.extents)
-        for line in (lines_of := list(nest.lines)):
-            lines_of += getattr(line, "body", ())
-        stored = {line.value for line in lines_of if isinstance(line, tile.Store) and line.mode == "set"}
+        for line in (every := list(nest.lines)):  # those in bodies join the list
+            every += getattr(line, "body", ())
+        stored = {line.value for line in every if isinstance(line, tile.Store) and line.mode == "set"}
         # Of these a copy moves the bits, and NaN keeps them.
-        self.copied = {line.value.text for line in lines_of if isinstance(line, tile.Load) and line.value in stored}
+        self.copied = {line.value.text for line in every if isinstance(line, tile.Load) and line.value in stored}
 
     def print(self, lines: Sequence[Line]) -> None:
         """Writes lines, in order."""

@@ -68,7 +68,7 @@ CONSTANTS: Mapping[str, str] = {
         pattern: BUFFERS LOOPS
         pointwise: _SAME_UNARY
         pool: SMALLEST
-        prelude: _INSTRUCTIONS _SCALAR _VARIANTS _VECTORS
+        prelude: WIDEST _INSTRUCTIONS _SCALAR _VARIANTS _VECTORS
         random: _SEED_ARGS
         reductions: _first _second ROWS
         refusals: _NUMBERS _VALUES
@@ -231,8 +231,7 @@ WHOLE_MODULES: Mapping[str, str] = {
 
 LITERALS: Mapping[str, str] = {
     "of an ISA, or of hardware of a kind: lines, warps, vectors, alignment": """
-        build: expected_variant=16 command=256,512
-        print: _spans=64
+        build: expected_variant=16 command=256
         column: tile_size=16
         decode: choose_split=16
         inputs: plan_inputs=16

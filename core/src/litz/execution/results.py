@@ -41,7 +41,7 @@ def plan_results(
 
 
 def _results(call: Extern, program: Program, seen: set[str], in_flight: set[str | None]) -> Iterator[Result]:
-    # What other ops than torch's find out is checked in full.
+    # Results of other ops than torch's are checked in full.
     found = is_torchs(call.target) and torch.Tag.dynamic_output_shape in getattr(call.target, "tags", ())
     for position, name in enumerate(call.outputs):
         if name is not None and (program.readers.get(name) or name in program.output_buffers or len(call.outputs) == 1):

@@ -208,6 +208,4 @@ for _name in ("remainder", "fmod"):
 for _name, _arity in {"not": 1, "and": 2, "or": 2, "xor": 2}.items():
     _register(logical, op(f"bitwise_{_name}"), _arity, (f"aten.logical_{_name}.default",))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    _register(
-        predicate, lambda x, y, name=_name: call(name, rounded(x), rounded(y)), 2, _names(_name, "Tensor", "Scalar")
-    )
+    _register(predicate, lambda x, y, op=_name: call(op, rounded(x), rounded(y)), 2, _names(_name, "Tensor", "Scalar"))

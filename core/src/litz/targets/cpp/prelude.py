@@ -91,7 +91,8 @@ def _library(name: str, count: int, attribute: str = "") -> str:
 
 _VARIANTS = {"e": ("Full", 16, "__AVX512F__ && !__clang__"), "d": ("Wide", 8, "__AVX2__"), "b": ("Half", 4, "1")}
 """libmvec's letters for variants of 512, 256 and 128 bits: the name of the vector's type, its elements of float, and
-where it gives the results of all: the first whose condition holds. clang calls no variants of 512 bits."""
+where the variant gives the results of all: the first whose condition holds. clang calls no variants of 512 bits."""
+WIDEST = 4 * _VARIANTS["e"][1]  # bytes of the widest vectors
 
 
 def _vector_library(name: str, count: int, types: Sequence[str] = ("float", "double")) -> str:

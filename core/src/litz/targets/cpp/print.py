@@ -16,6 +16,7 @@ from litz.tiles.program import Access, Element, Held, Line, Nest, Operand, Value
 
 from .dialect import CPP, ELEMENTS, VALUES, literal, op_text, read, written
 from .forms import form_of
+from .prelude import WIDEST
 from .text import IndexText
 
 
@@ -49,10 +50,10 @@ class Printer:
     def __init__(self, nest: Nest, lines: Lines, parallel_values: int = 0, team: bool = False) -> None:
         self.nest, self.lines, self.parallel_values, self.team = nest, lines, parallel_values, team
         self.form, self.index = form_of, IndexText(nest.names.index_names, nest.extents)
-        for line in (every := list(nest.lines)):  # those in bodies join the list
+        for line in (every := list(nest.lines)):  # the lines of bodies join the list
             every += getattr(line, "body", ())
         stored = {line.value for line in every if isinstance(line, tile.Store) and line.mode == "set"}
-        # Of these a copy moves the bits, and NaN keeps them.
+        # A copy moves the bits of these values, so NaN keeps its bits.
         self.copied = {line.value.text for line in every if isinstance(line, tile.Load) and line.value in stored}
 
     def print(self, lines: Sequence[Line]) -> None:
@@ -103,12 +104,10 @@ class Printer:
                 self.print(levels[-1].body)
 
     def _spans(self, each: tile.Each) -> list[tuple[int, int]]:
-        """Where a loop begins, and how far before its end it ends.
-
-        g++ reduces one by one what a vector has no room for. Of a short row, what is left of vectors of 64 bytes is
-        a loop of its own, with shorter vectors."""
+        """The parts of a loop: the first position, and how many positions before the end the part ends. g++ reduces the
+        rest of a row one by one. In a short row, the rest of the widest vectors is a part, with shorter vectors."""
         plain = each.vector and each.merged and not (each.shared or each.step or each.within or each.checks)
-        lanes = 64 // min(buffer.dtype.itemsize for buffer in self.nest.buffers.values())
+        lanes = WIDEST // min(buffer.dtype.itemsize for buffer in self.nest.buffers.values())
         rest = int(each.size) % lanes if plain and each.size.is_Integer and lanes < each.size < 8 * lanes else 0
         return [(0, rest), (int(each.size) - rest, 0)] if rest > 1 else [(0, 0)]
 

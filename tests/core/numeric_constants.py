@@ -46,7 +46,7 @@ CONSTANTS: Mapping[str, str] = {
         bias_gradients: GRADIENT BIAS
         fold_constants: _FILLS
         contractions: _FORMULAS
-        cpp_compiler: VERSION_SECONDS
+        cpp_compiler: VERSION_SECONDS WIDEST
         cuda_driver: _INVALID_CONTEXT _MAX_DYNAMIC_SHARED _DEFAULT_SHARED
         decompositions: NEAREST
         dialect: _OPS NARROW
@@ -68,7 +68,7 @@ CONSTANTS: Mapping[str, str] = {
         pattern: BUFFERS LOOPS
         pointwise: _SAME_UNARY
         pool: SMALLEST
-        prelude: WIDEST _INSTRUCTIONS _SCALAR _VARIANTS _VECTORS
+        prelude: _INSTRUCTIONS _SCALAR _SIMD _VECTORS
         random: _SEED_ARGS
         reductions: _first _second ROWS
         refusals: _NUMBERS _VALUES

@@ -20,6 +20,7 @@ from .libraries import problem_of
 VERSION_SECONDS = 30.0
 """A compiler may take to say its version: a tenth of a second, more where it lies on a slow disk."""
 COMPILERS = ("g++", "clang++", "c++")
+WIDEST = 64  # bytes of the widest vectors
 FORMS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "without libmvec": (("-ULITZ_LIBMVEC",), ("-ULITZ_LIBMVEC", "-fveclib=none")),
     "without vectors": (

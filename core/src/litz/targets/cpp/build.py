@@ -22,10 +22,8 @@ import torch
 from litz.cache.disk import Cache, digest, folder_for_texts
 from litz.errors import CacheError, KernelBuildError, out_of_bounds
 from litz.runtime.builders import run_program
-from litz.runtime.cpp_compiler import FORMS, Compiler, compile_library, find_compiler
+from litz.runtime.cpp_compiler import FORMS, WIDEST, Compiler, compile_library, find_compiler
 from litz.runtime.libraries import Library, load_library
-
-from .prelude import WIDEST
 
 SOURCE, LIBRARY = "kernel.cpp", "kernel.so"
 TORCH = "libtorch_cpu.so"
@@ -92,7 +90,7 @@ def command(compiler: Compiler, march: str, forms: tuple[str, ...] = ()) -> tupl
         other = compiler.clang and openmp is not None and "libgomp" in openmp.name
         flags.append("-fopenmp-simd" if other else "-fopenmp")
         if vector_math():
-            wide = 256 if compiler.clang else 8 * WIDEST  # as the variants that give all results (`prelude._VARIANTS`)
+            wide = 256 if compiler.clang else 8 * WIDEST  # as the variants that give all results (`prelude._SIMD`)
             flags += ["-DLITZ_LIBMVEC=1", f"-mprefer-vector-width={wide}", *["-fveclib=libmvec"] * compiler.clang]
     return (*flags, *(flag for form in FORMS if form in forms for flag in FORMS[form][compiler.clang]))
 

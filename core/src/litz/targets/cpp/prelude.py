@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from litz.ir.dtypes import FLOAT8, STORAGE
+from litz.runtime.cpp_compiler import WIDEST
 
 from .float8 import FLOAT8_PIECES
 
@@ -89,10 +90,9 @@ def _library(name: str, count: int, attribute: str = "") -> str:
     )
 
 
-_VARIANTS = {"e": ("Full", 16, "__AVX512F__ && !__clang__"), "d": ("Wide", 8, "__AVX2__"), "b": ("Half", 4, "1")}
-"""libmvec's letters for variants of 512, 256 and 128 bits: the name of the vector's type, its elements of float, and
-where the variant gives the results of all: the first whose condition holds. clang calls no variants of 512 bits."""
-WIDEST = 4 * _VARIANTS["e"][1]  # bytes of the widest vectors
+_SIMD = {"e": ("Full", WIDEST, "__AVX512F__ && !__clang__"), "d": ("Wide", 32, "__AVX2__"), "b": ("Half", 16, "1")}
+"""libmvec's letters for variants of 512, 256 and 128 bits: the name of the vector's type, its bytes, and where the
+variant gives the results of all: the first whose condition holds. clang calls no variants of 512 bits."""
 
 
 def _vector_library(name: str, count: int, types: Sequence[str] = ("float", "double")) -> str:
@@ -100,11 +100,11 @@ def _vector_library(name: str, count: int, types: Sequence[str] = ("float", "dou
 
     A value that is computed again elsewhere (the partitioner saves memory so) may be compared with the first one.
     libmvec's variants differ from each other and from libm in the last bit, so one of them gives the results of all
-    (`_VARIANTS`). types: the kernel's.
+    (`_SIMD`). types: the kernel's.
     """
     ways = (
         f"LITZ_LIBMVEC && {condition}\n" + "".join(_by_one_variant(name, count, type_, letter) for type_ in types)
-        for letter, (*_, condition) in _VARIANTS.items()
+        for letter, (*_, condition) in _SIMD.items()
     )
     return _library(name, count, "VECTOR ") + "#if " + "#elif ".join(ways) + "#endif\n"
 
@@ -112,9 +112,9 @@ def _vector_library(name: str, count: int, types: Sequence[str] = ("float", "dou
 def _by_one_variant(name: str, count: int, type_: str, letter: str) -> str:
     """The variants of a function for one type, and the function of one element, by the variant with this letter."""
     symbol, each = f"{name}f" if type_ == "float" else name, "xy"[:count]
-    lanes = {other: n // (1 if type_ == "float" else 2) for other, (_, n, _) in _VARIANTS.items()} | {"": 1}
+    lanes = {other: n // (4 if type_ == "float" else 8) for other, (_, n, _) in _SIMD.items()} | {"": 1}
     names = {other: f"_ZGV{other}N{n}{'v' * count}_{symbol}" for other, n in lanes.items()} | {"": symbol}
-    kinds = {other: f"{kind}_{type_}" for other, (kind, *_) in _VARIANTS.items()} | {"": type_}
+    kinds = {other: f"{kind}_{type_}" for other, (kind, *_) in _SIMD.items()} | {"": type_}
     given, vector = names[letter], kinds[letter]
     text = f'extern "C" {vector} {given}({", ".join([vector] * count)});\n'
     for alias, kind, n in ((names[other], kinds[other], lanes[other]) for other in lanes if other < letter):

@@ -11,12 +11,12 @@ import torch
 from litz.codegen.dialect import combining
 from litz.ir.dtypes import FLOAT8, HALF, ROUNDED
 from litz.ir.index import placeholder
+from litz.runtime.cpp_compiler import WIDEST
 from litz.tiles import program as tile
 from litz.tiles.program import Access, Element, Held, Line, Nest, Operand, Value
 
 from .dialect import CPP, ELEMENTS, VALUES, literal, op_text, read, written
 from .forms import form_of
-from .prelude import WIDEST
 from .text import IndexText
 
 

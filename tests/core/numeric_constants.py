@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 CONSTANTS: Mapping[str, str] = {
     "of an ISA, or of hardware of a kind: lines, warps, registers, tensor cores' least tile": """
+        cpp_compiler: WIDEST
         blocks: WIDE
         arena: ALIGNMENT
         cover: LEAST
@@ -46,7 +47,7 @@ CONSTANTS: Mapping[str, str] = {
         bias_gradients: GRADIENT BIAS
         fold_constants: _FILLS
         contractions: _FORMULAS
-        cpp_compiler: VERSION_SECONDS WIDEST
+        cpp_compiler: VERSION_SECONDS
         cuda_driver: _INVALID_CONTEXT _MAX_DYNAMIC_SHARED _DEFAULT_SHARED
         decompositions: NEAREST
         dialect: _OPS NARROW

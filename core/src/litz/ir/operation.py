@@ -288,6 +288,11 @@ class Extern:
         """Returns the op's name as a user would write it: aten.mm.default."""
         return str(self.target) if isinstance(self.target, torch._ops.OpOverload) else self.target.__name__
 
+    @property
+    def reads_aligned(self) -> bool:
+        """Returns whether a GPU's kernel is wrong or faults where a tensor starts at no multiple of 16 bytes."""
+        return self.target_name.startswith("aten.") and "_attention" in self.target_name
+
     def contraction(self, program: Program) -> Contraction | None:
         """Returns the FLOPs of the call, where its class knows them; None leaves them to `litz.cost`, by the op."""
         return None

@@ -49,14 +49,9 @@ _is_view(views.flip, aten.flip.default, any_dtype=False)  # torch has no negativ
 
 
 @lowering(aten.view.default, aten.reshape.default, aten._reshape_copy.default, any_dtype=True)
-def view(ctx: LoweringContext, x: Tensor, size: Size, stride: Size | None = None) -> Tensor:
-    """Lowers view and reshape: a View where strides allow one, else a copy."""
-    return reshape_or_copy(ctx, x, size)
-
-
 @lowering(prims.collapse_view.default, prims.split_dim.default, any_dtype=True)
-def prims_view(ctx: LoweringContext, x: Tensor, *_: Any) -> Tensor:
-    """Lowers collapse_view and split_dim, to the size of the fake result."""
+def view(ctx: LoweringContext, x: Tensor, *_: Any) -> Tensor:
+    """Lowers view and reshape, to the size of the fake result: a View where strides allow one, else a copy."""
     return reshape_or_copy(ctx, x, meta_size(ctx))
 
 

@@ -13,7 +13,7 @@ import torch
 from .check import Checker
 from .execute import FuzzCompiler
 from .generate import generate
-from .run import Record, run
+from .run import Record, failed, run
 from .worker import small
 
 
@@ -60,9 +60,12 @@ def main(
     if only is not None:
         _again(only, Checker(FuzzCompiler(compiled, level, device, numerics=numerics)), dynamic, shrink_seconds)
         return
-    shown = [time.time()]
+    shown, said = [time.time()], [0]
 
     def show(record: Record) -> None:
+        for failure in record.failures[said[0] :]:  # at once: a run may be killed before its end
+            click.echo(failed(failure), err=True)
+        said[0] = len(record.failures)
         if time.time() - shown[0] > 15:
             shown[0] = time.time()
             click.echo(f"{record.programs} programs, {len(record.failures)} failures, {record.seconds:.0f} s", err=True)

@@ -60,7 +60,7 @@ class Record:
         """Returns a few lines for people."""
         lines = [
             f"seed {self.seed}: {self.programs} programs in {self.seconds:.0f} s, {len(self.failures)} failures",
-            *(f"  {f['label']}  {f['kind']}  {f['script']}" for f in self.failures),
+            *map(failed, self.failures),
             f"  counts  {_listed(self.counts)}",
             f"  types   {_listed(self.dtypes)}",
             f"  torch's own failures: {sum(self.torch_failures.values())}",
@@ -72,6 +72,11 @@ class Record:
     def to_json(self) -> str:
         """Returns the whole record as JSON, for programs."""
         return json.dumps(vars(self), indent=1)
+
+
+def failed(failure: dict[str, str]) -> str:
+    """Returns the line that says what failed, and the first 200 characters of the message."""
+    return "  {label}  {kind}  {script}  {message:.200}".format_map(failure).replace("\n", " ")
 
 
 def _listed(counts: Counter[str]) -> str:

@@ -68,6 +68,7 @@ def work(task: dict[str, Any]) -> None:
         }
         row["failures"] = [_write(small(f, checker, task["shrink_seconds"]), folder) for f in failures]
         print(json.dumps(row), flush=True)
+        checker.settle()  # before others are noted: what ends the process here is the program that was noted last
         gc.collect()
         number += task["step"]
 

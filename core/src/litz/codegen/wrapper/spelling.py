@@ -60,14 +60,14 @@ class Spelling:
         """Returns the text of a library call. target: in place of the call's own. out: the buffer to write into."""
         name = self.names.target(target or extern.target)
         own = self.plan.inputs.returned & {*extern.aliases.values()}
-        parts = [self._text(value, own) for value in extern.args]
-        parts += [f"{key}={self._text(value, own)}" for key, value in extern.kwargs.items()]
+        aligned = extern.reads_aligned and self.plan.targets[extern.device].aligned
+        parts = [self._text(value, own, aligned) for value in extern.args]
+        parts += [f"{key}={self._text(value, own, aligned)}" for key, value in extern.kwargs.items()]
         parts += [] if out is None else [f"out={out}"]
         return f"{name}({', '.join(parts)})"
 
     def output(self, value: Any) -> str:
-        """Returns the text of what the wrapper returns. The value shares memory with an input where the graph's output
-        does, also where kernels read an aligned copy of the input."""
+        """Returns the text of what the wrapper returns: a view of an input is not one of the input's aligned copy."""
         return self._text(value, self.plan.inputs.returned)
 
     @staticmethod
@@ -75,13 +75,14 @@ class Spelling:
         """Returns the wrapper's name for the input itself, where the plain name may be of an aligned copy."""
         return f"_own_{name}"
 
-    def _text(self, value: Any, own: Collection[str] = ()) -> str:
-        """own: inputs that are meant themselves, and not the aligned copy."""
-        return str(fold(value, partial(self._leaf, own), _container))
+    def _text(self, value: Any, own: Collection[str] = (), aligned: bool = False) -> str:
+        """own: inputs that are meant themselves, not their aligned copies. aligned: whether all tensors are aligned."""
+        return str(fold(value, partial(self._leaf, own, aligned), _container))
 
-    def _leaf(self, own: Collection[str], value: Any) -> str:
+    def _leaf(self, own: Collection[str], aligned: bool, value: Any) -> str:
         if isinstance(value, TensorRef):
-            return self._tensor(value, self.own(value.buffer) if value.buffer in own else value.buffer)
+            text = self._tensor(value, self.own(value.buffer) if value.buffer in own else value.buffer)
+            return f"_aligned({text})" if aligned else text
         if isinstance(value, sympy.Basic):
             return python_text(value)
         if isinstance(value, Region):

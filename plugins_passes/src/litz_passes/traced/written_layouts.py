@@ -9,19 +9,13 @@ the tensor, and copies keep strides.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 
 from litz.capture.joint.nouns import TracedGraph
 from litz_plugins.records import PassContext
-
-CONTIGUOUS = frozenset({
-    *("addbmm_", "addmm_", "baddbmm_", "cumprod_", "cumsum_", "index_add_", "index_copy_", "index_reduce_"),
-    *("masked_fill_", "masked_scatter_", "mvlgamma_", "renorm_", "scatter_", "scatter_add_", "scatter_reduce_"),
-    *("tril_", "triu_"),
-})  # fmt: skip
-"""Methods that write in place, and whose counterparts give contiguous results however their operands lie."""
 
 
 def keep_written_layouts(traced: TracedGraph, context: PassContext) -> TracedGraph:
@@ -43,11 +37,29 @@ def keep_written_layouts(traced: TracedGraph, context: PassContext) -> TracedGra
 
 
 def _changes_strides(node: torch.fx.Node) -> bool:
-    """Returns whether a node writes a tensor that is not contiguous, and its op gives contiguous results."""
-    if node.op != "call_method" or node.target not in CONTIGUOUS:
+    """Returns whether a node writes a tensor that is not contiguous, and its op's own result would lie otherwise.
+    Strides that are equal for some sizes alone count as others: a copy is right in any case."""
+    if node.op != "call_method" or not _has_counterpart(str(node.target)):
         return False
-    written: Any = node.args[0].meta.get("example_value") if isinstance(node.args[0], torch.fx.Node) else None
-    return isinstance(written, torch.Tensor) and written.layout == torch.strided and not written.is_contiguous()
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda argument: argument.meta.get("example_value"))
+    written: Any = args[0]
+    if not isinstance(written, torch.Tensor) or written.layout != torch.strided or written.is_contiguous():
+        return False
+    with torch.no_grad():
+        result = getattr(written, str(node.target).removesuffix("_"))(*args[1:], **kwargs)
+    return str(result.stride()) != str(written.stride())
+
+
+@cache
+def _has_counterpart(method: str) -> bool:
+    """Returns whether a method of tensors writes in place what the method without the underscore returns. Draws do not:
+    they fill a tensor whatever its values are. Methods that make a view of the tensor itself change how it lies."""
+    counterpart = getattr(torch.Tensor, method.removesuffix("_"), None)
+    packet = getattr(torch.ops.aten, method, None)
+    if method.endswith("__") or not method.endswith("_") or not callable(counterpart) or packet is None:
+        return False
+    tags = {tag for overload in packet.overloads() for tag in getattr(packet, overload).tags}
+    return not tags & {torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded}
 
 
 __all__ = ["keep_written_layouts"]

@@ -72,11 +72,14 @@ def repeating(function: Callable[..., Any]) -> Callable[..., Any]:
     return repeats
 
 
-def narrow(kind: str, registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Returns what is registered, lowerings of all but views run in the mode, without passes that call kernels whose
-    runs differ. kind, registered: as the hook `litz_narrow` has them."""
-    if kind == "pass":
-        return {name: item for name, item in registered.items() if name not in LEFT_OUT}
-    if kind == "lowering":
-        return {op: rule if is_view(op) else repeating(rule) for op, rule in registered.items()}
-    return registered
+def _passes(registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    return {name: item for name, item in registered.items() if name not in LEFT_OUT}
+
+
+def _lowerings(registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    return {op: rule if is_view(op) else repeating(rule) for op, rule in registered.items()}
+
+
+NARROWED: Mapping[str, Callable[[Mapping[Any, Any]], Mapping[Any, Any]]] = {"lowering": _lowerings, "pass": _passes}
+"""What the option uses of what is registered, by the kind that the hook `litz_narrow` names: lowerings of all but views
+run in the mode, and no pass calls kernels whose runs differ."""

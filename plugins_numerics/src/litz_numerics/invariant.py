@@ -37,11 +37,6 @@ def invariant_table() -> InvariantTable:
     return InvariantTable(*map(frozenset, lists))
 
 
-def narrow(kind: str, registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Returns what the option uses of what is registered. kind, registered: as the hook `litz_narrow` has them."""
-    return _NARROWED[kind](registered)
-
-
 def _without_copies(registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
     copies = invariant_table().copies
     return {op: rule for op, rule in registered.items() if str(op).removeprefix("aten.") not in copies}
@@ -52,12 +47,13 @@ def _passes(registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
     return {name: item for name, item in registered.items() if name in kept}
 
 
-_NARROWED: Mapping[str, Callable[[Mapping[Any, Any]], Mapping[Any, Any]]] = {
+NARROWED: Mapping[str, Callable[[Mapping[Any, Any]], Mapping[Any, Any]]] = {
     "decomposition": _without_copies,
     "lowering": _without_copies,
     "pass": _passes,
     "template": lambda registered: {},
 }
+"""What the option uses of what is registered, by the kind that the hook `litz_narrow` names."""
 
 
 def name_dependent_kernels(program: Program, context: PassContext) -> Program:

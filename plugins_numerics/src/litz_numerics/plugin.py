@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from litz_plugins import Entry, EntryFacts, LayoutPlan, OptionSpec, OptionsView, Pass, hookimpl
@@ -48,20 +49,29 @@ def litz_register_options() -> Sequence[OptionSpec]:
 def litz_narrow(kind: str, registered: Mapping[Any, Any], options: OptionsView) -> Mapping[Any, Any] | None:
     """Returns what a mode uses of what is registered: in strict mode what the table of exact ops has, in mode "rounded"
     all but what rounds elsewhere than eager."""
-    mode, left = mode_of(options), None
-    if mode != "default":
-        from . import rounded, rules
+    narrowed = [table[kind] for table in _tables(options) if kind in table]
+    return reduce(lambda left, narrow: narrow(left), narrowed, registered) if narrowed else None
 
-        left = {"strict": rules.narrow, "rounded": rounded.narrow}[mode](kind, registered)
+
+def _tables(options: OptionsView) -> Iterator[Mapping[str, Callable[[Mapping[Any, Any]], Mapping[Any, Any]]]]:
+    """The tables of what the options use, first the mode's."""
+    mode = mode_of(options)
+    if mode == "strict":
+        from . import rules
+
+        yield rules.NARROWED
+    if mode == "rounded":
+        from . import rounded
+
+        yield rounded.NARROWED
     if is_invariant(options):
         from . import invariant
 
-        left = invariant.narrow(kind, registered if left is None else left)
+        yield invariant.NARROWED
     if is_deterministic(options):
         from . import deterministic
 
-        left = deterministic.narrow(kind, registered if left is None else left)
-    return left
+        yield deterministic.NARROWED
 
 
 @hookimpl

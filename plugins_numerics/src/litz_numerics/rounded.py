@@ -38,11 +38,6 @@ def rounded_table() -> RoundedTable:
     return RoundedTable(whole, frozenset(content["passes"]["left_out"]))
 
 
-def narrow(kind: str, registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Returns what mode "rounded" uses of what is registered. kind, registered: as the hook `litz_narrow` has them."""
-    return _NARROWED.get(kind, lambda registered: registered)(registered)
-
-
 def _decompositions(registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
     whole = rounded_table().whole
     return {op: _of_others(rule) if rule and _packet(op) in whole else rule for op, rule in registered.items()}
@@ -97,8 +92,9 @@ def _passes(registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
     return {name: item for name, item in registered.items() if name not in left_out}
 
 
-_NARROWED: Mapping[str, Callable[[Mapping[Any, Any]], Mapping[Any, Any]]] = {
+NARROWED: Mapping[str, Callable[[Mapping[Any, Any]], Mapping[Any, Any]]] = {
     "decomposition": _decompositions,
     "lowering": _lowerings,
     "pass": _passes,
 }
+"""What mode "rounded" uses of what is registered, by the kind that the hook `litz_narrow` names."""

@@ -19,11 +19,6 @@ USERS_KERNELS = "triton_kernel_wrapper"
 """The beginning of the names of higher-order ops that launch a user's own kernels."""
 
 
-def narrow(kind: str, registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Returns what strict mode uses of what is registered. kind, registered: as the hook `litz_narrow` has them."""
-    return _NARROWED[kind](registered)
-
-
 def _decompositions(registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
     table = exact_table()
     return {op: rule for op, rule in registered.items() if is_view(op) or table.row("decomposition", op) is not None}
@@ -64,9 +59,10 @@ def _passes(registered: Mapping[Any, Any]) -> Mapping[Any, Any]:
     return {name: item for name, item in registered.items() if name in kept}
 
 
-_NARROWED: Mapping[str, Callable[[Mapping[Any, Any]], Mapping[Any, Any]]] = {
+NARROWED: Mapping[str, Callable[[Mapping[Any, Any]], Mapping[Any, Any]]] = {
     "decomposition": _decompositions,
     "lowering": _lowerings,
     "pass": _passes,
     "template": lambda registered: {},
 }
+"""What strict mode uses of what is registered, by the kind that the hook `litz_narrow` names."""

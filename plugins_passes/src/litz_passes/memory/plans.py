@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,8 +19,8 @@ from litz.schedule.lifetimes import Lifetimes
 from .cut import Modules
 from .notes import standing
 
-Plan = Any
-"""An `ExecutionPlan`, which the hook hands over."""
+if TYPE_CHECKING:  # a plan comes by the hook, so nothing of its stage is imported
+    from litz.execution.plan import ExecutionPlan
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Candidate:
     name: str
     joint: JointGraph
     modules: Modules
-    plans: tuple[Plan, Plan]
+    plans: tuple[ExecutionPlan, ExecutionPlan]
     us: float
 
     @cached_property
@@ -93,7 +93,7 @@ def _buffers(outputs: Sequence[Any]) -> Iterator[str]:
         yield getattr(item, "buffer", "")
 
 
-def _held(name: str, plan: Any, nodes: Mapping[str, torch.fx.Node], saved: bool) -> Held:
+def _held(name: str, plan: ExecutionPlan, nodes: Mapping[str, torch.fx.Node], saved: bool) -> Held:
     program = plan.program
     node = nodes.get(name)
     origin = str(origin_of(node)) if node is not None else ""

@@ -14,6 +14,7 @@ WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "addbmm_": lambda y, z: y.addbmm_(z.expand(2, 3, 3), z.expand(2, 3, 3)),
     "addmm_": lambda y, z: y.addmm_(z, z),
     "baddbmm_": lambda y, z: y[None].baddbmm_(z[None], z[None]),
+    "bernoulli_": lambda y, z: y.bernoulli_(1.0),
     "copysign_": lambda y, z: y.copysign_(z[0, 0]),
     "cumprod_": lambda y, z: y.cumprod_(0),
     "cumsum_": lambda y, z: y.cumsum_(0),
@@ -69,6 +70,23 @@ def test_a_written_tensor_keeps_its_strides(fn: Callable[..., list[Tensor]]) -> 
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(inputs[1], inputs[0])
     assert [y.stride() for y in found] == [y.stride() for y in expected]
+
+
+def of_data(x: Tensor, z: Tensor) -> list[Tensor]:
+    """Rows whose number depends on data, written as they lie and as columns."""
+    rows = torch.argwhere(x > 0)
+    columns = torch.argwhere(z > 0).t()
+    rows.index_add_(1, torch.tensor([1, 0]), rows.clone())
+    columns.cumsum_(0)
+    return [rows, columns]
+
+
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_sizes_that_depend_on_data(dynamic: bool) -> None:
+    x, z = torch.eye(3), torch.ones(3, 4)
+    found = torch.compile(of_data, backend="litz", dynamic=dynamic, fullgraph=True)(x, z)
+    torch.testing.assert_close(found, of_data(x, z))
 
 
 def test_gradients_flow_through_the_copy() -> None:

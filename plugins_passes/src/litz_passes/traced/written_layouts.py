@@ -9,10 +9,12 @@ the tensor, and copies keep strides.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from litz.capture.joint.nouns import TracedGraph
 from litz_plugins.records import PassContext
@@ -39,27 +41,40 @@ def keep_written_layouts(traced: TracedGraph, context: PassContext) -> TracedGra
 def _changes_strides(node: torch.fx.Node) -> bool:
     """Returns whether a node writes a tensor that is not contiguous, and its op's own result would lie otherwise.
     Strides that are equal for some sizes alone count as others: a copy is right in any case."""
-    if node.op != "call_method" or not _has_counterpart(str(node.target)):
+    if node.op != "call_method" or not _has_counterpart(str(node.target), len(node.args) + len(node.kwargs) == 1):
         return False
     args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda argument: argument.meta.get("example_value"))
     written: Any = args[0]
-    if not isinstance(written, torch.Tensor) or written.layout != torch.strided or written.is_contiguous():
+    if not isinstance(written, torch.Tensor) or written.layout != torch.strided or _is_contiguous(written):
         return False
-    with torch.no_grad():
+    with torch.no_grad(), suppress(GuardOnDataDependentSymNode):
         result = getattr(written, str(node.target).removesuffix("_"))(*args[1:], **kwargs)
-    return str(result.stride()) != str(written.stride())
+        return str(result.stride()) != str(written.stride())
+    return False  # torch itself cannot take the op apart for such sizes
+
+
+def _is_contiguous(tensor: torch.Tensor) -> bool:
+    """Returns whether a tensor is contiguous for all of its sizes. Asks nothing of sizes that depend on data."""
+    expected: Any = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+        if str(size) != "1":
+            if str(stride) != str(expected):
+                return False
+            expected = expected * size
+    return True
 
 
 @cache
-def _has_counterpart(method: str) -> bool:
-    """Returns whether a method of tensors writes in place what the method without the underscore returns. Draws do not:
-    they fill a tensor whatever its values are. Methods that make a view of the tensor itself change how it lies."""
+def _has_counterpart(method: str, is_alone: bool) -> bool:
+    """Returns whether a method of tensors writes in place what the method without the underscore returns. A method that
+    makes a view of the tensor itself changes how it lies. is_alone: the method has no arguments, so that what draws
+    would draw by the tensor's values without the underscore."""
     counterpart = getattr(torch.Tensor, method.removesuffix("_"), None)
     packet = getattr(torch.ops.aten, method, None)
     if method.endswith("__") or not method.endswith("_") or not callable(counterpart) or packet is None:
         return False
     tags = {tag for overload in packet.overloads() for tag in getattr(packet, overload).tags}
-    return not tags & {torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded}
+    return torch.Tag.inplace_view not in tags and not (is_alone and torch.Tag.nondeterministic_seeded in tags)
 
 
 __all__ = ["keep_written_layouts"]

@@ -22,7 +22,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
-import litz
 from core.numeric_constants import CONSTANTS, LITERALS, WHOLE_MODULES
 from litz.schedule.estimate import EstimateFigures
 from litz.target import CalibrationError, FiguresError, Room, data, figure_of, figures_of, target_named, target_of
@@ -32,8 +31,8 @@ from litz_contractions.products.rows import RowsFigures
 from litz_plugins import Figures, Target
 from litz_tools.trials import TRIALS
 
-CORE = Path(litz.__file__).parent
 ROOT = Path(__file__).parents[2]
+CORE = ROOT / "core/src/litz"
 OWN = ("contractions", "cudagraphs", "operators", "passes", "triton_kernels")
 """Plugins that decide what runs on a device."""
 MODULES = [*CORE.rglob("*.py"), *(file for name in OWN for file in ROOT.glob(f"plugins_{name}/src/**/*.py"))]

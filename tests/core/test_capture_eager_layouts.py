@@ -158,3 +158,18 @@ def test_views_of_results_hold_what_eager_s_do(name: str, dynamic: bool) -> None
             results.append((view, made, x.grad, torch.tensor(shared)))
         for mine, real in zip(*results, strict=True):
             torch.testing.assert_close(mine, real)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_gradients_of_pads_lie_as_in_eager(mode: str, dynamic: bool) -> None:
+    """Torch's fake gradient of a pad in channels last is contiguous, eager's on a CPU is not."""
+    for shape, widths in (((2, 3, 4, 5), (1, 2, 1, 0)), ((2, 3, 4, 5), (3, -1, -1, 3)), ((2, 3, 4, 5, 4), (1,) * 6)):
+        last = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+        x = torch.randn(shape).contiguous(memory_format=last).requires_grad_()
+        torch._dynamo.reset()
+        padded = torch.compile(torch.nn.functional.pad, backend="litz", dynamic=dynamic)
+        results = [function(x, widths, mode) for function in (padded, torch.nn.functional.pad)]
+        mine, real = (torch.autograd.grad(y.square().sum(), x)[0] for y in results)
+        assert mine.stride() == real.stride() and real.is_contiguous(memory_format=last)
+        torch.testing.assert_close(mine, real)

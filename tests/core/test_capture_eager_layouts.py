@@ -173,3 +173,18 @@ def test_gradients_of_pads_lie_as_in_eager(mode: str, dynamic: bool) -> None:
         mine, real = (torch.autograd.grad(y.square().sum(), x)[0] for y in results)
         assert mine.stride() == real.stride() and real.is_contiguous(memory_format=last)
         torch.testing.assert_close(mine, real)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_random_numbers_lie_as_in_eager(dynamic: bool) -> None:
+    """Torch's fake results of these lie as what they are drawn for, eager's are contiguous."""
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        normal = [torch.normal(x, y), torch.normal(y, x), torch.normal(x, x), torch.normal(1.0, x), torch.normal(x, 1)]
+        return [*normal, torch.poisson(x), torch._standard_gamma(x), torch.bernoulli(x / 2), torch.rand_like(x)]
+
+    torch._dynamo.reset()
+    x, y = torch.rand(5, 4, 3).permute(2, 0, 1) + 0.5, torch.rand(3, 5, 4)
+    mine, real = torch.compile(f, backend="litz", dynamic=dynamic)(x, y), f(x, y)
+    assert [v.stride() for v in mine] == [v.stride() for v in real]
+    assert all(v.isfinite().all() for v in mine) and bool((mine[6] > 0).all())

@@ -158,3 +158,33 @@ def test_views_of_results_hold_what_eager_s_do(name: str, dynamic: bool) -> None
             results.append((view, made, x.grad, torch.tensor(shared)))
         for mine, real in zip(*results, strict=True):
             torch.testing.assert_close(mine, real)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_gradients_of_pads_lie_as_in_eager(mode: str, dynamic: bool) -> None:
+    """Torch's fake gradient of a pad in channels last is contiguous, eager's on a CPU is not."""
+    for shape, widths in (((2, 3, 4, 5), (1, 2, 1, 0)), ((2, 3, 4, 5), (3, -1, -1, 3)), ((2, 3, 4, 5, 4), (1,) * 6)):
+        last = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+        x = torch.randn(shape).contiguous(memory_format=last).requires_grad_()
+        torch._dynamo.reset()
+        padded = torch.compile(torch.nn.functional.pad, backend="litz", dynamic=dynamic)
+        results = [function(x, widths, mode) for function in (padded, torch.nn.functional.pad)]
+        mine, real = (torch.autograd.grad(y.square().sum(), x)[0] for y in results)
+        assert mine.stride() == real.stride() and real.is_contiguous(memory_format=last)
+        torch.testing.assert_close(mine, real)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_random_numbers_lie_as_in_eager(dynamic: bool) -> None:
+    """Torch's fake results of these lie as what they are drawn for, eager's are contiguous."""
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        normal = [torch.normal(x, y), torch.normal(y, x), torch.normal(x, x), torch.normal(1.0, x), torch.normal(x, 1)]
+        return [*normal, torch.poisson(x), torch._standard_gamma(x), torch.bernoulli(x / 2), torch.rand_like(x)]
+
+    torch._dynamo.reset()
+    x, y = torch.rand(5, 4, 3).permute(2, 0, 1) + 0.5, torch.rand(3, 5, 4)
+    mine, real = torch.compile(f, backend="litz", dynamic=dynamic)(x, y), f(x, y)
+    assert [v.stride() for v in mine] == [v.stride() for v in real]
+    assert all(v.isfinite().all() for v in mine) and bool((mine[6] > 0).all())

@@ -125,3 +125,26 @@ def test_a_threshold_has_its_numbers_in_the_type(dtype: torch.dtype) -> None:
     assert len(taken) >= 5
     for limits, found, wanted in zip(taken, torch.compile(fn, backend="litz")(x), fn(x), strict=True):
         assert torch.equal(found, wanted), limits
+
+
+@pytest.mark.parametrize("limit", [0.1, -0.7, 1 / 3, 0.3])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_number_beside_a_threshold_is_not_the_threshold(dtype: torch.dtype, limit: float) -> None:
+    """Eager compares half types in float32; a limit rounded to the type is one of its numbers."""
+    around = torch.tensor(limit, dtype=dtype)
+    x = torch.stack([around, torch.nextafter(around, around * 0), torch.nextafter(around, around * 9)])
+
+    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+        back = torch.ops.aten.threshold_backward(torch.full_like(x, 100), x, limit)
+        return [torch.threshold(x, limit, 20.0), torch.threshold(x, 0.5, limit), back]
+
+    for found, wanted in zip(torch.compile(fn, backend="litz")(x), fn(x), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
+def test_the_sign_of_complex_infinity_has_one_part() -> None:
+    parts = (0.0, -0.0, 2.0, torch.inf, -torch.inf, torch.nan, 1e-30)
+    x = torch.tensor([complex(a, b) for a in parts for b in parts], dtype=torch.complex64)
+    found, wanted = torch.compile(lambda x: (x.sgn(), x.real.sgn()), backend="litz")(x), (x.sgn(), x.real.sgn())
+    torch.testing.assert_close(torch.view_as_real(found[0]), torch.view_as_real(wanted[0]), equal_nan=True)
+    torch.testing.assert_close(found[1], wanted[1], equal_nan=True)

@@ -26,7 +26,7 @@ from litz_testing.fuzz.compare import Expected, complaints
 from litz_testing.fuzz.cpp_batch import CppBatch
 from litz_testing.fuzz.execute import FuzzCompiler, trained
 from litz_testing.fuzz.generate import RAISING, generate
-from litz_testing.fuzz.inputs import InputSpec, in_one_memory, lie_apart_alike, make_inputs
+from litz_testing.fuzz.inputs import SCALED, SCALES, InputSpec, in_one_memory, lie_apart_alike, make_inputs
 from litz_testing.fuzz.operations import Draft, Draw, Row, load_table
 from litz_testing.fuzz.program import FuzzProgram, Statement
 from litz_testing.fuzz.reference import Raised, Reference, Rejected, reference_of
@@ -553,6 +553,15 @@ def test_what_eager_has_no_kernel_for_is_not_refused() -> None:
     assert not isinstance(caught.value, Raised)
     wide = (InputSpec((1, 1), F32, 1), inputs[1])
     assert reference_of(FuzzProgram(wide, (fill,), ("v0",), by_dynamo=True, raises=True)).raised is IndexError
+
+
+def test_tiny_and_huge_numbers_are_among_the_inputs() -> None:
+    specs = [spec for number in range(120) for spec in generate(f"scaled:{number}")[0].inputs]
+    for kind, value in SCALES.items():
+        found = [spec for spec in specs if spec.kind == kind]
+        assert found and {spec.dtype for spec in found} <= SCALED
+        (x,) = make_inputs((replace(found[0], alias=""),))
+        assert bool((x.double() / value * 4).frac().eq(0).all()) and x.any()
 
 
 def test_contractions_are_among_the_statements() -> None:

@@ -15,7 +15,7 @@ from litz_testing.fuzz.gradients import expected_gradients
 from litz_testing.fuzz.inputs import InputSpec, make_inputs
 from litz_testing.fuzz.operations import Draw
 from litz_testing.fuzz.program import FuzzProgram, Statement
-from litz_testing.fuzz.reference import Reference, reference_of
+from litz_testing.fuzz.reference import Reference, Rejected, reference_of
 from litz_testing.fuzz.rounding import Rounding
 
 F32, F64 = torch.float32, torch.float64
@@ -251,3 +251,33 @@ def test_a_backward_may_round_what_it_reads_otherwise_than_the_forward() -> None
         kernels = torch.exp(made - made.logsumexp(0).to(dtype).double()) * 96.3 * 2 * -2
         assert not complaints([kernels.to(dtype)], [row])
         assert complaints([(kernels + wrong * 8).to(dtype)], [row])
+
+
+def test_tiny_numbers_are_judged_by_what_a_rounding_of_them_is() -> None:
+    """A kernel that takes subnormal numbers for 0 is wrong, one that is off by the smallest number is not."""
+    smaller = Statement("v0", f"x0 * {2.0**-60!r}", rough=True)
+    for dtype, smallest in ((torch.float32, 2.0**-149), (torch.bfloat16, 2.0**-133)):
+        program = FuzzProgram((InputSpec((8,), dtype, 1, "tiny"),), (smaller,), ("v0",))
+        found = reference_of(program)
+        expected = Expected("v0", found.eager["v0"], found.exact["v0"], found.noisy["v0"], tiny=True)
+        assert 0 < float(found.exact["v0"].abs().max()) < 1e-37
+        off = (found.exact["v0"] + 8 * smallest).to(dtype)
+        assert not complaints([off], [expected])
+        flushed = torch.zeros(8, dtype=dtype)
+        assert not complaints([flushed], [replace(expected, tiny=False)])
+        assert bool(complaints([flushed], [expected])) == (dtype == torch.float32)  # of bfloat16 eager is as far off
+
+
+def test_huge_numbers_may_nearly_fill_their_type() -> None:
+    squared = Statement("v0", "x0 * x0", rough=True)
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        spec = InputSpec((8,), dtype, 1, "huge")
+        assert make_inputs((spec,))[0].abs().max() > 1e18
+        found = reference_of(FuzzProgram((spec,), (squared,), ("v0",)))
+        expected = Expected("v0", found.eager["v0"], found.exact["v0"], found.noisy["v0"])
+        assert not complaints([found.eager["v0"]], [expected])
+        assert complaints([found.eager["v0"] * 1.1], [expected]) and complaints([found.eager["v0"] / 0], [expected])
+        with pytest.raises(Rejected, match=r"large|overflow"):
+            reference_of(FuzzProgram((spec,), (Statement("v0", "x0 * x0 * x0", rough=True),), ("v0",)))
+        with pytest.raises(Rejected, match="large"):
+            reference_of(FuzzProgram((replace(spec, kind="plain"),), (Statement("v0", "x0 * 1e30"),), ("v0",)))

@@ -3,6 +3,7 @@ this dist does better whole, or what eager's kernels take or refuse otherwise.""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from types import MappingProxyType
@@ -24,6 +25,8 @@ from .sources import blocks
 
 aten = torch.ops.aten
 
+LIMITED = (aten.threshold.default, aten.threshold_backward.default)
+"""Ops that compare with a number."""
 NEAREST = tuple(
     f"aten.{name}{ndim}d.default" for name in ("upsample_nearest", "_upsample_nearest_exact") for ndim in (1, 2, 3)
 )
@@ -42,6 +45,8 @@ def own_decompositions() -> Mapping[OpOverload, Callable[..., Any]]:
         aten.celu.default: partial(_celu, core[aten.celu.default]),
         **{op: partial(_logit, core[op]) for op in (aten.logit.default, aten.logit_backward.default)},
         **{op: partial(_unless_a_multiple, op, core[op]) for op in ops},
+        **{op: partial(_compared_in_float32, core[op]) for op in LIMITED},
+        aten.sgn.default: _sgn,
         aten.ldexp.Tensor: partial(_ldexp, core[aten.ldexp.Tensor]),
         aten.grid_sampler_2d.default: _grid_sampler_2d,
         aten._adaptive_avg_pool2d.default: _adaptive_avg_pool2d,
@@ -58,6 +63,29 @@ def _celu(rule: Callable[..., Any], x: torch.Tensor, alpha: Any = 1.0) -> Any:
     if isinstance(alpha, (int, float)) and (alpha == 0 or not holds(x.dtype, 1 / alpha)):
         return NotImplemented
     return rule(x, alpha)
+
+
+def _compared_in_float32(rule: Callable[..., Any], *given: Any) -> Any:
+    """Goes by core's rule, in float32 for half types that do not hold the numbers: as in eager's kernels, a number that
+    lies beside such a limit is not the limit, which the rule rounds to the type."""
+    dtype = given[0].dtype
+    is_half = dtype.is_floating_point and dtype.itemsize <= 2
+    if not is_half or all(isinstance(value, torch.Tensor) or _is_held(dtype, value) for value in given):
+        return rule(*given)
+    wide = (value.to(torch.float32) if isinstance(value, torch.Tensor) else value for value in given)
+    return rule(*wide).to(dtype)
+
+
+def _is_held(dtype: torch.dtype, number: Any) -> bool:
+    """Says whether a number is known while compiling, and a type holds it without rounding it."""
+    if not isinstance(number, (int, float)) or not math.isfinite(number):
+        return isinstance(number, (int, float))
+    return (math.frexp(number)[0] * 2 / torch.finfo(dtype).eps).is_integer()
+
+
+def _sgn(x: torch.Tensor) -> Any:
+    """Leaves complex numbers to the op, as torch's rule gives NaN for both parts where one is infinite."""
+    return NotImplemented if x.is_complex() else aten.sign(x)
 
 
 def _logit(rule: Callable[..., Any], *given: Any) -> Any:

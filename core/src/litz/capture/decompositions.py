@@ -180,6 +180,7 @@ def _overloads(names: Iterable[str]) -> Iterable[OpOverload]:
 
 # torch's rules give few channels contiguous on a GPU.
 _RESAMPLING = tuple(getattr(aten, name).default for name in torch_api.RESAMPLING if name != "upsample_bicubic2d")
+_PAD_GRADIENTS = tuple(_overloads(f"{how}_pad{n}d_backward" for how in ("reflection", "replication") for n in (2, 3)))
 
 
 @functools.cache
@@ -198,7 +199,8 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         aten.repeat.default: _repeat,
         **{op: functools.partial(in_format_of_input, op) for op in (*_RESAMPLING, aten.channel_shuffle.default)},
         aten.native_channel_shuffle.default: functools.partial(in_format_of_input, aten.channel_shuffle.default),
-        aten.max_unpool2d.default: _max_unpool2d,
+        aten.max_unpool2d.default: functools.partial(_in_format_of, 0, ("cpu", "cuda"), aten.max_unpool2d.default),
+        **{op: functools.partial(_in_format_of, 1, ("cpu",), op) for op in _PAD_GRADIENTS},
         aten.roll.default: _roll,
         # With eager's message: FX takes an assertion without one for a call that may be dropped.
         aten._assert_async.default: lambda x: aten._assert_async.msg(x, NOT_TRUE),
@@ -212,13 +214,12 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
     }
 
 
-def _max_unpool2d(x: torch.Tensor, indices: torch.Tensor, output_size: Any) -> Any:
-    """Lays the result out in the memory format of the input, as eager does; the op's fake kernel gives a contiguous
-    one."""
-    if x.dim() != 4 or x.is_contiguous() or torch_api.suggested_format(x) != torch.channels_last:
+def _in_format_of(at: int, devices: Sequence[str], op: OpOverload, *args: Any) -> Any:
+    """On these devices eager's result has the memory format of argument `at`; the op's fake result is contiguous."""
+    wanted = torch_api.suggested_format(args[at])
+    if args[at].device.type not in devices or args[at].is_contiguous() or wanted == torch.contiguous_format:
         return NotImplemented
-    result = aten.max_unpool2d(x.contiguous(), indices.contiguous(), output_size)
-    return result.contiguous(memory_format=torch.channels_last)
+    return op(*(x.contiguous() if isinstance(x, torch.Tensor) else x for x in args)).contiguous(memory_format=wanted)
 
 
 def _roll(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:

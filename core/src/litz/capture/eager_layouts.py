@@ -1,8 +1,7 @@
 """Where results of elementwise ops lie: as eager's kernels lay them out, by all operands together.
 
-Broken up, an op like addcmul is two ops of two operands each, and the first of these decides; some fake kernels of
-torch are written that way, too. In: an op, and its decomposition if there is one. Out: a decomposition whose result
-lies as eager's, or that leaves the op whole where the op's own fake result does.
+Broken up, addcmul is two ops of two operands each, and the first decides; so are some fake kernels of torch. In: an op,
+and its decomposition if any. Out: a decomposition whose result lies as eager's, or that leaves the op whole.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Rule = Callable[..., Any]
 WHOLE = (
     *("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor", "pow.Scalar", "special_xlog1py", "logaddexp2"),
     *("logical_and", "logical_or", "logical_xor", "polar", "complex", "div.Tensor_mode", "copysign.Tensor"),
-    "angle",
+    *("angle", "poisson", "_standard_gamma"),
 )
 """Ops that stay whole, and whose fake results lie otherwise than eager's."""
 UNTAGGED = (
@@ -49,6 +48,7 @@ _DECIDING: Mapping[str, Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor
         **dict.fromkeys(_BATCH_NORMS, _of_batch_norm),
         "native_batch_norm_backward": lambda tensors: _of_batch_norm(tensors[1:]),
         **dict.fromkeys(("pow.Scalar", "masked_fill.Scalar", "masked_fill.Tensor"), lambda tensors: ()),
+        **dict.fromkeys(("poisson", "_standard_gamma", "normal.float_Tensor", "normal.Tensor_Tensor"), lambda _: ()),
         **dict.fromkeys(("_log_softmax_backward_data", "native_layer_norm_backward", *_LOSSES), lambda tensors: ()),
         "angle": lambda tensors: () if tensors[0].is_complex() else tensors,
         "log_sigmoid_forward": lambda tensors: () if tensors[0].device.type == "cpu" else tensors,

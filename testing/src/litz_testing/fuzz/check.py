@@ -382,9 +382,9 @@ class Checker:
         if self.device != "cpu":  # g++ is told not to contract, Triton is not
             with suppress(Rejected):
                 noisy = reference_of(program, specs, contracts=True).noisy
+        eager, exact, tiny = reference.eager, reference.exact, "tiny" in reference.scales
         values = [
-            Expected(n, reference.eager[n], reference.exact[n], noisy[n], reference.rounded_in.get(n, frozenset()))
-            for n in names
+            Expected(n, eager[n], exact[n], noisy[n], reference.rounded_in.get(n, frozenset()), tiny) for n in names
         ]
         grads = expected_gradients(replace(program, inputs=specs), reference) if program.grad else []
         # Views share their memory's count of writes.

@@ -10,11 +10,13 @@ import torch
 from litz_testing.tensors import lies_otherwise, other_bits
 
 from .inputs import is_inexact
-from .reference import parts, same_specials
+from .reference import parts, same_specials, smallest_of
 
 ROUNDINGS = {torch.float16: 4, torch.bfloat16: 4, torch.float32: 64, torch.float64: 64,
              torch.complex64: 64, torch.complex128: 64, torch.float8_e4m3fn: 0, torch.float8_e5m2: 0}  # fmt: skip
 """Roundings that a result may be off by, beyond what the judges say: long sums have many, and halves sum in float32."""
+SMALLEST = 64
+"""Roundings of the smallest numbers of a type that a result may be off by, where inputs are tiny."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,14 @@ class Complaint:
 @dataclass(frozen=True)
 class Expected:
     """One expected value: by eager, in float64, and in float64 with noise. dtypes: the other dtypes that it was
-    computed in."""
+    computed in. tiny: some inputs are tiny numbers."""
 
     name: str
     eager: torch.Tensor
     exact: torch.Tensor
     noisy: torch.Tensor
     dtypes: frozenset[torch.dtype] = frozenset()
+    tiny: bool = False
 
 
 def complaints(
@@ -81,8 +84,10 @@ def _complaint(got: torch.Tensor, want: Expected, bits: bool) -> tuple[str, str]
     actual, wide, exact, noisy = actual[finite], wide[finite], exact[finite], noisy[finite]
     scale = float(exact.abs().max())
     drift = max(float((noisy - exact).abs().max()), float((wide - exact).abs().max()))
-    roundings = max(ROUNDINGS[dtype] * torch.finfo(dtype).eps for dtype in {eager.dtype, *want.dtypes})
-    allowed = 8 * drift + roundings * scale + 1e-30
+    dtypes = {eager.dtype, *want.dtypes}
+    roundings = max(ROUNDINGS[dtype] * torch.finfo(dtype).eps for dtype in dtypes)
+    smallest = SMALLEST * max(map(smallest_of, dtypes)) if want.tiny else 1e-30
+    allowed = 8 * drift + roundings * scale + smallest
     error = float((actual - exact).abs().max())
     if error <= allowed:
         return "", ""

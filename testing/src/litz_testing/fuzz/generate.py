@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from .inputs import REAL, InputSpec
+from .inputs import REAL, SCALED, SCALES, InputSpec
 from .operations import FLOATS, INTS, Draw, Row, load_table
 from .program import FuzzProgram, Statement
 from .reference import Raised, Reference, Rejected, reference_of
@@ -22,6 +22,8 @@ BY_DYNAMO, RAISING = 0.1, 0.04
 """How many programs dynamo captures, and how many of all end with what eager refuses: these take longer than others."""
 NESTED, NESTED_GRAD = 0.03, 0.7
 """How many have statements with a graph inside, and how many of these have gradients."""
+TINY_OR_HUGE = 0.04
+"""How many have inputs of tiny or of huge numbers."""
 OWNING = 0.25
 """How many run with their reductions nested."""
 SHARED_FIRST, SHARED_BY_DYNAMO = 0.3, 0.25
@@ -40,6 +42,9 @@ def generate(label: str, dynamic: bool | None = None, grad: bool | None = None) 
     raises = by_dynamo and roll < RAISING
     pool = _pool(rng, dynamic)
     inputs = tuple(_input(rng, pool, grad) for _ in range(rng.randint(1, 3)))
+    scales = random.Random(f"{label} scale")
+    if scales.random() < TINY_OR_HUGE:
+        inputs = _scaled(scales, inputs)
     if not dynamic and not grad and rng.random() < 0.08:
         inputs = (*inputs, _alias(rng, inputs))
     sizes = _resized(rng, pool) if dynamic and not by_dynamo else ()
@@ -139,6 +144,13 @@ def _strided(rng: random.Random, spec: InputSpec) -> InputSpec:
     offset = rng.choice([0, 0, 1, 5]) if rng.random() < 0.4 else 0
     windows = rank > 1 and not expanded and rng.random() < 0.05
     return replace(spec, order=tuple(order), steps=steps, expanded=expanded, offset=offset, windows=windows)
+
+
+def _scaled(rng: random.Random, inputs: tuple[InputSpec, ...]) -> tuple[InputSpec, ...]:
+    """Returns inputs, most of those that can of tiny or of huge numbers."""
+    kind = rng.choice(tuple(SCALES))
+    able = [spec.kind == "plain" and spec.dtype in SCALED and rng.random() < 0.8 for spec in inputs]
+    return tuple(replace(spec, kind=kind) if yes else spec for spec, yes in zip(inputs, able, strict=True))
 
 
 def _alias(rng: random.Random, inputs: tuple[InputSpec, ...]) -> InputSpec:

@@ -10,7 +10,13 @@ import torch
 
 Kind = str
 """What values an input has: "plain" (multiples of 1/4 from -4 to 4), "special" (those with infinities, NaN and -0),
-"index" (from 0 to `high` - 1), or "negated" (plain ones that lie in memory with the other sign: the negative bit)."""
+"index" (from 0 to `high` - 1), "negated" (plain ones that lie in memory with the other sign: the negative bit), or one
+of `SCALES` (plain ones times that)."""
+SCALES = {"tiny": 2.0**-73, "huge": 2.0**60}
+"""Kinds of numbers that float32 holds well: squares of the tiny ones are below its smallest number, third powers of the
+huge ones beyond its largest."""
+SCALED = frozenset((torch.float32, torch.bfloat16, torch.float64))
+"""The types that hold the scaled numbers."""
 REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 """The dtype of a complex number's two parts."""
 
@@ -90,6 +96,8 @@ class InputSpec:
             values = f"{values}.abs()"
         elif self.dtype.is_floating_point:
             values = f"({values} / 4)"
+            if self.kind in SCALES:
+                values = f"({values} * {SCALES[self.kind]!r})"
             if self.kind == "special":
                 table = "torch.tensor([nan, inf, -inf, -0.0])"
                 values = (

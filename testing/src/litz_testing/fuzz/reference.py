@@ -19,7 +19,7 @@ import torch
 from litz_testing.tensors import overlaps
 
 from .defined import UndefinedError, defined
-from .inputs import InputSpec, is_inexact, make_inputs
+from .inputs import SCALES, InputSpec, is_inexact, make_inputs
 from .program import NAMES, FuzzProgram, Statement
 from .rounding import Rounding
 
@@ -41,6 +41,8 @@ REFUSALS = (RuntimeError, TypeError, IndexError, ValueError, ArithmeticError)
 LARGEST = {torch.float16: 1e3, torch.bfloat16: 1e4, torch.float32: 1e5, torch.float64: 1e7,
            torch.complex64: 1e5, torch.complex128: 1e7}  # fmt: skip
 """The greatest magnitude that stays far from overflow whatever the order of a sum."""
+LARGEST_OF_HUGE = 3e37
+"""The same where inputs are huge, of types that hold them: float64, the judge, holds what leaves float32."""
 MOST_ELEMENTS = 40_000
 DEEP_RUNS = 4
 """Noisy runs of a deep statement."""
@@ -69,6 +71,8 @@ class Reference:
         self.eager: dict[str, torch.Tensor] = {}
         self.exact: dict[str, torch.Tensor] = {}
         self.noisy: dict[str, torch.Tensor] = {}
+        self.scales = SCALES.keys() & {spec.kind for spec in inputs}
+        """The kinds of inputs that are tiny or huge."""
         self.tainted: set[int] = set()
         self.raised: type[Exception] | None = None
         """What eager raised at the last statement, of a program that does not end well."""
@@ -172,7 +176,10 @@ class Reference:
         if value.dtype not in LARGEST:
             raise Rejected(f"nobody judges {value.dtype}")
         finite = wide[wide.isfinite()]
-        if finite.numel() and float(finite.abs().max()) > LARGEST[value.dtype]:
+        largest = LARGEST[value.dtype]
+        if "huge" in self.scales and torch.finfo(value.dtype).max > LARGEST_OF_HUGE:
+            largest = LARGEST_OF_HUGE
+        if finite.numel() and float(finite.abs().max()) > largest:
             raise Rejected("large")
         off = bool(((wide != judge) & judge.isfinite()).any())
         if shared and not statement.writes:
@@ -194,6 +201,8 @@ class Reference:
             if tainted and (self.contracts or statement.centred):
                 off_by = off_by + self._unrounded(statement, value)
             self.noisy[statement.target] = noisy * error + off_by
+            if "tiny" in self.scales:
+                self.noisy[statement.target] += smallest_of(value.dtype) * (exact != 0)
         else:
             noisy.mul_(error)
 
@@ -245,6 +254,12 @@ class Reference:
         if not statement.writes:
             for run in (self.eager, self.exact, self.noisy):
                 run.pop(statement.target, None)
+
+
+def smallest_of(dtype: torch.dtype) -> float:
+    """Returns the smallest number above zero of a type: a rounding of a tiny number may be as large."""
+    finfo = torch.finfo(dtype)
+    return finfo.smallest_normal * finfo.eps
 
 
 def magnitude(value: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -208,8 +208,8 @@ Mask: TypeAlias = Value | Const | Inside | Positive | Below | Other
 class Access:
     """Elements of a buffer. offset: of an element, over loop variables, sizes and placeholders for `indirect`. axes:
     that the elements vary along. spread: are there more of them than offsets? framed: in whole groups of a frame's
-    lanes; the offset is then that behind the row. at: other names of some variables. bools: for each
-    placeholder, may a compiler find out that its value is a bool?"""
+    lanes; the offset is then that behind the row. narrow: is the offset computed, and have 32 bits room for it? at:
+    other names of some variables."""
 
     buffer: str
     offset: Expr
@@ -217,8 +217,8 @@ class Access:
     axes: Axes
     spread: bool = False
     framed: bool = False
+    narrow: bool = False
     at: At = ()
-    bools: tuple[bool, ...] = ()
 
 
 # --------------------------------------------------------------------------------------------------------------- lines
@@ -226,9 +226,9 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """An op of `litz.ir.ops`, `cast`, `bitcast`, `index` (a position as int64); or `same` (the argument), `decode` (a
-    float8 of its bits), `byte` (a byte's bits as uint8), `softmax_total` (the sum in the state of `online`). near: a
-    less exact form of it, by the target's name."""
+    """An op of `litz.ir.ops`, `cast`, `bitcast`, `index` (a position as int64); or `same` (the argument), `opaque`
+    (that, hidden from compilers), `decode` (a float8 of its bits), `byte` (a byte's bits as uint8), `softmax_total`
+    (the sum in the state of `online`). near: a less exact form of it, by the target's name."""
 
     value: Value
     op: str

@@ -218,7 +218,7 @@ class _Run:
 
     def _op(self, op: tile.Op) -> None:
         args, (first, *_), dtype = [self.operand(arg) for arg in op.args], op.args, op.value.dtype
-        if op.op in ("same", "index"):
+        if op.op in ("same", "opaque", "index"):
             found = args[0]
         elif op.op == "decode":
             found = args[0].contiguous().view(dtype).to(torch.float32)

@@ -46,12 +46,12 @@ class IndexText(ExpressionText):
             return False
         return all(self.fits_int(arg) for arg in expr.args)
 
-    def text(self, expr: Expr, values: Mapping[Symbol, str] | None = None) -> str:
-        """Returns `expr` in C++. values: the texts (64-bit) of its placeholders, and of other variables."""
+    def text(self, expr: Expr, values: Mapping[Symbol, str] | None = None, narrow: bool = False) -> str:
+        """Returns `expr` in C++. values: the texts (64-bit, unless `narrow`) of placeholders and others."""
         if expr.is_Integer:
             return str(expr)
         names = {**self.names, **values} if values else self.names
-        return IndexText(names, self.extents, not self.fits_int(expr)).walk(expr)
+        return IndexText(names, self.extents, not (narrow or self.fits_int(expr))).walk(expr)
 
     def number(self, value: int) -> str:
         """Returns an integer literal, of type long where 64-bit arithmetic needs one."""

@@ -217,6 +217,7 @@ CONSTANTS: Mapping[str, str] = {
         processor: ROWS KEYS
         rows: INSTRUCTIONS
         pointwise: TABLED_ROWS MOST_TABLES
+        reduction: SHORT_ROW
         rows_loop: ROUNDING
         segments: DIVISION
         sum_products: MANY LITTLE

@@ -180,7 +180,7 @@ LINES: tuple[Row, ...] = (
     Row(
         tile.Fold,
         "{held:held} {step:word}[ shared?shared][ {args:operands}][ of {other:held}][ from {array:array}]"
-        "[ block {block:word}][ below {size:expr}][ named {name:word}][ at {at:place}]",
+        "[ block {block:word}][ times {times:int=1}][ below {size:expr}][ named {name:word}][ at {at:place}]",
     ),
 )
 

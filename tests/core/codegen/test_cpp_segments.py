@@ -272,3 +272,24 @@ def test_copies_keep_the_bits_of_nans(dtype: torch.dtype) -> None:
     }
     for name, (case, wanted) in cases.items():
         assert torch.equal(case.run()["o"].view(torch.int16), wanted), name
+
+
+@pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float16], ids=str)
+def test_segments_of_a_row_that_compute(dtype: torch.dtype) -> None:
+    """In one loop that threads share, whatever lies between memory and what is computed."""
+    x = values(40, 33, 65, dtype=dtype)
+    mask = build.call("bitwise_and", inside(I[1] - 1, 33), inside(I[2] - 8, 65))
+    padded = build.cast(load("x", x, I[0], I[1] - 1, I[2] - 8, mask=mask), F32)
+    value = build.cast(build.call("exp", build.call("mul", padded, build.const(0.01, F32))), dtype)
+    case = Case((40, 35, 81), [Store("o", tuple(I[:3]), value)], {"x": x}, out(40, 35, 81, dtype=dtype))
+    source = case.check(rtol=1e-2 if dtype != F32 else 1e-5, atol=1e-5)
+    assert segments_in(source.text) == 5 and source.text.count("omp parallel") == 1
+
+
+@pytest.mark.parametrize("size", [(1, 8, 600), (70, 1, 65), (1, 1, 5000), (0, 17, 65), (2, 63, 100)], ids=str)
+def test_pads_of_odd_sizes(size: tuple[int, ...]) -> None:
+    """Also of one row, and of none."""
+    x, end = values(*size), size[2]
+    padded = load("x", x, I[0], I[1], I[2] - 3, mask=inside(I[2] - 3, end))
+    wide = (*size[:2], end + 4)
+    Case(wide, [Store("o", tuple(I[:3]), padded)], {"x": x}, out(*wide)).check()

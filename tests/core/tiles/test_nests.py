@@ -124,12 +124,21 @@ def resampled() -> Case:
     return Case([64, 18], [Store("o", (I[0], I[1]), value)], {"x": x}, {"o": torch.empty(64, 18)})
 
 
+def group_norm() -> Case:
+    """A block of several short rows."""
+    x = torch.randn(2, 300, 3, 20)
+    value = build.load("x", (I[0], R[0], I[1], R[1]), F32)
+    store = Store("o", (I[0], R[0], I[1], R[1]), build.call("sub", value, build.reduce("welford_mean", value)))
+    return Case([2, 3], [store], {"x": x}, {"o": torch.empty(2, 300, 3, 20)}, [300, 20])
+
+
 CASES: Mapping[str, Callable[[], Case]] = {
     "points": of_points,
     "halves": lambda: of_points(F16),
     "bfloat16": lambda: of_points(torch.bfloat16),
     "transposed": transposed,
     "padded": padded,
+    "group norm": group_norm,
     "resampled": resampled,
     "rows": of_rows,
     "long rows": lambda: of_rows(5000, 2),

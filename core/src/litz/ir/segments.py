@@ -44,8 +44,6 @@ def cuts(loop: Loop) -> dict[Range, tuple[int, ...]]:
     or masks fewer than two loads; a range has none if its size is symbolic."""
     if sum(load.mask is not None for load in loop.loads) < 2:
         return {}
-    if any(node.op == "bounded" for node in loop.nodes) or any(store.mode != "set" for store in loop.stores):
-        return {}
     return _segments(loop, ((apart, TURNS[node.op]) for node in loop.nodes if (apart := difference(node)) is not None))
 
 
@@ -53,8 +51,6 @@ def turns(loop: Loop) -> dict[Range, tuple[int, ...]]:
     """Returns the bounds of the segments in which all choices by position are the same, as `cuts` does: comparisons,
     absolute values, the lesser and the greater of two, quotients and remainders. A loop that checks positions or
     combines values with stored ones has none."""
-    if any(node.op == "bounded" for node in loop.nodes) or any(store.mode != "set" for store in loop.stores):
-        return {}
     return _segments(loop, _choices(loop))
 
 
@@ -86,6 +82,8 @@ def _chosen_by(node: Node) -> Expr | None:
 
 def _segments(loop: Loop, choices: Iterable[tuple[Expr, Sequence[int]]]) -> dict[Range, tuple[int, ...]]:
     """The bounds of the segments of each output range, by expressions and the values at which they turn."""
+    if any(node.op == "bounded" for node in loop.nodes) or any(store.mode != "set" for store in loop.stores):
+        return {}
     ranges = {r.var: r for r in loop.ranges if r.size.is_Integer}
     found: dict[Range, set[int]] = {}
     for expr, values in choices:
@@ -115,8 +113,8 @@ def segment(loop: Loop, r: Range, start: int, stop: int) -> Loop:
 
 def decided(loop: Loop) -> Loop:
     """Returns the loop without comparisons and choices by position that are the same everywhere in it, and without the
-    values that such a comparison leaves out; it may have no stores. A loop that checks positions stays as it is, as what
-    is left out may be a check."""
+    values that such a comparison leaves out; it may have no stores. A loop that checks positions stays as it is, for
+    what is left out may be a check."""
     if any(node.op == "bounded" for node in loop.nodes):
         return loop
     stores = map_stores(loop.stores, lambda node, args: _simplified(node, args, loop.extents))

@@ -462,7 +462,7 @@ class Fold:
     """A step of a reduction. `make` (the variables), `start` (the state of no values), `before` (a value joins), `join`
     (a value), `joint` (before `merge`), `merge` (what `other` holds), `begin` (that, as the first), `total` (what is
     the same for all lanes), `lost` (`other` notes that something is), `finish` (all is in), `block`
-    (`count` values from `array`). at: the place of the value along the row."""
+    (`count` values from `array`, `times` for each position of `block`). at: the place of the value along the row."""
 
     step: str
     held: Held
@@ -471,6 +471,7 @@ class Fold:
     at: Position | None = None
     array: str | Access = ""
     block: str = ""
+    times: int = 1
     size: Expr | None = None
     shared: bool = False
     name: str = ""

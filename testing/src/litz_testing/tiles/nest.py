@@ -433,6 +433,7 @@ class _Run:
     def _block(self, fold: tile.Fold) -> None:
         start = int(self.env[fold.block]) if fold.block else 0
         count = int(self.env[f"{fold.block}_end"]) - start if fold.size is None else self.size(fold.size)
+        count *= fold.times
         if isinstance(fold.array, str):
             values = self.rooms[fold.array][:count]
         else:

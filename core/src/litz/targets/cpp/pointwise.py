@@ -74,7 +74,7 @@ def _tabulate(w: Writer, lane: Range) -> None:
     """Makes what varies along the lanes alone before all loops, in arrays, if it costs more than to read these: which
     rows a resampling reads, and its weights."""
     body, rows = w.body, prod(known(r.size, USUAL) for r in w.loop.ranges if r != lane)
-    if w.checks or rows < TABLED_ROWS or known(lane.size, BLOCK) >= BLOCK:
+    if w.checks or w.tiling.beside or rows < TABLED_ROWS or known(lane.size, BLOCK) >= BLOCK:
         return
     alone = {node for node in body.missing(w.roots) if body.variables[node] == {lane.var}}
     used = {*w.roots, *(arg for node in w.loop.nodes if node not in alone for arg in node.args)}
@@ -109,7 +109,7 @@ def _write_halves(w: Writer, outer: Sequence[Range], vector: Range, halves: Halv
         halves.after("c")
 
     outside = [node for node in w.body.missing(w.roots) if vector.var not in w.body.variables[node]]
-    w.nest(levels, outside, block, shared=len(levels))
+    w.nest(levels, outside, block, shared=len(outer) if w.tiling.beside else len(levels))
 
 
 OWNED = 16

@@ -367,7 +367,8 @@ class Printer:
         if fold.step == "block":
             texts["buffer"] = fold.array if isinstance(fold.array, str) else f"&{self.place(fold.array)}"
             stop = f"{fold.block}_end" if fold.size is None else self.index.text(fold.size)
-            texts["count"] = f"{stop} - {fold.block}" if fold.block else stop
+            count = f"{stop} - {fold.block}" if fold.block else stop
+            texts["count"] = f"({count}) * {fold.times}" if fold.times > 1 else count
         self.lines.add(*(template.format(*refs, **texts) for template in getattr(form, fold.step, ())))
 
     def _result(self, result: tile.Result) -> str:

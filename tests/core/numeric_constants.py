@@ -131,7 +131,7 @@ CONSTANTS: Mapping[str, str] = {
         memory: LONGEST
         no_ops: FAR
         reduction: UNROLL
-        segments: MAX_SEGMENTS
+        segments: MAX_SEGMENTS MOST_TURNS
         settings: MOST_ELEMENTS MOST_STAGES LONGEST EACH WALKED
         size_cases: MOST_CASES
         split: OTHERS
@@ -216,7 +216,10 @@ CONSTANTS: Mapping[str, str] = {
         jam: FEW USUAL CHUNK
         processor: ROWS KEYS
         rows: INSTRUCTIONS
+        pointwise: TABLED_ROWS MOST_TABLES
+        reduction: SHORT_ROW
         rows_loop: ROUNDING
+        segments: DIVISION
         sum_products: MANY LITTLE
         tiling: SMALL_REDUCTION TINY TINY_SEVERAL EXPENSIVE USUAL
         units: UNKNOWN_SIZE
@@ -282,7 +285,7 @@ LITERALS: Mapping[str, str] = {
     "a coarse choice that no device was asked for": """
         column: tile_size=128,256
         describe: _by_row=0.9
-        pointwise: _write_owned=64,16 __init__=64,32
+        pointwise: _write_owned=64 __init__=64,32
         rows: _config=128,64,32,16
         tile_shape: warps_for=2048,16,32
         tiling: _pointwise=128,64 _rows=128 _chain=16 _two_axes=16,64,4096,128,1024 _reduction=512 _gathers_across=16

@@ -11,6 +11,7 @@ from . import (
     adaptive_pooling,
     associative_scan,
     average_pooling,
+    elementwise,
     folding,
     max_pooling,
     padding,
@@ -19,6 +20,7 @@ from . import (
     sampling,
     scans,
     scatter,
+    slices,
     unpooling,
 )
 
@@ -26,6 +28,7 @@ MODULES = (
     adaptive_pooling,
     associative_scan,
     average_pooling,
+    elementwise,
     folding,
     max_pooling,
     padding,
@@ -34,6 +37,7 @@ MODULES = (
     sampling,
     scans,
     scatter,
+    slices,
     unpooling,
 )
 

@@ -80,7 +80,7 @@ class Row:
 
 LISTS: Mapping[str, str] = {
     "values": "value", "news": "new", "operands": "operand", "masks": "mask", "accesses": "access", "ranges": "range",
-    "names": "word", "helds": "held", "exprs": "expr", "bools": "bool",
+    "names": "word", "helds": "held", "exprs": "expr",
 }  # fmt: skip
 """Forms of several values, with the form of each; commas divide them."""
 EMPTY: Mapping[str, Any] = {
@@ -180,7 +180,7 @@ LINES: tuple[Row, ...] = (
     Row(
         tile.Fold,
         "{held:held} {step:word}[ shared?shared][ {args:operands}][ of {other:held}][ from {array:array}]"
-        "[ block {block:word}][ below {size:expr}][ named {name:word}][ at {at:place}]",
+        "[ block {block:word}][ times {times:int=1}][ below {size:expr}][ named {name:word}][ at {at:place}]",
     ),
 )
 
@@ -230,7 +230,7 @@ MASKS: tuple[Row, ...] = (
 ACCESS = Row(
     tile.Access,
     "{buffer:pointer}{[}{offset:expr}[, {indirect:indirect}]{]}[{axes:axes}][ framed?framed][ spread?spread]"
-    "[ at {at:at}][ bools {bools:bools}]",
+    "[ narrow?narrow][ at {at:at}]",
     defaults={"axes": lambda scope, got: scope.axes_of([got["offset"]], got["indirect"], dict(got["at"]))},
 )
 HELD = (

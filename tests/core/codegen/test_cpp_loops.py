@@ -507,3 +507,22 @@ def test_symbolic_sizes_and_segments_with_starts() -> None:
     z = randn(9, 24)
     value = add(build.load("z", (to_expr(2), I[0]), F32), build.load("z", (S0, I[0]), F32))
     Case((S1,), [Store("o", (I[0],), value)], {"z": z}, {"o": out(24)}, sizes={S0: 5, S1: 24}).check()
+
+
+@pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("pixels", "channels"), [(1000, 8), (300, 17), (5, 100), (1, 65)])
+def test_moments_of_short_rows(pixels: int, channels: int, dtype: torch.dtype) -> None:
+    """A group norm, channels last: several rows of a group's channels are a block."""
+    x = randn(3, pixels, 2, channels, dtype=dtype)
+    value = build.cast(build.load("x", (I[0], R[0], I[1], R[1]), dtype), F32)
+    mean, m2 = (build.reduce(f"welford_{kind}", value) for kind in ("mean", "m2"))
+    stores = [
+        Store("m", (I[0], I[1]), mean),
+        Store("s", (I[0], I[1]), m2),
+        Store("o", (I[0], R[0], I[1], R[1]), build.cast(build.call("sub", value, mean), dtype)),
+    ]
+    outputs = {"m": out(3, 2), "s": out(3, 2), "o": out(3, pixels, 2, channels, dtype=dtype)}
+    case = Case((3, 2), stores, {"x": x}, outputs, (pixels, channels))
+    text = case.check(rtol=1e-2 if dtype != F32 else 1e-4, atol=1e-3).text
+    if pixels > 1 and dtype != torch.float16:
+        assert f") * {channels})" in text, "each row is a block of its own"

@@ -11,7 +11,7 @@ import sympy
 import torch
 
 from litz.ir import Layout, Node, Store, build
-from litz.ir.index import to_expr
+from litz.ir.index import mod, placeholder, to_expr
 from support.cpp_kernels import Case, I, R, layout_of, load
 
 F32 = torch.float32
@@ -46,6 +46,14 @@ def joined(parts: Sequence[torch.Tensor], dim: int, at: Sequence[sympy.Expr] = t
 
 def named(parts: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     return {f"p{number}": part for number, part in enumerate(parts)}
+
+
+def inside(position: sympy.Expr, size: int) -> Node:
+    return build.call("bitwise_and", compare("ge", position, 0), compare("lt", position, size))
+
+
+def out(*size: int, dtype: torch.dtype = F32) -> dict[str, torch.Tensor]:
+    return {"o": torch.empty(size, dtype=dtype)}
 
 
 def segments_in(text: str) -> int:
@@ -164,20 +172,124 @@ def test_every_comparison() -> None:
 
 
 def test_what_is_not_split() -> None:
-    # Little work; more segments than are compiled; pairs that lie side by side.
+    # Little work; more segments than are compiled; functions of pairs that lie side by side, which need lanes.
     few = [values(2, n, 3, 3) for n in (4, 5)]
     many = [values(2, 3, 16, 16, seed=n) for n in range(20)]
-    pairs = [values(2, 40, 40, 1, seed=n) for n in range(2)]
-    for parts, dim in ((few, 1), (many, 1), (pairs, 3)):
+    for parts, dim in ((few, 1), (many, 1)):
         assert segments_in(cat_case(parts, dim).source().text) == 1
-    # One load, whatever its mask: nothing to choose between.
-    x = values(60, 100)
-    mask = compare("ge", I[0], 3)
-    padded = load("x", x, I[0] - 3, I[1], mask=mask)
-    case = Case((63, 100), [Store("o", (I[0], I[1]), padded)], {"x": x}, {"o": torch.empty(63, 100)})
+    pairs = [values(2000, 1, seed=n) for n in range(2)]
+    waves = build.call("where", compare("lt", I[1], 1), *(build.call(f, joined(pairs, 1)) for f in ("sin", "cos")))
+    case = Case((2000, 2), [Store("o", (I[0], I[1]), waves)], named(pairs), out(2000, 2))
     assert segments_in(case.source().text) == 1
+    # A choice without loads.
+    ones = build.cast(compare("eq", I[1], 5), F32)
+    assert segments_in(Case((300, 40), [Store("o", (I[0], I[1]), ones)], {}, out(300, 40)).source().text) == 1
     # Sums that iterations share.
     halves = [values(50, 100, seed=n) for n in range(2)]
     store = Store("o", (I[1],), joined(halves, 0), mode="add")
     case = Case((100, 100), [store], named(halves), {"o": torch.zeros(100)})
     assert segments_in(case.source().text) == 1
+
+
+DTYPES = [F32, torch.bfloat16, torch.float16, torch.uint8, torch.int64]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("side", [30, 17, 63, 65])
+def test_pads(dtype: torch.dtype, side: int) -> None:
+    """The borders are fills and the rest is a copy: of its rows the three parts lie in one loop."""
+    x = values(12, side, side, dtype=dtype)
+    mask = build.call("bitwise_and", inside(I[1] - 1, side), inside(I[2] - 2, side))
+    padded = load("x", x, I[0], I[1] - 1, I[2] - 2, mask=mask)
+    size = (12, side + 3, side + 3)
+    source = Case(size, [Store("o", tuple(I[:3]), padded)], {"x": x}, out(*size, dtype=dtype)).check()
+    assert segments_in(source.text) == 5 and "?" not in source.text.split("extern", 1)[1]
+    assert source.text.count("++i1") == 3, "a row is not written at a time"
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shift", [1, 7, 63, -5])
+def test_rolls(dtype: torch.dtype, shift: int) -> None:
+    """No remainder is left."""
+    x = values(70, 65, dtype=dtype)
+    rolled = load("x", x, I[0], mod(I[1] - shift, to_expr(65), {I[1]: to_expr(65)}))
+    source = Case((70, 65), [Store("o", (I[0], I[1]), rolled)], {"x": x}, out(70, 65, dtype=dtype)).check()
+    assert segments_in(source.text) == 2 and "%" not in source.text and "remainder" not in source.text
+    assert len(re.findall(r"for \(int i0", source.text)) == 1, "a row is not written at a time"
+
+
+@pytest.mark.parametrize("kind", ["reflect", "replicate"])
+@pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float16], ids=str)
+def test_positions_by_choices(kind: str, dtype: torch.dtype) -> None:
+    """Absolute values, the greater and the lesser: positions that computed nodes stand for become affine ones."""
+
+    def at(var: sympy.Expr, size: int) -> Node:
+        position, last = build.index(var - 3), build.const(size - 1, torch.int64)
+        if kind == "replicate":
+            return build.call("minimum", build.call("maximum", position, build.const(0, torch.int64)), last)
+        turned = build.call("sub", last, build.call("abs", position))
+        return build.call("sub", last, build.call("abs", turned))
+
+    x = values(5, 20, 33, dtype=dtype)
+    where = (at(I[1], 20), at(I[2], 33))
+    value = build.load("x", (I[0], placeholder(0), placeholder(1)), dtype, where)
+    size = (5, 26, 39)
+    case = Case(
+        size, [Store("o", tuple(I[:3]), build.cast(build.cast(value, F32), dtype))], {"x": x}, out(*size, dtype=dtype)
+    )
+    source = case.check()
+    assert segments_in(source.text) == 9 and not re.search("abs_int|ALL_BITS", source.text)
+    assert "to_bf16" not in source.text and "to_f16" not in source.text, "a copy does not move bits"
+    want = torch.nn.functional.pad(x.float(), (3, 3, 3, 3), mode=kind).to(dtype)
+    torch.testing.assert_close(case.run()["o"], want)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_copies_keep_the_bits_of_nans(dtype: torch.dtype) -> None:
+    """Transposed, contiguous along both, padded, and by way of float32."""
+    bits = torch.randint(-(2**15), 2**15, (70, 66), generator=torch.Generator().manual_seed(0)).to(torch.int16)
+    x = bits.view(dtype)
+    padded = load("x", x, I[0], I[1] - 1, mask=inside(I[1] - 1, 66))
+    cases = {
+        "t": (
+            Case((66, 70), [Store("o", (I[0], I[1]), load("x", x, I[1], I[0]))], {"x": x}, out(66, 70, dtype=dtype)),
+            bits.t(),
+        ),
+        "copy": (Case((70, 66), [Store("o", (I[0], I[1]), load("x", x))], {"x": x}, out(70, 66, dtype=dtype)), bits),
+        "pad": (
+            Case((70, 68), [Store("o", (I[0], I[1]), padded)], {"x": x}, out(70, 68, dtype=dtype)),
+            torch.nn.functional.pad(bits, (1, 1)),
+        ),
+        "wide": (
+            Case(
+                (70, 66),
+                [Store("o", (I[0], I[1]), build.cast(build.cast(load("x", x), F32), dtype))],
+                {"x": x},
+                out(70, 66, dtype=dtype),
+            ),
+            bits,
+        ),
+    }
+    for name, (case, wanted) in cases.items():
+        assert torch.equal(case.run()["o"].view(torch.int16), wanted), name
+
+
+@pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float16], ids=str)
+def test_segments_of_a_row_that_compute(dtype: torch.dtype) -> None:
+    """In one loop that threads share, whatever lies between memory and what is computed."""
+    x = values(40, 33, 65, dtype=dtype)
+    mask = build.call("bitwise_and", inside(I[1] - 1, 33), inside(I[2] - 8, 65))
+    padded = build.cast(load("x", x, I[0], I[1] - 1, I[2] - 8, mask=mask), F32)
+    value = build.cast(build.call("exp", build.call("mul", padded, build.const(0.01, F32))), dtype)
+    case = Case((40, 35, 81), [Store("o", tuple(I[:3]), value)], {"x": x}, out(40, 35, 81, dtype=dtype))
+    source = case.check(rtol=1e-2 if dtype != F32 else 1e-5, atol=1e-5)
+    assert segments_in(source.text) == 5 and source.text.count("omp parallel") == 1
+
+
+@pytest.mark.parametrize("size", [(1, 8, 600), (70, 1, 65), (1, 1, 5000), (0, 17, 65), (2, 63, 100)], ids=str)
+def test_pads_of_odd_sizes(size: tuple[int, ...]) -> None:
+    """Also of one row, and of none."""
+    x, end = values(*size), size[2]
+    padded = load("x", x, I[0], I[1], I[2] - 3, mask=inside(I[2] - 3, end))
+    wide = (*size[:2], end + 4)
+    Case(wide, [Store("o", tuple(I[:3]), padded)], {"x": x}, out(*wide)).check()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from core.lowering.harness import check, program_of
 from litz.ir.interpret import interpret
+from operators.harness import check, program_of
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
 Function = Callable[..., Any]

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from core.lowering.harness import check
 from core.schedule.harness import plan_of
 from litz.ir import Loop
+from operators.harness import check
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from core.lowering.harness import capture, check, program_of
+from core.lowering.harness import capture
 from litz.driver.builtin import builtin_plugins
 from litz.errors import LoweringError
 from litz.ir import Collective, Template, TensorRef, Wait
@@ -16,6 +16,7 @@ from litz.ir.interpret import interpret
 from litz.ir.verify import verify
 from litz.lower import Tensor, core_lowerings, lower
 from litz_plugins import PluginHookError, hookimpl, make_plugins
+from operators.harness import check, program_of
 
 aten = torch.ops.aten
 X = torch.arange(24.0).reshape(4, 6)

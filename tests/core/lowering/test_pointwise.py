@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from core.lowering.harness import check, program_of
+from operators.harness import check, program_of
 
 aten = torch.ops.aten
 F32, BF16, I64, BOOL = torch.float32, torch.bfloat16, torch.int64, torch.bool

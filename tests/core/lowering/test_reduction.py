@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from core.lowering.harness import check, program_of
+from operators.harness import check, program_of
 
 aten = torch.ops.aten
 F32, BF16, I64, BOOL = torch.float32, torch.bfloat16, torch.int64, torch.bool

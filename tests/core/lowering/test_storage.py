@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from core.lowering.harness import check, program_of
 from litz.ir import TensorRef
+from operators.harness import check, program_of
 
 
 def make(*size: int) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from core.lowering.harness import check, program_of
+from operators.harness import check, program_of
 
 aten = torch.ops.aten
 Function = Callable[[torch.Tensor], Any]

@@ -101,11 +101,45 @@ def small(kind: str = "sum") -> Case:
     return Case([200], [store], {"x": x}, {"o": torch.empty(200)}, [4])
 
 
+def padded(dtype: torch.dtype = F16) -> Case:
+    """In segments, three of which share their outer loops."""
+    x = torch.randn(12, 20, 33).to(dtype)
+    mask = None
+    for position, size in ((I[1] - 1, 20), (I[2] - 2, 33)):
+        for kind, end in (("ge", 0), ("lt", size)):
+            mask = build.logical_and(mask, build.call(kind, build.index(position), build.const(end, torch.int64)))
+    value = load("x", x, I[0], I[1] - 1, I[2] - 2, mask=mask)
+    return Case([12, 22, 37], [Store("o", tuple(I[:3]), value)], {"x": x}, {"o": torch.empty(12, 22, 37, dtype=dtype)})
+
+
+def resampled() -> Case:
+    """Positions that are made once for all rows, and such of which a compiler must not know that they are bools."""
+    x = torch.randn(40, 9)
+    half = build.call("mul", build.cast(build.index(I[1]), F32), build.const(0.5, F32))
+    at = build.cast(
+        build.call("minimum", build.call("add", half, build.const(0.25, F32)), build.const(8, F32)), torch.int64
+    )
+    row = build.cast(build.call("lt", build.index(I[0]), build.const(30, torch.int64)), torch.int64)
+    value = build.load("x", (placeholder(0), placeholder(1)), F32, (row, at))
+    return Case([64, 18], [Store("o", (I[0], I[1]), value)], {"x": x}, {"o": torch.empty(64, 18)})
+
+
+def group_norm() -> Case:
+    """A block of several short rows."""
+    x = torch.randn(2, 300, 3, 20)
+    value = build.load("x", (I[0], R[0], I[1], R[1]), F32)
+    store = Store("o", (I[0], R[0], I[1], R[1]), build.call("sub", value, build.reduce("welford_mean", value)))
+    return Case([2, 3], [store], {"x": x}, {"o": torch.empty(2, 300, 3, 20)}, [300, 20])
+
+
 CASES: Mapping[str, Callable[[], Case]] = {
     "points": of_points,
     "halves": lambda: of_points(F16),
     "bfloat16": lambda: of_points(torch.bfloat16),
     "transposed": transposed,
+    "padded": padded,
+    "group norm": group_norm,
+    "resampled": resampled,
     "rows": of_rows,
     "long rows": lambda: of_rows(5000, 2),
     "row of one": lambda: of_rows(1, 2),

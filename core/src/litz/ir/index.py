@@ -269,6 +269,15 @@ def _common_factor(expr: Expr, divisor: Expr, ranges: Ranges) -> tuple[int, Expr
     return None
 
 
+def _turns(expr: Expr, divisor: Expr, ranges: Ranges) -> Expr | None:
+    """Returns expr // divisor where that is one number for all values of the variables, else None."""
+    low, high = bounds(expr, ranges)
+    if not divisor.is_Integer or any(end is None or not end.is_Integer for end in (low, high)):
+        return None
+    first, last = (int(end) // int(divisor) for end in (low, high))  # type: ignore[arg-type]
+    return sympy.Integer(first) if first == last else None
+
+
 def floordiv(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
     """Returns expr // divisor, simplified by the variables' `ranges`. The divisor is positive, or the 0 of a loop
     without iterations, in which nothing asks what a position is: 0."""
@@ -280,6 +289,9 @@ def floordiv(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
     quotient, rest = _split(recombine(expr), divisor)
     if rest == 0 or fits(rest, divisor, ranges):
         return quotient
+    turns = _turns(rest, divisor, ranges)
+    if turns is not None:
+        return quotient + turns
     if rest.is_Integer and rest.is_negative and known_nonnegative(rest + divisor):
         return quotient - 1  # the last of n * divisor elements is in the n-th row
     divided = _divided(rest, divisor, ranges)
@@ -310,6 +322,9 @@ def mod(expr: Expr, divisor: Expr, ranges: Ranges | None = None) -> Expr:
     _, rest = _split(recombine(expr), divisor)
     if rest == 0 or fits(rest, divisor, ranges):
         return rest
+    turns = _turns(rest, divisor, ranges)
+    if turns is not None:
+        return rest - turns * divisor
     if rest.is_Integer and rest.is_negative and known_nonnegative(rest + divisor):
         return rest + divisor
     divided = _divided(rest, divisor, ranges)

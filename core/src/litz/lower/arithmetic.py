@@ -116,34 +116,8 @@ def clamp(ctx: LoweringContext, x: Tensor, low: Any = None, high: Any = None) ->
     return elementwise(ctx, function, (x, *(bound for _, bound in used)), dtype, compute=dtype)
 
 
-@lowering(aten.hardshrink_backward.default, aten.softshrink_backward.default)
-def shrink_backward(ctx: LoweringContext, grad: Tensor, x: Tensor, limit: float) -> View:
-    """Lowers the gradients of hardshrink and softshrink: 0 where |x| <= limit, else grad."""
-
-    def function(g: Node, v: Node) -> Node:
-        inside = call("bitwise_and", call("ge", v, like(v, -limit)), call("le", v, like(v, limit)))
-        return call("where", inside, like(g, 0), g)
-
-    return same(ctx, function, grad, x)
-
-
 @lowering(aten.where.self, "prims.where.default", moves=True)
 def where(ctx: LoweringContext, condition: Tensor, x: Any, y: Any) -> View:
     """Lowers where: x where the condition holds, else y, in the promoted dtype of both."""
     dtype = result_type(x, y)
     return elementwise(ctx, op("where"), (condition, x, y), dtype, compute=(torch.bool, dtype, dtype))
-
-
-@lowering(aten.round.decimals)
-def round_decimals(ctx: LoweringContext, x: Tensor, *, decimals: int = 0) -> View:
-    """Lowers rounding to `decimals` decimal places (tens, hundreds ... if negative), as eager does: scaled, rounded,
-    scaled back. Integers stay as they are."""
-
-    def function(value: Node) -> Node:
-        if not value.dtype.is_floating_point or decimals == 0:
-            return call("round", value) if value.dtype.is_floating_point else value
-        factor = like(value, 10.0 ** abs(decimals))
-        first, then = ("mul", "div") if decimals > 0 else ("div", "mul")
-        return call(then, call("round", call(first, value, factor)), factor)
-
-    return elementwise(ctx, function, (x,), x.dtype)

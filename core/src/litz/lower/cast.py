@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from litz.capture import torch_api
-from litz.ir.build import bitcast, cast
+from litz.ir.build import cast
 
 from .context import LoweringContext
 from .elementwise import elementwise, operand
@@ -83,15 +82,3 @@ def copy_(ctx: LoweringContext, x: Tensor, source: Tensor, non_blocking: bool = 
 
     ctx.write(x, lambda indices: operand(source, indices, x.dtype))
     return x
-
-
-@lowering(aten.view.dtype, moves=True)
-def view_dtype(ctx: LoweringContext, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Lowers a view of the same bits as another dtype. Errors: NotImplementedError for another width, and for memory
-    that several results of the graph share, as what is computed lies elsewhere."""
-    if x.dtype.itemsize != dtype.itemsize or torch.bool in (x.dtype, dtype) or isinstance(x, Computed):
-        raise NotImplementedError("a view of another width")
-    outputs = {item for item in ctx.graph.outputs if isinstance(item, torch.fx.Node)}
-    if torch_api.memory_owner(ctx.node) in torch_api.owners_of_several(outputs):
-        raise NotImplementedError("a view of memory that several results share")
-    return elementwise(ctx, lambda value: bitcast(value, dtype), (x,), dtype)

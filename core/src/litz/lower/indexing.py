@@ -1,4 +1,4 @@
-"""Lowerings of reads at computed positions: index, gather, embedding; and of slices laid over a tensor.
+"""Lowerings of reads at computed positions: index, gather, embedding.
 
 An index tensor is read in the loop that reads the indexed tensor, so that both fuse with what comes before and after.
 Boolean masks pick a number of elements that depends on the data: those ops stay with the library.
@@ -6,30 +6,24 @@ Boolean masks pick a number of elements that depends on the data: those ops stay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import sympy
 import torch
 
-from litz.capture import torch_api
-from litz.ir import Layout, Node, build
+from litz.ir import Node
 from litz.ir.dtypes import INTEGER
-from litz.ir.index import Expr, Ranges, floordiv, mod, to_expr
+from litz.ir.index import Expr, Ranges, to_expr
 
 from . import views
-from .access import all_of, at_least, checked, compare, extents_of, less_than
+from .access import checked, extents_of
 from .context import Indices, LoweringContext
 from .elementwise import broadcast_size
 from .registry import lowering
-from .shapes import meta_size, selected, slice_start
-from .strides import layout_of, overlap
-from .view import Position, Tensor, View
+from .shapes import meta_size
+from .view import Position, Tensor
 
 aten = torch.ops.aten
-
-
-SLICE = "expected src to have a size equal to the slice of self"
 
 
 @dataclass(frozen=True)
@@ -152,106 +146,3 @@ def entries(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor) -> Tensor:
         return x.load([*indices[:dim], where, *indices[behind:]])
 
     return ctx.pointwise(size, x.dtype, x.device, body)
-
-
-# ------------------------------------------------------------------------------------- a slice of x replaced by another
-
-
-def replaced(
-    ctx: LoweringContext, x: Tensor, source: Tensor, at: Callable[[Indices], tuple[Node | None, Sequence[Expr]]]
-) -> View:
-    """Returns a tensor like x with elements of `source`: at(indices) says under which condition, and which. The result
-    has x's strides, as in eager. NotImplementedError where its elements overlap (x was unfolded): what a place holds
-    then depends on the order in which eager writes."""
-    if overlap(layout_of(ctx.meta), ctx.hint):
-        raise NotImplementedError("a result whose elements overlap")
-
-    def body(indices: Indices) -> Node:
-        mask, position = at(indices)
-        chosen = build.cast(source.load(position, mask), x.dtype)
-        return chosen if mask is None else build.call("where", mask, chosen, x.load(indices))
-
-    return ctx.pointwise(x.size, x.dtype, x.device, body)
-
-
-@lowering(aten.select_scatter.default, moves=True)
-def select_scatter(ctx: LoweringContext, x: Tensor, source: Tensor, dim: int, index: int | Expr) -> Tensor:
-    """Lowers select_scatter: x with entry `index` along `dim` replaced by `source`."""
-    dim = views.canonical_dim(dim, x.ndim)
-    where = selected(ctx, x, dim, index)
-    ctx.same_size(source.size, (*x.size[:dim], *x.size[dim + 1 :]), SLICE)
-
-    def at(indices: Indices) -> tuple[Node, list[Expr]]:
-        return compare("eq", indices[dim], where), [*indices[:dim], *indices[dim + 1 :]]
-
-    return replaced(ctx, x, source, at)
-
-
-@lowering(aten.slice_scatter.default, moves=True)
-def slice_scatter(
-    ctx: LoweringContext,
-    x: Tensor,
-    source: Tensor,
-    dim: int = 0,
-    start: int | Expr | None = None,
-    end: int | Expr | None = None,
-    step: int | Expr = 1,
-) -> Tensor:
-    """Lowers slice_scatter: x with `source` in place of a slice. The extent of `source` says where the slice ends."""
-    dim = views.canonical_dim(dim, x.ndim)
-    first, stride = slice_start(ctx, start, x.size[dim]), to_expr(step)
-    length = source.size[dim]
-    last = x.size[dim] if end is None else views.from_front(end, x.size[dim])
-    most = floordiv(sympy.Max(first, sympy.Min(last, x.size[dim])) - first + stride - 1, stride)
-    ctx.same_size((length,), (most,), SLICE)
-
-    def at(indices: Indices) -> tuple[Node | None, list[Expr]]:
-        ranges = extents_of(indices, x.size)
-        offset = indices[dim] - first
-        conditions = [at_least(offset, 0, ranges), less_than(offset, length * stride, ranges)]
-        if stride != 1:
-            conditions.append(compare("eq", mod(offset, stride, ranges), 0))
-        return all_of(conditions), [*indices[:dim], floordiv(offset, stride, ranges), *indices[dim + 1 :]]
-
-    return replaced(ctx, x, source, at)
-
-
-@lowering(aten.diagonal_scatter.default, moves=True)
-def diagonal_scatter(
-    ctx: LoweringContext, x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> Tensor:
-    """Lowers diagonal_scatter: x with a diagonal of two of its dimensions replaced by `source`."""
-    row, column = views.canonical_dim(dim1, x.ndim), views.canonical_dim(dim2, x.ndim)
-    rows, columns = x.size[row] - max(-offset, 0), x.size[column] - max(offset, 0)
-    ctx.same_size(source.size[-1:], (sympy.Max(0, sympy.Min(rows, columns)),), SLICE)
-
-    def at(indices: Indices) -> tuple[Node, list[Expr]]:
-        rest = [index for dim, index in enumerate(indices) if dim not in (row, column)]
-        mask = compare("eq", indices[column] - indices[row], offset)
-        return mask, [*rest, indices[row] - max(-offset, 0)]
-
-    return replaced(ctx, x, source, at)
-
-
-@lowering(aten.as_strided_scatter.default, moves=True)
-def as_strided_scatter(
-    ctx: LoweringContext,
-    x: Tensor,
-    source: Tensor,
-    size: Sequence[int | Expr],
-    stride: Sequence[int | Expr],
-    storage_offset: int | Expr | None = None,
-) -> Tensor:
-    """Lowers as_strided_scatter to a copy of x, and a second loop that writes `source` over the strided view of the
-    copy. Errors: NotImplementedError where x is not contiguous or does not begin at its storage's start, and where
-    elements of the view share a place, which torch refuses."""
-    meta = ctx.node.args[0].meta["val"]  # type: ignore[union-attr]
-    strided = Layout(tuple(map(to_expr, size)), tuple(map(to_expr, stride)), to_expr(storage_offset or 0))
-    if not meta.is_contiguous() or torch_api.sympy_of(meta.storage_offset()) != 0 or overlap(strided, ctx.hint):
-        raise NotImplementedError("as_strided_scatter on a tensor with gaps, or over one place several times")
-    result = ctx.copy(x)
-    target = views.as_strided(result, strided.size, strided.stride, strided.offset, ctx.hint)
-    if not isinstance(target, View):
-        raise NotImplementedError("as_strided_scatter on a tensor with gaps")
-    ctx.write(target, source.load)
-    return result

@@ -1,21 +1,20 @@
-"""Lowerings of what puts tensors next to each other or around: cat, pads and their gradients, roll."""
+"""Lowerings of what puts tensors next to each other: cat."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
 
 import torch
 
 from litz.ir import Node, build
-from litz.ir.index import ZERO, Expr, mod, to_expr
+from litz.ir.index import ZERO, Expr
 
-from .access import all_of, at_least, extents_of, inside, less_than, masked_load
+from .access import at_least, extents_of, less_than
 from .context import Indices, LoweringContext
 from .registry import lowering
 from .shapes import meta_size
-from .view import Tensor, View, ranges_of, variables
+from .view import Tensor, View, variables
 from .views import canonical_dim
 
 aten = torch.ops.aten
@@ -79,52 +78,3 @@ def _chosen(
         value = build.cast(x.load(position, mask), dtype)
         result = value if before_end is None else build.call("where", before_end, value, result)
     return result
-
-
-@lowering(aten.constant_pad_nd.default, moves=True)
-def constant_pad_nd(ctx: LoweringContext, x: Tensor, pad: Sequence[int | Expr], value: Any = 0) -> Tensor:
-    """Lowers padding with a constant; pad: (before, after) pairs from the last dimension on, negative ones cut off.
-    Errors: NotImplementedError for a value that is no plain number."""
-    if not isinstance(value, (bool, int, float)):
-        raise NotImplementedError(f"padding with {value}")
-    size = meta_size(ctx)
-    front = _front(pad, x.ndim)
-
-    def body(indices: Indices) -> Node:
-        ranges = extents_of(indices, size)
-        position = [index - left for index, left in zip(indices, front, strict=True)]
-        conditions = [
-            inside(where, extent, ranges)
-            for where, extent, left, new in zip(position, x.size, front, size, strict=True)
-            if left != 0 or new != extent
-        ]
-        return masked_load(x, position, all_of(conditions), value)
-
-    return ctx.pointwise(size, x.dtype, x.device, body)
-
-
-def _front(pad: Sequence[int | Expr], ndim: int) -> list[Expr]:
-    """How much is put in front of each dimension. `pad` has (front, back) pairs from the last dimension on."""
-    front: list[Expr] = [ZERO] * ndim
-    for number in range(len(pad) // 2):
-        front[ndim - 1 - number] = to_expr(pad[2 * number])
-    return front
-
-
-@lowering(aten.roll.default, moves=True)
-def roll(ctx: LoweringContext, x: Tensor, shifts: Sequence[int | Expr], dims: Sequence[int] = ()) -> Tensor:
-    """Lowers roll to a read at positions that wrap around; a roll that moves nothing is a copy. Errors:
-    NotImplementedError for a call without dimensions."""
-    if x.ndim == 0 or not dims:
-        # Rolling a flattened tensor: the decomposition has that.
-        raise NotImplementedError("roll without dimensions")
-    index: list[Expr] = list(variables(x.ndim))
-    ranges = ranges_of(x.size)
-    for shift, dim in zip(shifts, dims, strict=True):
-        dim = canonical_dim(dim, x.ndim)
-        if x.size[dim] == 0:
-            continue
-        index[dim] = mod(index[dim] - shift, x.size[dim], ranges)
-    result = x.reindex(x.size, index)
-    # All the way around: an alias of x would not do, since the result is a tensor of its own.
-    return ctx.copy(result, ctx.meta_strides(x.size)) if tuple(index) == variables(x.ndim) else result

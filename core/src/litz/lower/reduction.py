@@ -144,7 +144,7 @@ def any_or_all(ctx: LoweringContext, x: Tensor, dims: Dims = None, keepdim: bool
 # ---- extremes
 
 
-def _non_empty(ctx: LoweringContext, x: Tensor, dims: Dims) -> None:
+def non_empty(ctx: LoweringContext, x: Tensor, dims: Dims) -> None:
     """Eager has errors of its own for the extreme of nothing: an IndexError along a dimension. Where only a run tells,
     the run checks."""
     count = reduced_numel(x, dims)
@@ -162,7 +162,7 @@ def _non_empty(ctx: LoweringContext, x: Tensor, dims: Dims) -> None:
 def extreme(ctx: LoweringContext, x: Tensor, dims: Dims = (), keepdim: bool = False) -> View:
     """Lowers amax, amin and max and min without positions. Errors: NotImplementedError for no elements; a symbolic
     number of them is checked when the graph runs."""
-    _non_empty(ctx, x, dims)
+    non_empty(ctx, x, dims)
     return reduce_one(ctx, ctx.op_name.removeprefix("a"), x, dims, keepdim, x.dtype, x.dtype)
 
 
@@ -171,7 +171,7 @@ def extreme_and_position(ctx: LoweringContext, x: Tensor, dim: int, keepdim: boo
     """Lowers max.dim and min.dim to one loop: (value, index). Of equal elements the first one counts. Errors:
     NotImplementedError where there are known to be no elements."""
     kind = ctx.op_name
-    _non_empty(ctx, x, dim)
+    non_empty(ctx, x, dim)
     ctx.want_short_rows(x, dim, rows=64)
 
     def body(value: Node) -> tuple[Node, Node]:
@@ -192,20 +192,9 @@ def position_of_extreme(ctx: LoweringContext, x: Tensor, dim: int | None = None,
     kind = ctx.op_name.removeprefix("arg")
     if x.dtype == torch.bool:
         raise NotImplementedError("the place of an extreme of bools, which eager refuses")
-    _non_empty(ctx, x, dim)
+    non_empty(ctx, x, dim)
     ctx.want_short_rows(x, dim, rows=64)
     return reduce_over(ctx, x, dim, keepdim, (torch.int64,), lambda value: _position(kind, value))[0]
-
-
-@lowering(aten.aminmax.default)
-def aminmax(ctx: LoweringContext, x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[View, ...]:
-    """Lowers aminmax to one loop with two results."""
-    _non_empty(ctx, x, dim)
-
-    def body(value: Node) -> tuple[Node, Node]:
-        return build.reduce("min", value), build.reduce("max", value)
-
-    return reduce_over(ctx, x, dim, keepdim, (x.dtype, x.dtype), body)
 
 
 # ---- variances and norms

@@ -18,7 +18,7 @@ from litz.ir.index import ZERO, Expr, to_expr
 
 from . import views
 from .context import LoweringContext
-from .registry import core_lowerings, lowering
+from .registry import lowering
 from .view import Computed, Tensor, View
 
 aten = torch.ops.aten
@@ -174,19 +174,3 @@ def as_strided(
     if found is None:
         raise NotImplementedError("as_strided on a buffer that is not dense, or beyond its end")
     return found
-
-
-@lowering(
-    aten.permute_copy.default,
-    aten.select_copy.int,
-    aten.slice_copy.Tensor,
-    aten.view_copy.default,
-    aten.detach_copy.default,
-    aten.as_strided_copy.default,
-    moves=True,
-)
-def view_copy(ctx: LoweringContext, *args: object, **kwargs: object) -> Tensor:
-    """Lowers the copying twin of a view op: the view, then a copy of it."""
-    name, overload = str(ctx.node.target).removeprefix("aten.").split(".")
-    twin = getattr(getattr(aten, name.removesuffix("_copy")), overload)
-    return ctx.copy(core_lowerings()[twin](ctx, *args, **kwargs), ctx.meta_strides(meta_size(ctx)))

@@ -208,8 +208,8 @@ Mask: TypeAlias = Value | Const | Inside | Positive | Below | Other
 class Access:
     """Elements of a buffer. offset: of an element, over loop variables, sizes and placeholders for `indirect`. axes:
     that the elements vary along. spread: are there more of them than offsets? framed: in whole groups of a frame's
-    lanes; the offset is then that behind the row. at: other names of some variables. bools: for each
-    placeholder, may a compiler find out that its value is a bool?"""
+    lanes; the offset is then that behind the row. narrow: is the offset computed, and have 32 bits room for it? at:
+    other names of some variables."""
 
     buffer: str
     offset: Expr
@@ -217,8 +217,8 @@ class Access:
     axes: Axes
     spread: bool = False
     framed: bool = False
+    narrow: bool = False
     at: At = ()
-    bools: tuple[bool, ...] = ()
 
 
 # --------------------------------------------------------------------------------------------------------------- lines
@@ -226,9 +226,9 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """An op of `litz.ir.ops`, `cast`, `bitcast`, `index` (a position as int64); or `same` (the argument), `decode` (a
-    float8 of its bits), `byte` (a byte's bits as uint8), `softmax_total` (the sum in the state of `online`). near: a
-    less exact form of it, by the target's name."""
+    """An op of `litz.ir.ops`, `cast`, `bitcast`, `index` (a position as int64); or `same` (the argument), `opaque`
+    (that, hidden from compilers), `decode` (a float8 of its bits), `byte` (a byte's bits as uint8), `softmax_total`
+    (the sum in the state of `online`). near: a less exact form of it, by the target's name."""
 
     value: Value
     op: str
@@ -462,7 +462,7 @@ class Fold:
     """A step of a reduction. `make` (the variables), `start` (the state of no values), `before` (a value joins), `join`
     (a value), `joint` (before `merge`), `merge` (what `other` holds), `begin` (that, as the first), `total` (what is
     the same for all lanes), `lost` (`other` notes that something is), `finish` (all is in), `block`
-    (`count` values from `array`). at: the place of the value along the row."""
+    (`count` values from `array`, `times` for each position of `block`). at: the place of the value along the row."""
 
     step: str
     held: Held
@@ -471,6 +471,7 @@ class Fold:
     at: Position | None = None
     array: str | Access = ""
     block: str = ""
+    times: int = 1
     size: Expr | None = None
     shared: bool = False
     name: str = ""

@@ -218,7 +218,7 @@ class _Run:
 
     def _op(self, op: tile.Op) -> None:
         args, (first, *_), dtype = [self.operand(arg) for arg in op.args], op.args, op.value.dtype
-        if op.op in ("same", "index"):
+        if op.op in ("same", "opaque", "index"):
             found = args[0]
         elif op.op == "decode":
             found = args[0].contiguous().view(dtype).to(torch.float32)
@@ -433,6 +433,7 @@ class _Run:
     def _block(self, fold: tile.Fold) -> None:
         start = int(self.env[fold.block]) if fold.block else 0
         count = int(self.env[f"{fold.block}_end"]) - start if fold.size is None else self.size(fold.size)
+        count *= fold.times
         if isinstance(fold.array, str):
             values = self.rooms[fold.array][:count]
         else:

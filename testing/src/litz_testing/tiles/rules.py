@@ -21,7 +21,7 @@ from litz.tiles.program import Const, Line, Nest, Operand, TileProgram, Value
 from .nest_rules import verify_nest
 
 Rule = Callable[[TileProgram], Iterator[str]]
-OWN = frozenset({"cast", "bitcast", "index", "same", "decode", "byte", "softmax_total"})
+OWN = frozenset({"cast", "bitcast", "index", "same", "opaque", "decode", "byte", "softmax_total"})
 """Ops that are none of `litz.ir.ops`."""
 
 

@@ -16,8 +16,8 @@ import torch
 
 from litz.codegen.sizes import INT32
 from litz.ir.dtypes import FLOAT8, HALF
-from litz.ir.index import Expr, Symbol
-from litz.ir.intervals import SPANS, Span
+from litz.ir.index import Expr, Symbol, known_nonnegative, placeholder
+from litz.ir.intervals import Intervals
 from litz.ir.node import Node, walk
 from litz.ir.operation import Loop, Store
 from litz.ir.ops import OPS
@@ -26,6 +26,9 @@ from litz.tiles.program import Access, Axes, Const, Element, Line, Operand, Posi
 
 from .dialect import VALUES
 from .text import IndexText
+
+DIVIDING = frozenset({"truncdiv", "floordiv", "remainder", "fmod", "pow", "shift_left", "shift_right"})
+"""Ops whose result's low bits do not follow from those of the arguments."""
 
 _NO_BOOLS = frozenset({"load", "index", "const", "bounded", "cast", "where", "add", "sub", "mul", "lt", "ge"})
 
@@ -38,23 +41,36 @@ def _maybe_bool(node: Node) -> bool:
     return cast or chosen or node.op not in _NO_BOOLS
 
 
-class Body:
-    """Makes nodes and stores of one loop. index: the names of its variables and sizes."""
+def as_it_was(node: Node) -> Node:
+    """Returns the node that a cast to a half type gives back: a half of that type, which floats may have held since."""
+    source = node
+    while source.op == "cast" and source.dtype in (node.dtype, torch.float32, torch.float64):
+        source = source.args[0]
+    return source if source.dtype == node.dtype and node.dtype in HALF else node
 
-    def __init__(self, loop: Loop, index: IndexText) -> None:
+
+class Body:
+    """Makes nodes and stores of one loop. index: the names of its variables and sizes. count: of names taken."""
+
+    def __init__(self, loop: Loop, index: IndexText, count: int = 0) -> None:
         self.loop, self.index = loop, index
         self.made: list[Line] = []
         self.visible: ChainMap[Node, Operand] = ChainMap()
         self.at: Mapping[Symbol, str] = {}
         """Other names of some variables, for what is made now."""
-        self.count = 0
+        self.count = count
         self.staged: dict[Node, Element] = {}
         """Loads whose element is in a room, and where it is there."""
         self.stored: dict[str, Value] = {}
         """Values that there are as they lie in memory too: that by the name of the value."""
+        positions = [n for each in loop.loads for n in each.indirect] + [n for s in loop.stores for n in s.indirect]
+        self.told = {n for n in positions if any(map(_maybe_bool, walk(n, into=lambda each: each.op != "load")))}
+        """Positions of which a compiler may find out that they are bools."""
+        self.opaque: dict[str, Value] = {}
+        """What is used in place of these, by their names: values of which a compiler finds out nothing."""
         self.checked: dict[tuple[Any, ...], Node] = {}
         """The node that was checked first of those that check one position against one size."""
-        self.intervals: dict[Node, Span | None] = {}
+        self.intervals = Intervals(loop.extents)
         self.variables = loop.variables
         self.only_stored = self._only_stored()
         self.atomic = False
@@ -121,11 +137,16 @@ class Body:
             return
         if node.op == "bounded":
             self._check(node)
+        elif node.op == "cast" and node.dtype == node.args[0].dtype and node.args[0].op in ("load", "cast"):
+            self.visible[node] = self.operand(node.args[0])  # rounded already
         else:
             bits = self._bits(node) if node.dtype in FLOAT8 else None
             self.visible[node] = value = self.value(node, bits)
             if bits is not None:
                 self.stored[value.text] = bits
+        if node in self.told and isinstance(told := self.visible[node], Value):
+            self.opaque[told.text] = Value(self.name(), node.dtype, told.axes, told.narrow)
+            self.put(tile.Op(self.opaque[told.text], "opaque", (told,)))
 
     # ------------------------------------------------------------------ values
 
@@ -140,8 +161,6 @@ class Body:
             self._load(node, value)
         elif node.op == "index":
             self.put(tile.Op(value, "index", (self.position(node.attrs[0], value.axes),)))
-        elif node.op == "cast" and node.dtype == node.args[0].dtype and node.args[0].op in ("load", "cast"):
-            self.put(tile.Op(value, "same", (self.operand(node.args[0]),)))  # rounded already
         elif node.op == "bitcast":
             self.put(tile.Op(value, "bitcast", (self.held(node.args[0]),)))
         elif node.op in OPS or node.op == "cast":
@@ -184,12 +203,23 @@ class Body:
 
     def access(self, of: Node | Store, at: Mapping[Symbol, str] | None = None) -> Access:
         """Returns the element of a load or a store. at: other names of some variables."""
-        indirect, at = tuple(map(self.operand, of.indirect)), {**self.at, **(at or {})}
+        places, at = tuple(map(self.operand, of.indirect)), {**self.at, **(at or {})}
+        indirect = tuple(self.opaque.get(getattr(each, "text", ""), each) for each in places)
         names = {**self.index.names, **at}
         axes = frozenset(names[each] for each in of.index[0].free_symbols if each in self.loop.extents)
         axes = axes.union(*(each.axes for each in indirect))
-        bools = [any(map(_maybe_bool, walk(node, into=lambda each: each.op != "load"))) for node in of.indirect]
-        return Access(of.buffer, of.index[0], indirect, axes, at=tuple(at.items()), bools=tuple(bools))
+        narrow = bool(indirect) and self._is_narrow(of)
+        return Access(of.buffer, of.index[0], indirect, axes, narrow=narrow, at=tuple(at.items()))
+
+    def _is_narrow(self, of: Node | Store) -> bool:
+        """Says whether 32 bits have room for the offset of an element at computed positions, and for all on the way."""
+        extents = dict(self.loop.extents)
+        for number, node in enumerate(of.indirect):
+            found = self.intervals.of(node)
+            if found.low is None or found.high is None or not known_nonnegative(found.low) or not self.small(node):
+                return False
+            extents[placeholder(number)] = found.high + 1
+        return IndexText({}, extents).fits_int(of.index[0])
 
     def _check(self, node: Node) -> None:
         """Make a position visible that lies within its size, and take note where that is not the one that was given."""
@@ -207,10 +237,12 @@ class Body:
 
     def element(self, node: Node) -> Operand:
         """Returns the value of a visible node, as memory holds it."""
+        if (source := as_it_was(node)) in self.visible and source is not node:
+            return self.held(source)
         if node.op == "cast" and node.dtype in HALF and VALUES[node.args[0].dtype] == "float":
-            source = self.visible.get(node.args[0])
-            if source is not None:  # g++ rounds once, for the store and for who uses the value
-                return tile.As(source, node.dtype)
+            number = self.visible.get(node.args[0])
+            if number is not None:  # g++ rounds once, for the store and for who uses the value
+                return tile.As(number, node.dtype)
         return self.held(node)
 
     def store(self, *stores: Store) -> None:
@@ -225,34 +257,10 @@ class Body:
     # ------------------------------------------------------------------ small integers
 
     def small(self, node: Node) -> bool:
-        """Returns whether this int64 value, and so every bit of it, is known to fit in an int."""
-        known = self.interval(node)
-        return known is not None and max(abs(known[0]), abs(known[1])) <= INT32
-
-    def interval(self, node: Node) -> Span | None:
-        """Returns the least and the greatest value of an int64 node. None for other types, and if they do not follow
-        from ranges and constants or arithmetic may leave 32 bits."""
-        if not self.intervals:
-            for each in self.loop.nodes:
-                self.intervals[each] = self._interval(each)
-        return self.intervals[node]
-
-    def _interval(self, node: Node) -> Span | None:
-        if node.dtype != torch.int64:
-            return None
-        if node.op == "const":
-            return int(node.attrs[0]), int(node.attrs[0])
+        """Returns whether an int has room for this int64 value, and for the arguments that its text takes as ints."""
         if node.op == "index":
-            return self.index.interval(node.attrs[0]) if self.index.fits_int(node.attrs[0]) else None
-        if node.op == "bounded":
-            size = node.attrs[0]
-            return (0, max(int(size) - 1, 0)) if size.is_Integer else None
-        if node.op not in SPANS and node.op != "where":
-            return None
-        arguments = [self.intervals.get(arg) for arg in (node.args[1:] if node.op == "where" else node.args)]
-        known = [argument for argument in arguments if argument is not None]
-        if len(known) != len(arguments):
-            return None
-        joined = (min(low for low, _ in known), max(high for _, high in known)) if node.op == "where" else None
-        low, high = joined or SPANS[node.op](*known)
-        return (low, high) if max(abs(low), abs(high)) <= INT32 else None
+            return self.index.fits_int(node.attrs[0])
+        found = self.intervals.of(node)
+        if any(end is None or not end.is_Integer or abs(int(end)) > INT32 for end in (found.low, found.high)):
+            return False
+        return node.op not in DIVIDING or all(arg.dtype != torch.int64 or self.small(arg) for arg in node.args)

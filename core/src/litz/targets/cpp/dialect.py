@@ -93,7 +93,7 @@ def op_text(op: str, of: torch.dtype, dtype: torch.dtype, texts: Sequence[str], 
     """Returns the C++ text of a scalar op from a type to another. texts: of the arguments. type_: the C++ type of the
     result."""
     # Integer arithmetic wraps around in an unsigned type, as eager's does; signed overflow is undefined in C++.
-    unsigned = "u64" if dtype.itemsize == 8 else "u32"
+    unsigned = "u64" if dtype.itemsize == 8 and type_ != "int" else "u32"
     return CPP.op(op, of).format(*texts, T=type_, U=unsigned)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from litz.codegen.kernel_plan import KernelPlan, sizes_of
 from litz.errors import CodegenError
@@ -20,20 +21,20 @@ from .constructs import constructs_in, find_construct
 from .dialect import ELEMENTS
 from .figures import CppFigures
 from .jammed import write_jammed
-from .loops import Writer
+from .loops import Writer, joined
 from .pointwise import write_pointwise
 from .prelude import prelude
 from .print import Lines, Printer
 from .reduction import write_row, write_small
 from .segments import segments
 from .text import IndexText
-from .tiling import Mode, Tiling, join_short, tile_kernel
+from .tiling import Mode, Tiling, tile_kernel
 
 
 def generate(kernel: KernelPlan, context: CodegenContext) -> KernelSource:
     """Returns the C++ source of one kernel. Errors: CodegenError."""
     limits = figures_of(context.target, CppFigures)
-    tiling, nest = make_nest(kernel, context.target)
+    tiling, nest, parts = make_nest(kernel, context.target)
     sizes, lines = nest.names.sizes, Lines()
     printer = Printer(nest, lines, limits.parallel_values)
     printer.whole()
@@ -50,7 +51,7 @@ def generate(kernel: KernelPlan, context: CodegenContext) -> KernelSource:
     return KernelSource(
         name=kernel.name,
         language="cpp",
-        text=f"// {_summary(tiling, len(nest.parts))}\n{prelude(text)}\n{text}",
+        text=f"// {_summary(tiling, parts)}\n{prelude(text)}\n{text}",
         symbol=SYMBOL,
         arguments=(*nest.names.buffers, *numbers),
         settings={
@@ -78,40 +79,46 @@ def _safe_forms(kernel: str, text: str, context: CodegenContext) -> list[str]:
     return sorted(set(filter(None, forms.values())))
 
 
-def make_nest(kernel: KernelPlan, target: Target) -> tuple[Tiling, Nest]:
-    """Returns how a kernel runs, and its lines as data."""
+def make_nest(kernel: KernelPlan, target: Target) -> tuple[Tiling, Nest, int]:
+    """Returns how a kernel runs, its lines as data, and in how many segments."""
     limits = figures_of(target, CppFigures)
     tiling = tile_kernel(kernel, limits)
-    parts = tuple(map(join_short, segments(tiling, kernel, limits)))
-    tiling = parts[0] if len(parts) == 1 else tiling
-    loop, sizes = tiling.loop, sizes_of((tiling.loop,))
-    used = [name for name in kernel.buffers if name in loop.reads or name in loop.writes]
+    groups = segments(tiling, kernel, limits)
+    used = [name for name in kernel.buffers if name in tiling.loop.reads or name in tiling.loop.writes]
+    starts = {name: kernel.starts[name] for name in used if name in kernel.starts}
     pointers = {name: f"p{number}" for number, name in enumerate(used)}
-    size_texts = {size: f"s{n}" for n, size in enumerate(sizes)}
+    size_texts = {size: f"s{n}" for n, size in enumerate(sizes_of((tiling.loop,)))}
 
-    def made(tiling: Tiling, parts: Sequence[Tiling] = ()) -> Nest:
-        loop, names = tiling.loop, Names(pointers, {r.var: str(r.var) for r in tiling.loop.all_ranges}, size_texts)
-        body = Body(loop, IndexText(names.index_names, loop.extents))
+    def names_of(loop: Loop) -> Names:
+        return Names(pointers, {r.var: str(r.var) for r in loop.all_ranges}, size_texts)
+
+    def made(tiling: Tiling, count: int = 0) -> tuple[Nest, int]:
+        loop, names = tiling.loop, names_of(tiling.loop)
+        body = Body(loop, IndexText(names.index_names, loop.extents), count)
         writer = Writer(tiling, body, target)
         checks: tuple[tuple[Expr, str], ...] = ()
-        if not parts and all(r.size != 0 for r in loop.ranges):
+        if all(r.size != 0 for r in loop.ranges):
             checks, leaves = _checks(loop)
             body.put(*leaves)
             (write_jammed if tiling.jam is not None else _WRITERS[tiling.mode])(writer)
-        return Nest(
-            kernel.buffers,
-            names,
-            loop.extents,
-            tuple(body.made),
-            {name: kernel.starts[name] for name in used if name in kernel.starts},
-            checks,
-            body.atomic and writer.combines,
-            writer.threaded,
-            tiling.work,
-            tuple(map(made, parts)),
-        )
+        lines, atomic = tuple(body.made), body.atomic and writer.combines
+        nest = Nest(kernel.buffers, names, loop.extents, lines, starts, checks, atomic, writer.threaded, tiling.work)
+        return nest, body.count
 
-    return tiling, made(tiling, parts if len(parts) > 1 else ())
+    def whole(group: Sequence[Tiling]) -> Nest:
+        nest, count = made(group[0])
+        for tiling in group[1:]:
+            other, count = made(tiling, count)
+            extents = {var: max(size, other.extents[var]) for var, size in nest.extents.items()}
+            nest = replace(nest, extents=extents, lines=joined(nest.lines, other.lines))
+        return nest
+
+    if len(groups) == 1:
+        return tiling, whole(groups[0]), len(groups[0])
+    parts, loop = tuple(map(whole, groups)), tiling.loop
+    threaded = any(part.threaded for part in parts)
+    nest = Nest(kernel.buffers, names_of(loop), loop.extents, (), starts, (), False, threaded, tiling.work, parts)
+    return tiling, nest, sum(map(len, groups))
 
 
 _WRITERS: Mapping[Mode, Callable[[Writer], None]] = {

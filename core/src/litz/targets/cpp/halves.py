@@ -11,10 +11,11 @@ from collections.abc import Sequence
 import torch
 
 from litz.ir.index import stride_of
-from litz.ir.node import Node
+from litz.ir.node import Node, walk
 from litz.ir.operation import Range, Store
 from litz.tiles.program import Element, Move, Put, Room
 
+from .body import as_it_was
 from .loops import Writer
 
 BLOCK = 1024
@@ -26,15 +27,19 @@ class Halves:
 
     def __init__(self, w: Writer, r: Range, nodes: Sequence[Node], stores: Sequence[Store]) -> None:
         self.w, self.r = w, r
+        held = {s.value: source for s in stores if (source := as_it_was(s.value)).op in ("load", "const")}
+        moved = {*held.values()}.difference(walk(*(root for s in stores for root in s.roots if root not in held)))
         self.loads = [
             n
             for n in nodes
-            if n.op == "load" and n.dtype == torch.float16 and not n.args and stride_of(n.index[0], r.var) == 1
+            if n.op == "load" and n.dtype == torch.float16 and n not in moved  # whose bits are copied
+            if not n.args and stride_of(n.index[0], r.var) == 1
         ]
         self.stores = [
             s
             for s in stores
             if s.value.dtype == torch.float16
+            and held.get(s.value) not in moved
             and not s.indirect
             and (s.mask, s.mode) == (None, "set")
             and stride_of(s.index[0], r.var) == 1

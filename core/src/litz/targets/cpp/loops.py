@@ -12,12 +12,20 @@ from dataclasses import replace
 from litz.ir.node import Node
 from litz.ir.operation import Range
 from litz.target import figures_of
-from litz.tiles.program import Each, Operand
+from litz.tiles.program import Each, Line, Operand
 from litz_plugins import Target
 
 from .body import Body
 from .figures import CppFigures
 from .tiling import Tiling
+
+
+def joined(one: tuple[Line, ...], other: tuple[Line, ...]) -> tuple[Line, ...]:
+    """Returns the lines of two nests, one after the other within the loops that both have around all their lines."""
+    loops = [lines[0] for lines in (one, other) if len(lines) == 1 and isinstance(lines[0], Each)]
+    if len(loops) < 2 or any(each.vector for each in loops) or replace(loops[0], body=()) != replace(loops[1], body=()):
+        return (*one, *other)
+    return (replace(loops[0], body=joined(loops[0].body, loops[1].body)),)
 
 
 class Writer:

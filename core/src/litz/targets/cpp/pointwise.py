@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 import torch
 
 from litz.ir.dtypes import ROUNDED
 from litz.ir.index import ONE, Expr, stride_of
-from litz.ir.node import Node
+from litz.ir.node import Node, walk
 from litz.ir.operation import Range, Store
 from litz.tiles.program import Element, Move, Put, Room
 
 from .halves import BLOCK, Halves
+from .jam import cost_of
 from .loops import Writer
-from .tiling import is_tiny, reads_conditionally
+from .tiling import EXPENSIVE, USUAL, is_tiny, known, reads_conditionally
+
+TABLED_ROWS = 16
+"""Rows from which on what they share is made once."""
+MOST_TABLES = 8
+"""The most arrays of such values."""
 
 
 def write_pointwise(w: Writer) -> None:
@@ -32,10 +39,15 @@ def write_pointwise(w: Writer) -> None:
     if owned is not None:
         _write_owned(w, owned)
         return
+    _tabulate(w, vector)
+    nodes = w.body.missing(w.roots)
     outer = [r for r in w.loop.ranges if r != vector]
     halves = Halves(w, vector, nodes, w.final)
     if halves and not w.combines and not is_tiny(vector):
         _write_halves(w, outer, vector, halves)
+        return
+    if w.tiling.beside:
+        w.nest([*map(w.level, outer), w.vector(vector)], nodes, lambda: w.body.store(*w.final), shared=len(outer))
         return
     apart = is_tiny(vector) and reads_conditionally(nodes, [vector])
     half = any(access.dtype in ROUNDED for access in (*w.loop.loads, *(store.value for store in w.final)))
@@ -58,6 +70,31 @@ def write_pointwise(w: Writer) -> None:
     w.nest(levels, nodes, lambda: w.body.store(*w.final), shared=shared)
 
 
+def _tabulate(w: Writer, lane: Range) -> None:
+    """Makes what varies along the lanes alone before all loops, in arrays, if it costs more than to read these: which
+    rows a resampling reads, and its weights."""
+    body, rows = w.body, prod(known(r.size, USUAL) for r in w.loop.ranges if r != lane)
+    if w.checks or w.tiling.beside or rows < TABLED_ROWS or known(lane.size, BLOCK) >= BLOCK:
+        return
+    alone = {node for node in body.missing(w.roots) if body.variables[node] == {lane.var}}
+    used = {*w.roots, *(arg for node in w.loop.nodes if node not in alone for arg in node.args)}
+    tables = [n for n in body.missing(w.roots) if n in alone & used and n.op not in ("load", "index")]
+    if not 0 < len(tables) <= MOST_TABLES or cost_of(walk(*tables, into=alone.__contains__)) < EXPENSIVE:
+        return
+    places = {}
+    for node in tables:
+        dtype = torch.int32 if node.dtype == torch.int64 and body.small(node) else node.dtype
+        axes = frozenset({w.index.names[lane.var]})
+        places[node] = Element(body.name("row"), ((lane.var, "", 1),), dtype, axes)
+        w.put(Room(places[node].room, dtype, int(lane.size)))
+
+    def element() -> None:
+        w.put(*(Put(place, body.operand(node)) for node, place in places.items()))
+
+    w.nest([w.vector(lane)], body.missing(tables), element)
+    body.visible.update(places)
+
+
 def _write_halves(w: Writer, outer: Sequence[Range], vector: Range, halves: Halves) -> None:
     """The nest in blocks of the vector loop, with conversions before and after each."""
     levels = [*(w.level(r) for r in outer), w.chunks(vector, BLOCK, "c")]
@@ -72,7 +109,7 @@ def _write_halves(w: Writer, outer: Sequence[Range], vector: Range, halves: Halv
         halves.after("c")
 
     outside = [node for node in w.body.missing(w.roots) if vector.var not in w.body.variables[node]]
-    w.nest(levels, outside, block, shared=len(levels))
+    w.nest(levels, outside, block, shared=len(outer) if w.tiling.beside else len(levels))
 
 
 OWNED = 16
@@ -96,7 +133,7 @@ def _keeps_apart(index: Expr, r: Range) -> bool:
 def _write_owned(w: Writer, owned: Range) -> None:
     """Threads share the owned range, and each walks all other ranges in order: no atomics, and always the same sums."""
     others = [r for r in w.loop.ranges if r != owned]
-    step = max(OWNED, min(64, int(owned.size) // 16 // OWNED * OWNED))
+    step = max(OWNED, min(64, int(owned.size) // w.threads // OWNED * OWNED))
     w.body.atomic = False
     levels = [w.chunks(owned, step, "c"), *(w.level(r) for r in others), w.vector(owned, "c")]
     w.nest(levels, w.body.missing(w.roots), lambda: w.body.store(*w.final), shared=1)

@@ -53,8 +53,12 @@ class Printer:
         for line in (every := list(nest.lines)):  # the lines of bodies join the list
             every += getattr(line, "body", ())
         stored = {line.value for line in every if isinstance(line, tile.Store) and line.mode == "set"}
+        stored |= {line.value for line in every if isinstance(line, tile.Put) and line.place.stored}
         # A copy moves the bits of these values, so NaN keeps its bits.
-        self.copied = {line.value.text for line in every if isinstance(line, tile.Load) and line.value in stored}
+        read = [line.value for line in every if isinstance(line, tile.Load)]
+        ops = [line for line in every if isinstance(line, tile.Op) and line.op == "same"]
+        read += [line.value for line in ops if isinstance(line.args[0], Element) and line.args[0].stored]
+        self.copied = {value.text for value in read if value in stored and value.dtype in HALF}
 
     def print(self, lines: Sequence[Line]) -> None:
         """Writes lines, in order."""
@@ -232,7 +236,7 @@ class Printer:
         if isinstance(operand, Element) and operand.stored:
             return self.element(operand)
         text = self.operand(operand)
-        if isinstance(operand, Value) and operand.dtype in HALF and text in self.copied:
+        if isinstance(operand, Value) and text in self.copied:
             return f"{text}_bits"
         return text if operand.dtype in FLOAT8 else written(operand.dtype, text)
 
@@ -247,11 +251,10 @@ class Printer:
 
     def place(self, access: Access) -> str:
         """Returns the text of an element of a buffer, such as `p0[...]`."""
-        values = dict(access.at)
-        for n, (each, hidden) in enumerate(zip(access.indirect, access.bools, strict=True)):
-            text = f"(i64){self.operand(each)}"  # g++ 12 and 13 gather from wrong places where an index is a bool
-            values[placeholder(n)] = f"({text} & ALL_BITS)" if hidden else text
-        return f"{self.nest.names.buffers[access.buffer]}[{self.index.text(access.offset, values)}]"
+        values, type_ = dict(access.at), "int" if access.narrow else "i64"
+        for n, each in enumerate(access.indirect):
+            values[placeholder(n)] = f"({type_}){self.argument(each)}"
+        return f"{self.nest.names.buffers[access.buffer]}[{self.index.text(access.offset, values, access.narrow)}]"
 
     def type_of(self, value: Value) -> str:
         """Returns the C++ type of a value: `int` for an int64 that is small, so that lanes are 32 bits wide."""
@@ -263,6 +266,10 @@ class Printer:
             type_, text = ELEMENTS[value.dtype], self._bits(op)
         elif op.op == "decode":
             text = read(value.dtype, self.operand(op.args[0]))
+        elif op.op == "opaque":  # g++ 12 and 13 gather from wrong places where an index is a bool
+            text = f"{self.operand(op.args[0])} & ({type_})ALL_BITS"
+        elif value.text in self.copied:
+            return self._bits_and_value(value, self.memory(op.args[0]))
         elif op.op in ("same", "index"):
             text = self.operand(op.args[0])
         elif op.op == "cast":
@@ -286,14 +293,21 @@ class Printer:
 
     def _load(self, load: tile.Load) -> None:
         dtype, place, name = load.value.dtype, self.place(load.access), load.value.text
-        copied = dtype in HALF and name in self.copied
+        copied = name in self.copied
         bits = copied or dtype in FLOAT8
         text, type_ = (place, ELEMENTS[dtype]) if bits else (read(dtype, place), self.type_of(load.value))
         if load.zero:
             zero = f"({type_})0" if bits else "0" if dtype == torch.int64 else literal(0, dtype)
             text = f"{self.operand(load.masks[0])} ? {text} : {zero}"  # type: ignore[arg-type]
-        self.lines.add(f"const {type_} {name}{'_bits' * copied} = {text};")
-        self.lines.add(*(f"const float {name} = {read(dtype, f'{name}_bits')};",) * copied)
+        if copied:
+            return self._bits_and_value(load.value, text)
+        self.lines.add(f"const {type_} {name} = {text};")
+
+    def _bits_and_value(self, value: Value, text: str) -> None:
+        """A half as memory holds it, for stores, and its number, which other lines may use."""
+        bits = f"{value.text}_bits"
+        self.lines.add(f"const {ELEMENTS[value.dtype]} {bits} = {text};")
+        self.lines.add(f"const float {value.text} = {read(value.dtype, bits)};")
 
     def _check(self, check: tile.Check) -> None:
         name, held = self.operand(check.position), check.held.text
@@ -353,7 +367,8 @@ class Printer:
         if fold.step == "block":
             texts["buffer"] = fold.array if isinstance(fold.array, str) else f"&{self.place(fold.array)}"
             stop = f"{fold.block}_end" if fold.size is None else self.index.text(fold.size)
-            texts["count"] = f"{stop} - {fold.block}" if fold.block else stop
+            count = f"{stop} - {fold.block}" if fold.block else stop
+            texts["count"] = f"({count}) * {fold.times}" if fold.times > 1 else count
         self.lines.add(*(template.format(*refs, **texts) for template in getattr(form, fold.step, ())))
 
     def _result(self, result: tile.Result) -> str:

@@ -6,6 +6,7 @@ A reduction is ready once its stage has walked; what depends on it is computed a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import torch
@@ -35,6 +36,8 @@ COLUMN_CHUNK = 512
 PART_CHUNK = 64
 """Likewise where lanes hold a few values by a form of their own: its sums of squares stay as exact as eager's, which
 are double (2e-7 of them is lost; 1e-6 with 512 rows)."""
+SHORT_ROW = 128
+"""A row of at most so many elements shares its block with the next ones."""
 UNROLL = 32
 
 
@@ -297,9 +300,11 @@ class _RowStage(_Stage):
     def _vector(self, nodes: Sequence[Node], outer: Sequence[Range], inner: Range) -> None:
         w, body, stores = self.w, self.w.body, self.stage.stores
         values = [a.nodes[0].args[0] for a in self.accumulators if a.form.block]
-        # A row that lies in memory as a block of it would is read there, unless the walk may write over it.
-        rooms = ["" if not stores and unit_load(value, inner) else body.name("block") for value in values]
         halves = Halves(w, inner, nodes, stores)
+        # Blocks of short rows have several of them: channels last, a group of channels of many pixels.
+        many = bool(values and outer and not halves) and inner.size.is_Integer and 0 < int(inner.size) <= SHORT_ROW
+        # A row that lies in memory as a block of it would is read there, unless the walk may write over it.
+        rooms = ["" if not (stores or many) and unit_load(value, inner) else body.name("block") for value in values]
         step = HALF_BLOCK if halves else BLOCK_CHUNK if rooms else ROW_CHUNK
         chunked = bool(self.accumulators or halves) and not (inner.size.is_Integer and int(inner.size) <= step)
         direct = [a for a in self.accumulators if not a.form.block]
@@ -309,12 +314,12 @@ class _RowStage(_Stage):
             walked = [a.apart() for a in direct]
         blocks = list(zip((a.held for a in self.accumulators if a.form.block), values, rooms, strict=True))
         w.put(*(Fold("make", a.held) for a in self.accumulators))
-        w.put(*(Room(room, value.dtype, step if chunked else inner.size) for _, value, room in blocks if room))
-        levels = [w.level(r) for r in outer]
-        name = w.index.names[inner.var]
-        start = f"{name}_b" if chunked else ""
-        if chunked:
-            levels.append(w.chunks(inner, step, start))
+        w.put(*(Room(room, value.dtype, step if chunked or many else inner.size) for _, value, room in blocks if room))
+        last, times = (outer[-1], int(inner.size)) if many else (inner, 1)
+        levels = [w.level(r) for r in (outer[:-1] if many else outer)]
+        start = f"{w.index.names[last.var]}_b" if chunked or many else ""
+        if start:
+            levels.append(w.chunks(last, step // times, start))
 
         def element() -> None:
             self.define([node for node in nodes if node not in body.visible])
@@ -322,8 +327,9 @@ class _RowStage(_Stage):
             self.update(walked)
             for _, value, room in blocks:
                 if room:
-                    place = Element(room, ((inner.var, start, 1),), value.dtype, frozenset({name}))
-                    w.put(Put(place, body.operand(value)))
+                    at = ((last.var, start, times), (inner.var, "", 1))[: 1 + many]
+                    axes = frozenset(w.index.names[var] for var, _, _ in at)
+                    w.put(Put(Element(room, at, value.dtype, axes), body.operand(value)))
             for store in stores:
                 halves.store(store)
 
@@ -333,19 +339,22 @@ class _RowStage(_Stage):
             halves.before(start or "0")
             checks = any(node.op == "bounded" for node in nodes if node not in body.visible)
             if any(rooms) or direct or stores or not w.tiling.scratch.isdisjoint(nodes):
-                merged = tuple(a.held for a in walked)
-                with body.each(replace(w.vector(inner, start, checks=checks), merged=merged)):
+                lanes = w.vector(inner, "" if many else start, checks=checks)
+                with ExitStack() as rows:
+                    if many:
+                        rows.enter_context(body.each(w.level(last, start)))
+                    rows.enter_context(body.each(replace(lanes, merged=tuple(a.held for a in walked))))
                     element()
             halves.after(start or "0")
             if several:
                 pairs = zip(direct, walked, strict=True)
                 w.put(*(Fold("merge", a.of_parts().held, other=part.held) for a, part in pairs))
-            first, first_at = {inner.var: start or "0"}, position(w, {inner.var: start or "0"})
+            first = {inner.var: "0", last.var: start or "0"}
             for held, value, room in blocks:
-                array = room or body.access(value, first)
-                w.put(Fold("block", held, at=first_at, array=array, block=start, size=None if start else inner.size))
+                array, size = room or body.access(value, first), None if start else inner.size
+                w.put(Fold("block", held, at=position(w, first), array=array, block=start, times=times, size=size))
 
-        outside = [node for node in nodes if inner.var not in body.variables[node]]
+        outside = [node for node in nodes if body.variables[node].isdisjoint({inner.var, last.var})]
         w.nest(levels, outside, inside)
 
 

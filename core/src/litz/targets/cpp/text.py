@@ -30,28 +30,20 @@ class IndexText(ExpressionText):
         """Returns the C++ type of a loop variable below `extent`: `int` where that is known to fit, else `i64`."""
         return "int" if self.narrow(extent) else "i64"
 
-    def interval(self, expr: Expr) -> tuple[int, int] | None:
-        """Returns the least and the greatest value of an expression; None where they are no known numbers."""
-        low, high = bounds(expr, self.extents)
-        if low is None or high is None or not (low.is_Integer and high.is_Integer):
-            return None
-        return int(low), int(high)
-
     def fits_int(self, expr: Expr) -> bool:
         """Returns whether every value, and everything on the way to it, is within 32 bits."""
         if expr.is_Symbol:
             return expr in self.extents and self.narrow(self.extents[expr])
-        known = self.interval(expr)
-        if known is None or max(abs(known[0]), abs(known[1])) > INT32:
+        if any(end is None or not end.is_Integer or abs(int(end)) > INT32 for end in bounds(expr, self.extents)):
             return False
         return all(self.fits_int(arg) for arg in expr.args)
 
-    def text(self, expr: Expr, values: Mapping[Symbol, str] | None = None) -> str:
-        """Returns `expr` in C++. values: the texts (64-bit) of its placeholders, and of other variables."""
+    def text(self, expr: Expr, values: Mapping[Symbol, str] | None = None, narrow: bool = False) -> str:
+        """Returns `expr` in C++. values: the texts (64-bit, unless `narrow`) of placeholders and others."""
         if expr.is_Integer:
             return str(expr)
         names = {**self.names, **values} if values else self.names
-        return IndexText(names, self.extents, not self.fits_int(expr)).walk(expr)
+        return IndexText(names, self.extents, not (narrow or self.fits_int(expr))).walk(expr)
 
     def number(self, value: int) -> str:
         """Returns an integer literal, of type long where 64-bit arithmetic needs one."""

@@ -19,8 +19,6 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
-import torch
-
 from litz.codegen.kernel_plan import KernelPlan
 from litz.ir import Loop, Node, Range
 from litz.ir.accesses import Access
@@ -43,6 +41,7 @@ from litz.ir.node import intern, walk, with_args
 from litz.ir.operation import Store, expressions
 from litz.ir.ops import flops_of
 from litz.ir.reductions import REDUCTIONS
+from litz.ir.segments import decided
 from litz.ir.stages import Stages, find_stages
 from litz.ir.transform import map_stores, rename_loop
 
@@ -70,7 +69,8 @@ class Tiling:
     `scratch` are values at reduction level that are kept for later stages, `reread` those that a stage stores and a
     later one reads from there, with their stores. `swap` is the other range of a transpose, None if there is none.
     `work` is a number of element-operations, symbolic where sizes are. `jam` are outputs of a row's reduction that are
-    made at a time. again: may a part of the loop run twice, as the loop writes over nothing that it reads?
+    made at a time. again: may a part of the loop run twice, as the loop writes over nothing that it reads? beside: does
+    the vector loop share its outer loops with others?
     """
 
     loop: Loop
@@ -83,12 +83,14 @@ class Tiling:
     work: Expr = ZERO
     jam: Jam | None = None
     again: bool = False
+    beside: bool = False
 
 
 def tile_kernel(kernel: KernelPlan, limits: CppFigures) -> Tiling:
     """Returns the C++ tiling of a kernel: which loops are threads, which are vectors, and in what order."""
     (loop,) = kernel.loops
-    return tile_loop(canonical(split_divisions(count_from(loop, kernel.starts))), kernel, limits)
+    loop = split_divisions(count_from(loop, kernel.starts))
+    return tile_loop(canonical(plain if (plain := decided(loop)).stores else loop), kernel, limits)
 
 
 def tile_loop(loop: Loop, kernel: KernelPlan, limits: CppFigures) -> Tiling:
@@ -243,31 +245,6 @@ def _pointwise(loop: Loop, work: Expr) -> Tiling:
     rest = tuple(r for r in loop.ranges if r not in (vector, swap))
     ranges = (*rest, *(() if swap is None else (swap,)), vector)
     return Tiling(replace(loop, ranges=ranges), "pointwise", vector, find_stages(loop), swap=swap, work=work)
-
-
-def join_short(tiling: Tiling) -> Tiling:
-    """Returns the tiling with its short vector range and the range around that as one, where memory lies so and loads
-    are under masks that unrolling the short one would not decide; the tiling itself elsewhere.
-
-    Positions within the masks are divided for it, which costs less than vectors of a few lanes do, save for bfloat16:
-    no compiler of today makes vectors of its masked loads. For tilings whose segments have been found: those look for
-    masks without divisions.
-    """
-    loop, short = tiling.loop, tiling.vector
-    if tiling.mode != "pointwise" or tiling.swap or short is None or not is_tiny(short) or len(loop.ranges) < 2:
-        return tiling
-    around = loop.ranges[-2]
-    if not reads_conditionally(loop.nodes, [short]) or any(store.mode != "set" for store in loop.stores):
-        return tiling
-    if any(access.dtype == torch.bfloat16 for access in (*loop.loads, *(store.value for store in loop.stores))):
-        return tiling
-    strides = [(access.stride(around.var), access.stride(short.var)) for access in loop.accesses]
-    if any(each != (short.size, ONE) and each != (ZERO, ZERO) for each in strides):
-        return tiling
-    mapping = {around.var: floordiv(short.var, short.size), short.var: mod(short.var, short.size)}
-    whole = Range(short.var, around.size * short.size)
-    joined = rename_loop(loop, mapping, (*loop.ranges[:-2], whole), ())
-    return replace(tiling, loop=joined, vector=whole, stages=find_stages(joined))
 
 
 def known(size: Expr, default: int) -> int:

@@ -153,7 +153,9 @@ def timed(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_sessionfinish() -> None:
+    """The process ends without looking five times, and once more as Python ends, at all that the tests have left."""
     WATCH.end()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ from support.made_once import share_workers
 from support.no_gpu import gpu_hidden
 from support.processor_times import note, seconds_so_far
 from support.ranks import WORLD, Ranks
-from support.warm import MODULES, leave_unread_unmade
+from support.warm import GC_THRESHOLDS, MODULES, leave_unread_unmade
 from support.warm_children import warm_python
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     finally:
         gc.enable()
         gc.freeze()
-        gc.set_threshold(20_000, 10, 20)  # by default a tenth of the time goes into looks at what compiles keep
+        gc.set_threshold(*GC_THRESHOLDS)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` does not ask for

@@ -60,6 +60,9 @@ UNREAD: Mapping[str, Any] = {
     "torch._subclasses.fake_tensor.traceback": SimpleNamespace(extract_stack=list, format_list=traceback.format_list),
 }
 """What takes a function's place in torch, of which no test reads the result."""
+GC_THRESHOLDS = (20_000, 10, 20)
+"""When a process that compiles looks for garbage: by default a tenth of the time goes into looks at what compiles
+keep."""
 _lock = threading.Lock()
 _processes: dict[str, subprocess.Popen[str]] = {}
 """What waits, by TRITON_INTERPRET."""
@@ -184,6 +187,7 @@ def serve() -> None:
         importlib.import_module(module)  # children find it imported
     leave_unread_unmade()
     gc.freeze()  # and look for no garbage in it, which would copy the memory that they share
+    gc.set_threshold(*GC_THRESHOLDS)
     with_litz: tuple[TextIO, TextIO] | None = None
     for line in sys.stdin:
         if json.loads(line).get("imported"):

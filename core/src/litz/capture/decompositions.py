@@ -200,7 +200,7 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         **{op: functools.partial(in_format_of_input, op) for op in (*_RESAMPLING, aten.channel_shuffle.default)},
         aten.native_channel_shuffle.default: functools.partial(in_format_of_input, aten.channel_shuffle.default),
         aten.max_unpool2d.default: functools.partial(_in_format_of, 0, ("cpu", "cuda"), aten.max_unpool2d.default),
-        **{op: functools.partial(_in_format_of, 1, ("cpu",), op) for op in _overloads(f"{pad}_backward" for pad in _PADS)},
+        **{op: functools.partial(_in_format_of, 1, ("cpu",), op) for op in _overloads(f"{n}_backward" for n in _PADS)},
         aten.roll.default: _roll,
         # With eager's message: FX takes an assertion without one for a call that may be dropped.
         aten._assert_async.default: lambda x: aten._assert_async.msg(x, NOT_TRUE),

@@ -180,7 +180,7 @@ def _overloads(names: Iterable[str]) -> Iterable[OpOverload]:
 
 # torch's rules give few channels contiguous on a GPU.
 _RESAMPLING = tuple(getattr(aten, name).default for name in torch_api.RESAMPLING if name != "upsample_bicubic2d")
-_PAD_GRADIENTS = tuple(_overloads(f"{how}_pad{n}d_backward" for how in ("reflection", "replication") for n in (2, 3)))
+_PADS = ("reflection_pad2d", "reflection_pad3d", "replication_pad2d", "replication_pad3d")
 
 
 @functools.cache
@@ -200,7 +200,7 @@ def _own_rules() -> dict[OpOverload, Decomposition]:
         **{op: functools.partial(in_format_of_input, op) for op in (*_RESAMPLING, aten.channel_shuffle.default)},
         aten.native_channel_shuffle.default: functools.partial(in_format_of_input, aten.channel_shuffle.default),
         aten.max_unpool2d.default: functools.partial(_in_format_of, 0, ("cpu", "cuda"), aten.max_unpool2d.default),
-        **{op: functools.partial(_in_format_of, 1, ("cpu",), op) for op in _PAD_GRADIENTS},
+        **{op: functools.partial(_in_format_of, 1, ("cpu",), op) for op in _overloads(f"{n}_backward" for n in _PADS)},
         aten.roll.default: _roll,
         # With eager's message: FX takes an assertion without one for a call that may be dropped.
         aten._assert_async.default: lambda x: aten._assert_async.msg(x, NOT_TRUE),

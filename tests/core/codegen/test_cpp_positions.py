@@ -44,6 +44,9 @@ def test_what_rows_share_is_made_once(rows: int, width: int, dtype: torch.dtype)
     else:
         assert table and f"(int){table[1]}[i1]" in text, "a row reads no position of the array"
         _, rest = text.split("for (int i0", 1)
+        if dtype in (torch.bfloat16, torch.float16):  # fetched one by one, so that what follows has vectors
+            first, rest = rest.split("#pragma omp simd", 1)
+            assert "_bits = p0[" in first and "p0[" not in rest
         assert "maximum" not in rest and "(float)" not in rest.replace("(float)v", ""), "a row makes positions itself"
 
 

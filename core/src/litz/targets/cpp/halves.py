@@ -1,7 +1,7 @@
-"""float16 memory that a vector loop walks in order, converted a block at a time.
+"""float16 memory that a vector loop walks in order, and halves at computed positions, fetched a block at a time.
 
 The processor converts eight halves in one instruction, but compilers of today do not use it in loops that they
-vectorize, and the arithmetic that does vectorize takes a dozen. (bfloat16 is a shift, and needs none of this.)
+vectorize, and the arithmetic that does vectorize takes a dozen. (bfloat16 is a shift.) No processor gathers halves.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
+from litz.ir.dtypes import HALF
 from litz.ir.index import stride_of
 from litz.ir.node import Node, walk
 from litz.ir.operation import Range, Store
@@ -23,18 +24,15 @@ BLOCK = 1024
 
 
 class Halves:
-    """The float16 loads and stores among the given ones that are contiguous along `r`."""
+    """The float16 loads and stores among the given ones that are contiguous along `r`, and gathers along it."""
 
     def __init__(self, w: Writer, r: Range, nodes: Sequence[Node], stores: Sequence[Store]) -> None:
         self.w, self.r = w, r
         held = {s.value: source for s in stores if (source := as_it_was(s.value)).op in ("load", "const")}
         moved = {*held.values()}.difference(walk(*(root for s in stores for root in s.roots if root not in held)))
-        self.loads = [
-            n
-            for n in nodes
-            if n.op == "load" and n.dtype == torch.float16 and n not in moved  # whose bits are copied
-            if not n.args and stride_of(n.index[0], r.var) == 1
-        ]
+        halves = [n for n in nodes if n.op == "load" and n.dtype in HALF and n not in moved]  # whose bits are copied
+        plain = [n for n in halves if n.dtype == torch.float16 and not n.args]
+        self.loads = [n for n in plain if stride_of(n.index[0], r.var) == 1]
         self.stores = [
             s
             for s in stores
@@ -44,10 +42,12 @@ class Halves:
             and (s.mask, s.mode) == (None, "set")
             and stride_of(s.index[0], r.var) == 1
         ]
+        found = [n for n in halves if n.mask is None and any(r.var in w.loop.variables[arg] for arg in n.args)]
+        self.gathered = [] if w.loop.reduction_ranges else found
         self.rooms: dict[int, Element] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.loads or self.stores)
+        return bool(self.loads or self.stores or self.gathered)
 
     def before(self, start: str) -> None:
         """Makes the rooms, and fills those of the loads with the block at `start` as float32; "0" is the whole row."""
@@ -56,6 +56,12 @@ class Halves:
             self._move("widen", node, start, self.w.body.staged[node].room)
         for store in self.stores:
             self.rooms[id(store)] = self._room(start)
+        if self.gathered:  # a loop that would gather them has no vectors
+            bits = {node: self._room(start, node.dtype) for node in self.gathered}
+            with self.w.body.each(self.w.level(self.r, start)):
+                self.w.body.write(self.w.body.missing(self.gathered))
+                self.w.put(*(Put(place, self.w.body.operand(node)) for node, place in bits.items()))
+            self.w.body.staged |= bits
 
     def store(self, store: Store) -> None:
         """Makes a store within the loop: into the store's room if it has one, else to memory."""
@@ -68,13 +74,13 @@ class Halves:
         """Copies the rooms of the stores to memory."""
         for store in self.stores:
             self._move("narrow", store, start, self.rooms[id(store)].room)
-        for node in self.loads:
+        for node in (*self.loads, *self.gathered):
             self.w.body.staged.pop(node)
 
-    def _room(self, start: str) -> Element:
-        name = self.w.body.name("wide")
-        self.w.put(Room(name, torch.float32, BLOCK))
-        return Element(name, ((self.r.var, start, 1),), torch.float32, frozenset({self.w.index.names[self.r.var]}))
+    def _room(self, start: str, dtype: torch.dtype = torch.float32) -> Element:
+        name, stored = self.w.body.name("wide"), dtype != torch.float32
+        self.w.put(Room(name, dtype, BLOCK, stored=stored))
+        return Element(name, ((self.r.var, start, 1),), dtype, frozenset({self.w.index.names[self.r.var]}), stored)
 
     def _move(self, how: str, of: Node | Store, start: str, room: str) -> None:
         access, size = self.w.body.access(of, {self.r.var: start}), self.r.size if start == "0" else None

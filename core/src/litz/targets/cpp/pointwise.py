@@ -27,25 +27,22 @@ MOST_TABLES = 8
 
 def write_pointwise(w: Writer) -> None:
     """Makes all nodes and stores of a tiling without reductions."""
-    nodes, vector = w.body.missing(w.roots), w.tiling.vector
+    vector = w.tiling.vector
     if vector is None:
-        w.body.write(nodes)
+        w.body.write(w.body.missing(w.roots))
         w.body.store(*w.final)
         return
     if w.tiling.swap is not None and not w.combines:
-        _Tiles(w, w.tiling.swap, vector).write()
-        return
+        return _Tiles(w, w.tiling.swap, vector).write()
     owned = _owned_range(w) if w.combines else None
     if owned is not None:
-        _write_owned(w, owned)
-        return
+        return _write_owned(w, owned)
     _tabulate(w, vector)
     nodes = w.body.missing(w.roots)
     outer = [r for r in w.loop.ranges if r != vector]
     halves = Halves(w, vector, nodes, w.final)
     if halves and not w.combines and not is_tiny(vector):
-        _write_halves(w, outer, vector, halves)
-        return
+        return _write_halves(w, outer, vector, halves)
     if w.tiling.beside:
         w.nest([*map(w.level, outer), w.vector(vector)], nodes, lambda: w.body.store(*w.final), shared=len(outer))
         return

@@ -293,8 +293,7 @@ class Printer:
 
     def _load(self, load: tile.Load) -> None:
         dtype, place, name = load.value.dtype, self.place(load.access), load.value.text
-        copied = name in self.copied
-        bits = copied or dtype in FLOAT8
+        bits = (copied := name in self.copied) or dtype in FLOAT8
         text, type_ = (place, ELEMENTS[dtype]) if bits else (read(dtype, place), self.type_of(load.value))
         if load.zero:
             zero = f"({type_})0" if bits else "0" if dtype == torch.int64 else literal(0, dtype)

@@ -85,9 +85,8 @@ class _Splitter:
 
     def _is_row(self, tiling: Tiling, r: Range) -> bool:
         """Are the segments vector loops within the same outer loops, so that a row is written at a time?"""
-        outer = tiling.loop.ranges[:-1]
-        plain = tiling.mode == "pointwise" and tiling.swap is None and r == tiling.vector
-        return plain and bool(outer) and int(r.size) < 2 * self.limits.chunk_elements
+        short = len(tiling.loop.ranges) > 1 and int(r.size) < 2 * self.limits.chunk_elements
+        return short and tiling.mode == "pointwise" and tiling.swap is None and r == tiling.vector
 
     def _apart(self, tiling: Tiling, r: Range, places: Sequence[int], most: int) -> _Split:
         """Loops of their own, each with the ranges that suit it."""

@@ -61,9 +61,8 @@ class Spelling:
         name = self.names.target(target or extern.target)
         own = self.plan.inputs.returned & {*extern.aliases.values()}
         aligned = extern.reads_aligned and self.plan.targets[extern.device].aligned
-        parts = [self._text(value, own, aligned) for value in extern.args]
+        parts = [self._text(value, own, aligned) for value in extern.args] + ([f"out={out}"] if out is not None else [])
         parts += [f"{key}={self._text(value, own, aligned)}" for key, value in extern.kwargs.items()]
-        parts += [] if out is None else [f"out={out}"]
         return f"{name}({', '.join(parts)})"
 
     def output(self, value: Any) -> str:

@@ -41,7 +41,7 @@ def _listening(plugin: Any, item: pytest.Item, when: str) -> Iterator[None]:
     item.stash[pytest_logging.caplog_records_key][when] = plugin.caplog_handler.records
     item.stash[pytest_logging.caplog_handler_key] = plugin.caplog_handler
     root = logging.getLogger()
-    known = [*root.manager.loggerDict.values()]
+    known: list[Any] = [*root.manager.loggerDict.values()]  # other threads may make loggers meanwhile
     apart = [each for each in known if not getattr(each, "propagate", True) and each.name not in UNHEARD]
     heard = [root, *apart]
     for logger in heard:

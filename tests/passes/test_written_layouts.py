@@ -14,7 +14,6 @@ WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "addbmm_": lambda y, z: y.addbmm_(z.expand(2, 3, 3), z.expand(2, 3, 3)),
     "addmm_": lambda y, z: y.addmm_(z, z),
     "baddbmm_": lambda y, z: y[None].baddbmm_(z[None], z[None]),
-    "bernoulli_": lambda y, z: y.bernoulli_(1.0),
     "copysign_": lambda y, z: y.copysign_(z[0, 0]),
     "cumprod_": lambda y, z: y.cumprod_(0),
     "cumsum_": lambda y, z: y.cumsum_(0),
@@ -79,6 +78,18 @@ def of_data(x: Tensor, z: Tensor) -> list[Tensor]:
     rows.index_add_(1, torch.tensor([1, 0]), rows.clone())
     columns.cumsum_(0)
     return [rows, columns]
+
+
+def test_draws_are_left_alone() -> None:
+    """Without the underscore, `bernoulli` draws by the tensor's own values, or takes other arguments."""
+
+    def f(x: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
+        return x.clone().t().bernoulli_(chances), x.clone().t().bernoulli_()
+
+    x = torch.zeros(300, 100)
+    drawn, halves = torch.compile(f, backend="litz")(x, torch.ones(100, 300))
+    torch.testing.assert_close(drawn, torch.ones(100, 300))
+    assert 0.4 < float(halves.mean()) < 0.6
 
 
 @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)

@@ -41,7 +41,7 @@ def keep_written_layouts(traced: TracedGraph, context: PassContext) -> TracedGra
 def _changes_strides(node: torch.fx.Node) -> bool:
     """Returns whether a node writes a tensor that is not contiguous, and its op's own result would lie otherwise.
     Strides that are equal for some sizes alone count as others: a copy is right in any case."""
-    if node.op != "call_method" or not _has_counterpart(str(node.target), len(node.args) + len(node.kwargs) == 1):
+    if node.op != "call_method" or not _has_counterpart(str(node.target)):
         return False
     args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda argument: argument.meta.get("example_value"))
     written: Any = args[0]
@@ -65,16 +65,15 @@ def _is_contiguous(tensor: torch.Tensor) -> bool:
 
 
 @cache
-def _has_counterpart(method: str, is_alone: bool) -> bool:
-    """Returns whether a method of tensors writes in place what the method without the underscore returns. A method that
-    makes a view of the tensor itself changes how it lies. is_alone: the method has no arguments, so that what draws
-    would draw by the tensor's values without the underscore."""
+def _has_counterpart(method: str) -> bool:
+    """Returns whether a method of tensors writes in place what the method without the underscore returns. Draws do not:
+    they fill a tensor whatever its values are. A method that makes a view of the tensor itself changes how it lies."""
     counterpart = getattr(torch.Tensor, method.removesuffix("_"), None)
     packet = getattr(torch.ops.aten, method, None)
     if method.endswith("__") or not method.endswith("_") or not callable(counterpart) or packet is None:
         return False
     tags = {tag for overload in packet.overloads() for tag in getattr(packet, overload).tags}
-    return torch.Tag.inplace_view not in tags and not (is_alone and torch.Tag.nondeterministic_seeded in tags)
+    return not tags & {torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded}
 
 
 __all__ = ["keep_written_layouts"]

@@ -86,8 +86,8 @@ def _unless_refused(rule: Rule, refuses: Callable[..., bool], *args: Any, **opti
 
 
 def _bernoulli_of_tensor(x: torch.Tensor, p: torch.Tensor, *, generator: torch.Generator | None = None) -> Any:
-    """A draw for each element of `x`, in float32 whatever the types, by the rule of bernoulli. Leaves the op whole
-    where torch's own generator draws."""
+    """A draw for each element of `x`, in float32 whatever the types, by the rule of bernoulli, which lies as `x` does.
+    Leaves the op whole where torch's own generator draws."""
     if generator is not None:
         return NotImplemented
-    return aten.bernoulli.default(p.expand(x.shape)).to(x.dtype)
+    return aten.copy.default(x, aten.bernoulli.default(p.expand(x.shape)))

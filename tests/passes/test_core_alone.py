@@ -81,7 +81,10 @@ def test_a_models_training_step(model: str, tmp_path: Path) -> None:
     options = {"cache_dir": str(tmp_path), "cpp.qualify": False}
     backend = partial(compile_backend, options=options, plugins=core_alone())
     # Loops with litz-operators.
-    operators = ("aten.max_pool2d_with_indices", "aten.scatter", "aten.index_put", "aten._unsafe_index_put")
+    operators = (
+        *("aten.max_pool2d_with_indices", "aten.scatter", "aten.index_put", "aten._unsafe_index_put"),
+        "aten.select_scatter",
+    )
     check(entry, "cpu", training=True, dynamic=False, backend=backend, externs=operators)
 
 

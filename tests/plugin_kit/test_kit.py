@@ -191,11 +191,12 @@ def test_a_sample_that_ends_eagers_process_is_told_and_the_kit_goes_on() -> None
 
 def test_a_sample_for_which_eager_writes_outside_its_memory_is_no_sample() -> None:
     """`_weight_norm_interface` gives norms that lie as an expanded operand does, three numbers for twelve, and writes
-    four: what lay behind them was overwritten, and the process ended somewhere else, or not at all."""
+    four: what lay behind them was overwritten, and the process ended somewhere else, or not at all. Norms in the shape
+    of a whole operand are none either: torch's fake kernel gives them another."""
     rows, expanded = VARIANTS[0], VARIANTS[3]
     found, fatal = samples_of(aten._weight_norm_interface.default, variants=[rows, expanded])
     assert fatal == {str(expanded): "SIGABRT"}
-    assert [sample.call.tensors[0].shape for sample in found] == [rows.shape]
+    assert not found
 
 
 def test_ops_are_tried_in_order_of_their_names() -> None:

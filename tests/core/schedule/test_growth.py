@@ -116,10 +116,11 @@ def test_windows_that_are_shifted_again_and_again(dynamic: bool) -> None:
 def test_what_lowering_writes_is_on_record() -> None:
     from core.lowering.harness import capture
     from litz.lower import lower
+    from support.own_plugins import operators
 
     decisions: list[Any] = []
-    lower(capture(repeated(lambda v: v.flip(0).reshape(-1).roll(5, 0).reshape(v.shape).roll(1, 1), 12), X),
-          note=decisions.append)  # fmt: skip
+    rolled = repeated(lambda v: v.flip(0).reshape(-1).roll(5, 0).reshape(v.shape).roll(1, 1), 12)
+    lower(capture(rolled, X, plugins=operators()), operators().lowerings(), note=decisions.append)
     assert decisions and all("terms" in decision.reason for decision in decisions)
     assert {decision.stage for decision in decisions} == {"lower"}
 

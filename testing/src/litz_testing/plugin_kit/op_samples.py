@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from litz_testing.conformance.call import Call, describe, make_call
@@ -112,8 +113,20 @@ class OpSample:
 
 
 def _accepted(call: Call) -> bool:
-    """Does eager take the call, and return tensors?"""
-    return any(isinstance(result, torch.Tensor) for result in _results(call))
+    """Does eager take the call, and return tensors, of the shapes that torch's fake kernel says? Results of others mean
+    nothing: those of `_weight_norm_interface` have the shape of its second operand, whatever that is."""
+    shapes = [result.shape for result in _results(call) if isinstance(result, torch.Tensor)]
+    return bool(shapes) and _promised(call) in (None, shapes)
+
+
+def _promised(call: Call) -> list[torch.Size] | None:
+    """The shapes of the fake results; None where these depend on data, or there is no fake kernel."""
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            results = tree_leaves(call.function(*map(mode.from_tensor, call.tensors)))
+    except Exception:
+        return None
+    return [result.shape for result in results if isinstance(result, torch.Tensor)]
 
 
 def _accepted_or_ended(call: Call) -> bool:

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import logging
 import os
 import random
 import sys
@@ -20,7 +21,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from support import run_folder
-from support.around_tests import Watch, listen_in_less_time
 from support.each_value import leave_cases_out
 from support.eager_attention import untraced
 from support.made_once import share_workers
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 WHOLE_RUN = 2000
 """More tests than this, and some will compile."""
-WATCH = Watch()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -96,7 +95,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    listen_in_less_time(session.config)
     if "PYTEST_XDIST_WORKER" in os.environ:
         from support.scheduler import say_less
 
@@ -131,7 +129,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """A test without the mark `gpu` or `gpu2`, with its fixtures, runs as on a machine without a GPU. After a
     test with such a mark its process keeps no unused memory of the GPU."""
-    WATCH.begin(item)
     if item.get_closest_marker("gpu") or item.get_closest_marker("gpu2"):
         found = yield
         torch = sys.modules.get("torch")
@@ -154,8 +151,37 @@ def timed(item: pytest.Item) -> Iterator[None]:
 
 def pytest_sessionfinish() -> None:
     """The process ends without looking five times, and once more as Python ends, at all that the tests have left."""
-    WATCH.end()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)  # when pytest's own wrapper has begun to listen
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    leave_unseen_undone()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    leave_unseen_undone()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    leave_unseen_undone()
+    return (yield)
+
+
+def leave_unseen_undone() -> None:
+    """A compile does not do what no test looks at, and what takes a fourth of the time of a small one.
+
+    torch writes no traces for pytest, which throws each away when torch has made its text; a test that wants traces
+    adds a handler. Dynamo does not time the guards for its metrics, before which it empties the processor's caches, nor
+    make the like that nobody reads (`support.warm.UNREAD`)."""
+    traces = logging.getLogger("torch.__trace")
+    # All of pytest's handlers: one of them is enough for torch to write, whatever the handler's level.
+    traces.handlers[:] = [handler for handler in traces.handlers if type(handler).__module__ != "_pytest.logging"]
+    leave_unread_unmade()  # where dynamo is not loaded yet, in the next test
 
 
 @pytest.fixture(autouse=True)
@@ -173,9 +199,7 @@ def numbers_of_its_own(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def fresh_dynamo() -> None:
-    """No test meets what another compiled, nor a size that dynamo takes as a symbol since another test varied it. A
-    compile does not make what no test looks at."""
-    leave_unread_unmade()  # where dynamo is not loaded yet, in the next test
+    """No test meets what another compiled, nor a size that dynamo takes as a symbol since another test varied it."""
     dynamo = sys.modules.get("torch._dynamo")  # not loaded: nothing compiled
     if dynamo is not None:
         dynamo.reset()

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch._prims_common import is_contiguous_or_false  # asks nothing of sizes that depend on data
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from litz.capture.joint.nouns import TracedGraph
@@ -45,23 +46,12 @@ def _changes_strides(node: torch.fx.Node) -> bool:
         return False
     args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda argument: argument.meta.get("example_value"))
     written: Any = args[0]
-    if not isinstance(written, torch.Tensor) or written.layout != torch.strided or _is_contiguous(written):
+    if not isinstance(written, torch.Tensor) or written.layout != torch.strided or is_contiguous_or_false(written):
         return False
     with torch.no_grad(), suppress(GuardOnDataDependentSymNode):
         result = getattr(written, str(node.target).removesuffix("_"))(*args[1:], **kwargs)
         return str(result.stride()) != str(written.stride())
     return False  # torch itself cannot take the op apart for such sizes
-
-
-def _is_contiguous(tensor: torch.Tensor) -> bool:
-    """Returns whether a tensor is contiguous for all of its sizes. Asks nothing of sizes that depend on data."""
-    expected: Any = 1
-    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
-        if str(size) != "1":
-            if str(stride) != str(expected):
-                return False
-            expected = expected * size
-    return True
 
 
 @cache

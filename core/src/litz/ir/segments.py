@@ -55,7 +55,7 @@ def turns(loop: Loop) -> dict[Range, tuple[int, ...]]:
 
 
 def _choices(loop: Loop) -> Iterator[tuple[Expr, Sequence[int]]]:
-    """Expressions, and the values at which what is made of one takes another form."""
+    """Yields expressions, each with the values from which on a choice by the expression is another."""
     for node in loop.nodes:
         if (apart := difference(node)) is not None:
             yield apart, TURNS[node.op]
@@ -71,7 +71,7 @@ def _choices(loop: Loop) -> Iterator[tuple[Expr, Sequence[int]]]:
 
 
 def _chosen_by(node: Node) -> Expr | None:
-    """The expression whose sign decides which of its arguments a position is, or its negative; None for others."""
+    """Returns the expression by whose sign a node gives one argument or the other, or its negative; else None."""
     if node.op not in ("abs", "minimum", "maximum"):
         return None
     found = [expression(arg) for arg in node.args]
@@ -81,7 +81,7 @@ def _chosen_by(node: Node) -> Expr | None:
 
 
 def _segments(loop: Loop, choices: Iterable[tuple[Expr, Sequence[int]]]) -> dict[Range, tuple[int, ...]]:
-    """The bounds of the segments of each output range, by expressions and the values at which they turn."""
+    """Returns the bounds of the segments of each output range. choices: expressions, each with its turns."""
     if any(node.op == "bounded" for node in loop.nodes) or any(store.mode != "set" for store in loop.stores):
         return {}
     ranges = {r.var: r for r in loop.ranges if r.size.is_Integer}

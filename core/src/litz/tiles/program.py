@@ -226,9 +226,9 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """An op of `litz.ir.ops`, `cast`, `bitcast`, `index` (a position as int64); or `same` (the argument), `opaque`
-    (that, hidden from compilers), `decode` (a float8 of its bits), `byte` (a byte's bits as uint8), `softmax_total`
-    (the sum in the state of `online`). near: a less exact form of it, by the target's name."""
+    """An op of `litz.ir.ops`, `cast`, `bitcast`, `index` (a position as int64); or `same` (the argument), `opaque` (the
+    argument, hidden from compilers), `decode` (a float8 of its bits), `byte` (a byte's bits as uint8), `softmax_total`
+    (the sum in the state of `online`). near: a less exact form of the op, by the target's name."""
 
     value: Value
     op: str

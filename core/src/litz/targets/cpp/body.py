@@ -67,7 +67,7 @@ class Body:
         self.told = {n for n in positions if any(map(_maybe_bool, walk(n, into=lambda each: each.op != "load")))}
         """Positions of which a compiler may find out that they are bools."""
         self.opaque: dict[str, Value] = {}
-        """What is used in place of these, by their names: values of which a compiler finds out nothing."""
+        """The values that stand for these in addresses, by the names of these: a compiler learns nothing of them."""
         self.checked: dict[tuple[Any, ...], Node] = {}
         """The node that was checked first of those that check one position against one size."""
         self.intervals = Intervals(loop.extents)
@@ -212,7 +212,7 @@ class Body:
         return Access(of.buffer, of.index[0], indirect, axes, narrow=narrow, at=tuple(at.items()))
 
     def _is_narrow(self, of: Node | Store) -> bool:
-        """Says whether 32 bits have room for the offset of an element at computed positions, and for all on the way."""
+        """Says whether 32 bits have room for the offset of an element at computed positions, and for its parts."""
         extents = dict(self.loop.extents)
         for number, node in enumerate(of.indirect):
             found = self.intervals.of(node)

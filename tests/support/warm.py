@@ -163,7 +163,8 @@ def _started(interpret: str) -> subprocess.Popen[str]:
         own = {"TRITON_INTERPRET": interpret, "OMP_NUM_THREADS": "1"} if interpret else {}
         # torch would import litz for the artifacts of `torch.compiler.load_cache_artifacts`.
         environ = {**os.environ, **own, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-        process = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe, text=True, env=environ)
+        # -u: copies have no buffer in front of what they write, so that nothing is lost where they abort.
+        process = subprocess.Popen([sys.executable, "-u", __file__], stdin=pipe, stdout=pipe, text=True, env=environ)
         atexit.register(process.kill)
         _processes[interpret] = process
     return process

@@ -503,3 +503,24 @@ def test_as_strided_stays_compiled_where_inputs_begin_as_traced() -> None:
         assert compiled(torch.arange(8.0)).tolist() == compiled(torch.arange(8.0)).tolist() == [1.0, 2.0]
     with pytest.warns(UserWarning, match="began elsewhere in its storage"):
         compiled(torch.arange(9.0)[1:])
+
+
+def windows(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    a.unfold(0, 1, 2).neg_()
+    return b + 1
+
+
+def strided(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    a.as_strided((3,), (2,), 0).neg_()
+    return b + 1
+
+
+@pytest.mark.parametrize("fn", [windows, strided])
+def test_parts_of_one_storage_that_are_written_through_as_strided(
+    fn: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> None:
+    """AOTAutograd raises, as it makes views by as_strided of the parts of one storage."""
+    found, expected = torch.arange(1.0, 9.0), torch.arange(1.0, 9.0)
+    with pytest.warns(UserWarning, match="writes a view of what as_strided gives"):
+        result = torch.compile(fn, backend="litz", dynamic=False)(found[:6], found[3:])
+    assert torch.equal(result, fn(expected[:6], expected[3:])) and torch.equal(found, expected)

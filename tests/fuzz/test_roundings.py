@@ -73,6 +73,21 @@ def test_a_deep_statement_counts_the_roundings_of_its_ops() -> None:
     assert all(8 * deep + roundings < 1e-9 and deep > 10 * flat for deep, flat in zip(*drifts, strict=True))
 
 
+def test_a_deep_statement_rounds_in_its_own_type_beside_one_of_a_finer_type() -> None:
+    """s94a:7350 had one of float64 beside it, and a gradient was off by 2.9e2 of float32's roundings."""
+    sizes = [(4, 3), (3, 3), (3, 3)]
+    drifts = []
+    for beside in (torch.float32, torch.float64):
+        inputs = [InputSpec(size, dtype, 1) for dtype in (torch.float32, beside) for size in sizes]
+        texts = [f"layers(region_sine, x{n}, x{n + 1}, x{n + 2})" for n in (0, 3)]
+        statements = tuple(Statement(f"v{n}", text, rough=True, deep=True) for n, text in enumerate(texts))
+        program = FuzzProgram(tuple(inputs), statements, ("v0", "v1"), grad=True)
+        rows = expected_gradients(program, reference_of(program))
+        drifts.append([float((row.noisy - row.exact).abs().max() / row.exact.abs().max()) for row in rows])
+    assert all(0.3 < b / a < 3 for a, b in zip(*(each[:3] for each in drifts), strict=True))
+    assert max(drifts[1][3:]) < 1e-6 * min(drifts[0][3:])
+
+
 def test_a_gradient_of_the_result_counts_how_that_is_rounded() -> None:
     """Of 1 - tanh ** 2 next to 1 a rounding of the tanh is all (s41avx2:1295)."""
     statement = Statement("v0", "torch.tanh(x0 + 10)", rough=True, deep=True)

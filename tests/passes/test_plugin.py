@@ -32,8 +32,8 @@ ORDER = {
     "eliminate_common_subexpressions sum_scatters eliminate_dead_code fold_frozen fold_affine sum_products "
     "pad_contractions",
     "program": "separate_reductions remove_dead_operations round_shared write_in_place join_sums write_out_few_terms "
-    "contract_broadcast_products split_reductions inline_pointwise reduce_columns_first lay_out_temporaries "
-    "pick_elements write_out_few_values spread_scatters simplify_bodies",
+    "contract_broadcast_products split_reductions inline_pointwise round_inlined reduce_columns_first "
+    "lay_out_temporaries pick_elements write_out_few_values spread_scatters simplify_bodies",
     "schedule": "finish_in_one_launch write_out_few_in_kernels join_segments part_segments order_steps overlap "
     "reduce_in_place run_beside verify_plan",
 }

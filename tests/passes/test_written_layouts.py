@@ -100,6 +100,19 @@ def test_sizes_that_depend_on_data(dynamic: bool) -> None:
     torch.testing.assert_close(found, of_data(x, z))
 
 
+def in_autocast(x: Tensor, z: Tensor) -> list[Tensor]:
+    """Dynamo's calls that enter autocast and leave it have no fake result."""
+    x.t().cumsum_(0)
+    with torch.autocast("cpu", torch.bfloat16):
+        return [x @ z, x.view(-1)]
+
+
+def test_a_region_of_autocast_beside_a_write() -> None:
+    x, z = torch.ones(3, 3), torch.eye(3)
+    found, expected = torch.compile(in_autocast, backend="litz")(x.clone(), z), in_autocast(x, z)
+    torch.testing.assert_close(found, expected)
+
+
 def test_gradients_flow_through_the_copy() -> None:
     def f(x: Tensor, z: Tensor) -> Tensor:
         y = x.t() * z

@@ -72,6 +72,7 @@ CORE_PASSES = {
     "round_shared": "program",
     "split_reductions": "program",
     "inline_pointwise": "program",
+    "round_inlined": "program",
     "simplify_bodies": "program",
     "join_segments": "schedule",
     "part_segments": "schedule",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from core.schedule.harness import passed
 
@@ -42,3 +43,15 @@ def test_what_one_sees_is_as_it_was_computed() -> None:
 def test_what_memory_holds_anyway_is_not_rounded() -> None:
     for text in (made(dtype="f32", returned="out[64], first[64]"), made(op="load x[63 - i0]", returned="out[64]")):
         assert "cast" not in text
+
+
+def test_what_two_see_once_inlining_is_done_is_rounded() -> None:
+    """A cast alone reads the maxima, and each reader of the cast makes its own: one in the kernel of the maxima."""
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        most = (x * 1.37).amax(1).float()
+        return most * 2, most.max()
+
+    x = torch.randn(64, 300, generator=torch.Generator().manual_seed(1)).bfloat16()
+    doubled, most = torch.compile(f, backend="litz")(x)
+    assert doubled.max() == 2 * most

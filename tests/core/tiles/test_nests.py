@@ -124,6 +124,14 @@ def resampled() -> Case:
     return Case([64, 18], [Store("o", (I[0], I[1]), value)], {"x": x}, {"o": torch.empty(64, 18)})
 
 
+def repeated() -> Case:
+    """A row of integers that is made once for all rows, in 32 bits, and stored in 64."""
+    x = torch.randint(-100, 100, (8,), dtype=torch.int16)
+    value = build.cast(build.load("x", (I[1],), torch.int16), torch.int64)
+    value = build.call("remainder", value, build.const(3, torch.int64))
+    return Case([16, 8], [Store("o", (I[0], I[1]), value)], {"x": x}, {"o": torch.empty(16, 8, dtype=torch.int64)})
+
+
 def group_norm() -> Case:
     """A block of several short rows."""
     x = torch.randn(2, 300, 3, 20)
@@ -140,6 +148,7 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "padded": padded,
     "group norm": group_norm,
     "resampled": resampled,
+    "repeated": repeated,
     "rows": of_rows,
     "long rows": lambda: of_rows(5000, 2),
     "row of one": lambda: of_rows(1, 2),

@@ -132,17 +132,22 @@ def compile_with_aot(
             job.left_out = partial(torch_api.guards_left_out, env, torch_api.guard_count(env), example_inputs)
             setting = f"{store.setting} {eager_random} {job.shared}"
             stack.enter_context(torch_api.found_by(gm, setting, partial(job.load, store), store.trust, before_trace))
-        compiled = torch_api.aot_compile(
-            gm,
-            example_inputs,
-            forward=job.forward,
-            backward=backward,
-            inference=job.inference,
-            decompositions=decompositions,
-            partition=partial(stages.halves, job.label),
-            eager_random=eager_random,
-            kept=job.kept,
-        )
+        try:
+            compiled = torch_api.aot_compile(
+                gm,
+                example_inputs,
+                forward=job.forward,
+                backward=backward,
+                inference=job.inference,
+                decompositions=decompositions,
+                partition=partial(stages.halves, job.label),
+                eager_random=eager_random,
+                kept=job.kept,
+            )
+        except RuntimeError as error:
+            if "as_strided() is non-compositional" not in str(error):  # of inputs in one storage, it makes as_strided
+                raise
+            return left_to_torch(gm, "it writes a view of what as_strided gives")
     if job.bits:
         compiled = torch_api.with_lazy_bits(compiled, job.bits)
     if job.written is None and job.rebuilt:

@@ -157,19 +157,15 @@ def check_storable(entry: GraphEntry) -> None:
 def check_same(kept: GraphEntry, made: GraphEntry, graph: str) -> None:
     """Checks, in debug mode, that what a key led to is what was made now. Names of values may differ, which are in no
     kernel's text. Errors: StaleEntryError."""
+    entries = [replace(e, facts=replace(e.facts, obstacle=str(bool(e.facts.obstacle)))) for e in (kept, made)]
     for what in ("guards", "output_strides", "overwritten", "facts"):
-        before, now = (_unnamed(getattr(entry, what)) for entry in (kept, made))
+        before, now = (getattr(entry, what) for entry in entries)
         if before != now:
             raise StaleEntryError(graph, f"its {what.replace('_', ' ')} would be {now}, and are {before}")
     before, now = (sorted({k.source.text for k in entry.kernels.values()}) for entry in (kept, made))
     if before != now:
         differ = len(set(before) ^ set(now))
         raise StaleEntryError(graph, f"{differ} of the texts of its kernels differ from those that were made now")
-
-
-def _unnamed(value: Any) -> Any:
-    """Returns facts without their obstacle's words, which name values of one of the equal graphs."""
-    return replace(value, obstacle=str(bool(value.obstacle))) if isinstance(value, EntryFacts) else value
 
 
 def _stored_bytes(name: str, tensor: torch.Tensor) -> int:

@@ -41,21 +41,17 @@ def load(compiler: str | None, cache: Cache) -> int:
     """Returns the address of the process's allocator; 0 where it cannot be had. compiler: as `find_compiler` takes. A
     process tries once for each compiler."""
     with _lock:
-        return _tried(compiler, cache)
+        known = _tried_with(compiler)
+        if not known:
+            path = find(compiler, cache)
+            known.append(0 if path is None else address(path))
+        return known[0]
 
 
 @functools.cache
 def _tried_with(compiler: str | None) -> list[int]:
     """What came of it, once it is known."""
     return []
-
-
-def _tried(compiler: str | None, cache: Cache) -> int:
-    known = _tried_with(compiler)
-    if not known:
-        path = find(compiler, cache)
-        known.append(0 if path is None else address(path))
-    return known[0]
 
 
 def find(compiler: str | None, cache: Cache) -> Path | None:

@@ -26,7 +26,8 @@ def part_segments(schedule: Schedule, context: PassContext) -> Schedule:
     costs, roots = CostModel(schedule.program, context.target_of, context.ask), storage_roots(schedule.steps)
     steps = list(schedule.steps)
     for number, step in enumerate(steps):
-        if not isinstance(step, Kernel) or step.beside or not _has_sizes(step):
+        # Of kernels beside each other each has as many programs in all calls.
+        if not isinstance(step, Kernel) or step.beside or any(loop.free_symbols for loop in step.loops):
             continue
         form = costs.form(step.loop)
         parts = () if form is None or len(form.loops) == 1 else _parts(step, form)
@@ -41,11 +42,6 @@ def part_segments(schedule: Schedule, context: PassContext) -> Schedule:
         if pays:
             steps[number] = replace(parts[0], beside=parts[1:])
     return replace(schedule, steps=tuple(steps)) if steps != list(schedule.steps) else schedule
-
-
-def _has_sizes(kernel: Kernel) -> bool:
-    """Are all sizes of a kernel constants? Kernels beside each other have as many programs in each call."""
-    return all(not loop.free_symbols and all(r.size.is_Integer for r in loop.all_ranges) for loop in kernel.loops)
 
 
 def _parts(kernel: Kernel, form: Form) -> tuple[Kernel, ...]:

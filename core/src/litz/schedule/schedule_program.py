@@ -37,7 +37,8 @@ def core_program_passes() -> tuple[Pass, ...]:
         Pass("round_shared", "program", round_shared, ("remove_dead_operations",)),
         Pass("split_reductions", "program", split_reductions, ("round_shared",)),
         Pass("inline_pointwise", "program", inline_pointwise, ("split_reductions",)),
-        Pass("simplify_bodies", "program", simplify_bodies, ("inline_pointwise",)),
+        Pass("round_inlined", "program", round_shared, ("inline_pointwise",)),
+        Pass("simplify_bodies", "program", simplify_bodies, ("round_inlined",)),
     )
 
 

@@ -17,7 +17,7 @@ from litz_plugins import PassContext
 
 def round_shared(program: Program, context: PassContext) -> Program:
     """Returns the program with half values rounded where they are computed, if two operations read them, or if one does
-    and the program returns them (a pass)."""
+    and the program returns them (a pass). `round_inlined` is the same for what inlining has several operations read."""
     roots = program.roots
     users = [*(operation.reads for operation in program.operations), program.output_buffers]
     counts = Counter(root for names in users for root in {roots.get(name, name) for name in names})

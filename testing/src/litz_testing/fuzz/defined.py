@@ -22,8 +22,11 @@ class UndefinedError(Exception):
 
 def defined(statement: Statement) -> AbstractContextManager[Any]:
     """While it lasts, the statement raises UndefinedError where its result is undefined."""
-    may_be = statement.writes or any(word in statement.text for word in ("scaled_dot_product_attention", "index_add"))
-    return Defined() if may_be else nullcontext()
+    return Defined() if statement.writes or any(word in statement.text for word in _MAY_BE) else nullcontext()
+
+
+_MAY_BE = ("scaled_dot_product_attention", "index_add", "linear'")
+"""What a statement has whose result may be undefined: `linear'` is the end of a way to interpolate."""
 
 
 class Defined(TorchFunctionMode):
@@ -32,7 +35,8 @@ class Defined(TorchFunctionMode):
     Eager refuses to write what the same call reads, shifted, of tensors without gaps. Of others eager does not know,
     and what is read is the old value or the new one. Attention on the CPU reads as many keys as there are values, from
     beyond the end of the keys if there are fewer (torch 2.11 to 2.13). `index_add` looks at no position of a matrix
-    without elements, which has none.
+    without elements, which has none. Interpolation multiplies an infinity by a weight of 0, or has no use for it: that
+    differs between eager's kernels of a CPU and of a GPU.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -44,6 +48,8 @@ class Defined(TorchFunctionMode):
                 raise UndefinedError(f"{key.size(-2)} keys and {value.size(-2)} values")
         if name.startswith("index_add") and args[0].ndim > 1 and not args[0].numel():
             raise UndefinedError("positions in a tensor without elements")
+        if name == "interpolate" and kwargs.get("mode", "").endswith("linear") and not bool(args[0].isfinite().all()):
+            raise UndefinedError("interpolation of infinities")
         undefined = any(_meet(*each) for each in _written_and_read(name, args, kwargs))
         result = func(*args, **kwargs)
         if undefined:

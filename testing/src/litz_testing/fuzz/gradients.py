@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
+from functools import partial, reduce
+from itertools import product
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ import torch
 from .compare import Expected
 from .inputs import make_inputs
 from .program import NAMES, FuzzProgram, Statement, is_trained
-from .reference import Reference, further, in_double, magnitude, same_specials
+from .reference import DEEP_RUNS, Reference, further, in_double, magnitude, same_specials
 from .rounding import Rounding
 
 KERNEL_ROUNDINGS = 4
@@ -36,15 +38,25 @@ def _weights(output: torch.Tensor) -> torch.Tensor:
 
 def expected_gradients(program: FuzzProgram, reference: Reference) -> list[Expected]:
     """Returns expected gradients; none if they overflow, float64 has other rules, or eager itself fails."""
+    made = {reference.eager[statement.target].dtype for statement in program.statements if statement.deep}
+    deep = sorted(torch.finfo(dtype).eps for dtype in made) or [0.0]
     try:
         eager, exact = _run(program, None, reference), _run(program, "exact", reference)
-        both = [_run(program, "noisy", reference, sign) for sign in (1, -1)]
+        each = product(deep, (1, -1), range(DEEP_RUNS if made else 1))
+        noisy = [(way[0], _run(program, "noisy", reference, *way)) for way in each]
     except RuntimeError:
         return []
-    runs = [eager, exact, [further(*three) for three in zip(exact, *both, strict=False)]]
+    if len({len(run) for run in (eager, exact, *(run for _, run in noisy))}) > 1:
+        return []
     trained = [f"x{n}" for n, spec in enumerate(program.inputs) if is_trained(spec)]
     names = [f"gradient of {name}" for name in trained]
     dtypes = [_dtypes_after(program, name, reference) for name in trained]
+    furthest = list[torch.Tensor]()
+    for at, (judge, seen) in enumerate(zip(exact, dtypes, strict=False)):
+        # Coarser types than those that the gradient passes through would hide what is wrong.
+        most = max(deep[0], *(torch.finfo(dtype).eps for dtype in seen))
+        furthest.append(reduce(partial(further, judge), [run[at] for eps, run in noisy if eps <= most]))
+    runs = [eager, exact, furthest]
     tiny = "tiny" in reference.scales
     rows = [replace(Expected(*row), tiny=tiny) for row in zip(names, *runs, dtypes, strict=False)]
     fair = all(same_specials(row.eager.double(), row.exact) and same_specials(row.exact, row.noisy) for row in rows)
@@ -62,10 +74,13 @@ def _dtypes_after(program: FuzzProgram, name: str, reference: Reference) -> froz
     return frozenset(dtype for dtype in found if dtype.is_floating_point)
 
 
-def _run(program: FuzzProgram, judge: str | None, reference: Reference, sign: int = 0) -> list[torch.Tensor]:
-    """sign: whether noise adds to the results of rough statements or takes off what a kernel may be off by. At a kink
-    the gradient is another one there: `logaddexp2(-1, -1)` is 0 or a rounding of 1, as the processor has it."""
-    rng = torch.Generator().manual_seed(0)
+def _run(
+    program: FuzzProgram, judge: str | None, reference: Reference, deep: float = 0.0, sign: int = 0, seed: int = 0
+) -> list[torch.Tensor]:
+    """deep: the rounding of each op in deep statements, and of each op of the backward if there are such. sign: whether
+    noise adds to the results of rough statements or takes off what a kernel may be off by. At a kink the gradient is
+    another one there: `logaddexp2(-1, -1)` is 0 or a rounding of 1, as the processor has it. seed: of the noise."""
+    rng = torch.Generator().manual_seed(seed)
     values = dict(zip((f"x{n}" for n in range(len(program.inputs))), make_inputs(program.inputs, bool(judge))))
     for spec, value in zip(program.inputs, values.values()):
         value.requires_grad_(is_trained(spec))
@@ -74,9 +89,6 @@ def _run(program: FuzzProgram, judge: str | None, reference: Reference, sign: in
         for spec, (name, value) in zip(program.inputs, list(values.items())):
             if is_trained(spec):
                 values[name] = _Noise.apply(value, 0.0, torch.finfo(spec.dtype).eps, rng)
-    # The gradients of all statements round together: with the finest of these types, as float64 judges the others.
-    made = [reference.eager[statement.target].dtype for statement in program.statements if statement.deep]
-    deep = sorted(torch.finfo(dtype).eps for dtype in made)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if judge else before)
     try:
@@ -87,7 +99,7 @@ def _run(program: FuzzProgram, judge: str | None, reference: Reference, sign: in
                 if judge == "noisy":
                     noise.enter_context(_read_again(_largest_rounding(statement, reference), rng))
                     if statement.deep:
-                        noise.enter_context(Rounding(deep[0], rng))
+                        noise.enter_context(Rounding(deep, rng))
                 value = eval(text, dict(NAMES), values)
             if judge == "noisy" and value.dtype.is_floating_point:
                 eps = torch.finfo(reference.eager[statement.target].dtype).eps
@@ -96,7 +108,7 @@ def _run(program: FuzzProgram, judge: str | None, reference: Reference, sign: in
                 if statement.rough and forward:
                     value = value + sign * KERNEL_ROUNDINGS * eps * magnitude(value, operands)
             values[statement.target] = value
-        with Rounding(deep[0], rng) if judge == "noisy" and deep else nullcontext():
+        with Rounding(deep, rng) if judge == "noisy" and deep else nullcontext():
             return gradients([values[name] for name in program.outputs], inputs)
     finally:
         torch.set_default_dtype(before)

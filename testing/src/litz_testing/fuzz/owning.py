@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import prod
 
 from litz.ir import Loop, Node, Operation, Program, Range
+from litz.ir.build import rounded
 from litz.ir.index import Symbol, reduction_var
 from litz.ir.node import intern, with_args
 from litz.ir.pattern import fits
@@ -61,7 +62,9 @@ def owning(loop: Loop, variables: Iterator[Symbol]) -> Loop:
             return intern("reduce", node.dtype, args, (*node.attrs, over))
         return with_args(node, args)
 
-    return replace(moved, reduction_ranges=(), stores=map_stores(moved.stores, change))
+    # Each reader is to see what memory would hold, as where `round_shared` has seen several.
+    stores = (replace(store, value=rounded(store.value)) for store in map_stores(moved.stores, change))
+    return replace(moved, reduction_ranges=(), stores=tuple(stores))
 
 
 def _joined(body: Body, reader: Loop, program: Program) -> Loop:

@@ -136,12 +136,14 @@ def _is_held_as(found: object, used: Value) -> bool:
 
 
 def _types(nest: Nest) -> Iterator[str]:
-    """What is loaded and stored has the type of its buffer, and masks are bool."""
+    """What is loaded and stored has the type of its buffer, and masks are bool. A table holds an int64 that fits as an
+    int32."""
     for line, _ in every(nest.lines):
         if isinstance(line, (tile.Load, tile.Store)):
             dtype, value = nest.buffers[line.access.buffer].dtype, line.value
             coded = isinstance(value, tile.Coded) and value.as_type == dtype
-            if value.dtype != dtype and not coded:
+            tabled = isinstance(value, Element) and (value.dtype, dtype) == (torch.int32, torch.int64)
+            if value.dtype != dtype and not coded and not tabled:
                 yield f"{line.access.buffer} is {dtype}, and {value.dtype} is loaded or stored"
             yield from (f"{mask} is no mask" for mask in line.masks if getattr(mask, "dtype", None) != torch.bool)
 

@@ -29,7 +29,7 @@ from .tile_shape import warps_of
 if TYPE_CHECKING:
     from litz_plugins import KernelSource
 
-SETTINGS = ("pointers", "sizes", "unaligned", "num_warps", "num_stages", "limits", "asserts")
+SETTINGS = ("pointers", "sizes", "unaligned", "num_warps", "num_stages", "limits", "asserts", "contracts")
 """What of a `KernelSource`'s settings a compilation goes by; 1 where a source does not say."""
 TEXT, CUBIN, INFO = "kernel.py", "kernel.cubin", "kernel.json"
 
@@ -153,6 +153,7 @@ def compile_kernel(
         "sanitize_overflow": False,
         # Denormals count, as in eager.
         "enable_reflect_ftz": False,
+        "enable_fp_fusion": bool(settings.get("contracts", True)),
     }
     source_ast = ASTSource(kernel, signature, constants, attributes)
     keep_tritons_cache_own()

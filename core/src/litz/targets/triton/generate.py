@@ -37,6 +37,7 @@ def generate_tiled(kernel: KernelPlan, tilings: Sequence[Tiling], language: str)
                 "counters": written.counters,
                 "num_warps": tilings[0].num_warps,
                 "grid": int(written.grid) if written.grid.isdigit() else written.grid,
+                "contracts": False,
             },
             len(sizes),
             written.limits,
@@ -64,14 +65,16 @@ def launch_settings(
     - `unaligned`: positions of buffers that may not start at a multiple of 16 bytes;
     - `num_warps`, of 32 threads each on any device; `grid`: how many programs, a number or Python text over s0, ...;
     - `limits`: texts over the sizes; where one exceeds `limit`, the kernel's INDEX argument must be int64;
-    - `asserts`: the kernel asserts that indices are in range.
+    - `asserts`: the kernel asserts that indices are in range;
+    - `contracts`: False where no product is one instruction with the sum that reads it, which adds it unrounded, while
+      others read it rounded: `max(a * b) - a * b` would be below 0.
     """
     return {
         "pointers": [*map(pointer, buffers), *["*i32"] * bool(launch.get("counters"))],
         **{key: launch[key] for key in ("counters",) if key in launch},
         "sizes": sizes,
         "unaligned": [n for n, buffer in enumerate(buffers) if unaligned(buffer.name)],
-        **{key: launch[key] for key in ("num_warps", "num_stages", "grid") if key in launch},
+        **{key: launch[key] for key in ("num_warps", "num_stages", "grid", "contracts") if key in launch},
         "limits": list(limits),
         "limit": LIMIT,
         "asserts": "device_assert" in body,

@@ -99,7 +99,7 @@ def _joined(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for own in settings:
         found["unaligned"] += [len(found["pointers"]) + position for position in own["unaligned"]]
         found["pointers"] += own["pointers"][: -1 if own["counters"] else None]
-    for key in ("num_warps", "num_stages"):
+    for key in ("num_warps", "num_stages", "contracts"):
         if values := [own[key] for own in settings if key in own]:
             found[key] = max(values)
     found["pointers"] += ["*i32"] * any(own["counters"] for own in settings)

@@ -103,6 +103,16 @@ def normalisation(draw: Draw, name: str) -> Draft | None:
     )  # fmt: skip
 
 
+@operation_on(some(lambda t: t.dtype.is_floating_point and t.dim() > 0), 1.0)
+def distance(draw: Draw, name: str) -> Draft | None:
+    """Takes the root of how far each number lies from the extreme: NaN, or more than a rounding, where the extreme was
+    found of other roundings of the numbers. A root's gradient at 0 is infinite, and nobody asks for that."""
+    dim = draw.dim(name) or 0
+    least, most = (f"{name}.{kind}({dim}, keepdim=True)" for kind in ("amin", "amax"))
+    text = draw.rng.choice([f"{most} - {name}", f"{name} - {least}", f"{most} - {least}"])
+    return Draft(f"({text}).detach().sqrt()", rough=True)
+
+
 @operation_on(some(lambda t: t.dtype.is_floating_point and t.dim() == 2 and t.numel() < 3000), 0.7)
 def product(draw: Draw, name: str) -> Draft | None:
     """Multiplies matrices by a library call between kernels."""

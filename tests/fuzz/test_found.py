@@ -73,6 +73,11 @@ FOUND = {
         "torch.take_along_dim(v0, x1, 1)",
         dynamic=True,
     ),
+    "a row of one number that is none had no deviation on a GPU": program(
+        (InputSpec((1, 3, 2), F32, 473025),),
+        "(x0 - x0.amin(1, keepdim=True)).detach().sqrt()",
+        "torch.var(v0, 0, correction=0)",
+    ),
     "a flipped tensor and a view of it did not share memory": program(
         (InputSpec((1, 4), F32, 428347),),
         "x0.flip(-2)",

@@ -57,7 +57,7 @@ def test_random_programs_are_read_back(programs: int, monkeypatch: pytest.Monkey
         if not program.by_dynamo:  # which takes most of the time, and makes the same graphs
             with suppress(Exception):  # torch refuses some; what litz gets wrong is for the fuzzer's own test
                 compiler.compile(program, make_inputs(program.inputs))
-    assert len(schedules) > 0.8 * programs
+    assert len(schedules) > 0.7 * programs
     for schedule in schedules:
         found = parse_schedule(f"{schedule.program}\n{schedule}", objects=objects_in(schedule.program))
         assert found == schedule and str(found) == str(schedule), str(schedule)

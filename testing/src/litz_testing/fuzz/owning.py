@@ -35,6 +35,8 @@ def nested(program: Program) -> Program:
             made = owning(operation, variables)
             for name in [name for name in made.reads if name in bodies]:
                 made = _joined(bodies[name], made, program)
+            if made.nested:  # each reader is to see what memory would hold, as where `round_shared` has seen several
+                made = replace(made, stores=tuple(replace(s, value=rounded(s.value)) for s in made.stores))
         operations.append(made)
         written = {roots.get(name, name) for name in operation.writes}
         for name, body in [*bodies.items()]:
@@ -62,9 +64,7 @@ def owning(loop: Loop, variables: Iterator[Symbol]) -> Loop:
             return intern("reduce", node.dtype, args, (*node.attrs, over))
         return with_args(node, args)
 
-    # Each reader is to see what memory would hold, as where `round_shared` has seen several.
-    stores = (replace(store, value=rounded(store.value)) for store in map_stores(moved.stores, change))
-    return replace(moved, reduction_ranges=(), stores=tuple(stores))
+    return replace(moved, reduction_ranges=(), stores=map_stores(moved.stores, change))
 
 
 def _joined(body: Body, reader: Loop, program: Program) -> Loop:

@@ -105,11 +105,18 @@ def normalisation(draw: Draw, name: str) -> Draft | None:
 
 @operation_on(some(lambda t: t.dtype.is_floating_point and t.dim() > 0), 1.0)
 def distance(draw: Draw, name: str) -> Draft | None:
-    """Takes the root of how far each number lies from the extreme: NaN, or more than a rounding, where the extreme was
-    found of other roundings of the numbers. A root's gradient at 0 is infinite, and nobody asks for that."""
+    """Asks for the numbers that equal an extreme, or takes the root of how far each lies from it: where the extreme was
+    found of other roundings of the numbers, none does, or the root is NaN. A root's gradient at 0 is infinite, and
+    nobody asks for that."""
     dim = draw.dim(name) or 0
     least, most = (f"{name}.{kind}({dim}, keepdim=True)" for kind in ("amin", "amax"))
-    text = draw.rng.choice([f"{most} - {name}", f"{name} - {least}", f"{most} - {least}"])
+    at = f"{name}.gather({dim}, {name}.argmax({dim}, keepdim=True))"
+    if draw.chance(0.2):
+        return Draft(f"({name} == {draw.rng.choice([least, most, at])}).any({dim})")
+    text = draw.rng.choice([
+        f"{most} - {name}", f"{name} - {least}", f"{most} - {least}", f"{at} - {name}",
+        f"{name}.cummax({dim}).values - {name}", f"{most}.maximum({at}) - {at}",
+    ])  # fmt: skip
     return Draft(f"({text}).detach().sqrt()", rough=True)
 
 

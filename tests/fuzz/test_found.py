@@ -393,3 +393,11 @@ def test_torch_s_own_error_does_not_hide_what_torch_accepts() -> None:
         program = FuzzProgram(given, lines, ("v0",), by_dynamo=True, raises=True)
         checker = Checker()
         assert checker.check(program) is None and checker.torch_failures == {"accepted before litz": 1}
+
+
+def test_strides_that_torch_promises_where_data_decide_a_size_are_torch_s() -> None:
+    """s94h:78: torch's fake results lie otherwise than eager's, as they know no order of such sizes."""
+    lines = "x0.nonzero()", "v0.view((2, v0.size(0) // 2, v0.size(1)))", "torch.remainder(x0, -v1.abs() - 1)"
+    checker = Checker()
+    assert checker.check(program((InputSpec((2, 2, 1, 1), F32, 271491),), *lines, by_dynamo=True)) is None
+    assert list(checker.torch_failures) == ["strides: wrong before litz"]

@@ -308,14 +308,21 @@ class _LaidOut(torch.fx.Interpreter):
         self.items, self.symbols = graph.outputs, dict[Any, Any]()
         placeholders = [node.meta.get("val") for node in graph.nodes if node.op == "placeholder"]
         for meta, value in zip(placeholders, inputs, strict=True):
-            if isinstance(meta, torch.Tensor):
-                pairs = zip((*meta.shape, *meta.stride()), (*value.shape, *value.stride()), strict=True)
-                self.symbols.update((torch_api.sympy_of(size), sympy.Integer(number)) for size, number in pairs)
-            elif isinstance(meta, torch.SymInt):
-                self.symbols[torch_api.sympy_of(meta)] = sympy.Integer(value)
+            self.learn(meta, value)
+
+    def learn(self, meta: Any, value: Any) -> None:
+        """Notes what the symbols of a value are: an input's, or of a size that data decide."""
+        if isinstance(meta, torch.Tensor) and isinstance(value, torch.Tensor):
+            pairs = zip((*meta.shape, *meta.stride()), (*value.shape, *value.stride()), strict=True)
+        else:
+            pairs = zip((meta,), (value,))
+        for size, number in pairs:
+            if isinstance(size, torch.SymInt) and (symbol := torch_api.sympy_of(size)).is_Symbol:
+                self.symbols[symbol] = sympy.Integer(number)
 
     def run_node(self, node: torch.fx.Node) -> Any:
         value = super().run_node(node)
+        self.learn(node.meta.get("val"), value)
         fresh = node.op == "call_function" and torch_api.aliased_argument(node) is None
         return self.laid(node, value) if fresh and not torch_api.written_arguments(node) else value
 

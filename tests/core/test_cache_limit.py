@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from litz.cache import manifest
+from litz.cache import limit, manifest
 from litz.cache.disk import Cache, digest
 from litz.cache.limit import SIZES, Limit, bytes_of, entries, make_room
 from litz.options import make_options
@@ -98,6 +98,15 @@ def test_what_killed_processes_have_left_goes(tmp_path: Path) -> None:
     assert [folder.exists() for folder in left] == [False, False, True], "the last may be under way"
     Cache(tmp_path).clear()
     assert not left[2].exists()
+
+
+def test_a_process_looks_for_leftovers_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compile has a Cache of its own, and among thousands of entries a look takes as long as a small compile."""
+    looked = list[Path]()
+    monkeypatch.setattr(limit, "leftovers_in", lambda kind, seconds: looked.append(kind) or ())
+    for name in ("a", "b", "c"):
+        put(Cache(tmp_path, limit=100 * MANY), name)
+    assert looked == [tmp_path / "cpp"]
 
 
 def test_many_lines_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

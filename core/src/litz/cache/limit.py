@@ -10,14 +10,15 @@ limit is free. An entry was used when a process last looked at its sums. What to
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -43,16 +44,13 @@ class Limit:
 
     root: Path
     bytes: int = 0
-    _swept: set[Path] = field(default_factory=set, compare=False)
 
     def written(self, folder: Path) -> None:
         """Makes room where a new entry, `folder`, exceeds the limit. What cannot be written or locked stays."""
         if not self.bytes:
             return
         with contextlib.suppress(OSError, Timeout, NotImplementedError):
-            if folder.parent not in self._swept:
-                self._swept.add(folder.parent)
-                _remove_leftovers(leftovers_in(folder.parent, LEFT_SECONDS))
+            _sweep_once(folder.parent)
             if self._add(bytes_of(folder)) > self.bytes:
                 make_room(self.root, self.bytes, keep=folder)
 
@@ -95,7 +93,7 @@ def make_room(root: Path, limit: int, keep: Path | None = None) -> int:
     were. keep: stays in any case. Errors: OSError; Timeout where another process is at it."""
     with FileLock(root / ".room.lock", timeout=0, mode=0o644):
         for kind in _kinds(root):
-            _remove_leftovers(leftovers_in(kind, LEFT_SECONDS))
+            _sweep(kind)
         found = sorted(entries(root), key=lambda entry: entry.rank)
         total, removed = sum(entry.bytes for entry in found), 0
         for entry in found:
@@ -131,9 +129,13 @@ def _kinds(root: Path) -> list[Path]:
     return [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]
 
 
-def _remove_leftovers(found: Iterable[Path]) -> None:
-    for path in found:
+def _sweep(kind: Path) -> None:
+    for path in leftovers_in(kind, LEFT_SECONDS):
         shutil.rmtree(path, ignore_errors=True)
+
+
+_sweep_once = functools.cache(_sweep)
+"""In a process, and not in each of its compiles: a sweep reads the names of all entries."""
 
 
 def use(folder: Path) -> None:

@@ -134,8 +134,7 @@ def _sweep(kind: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-_sweep_once = functools.cache(_sweep)
-"""In a process, and not in each of its compiles: a sweep reads the names of all entries."""
+_sweep_once = functools.cache(_sweep)  # a sweep reads the names of all entries, and a process compiles often
 
 
 def use(folder: Path) -> None:

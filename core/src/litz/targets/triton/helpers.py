@@ -245,8 +245,8 @@ def _welford_step(mean, m2, value, count):
         mean = mean + delta / count
     else:
         # One division for all lanes.
-        mean = mean + delta * (1.0 / count)
-    return mean, m2 + delta * (value - mean)
+        mean = tl.fma(delta, 1.0 / count, mean)
+    return mean, tl.fma(delta, value - mean, m2)
 
 
 @triton.jit
@@ -258,7 +258,7 @@ def _welford_combine(mean, m2, weight, new_mean, new_m2, new_weight):
         share = new_weight / some
     else:  # an instruction in place of about eight
         share = new_weight * _reciprocal_near(some)
-    return mean + delta * share, m2 + new_m2 + delta * delta * weight * share, total
+    return tl.fma(delta, share, mean), tl.fma(delta * delta * weight, share, m2 + new_m2), total
 
 
 @triton.jit
@@ -266,13 +266,13 @@ def _softmax_step(top, total, value):
     """The running maximum, and the sum of exponentials relative to it."""
     # One exponential is enough: it belongs to whichever of the two is less. Of equals (infinities too) it is 1.
     ratio = tl.where(value == top, 1.0, libdevice.exp(-tl.abs(value - top)))
-    return _maximum(top, value), tl.where(value > top, total * ratio + 1.0, total + ratio)
+    return _maximum(top, value), tl.where(value > top, tl.fma(total, ratio, 1.0), total + ratio)
 
 
 @triton.jit
 def _softmax_combine(top, total, other_top, other_total):
     ratio = tl.where(other_top == top, 1.0, libdevice.exp(-tl.abs(other_top - top)))
-    sum = tl.where(other_top > top, total * ratio + other_total, total + other_total * ratio)
+    sum = tl.where(other_top > top, tl.fma(total, ratio, other_total), tl.fma(other_total, ratio, total))
     return _maximum(top, other_top), sum
 
 
@@ -294,7 +294,7 @@ def _welford_group(mean, m2, value, size: tl.constexpr, before):
     # One division for all lanes.
     share = 1.0 / (before + 1)
     weight = before * size * share
-    return mean + delta * share, m2 + tl.sum(spread * spread, 2) + delta * delta * weight
+    return tl.fma(delta, share, mean), tl.fma(delta * delta, weight, m2 + tl.sum(spread * spread, 2))
 
 
 @triton.jit
@@ -304,9 +304,9 @@ def _softmax_group(top, total, value, near: tl.constexpr):
     # Of a row that has had nothing but -inf so far the sum is 0, not what exp(-inf + inf) is.
     base = tl.where(new == -float("inf"), 0.0, new)
     if near:
-        return new, total * _exp_below(top - base) + tl.sum(_exp_below(value - base[:, :, None]), 2)
+        return new, tl.fma(total, _exp_below(top - base), tl.sum(_exp_below(value - base[:, :, None]), 2))
     else:
-        return new, total * libdevice.exp(top - base) + tl.sum(libdevice.exp(value - base[:, :, None]), 2)
+        return new, tl.fma(total, libdevice.exp(top - base), tl.sum(libdevice.exp(value - base[:, :, None]), 2))
 
 
 @triton.jit

@@ -184,6 +184,7 @@ def test_autocast_inside_and_outside(dtype: torch.dtype, device: str) -> None:
     torch.testing.assert_close(gradient, layer.weight.grad, rtol=3e-2, atol=3e-2)
 
 
+@pytest.mark.ci_cases("cpu-True")
 @pytest.mark.parametrize("dynamic", [False, True])
 @device_param
 def test_a_tensor_and_its_detached_self_are_two_outputs(dynamic: bool, device: str) -> None:
@@ -211,6 +212,7 @@ def test_a_tensor_and_its_detached_self_are_two_outputs(dynamic: bool, device: s
     torch.testing.assert_close(outputs, f(t(2, 5, device=device)))
 
 
+@pytest.mark.ci_cases("True")
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_forward_gradients(dynamic: bool) -> None:
     """What a compiled function returns carries the derivative along the input's, also after a call without one."""

@@ -22,6 +22,7 @@ def mlp(device: str) -> torch.nn.Module:
     return torch.nn.Sequential(*layers).to(device)
 
 
+@pytest.mark.ci_cases("default-cpu", "reduce-overhead-cpu", "max-autotune-cpu")
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
 def test_modes(device: str, mode: str) -> None:
     model = mlp(device)
@@ -64,6 +65,7 @@ def test_debug_mode_verifies_every_stage(device: str) -> None:
     )
 
 
+@pytest.mark.ci_cases("adam-cpu")
 @pytest.mark.parametrize("name", ["adam", "sgd"])
 def test_training_steps_follow_eager(device: str, name: str) -> None:
     torch.manual_seed(1)
@@ -107,7 +109,9 @@ def test_outputs_that_the_caller_keeps_stay(device: str) -> None:
     assert all(float(out[0, 0]) == 200 for out in more)
 
 
+@pytest.mark.thorough
 def test_a_new_batch_size_needs_no_new_compile(device: str) -> None:
+    """As of a whole model in training (tests/e2e/test_model_zoo.py)."""
     model = mlp(device)
     with reports.collect() as collected, torch.no_grad():
         compiled = torch.compile(model, backend="litz", dynamic=True)
@@ -117,7 +121,9 @@ def test_a_new_batch_size_needs_no_new_compile(device: str) -> None:
     assert len(collected) == 1
 
 
+@pytest.mark.thorough
 def test_automatic_dynamic_compiles_twice(device: str) -> None:
+    """As of a softmax (tests/e2e/test_dynamic_shapes.py)."""
     model = mlp(device)
     with reports.collect() as collected, torch.no_grad():
         compiled = torch.compile(model, backend="litz")
@@ -167,7 +173,10 @@ def test_a_result_that_nobody_reads_is_no_memory_to_reuse(device: str) -> None:
     check(lambda x, y: (torch.topk(x, 8)[0].sum(), (y.sin() @ y).cos() @ y), x, y)
 
 
+@pytest.mark.thorough
 def test_graph_breaks(device: str) -> None:
+    """As in loops, and around writes (tests/e2e/test_subsystems.py)."""
+
     def f(x: torch.Tensor) -> torch.Tensor:
         y = x.sin()
         torch._dynamo.graph_break()
@@ -186,7 +195,9 @@ def test_autocast(device: str) -> None:
     torch.testing.assert_close(actual.float(), expected.float(), rtol=3e-2, atol=3e-2)
 
 
+@pytest.mark.thorough
 def test_unbacked_sizes(device: str) -> None:
+    """As of several such ops (tests/e2e/test_dynamic_shapes.py)."""
 
     def f(x: torch.Tensor) -> torch.Tensor:
         return x[x > 0].sin() * 2

@@ -141,15 +141,15 @@ def test_bodies_are_compiled(name: str, dynamic: bool, device: str) -> None:
     assert all("aten" not in text for text in wrappers)
 
 
-@pytest.mark.ci_cases("while_loop", "scan")
+@pytest.mark.ci_cases("1-1-while_loop", "3-0-while_loop", "3-0-scan", "1-7-scan")
 @pytest.mark.parametrize("name", CASES)
-def test_sizes_of_nought_and_one(name: str) -> None:
+@pytest.mark.parametrize("rows, columns", [(1, 1), (3, 0), (1, 7)])
+def test_sizes_of_nought_and_one(name: str, rows: int, columns: int) -> None:
     function, plain, trains = CASES[name]
-    for rows, columns in ((1, 1), (3, 0), (1, 7)):
-        inputs = _given(rows, columns)
-        exact = _run(plain, [value.double() for value in inputs], trains)
-        for ours, theirs in zip(_run(litz(function), inputs, trains), exact, strict=True):
-            torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-5)
+    inputs = _given(rows, columns)
+    exact = _run(plain, [value.double() for value in inputs], trains)
+    for ours, theirs in zip(_run(litz(function), inputs, trains), exact, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_one_compile_for_several_sizes() -> None:

@@ -105,7 +105,7 @@ def test_threads_that_compile_at_once_leave_torch_as_it_was(way: Callable[..., C
     before = changed_while_tracing()
 
     def work(number: int) -> None:
-        for _ in range(2):
+        for _ in range(1 if way in (packaged, exported) else 2):  # those trace more than once, each time
             (found,) = torch.utils._pytree.tree_leaves(way(graphs[number], xs[number])(xs[number]))
             torch.testing.assert_close(found, resampled(xs[number]))
 

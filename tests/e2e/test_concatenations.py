@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from support.compare import check, device_param, t
+from litz.report import collect
+from support.compare import check, close, device_param, litz, t
 
 
 def gate(dy: Tensor, h: Tensor, g: Tensor) -> Tensor:
@@ -123,8 +124,12 @@ def error(value: Tensor, want: Tensor) -> float:
 
 @device_param
 def test_any_number_of_rows(device: str) -> None:
-    for rows in (7, 12, 300):
-        check(gate_and_bias, *(t(rows, 32, device=device) for _ in range(3)), dynamic=True)
+    compiled = litz(gate_and_bias, dynamic=True)
+    with collect() as graphs:
+        for rows in (7, 12, 300):
+            given = [t(rows, 32, device=device) for _ in range(3)]
+            close(compiled(*given), gate_and_bias(*given), gate_and_bias(*(x.double() for x in given)))
+    assert len(graphs) == 1
 
 
 @device_param

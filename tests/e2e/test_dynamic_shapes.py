@@ -203,7 +203,7 @@ def test_symbolic_strides(device: str) -> None:
     """Views into larger tensors: strides that are sizes of something that the graph does not see."""
 
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return x + 1, x.sum(0), x.t().contiguous(), x.softmax(1)
+        return x + 1, x.sum(0), x.t().contiguous(), x - x.amax(1, True)
 
     calls = [(t(n, m, device=device)[: n - 1, 1::2],) for n, m in ((6, 12), (9, 30), (40, 21))]
     calls += [(t(n, 5, device=device).t()[:, 2:],) for n in (9, 12)]

@@ -39,7 +39,7 @@ def test_installed_it_writes_the_cpus_kernels(tmp_path: Path) -> None:
     copy = shutil.copytree(PROJECT, tmp_path / "project", ignore=shutil.ignore_patterns("__pycache__", "build"))
     pip_install(copy, tmp_path / "site")
     environment = {"LITZ_CACHE_DIR": str(tmp_path / "cache"), "LITZ_CXX": "/no/such/compiler"}
-    done = run_python("-c", INSTALLED, path=(tmp_path / "site",), **environment)
+    done = run_python("-c", INSTALLED, path=(tmp_path / "site",), imported=True, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     (shown,) = re.findall(
         r"<!-- test: softmax -->\n```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL

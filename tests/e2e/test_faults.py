@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -24,10 +25,10 @@ sys.path.insert(0, os.environ["TESTS"])
 exec(os.environ.get("BEFORE", ""))
 
 def first(x):
-    return torch.softmax(x * 2, -1).sum(0)  # Umlaute in einer Zeile: äöü, x²
+    return (x * 2).amax(-1) + 1  # Umlaute in einer Zeile: äöü, x²
 
 def second(x):
-    return torch.tanh(x).cumsum(0) + 1
+    return x.relu() + 1
 
 x = torch.rand(30, 40)
 for function in (first, second):
@@ -162,7 +163,7 @@ def test_a_compiler_that_leaves_half_a_library(tmp_path: Path) -> None:
 
 MEMORY = """
 import resource
-torch.compile(lambda x: torch.softmax(x * 2, -1).sum(0), backend="litz")(torch.rand(30, 40))
+torch.compile(lambda x: (x * 2).amax(-1) + 1, backend="litz")(torch.rand(30, 40))
 torch._dynamo.reset()
 size = int(open("/proc/self/statm").read().split()[0]) * 4096
 resource.setrlimit(resource.RLIMIT_AS, (size + (int(os.environ["MORE"]) << 20),) * 2)
@@ -245,13 +246,19 @@ def test_every_file_is_opened_with_its_encoding() -> None:
     root = Path(__file__).parents[2]
     files = [path for package in root.glob("*/src") for path in package.rglob("*.py")]
     assert len(files) > 400
+    texts = {path: path.read_text(encoding="utf-8") for path in files}
     found = [
         f"{path.relative_to(root)}:{call.lineno}"
-        for path in files
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path, text in texts.items()
+        if CALLED.search(text)  # most files need not be parsed
+        for call in ast.walk(ast.parse(text))
         if isinstance(call, ast.Call) and is_by_locale(call)
     ]
     assert not found
+
+
+CALLED = re.compile(r"\b(run|Popen|check_output|fdopen|(Named)?TemporaryFile|open|read_text|write_text)\s*\(")
+"""The calls that `is_by_locale` knows."""
 
 
 def is_by_locale(call: ast.Call) -> bool:

@@ -136,7 +136,9 @@ def test_copies_keep_every_bit(device: str) -> None:
 
 
 def test_empty_and_single(device: str) -> None:
-    for size in ((0, 8), (4, 0), (1, 1), ()):
-        x = torch.randn(size, device=device)
-        got, _ = run(lambda x: (x + 1).to(E4M3).to(torch.bfloat16), x)
-        torch.testing.assert_close(got, (x + 1).to(E4M3).to(torch.bfloat16), rtol=0, atol=0)
+    def f(*xs: Tensor) -> list[Tensor]:
+        return [(x + 1).to(E4M3).to(torch.bfloat16) for x in xs]
+
+    xs = [torch.randn(size, device=device) for size in ((0, 8), (4, 0), (1, 1), ())]
+    got, _ = run(f, *xs)
+    torch.testing.assert_close(got, f(*xs), rtol=0, atol=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import tomllib
 import zipfile
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ import sys, torch
 from litz.report import collect
 
 def f(x, w):
-    return torch.softmax(x @ w, 1).sum(0)
+    return (x @ w).relu().sum(0)
 
 if "--version" in sys.argv:
     from litz.graph_cache import fingerprints
@@ -125,21 +126,29 @@ from torch._dynamo.utils import counters
 """
 
 
-def test_torchs_own_function_loads_them_in_a_fresh_process(tmp_path: Path) -> None:
+def environ(folder: Path) -> dict[str, str]:
+    """Caches in a folder, AOTAutograd's too."""
+    return {"LITZ_CACHE_DIR": str(folder), "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch")}
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """What a process that compiled has saved, and what it said."""
+    folder = tmp_path_factory.mktemp("saved")
+    data = folder / "artifacts"
+    return data, said(run_python("-c", SCRIPT + SAVE, str(data), imported=True, **environ(folder / "cache")))
+
+
+def test_torchs_own_function_loads_them_in_a_fresh_process(tmp_path: Path, artifacts: tuple[Path, list[str]]) -> None:
     """`import torch` is all that the process has done: litz's metadata has torch ask for the kind of artifacts. The
     caches there, AOTAutograd's too, are empty, and the first call finds everything in them."""
-    data, site, first, second = (tmp_path / name for name in ("artifacts", "site", "first", "second"))
+    (data, saved), site, second = artifacts, tmp_path / "site", tmp_path / "second"
     project = tomllib.loads((ROOT / "core/pyproject.toml").read_text())["project"]
     write_dist(site, "litz-autoload", {}, {})
     points = "".join(f"{name} = {place}\n" for name, place in project["entry-points"]["torch.backends"].items())
     (site / "litz_autoload-1.0.dist-info" / "entry_points.txt").write_text(f"[torch.backends]\n{points}")
-
-    def environ(folder: Path) -> dict[str, str]:
-        return {"LITZ_CACHE_DIR": str(folder), "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch")}
-
     before = "import sys, torch; before = sorted(sys.modules)\n"
     after = "assert dict(counters['aot_autograd'])['autograd_cache_hit'] == 1, counters['aot_autograd']\n"
-    saved = said(run_python("-c", SCRIPT + SAVE, str(data), imported=True, **environ(first)))
     done = run_python("-c", before + FRESH + SCRIPT + after, str(data), path=(site,), warm=False, **environ(second))
     loaded = said(done)
     assert saved[:2] == ["miss", "miss"] and loaded[:2] == ["hit", "hit"] and loaded[2] == saved[2]
@@ -155,6 +164,9 @@ def test_without_metadata_litz_registers_itself(tmp_path: Path, packed: bool) ->
                 for file in (ROOT / dist / "src").rglob("*"):
                     if file.is_file() and "__pycache__" not in file.parts:
                         archive.write(file, file.relative_to(ROOT / dist / "src"))
+                    compiled = Path(cache_from_source(file)) if file.suffix == ".py" else None
+                    if compiled is not None and compiled.is_file():  # Python compiles the others at each import
+                        archive.write(compiled, file.with_suffix(".pyc").relative_to(ROOT / dist / "src"))
     else:
         source.mkdir()
         for dist, name in (("core", "litz"), ("plugins", "litz_plugins")):
@@ -188,11 +200,10 @@ assert torch.compiler.load_cache_artifacts(torch.compiler.save_cache_artifacts()
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_torchs_artifacts_carry_litzs(tmp_path: Path, damaged: bool) -> None:
-    data, first, second = (tmp_path / name for name in ("artifacts", "first", "second"))
-    saved = said(run_python("-c", SCRIPT + SAVE, str(data), imported=True, LITZ_CACHE_DIR=str(first)))
+def test_torchs_artifacts_carry_litzs(tmp_path: Path, artifacts: tuple[Path, list[str]], damaged: bool) -> None:
+    (data, saved), second = artifacts, tmp_path / "second"
     if damaged:
-        content = data.read_bytes()
+        content, data = data.read_bytes(), tmp_path / "damaged"
         at = content.index(b'"zlib": "') + 40
         data.write_bytes(content[:at] + b"????" + content[at + 4 :])
     done = run_python("-c", LOAD + SCRIPT, str(data), imported=True, LITZ_CACHE_DIR=str(second))

@@ -23,6 +23,7 @@ def test_cond(device: str) -> None:
         check(f, t(4, 5, device=device).abs() * sign, t(5, 5, device=device), fullgraph=True)
 
 
+@pytest.mark.thorough  # as tests/e2e/test_bodies.py has it
 @device_param
 def test_cond_under_autograd(device: str) -> None:
     def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -113,6 +114,7 @@ def test_flex_attention(device: str) -> None:
         same(run(litz(f, dynamic=dynamic)), run(f))
 
 
+@pytest.mark.thorough  # as tests/e2e/test_bodies.py and test_regions.py have them
 @device_param
 def test_map_and_nested_compile_regions(device: str) -> None:
     from torch._higher_order_ops.map import map as torch_map

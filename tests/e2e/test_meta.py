@@ -17,6 +17,7 @@ def network(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.
     return y.transpose(1, 3), (y > 0.5).sum(-1)
 
 
+@pytest.mark.ci_cases("reduce-overhead", "max-autotune")
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune"])
 def test_inference_of_several_sizes(mode: str) -> None:
     compiled = torch.compile(network, backend="litz", mode=mode)

@@ -199,7 +199,10 @@ def test_a_backward_of_a_real_forward_is_refused(dynamic: bool | None) -> None:
     assert type(weight.grad) is torch.Tensor
 
 
-@pytest.mark.parametrize("shapes", [None, ({0: torch.export.Dim("rows", min=2, max=64)}, None)])
+@pytest.mark.ci_cases("symbols")
+@pytest.mark.parametrize(
+    "shapes", [None, ({0: torch.export.Dim("rows", min=2, max=64)}, None)], ids=["numbers", "symbols"]
+)
 def test_a_package_is_refused(shapes: Any, tmp_path: Path) -> None:
     given = (torch.randn(4, 6), torch.randn(6, 6))
     folder = litz_aot.compile(lambda x, y: (x @ y).relu().sum(-1), given, tmp_path / "p", dynamic_shapes=shapes)

@@ -19,23 +19,25 @@ def test_remainders_of_quotients_beyond_the_type(dtype: torch.dtype, count: int)
     """They are exact, as C's are. Eager's kernels in vectors (16 values and more) give NaN."""
     least = torch.finfo(dtype).smallest_normal
     x = torch.linspace(-1.5, 3e3, count, dtype=dtype)
+    compiled = litz(lambda x, y: (torch.fmod(x, y), x % y))
     for y in (torch.full_like(x, -least / 8), torch.full_like(x, least * 3), torch.full_like(x, 0.7)):
-        ours = litz(lambda x, y: (torch.fmod(x, y), x % y))(x, y)
+        ours = compiled(x, y)
         rests = [math.fmod(a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True)]
         moved = [r + b if r and (r < 0) != (b < 0) else r for r, b in zip(rests, y.tolist(), strict=True)]
         for got, want in zip(ours, (rests, moved), strict=True):
             torch.testing.assert_close(got, torch.tensor(want, dtype=torch.float64).to(dtype), rtol=0, atol=0)
 
 
-@pytest.mark.each_value
-@pytest.mark.parametrize("eps", [-1.0, -1e-9, 0.1, 0.6, 1.5, 2.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_logit_with_any_eps(eps: float, dtype: torch.dtype) -> None:
+def test_logit_with_any_eps(dtype: torch.dtype) -> None:
     """A negative eps is none, for the gradient as well; one above 1 leaves no number."""
     x, grad = torch.tensor([-1.0, 0.2, 0.5, 0.9, 1.5], dtype=dtype), torch.ones(5, dtype=dtype)
-    f = lambda x, grad: (torch.logit(x, eps), torch.ops.aten.logit_backward(grad, x, eps))
-    for ours, theirs in zip(litz(f)(x, grad), f(x, grad), strict=True):
-        torch.testing.assert_close(ours, theirs, equal_nan=True)
+
+    def f(x: torch.Tensor, grad: torch.Tensor) -> list[tuple[torch.Tensor, ...]]:
+        back = torch.ops.aten.logit_backward
+        return [(torch.logit(x, eps), back(grad, x, eps)) for eps in (-1.0, -1e-9, 0.1, 0.6, 1.5, 2.0)]
+
+    torch.testing.assert_close(litz(f)(x, grad), f(x, grad), equal_nan=True)
 
 
 def test_zeros_of_two_signs_while_training() -> None:
@@ -127,19 +129,24 @@ def test_a_threshold_has_its_numbers_in_the_type(dtype: torch.dtype) -> None:
         assert torch.equal(found, wanted), limits
 
 
-@pytest.mark.parametrize("limit", [0.1, -0.7, 1 / 3, 0.3])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_number_beside_a_threshold_is_not_the_threshold(dtype: torch.dtype, limit: float) -> None:
+def test_a_number_beside_a_threshold_is_not_the_threshold(dtype: torch.dtype) -> None:
     """Eager compares half types in float32; a limit rounded to the type is one of its numbers."""
-    around = torch.tensor(limit, dtype=dtype)
-    x = torch.stack([around, torch.nextafter(around, around * 0), torch.nextafter(around, around * 9)])
+    limits = (0.1, -0.7, 1 / 3, 0.3)
 
-    def fn(x: torch.Tensor) -> list[torch.Tensor]:
+    def beside(limit: float) -> torch.Tensor:
+        around = torch.tensor(limit, dtype=dtype)
+        return torch.stack([around, torch.nextafter(around, around * 0), torch.nextafter(around, around * 9)])
+
+    def of_one(x: torch.Tensor, limit: float) -> list[torch.Tensor]:
         back = torch.ops.aten.threshold_backward(torch.full_like(x, 100), x, limit)
         return [torch.threshold(x, limit, 20.0), torch.threshold(x, 0.5, limit), back]
 
-    for found, wanted in zip(torch.compile(fn, backend="litz")(x), fn(x), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    def fn(*xs: torch.Tensor) -> list[list[torch.Tensor]]:
+        return [of_one(x, limit) for x, limit in zip(xs, limits, strict=True)]
+
+    xs = [beside(limit) for limit in limits]
+    torch.testing.assert_close(torch.compile(fn, backend="litz")(*xs), fn(*xs), rtol=0, atol=0)
 
 
 def test_the_sign_of_complex_infinity_has_one_part() -> None:
@@ -148,3 +155,19 @@ def test_the_sign_of_complex_infinity_has_one_part() -> None:
     found, wanted = torch.compile(lambda x: (x.sgn(), x.real.sgn()), backend="litz")(x), (x.sgn(), x.real.sgn())
     torch.testing.assert_close(torch.view_as_real(found[0]), torch.view_as_real(wanted[0]), equal_nan=True)
     torch.testing.assert_close(found[1], wanted[1], equal_nan=True)
+
+
+def test_ends_at_the_edges_of_a_type() -> None:
+    """Eager takes them, and computes with them in the type of the result."""
+
+    def f(end: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            *(torch.linspace(0, end, 3, dtype=torch.uint8) for end in (-1, -129, 255)),
+            *(torch.linspace(0, math.inf, 3, dtype=torch.half), torch.linspace(0, 2**63 - 1, 3, dtype=torch.int64)),
+            *(torch.arange(2**63 - 3, 2**63 - 1), torch.arange(-(2**63), -(2**63) + 2)),
+            torch.linspace(end, 3, 3),
+        )
+
+    end = torch.tensor(1.0)
+    for ours, theirs in zip(litz(f)(end), f(end), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)

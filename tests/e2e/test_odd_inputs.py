@@ -136,6 +136,7 @@ def test_gradients_that_are_handed_to_backward() -> None:
         gradient(compiled, freed())
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("conjugated", [False, True])
 def test_gradients_of_complex_numbers(conjugated: bool, dynamic: bool) -> None:

@@ -133,7 +133,7 @@ def test_one_graph_and_no_worse_than_eager(how: str, dynamic_sizes: bool) -> Non
     torch._dynamo.reset()
     compiled = torch.compile(made, backend="litz", fullgraph=True, dynamic=dynamic_sizes)
     with torch.no_grad():
-        for rows in (5, 1, 33):
+        for rows in (5, 1, 33) if dynamic_sizes else (1, 33):
             x = torch.randn(rows, 128).bfloat16()
             got, eager, wanted = compiled(x), made(x), exact(x.double())
             errors = [((y.double() - wanted).norm() / wanted.norm()).item() for y in (got, eager)]

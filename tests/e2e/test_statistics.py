@@ -33,13 +33,16 @@ def test_variance_far_from_zero(device: str, shape: tuple[int, int], dim: int) -
         assert error(value, want) < max(2e-6, 4 * error(eager, want))
 
 
-@pytest.mark.parametrize("terms", [288, 1000, 4096, 70_000])
-def test_the_mean_of_a_row_around_zero(terms: int) -> None:
+def test_the_mean_of_a_row_around_zero() -> None:
     """In deviations: weights that a model standardizes meet inputs of one sign, whose products add up what it is off
     (test_nfnet of timm, 7.7e-6 of the result where eager is at 1.5e-6)."""
-    x = torch.randn(64, terms, generator=torch.Generator().manual_seed(0))
-    _, mean = litz(lambda x: torch.var_mean(x, 1))(x)
-    assert (mean.double() - x.double().mean(1)).abs().max() < 6e-8
+    xs = [torch.randn(64, terms, generator=torch.Generator().manual_seed(0)) for terms in (288, 1000, 4096, 70_000)]
+
+    def f(*rows: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        return [torch.var_mean(x, 1) for x in rows]
+
+    for x, (_, mean) in zip(xs, litz(f)(*xs), strict=True):
+        assert (mean.double() - x.double().mean(1)).abs().max() < 6e-8, x.shape
 
 
 @device_param
@@ -200,23 +203,31 @@ def test_mean_of_many_halves(device: str, dtype: torch.dtype, shape: tuple[int, 
         lambda x: x.var(0),
         lambda x: x.std(0),
     )
-    for loss in losses:
-        assert error(litz(loss)(x), loss(x.double())) < 4e-3
+    xs = [x.clone() for _ in losses]
+    found = litz(lambda *xs: [loss(x) for loss, x in zip(losses, xs, strict=True)])(*xs)
+    for loss, value in zip(losses, found, strict=True):
+        assert error(value, loss(x.double())) < 4e-3
 
 
 @device_param
-@pytest.mark.parametrize("dim", [0, 1])
-def test_deviation_whose_square_is_no_half(device: str, dim: int) -> None:
-    x = (torch.randn(64, 40, device=device) * 2000).half()
-    got = litz(lambda x: (x.std(dim), *torch.std_mean(x, dim)))(x)
-    for value, want in zip(got, (x.double().std(dim), *torch.std_mean(x.double(), dim)), strict=True):
+def test_deviation_whose_square_is_no_half(device: str) -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.std(0), *torch.std_mean(x, 0), y.std(1), *torch.std_mean(y, 1)
+
+    x, y = ((torch.randn(64, 40, device=device) * 2000).half() for _ in range(2))
+    for value, want in zip(litz(f)(x, y), f(x.double(), y.double()), strict=True):
         assert (value.double() - want).abs().max() < 1e-3 * want.abs().max()
 
 
-@pytest.mark.parametrize("dim", [0, 1, None])
-def test_a_correction_that_is_no_number(dim: int | None) -> None:
+def test_a_correction_that_is_no_number() -> None:
     """Eager divides by 0, as for any correction beyond the number of terms."""
-    x = torch.randn(5, 6)
-    x[1] = 1.0
-    f = lambda x: (*torch.var_mean(x, dim, correction=float("nan")), x.std(dim, correction=float("nan")))
-    torch.testing.assert_close(litz(f)(x), f(x), equal_nan=True)
+    nan = float("nan")
+
+    def f(*xs: torch.Tensor) -> list[torch.Tensor]:
+        dims = zip(xs, (0, 1, None), strict=True)
+        return [v for x, dim in dims for v in (*torch.var_mean(x, dim, correction=nan), x.std(dim, correction=nan))]
+
+    xs = [torch.randn(5, 6) for _ in range(3)]
+    for x in xs:
+        x[1] = 1.0
+    torch.testing.assert_close(litz(f)(*xs), f(*xs), equal_nan=True)

@@ -20,7 +20,7 @@ class Block(nn.Module):
 
     def __init__(self, width: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(width, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, width))
+        self.layers = nn.Sequential(nn.Linear(width, 32), nn.ReLU(), nn.Linear(32, width))
         self.register_buffer("average", torch.zeros(width))
         self.to(dtype)
 

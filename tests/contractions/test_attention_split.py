@@ -42,7 +42,7 @@ def problems(request: pytest.FixtureRequest) -> Mapping[str, str]:
 LIKE_ANOTHER = (
     "whole-tiles", "many-parts", "few-queries", "flash-causal", "bias-row", "bias-of-heads", "bias-infinite",
     "no-key-one-part", "group-expanded", "group-mask-bf16", "group-one-head", "group-one-batch", "float8-f32-m3fn",
-    "float8-f16-e5m2",
+    "float8-f16-e5m2", "group-dynamic",
 )  # fmt: skip
 """Of each another case has the same part of the kernel, at odder sizes or beside another part."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -92,6 +93,7 @@ def programs() -> Mapping[str, Callable[[], Program]]:
     }
 
 
+@functools.cache
 def made(name: str) -> TileProgram:
     call = next(op for op in programs()[name]().operations if isinstance(op, KernelCall))
     found = call.source.tiles[0]

@@ -45,7 +45,7 @@ LIKE_ANOTHER = (
     "causal-where-fp16", "t5-bf16", "one-batch", "one-head", "dynamic-causal", "plain-even", "in-float32-fp16",
     "filled-rows-are-nan-bf16", "added-low-rows-fp16", "added-low-rows-bf16", "pieces-float32", "dynamic-filled",
     "plain-bf16", "unscaled", "dropout-of-nothing", "filled-low", "added-low-rows", "pieces-causal", "flat",
-    "odd-widths", "causal-low-more-queries", "causal-padded-odd", "one-batch-one-head",
+    "odd-widths", "causal-low-more-queries", "causal-padded-odd", "one-batch-one-head", "filled", "dynamic",
 )  # fmt: skip
 """What is written out stands in another case, which has another type or more beside it; each type has cases."""
 

@@ -98,9 +98,13 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], list[Tensor]], int]] = {
     "transposed": (transposed, sizes((5, 7), (5, 3)), 1),
     "gradients": (gradients, sizes((2, 7, 5), (2, 3, 5)), 3),
 }
+IN_CI_DYNAMIC = ("rows by columns", "batch", "shared heads", "three factors", "two axes")
+"""Those that CI runs with symbols for sizes, the others with numbers."""
 
 
-@pytest.mark.each_value
+@pytest.mark.ci_cases(
+    *(f"{name}-{'dynamic' if name in IN_CI_DYNAMIC else 'static'}" for name in CASES),
+)
 @pytest.mark.parametrize("dynamic", (False, True), ids=("static", "dynamic"))
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("few_terms")

@@ -36,9 +36,11 @@ def nearer(score: Any, b: Any, h: Any, query: Any, key: Any) -> Any:
     return score - 0.1 * (query - key)
 
 
+BLOCKS = create_block_mask(below, None, None, 64, 64, device="cpu", BLOCK_SIZE=32)
+
+
 def attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    blocks = create_block_mask(below, None, None, 64, 64, device="cpu", BLOCK_SIZE=32)
-    return flex_attention(q, k, v, score_mod=nearer, block_mask=blocks)  # type: ignore[return-value]
+    return flex_attention(q, k, v, score_mod=nearer, block_mask=BLOCKS)  # type: ignore[return-value]
 
 
 def biased(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,7 @@ LAYOUTS = {
     "fewer dimensions": (torch.rand(5, 4) + 0.5).mT,
     "a number": torch.tensor(0.75),
 }
-PAIRS = list(itertools.product(LAYOUTS, repeat=2))[::2]
+PAIRS = list(itertools.product(LAYOUTS, repeat=2))[::3]
 TRIPLES = list(itertools.product(("permuted", "columns expanded", "overlapping", "one expanded"), repeat=3))[::3]
 Function = Callable[..., Any]
 ONE: dict[str, Function] = {
@@ -111,7 +111,8 @@ def test_compiled_results_lie_as_in_eager(dynamic: bool) -> None:
     def f(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor]:
         return [torch.clamp(a, b, c), torch.addcmul(a, b, c), torch.xlogy(a, c), 2.0**c, torch.logical_or(a, c)]
 
-    for names in (("one expanded", "columns expanded", "permuted"), ("one expanded", "one expanded", "overlapping")):
+    places = (("one expanded", "columns expanded", "permuted"), ("one expanded", "one expanded", "overlapping"))
+    for names in places[: 1 if dynamic else 2]:
         args = [LAYOUTS[name] for name in names]
         torch._dynamo.reset()
         for mine, real in zip(torch.compile(f, backend="litz", dynamic=dynamic)(*args), f(*args), strict=True):
@@ -134,7 +135,7 @@ REBUILT: dict[str, Function] = {
 }
 
 
-@pytest.mark.each_value
+@pytest.mark.ci_cases("copysign-static", "logaddexp-dynamic", "xlogy-static", "ldexp-static", "heaviside-static")
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("name", REBUILT)
 def test_views_of_results_hold_what_eager_s_do(name: str, dynamic: bool) -> None:
@@ -168,7 +169,9 @@ def test_gradients_of_pads_lie_as_in_eager(mode: str, dynamic: bool) -> None:
         last = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
         x = torch.randn(shape).contiguous(memory_format=last).requires_grad_()
         torch._dynamo.reset()
-        padded = torch.compile(torch.nn.functional.pad, backend="litz", dynamic=dynamic)
+        if volume := len(shape) == 5:  # torch works at six lengths of symbols for three seconds
+            torch._dynamo.mark_dynamic(x, [0, 2, 4] if dynamic else [])
+        padded = torch.compile(torch.nn.functional.pad, backend="litz", dynamic=None if volume else dynamic)
         results = [function(x, widths, mode) for function in (padded, torch.nn.functional.pad)]
         mine, real = (torch.autograd.grad(y.square().sum(), x)[0] for y in results)
         assert mine.stride() == real.stride() and real.is_contiguous(memory_format=last)

@@ -157,8 +157,9 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path):
 # --------------------------------------------------------------------------------------------- what only CUDA graphs do
 
 
-def cuda_keys(veto=(), prefer=()):
-    """(the schedules, the keys taken, those left out) of a layer's forward and backward, for a GPU that is not here."""
+def cuda_keys(veto=(), prefer=(), graphs=()):
+    """(the schedules, the keys taken, those left out, the graphs) of a layer's forward and backward, for a GPU that is
+    not here. graphs: what was captured before, of which the capture decides nothing of what is asked for."""
     log = Log()
     compiler = make_compiler(options={"veto": veto, "prefer": prefer, "debug": True})
 
@@ -174,15 +175,19 @@ def cuda_keys(veto=(), prefer=()):
 
         torch.compile(layers, backend=backend, dynamic=False)(pairs, small)[0].backward()
 
-    schedules = []
+    schedules, captured = [], []
 
     def keep(graph):
+        captured.append(graph)
         prepared = prepare_graph(to_cuda(graph), compiler, log)
         schedules.append(schedule_prepared(prepared, compiler, log))
         return lambda args: torch.fx.Interpreter(graph.module).run(*args, enable_io_processing=False)
 
-    run(functools.partial(capture, compile_graph=keep, compiler=compiler))
-    return schedules, list(log.gate.taken), list(log.gate.left_out)
+    for graph in graphs:
+        keep(graph)
+    if not graphs:
+        run(functools.partial(capture, compile_graph=keep, compiler=compiler))
+    return schedules, list(log.gate.taken), list(log.gate.left_out), captured
 
 
 @pytest.fixture(scope="module")
@@ -193,16 +198,16 @@ def on_cuda():
 @pytest.mark.ci_cases("split_reductions")
 @pytest.mark.parametrize("maker", ["split_reductions", "finish_in_one_launch", "run_beside"])
 def test_each_of_a_schedule_passes_decisions(maker, on_cuda):
-    schedules, taken, _ = on_cuda
+    schedules, taken, _, graphs = on_cuda
     mine = [key for key in taken if parts_of(key)[1] == maker and parts_of(key)[2]]
     assert mine
-    made, now, left_out = cuda_keys((mine[-1],))
+    made, now, left_out, _ = cuda_keys((mine[-1],), graphs=graphs)
     assert left_out == [mine[-1]] and mine[-1] not in now
     assert list(map(str, made)) != list(map(str, schedules))
 
 
 def test_nothing_at_all_is_decided_for_a_gpu(on_cuda):
-    made, taken, left_out = cuda_keys(("*",))
+    made, taken, left_out, _ = cuda_keys(("*",))
     assert not taken and "lower" in {parts_of(key)[1] for key in left_out}
     externs = lambda schedules: sum(len(list(schedule.externs)) for schedule in schedules)
     assert externs(made) > externs(on_cuda[0])
@@ -272,9 +277,9 @@ def test_fusions_and_values_are_as_preferred(plain):
 
 @pytest.mark.parametrize("maker", ["split_reductions", "run_beside", "finish_in_one_launch", "fuse"])
 def test_ways_of_a_gpus_decisions(maker, on_cuda):
-    schedules, taken, _ = on_cuda
+    schedules, taken, _, graphs = on_cuda
     mine = [key for key in taken if parts_of(key)[1] == maker and parts_of(key)[2]]
     ways = {"split_reductions": ("whole", "half as many pieces", "twice as many pieces")}.get(maker, ("no",))
     for way in ways:
-        made, _, _ = cuda_keys(prefer=(f"{mine[-1]}={way}",))
+        made, *_ = cuda_keys(prefer=(f"{mine[-1]}={way}",), graphs=graphs)
         assert list(map(str, made)) != list(map(str, schedules)), way

@@ -39,12 +39,13 @@ def cuda_schedules(
     decisions: list[Decision] | None = None,
     called: list[list[Any]] | None = None,
     contractions: list[ContractionRecord] | None = None,
+    computed: bool = False,
 ) -> list[Schedule]:
     """The CUDA schedules of what `run(backend)` compiles on the CPU; its graphs of static sizes return zeros.
 
-    decisions: a list to append what was decided before scheduling. called: one to append what graphs were called with;
-    then the graphs run as they were captured. A processor without half types computes slowly.
-    contractions: one to append what runs each contraction.
+    decisions: a list to append what was decided before scheduling. called: one to append what graphs were called with.
+    contractions: one to append what runs each contraction. computed: the graphs run as they were captured, which takes
+    long where a processor has no half types.
     """
     decisions = [] if decisions is None else decisions
     compiler = compiler or make_compiler()
@@ -61,9 +62,8 @@ def cuda_schedules(
         def run(args: list[Any]) -> Sequence[Any]:
             if called is not None:
                 called.append(list(args))
-            elif (found := zeros_like_outputs(graph)) is not None:
-                return found
-            return torch.fx.Interpreter(graph.module).run(*args)
+            found = None if computed else zeros_like_outputs(graph)
+            return found if found is not None else torch.fx.Interpreter(graph.module).run(*args)
 
         run.output_strides = changed_strides(moved, prepared)  # type: ignore[attr-defined]
         return run

@@ -118,7 +118,8 @@ class Case:
     def capture(self) -> tuple[Program, Attention]:
         """The CUDA program with the library call."""
         torch._dynamo.reset()
-        tensors = self.tensors()
+        with torch.device("cpu" if self.on_cpu else "meta"):
+            tensors = self.tensors()
         # Without the plugin that chooses, the library call stays.
         options = {"disable_plugins": ("estimate", "autotune")}
         if self.on_cpu:

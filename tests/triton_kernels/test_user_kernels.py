@@ -78,7 +78,7 @@ def scheduled(
     def compiled(backend: Callable[..., Any]) -> None:
         torch.compile(run, backend=backend, dynamic=dynamic, fullgraph=True)(*inputs)
 
-    (schedule,) = cuda_schedules(compiled, compiler, called=called, decisions=decisions)
+    (schedule,) = cuda_schedules(compiled, compiler, called=called, decisions=decisions, computed=True)
     return schedule, called[0]
 
 
@@ -160,7 +160,7 @@ def test_a_target_without_the_ability_leaves_the_launch_to_triton() -> None:
     compiler, target = make_compiler(), target_named("H100 SXM")
     compiler.targets[torch.device("cuda", 0)] = replace(target, abilities=target.abilities - {"user_kernels"})
     compile_run = lambda backend: torch.compile(run, backend=backend, fullgraph=True)(torch.randn(35))
-    (schedule,) = cuda_schedules(compile_run, compiler, called=[])
+    (schedule,) = cuda_schedules(compile_run, compiler, computed=True)
     assert not calls(schedule) and any(isinstance(step, Extern) for step in schedule.steps)
 
 

@@ -415,6 +415,10 @@ def test_layer_norm_and_more(layout: str) -> None:
     Case(ranges, stores, inputs, outputs, inner).check(rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.ci_cases(
+    *("torch.float32-beside", "torch.bfloat16-beside", "torch.float16-beside", "torch.float8_e5m2-beside"),
+    *("torch.float32-apart", "torch.bfloat16-in place", "torch.float16-apart", "torch.float8_e5m2-in place"),
+)
 @pytest.mark.parametrize("where", ["beside", "in place", "apart"])
 @pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float16, torch.float8_e5m2], ids=str)
 def test_a_later_walk_reads_what_an_earlier_one_stored(where: str, dtype: torch.dtype) -> None:
@@ -509,6 +513,10 @@ def test_symbolic_sizes_and_segments_with_starts() -> None:
     Case((S1,), [Store("o", (I[0],), value)], {"z": z}, {"o": out(24)}, sizes={S0: 5, S1: 24}).check()
 
 
+@pytest.mark.ci_cases(
+    *("1000-8-torch.float32", "1000-8-torch.float16", "300-17-torch.bfloat16", "300-17-torch.float32"),
+    *("5-100-torch.float32", "5-100-torch.bfloat16", "1-65-torch.float16"),
+)
 @pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(("pixels", "channels"), [(1000, 8), (300, 17), (5, 100), (1, 65)])
 def test_moments_of_short_rows(pixels: int, channels: int, dtype: torch.dtype) -> None:

@@ -32,6 +32,11 @@ def resampled(rows: int, width: int, dtype: torch.dtype) -> Case:
     return Case((rows, width), [Store("o", (I[0], I[1]), scaled)], {"x": x}, out)
 
 
+@pytest.mark.ci_cases(
+    *(f"{at}-torch.{dtype}" for at in ("63-17", "64-65") for dtype in ("float32", "bfloat16", "float16", "int64")),
+    *("1-1-torch.float16", "1-17-torch.float32", "1-65-torch.int64", "63-1-torch.float32", "64-1-torch.bfloat16"),
+    *("63-100-torch.bfloat16", "64-17-torch.float16", "63-65-torch.float32", "64-100-torch.int64"),
+)
 @pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float16, I64], ids=str)
 @pytest.mark.parametrize("rows", [1, 17, 65, 100])
 @pytest.mark.parametrize("width", [1, 63, 64])

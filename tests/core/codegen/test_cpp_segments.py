@@ -194,6 +194,10 @@ def test_what_is_not_split() -> None:
 DTYPES = [F32, torch.bfloat16, torch.float16, torch.uint8, torch.int64]
 
 
+@pytest.mark.ci_cases(
+    *("30-torch.float32", "17-torch.float32", "63-torch.bfloat16", "65-torch.bfloat16", "17-torch.float16"),
+    *("63-torch.float16", "65-torch.uint8", "30-torch.uint8", "65-torch.int64", "17-torch.int64"),
+)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("side", [30, 17, 63, 65])
 def test_pads(dtype: torch.dtype, side: int) -> None:
@@ -207,6 +211,10 @@ def test_pads(dtype: torch.dtype, side: int) -> None:
     assert source.text.count("++i1") == 3, "a row is not written at a time"
 
 
+@pytest.mark.ci_cases(
+    *("1-torch.float32", "63-torch.float32", "7-torch.bfloat16", "-5-torch.bfloat16", "1-torch.float16"),
+    *("63-torch.float16", "-5-torch.uint8", "7-torch.uint8", "63-torch.int64", "-5-torch.int64"),
+)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shift", [1, 7, 63, -5])
 def test_rolls(dtype: torch.dtype, shift: int) -> None:

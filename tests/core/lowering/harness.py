@@ -79,8 +79,8 @@ def check(
         expected = [judge.to(theirs.dtype) for judge, theirs in zip(exact, expected, strict=True)]
     elif any(isinstance(value, torch.Tensor) and not value.isfinite().all() for value in expected):
         expected = judged(actual, expected, function, inputs)
-    compare(actual, expected, rtol=rtol, atol=atol, strides=strides, text=str(program))
-    compare(ours, theirs, rtol=rtol, atol=atol, strides=strides, text=str(program))
+    compare(actual, expected, rtol=rtol, atol=atol, strides=strides, text=program)
+    compare(ours, theirs, rtol=rtol, atol=atol, strides=strides, text=program)
     return program
 
 
@@ -107,8 +107,15 @@ def judged(
 
 
 def compare(
-    actual: Sequence[Any], expected: Sequence[Any], *, rtol: float | None, atol: float | None, strides: bool, text: str
+    actual: Sequence[Any],
+    expected: Sequence[Any],
+    *,
+    rtol: float | None,
+    atol: float | None,
+    strides: bool,
+    text: object,
 ) -> None:
+    """text: what an error shows, for example the program."""
     assert len(actual) == len(expected)
     for ours, theirs in zip(actual, expected, strict=True):
         if not isinstance(theirs, torch.Tensor):

@@ -43,7 +43,7 @@ def check(function: Callable[..., Any], *inputs: torch.Tensor, dynamic: bool = F
     program = lower(graph, target_of=apart)
     given = [tensor.clone() for tensor in inputs]
     expected = [function(*inputs)]
-    compare(interpret(program, given), expected, rtol=1e-5, atol=1e-5, strides=True, text=str(program))
+    compare(interpret(program, given), expected, rtol=1e-5, atol=1e-5, strides=True, program=program)
     return program
 
 

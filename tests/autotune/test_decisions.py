@@ -114,14 +114,14 @@ def eight(x):
 def refused(tmp_path):
     """The function of eight results as a wrong cost model has it."""
     wrong = Compiled(eight, tmp_path, tune=False, extra=BytesAlone(10.0))
-    wrong(torch.ones(1500, 1501))
+    wrong(torch.ones(300, 301))
     assert len(wrong.report.steps) >= 8
     return wrong
 
 
 def test_fusions_that_a_wrong_cost_model_refused_are_tried(refused, tmp_path):
     timer = FakeTimer((("otherwise", 50.0),))
-    tuned, x = Compiled(eight, tmp_path, timer, extra=BytesAlone(10.0)), torch.randn(1500, 1501)
+    tuned, x = Compiled(eight, tmp_path, timer, extra=BytesAlone(10.0)), torch.randn(300, 301)
     for mine, theirs in zip(tuned(x), eight(x), strict=True):
         torch.testing.assert_close(mine, theirs)
     assert "alike: yes" in tuned.text, "equal decisions are one alternative"
@@ -132,7 +132,7 @@ def test_fusions_that_a_wrong_cost_model_refused_are_tried(refused, tmp_path):
 def test_fusions_that_a_wrong_cost_model_refused_are_made(refused, tmp_path):
     """By the clock. Others may have the processor for as long as a duel takes: once in three times is enough, as
     nothing but a gain that was measured makes a fusion that the estimates refuse."""
-    x, texts = torch.randn(1500, 1501), []
+    x, texts = torch.randn(300, 301), []
     for attempt in range(3):
         tuned = Compiled(eight, tmp_path / str(attempt), extra=BytesAlone(10.0))
         for mine, theirs in zip(tuned(x), eight(x), strict=True):

@@ -145,7 +145,9 @@ print(report.graph_cache.split()[0], len(timer.calls), report.wrapper_source.cou
 def test_another_process_finds_what_one_has_tuned(tmp_path):
     def say(mode):
         tests = str(Path(__file__).parents[1])
-        done = run_python("-c", SCRIPT, tests, mode, children=True, LITZ_CACHE_DIR=str(tmp_path), LITZ_GRAPH_CACHE="1")
+        done = run_python(
+            "-c", SCRIPT, tests, mode, children=True, imported=True, LITZ_CACHE_DIR=str(tmp_path), LITZ_GRAPH_CACHE="1"
+        )
         assert done.returncode == 0, done.stderr
         cache, calls, *rest = done.stdout.split()
         return cache, int(calls), rest

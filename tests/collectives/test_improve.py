@@ -97,7 +97,7 @@ def test_an_order_beyond_the_limit_comes_back() -> None:
     assert improved(made, "needs", "more", limit=0.0) == ["sum_started", "sum", "needs", "more"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=18, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([1.0, 1.2, 3.0]))
 def test_any_order(seed: int, share: float) -> None:
     schedule = random_schedule(seed)

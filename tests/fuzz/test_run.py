@@ -32,7 +32,7 @@ def test_a_worker_that_dies_is_on_record(monkeypatch: pytest.MonkeyPatch, tmp_pa
         "    check.Checker._prepare = prepare\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr(sys, "executable", warm_python())
+    monkeypatch.setattr(sys, "executable", warm_python(imported=True))
     monkeypatch.setattr("litz_testing.fuzz.run._dies_alone", lambda worker: False)
     record = run("made", 3, workers=1, compiled=False, folder=tmp_path / "failures")
     assert record.programs == 2
@@ -57,7 +57,7 @@ def test_a_program_that_cannot_be_made_is_on_record(monkeypatch: pytest.MonkeyPa
         "    generate.generate = refuse\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr(sys, "executable", warm_python())
+    monkeypatch.setattr(sys, "executable", warm_python(imported=True))
     record = run("made", 3, workers=1, compiled=False, folder=tmp_path / "failures")
     assert [(f["label"], f["kind"]) for f in record.failures] == [("made:1", "crash 1")]
     assert record.programs == 2 and "int too big" in Path(record.failures[0]["script"]).read_text()
@@ -67,7 +67,7 @@ def test_a_program_that_torch_alone_cannot_run_is_not_litzs() -> None:
     """A process makes and runs it by torch alone, as a worker names it. Where that process dies, torch is at fault:
     torch 2.11 divides by 0 in an attention on a CPU whose value has no rows (s51n:2269). An error of Python's in the
     worker is the fuzzer's own fault."""
-    worker = [warm_python(), "-m", "litz_testing.fuzz.worker"]
+    worker = [warm_python(imported=True), "-m", "litz_testing.fuzz.worker"]
     task = {"level": 1, "device": "cpu", "dynamic": None}
     runs = [*worker, json.dumps(task), "ci-c:3"]
     assert run_warm(runs[1:]).returncode == 0 and not _dies_alone(runs)

@@ -70,7 +70,7 @@ def test_dynamic_shapes_train_without_recompiling() -> None:
     mine = copy.deepcopy(model)
     run = torch.compile(mine, backend="litz", options=FORCED, dynamic=True)
     with reports.collect() as collected:
-        for batch, side in ((2, 16), (3, 24), (4, 32)):
+        for batch, side in ((2, 16), (3, 24)):
             x = torch.randn(batch, 3, side, side)
             model.zero_grad(), mine.zero_grad()
             for got, want in zip(step(mine, run, x), step(model, model, x), strict=True):
@@ -226,14 +226,29 @@ def test_saved_views() -> None:
     assert planned(collected) == ["layouts planned"] * 2
 
 
-def test_a_saved_view_of_a_tensor_with_a_planned_layout() -> None:
-    """ConvNeXt permutes what a layer norm gives and saves that for the backward of a convolution."""
-    pytest.importorskip("transformers")
-    from support.zoo import ZOO
-    from support.zoo_check import check
+class NormedBetween(nn.Module):
+    """ConvNeXt between its stages: what a layer norm over the channels gives is permuted, and a convolution's input."""
 
-    (convnext,) = [entry for entry in ZOO if str(entry) == "convnext"]
-    check(convnext, "cpu", training=True, dynamic=False)
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Conv2d(3, 8, 4, 4), nn.LayerNorm(8), nn.Conv2d(8, 12, 2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.first(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return self.second(x).mean((-2, -1))
+
+
+def test_a_saved_view_of_a_tensor_with_a_planned_layout() -> None:
+    """By cost. ConvNeXt permutes what a layer norm gives and saves that for the backward of a convolution."""
+    model = NormedBetween()
+    mine, double = copy.deepcopy(model), copy.deepcopy(model).double()
+    x = torch.randn(2, 3, 32, 32)
+    expected, exact = step(model, model, x), step(double, double, x.double())
+    with reports.collect() as collected:
+        actual = step(mine, torch.compile(mine, backend="litz"), x)
+    close(actual, expected, exact, tolerance=4.0, rounding=1e-5)
+    assert [a.stride() for a in actual] == [e.stride() for e in expected]
+    assert planned(collected) == ["layouts planned"] * 2
 
 
 class Wave(nn.Module):

@@ -42,9 +42,9 @@ def test_a_plain_network_is_copied_once_on_its_way_in() -> None:
 
 
 def test_training_copies_each_weight_once_and_its_gradient_back() -> None:
-    decisions, schedules = cuda_plan(functools.partial(Residual, 64, 4), (64, 3, 56, 56), train=True)
+    decisions, schedules = cuda_plan(LARGE, (64, 3, 56, 56), train=True)
     assert summaries(decisions) == ["layouts planned", "layouts planned"]
-    wide = 1 + 2 * 4
+    wide = 1 + 2 * BLOCKS
     forward = [text for text in copies(decisions) if "primals" in text]
     back = [text for text in copies(decisions) if "primals" not in text]
     assert len(forward) == 1 + wide and all("output" in text for text in forward), "saved as copied"
@@ -123,7 +123,7 @@ BATCHES = [
 """Each batch once, training or not; the other way with `make test-all`."""
 
 
-@pytest.mark.ci_cases("inference-8", "training-1")
+@pytest.mark.ci_cases("training-1")
 @pytest.mark.parametrize(("batch", "train"), BATCHES)
 def test_no_convolution_is_left_for_the_library_to_transpose(batch: int, train: bool) -> None:
     """Whatever the batch: a stage of 7 by 7 pixels that stays channels first among others that do not has cuDNN

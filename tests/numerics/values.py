@@ -42,8 +42,8 @@ def every_half(dtype: torch.dtype) -> torch.Tensor:
 
 
 def operands(dtype: torch.dtype, count: int) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yields `count` operands each time: all pairs of edges, near numbers, random bits, strided, transposed and
-    broadcast ones, of sizes 0, 1, 7 and 33."""
+    """Yields `count` operands each time: all pairs of edges (first), near numbers, random bits, strided, transposed
+    and, of two, broadcast ones, of sizes 0, 1, 7 and 33."""
     first = edges(dtype)
     if count == 2:
         yield tuple(x.flatten() for x in torch.meshgrid(first, first.flip(0), indexing="ij"))
@@ -56,7 +56,8 @@ def operands(dtype: torch.dtype, count: int) -> Iterator[tuple[torch.Tensor, ...
     yield tuple(near() for _ in range(count))
     yield tuple(random_bits(dtype, 7 * 33).view(7, 33).t() for _ in range(count))
     yield tuple(random_bits(dtype, 66)[::2] for _ in range(count))
-    yield tuple(random_bits(dtype, 33).view(33, 1) if n else random_bits(dtype, 7) for n in range(count))
+    if count > 1:
+        yield tuple(random_bits(dtype, 33).view(33, 1) if n else random_bits(dtype, 7) for n in range(count))
     yield tuple(random_bits(dtype, 1) for _ in range(count))
     yield tuple(random_bits(dtype, 0) for _ in range(count))
 

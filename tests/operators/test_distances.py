@@ -25,8 +25,7 @@ def test_distances(p: float, dynamic: bool) -> None:
     x, y = torch.randn(2, 7, 5), torch.randn(2, 6, 5)
     x[:, 3] = y[:, 2]
     exact = "donot_use_mm_for_euclid_dist"
-    check(lambda x, y: torch.cdist(x, y, p, exact), x, y, dynamic=dynamic)
-    check(lambda x: torch.nn.functional.pdist(x, p), x[0], dynamic=dynamic)
+    check(lambda x, y, z: (torch.cdist(x, y, p, exact), torch.nn.functional.pdist(z, p)), x, y, x[0], dynamic=dynamic)
 
 
 @pytest.mark.ci_cases("2.0", "3.0", "inf")
@@ -34,8 +33,7 @@ def test_distances(p: float, dynamic: bool) -> None:
 def test_distances_of_nan(p: float) -> None:
     x, y = torch.randn(3, 5), torch.randn(2, 5)
     x[0, 2], x[1], y[1, 0] = torch.nan, torch.inf, torch.inf
-    check(lambda x, y: torch.cdist(x, y, p), x, y)
-    check(lambda x: torch.nn.functional.pdist(x, p), x)
+    check(lambda x, y: (torch.cdist(x, y, p), torch.nn.functional.pdist(x, p)), x, y)
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (1, 5), (4, 0), (2, 1)])
@@ -58,9 +56,12 @@ def test_masked_scatter(dtype: torch.dtype, dynamic: bool) -> None:
     x, source = (torch.randint(-3, 4, (5, 33), generator=generator).to(dtype) for _ in range(2))
     mask = torch.rand(5, 33, generator=generator) > 0.6
     mask[0, 0] = False
-    check(lambda x, m, s: x.masked_scatter(m, s), x, mask, source, dynamic=dynamic)
-    check(lambda x, m, s: x.t().masked_scatter(m[:1].t(), s), x, mask, source, dynamic=dynamic)
-    check(lambda x, m, s: x.t().masked_scatter(m.t(), s), x, mask, source, dynamic=dynamic)
+
+    def scattered(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        turned = x.t().masked_scatter(mask[:1].t(), source), x.t().masked_scatter(mask.t(), source)
+        return x.masked_scatter(mask, source), *turned
+
+    check(scattered, x, mask, source, dynamic=dynamic)
     check(lambda x, m, s: x.masked_scatter(m, s), x, torch.zeros_like(mask), source[:0])
 
 

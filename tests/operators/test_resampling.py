@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle, product
 from typing import Any
 
 import pytest
@@ -123,7 +124,7 @@ def test_bilinear_samples_at_no_place_are_nan() -> None:
     grid = torch.tensor([(nan, 0.0), (0.3, nan), (inf, 0.0), (0.0, -inf), (1e10, 0.0), (0.5, 0.2)]).expand(2, 1, 6, 2)
     x = torch.randn(2, 3, 4, 5)
     turned = grid.transpose(1, 2).flip(2)
-    for image in (x, x.contiguous(memory_format=torch.channels_last), x.mT.contiguous().mT):
-        for places in (grid.contiguous(), turned, turned.contiguous()):
-            for corners in (False, True):
-                check(lambda x, g, corners=corners: F.grid_sample(x, g, align_corners=corners), image, places)
+    images = x, x.contiguous(memory_format=torch.channels_last), x.mT.contiguous().mT
+    grids = cycle((grid.contiguous(), turned, turned.contiguous()))  # each meets both kinds of corners
+    for (image, corners), places in zip(product(images, (False, True)), grids, strict=False):
+        check(lambda x, g, corners=corners: F.grid_sample(x, g, align_corners=corners), image, places)

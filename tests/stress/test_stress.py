@@ -22,7 +22,7 @@ def stressed(processes: int, *arguments: str) -> list[dict[str, object]]:
 
 def test_threads_that_call_at_once() -> None:
     """The pool that asked for use counts gave 16 threads a wrong result in each hundred calls."""
-    (found,) = stressed(1, "--seconds", "1", "--no-compiles", "--sizes", "192")
+    (found,) = stressed(1, "--seconds", "0.4", "--no-compiles", "--sizes", "192")
     assert found["wrong"] == 0 and found["errors"] == [] and int(str(found["calls"])) > 200
 
 

@@ -57,7 +57,7 @@ def run_python(
     compiler is not tested: each interpreter has a cache of its own, and would test the compiler again. children: are
     the interpreters that this one starts warm, too?
     """
-    env = _environment(path, environ) | ({"WARM_PYTHON": warm_python()} if children else {})
+    env = _environment(path, environ) | ({"WARM_PYTHON": warm_python(imported)} if children else {})
     if warm:
         return run_warm(arguments, env, imported=imported)
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, timeout=300)

@@ -62,16 +62,20 @@ def _folder(imported: bool, interpret: str) -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="litz-warm-")
 
 
-@cache
 def warm_python(imported: bool = False, interpret: str | None = None) -> str:
     """The path of the program, on Linux; elsewhere that of the interpreter. A process that `run_warm` starts with it as
     WARM_PYTHON has it for `sys.executable`. imported: as `run_warm` has it. interpret: the TRITON_INTERPRET of what it
     is started with, None for this process's."""
-    from support.warm import listening
-
     if sys.platform != "linux":
         return sys.executable
-    interpret = os.environ.get("TRITON_INTERPRET", "") if interpret is None else interpret
+    return _program(imported, os.environ.get("TRITON_INTERPRET", "") if interpret is None else interpret)
+
+
+@cache
+def _program(imported: bool, interpret: str) -> str:
+    """Makes the program, once however its arguments are given: a second one would listen at the same place."""
+    from support.warm import listening
+
     folder = Path(_folder(imported, interpret).name)
     place, client, program = folder / "socket", folder / "client.py", folder / "python"
     listening(place, {**os.environ, "TRITON_INTERPRET": interpret}, imported)

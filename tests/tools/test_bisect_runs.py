@@ -24,7 +24,9 @@ def bisect(site: Path, *arguments: str, script: str = "script.py", **environ: st
     """(exit status, what it printed, what it complained about)."""
     own = [item for item in arguments if item.startswith("-") or "=" in item or item in ("eager", "inductor")]
     rest = [item for item in arguments if item not in own]
-    done = run_python("-m", "litz", "bisect", *own, str(site / script), *rest, path=(site,), children=True, **environ)
+    done = run_python(
+        "-m", "litz", "bisect", *own, str(site / script), *rest, path=(site,), children=True, imported=True, **environ
+    )
     return done.returncode, done.stdout, done.stderr
 
 

@@ -50,8 +50,20 @@ def graphs_of(result: Result) -> list[dict[str, Any]]:
     return graphs
 
 
-def test_training_as_data(tmp_path: Path) -> None:
-    forward, backward = graphs_of(run(tmp_path, TRAINING, "--json"))
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The graphs of TRAINING."""
+    return graphs_of(run(tmp_path_factory.mktemp("training"), TRAINING, "--json"))
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """TRAINING with its peaks compared with eager's."""
+    return run(tmp_path_factory.mktemp("checked"), TRAINING, "--check")
+
+
+def test_training_as_data(training: list[dict[str, Any]]) -> None:
+    forward, backward = training
     parameters = 4 * 3 * (64 * 256 + 256 + 256 * 64 + 64)
     batch = 4 * 512 * 64
     assert forward["standing_bytes"] == parameters + batch
@@ -76,21 +88,22 @@ def test_all_tensors_of_a_small_graph_add_up_to_its_peak(tmp_path: Path) -> None
     assert graph["standing_bytes"] == 4 * 64 * 64
 
 
-def test_a_peak_says_what_it_is_made_of_and_what_eagers_is(tmp_path: Path) -> None:
+def test_a_peak_says_what_it_is_made_of_and_what_eagers_is(training: list[dict[str, Any]], checked: Result) -> None:
     """Each part beside eager's; the backward of this model holds what eager's does, but for temporaries."""
-    forward, backward = graphs_of(run(tmp_path, TRAINING, "--json"))
+    forward, backward = training
     for graph in (forward, backward):
         assert sum(graph["parts"].values()) == graph["peak_bytes"] and min(graph["parts"].values()) >= 0
         assert sum(graph["eager_parts"].values()) == graph["eager_bytes"]
         assert "module " in graph["eager_origin"]
     assert backward["parts"]["saved"] > backward["parts"]["others"] and backward["eager_parts"]["saved"] > 0
-    output = run(tmp_path, TRAINING, "--check").output
-    rows = [line.split() for line in output.splitlines() if line.endswith("saved for the backward")]
+    rows = [line.split() for line in checked.output.splitlines() if line.endswith("saved for the backward")]
     assert size_text(backward["eager_parts"]["saved"]).split() == rows[1][2:4]
 
 
-def test_peaks_above_eagers_are_an_error_where_they_are_checked(tmp_path: Path, monkeypatch: Any) -> None:
-    assert run(tmp_path, TRAINING, "--check").exit_code == 0
+def test_peaks_above_eagers_are_an_error_where_they_are_checked(
+    tmp_path: Path, monkeypatch: Any, checked: Result
+) -> None:
+    assert checked.exit_code == 0
     monkeypatch.setattr("litz_tools.held.ABOVE", 0.5)
     result = run(tmp_path, TRAINING, "--check")
     assert result.exit_code == 1 and "above eager's planned peak: graph0_forward, graph0_backward" in result.stderr

@@ -227,12 +227,12 @@ print("done", file=sys.stderr)
 
 @pytest.mark.parametrize("option", ["on", "off"])
 def test_a_compile_on_a_terminal(terminal: Terminal, option: str) -> None:
-    done = run_warm(["-c", SCRIPT, option], stderr=os.ttyname(terminal.file.fileno()))
+    done = run_warm(["-c", SCRIPT, option], stderr=os.ttyname(terminal.file.fileno()), imported=True)
     assert done.returncode == 0
     text = terminal.wait_for("done")
     assert ("litz: graph 1, graph0_inference: build, 1 of 1 kernels" in text) == (option == "on")
 
 
 def test_a_compile_into_a_pipe_says_nothing() -> None:
-    done = run_warm(["-c", SCRIPT, "on"])
+    done = run_warm(["-c", SCRIPT, "on"], imported=True)
     assert done.stderr == "done\n" and done.stdout == ""

@@ -66,7 +66,7 @@ def test_it_is_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
     forward, backward = sorted(reported(Net(), IDS, SCALE, folder=tmp_path, grad=True), key=str, reverse=True)
     for path in (forward, backward):
-        done = run_warm([str(path)])
+        done = run_warm([str(path)], imported=True)
         assert done.returncode == 0, done.stderr
         assert "a call takes" in done.stdout and "kernel0" in done.stdout
     assert "gradient of fc" in done.stdout
@@ -122,7 +122,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     with pytest.raises(WrapperFileError, match="output 0 is"):
         time_wrapper(path)
     with_(version=0)
-    done = run_warm([str(path)])
+    done = run_warm([str(path)], imported=True)
     assert done.returncode == 1 and "not of the format" in done.stderr and "Traceback" not in done.stderr
 
 

@@ -78,6 +78,12 @@ FOUND = {
         "(x0 - x0.amin(1, keepdim=True)).detach().sqrt()",
         "torch.var(v0, 0, correction=0)",
     ),
+    "a lane beyond a row's end was stored where a row is one number, on a GPU": program(
+        (InputSpec((1, 1), F32, 700121),),
+        "x0: x0.clamp_(-2, 2)",
+        "x0.expand((3, 1, 1))",
+        "torch.log_softmax(v1, 0)",
+    ),
     "a flipped tensor and a view of it did not share memory": program(
         (InputSpec((1, 4), F32, 428347),),
         "x0.flip(-2)",

@@ -92,8 +92,8 @@ def one_walk_sums(loop: Loop) -> Mapping[Node, Node]:
         if shifted.op != "sub":
             continue
         value, top = shifted.args
-        if top.op != "reduce" or top.attrs[0] != "max" or top.args != (value,) or value.op == "const":
-            continue  # a constant has no lanes that could be left out
+        if top.op != "reduce" or top.attrs[0] != "max" or top.args != (value,) or not loop.levels[value]:
+            continue  # what is one number for a row has no lanes that could be left out
         if value.dtype.is_floating_point:
             found[node] = top
     return found

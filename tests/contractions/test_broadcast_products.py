@@ -99,7 +99,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], list[Tensor]], int]] = {
     "gradients": (gradients, sizes((2, 7, 5), (2, 3, 5)), 3),
 }
 IN_CI_DYNAMIC = ("rows by columns", "batch", "shared heads", "three factors", "two axes")
-"""Those that CI runs with symbols for sizes, the others with numbers."""
+"""The problems that CI runs with symbols for sizes. CI runs the others with numbers."""
 
 
 @pytest.mark.ci_cases(

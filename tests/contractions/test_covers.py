@@ -55,7 +55,7 @@ AXES: Axes = {
 }
 CASES = matrix(AXES)
 FIRST = 26
-"""Rows that CI runs. They have all values, and nearly four of five pairs."""
+"""How many rows CI runs. These rows have all values, and nearly four of five pairs."""
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def kernels(found: list[Any]) -> list[str]:
     return [op.name for report in found for op in report.program.operations if isinstance(op, KernelCall)]
 
 
-@pytest.mark.ci_cases("cpu-padding-alibi")  # for the CPU tests/e2e/test_attention_on_cpu.py has the others
+@pytest.mark.ci_cases("cpu-padding-alibi")  # tests/e2e/test_attention_on_cpu.py has the others of a CPU
 @pytest.mark.usefixtures("attention_untraced")
 @pytest.mark.parametrize("score", score_mods("cpu"))
 @pytest.mark.parametrize("mask", masks("cpu"))

@@ -125,7 +125,7 @@ def test_a_number_of_the_cpus_is_an_argument_of_the_kernel(compute: Callable[...
     assert compile_all(schedules) == 1
 
 
-@pytest.mark.ci_cases("dtype1")  # which has a conversion more
+@pytest.mark.ci_cases("dtype1")  # dtype1 has a conversion more
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_gradient_of_cross_entropy_is_one_kernel(dtype: torch.dtype) -> None:
     """It reads the scores and writes their gradient: nothing else is as large, such as a row of zeros and a one."""

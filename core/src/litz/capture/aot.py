@@ -145,7 +145,7 @@ def compile_with_aot(
                 kept=job.kept,
             )
         except RuntimeError as error:
-            if "as_strided" not in str(error):  # which it makes of inputs that share a storage
+            if not any(words in str(error) for words in ("is non-compositional", "as_strided_scatter: sizes")):
                 raise
             return left_to_torch(gm, "it writes a view of what as_strided gives")
     if job.bits:

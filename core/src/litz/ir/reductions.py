@@ -283,7 +283,7 @@ def _moments(name: str, held: torch.dtype | None) -> Reduction:
         if not values[0].dtype.is_floating_point:
             raise TypeError(f"{name} is of floating point values, not of {values[0].dtype}")
         value = cast(values[0], held or values[0].dtype)
-        return value, call("sub", value, value), const(1, value.dtype)  # NaN of what is not finite
+        return value, call("sub", value, value), const(1, value.dtype)  # NaN if the value is not finite
 
     return Reduction(
         name,

@@ -93,7 +93,7 @@ def one_walk_sums(loop: Loop) -> Mapping[Node, Node]:
             continue
         value, top = shifted.args
         if top.op != "reduce" or top.attrs[0] != "max" or top.args != (value,) or not loop.levels[value]:
-            continue  # what is one number for a row has no lanes that could be left out
+            continue  # a value that is one number for a row has no lanes to leave out
         if value.dtype.is_floating_point:
             found[node] = top
     return found

@@ -26,7 +26,7 @@ def part_segments(schedule: Schedule, context: PassContext) -> Schedule:
     costs, roots = CostModel(schedule.program, context.target_of, context.ask), storage_roots(schedule.steps)
     steps = list(schedule.steps)
     for number, step in enumerate(steps):
-        # Of kernels beside each other each has as many programs in all calls.
+        # Kernels beside each other have as many programs in each call.
         if not isinstance(step, Kernel) or step.beside or any(loop.free_symbols for loop in step.loops):
             continue
         form = costs.form(step.loop)

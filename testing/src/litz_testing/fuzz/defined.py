@@ -26,7 +26,7 @@ def defined(statement: Statement) -> AbstractContextManager[Any]:
 
 
 _MAY_BE = ("scaled_dot_product_attention", "index_add", "linear'")
-"""What a statement has whose result may be undefined: `linear'` is the end of a way to interpolate."""
+"""Words of statements whose result may be undefined. `linear'` ends the name of a mode of `interpolate`."""
 
 
 class Defined(TorchFunctionMode):
@@ -35,8 +35,8 @@ class Defined(TorchFunctionMode):
     Eager refuses to write what the same call reads, shifted, of tensors without gaps. Of others eager does not know,
     and what is read is the old value or the new one. Attention on the CPU reads as many keys as there are values, from
     beyond the end of the keys if there are fewer (torch 2.11 to 2.13). `index_add` looks at no position of a matrix
-    without elements, which has none. Interpolation multiplies an infinity by a weight of 0, or has no use for it: that
-    differs between eager's kernels of a CPU and of a GPU.
+    without elements, which has none. Eager's interpolation multiplies an infinity by a weight of 0 on a GPU, and in
+    some places leaves the infinity out on a CPU.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:

@@ -53,7 +53,7 @@ def expected_gradients(program: FuzzProgram, reference: Reference) -> list[Expec
     dtypes = [_dtypes_after(program, name, reference) for name in trained]
     furthest = list[torch.Tensor]()
     for at, (judge, seen) in enumerate(zip(exact, dtypes, strict=False)):
-        # Coarser types than those that the gradient passes through would hide what is wrong.
+        # The roundings of a type that the gradient does not pass through, and that is coarser, would hide a fault.
         most = max(deep[0], *(torch.finfo(dtype).eps for dtype in seen))
         furthest.append(reduce(partial(further, judge), [run[at] for eps, run in noisy if eps <= most]))
     runs = [eager, exact, furthest]

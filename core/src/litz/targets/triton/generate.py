@@ -66,8 +66,8 @@ def launch_settings(
     - `num_warps`, of 32 threads each on any device; `grid`: how many programs, a number or Python text over s0, ...;
     - `limits`: texts over the sizes; where one exceeds `limit`, the kernel's INDEX argument must be int64;
     - `asserts`: the kernel asserts that indices are in range;
-    - `contracts`: False where no product is one instruction with the sum that reads it, which adds it unrounded, while
-      others read it rounded: `max(a * b) - a * b` would be below 0.
+    - `contracts`: False where a product and the sum that reads the product are two instructions. One instruction adds
+      the product unrounded, while others read the product rounded: `max(a * b) - a * b` would be below 0.
     """
     return {
         "pointers": [*map(pointer, buffers), *["*i32"] * bool(launch.get("counters"))],

@@ -62,7 +62,7 @@ def plans_of(name: str, task: str) -> tuple[Subject, list[tuple[Graph, Execution
     backend = partial(capture, compile_graph=keep, compiler=compiler)
     # torch copies the backward's module with its constants, which is an error under a mode for fake tensors.
     as_they_are = mock.patch.object(torch.Tensor, "__deepcopy__", lambda tensor, memo: tensor)
-    fused = mock.patch("litz.capture.aot.is_fused_half", lambda target_of, result: result.dtype == torch.bfloat16)
+    fused = mock.patch("litz_contractions.traced.written_attention.is_fused_half", lambda target_of, result: result.dtype == torch.bfloat16)
     with mode, as_they_are, fused, captured_for_cuda(), subject_patches(subject.model):
         make_step(subject, torch.compile(subject.module, backend=backend))()
     return subject, found

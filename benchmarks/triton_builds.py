@@ -17,14 +17,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pickle
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,12 +39,12 @@ from litz.targets.triton.workers import Workers
 from litz_plugins import KernelSource
 
 
-def kernels_of(models: Sequence[str], tasks: Sequence[str]) -> list[dict[str, Any]]:
-    """(source, variant) of each kernel, as JSON has it; equal texts once."""
+def kernels_of(models: Sequence[str], tasks: Sequence[str]) -> list[tuple[KernelSource, int]]:
+    """(source, the variant's number) of each kernel; equal texts once."""
     from benchmarks.planned_memory import plans_of
     from litz.pipeline import generate, make_compiler
 
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, tuple[KernelSource, int]] = {}
     for model in models:
         for task in tasks:
             for _, plan in plans_of(model, task)[1]:
@@ -51,12 +52,11 @@ def kernels_of(models: Sequence[str], tasks: Sequence[str]) -> list[dict[str, An
                     if source.language != "triton" or "user_kernel" in source.settings:
                         continue
                     variant = triton_build.expected_variant(source, plan.program.hint)
-                    plain = {**asdict(source), "arguments": []}
-                    found.setdefault(source.text, {"source": plain, "variant": variant.number})
+                    found.setdefault(source.text, (replace(source, arguments=()), variant.number))
     return list(found.values())
 
 
-def measure(kernels: Sequence[Mapping[str, Any]], way: str, count: int, capability: tuple[int, int]) -> dict[str, Any]:
+def measure(kernels: Sequence[tuple[KernelSource, int]], way: str, count: int, capability: tuple[int, int]) -> dict[str, Any]:
     """Build all kernels in one way, in this process, which has done nothing before."""
     pool, compile_, warm_s = Workers(), compile_job, 0.0
     with tempfile.TemporaryDirectory() as folder:
@@ -71,9 +71,9 @@ def measure(kernels: Sequence[Mapping[str, Any]], way: str, count: int, capabili
         if way != "here":
             compile_ = partial(pool.compile, most=count)
 
-        def build(kernel: Mapping[str, Any]) -> tuple[Any, ...]:
-            source, variant = KernelSource(**kernel["source"]), Variant.of(kernel["variant"])
-            binary = triton_build.build(source, capability, cache, variant, compile_)
+        def build(kernel: tuple[KernelSource, int]) -> tuple[Any, ...]:
+            source, number = kernel
+            binary = triton_build.build(source, capability, cache, Variant.of(number), compile_)
             return binary.name, binary.threads, binary.shared, binary.parameters  # a cubin has its text's path in it
 
         begun = time.perf_counter()
@@ -141,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if way == "inductor":
             found = start_inductor(int(count))
         else:
-            found = measure(json.loads(Path(file).read_text()), way, int(count), tuple(given.capability))
+            found = measure(pickle.loads(Path(file).read_bytes()), way, int(count), tuple(given.capability))
         found["own"] -= before
         print(json.dumps(found))
         return
@@ -152,8 +152,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         *((way, count) for count in given.processes for way in ("cold", "warm", "inductor")),
     ]
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "kernels.json"
-        file.write_text(json.dumps(kernels))
+        file = Path(folder) / "kernels.pickle"  # sizes in settings are expressions
+        file.write_bytes(pickle.dumps(kernels))
         rounds = [{way: run(file, *way, given.capability) for way in ways} for _ in range(given.rounds)]
     built = {json.dumps(found["built"]) for turn in rounds for found in turn.values() if found["built"] is not None}
     assert len(built) == 1, built

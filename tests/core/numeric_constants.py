@@ -209,9 +209,6 @@ CONSTANTS: Mapping[str, str] = {
         tiles: LEAST_SECOND
         written_attention: LEAST LEAST_RATIO ALIGNMENT LEAST_UNALIGNED WIDEST
     """,
-    "measured, of the machine that compiles: not of a device that code is made for": """
-        workers: FEWEST
-    """,
     "a coarse choice that no device was asked for": """
         jam: FEW USUAL CHUNK
         processor: ROWS KEYS
@@ -223,7 +220,6 @@ CONSTANTS: Mapping[str, str] = {
         sum_products: MANY LITTLE
         tiling: SMALL_REDUCTION TINY TINY_SEVERAL EXPENSIVE USUAL
         units: UNKNOWN_SIZE
-        workers: MOST
     """,
 }
 

@@ -41,7 +41,7 @@ FILES = sorted(file for folder in FOLDERS for file in folder.rglob("*.toml"))
 SAID = {"value", "source", "date", "command"}
 UNITS = re.compile(
     "_(us|ns|bytes|gb_s|gflops|flops|share|shares|times|kernels|pieces|blocks|rows|columns|values|elements|registers|warps"
-    "|threads|programs|nodes|buffers|loads|loops|products|terms|steps|tiles|instructions|outputs|keys|stored|measured)(_|$)"
+    "|threads|processes|processors|programs|nodes|buffers|loads|loops|products|terms|steps|tiles|instructions|outputs|keys|stored|measured)(_|$)"
 )
 """Words of a figure's name that say what it counts."""
 

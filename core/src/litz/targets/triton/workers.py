@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,7 +32,8 @@ from typing import IO, Any
 from litz import logs
 from litz.options import local_ranks, without_gpus
 from litz.runtime.builders import processors
-from litz_plugins import threads
+from litz.target import Room, figures_of
+from litz_plugins import Target, threads
 
 from .compile import Compile, Job, compile_job
 
@@ -41,16 +43,19 @@ BUILD_SECONDS = 300.0
 """For one job: ptxas takes a minute for some."""
 IDLE_SECONDS = 60.0
 """After the last job, until workers end."""
-MOST = 16
-"""Workers, unless the option says more: each takes 50 MiB of its own."""
-FEWEST = 4
-"""Processors below which this process compiles kernels itself: a worker's start takes half a second of a processor, and
-with two processors 29 kernels of GPT-2's inference took longer with workers than without (10 s against 6 to 7, both
-busy; AMD EPYC, 2026-11-23)."""
 LOSSES = 3
 """Workers that may end or be ended in their jobs before there are no more of them."""
 
 _logger = logs.LOGGER.getChild("build")
+
+
+@dataclass(frozen=True)
+class WorkerFigures(Room):
+    """Figures of the machine that compiles, which `target/figures/any/workers.toml` explains."""
+
+    table = "workers"
+    most_processes: int
+    fewest_processors: int
 
 
 def compiling(options: Any) -> Compile:
@@ -73,9 +78,9 @@ def worker_count(options: Any) -> int:
     given: int | None = options.get("build_processes")
     if given is not None:
         return given
-    mine = processors(local_ranks())
-    count = min(options.get("threads") or mine, MOST)
-    return count if count > 1 and mine >= FEWEST else 0
+    mine, figures = processors(local_ranks()), figures_of(Target("cpu"), WorkerFigures)
+    count = min(options.get("threads") or mine, figures.most_processes)
+    return count if count > 1 and mine >= figures.fewest_processors else 0
 
 
 def _python() -> str:

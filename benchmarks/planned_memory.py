@@ -32,6 +32,7 @@ from litz.driver.stages import capture, prepare_graph, schedule_prepared
 from litz.execution import ExecutionPlan
 from litz.pipeline import make_compiler, plan_schedule
 from litz.report.log import Log
+from litz_contractions.traced import written_attention
 from support.retarget import captured_for_cuda, to_cuda
 
 MIB = 2**20
@@ -62,7 +63,9 @@ def plans_of(name: str, task: str) -> tuple[Subject, list[tuple[Graph, Execution
     backend = partial(capture, compile_graph=keep, compiler=compiler)
     # torch copies the backward's module with its constants, which is an error under a mode for fake tensors.
     as_they_are = mock.patch.object(torch.Tensor, "__deepcopy__", lambda tensor, memo: tensor)
-    fused = mock.patch("litz_contractions.traced.written_attention.is_fused_half", lambda target_of, result: result.dtype == torch.bfloat16)
+    fused = mock.patch.object(
+        written_attention, "is_fused_half", lambda target_of, result: result.dtype == torch.bfloat16
+    )
     with mode, as_they_are, fused, captured_for_cuda(), subject_patches(subject.model):
         make_step(subject, torch.compile(subject.module, backend=backend))()
     return subject, found

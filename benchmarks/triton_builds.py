@@ -38,13 +38,16 @@ from litz.targets.triton.worker import WARM
 from litz.targets.triton.workers import Workers
 from litz_plugins import KernelSource
 
+Kernel = tuple[KernelSource, int]
+"""A source, and its variant's number."""
 
-def kernels_of(models: Sequence[str], tasks: Sequence[str]) -> list[tuple[KernelSource, int]]:
-    """(source, the variant's number) of each kernel; equal texts once."""
+
+def kernels_of(models: Sequence[str], tasks: Sequence[str]) -> list[Kernel]:
+    """Each kernel; equal texts once."""
     from benchmarks.planned_memory import plans_of
     from litz.pipeline import generate, make_compiler
 
-    found: dict[str, tuple[KernelSource, int]] = {}
+    found: dict[str, Kernel] = {}
     for model in models:
         for task in tasks:
             for _, plan in plans_of(model, task)[1]:
@@ -56,7 +59,7 @@ def kernels_of(models: Sequence[str], tasks: Sequence[str]) -> list[tuple[Kernel
     return list(found.values())
 
 
-def measure(kernels: Sequence[tuple[KernelSource, int]], way: str, count: int, capability: tuple[int, int]) -> dict[str, Any]:
+def measure(kernels: Sequence[Kernel], way: str, count: int, capability: tuple[int, int]) -> dict[str, Any]:
     """Build all kernels in one way, in this process, which has done nothing before."""
     pool, compile_, warm_s = Workers(), compile_job, 0.0
     with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +74,7 @@ def measure(kernels: Sequence[tuple[KernelSource, int]], way: str, count: int, c
         if way != "here":
             compile_ = partial(pool.compile, most=count)
 
-        def build(kernel: tuple[KernelSource, int]) -> tuple[Any, ...]:
+        def build(kernel: Kernel) -> tuple[Any, ...]:
             source, number = kernel
             binary = triton_build.build(source, capability, cache, Variant.of(number), compile_)
             return binary.name, binary.threads, binary.shared, binary.parameters  # a cubin has its text's path in it

@@ -113,7 +113,7 @@ def test_what_is_loaded_by_name_is_reached() -> None:
     """Of the checkout: lowerings, builders, texts that a key is made of."""
     reach = Reach()
     for name in (
-        "lower/joining",
+        "lower/indexing",
         "targets/cpp/build",
         "targets/triton/float8",
         "schedule/split",
@@ -121,5 +121,5 @@ def test_what_is_loaded_by_name_is_reached() -> None:
         "report/changes",
     ):
         assert len(reach.distances([f"core/src/litz/{name}.py"])) > 100, name
-    assert ROOT / "tests/core/lowering/test_joining.py" in reach.distances(["core/src/litz/lower/joining.py"])
+    assert ROOT / "tests/core/lowering/test_indexing.py" in reach.distances(["core/src/litz/lower/indexing.py"])
     assert len(reach.distances(["core/src/litz/cli/main.py"])) < 100

@@ -28,7 +28,7 @@ TRAINED_ALIKE = (
 resnet, of vit and t5, of mixtral, and of vit and convnext is made of. llama is trained in bfloat16, and resnet in
 strict mode (tests/numerics/test_zoo.py); a network like it is trained with a dynamic batch beside layouts
 (tests/layout/test_layout_values.py). What one of them alone has, has tests of its own: windows by `roll`
-(tests/core/lowering/test_joining.py), T5's written-out attention (tests/contractions/test_attention_written_out.py),
+(tests/operators/test_joining.py), T5's written-out attention (tests/contractions/test_attention_written_out.py),
 layouts of ConvNeXt and of a U-Net, which are trained there, group norms (tests/e2e/test_statistics.py), resampling
 (tests/e2e/test_resampling.py), tensors of a size that data decides (tests/e2e/test_dynamic_shapes.py). CI compiles the
 inference of mixtral, of an LSTM and of diffusion."""

@@ -438,14 +438,30 @@ def test_a_later_walk_reads_what_an_earlier_one_stored(where: str, dtype: torch.
     assert text.count("p1[") == (2 if again else 1)
 
 
-@pytest.mark.parametrize("count", [15, 16, 17, 47, 48, 63, 127, 143])
-def test_what_is_left_of_a_short_row_is_a_loop_of_its_own(count: int) -> None:
-    """With shorter vectors; a single element, or what is left of a long row, stays where it is."""
+@pytest.mark.parametrize(
+    ("count", "loops"), [(3, 1), (12, 2), (15, 3), (16, 1), (17, 2), (47, 4), (48, 1), (63, 4), (127, 4), (143, 1)]
+)
+def test_what_is_left_of_a_short_row_is_loops_of_their_own(count: int, loops: int) -> None:
+    """With shorter and shorter vectors; what is left of a long row stays where it is."""
     row = build.load("x", (I[0], R[0]), F32)
     value = build.reduce("sum", build.call("exp", row))
     case = Case((65,), [Store("o", (I[0],), value)], {"x": randn(65, count, dtype=F32)}, {"o": out(65)}, (count,))
-    loops = case.check(rtol=1e-5, atol=1e-5).text.count("#pragma omp simd")
-    assert loops == (2 if count in (47, 63, 127) else 1)
+    assert case.check(rtol=1e-5, atol=1e-5).text.count("#pragma omp simd") == loops
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("dtype", [F32, torch.float64, torch.int64], ids=str)
+@pytest.mark.parametrize("count", [511, 512, 543, 9001])
+def test_values_of_a_long_row_enter_several_states(kind: str, dtype: torch.dtype, count: int) -> None:
+    """So that additions wait for no others; of halves a vector holds enough for two states."""
+    x = torch.full((3, count), 1, dtype=dtype) if kind == "prod" else randn(3, count, dtype=dtype)
+    x[1, count - 1] = x[2, count // 2] = 100
+    if dtype.is_floating_point:
+        x[0, count - 2] = float("nan")
+    value = build.reduce(kind, build.load("x", (I[0], R[0]), dtype))
+    result = out(3, dtype=value.dtype)
+    text = Case((3,), [Store("o", (I[0],), value)], {"x": x}, {"o": result}, (count,)).check(rtol=1e-5, atol=1e-5).text
+    assert ("r0_v" in text) == (count >= 512)
 
 
 @pytest.mark.each_value

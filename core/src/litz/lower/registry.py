@@ -27,7 +27,7 @@ _F = TypeVar("_F", bound=Lowering)
 
 MODULES = (
     *("assertions", "shapes", "pointwise", "arithmetic", "cast", "reduction", "creation", "contraction"),
-    *("collective", "joining", "indexing"),
+    *("collective", "indexing"),
 )
 """The files of this room with lowerings in them.
 

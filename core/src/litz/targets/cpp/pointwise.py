@@ -145,14 +145,15 @@ class _Tiles:
 
     def __init__(self, w: Writer, swap: Range, vector: Range) -> None:
         self.w, self.swap, self.vector = w, swap, vector
-        self.loads = [n for n in w.loop.loads if not n.args and self._across(n.index[0])]
-        self.stores = [s for s in w.final if not s.indirect and s.mask is None and self._across(s.index[0])]
+        self.loads = [n for n in w.loop.loads if not n.args and self._across(n)]
+        self.stores = [s for s in w.final if not s.indirect and s.mask is None and self._across(s)]
         staged = [n.dtype.itemsize for n in self.loads] + [s.value.dtype.itemsize for s in self.stores]
         self.side = next((n for n in (64, 32) if n * n * sum(staged) <= w.limits.tile_bytes), 16)
 
-    def _across(self, index: Expr) -> bool:
-        step = stride_of(index, self.vector.var)
-        return stride_of(index, self.swap.var) == 1 and step is not None and step != 0
+    def _across(self, of: Node | Store) -> bool:
+        """Says whether an access passes through a tile. Elements of 8 bytes gain nothing: few share a line of cache."""
+        step, dtype = stride_of(of.index[0], self.vector.var), (of if isinstance(of, Node) else of.value).dtype
+        return stride_of(of.index[0], self.swap.var) == 1 and step is not None and step != 0 and dtype.itemsize < 8
 
     def write(self) -> None:
         w = self.w

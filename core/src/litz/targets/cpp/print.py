@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -18,6 +18,10 @@ from litz.tiles.program import Access, Element, Held, Line, Nest, Operand, Value
 from .dialect import CPP, ELEMENTS, VALUES, literal, op_text, read, written
 from .forms import form_of
 from .text import IndexText
+
+APART = 32
+"""Values of a long row that enter states of their own: two of the widest vectors, four of the next."""
+LONG = 512
 
 
 @dataclass
@@ -49,6 +53,8 @@ class Printer:
 
     def __init__(self, nest: Nest, lines: Lines, parallel_values: int = 0, team: bool = False) -> None:
         self.nest, self.lines, self.parallel_values, self.team = nest, lines, parallel_values, team
+        self.own: dict[Held, Held] = {}
+        self.narrowest = min((buffer.dtype.itemsize for buffer in nest.buffers.values()), default=WIDEST)
         self.form, self.index = form_of, IndexText(nest.names.index_names, nest.extents)
         for line in (every := list(nest.lines)):  # the lines of bodies join the list
             every += getattr(line, "body", ())
@@ -97,6 +103,8 @@ class Printer:
             (inner,) = levels[-1].body
             assert isinstance(inner, tile.Each)
             levels.append(inner)
+        if self._is_long(each):
+            return self._in_lanes(each)
         for span in self._spans(each):
             self.lines.add(*self._pragmas(each))
             with ExitStack() as blocks:
@@ -109,11 +117,46 @@ class Printer:
 
     def _spans(self, each: tile.Each) -> list[tuple[int, int]]:
         """The parts of a loop: the first position, and how many positions before the end the part ends. g++ reduces the
-        rest of a row one by one. In a short row, the rest of the widest vectors is a part, with shorter vectors."""
+        rest of a row one by one. In a short row, what the widest vectors leave is parts of shorter vectors."""
         plain = each.vector and each.merged and not (each.shared or each.step or each.within or each.checks)
-        lanes = WIDEST // min(buffer.dtype.itemsize for buffer in self.nest.buffers.values())
-        rest = int(each.size) % lanes if plain and each.size.is_Integer and lanes < each.size < 8 * lanes else 0
-        return [(0, rest), (int(each.size) - rest, 0)] if rest > 1 else [(0, 0)]
+        widest = WIDEST // self.narrowest
+        if not plain or not each.size.is_Integer or int(each.size) >= 8 * widest:
+            return [(0, 0)]
+        spans, left = list[tuple[int, int]](), int(each.size)
+        for lanes in (widest, widest // 2, widest // 4, 1):
+            spans += [(int(each.size) - left, left % lanes)] * (left >= lanes)
+            left %= lanes
+        return spans
+
+    def _is_long(self, each: tile.Each) -> bool:
+        """Says whether a loop reduces so many values that additions would wait for each other. As many halves as a
+        vector holds are two vectors of float32, which wait less."""
+        held = [state for held in each.merged for state in self.form(held).states]
+        plain = each.vector and not (each.shared or each.step or each.flat or each.checks or each.unroll or each.apart)
+        many = each.within or (each.size.is_Integer and int(each.size) >= LONG)
+        return bool(plain and many and held and all(state.clause for state in held)) and self.narrowest >= 4
+
+    def _in_lanes(self, each: tile.Each) -> None:
+        """Writes a long loop: values that are neighbours enter states of their own, which are merged behind it."""
+        name, type_ = each.axis, self.index.var_type(each.size)
+        start, stop = (each.within, f"{each.within}_end") if each.within else ("0", self.index.text(each.size))
+        own = {held: replace(held, suffix=f"{held.suffix}_v", lane=(name, f"{name}_v", APART)) for held in each.merged}
+        pragmas, rest = list(self._pragmas(each)), f"for ({type_} {name} = {name}_v; {name} < {stop}; ++{name})"
+        lanes = f"for ({type_} {name} = {name}_v; {name} < {name}_v + {APART}; ++{name})"
+        with self.lines.block(""):
+            self.lines.add(f"{type_} {name}_v = {start};")
+            self.print([tile.Fold("make", held) for held in own.values()])
+            with self.lines.block("#pragma omp simd", lanes):
+                self.print([tile.Fold("start", held) for held in own.values()])
+            blocks = f"for (; {name}_v <= {stop} - {APART}; {name}_v += {APART})"
+            with self.lines.block(blocks), self.lines.block("#pragma omp simd", lanes):
+                self.own = own
+                self.print(each.body)
+                self.own = {}
+            with self.lines.block(*pragmas, lanes):
+                self.print([tile.Fold("merge", held, other=apart) for held, apart in own.items()])
+            with self.lines.block(*pragmas, rest):
+                self.print(each.body)
 
     def _if(self, line: tile.If) -> None:
         test = f"__builtin_expect({self.refs(line.odd)[0]}, 0)"
@@ -344,6 +387,7 @@ class Printer:
 
     def refs(self, held: Held) -> list[str]:
         """Returns the variables of what is held."""
+        held = self.own.get(held, held)
         lane = "" if held.lane is None else f"[{held.lane[0]} - {held.lane[1]}]"
         named = zip(self.form(held).states, held.names, strict=True)
         return [name + held.suffix + ("" if state.shared else lane) for state, name in named]

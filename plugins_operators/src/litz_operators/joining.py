@@ -1,4 +1,4 @@
-"""Lowerings of what puts tensors next to each other: cat."""
+"""The lowering of what puts tensors next to each other: cat."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ import torch
 
 from litz.ir import Node, build
 from litz.ir.index import ZERO, Expr
-
-from .access import at_least, extents_of, less_than
-from .context import Indices, LoweringContext
-from .registry import lowering
-from .shapes import meta_size
-from .view import Tensor, View, variables
-from .views import canonical_dim
+from litz.lower import (
+    Indices,
+    LoweringContext,
+    Tensor,
+    View,
+    at_least,
+    canonical_dim,
+    extents_of,
+    less_than,
+    lowering,
+    meta_size,
+)
+from litz.lower.view import variables
 
 aten = torch.ops.aten
 
@@ -23,7 +29,7 @@ MAX_JOINED = 8
 """The most inputs of a cat that one loop chooses from; more are copied by the library or written piece by piece."""
 
 
-@lowering(aten.cat.default, moves=True)
+@lowering(moves=True)
 def cat(ctx: LoweringContext, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Lowers cat: few tensors as one loop that chooses among them; many by the library where it is as good, else by a
     loop each. Errors: NotImplementedError for tensors on several devices."""
@@ -78,3 +84,6 @@ def _chosen(
         value = build.cast(x.load(position, mask), dtype)
         result = value if before_end is None else build.call("where", before_end, value, result)
     return result
+
+
+LOWERINGS = {"aten.cat.default": cat}

@@ -31,6 +31,7 @@ CONSTANTS: Mapping[str, str] = {
         scales: BLOCK
         segments: LEAST_SECTORS
         settings: MOST_WARPS
+        print: APART
         shape: VECTOR
         tile_shape: SIXTEEN_WARPS THREADS
         tiles: LEAST
@@ -214,6 +215,7 @@ CONSTANTS: Mapping[str, str] = {
         processor: ROWS KEYS
         rows: INSTRUCTIONS
         pointwise: TABLED_ROWS MOST_TABLES
+        print: LONG
         reduction: SHORT_ROW
         rows_loop: ROUNDING
         segments: DIVISION

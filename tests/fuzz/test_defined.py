@@ -30,6 +30,9 @@ F64 = torch.float64
         ("torch.index_add(x3[0, 0], 0, x2, x3[0, 0])", "", False),
         ("torch.nn.functional.interpolate(x3 / 0, size=(4, 2), mode='bilinear')", "", True),
         ("torch.nn.functional.interpolate(x3, size=(4, 2), mode='bilinear')", "", False),
+        ("torch.prod(torch.tensor([0.0, 1e200, 1e200], dtype=torch.float64) + 0 * x3[0, 0, 0, 0])", "", True),
+        ("torch.prod(torch.tensor([1e-200, 1e-200, 3.0], dtype=torch.float64) + 0 * x3[0, 0, 0, 0])", "", True),
+        ("torch.prod(torch.tensor([0.0, 1e200, 10.0], dtype=torch.float64) + 0 * x3[0, 0, 0, 0])", "", False),
     ],
 )
 def test_what_eager_takes_and_does_not_define_is_rejected(text: str, writes: str, undefined: bool) -> None:

@@ -38,11 +38,7 @@ def print_attention(nest: Nest, note: str, written: Collection[str], parallel: i
 def _form(held: Held) -> Form:
     """How a reduction is held. The greatest score leaves NaN out: the sum of the weights becomes NaN anyway."""
     form = form_of(held)
-    return (
-        replace(form, states=form.states[:1], join=form.join[:1], merge=form.merge[:1], finish=())
-        if held.kind == "max"
-        else form
-    )
+    return replace(form, states=form.states[:1], join=form.join[:1], finish=()) if held.kind == "max" else form
 
 
 class _Printer(Printer):
@@ -72,9 +68,6 @@ class _Printer(Printer):
 
     def _header(self, each: tile.Each, *span: int) -> str:
         return "for (int lane = 0; lane < keys; ++lane)" if each.within == self.block else super()._header(each, *span)
-
-    def _is_long(self, each: tile.Each) -> bool:
-        return each.within != self.block and super()._is_long(each)
 
     def _first(self, each: tile.Each) -> Iterator[str]:
         if each.within == self.block:

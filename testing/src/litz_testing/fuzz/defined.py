@@ -25,7 +25,7 @@ def defined(statement: Statement) -> AbstractContextManager[Any]:
     return Defined() if statement.writes or any(word in statement.text for word in _MAY_BE) else nullcontext()
 
 
-_MAY_BE = ("scaled_dot_product_attention", "index_add", "linear'")
+_MAY_BE = ("scaled_dot_product_attention", "index_add", "linear'", "prod(")
 """Words of statements whose result may be undefined. `linear'` ends the name of a mode of `interpolate`."""
 
 
@@ -36,7 +36,8 @@ class Defined(TorchFunctionMode):
     and what is read is the old value or the new one. Attention on the CPU reads as many keys as there are values, from
     beyond the end of the keys if there are fewer (torch 2.11 to 2.13). `index_add` looks at no position of a matrix
     without elements, which has none. Eager's interpolation multiplies an infinity by a weight of 0 on a GPU, and in
-    some places leaves the infinity out on a CPU.
+    some places leaves the infinity out on a CPU. A product of many values whose partial products may be infinite or 0
+    is one of several values, by the order of the factors.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -50,11 +51,24 @@ class Defined(TorchFunctionMode):
             raise UndefinedError("positions in a tensor without elements")
         if name == "interpolate" and kwargs.get("mode", "").endswith("linear") and not bool(args[0].isfinite().all()):
             raise UndefinedError("interpolation of infinities")
+        if name == "prod" and _hangs_on_order(args[0]):
+            raise UndefinedError("partial products that are infinite or 0")
         undefined = any(_meet(*each) for each in _written_and_read(name, args, kwargs))
         result = func(*args, **kwargs)
         if undefined:
             raise UndefinedError(f"{name} reads memory that it writes")
         return result
+
+
+def _hangs_on_order(factors: torch.Tensor) -> bool:
+    """Says whether some factors multiply to more or less than float32 holds (float64 of float64), and others lead
+    back."""
+    if not factors.is_floating_point():
+        return False
+    powers = factors.detach().double().abs().log2().flatten()
+    above, below = powers[powers.isfinite()].clamp_min(0).sum(), powers[powers.isfinite()].clamp_max(0).sum()
+    most = 1024 if factors.dtype == torch.float64 else 128
+    return bool((above >= most and (powers < 0).any()) or (below <= -most and above > 0))
 
 
 def _written_and_read(

@@ -11,13 +11,15 @@ import torch
 from litz.codegen.dialect import combining
 from litz.ir.dtypes import FLOAT8, HALF, ROUNDED
 from litz.ir.index import placeholder
+from litz.ir.ops import OPS
 from litz.runtime.cpp_compiler import WIDEST
 from litz.tiles import program as tile
 from litz.tiles.program import Access, Element, Held, Line, Nest, Operand, Value
 
 from .dialect import CPP, ELEMENTS, VALUES, literal, op_text, read, written
-from .forms import form_of
+from .forms import State, form_of
 from .text import IndexText
+from .tiling import EXPENSIVE
 
 APART = 32
 """Values of a long row that enter states of their own: two of the widest vectors, four of the next."""
@@ -54,6 +56,7 @@ class Printer:
     def __init__(self, nest: Nest, lines: Lines, parallel_values: int = 0, team: bool = False) -> None:
         self.nest, self.lines, self.parallel_values, self.team = nest, lines, parallel_values, team
         self.own: dict[Held, Held] = {}
+        self.steps: dict[str, int] = {}
         self.narrowest = min((buffer.dtype.itemsize for buffer in nest.buffers.values()), default=WIDEST)
         self.form, self.index = form_of, IndexText(nest.names.index_names, nest.extents)
         for line in (every := list(nest.lines)):  # the lines of bodies join the list
@@ -103,6 +106,7 @@ class Printer:
             (inner,) = levels[-1].body
             assert isinstance(inner, tile.Each)
             levels.append(inner)
+        self.steps |= {level.axis: level.step for level in levels}
         if self._is_long(each):
             return self._in_lanes(each)
         for span in self._spans(each):
@@ -119,8 +123,10 @@ class Printer:
         """The parts of a loop: the first position, and how many positions before the end the part ends. g++ reduces the
         rest of a row one by one. In a short row, what the widest vectors leave is parts of shorter vectors."""
         plain = each.vector and each.merged and not (each.shared or each.step or each.within or each.checks)
+        flops = sum(OPS[line.op].flops for line in each.body if isinstance(line, tile.Op) and line.op in OPS)
+        alone = len(self._states(each)) == 1 and flops < EXPENSIVE  # adding up each part's vector costs as much
         widest = WIDEST // self.narrowest
-        if not plain or not each.size.is_Integer or int(each.size) >= 8 * widest:
+        if not plain or alone or not each.size.is_Integer or int(each.size) >= 8 * widest:
             return [(0, 0)]
         spans, left = list[tuple[int, int]](), int(each.size)
         for lanes in (widest, widest // 2, widest // 4, 1):
@@ -128,13 +134,17 @@ class Printer:
             left %= lanes
         return spans
 
+    def _states(self, each: tile.Each) -> list[State]:
+        return [state for held in each.merged for state in self.form(held).states]
+
     def _is_long(self, each: tile.Each) -> bool:
         """Says whether a loop reduces so many values that additions would wait for each other. As many halves as a
         vector holds are two vectors of float32, which wait less."""
-        held = [state for held in each.merged for state in self.form(held).states]
+        held = self._states(each)
         plain = each.vector and not (each.shared or each.step or each.flat or each.checks or each.unroll or each.apart)
-        many = each.within or (each.size.is_Integer and int(each.size) >= LONG)
-        return bool(plain and many and held and all(state.clause for state in held)) and self.narrowest >= 4
+        most = self.steps.get(each.within, 0) if each.within else int(each.size) if each.size.is_Integer else 0
+        many = most >= LONG and self.narrowest >= 4
+        return plain and many and bool(held) and all(state.clause for state in held)
 
     def _in_lanes(self, each: tile.Each) -> None:
         """Writes a long loop: values that are neighbours enter states of their own, which are merged behind it."""

@@ -143,7 +143,7 @@ class Printer:
         held = self._states(each)
         plain = each.vector and not (each.shared or each.step or each.flat or each.checks or each.unroll or each.apart)
         most = self.steps.get(each.within, 0) if each.within else int(each.size) if each.size.is_Integer else 0
-        many = most >= LONG and self.narrowest >= 4
+        many = most >= LONG and self.narrowest >= 4 and not any(held.dtype == torch.bool for held in each.merged)
         return plain and many and bool(held) and all(state.clause for state in held)
 
     def _in_lanes(self, each: tile.Each) -> None:

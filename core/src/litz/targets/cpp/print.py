@@ -24,6 +24,7 @@ from .tiling import EXPENSIVE
 APART = 32
 """Values of a long row that enter states of their own: two of the widest vectors, four of the next."""
 LONG = 512
+CHOICES = frozenset({"neg", "abs", "maximum", "minimum", "where", "cast"})
 
 
 @dataclass
@@ -55,8 +56,7 @@ class Printer:
 
     def __init__(self, nest: Nest, lines: Lines, parallel_values: int = 0, team: bool = False) -> None:
         self.nest, self.lines, self.parallel_values, self.team = nest, lines, parallel_values, team
-        self.own: dict[Held, Held] = {}
-        self.steps: dict[str, int] = {}
+        self.own, self.steps = dict[Held, Held](), dict[str, int]()
         self.narrowest = min((buffer.dtype.itemsize for buffer in nest.buffers.values()), default=WIDEST)
         self.form, self.index = form_of, IndexText(nest.names.index_names, nest.extents)
         for line in (every := list(nest.lines)):  # the lines of bodies join the list
@@ -65,9 +65,13 @@ class Printer:
         stored |= {line.value for line in every if isinstance(line, tile.Put) and line.place.stored}
         # A copy moves the bits of these values, so NaN keeps its bits.
         read = [line.value for line in every if isinstance(line, tile.Load)]
-        ops = [line for line in every if isinstance(line, tile.Op) and line.op == "same"]
-        read += [line.value for line in ops if isinstance(line.args[0], Element) and line.args[0].stored]
+        ops = [line for line in every if isinstance(line, tile.Op)]
+        same = [(op.value, op.args[0]) for op in ops if op.op == "same"]
+        read += [value for value, of in same if isinstance(of, Element) and of.stored]
         self.copied = {value.text for value in read if value in stored and value.dtype in HALF}
+        self.exact, self.cut = {value.text for value in read if value.dtype == torch.bfloat16}, set[str]()
+        for op in ops:
+            self._learn(op)
 
     def print(self, lines: Sequence[Line]) -> None:
         """Writes lines, in order."""
@@ -151,7 +155,7 @@ class Printer:
         name, type_ = each.axis, self.index.var_type(each.size)
         start, stop = (each.within, f"{each.within}_end") if each.within else ("0", self.index.text(each.size))
         own = {held: replace(held, suffix=f"{held.suffix}_v", lane=(name, f"{name}_v", APART)) for held in each.merged}
-        pragmas, rest = list(self._pragmas(each)), f"for ({type_} {name} = {name}_v; {name} < {stop}; ++{name})"
+        pragmas = list(self._pragmas(each))
         lanes = f"for ({type_} {name} = {name}_v; {name} < {name}_v + {APART}; ++{name})"
         with self.lines.block(""):
             self.lines.add(f"{type_} {name}_v = {start};")
@@ -165,7 +169,7 @@ class Printer:
                 self.own = {}
             with self.lines.block(*pragmas, lanes):
                 self.print([tile.Fold("merge", held, other=apart) for held, apart in own.items()])
-            with self.lines.block(*pragmas, rest):
+            with self.lines.block(*pragmas, f"for ({type_} {name} = {name}_v; {name} < {stop}; ++{name})"):
                 self.print(each.body)
 
     def _if(self, line: tile.If) -> None:
@@ -280,7 +284,13 @@ class Printer:
 
     def floating(self, operand: Operand) -> str:
         """Returns the text of an operand as a float."""
-        return self.operand(operand) if VALUES[operand.dtype] == "float" else f"(float){self.argument(operand)}"
+        return self.operand(operand) if VALUES[operand.dtype] == "float" else f"(float){self._whole(operand)}"
+
+    def _whole(self, operand: Operand) -> str:
+        """Returns the text of an operand that becomes a float. Where a float becomes an integer and then a float, g++
+        12 only cuts digits off: -0.5 becomes -0, and what no int holds stays."""
+        text = self.argument(operand)
+        return f"({text} & ({VALUES[operand.dtype]})ALL_BITS)" if text in self.cut else text
 
     def memory(self, operand: Operand) -> str:
         """Returns the text of an operand as memory holds it: of a float8 the bits, of a half type rounded."""
@@ -291,7 +301,21 @@ class Printer:
         text = self.operand(operand)
         if isinstance(operand, Value) and text in self.copied:
             return f"{text}_bits"
+        if text in self.exact and operand.dtype == torch.bfloat16:
+            return f"({ELEMENTS[torch.bfloat16]})(bits({text}) >> 16)"
         return text if operand.dtype in FLOAT8 else written(operand.dtype, text)
+
+    def _learn(self, op: tile.Op) -> None:
+        """Notes whether bfloat16 holds a value as it is, which is chosen of such values, so that nothing is left to
+        round; and whether a value is an integer that was made of a float."""
+        value, args = op.value, op.args[op.op == "where" :]
+        names = {arg.text for arg in args if isinstance(arg, Value)}
+        numbers = [float(arg.value) for arg in args if isinstance(arg, tile.Const)]
+        held = bool(names) and names <= self.exact and torch.tensor(numbers).bfloat16().tolist() == numbers
+        if VALUES[value.dtype] == "float" and (op.op == "as_bfloat16" or (op.op in CHOICES and held)):
+            self.exact.add(value.text)
+        if op.op == "cast" and not value.dtype.is_floating_point:
+            self.cut |= {value.text} if args[0].dtype.is_floating_point or names & self.cut else set()
 
     def element(self, element: Element) -> str:
         """Returns the text of a room's element."""
@@ -326,7 +350,8 @@ class Printer:
         elif op.op in ("same", "index"):
             text = self.operand(op.args[0])
         elif op.op == "cast":
-            text = CPP.cast(self.argument(op.args[0]), op.args[0].dtype, value.dtype, type_)
+            argument = self._whole if value.dtype.is_floating_point else self.argument
+            text = CPP.cast(argument(op.args[0]), op.args[0].dtype, value.dtype, type_)
         elif op.op == "bitcast" and (isinstance(op.args[0], tile.Coded) or op.args[0].dtype in FLOAT8):
             text = f"bitcast<{ELEMENTS[value.dtype]}>({self.memory(op.args[0])})"
         elif op.op == "bitcast":

@@ -210,7 +210,8 @@ class Workers:
             answer = worker.ask(request, self._seconds)
         except Lost as why:
             self._lose(worker, str(why))
-            _empty(folder)
+            shutil.rmtree(folder, ignore_errors=True)  # with what the worker has left there
+            folder.mkdir(mode=0o700, exist_ok=True)
             return compile_job(job, folder)
         except BaseException:  # Ctrl-C: the answer would be taken for that to the next request
             self._drop(worker)
@@ -304,12 +305,6 @@ class Workers:
             ending, self._free = self._free, []
         for worker in ending:
             worker.end()
-
-
-def _empty(folder: Path) -> None:
-    """Remove what a worker that was lost has left in a folder."""
-    for path in folder.iterdir():
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 # ------------------------------------------------------------------------------------------------- of this process

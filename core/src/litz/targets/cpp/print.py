@@ -312,7 +312,7 @@ class Printer:
         names = {arg.text for arg in args if isinstance(arg, Value)}
         numbers = [float(arg.value) for arg in args if isinstance(arg, tile.Const)]
         held = bool(names) and names <= self.exact and torch.tensor(numbers).bfloat16().tolist() == numbers
-        if VALUES[value.dtype] == "float" and (op.op == "as_bfloat16" or (op.op in CHOICES and held)):
+        if VALUES[value.dtype] == "float" and op.op in CHOICES and held:
             self.exact.add(value.text)
         if op.op == "cast" and not value.dtype.is_floating_point:
             self.cut |= {value.text} if args[0].dtype.is_floating_point or names & self.cut else set()

@@ -83,7 +83,7 @@ def test_a_models_training_step(model: str, tmp_path: Path) -> None:
     # Loops with litz-operators.
     operators = (
         *("aten.max_pool2d_with_indices", "aten.scatter", "aten.index_put", "aten._unsafe_index_put"),
-        "aten.select_scatter",
+        *("aten.select_scatter", "aten.cat"),
     )
     check(entry, "cpu", training=True, dynamic=False, backend=backend, externs=operators)
 

@@ -215,7 +215,6 @@ CONSTANTS: Mapping[str, str] = {
         processor: ROWS KEYS
         rows: INSTRUCTIONS
         pointwise: TABLED_ROWS MOST_TABLES
-        print: LONG
         reduction: SHORT_ROW
         rows_loop: ROUNDING
         segments: DIVISION

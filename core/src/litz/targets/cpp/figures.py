@@ -18,6 +18,7 @@ class CppFigures(Room):
     most_tiles: int
     parallel_values: int
     row_bytes: int
+    long_values: int
     chunk_elements: int
     tile_bytes: int
     staged_outputs: int

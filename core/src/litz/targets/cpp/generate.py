@@ -36,7 +36,7 @@ def generate(kernel: KernelPlan, context: CodegenContext) -> KernelSource:
     limits = figures_of(context.target, CppFigures)
     tiling, nest, parts = make_nest(kernel, context.target)
     sizes, lines = nest.names.sizes, Lines()
-    printer = Printer(nest, lines, limits.parallel_values)
+    printer = Printer(nest, lines, limits.parallel_values, limits.long_values)
     printer.whole()
     written = set(tiling.loop.writes)
     parameters = [

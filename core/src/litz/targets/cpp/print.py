@@ -23,7 +23,6 @@ from .tiling import EXPENSIVE
 
 APART = 32
 """Values of a long row that enter states of their own: two of the widest vectors, four of the next."""
-LONG = 512
 CHOICES = frozenset({"neg", "abs", "maximum", "minimum", "where", "cast"})
 
 
@@ -52,11 +51,11 @@ class Lines:
 
 class Printer:
     """Prints lines of a nest. team: within a parallel region, whose threads share its loops and need not wait for each
-    other at their ends. parallel_values: work from which threads share a loop."""
+    other at their ends. parallel_values, long_values: see `CppFigures`; 0 of long_values: no row is long."""
 
-    def __init__(self, nest: Nest, lines: Lines, parallel_values: int = 0, team: bool = False) -> None:
-        self.nest, self.lines, self.parallel_values, self.team = nest, lines, parallel_values, team
-        self.own, self.steps = dict[Held, Held](), dict[str, int]()
+    def __init__(self, nest: Nest, lines: Lines, parallel_values: int, long_values: int = 0, team: bool = False):
+        self.nest, self.lines, self.team, self.own, self.steps = nest, lines, team, dict[Held, Held](), dict[str, int]()
+        self.parallel_values, self.long_values = parallel_values, long_values
         self.narrowest = min((buffer.dtype.itemsize for buffer in nest.buffers.values()), default=WIDEST)
         self.form, self.index = form_of, IndexText(nest.names.index_names, nest.extents)
         for line in (every := list(nest.lines)):  # the lines of bodies join the list
@@ -88,7 +87,7 @@ class Printer:
             with self.lines.block(*((region, "") if nest.threaded else ("",))):
                 for part in nest.parts:
                     with self.lines.block(""):
-                        Printer(part, self.lines, self.parallel_values, team=True).print(part.lines)
+                        Printer(part, self.lines, self.parallel_values, self.long_values, True).print(part.lines)
         elif not nest.lines:
             add("return 0;  // no elements")
             return
@@ -147,7 +146,7 @@ class Printer:
         held = self._states(each)
         plain = each.vector and not (each.shared or each.step or each.flat or each.checks or each.unroll or each.apart)
         most = self.steps.get(each.within, 0) if each.within else int(each.size) if each.size.is_Integer else 0
-        many = most >= LONG and self.narrowest >= 4 and not any(held.dtype == torch.bool for held in each.merged)
+        many = most >= self.long_values > 0 and self.narrowest >= 4 and torch.bool not in {h.dtype for h in each.merged}
         return plain and many and bool(held) and all(state.clause for state in held)
 
     def _in_lanes(self, each: tile.Each) -> None:

@@ -407,3 +407,12 @@ def test_strides_that_torch_promises_where_data_decide_a_size_are_torch_s() -> N
     checker = Checker()
     assert checker.check(program((InputSpec((2, 2, 1, 1), F32, 271491),), *lines, by_dynamo=True)) is None
     assert list(checker.torch_failures) == ["strides: wrong before litz"]
+
+
+def test_strides_that_torch_promises_are_found_where_one_of_an_input_is_a_size_of_its_own() -> None:
+    """s106i:659: what torch's result says of a symbol is not what the symbol is, where the result lies otherwise."""
+    spec = InputSpec((9, 9, 12), F32, 580361, order=(2, 0, 1), expanded=(1,))
+    checker = Checker(FuzzCompiler(compiled=False))
+    line = "torch.sub(x0, x0.narrow(0, 0, 1), alpha=3)"
+    assert checker.check(program((spec,), line, dynamic=True)) is None
+    assert list(checker.torch_failures) == ["strides: wrong before litz"]

@@ -268,6 +268,25 @@ def test_a_backward_may_round_what_it_reads_otherwise_than_the_forward() -> None
         assert complaints([(kernels + wrong * 8).to(dtype)], [row])
 
 
+def test_a_gradient_of_what_is_centred_may_be_off_by_the_roundings_of_its_terms() -> None:
+    """s106i:4249: all terms of the first element's gradient come of one number, and add up to 0 but for roundings."""
+    lines = (
+        Statement("v0", "torch.where(x1, x2.narrow(0, 0, 1), x2).as_strided((3, 3), (2, 1), 1)"),
+        Statement(
+            "v1",
+            "(v0 - v0.mean(0, keepdim=True)) * torch.rsqrt(v0.var(0, correction=0, keepdim=True) + 0.1)",
+            rough=True,
+            centred=True,
+        ),
+    )
+    for dtype, off in ((F64, 9e-16), (F32, 5e-7)):
+        sizes = ((9, 4), dtype, 275697), ((), torch.bool, 199566), ((9,), dtype, 1)
+        program = FuzzProgram(tuple(InputSpec(*one) for one in sizes), lines, ("v1",), grad=True)
+        row = expected_gradients(program, reference_of(program))[-1]
+        assert not complaints([row.exact.to(dtype) + off], [row])
+        assert complaints([row.exact.to(dtype) + 1000 * off], [row])
+
+
 def test_tiny_numbers_are_judged_by_what_a_rounding_of_them_is() -> None:
     """A kernel that takes subnormal numbers for 0 is wrong, one that is off by the smallest number is not."""
     smaller = Statement("v0", f"x0 * {2.0**-60!r}", rough=True)

@@ -311,14 +311,15 @@ class _LaidOut(torch.fx.Interpreter):
             self.learn(meta, value)
 
     def learn(self, meta: Any, value: Any) -> None:
-        """Notes what the symbols of a value are: an input's, or of a size that data decide."""
+        """Notes what the symbols of a value are that are new: an input's, or of a size that data decide."""
         if isinstance(meta, torch.Tensor) and isinstance(value, torch.Tensor):
             pairs = zip((*meta.shape, *meta.stride()), (*value.shape, *value.stride()), strict=True)
         else:
             pairs = zip((meta,), (value,))
         for size, number in pairs:
             if isinstance(size, torch.SymInt) and (symbol := torch_api.sympy_of(size)).is_Symbol:
-                self.symbols[symbol] = sympy.Integer(number)
+                # A result of torch's may lie otherwise than its metadata says.
+                self.symbols.setdefault(symbol, sympy.Integer(number))
 
     def run_node(self, node: torch.fx.Node) -> Any:
         value = super().run_node(node)

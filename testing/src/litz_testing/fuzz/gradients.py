@@ -38,7 +38,7 @@ def _weights(output: torch.Tensor) -> torch.Tensor:
 
 def expected_gradients(program: FuzzProgram, reference: Reference) -> list[Expected]:
     """Returns expected gradients; none if they overflow, float64 has other rules, or eager itself fails."""
-    made = {reference.eager[statement.target].dtype for statement in program.statements if statement.deep}
+    made = {dtype for statement in program.statements if (dtype := _rounds_within(statement, reference)) is not None}
     deep = sorted(torch.finfo(dtype).eps for dtype in made) or [0.0]
     try:
         eager, exact = _run(program, None, reference), _run(program, "exact", reference)
@@ -77,9 +77,10 @@ def _dtypes_after(program: FuzzProgram, name: str, reference: Reference) -> froz
 def _run(
     program: FuzzProgram, judge: str | None, reference: Reference, deep: float = 0.0, sign: int = 0, seed: int = 0
 ) -> list[torch.Tensor]:
-    """deep: the rounding of each op in deep statements, and of each op of the backward if there are such. sign: whether
-    noise adds to the results of rough statements or takes off what a kernel may be off by. At a kink the gradient is
-    another one there: `logaddexp2(-1, -1)` is 0 or a rounding of 1, as the processor has it. seed: of the noise."""
+    """deep: the rounding of each op in statements that round within, and of each op of the backward if there are such.
+    sign: whether noise adds to the results of rough statements or takes off what a kernel may be off by. At a kink the
+    gradient is another one there: `logaddexp2(-1, -1)` is 0 or a rounding of 1, as the processor has it. seed: of the
+    noise."""
     rng = torch.Generator().manual_seed(seed)
     values = dict(zip((f"x{n}" for n in range(len(program.inputs))), make_inputs(program.inputs, bool(judge))))
     for spec, value in zip(program.inputs, values.values()):
@@ -98,7 +99,7 @@ def _run(
             with ExitStack() as noise:
                 if judge == "noisy":
                     noise.enter_context(_read_again(_largest_rounding(statement, reference), rng))
-                    if statement.deep:
+                    if _rounds_within(statement, reference) is not None:
                         noise.enter_context(Rounding(deep, rng))
                 value = eval(text, dict(NAMES), values)
             if judge == "noisy" and value.dtype.is_floating_point:
@@ -112,6 +113,15 @@ def _run(
             return gradients([values[name] for name in program.outputs], inputs)
     finally:
         torch.set_default_dtype(before)
+
+
+def _rounds_within(statement: Statement, reference: Reference) -> torch.dtype | None:
+    """The type that a statement's own ops round in, where that shows in gradients: a deep statement's result has it.
+    What subtracts a mean sums in float32 at least, and its gradient may be terms that cancel. None: nothing shows."""
+    dtype = reference.eager[statement.target].dtype if statement.deep or statement.centred else None
+    if dtype is None or statement.deep:
+        return dtype
+    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _largest_rounding(statement: Statement, reference: Reference) -> float:

@@ -26,6 +26,8 @@ NUMBERS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "beta": (lambda x: functional.smooth_l1_loss(x, x * 2, beta=-1.0), "beta"),
     "p": (lambda x: torch.bernoulli(x, 1.5) * 0, "to be in"),
     "p in place": (lambda x: x.clone().bernoulli_(-0.5) * 0, "to be in"),
+    "p of dropout": (lambda x: functional.dropout(x, NAN) * 0, "to be"),
+    "p of native_dropout": (lambda x: torch.native_dropout(x, 1.5, True)[0] * 0, "to be in"),
     "a number as a slice": (lambda x: x.index_add(0, torch.tensor(1), torch.tensor(2.0)), "must match self"),
     "bounds": (lambda x: x.clone().uniform_(1, 0) * 0, "range"),
 }

@@ -200,8 +200,7 @@ def _randint(ctx: LoweringContext, *bounds: Any) -> Tensor:
 def bernoulli(ctx: LoweringContext, x: Tensor, p: float | Tensor) -> Tensor:
     """Lowers bernoulli: 1 with probability p, else 0. The draw is in float32 whatever the dtype, so that p is kept.
     Errors: NotImplementedError for a p that is no probability."""
-    if isinstance(p, (int, float)) and not 0 <= p <= 1:
-        raise NotImplementedError("a number that is no probability, which eager refuses")
+    _check_probability(p)
     size, meta = meta_size(ctx), ctx.meta
     key = key_of(ctx, meta.device)
 
@@ -210,6 +209,12 @@ def bernoulli(ctx: LoweringContext, x: Tensor, p: float | Tensor) -> Tensor:
         return build.call("lt", drawn, operand(p, indices, torch.float32))
 
     return ctx.pointwise(size, meta.dtype, meta.device, body)
+
+
+def _check_probability(p: Any) -> None:
+    """Errors: NotImplementedError for a number that is no probability."""
+    if isinstance(p, (int, float)) and not 0 <= p <= 1:
+        raise NotImplementedError("a number that is no probability, which eager refuses")
 
 
 def prims_uniform(
@@ -252,13 +257,15 @@ def normal_functional(ctx: LoweringContext, x: Tensor, mean: float = 0.0, std: f
 def native_dropout(ctx: LoweringContext, x: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, Tensor]:
     """Lowers native_dropout to (result, mask): x with the kept elements scaled by 1 / (1 - p) and the others 0, and
     which elements are kept; outside of training all are kept, unscaled. The draw is in float32 whatever the dtype, so
-    that p is kept."""
+    that p is kept. Errors: NotImplementedError for a p that is no probability, in training."""
     size, device = x.size, x.device
     result = View.whole(ctx.new_buffer(size, x.dtype, device, output=0))
     mask = View.whole(ctx.new_buffer(size, torch.bool, device, output=1))
     indices = ctx.indices(size)
     # What eager does outside of training too: it keeps everything, unscaled.
     training = train is None or train
+    if training:
+        _check_probability(p)
     kept, value = build.const(True, torch.bool), x.load(indices)
     if training and p > 0:
         drawn = build.call("random_uniform", key_of(ctx, device), row_major(indices, size))

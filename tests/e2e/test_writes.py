@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from support.compare import check, close, device_param, t
+from support.compare import check, close, device_param, litz, t
 
 INF, NAN = math.inf, math.nan
 
@@ -277,3 +277,25 @@ def test_views_of_a_leaf_are_written_without_gradients(device: str) -> None:
     for leaf, call in ((found, torch.compile(fn, backend="litz")), (wanted, fn)):
         call(leaf.requires_grad_(), x).backward()
     assert torch.equal(found, wanted) and torch.equal(found.grad, wanted.grad)  # type: ignore[arg-type]
+
+
+SAVED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "a transposed operand": lambda x, w: x @ w,
+    "operands of a batch": lambda x, w: torch.bmm(x.expand(2, 3, 3), w.expand(2, 3, 3)),
+    "more dimensions": lambda x, w: torch.nn.functional.linear(x.view(1, 3, 3), w),
+    "a row": lambda x, w: x[1] * w,
+    "a window": lambda x, w: x.as_strided((2, 3), (3, 1), 3) * w[:2],
+    "the whole": lambda x, w: x * w,
+}
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_what_a_backward_reads_must_not_be_written_before(name: str) -> None:
+    """What is saved is a view of an input: it has the input's version, which autograd compares."""
+    for function in (SAVED[name], litz(SAVED[name])):
+        x, w = torch.rand(3, 3), torch.rand(3, 3, requires_grad=True)
+        function(x, w).sum().backward()
+        loss = function(x, w).sum()
+        x.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()

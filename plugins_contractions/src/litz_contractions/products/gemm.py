@@ -172,10 +172,7 @@ def make_gemm(template: Template, program: Program, tf32: bool = False) -> Gemm:
         raise Unsuitable("the result is empty")
     batch, (row, column) = ranges[:-2], ranges[-2:]
     term = make_product(arguments[names[0]], arguments[names[1]], program, batch, row, column)
-    try:
-        scales = scalings(arguments, program, (row.size, column.size), term.k)
-    except ValueError as why:
-        raise Unsuitable(f"no template for {why}") from why
+    scales = scalings(arguments, program, (row.size, column.size), term.k)
     if any(scaling.in_blocks for scaling in scales):
         term = _in_blocks(term, scales, program, batch, row, column)
     value = _finish(value, arguments, ranges, scales, program)
@@ -232,13 +229,10 @@ def _in_blocks(
 
 def _scale(scaling: Scaling, row: Expr, ranges: Sequence[Range], program: Program) -> Node:
     """A scale for all elements, or the one of a row or column."""
-    ref, own = scaling.ref, scaling.ref.layout.size
-    size = tuple(r.size for r in ranges)
-    turned = len(own) != len(size) or any(extent not in (1, wanted) for extent, wanted in zip(own, size, strict=True))
-    if scaling.rows is None or not turned:
-        return load_at(ref, tuple(r.var for r in ranges), ranges, program)
-    layout = Layout((product(own),), scaling.steps[:1], ref.layout.offset)
-    return load_at(replace(ref, layout=layout), (row,), ranges, program)
+    ref = scaling.ref
+    if scaling.rows is not None:
+        ref = replace(ref, layout=Layout((product(ref.layout.size),), scaling.steps[:1], ref.layout.offset))
+    return load_at(ref, (*(r.var for r in ranges[:-1]), row), ranges, program)
 
 
 def operand(

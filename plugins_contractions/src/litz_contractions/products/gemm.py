@@ -239,7 +239,7 @@ def operand(
     ref: TensorRef, program: Program, position: Sequence[Expr], inside: tuple[tuple[Expr, Expr], ...] = ()
 ) -> Operand:
     """Returns the operand that is read at `position` of a reference. inside: as `Operand` has it."""
-    flat = sum((step * var for step, var in zip(ref.layout.stride, position, strict=True)), start=ref.layout.offset)
+    flat = flat_index(tuple(position), ref.layout.stride, ref.layout.offset)
     return Operand(ref.buffer, program.buffers[ref.buffer].dtype, sympy.expand(flat), inside)
 
 

@@ -15,7 +15,7 @@ MOST = 600
 CORE, CORE_FILES = 45_000, 5
 """Lines of `core/src`, and files that lie loose in it. The goal is 45,000 lines. Lower CORE when the core shrinks.
 Raise it only for what no hook can add, and say why in the commit."""
-CONTRACTIONS = 11_338
+CONTRACTIONS = 11_129
 """Lines of `plugins_contractions/src`, which may only shrink. The goal is 4,500 (docs/tiles.md)."""
 WHERE = (
     "core/src",

@@ -16,7 +16,7 @@ import torch
 from litz.ir import Buffer, Loop, Node, Operation, Program, Range, Store, Template
 from litz.ir.build import load
 from litz.ir.index import ONE, ZERO, Expr, loop_var
-from litz.ir.node import intern, with_args
+from litz.ir.node import with_args
 from litz.ir.transform import flatten, map_stores
 from litz.schedule.choices import check_order, needed_outside
 from litz.schedule.fusion_size import exceeds
@@ -53,19 +53,7 @@ class Epilogue:
 
     def flat(self, program: Program) -> Loop:
         """Returns the loop in flat form (`litz.ir.transform.flatten`), for code generation."""
-        flat = flatten(self.loop, {**program.buffers, **self.buffers})
-        real = {name: buffer for name, buffer in self.buffers.items() if name not in STAND_INS}
-        if not real:
-            return flat
-
-        def change(node: Node, args: tuple[Node, ...]) -> Node:
-            if node.op == "load" and node.buffer in real:
-                view = real[node.buffer]
-                position = (node.index[0] + view.layout.offset,)
-                return intern("load", node.dtype, args, (view.name, position, node.attrs[2]))
-            return with_args(node, args)
-
-        return replace(flat, stores=map_stores(flat.stores, change))
+        return flatten(self.loop, {**program.buffers, **self.buffers})
 
 
 def accumulator(program: Program, template: Template, dtype: torch.dtype) -> tuple[Node, Buffer, tuple[Range, ...]]:
@@ -88,17 +76,16 @@ def plain(
     template: Template,
     value: Node,
     ranges: tuple[Range, ...],
-    views: Mapping[str, Buffer],
+    stand_in: Buffer | None = None,
     index: tuple[Expr, ...] | None = None,
 ) -> Epilogue:
-    """Returns the epilogue that stores `value`, the contraction's own result. views: what stands in for a view, or for
-    the accumulator, by the name that `value` loads it by: a buffer with the real one's name and the view's layout.
-    index: of the result's element, where that is not the variables of `ranges`."""
+    """Returns the epilogue that stores `value`, the contraction's own result. stand_in: for the accumulator, where
+    `value` loads it. index: of the result's element, where that is not the variables of `ranges`."""
     (name,) = template.outputs
     assert name is not None
     store = Store(name, index or place(ranges), value)
     loop = Loop(template.name, template.device, ranges, (), (store,), template.origins)
-    return Epilogue(loop, buffers=views)
+    return Epilogue(loop, buffers={} if stand_in is None else {stand_in.name: stand_in})
 
 
 def fused(program: Program, template: Template, start: Epilogue, most: int | None = None) -> Iterator[Epilogue]:

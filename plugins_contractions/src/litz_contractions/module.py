@@ -20,6 +20,7 @@ from litz.targets.triton.dialect import POINTER_TYPES
 from litz.targets.triton.generate import launch_settings
 from litz.targets.triton.imports import import_lines
 from litz.targets.triton.indices import index_type_of
+from litz.targets.triton.kernel import function_lines
 from litz.targets.triton.print import POSITIONS, Printer
 from litz.targets.triton.text import size_text
 from litz.tiles.names import Names, name_all
@@ -127,25 +128,22 @@ def write_module(
     header. print_as: makes a printer of the lines. program: has the buffers. written: names of
     buffers that the kernel writes. recipe: has the warps and stages of a program. grid, counters, pointer: see
     `launch_settings`."""
-    names, index_type = tiles.names, POSITIONS[tiles.positions]
+    names = tiles.names
     limits = [size_text(expr, names.sizes) for expr in dict.fromkeys(tiles.limits)]
     buffers = [program.buffers[buffer] for buffer in names.buffers]
     launch: dict[str, Any] = {"num_warps": recipe.warps, "num_stages": recipe.stages, "grid": grid}
     launch |= {} if counters is None else {"counters": counters}
     counted = [COUNTERS] * bool(counters)
     parameters = [*names.buffers.values(), *("counters" for _ in counted), *names.sizes.values()]
-    parameters += ["INDEX: tl.constexpr"] * bool(limits)
-    fixed = ["    INDEX: tl.constexpr = tl.int32"] * (index_type == "INDEX" and not limits)
     printer = print_as(tiles.tiling, tiles.buffers, names, tiles.extents, tiles.positions)
     printer.print(tiles.lines)
-    body = "\n".join([*fixed, *printer.lines])
+    kernel = function_lines(symbol, [*parameters, *["INDEX"] * bool(limits)], printer)
     uses = (
         (text, buffer, "written" if buffer.name in written else "read")
         for text, buffer in zip(names.buffers.values(), buffers)
     )
     header = [f"# {note}", *(f"#   {text}: {short(buffer.dtype)}, {use}" for text, buffer, use in uses)]
-    kernel = ["", "", "@triton.jit", f"def {symbol}({', '.join(parameters)}):", body, ""]
-    settings = launch_settings(buffers, program.is_unaligned, launch, len(names.sizes), limits, body, pointer)
-    text = "\n".join([*header, *import_lines(body, DEVICE_FUNCTIONS), *kernel])
+    settings = launch_settings(buffers, program.is_unaligned, launch, len(names.sizes), limits, kernel[-1], pointer)
+    text = "\n".join([*header, *import_lines(kernel[-1], DEVICE_FUNCTIONS), "", "", *kernel, ""])
     arguments = (*names.buffers, *counted, *names.sizes)
     return TiledSource(name, "triton", text, symbol, arguments, settings, suffix="py", tiles=(tiles,))

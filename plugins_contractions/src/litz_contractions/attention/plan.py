@@ -12,7 +12,7 @@ import torch
 
 from litz.ir import Program, TensorRef
 from litz.ir.dtypes import short
-from litz.ir.index import ZERO, Expr, Symbol
+from litz.ir.index import ZERO, Expr, Symbol, flat_index
 from litz.ir.ops import OPS
 from litz.targets.triton.dialect import POINTER_TYPES
 from litz.tiles.program import Access
@@ -164,7 +164,5 @@ def access_of(
 
 def offset_of(ref: TensorRef, position: Sequence[Expr]) -> Expr:
     """Returns the offset, in elements, of a reference's element at `position` from the start of its buffer's data."""
-    found = ref.layout.offset
-    for index, size, stride in zip(position, ref.layout.size, ref.layout.stride, strict=True):
-        found = found + (0 if size == 1 else index * stride)
-    return found
+    places = (ZERO if size == 1 else index for index, size in zip(position, ref.layout.size, strict=True))
+    return flat_index(tuple(places), ref.layout.stride, ref.layout.offset)

@@ -64,7 +64,7 @@ class Kernels:
         return f"{made} {gemm.tf32} {gemm.epilogue.loop.is_reduction} {len(gemm.epilogue.absorbed)}"
 
     def choice(self, config: Config, estimate: Estimate | None = None) -> Choice | None:
-        """Returns one configuration as a choice; None where k cannot be split, as the epilogue reads a view."""
+        """Returns one configuration as a choice; None where k cannot be split beside what the kernel does."""
         gemm, template = self.gemm, self.template
         absorbs, make = gemm.epilogue.absorbed, self._whole
         name = f"triton {template.kind} {config}"

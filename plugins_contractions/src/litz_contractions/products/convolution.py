@@ -122,7 +122,7 @@ def make_convolution(template: Template, program: Program, tf32: bool = False) -
     places = {**{old.var: new.var for old, new in zip(kept, walked, strict=True)}, **single}
     term = Product(left.at(places), right.at(places), walked)
     order = (number, *batch, channel, *pixels)
-    epilogue = plain(program, template, cast(value, given.out.dtype), order, {ACCUMULATOR: buffer}, index)
+    epilogue = plain(program, template, cast(value, given.out.dtype), order, buffer, index)
     tf32 = tf32 and given.dtype.itemsize == 4
     return Gemm(batch, (number, *pixels), (channel,), (term,), ACCUMULATE[given.dtype], epilogue, tf32)
 
@@ -241,7 +241,7 @@ def _loop(given: Convolution, template: Template, program: Program) -> Loop:
     if given.bias is not None:
         bias = load(given.bias.buffer, (channel,), program.buffers[given.bias.buffer].dtype)
         total = call("add", total, cast(bias, torch.float32))
-    return plain(program, template, cast(total, given.out.dtype), ranges, {}, tuple(r.var for r in ranges)).loop
+    return plain(program, template, cast(total, given.out.dtype), ranges, None, tuple(r.var for r in ranges)).loop
 
 
 def _limits(at: Expr, size: Expr, extents: Ranges) -> Iterator[Node]:

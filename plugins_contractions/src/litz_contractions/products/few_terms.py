@@ -12,18 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import torch
 
 from litz.cost import count_work
 from litz.cost.contractions import argument_names
 from litz.cost.roofline import estimate_work
-from litz.ir import Layout, Loop, Node, Operation, Program, Range, Template, TensorRef
+from litz.ir import Loop, Node, Operation, Program, Range, Template, TensorRef
 from litz.ir.accesses import Access
-from litz.ir.build import cast, load
+from litz.ir.build import cast
 from litz.ir.complexity import excess
-from litz.ir.index import ONE, ZERO, Expr, Ranges, flat_index, floordiv, loop_var, mod, product, to_expr
+from litz.ir.index import ONE, Expr, loop_var, product, to_expr
 from litz.schedule import CostModel
 from litz.target import Room, figures_of, warp_lines
 from litz.target.times import second_level
@@ -31,7 +30,7 @@ from litz_plugins import PassContext, Target
 
 from ..epilogue import plain
 from ..module import Unsuitable
-from .gemm import OPERANDS, broadcast, with_bias, written_out
+from .gemm import OPERANDS, load_at, with_bias, written_out
 
 KINDS = ("mm", "addmm", "bmm", "baddbmm")
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -110,13 +109,9 @@ def few_terms(template: Template, program: Program, least: int) -> Loop:
     if len(dtypes) > 1 or out.dtype not in TYPES:
         raise Unsuitable(f"no loop multiplies {', '.join(sorted(map(str, dtypes)))}")
     value = _sum(left, right, ranges, program)
-    size, place = (tuple(getattr(r, part) for r in ranges) for part in ("size", "var"))
-    value = with_bias(
-        value,
-        arguments,
-        lambda bias: _load(replace(bias, layout=broadcast(bias.layout, size)), place, ranges, program),
-    )
-    made = plain(program, template, cast(value, out.dtype), ranges, {}).loop
+    place = tuple(r.var for r in ranges)
+    value = with_bias(value, arguments, lambda bias: load_at(bias, place, ranges, program))
+    made = plain(program, template, cast(value, out.dtype), ranges).loop
     if excess(made) is not None:
         raise Unsuitable("a loop of all its terms would be too long")
     return made
@@ -141,39 +136,6 @@ def _sum(left: TensorRef, right: TensorRef, ranges: Sequence[Range], program: Pr
 
     def factors(term: Expr) -> tuple[Node, Node]:
         one, other = (*batch, row, term), (*batch, term, column)
-        return _load(left, one, ranges, program), _load(right, other, ranges, program)
+        return load_at(left, one, ranges, program), load_at(right, other, ranges, program)
 
     return written_out(factors(to_expr(term)) for term in range(int(left.layout.size[-1])))
-
-
-def _load(ref: TensorRef, index: Sequence[Expr], ranges: Sequence[Range], program: Program) -> Node:
-    """The element `index` of a view of a buffer. Errors: Unsuitable where the buffer's layout does not say where the
-    element is."""
-    buffer = program.buffers[ref.buffer]
-    own = buffer.layout
-    if own.size == ref.layout.size and own.stride == ref.layout.stride and own.offset == ref.layout.offset:
-        whole = zip(own.size, index, strict=True)
-        return load(ref.buffer, tuple(ZERO if size == ONE else expr for size, expr in whole), buffer.dtype)
-    extents = {r.var: r.size for r in ranges}
-    position = _position_through(ref.layout, own, index, extents)
-    if position is None:
-        raise Unsuitable(f"its view of {ref.buffer} is not along the buffer's dimensions")
-    return load(ref.buffer, position, buffer.dtype)
-
-
-def _position_through(view: Layout, own: Layout, index: Sequence[Expr], extents: Ranges) -> tuple[Expr, ...] | None:
-    """Where in a buffer's dimensions the element `index` of any view is, by quotients and remainders; None
-    where the buffer's strides are symbolic or its dimensions lie over each other. extents: of the index's variables."""
-    dims = [dim for dim, size in enumerate(own.size) if size != ONE]
-    if not all(own.stride[dim].is_Integer and own.stride[dim] > 0 for dim in dims):
-        return None
-    dims.sort(key=lambda dim: -int(own.stride[dim]))
-    for outer, inner in pairwise(dims):
-        if not own.size[inner].is_Integer or own.size[inner] * own.stride[inner] > own.stride[outer]:
-            return None
-    rest = flat_index(tuple(index), view.stride, view.offset - own.offset).expand()
-    found: list[Expr] = [ZERO] * len(own.size)
-    for dim in dims:
-        found[dim] = floordiv(rest, own.stride[dim], extents)
-        rest = mod(rest, own.stride[dim], extents)
-    return tuple(found) if rest == 0 else None

@@ -11,18 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import sympy
 import torch
 
 from litz.cost.contractions import argument_names
-from litz.ir import Buffer, Layout, Loop, Node, Program, Range, Store, Template, TensorRef
+from litz.ir import Layout, Loop, Node, Program, Range, Store, Template, TensorRef
 from litz.ir.build import call, cast, const, load
 from litz.ir.dtypes import STORAGE, STORED, SUPPORTED, compute_dtype
-from litz.ir.index import ZERO, Expr, Ranges, Symbol, product, substitute, to_expr
+from litz.ir.index import ONE, ZERO, Expr, Ranges, Symbol, flat_index, floordiv, mod, product, substitute, to_expr
 
-from ..epilogue import ACCUMULATOR, Epilogue, accumulator, plain
+from ..epilogue import Epilogue, accumulator, plain
 from ..module import Unsuitable
 from .scales import BLOCK, Scaling, scalings
 
@@ -152,9 +153,6 @@ ACCUMULATE: Mapping[torch.dtype, torch.dtype] = {
 }
 """Operand dtypes that the tensor cores take, and what they sum in. float64 is left to the library."""
 
-BIAS = "bias"
-"""Stands for the first argument of addmm and baddbmm in the epilogue: a view, broadcast to the result."""
-
 
 def make_gemm(template: Template, program: Program, tf32: bool = False) -> Gemm:
     """Returns the matrix product that a contraction is. tf32: float32 may be multiplied in TF32. Errors: Unsuitable for
@@ -172,18 +170,13 @@ def make_gemm(template: Template, program: Program, tf32: bool = False) -> Gemm:
     value, buffer, ranges = accumulator(program, template, ACCUMULATE[left])
     if any(program.hint(r.size) == 0 for r in ranges):
         raise Unsuitable("the result is empty")
-    views = {ACCUMULATOR: buffer}
     batch, (row, column) = ranges[:-2], ranges[-2:]
     term = make_product(arguments[names[0]], arguments[names[1]], program, batch, row, column)
-    try:
-        scales = scalings(arguments, program, (row.size, column.size), term.k)
-    except ValueError as why:
-        raise Unsuitable(f"no template for {why}") from why
+    scales = scalings(arguments, program, (row.size, column.size), term.k)
     if any(scaling.in_blocks for scaling in scales):
         term = _in_blocks(term, scales, program, batch, row, column)
-    size, position = tuple(r.size for r in ranges), tuple(r.var for r in ranges)
-    value = _finish(value, arguments, program, position, views, size, scales)
-    epilogue = plain(program, template, cast(value, out), ranges, views)
+    value = _finish(value, arguments, ranges, scales, program)
+    epilogue = plain(program, template, cast(value, out), ranges, buffer)
     return Gemm(batch, (row,), (column,), (term,), ACCUMULATE[left], epilogue, tf32 and left == torch.float32)
 
 
@@ -234,48 +227,33 @@ def _in_blocks(
     return Product(term.left.at(whole), term.right.at(whole), (number, inside), scale=scale)
 
 
-def _scale(
-    scaling: Scaling,
-    row: Expr,
-    program: Program,
-    position: tuple[Any, ...],
-    size: tuple[Expr, ...],
-    views: dict[str, Buffer],
-) -> Node:
+def _scale(scaling: Scaling, row: Expr, ranges: Sequence[Range], program: Program) -> Node:
     """A scale for all elements, or the one of a row or column."""
-    ref, buffer, own = scaling.ref, program.buffers[scaling.ref.buffer], scaling.ref.layout.size
-    turned = len(own) != len(size) or any(extent not in (1, wanted) for extent, wanted in zip(own, size, strict=True))
-    if scaling.rows is None or not turned:
-        return load_view(f"{SCALE}{len(views)}", ref, program, position, size, views)
-    layout = Layout((product(own),), scaling.steps[:1], ref.layout.offset)
-    views[f"{SCALE}{len(views)}"] = Buffer(ref.buffer, buffer.dtype, buffer.device, layout, buffer.kind)
-    return load(f"{SCALE}{len(views) - 1}", (row,), buffer.dtype)
+    ref = scaling.ref
+    if scaling.rows is not None:
+        ref = replace(ref, layout=Layout((product(ref.layout.size),), scaling.steps[:1], ref.layout.offset))
+    return load_at(ref, (*(r.var for r in ranges[:-1]), row), ranges, program)
 
 
 def operand(
     ref: TensorRef, program: Program, position: Sequence[Expr], inside: tuple[tuple[Expr, Expr], ...] = ()
 ) -> Operand:
     """Returns the operand that is read at `position` of a reference. inside: as `Operand` has it."""
-    flat = sum((step * var for step, var in zip(ref.layout.stride, position, strict=True)), start=ref.layout.offset)
+    flat = flat_index(tuple(position), ref.layout.stride, ref.layout.offset)
     return Operand(ref.buffer, program.buffers[ref.buffer].dtype, sympy.expand(flat), inside)
 
 
 def _finish(
-    value: Node,
-    arguments: Mapping[str, Any],
-    program: Program,
-    position: tuple[Any, ...],
-    views: dict[str, Buffer],
-    size: tuple[Expr, ...],
-    scales: Sequence[Scaling],
+    value: Node, arguments: Mapping[str, Any], ranges: Sequence[Range], scales: Sequence[Scaling], program: Program
 ) -> Node:
     """Returns alpha * value + beta * bias, in the accumulator's dtype. Scales of the operands are applied first."""
+    position = tuple(r.var for r in ranges)
     for scaling, row in zip(scales, position[-2:], strict=False):
         if not scaling.in_blocks:
-            value = call("mul", value, _scale(scaling, row, program, position, size, views))
+            value = call("mul", value, _scale(scaling, row, ranges, program))
     if isinstance(arguments.get("scale_result"), TensorRef):
         raise Unsuitable("no template scales the result")
-    return with_bias(value, arguments, lambda bias: load_view(BIAS, bias, program, position, size, views))
+    return with_bias(value, arguments, lambda bias: load_at(bias, position, ranges, program))
 
 
 def written_out(factors: Iterable[tuple[Node, Node]]) -> Node:
@@ -300,33 +278,36 @@ def with_bias(value: Node, arguments: Mapping[str, Any], read: Callable[[TensorR
     return call("add", value, added if beta == 1 else call("mul", added, const(beta, value.dtype)))
 
 
-def load_view(
-    name: str,
-    ref: TensorRef,
-    program: Program,
-    position: tuple[Any, ...],
-    size: tuple[Expr, ...],
-    views: dict[str, Buffer],
-) -> Node:
-    """Returns the load of a reference, broadcast to `size`, at `position`. A view of a buffer is read through a
-    stand-in named `name`, which is added to `views`. Raises Unsuitable for a dtype that no template adds or scales
-    by."""
-    buffer = program.buffers[ref.buffer]
+def load_at(ref: TensorRef, index: Sequence[Expr], ranges: Sequence[Range], program: Program) -> Node:
+    """Returns the load of the element `index`, over variables of the ranges, of a reference, which is broadcast by
+    torch's rules: along dimensions that are missing in front, and along single ones. Raises Unsuitable for a dtype that
+    loops do not have, and where the buffer's layout does not say where the element is."""
+    buffer, view = program.buffers[ref.buffer], ref.layout
+    own = buffer.layout
     if buffer.dtype not in SUPPORTED:
         raise Unsuitable(f"no template adds or scales by {buffer.dtype}")
-    own, layout = buffer.layout, ref.layout
-    if own.size == layout.size and own.stride == layout.stride and layout.offset == 0:
-        tail = list(zip(own.size, size[len(size) - len(own.size) :], position[len(size) - len(own.size) :]))
-        index = tuple(ZERO if extent == 1 and wanted != 1 else var for extent, wanted, var in tail)
-        return load(ref.buffer, index, buffer.dtype)
-    views[name] = Buffer(ref.buffer, buffer.dtype, buffer.device, broadcast(layout, size), buffer.kind)
-    return load(name, position, buffer.dtype)
+    tail = index[len(index) - len(view.size) :]
+    position: Sequence[Expr] | None = [ZERO if n == ONE else at for n, at in zip(view.size, tail, strict=True)]
+    if (own.size, own.stride, own.offset) != (view.size, view.stride, view.offset):
+        position = _position_through(view, own, position or (), {r.var: r.size for r in ranges})
+    if position is None:
+        raise Unsuitable(f"its view of {ref.buffer} is not along the buffer's dimensions")
+    return load(ref.buffer, tuple(position), buffer.dtype)
 
 
-def broadcast(layout: Layout, size: tuple[Expr, ...]) -> Layout:
-    """Returns a layout expanded to `size`, by torch's rules: missing and single dimensions have stride 0."""
-    missing = len(size) - len(layout.size)
-    stride = [ZERO] * missing
-    for own, step, wanted in zip(layout.size, layout.stride, size[missing:]):
-        stride.append(ZERO if own == 1 and wanted != 1 else step)
-    return Layout(size, tuple(stride), layout.offset)
+def _position_through(view: Layout, own: Layout, index: Sequence[Expr], extents: Ranges) -> tuple[Expr, ...] | None:
+    """Where in a buffer's dimensions the element `index` of any view is, by quotients and remainders; None
+    where the buffer's strides are symbolic or its dimensions lie over each other. extents: of the index's variables."""
+    dims = [dim for dim, size in enumerate(own.size) if size != ONE]
+    if not all(own.stride[dim].is_Integer and own.stride[dim] > 0 for dim in dims):
+        return None
+    dims.sort(key=lambda dim: -int(own.stride[dim]))
+    for outer, inner in pairwise(dims):
+        if not own.size[inner].is_Integer or own.size[inner] * own.stride[inner] > own.stride[outer]:
+            return None
+    rest = flat_index(tuple(index), view.stride, view.offset - own.offset).expand()
+    found: list[Expr] = [ZERO] * len(own.size)
+    for dim in dims:
+        found[dim] = floordiv(rest, own.stride[dim], extents)
+        rest = mod(rest, own.stride[dim], extents)
+    return tuple(found) if rest == 0 else None

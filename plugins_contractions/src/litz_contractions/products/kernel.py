@@ -38,7 +38,7 @@ from .blocks import tiles_of, units_of
 from .configs import Config
 from .gemm import Gemm, Operand, Product
 from .half_tile import HalfMaker
-from .lanes import WIDE, wide_position, wide_prologue
+from .lanes import WIDE, wide_operand
 from .lines import Between, Blocks, Lanes, Panel, Parts, Scaled, Side, Steps
 from .print import ProductPrinter
 
@@ -194,7 +194,7 @@ class _Maker:
         steps = Steps(self.sums if first else (), depth, self.config.k, self.uniform, (), ())
         lanes = [sum(each.second == p.second for each in products[:at]) for at, p in enumerate(products)]
         firsts, shared = [p for p in products if not p.second], "b" if turned else "a"
-        together = wide_position(firsts, turned)
+        together = wide_operand(self.gemm, firsts)
         makers: dict[str, Maker] = {}
         operands = [self._operands(p) for p in products]
         before = [line for each in operands for name in each for line in self._before(name, each[name], steps)]
@@ -304,26 +304,23 @@ class _Maker:
         maker.put(Panel(value, _spread(held, value), not steps.whole))
         return self._side(name, maker, self._variables(name, steps.ranges), opens)
 
-    def _interleaved(self, position: Expr, products: Sequence[Product], name: str, steps: Steps) -> Side:
-        """The shared operands of products that are walked together, by one load."""
+    def _interleaved(self, loop: Loop, products: Sequence[Product], name: str, steps: Steps) -> Side:
+        """The shared operands of products that are walked together, made by one load. loop: what makes them all."""
         operand, across, count = self._operands(products[0])[name], self._across(name), len(products)
         every = Value("every", operand.dtype, frozenset(("w", across.name)))
         values = (Value(f"lane{n}", operand.dtype, frozenset((across.name, "k"))) for n in range(count))
-        lanes, variables = Lanes(tuple(values), every), self._variables(name, steps.ranges)
-        loop = wide_prologue(products, self.gemm.turned)
-        ranges = (Range(WIDE, count * steps.ranges[-1].size),) if loop is None else loop.ranges
-        axis = Axis("w", tuple(r for r in ranges if r.var == WIDE), count * steps.block)
-        if loop is None:
-            masks = [*([Inside(across.name)] if across.masked else []), *([] if steps.whole else [Inside("w")])]
-            load = Load(every, Access(operand.buffer, position, (), every.axes), tuple(masks), zero=True)
-            extents = {**self.extents, WIDE: ranges[0].size}
-            return Side(name, self._tiling(name, axis), {**variables, WIDE: "wide"}, extents, (load, lanes))
-        maker = Maker(loop, self.program.buffers, self._tiling(name, axis), self.positions, "wide")
-        (store,) = loop.stores
-        maker.compute([store.value])
-        maker.put(Panel(every, _spread(maker.operand(store.value), every), not steps.whole))
-        maker.put(lanes)
-        return self._side(name, maker, {**variables, WIDE: "w0"})
+        (store,), (wide,) = loop.stores, (r for r in loop.ranges if r.var == WIDE)
+        tiling = self._tiling(name, Axis("w", (wide,), count * steps.block))
+        lies = store.value.op == "load"
+        maker = (HalfMaker if lies else Maker)(loop, self.program.buffers, tiling, self.positions, "wide")
+        if lies:
+            access, masks = maker.loaded(store.value)
+            maker.put(Load(every, access, masks, zero=bool(masks)))
+        else:
+            maker.compute([store.value])
+            maker.put(Panel(every, _spread(maker.operand(store.value), every), not steps.whole))
+        maker.put(Lanes(tuple(values), every))
+        return self._side(name, maker, {**self._variables(name, steps.ranges), WIDE: "w0"})
 
     def _scaled(self, product: Product, scale: Loop, name: str) -> list[Line]:
         """The products of a step, which is within a block of the depth, times the scale of the block."""

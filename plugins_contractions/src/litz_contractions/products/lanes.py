@@ -17,8 +17,8 @@ import torch
 
 from litz.ir import Loop, Node, Range, Store
 from litz.ir.build import cast, load
-from litz.ir.dtypes import HALF
-from litz.ir.index import ZERO, Expr, FloorDiv, Mod, PythonMod, Symbol, stride_of, substitute
+from litz.ir.dtypes import FLOAT8, HALF
+from litz.ir.index import ZERO, Expr, FloorDiv, Mod, PythonMod, Symbol, substitute
 from litz.ir.node import rewrite, with_args
 from litz.ir.operation import expressions
 from litz.ir.transform import map_stores, rename
@@ -26,6 +26,7 @@ from litz.schedule.bodies import simplify
 
 from .gemm import SCALE, Gemm, Operand, Product, depth_var
 from .half_tile import words_of
+from .prologue import OPERAND
 
 MOST_LANES = 8
 """Values of one bit in a byte."""
@@ -146,37 +147,29 @@ WIDE = sympy.Symbol("wide", integer=True, nonnegative=True)
 """The depth of all products together."""
 
 
-def wide_position(products: Sequence[Product], turned: bool = False) -> Expr | None:
-    """Returns where the element at `WIDE` lies, if product j takes every n-th element from the j-th on, n a power of
-    two; else None. The elements are those of the left operands, of turned products the right ones."""
-    count, operands = len(products), [p.right if turned else p.left for p in products]
-    if count == 1 or count & (count - 1) or any(o.inside for o in operands):
+def wide_operand(gemm: Gemm, products: Sequence[Product]) -> Loop | None:
+    """Returns what makes the element at `WIDE` of the operands that products share, the left ones, or of turned
+    products the right ones; None unless product j takes every n-th element from the j-th on, n a power of two."""
+    count, (*outer, inner) = len(products), products[0].depth
+    operands = [p.right if gemm.turned else p.left for p in products]
+    if count == 1 or count & (count - 1) or any(o.inside or o.dtype in FLOAT8 for o in operands):
         return None
-    if any(o.prologue is not None for o in operands) and wide_prologue(products, turned) is None:
+    loops = [_loaded(o, gemm, products[0].depth) if o.prologue is None else o.prologue for o in operands]
+    if any(node.op != "load" and expressions(node) for loop in loops for node in loop.nodes):
         return None
-    inner, first = products[0].depth[-1].var, operands[0].position
-    unit = stride_of(first, inner)
-    steps = [sympy.expand(o.position - first) for o in operands]
-    if unit is None or any(sympy.expand(count * step - lane * unit) != 0 for lane, step in enumerate(steps)):
+    first, *others = (_made_at(loop, inner, (WIDE - lane) / count) for lane, loop in enumerate(loops))
+    if any(value is not first for value in others):
         return None
-    return sympy.expand(first.subs(inner, WIDE / count))
+    kept = [r for r in loops[0].ranges if r not in products[0].depth]
+    ranges = (*kept, *outer, Range(WIDE, count * inner.size))
+    return replace(loops[0], ranges=ranges, stores=(replace(loops[0].stores[0], value=first),))
 
 
-def wide_prologue(products: Sequence[Product], turned: bool) -> Loop | None:
-    """Returns what makes the element at `WIDE` where the operands are made on their way; None where they are not, or
-    where those of some product are not every n-th element."""
-    count, inner = len(products), products[0].depth[-1]
-    loops = [(p.right if turned else p.left).prologue for p in products]
-    found: list[Node] = []
-    for lane, loop in enumerate(loops):
-        if loop is None or any(node.op != "load" and expressions(node) for node in loop.nodes):
-            return None
-        found.append(_made_at(loop, inner, (WIDE - lane) / count))
-    if any(value is not found[0] for value in found):
-        return None
-    assert loops[0] is not None
-    ranges = (*products[0].depth[:-1], Range(WIDE, count * inner.size))
-    return replace(loops[0], ranges=ranges, stores=(replace(loops[0].stores[0], value=found[0]),))
+def _loaded(operand: Operand, gemm: Gemm, depth: Sequence[Range]) -> Loop:
+    """What makes the elements of an operand that lies in memory."""
+    ranges = (*gemm.batch, *(gemm.columns if gemm.turned else gemm.rows), *depth)
+    store = Store(OPERAND, (ZERO,), load(operand.buffer, (operand.position,), operand.dtype))
+    return Loop(OPERAND, gemm.epilogue.loop.device, ranges, (), (store,))
 
 
 def _made_at(loop: Loop, inner: Range, place: Expr) -> Node:

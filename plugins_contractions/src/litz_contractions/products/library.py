@@ -17,11 +17,13 @@ import torch.nn.functional as F
 
 from litz.cost.contractions import argument_names
 from litz.ir import Buffer, Extern, Layout, Loop, Node, Program, Template, TensorRef
+from litz.ir.build import const
 from litz.ir.dtypes import HALF
 from litz.ir.index import ONE, ZERO, Expr, flat_index, product
-from litz.ir.node import walk
+from litz.ir.node import rewrite, walk, with_args
 from litz.ir.ops import OPS
 from litz.ir.pattern import STORED, fits, match_loop
+from litz.ir.reductions import evaluate
 from litz.schedule.choices import Replacement, needed_outside
 from litz.target import Room, figures_of
 from litz.target.times import memory
@@ -249,18 +251,14 @@ def _places() -> torch.Tensor:
 def _values(root: Node, loaded: Mapping[str, torch.Tensor], other: torch.Tensor) -> torch.Tensor | None:
     """A node's values where the loads are as given, or `other`, in float64 and without its roundings; None for what has
     none."""
-    known: dict[Node, torch.Tensor] = {}
-    for node in walk(root):
-        args = [known[arg] for arg in node.args]
-        if node.op == "load":
-            known[node] = loaded.get(node.buffer, other)
-        elif node.op == "const":
-            dtype = torch.float64 if node.dtype.is_floating_point else node.dtype
-            known[node] = torch.tensor(node.attrs[0], dtype=dtype)
-        elif node.op == "cast" and node.dtype.is_floating_point and node.args[0].dtype.is_floating_point:
-            known[node] = args[0]
-        elif node.op in OPS and args:
-            known[node] = OPS[node.op].torch(*args)
-        else:
-            return None
-    return known[root]
+
+    def exact(node: Node, args: tuple[Node, ...]) -> Node:
+        if node.op == "cast" and node.dtype.is_floating_point and args[0].dtype.is_floating_point:
+            return args[0]
+        wide = node.op == "const" and node.dtype.is_floating_point
+        return const(node.attrs[0], torch.float64) if wide else with_args(node, args)
+
+    (value,) = rewrite((root,), exact)
+    if any(node.op not in ("load", "const", "cast") and not (node.op in OPS and node.args) for node in walk(value)):
+        return None
+    return evaluate((value,), {n: loaded.get(n.buffer, other) for n in walk(value) if n.op == "load"})[0]

@@ -172,17 +172,21 @@ class ProductPrinter(Printer):
 
     def _open(self, line: Side) -> None:
         """The positions along the axes that the result does not have."""
-        row, wide, made = line.tiling.axis("d"), line.tiling.axis("w"), _made_panel(line)
+        row, wide = line.tiling.axis("d"), line.tiling.axis("w")
         if row is not None:
             self.emit(f"DBLOCK: tl.constexpr = {row.block}")
             self.write_axis(row, "tl.arange(0, DBLOCK)")
             return
         self._depth(line)
         within = f"depth{_expand(line)} < {self.end} - offset"
-        if wide is not None and made is not None:
-            start, within = self._wide_places(line)
-            self.emit(f"WBLOCK: tl.constexpr = {wide.block}", f"w0 = {start}")
-        if made is not None and made.masked:
+        if wide is not None:
+            count, inner = _lanes(line), self.steps.ranges[-1].size
+            start = "offset" if not self.steps.uniform else f"(offset % {inner})" if inner != self.steps.block else ""
+            place = f"({count} * {start} + wide)" if start else "wide"
+            self.emit(f"WBLOCK: tl.constexpr = {wide.block}", f"w0 = {place}")
+            within = f"({count} * offset + wide < {count} * {self.end})"
+        masked = any(isinstance(each, Panel) and each.masked for each in line.body)
+        if masked or any(isinstance(each, Load) and Inside("w") in each.masks for each in line.body):
             self.emit(f"{'k' if wide is None else 'w'}mask = {within}")
 
     def _load_panel(self, line: Side, load: Any) -> None:
@@ -271,28 +275,13 @@ class ProductPrinter(Printer):
             value += f".to({_FLOAT8[line.value.dtype]}, bitcast=True)"
         self.emit(f"{line.value.text} = {value}")
 
-    # Operands that lie interleaved: one tile for all lanes.
-
-    def _wide_places(self, side: Side) -> tuple[str, str]:
-        """The wide tile's places, as text, and the mask of those that are within the depth."""
-        count, inner = _lanes(side), self.steps.ranges[-1].size
-        start = "offset" if not self.steps.uniform else f"(offset % {inner})" if inner != self.steps.block else ""
-        return f"({count} * {start} + wide)" if start else "wide", f"({count} * offset + wide < {count} * {self.end})"
-
     def _load(self, line: Load) -> None:
-        """A load of a tile that is made, or the wide tile's."""
-        side, wide = self.side, self.tiling.axis("w")
-        if side is None or wide is None or _made_panel(side) is not None:
-            text = self.load(line)
-            halves = side is not None and side.halves and line.value.dtype in HALF
-            self.emit(f"{line.value.text} = {text.removesuffix('.to(tl.float32)') if halves else text}")
-            return
-        start, within = self._wide_places(side)
-        names = {wide.ranges[0].var: start}
-        masks = [within if mask == Inside("w") else self.mask(mask) for mask in line.masks]
-        mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
-        text = self.plain(line.access.offset, names)
-        self.emit(f"{line.value.text} = tl.load({self.names.buffers[line.access.buffer]} + {text}{mask})")
+        """A load of a tile that is made."""
+        halves = self.side is not None and self.side.halves and line.value.dtype in HALF
+        text = self.load(line)
+        self.emit(f"{line.value.text} = {text.removesuffix('.to(tl.float32)') if halves else text}")
+
+    # Operands that lie interleaved: one tile for all lanes.
 
     def _lanes(self, line: Lanes) -> None:
         count, axes = len(line.values), self.tiling.axes
@@ -424,10 +413,6 @@ def _loaded(side: Side) -> Load:
     (load,) = side.body
     assert isinstance(load, Load)
     return load
-
-
-def _made_panel(side: Side) -> Panel | None:
-    return next((line for line in side.body if isinstance(line, Panel)), None)
 
 
 def _lanes(side: Side) -> int:

@@ -148,8 +148,6 @@ def make_rows_loop(template: Template, program: Program, several: int) -> tuple[
     gemm = make_gemm(template, program)
     if gemm.accumulate != torch.float32 or not depth.is_Integer or not gemm.n.is_Integer or depth == 0:
         raise Unsuitable(f"sums in {gemm.accumulate} of {depth} products for {gemm.n} columns")
-    if set(gemm.epilogue.buffers) != {ACCUMULATOR}:
-        raise Unsuitable("it adds a view")
     (product,) = gemm.products
     prologue = prologue_of(right, (*product.depth, *gemm.columns), template, program, last=True)
     if prologue is None:

@@ -17,6 +17,8 @@ import torch
 from litz.ir import Program, TensorRef
 from litz.ir.index import ZERO, Expr, floordiv, to_expr
 
+from ..module import Unsuitable
+
 BLOCK = 128
 """Edge of a block."""
 NAMES = ("scale_a", "scale_b")
@@ -48,7 +50,7 @@ class Scaling:
 
 def scalings(arguments: Mapping[str, Any], program: Program, rows: tuple[Expr, Expr], depth: Expr) -> list[Scaling]:
     """Returns the scales of the left operand, of `rows[0]` rows, and of the right one, of `rows[1]` columns; [] where
-    there are none. Errors: ValueError, for scales that no kernel does."""
+    there are none. Errors: Unsuitable, for scales that no kernel does."""
     found = []
     for name, extent in zip(NAMES, rows, strict=True):
         given = arguments.get(name)
@@ -57,10 +59,10 @@ def scalings(arguments: Mapping[str, Any], program: Program, rows: tuple[Expr, E
         recipe = arguments.get(name.replace("scale", "recipe"))
         if recipe is not None:
             if len(given) != 1 or recipe[0] not in (_ALL, _ROW):
-                raise ValueError(f"scales in blocks (recipe {list(recipe)})")
+                raise Unsuitable(f"no template for scales in blocks (recipe {list(recipe)})")
             (given,) = given
         if program.buffers[given.buffer].dtype != torch.float32:
-            raise ValueError(f"a scale of {program.buffers[given.buffer].dtype}")
+            raise Unsuitable(f"no template for a scale of {program.buffers[given.buffer].dtype}")
         found.append(_scaling(given, extent, depth, turned=name == NAMES[1], blocks=recipe is None))
     return found
 
@@ -82,4 +84,4 @@ def _scaling(ref: TensorRef, rows: Expr, depth: Expr, turned: bool, blocks: bool
                 return Scaling(ref, 1, BLOCK, steps)
             if rows.is_Integer and size[own] == -(-int(rows) // BLOCK):
                 return Scaling(ref, BLOCK, BLOCK, steps)
-    raise ValueError(f"scales of size {[str(extent) for extent in size]}")
+    raise Unsuitable(f"no template for scales of size {[str(extent) for extent in size]}")

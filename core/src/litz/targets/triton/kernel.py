@@ -49,25 +49,22 @@ def make_tiles(plan: KernelPlan, tilings: Sequence[Tiling]) -> TileProgram:
 
 def write_kernel(plan: KernelPlan, first: TileProgram) -> KernelText:
     """Returns the text of a kernel: of one loop, and of the loops that the last programs of it run."""
-    names, positions, finish = first.names, first.positions, first.finish
+    names, finish = first.names, first.finish
     printed = [print_program(first), *(print_program(last, "column") for last in finish)]
     wanted = dict.fromkeys(limit for program in (first, *finish) for limit in program.limits)
     limit_texts = tuple(size_text(expr, names.sizes) for expr in wanted)
     index_argument = ["INDEX"] if limit_texts else []
-    if positions == "INDEX" and not limit_texts:
-        for each in printed:
-            each.lines.insert(0, "    INDEX: tl.constexpr = tl.int32")
     calls, functions = [], [text for each in printed for text in each.functions.values()]
     for number, (loop, each) in enumerate(zip(plan.loops[1:], printed[1:], strict=True)):
         used = dict.fromkeys(names.buffers[name] for name in (*loop.reads, *loop.writes))
         passed = [*used, *names.sizes.values(), "column", *index_argument]
-        functions += [*_function(f"litz_finish{number}", passed, each), "", ""]
+        functions += [*function_lines(f"litz_finish{number}", passed, each), "", ""]
         calls.append(f"litz_finish{number}({', '.join(passed)})")
     if finish:
         printed[0].write_finish(calls)
     symbol = _symbol(plan.loops[0])
     counters = ["counters"] if finish else []
-    functions += _function(
+    functions += function_lines(
         symbol, [*names.buffers.values(), *counters, *names.sizes.values(), *index_argument], printed[0]
     )
     body = "\n".join(functions)
@@ -76,9 +73,12 @@ def write_kernel(plan: KernelPlan, first: TileProgram) -> KernelText:
     return KernelText(text, symbol, _grid(first.tiling, names), limit_texts, blocks)
 
 
-def _function(name: str, parameters: Sequence[str], printed: Printer) -> list[str]:
+def function_lines(name: str, parameters: Sequence[str], printed: Printer) -> list[str]:
+    """Returns the lines of a function. Positions whose type no parameter says have 32 bits."""
     listed = ", ".join(f"{name}: tl.constexpr" if name == "INDEX" else name for name in parameters)
-    return ["@triton.jit", f"def {name}({listed}):", "\n".join(printed.lines)]
+    fixed = printed.positions == "INDEX" and "INDEX" not in parameters
+    body = ["    INDEX: tl.constexpr = tl.int32"] * fixed + printed.lines
+    return ["@triton.jit", f"def {name}({listed}):", "\n".join(body)]
 
 
 _DULL = frozenset({"const", "index", "load", "cast", "bitcast", "where", "bitwise_and", "ge", "lt", "le", "gt", "eq"})

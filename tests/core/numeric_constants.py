@@ -159,7 +159,7 @@ CONSTANTS: Mapping[str, str] = {
     "what decides results or how exact they are: how sums are cut up, tolerances": """
         halves: BLOCK
         library: NEAR
-        reduction: ROW_CHUNK BLOCK_CHUNK COLUMN_CHUNK PART_CHUNK
+        reduction: ROW_CHUNK COLUMN_CHUNK PART_CHUNK
     """,
     "memory and files that litz may hold: a promise that no device changes": """
         recordings: MOST_RECORDINGS MOST_SEEN MOST_ATTEMPTS
@@ -214,8 +214,7 @@ CONSTANTS: Mapping[str, str] = {
         jam: FEW USUAL CHUNK
         processor: ROWS KEYS
         rows: INSTRUCTIONS
-        pointwise: TABLED_ROWS MOST_TABLES
-        reduction: SHORT_ROW
+        tiling: SHORT_ROW TABLED_ROWS
         rows_loop: ROUNDING
         segments: DIVISION
         sum_products: MANY LITTLE
@@ -280,7 +279,7 @@ LITERALS: Mapping[str, str] = {
         tiling: _elements_per_thread=400,24
     """,
     "a coarse choice that no device was asked for": """
-        column: tile_size=128,256
+        column: tile_size=128
         describe: _by_row=0.9
         pointwise: _write_owned=64 __init__=64,32
         rows: _config=128,64,32,16

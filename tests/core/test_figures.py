@@ -218,7 +218,7 @@ def test_figures_lie_with_the_rooms_that_go_by_them() -> None:
         assert {data.package_of(ROOMS[name.partition(".")[0]]) for name, _ in entries(file)} <= {package}, file
 
 
-LOST = 86
+LOST = 85
 """Entries whose command nobody knows any more: "lost". Lower the number when you measure one anew; never raise it."""
 
 

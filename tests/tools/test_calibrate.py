@@ -133,7 +133,7 @@ def test_calibrate_says_which_dist_has_collectives(monkeypatch: pytest.MonkeyPat
 
 def test_what_a_trial_finds_is_in_the_file(tmp_path: Path, quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A threshold that another value beats, one that nothing beats, and one for which no time is left."""
-    faster = {"cpp.row_bytes": 65536, "cpp.far_bytes": 2048}
+    faster = {"cpp.row_bytes": 65536, "cpp.most_columns": 4096}
     present = {name: figure_of(target_of("cpu"), name) for name in faster}
     monkeypatch.setitem(trials.TRIALS, "cpu", tuple(Trial(name, (16,), ("long softmax",)) for name in faster))
 

@@ -20,7 +20,7 @@ _HEADER = re.compile(r"^\[([\w.-]+)\][ \t]*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Measured:
-    """A table of a file: name ("measured", "cpp.ahead_rows"), what it holds, and how that was found."""
+    """A table of a file: name ("measured", "cpp.most_columns"), what it holds, and how that was found."""
 
     name: str
     values: Mapping[str, Any]

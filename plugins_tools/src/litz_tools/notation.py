@@ -171,7 +171,6 @@ LINES: tuple[Row, ...] = (
         Row(tile.Move, f"{how} {{access:access}} {preposition} {{room:word}}" + _MOVED, {"how": how})
         for how, preposition in (("widen", "into"), ("narrow", "from"), ("load", "into"), ("store", "from"))
     ),
-    Row(tile.Ahead, "fetch ahead {accesses:accesses} within {within:word} by {step:int} below {size:expr}"),
     Row(tile.Copy, "{name:word} = {block:word} + {number:int} below {size:expr}[ whole?whole]"),
     Row(tile.Leave, "leave {code:int} if no {empty:exprs}[ and some {some:exprs}]"),
     Row(tile.Fold, "{held:record}", {"step": "make"}),

@@ -45,8 +45,7 @@ class Trial:
 
 TRIALS = {
     "cpu": (
-        Trial("cpp.ahead_rows", (4, 64), ("moments of columns",)),
-        Trial("cpp.far_bytes", (512, 8192), ("moments of columns",)),
+        Trial("cpp.most_columns", (1024, 16384), ("moments of columns",)),
         Trial("cpp.most_tiles", (2, 32), ("gradient of a gate, with its sums",)),
         Trial("cpp.parallel_values", (12288, 196608), ("short pointwise",)),
         Trial("cpp.row_bytes", (16384, 262144), ("long softmax",)),

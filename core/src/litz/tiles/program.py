@@ -428,16 +428,6 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
-    """Elements that are fetched before they are needed, a line of the cache's each, along an axis's block."""
-
-    size: Expr
-    within: str
-    step: int
-    accesses: tuple[Access, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Copy:
     """A name for a position: the `number`-th of a block, or the axis's last one where the block ends before."""
 
@@ -460,9 +450,10 @@ class Leave:
 @dataclass(frozen=True, slots=True)
 class Fold:
     """A step of a reduction. `make` (the variables), `start` (the state of no values), `before` (a value joins), `join`
-    (a value), `joint` (before `merge`), `merge` (what `other` holds), `begin` (that, as the first), `total` (what is
-    the same for all lanes), `lost` (`other` notes that something is), `finish` (all is in), `block`
-    (`count` values from `array`, `times` for each position of `block`). at: the place of the value along the row."""
+    (a value), `joint` (before `merge`), `merge` (what `other` holds), `total` (what is
+    the same for all lanes), `lost` (`other` notes that something is), `finish` (all is in), `block` (the values of a
+    block, from `array`), `group` (what each `times` neighbouring lanes of `block` hold becomes one, and all have it).
+    at: the place of the value along the row."""
 
     step: str
     held: Held
@@ -477,7 +468,7 @@ class Fold:
     name: str = ""
 
 
-NestLine: TypeAlias = Each | If | Room | Put | Move | Ahead | Copy | Leave | Fold
+NestLine: TypeAlias = Each | If | Room | Put | Move | Copy | Leave | Fold
 Line: TypeAlias = Op | Load | Check | Join | Reduce | Moments | Scan | Walk | Whole | Store | Dot | Other | NestLine
 
 

@@ -350,9 +350,6 @@ class _Run:
         else:
             self._write(move.access.buffer, there, room[here].to(flat.dtype), every)
 
-    def _ahead(self, ahead: tile.Ahead) -> None:
-        """Fetches what is loaded later; nothing else hangs on it."""
-
     # Reductions.
 
     def _row(self, held: Held) -> tuple[Reduction, torch.dtype]:
@@ -395,14 +392,13 @@ class _Run:
             state, other = self.states[key], self.states[self._key(fold.other)]
             assert state is not None and other is not None
             self.states[key] = self._merged(held, state, other)
-        elif fold.step == "begin":
-            assert fold.other is not None
-            self.states[key] = self.states[self._key(fold.other)]
         elif fold.step == "lost":
             assert fold.other is not None
             self.states[self._key(fold.other)] = [torch.tensor(self.order.random() < 0.5)]
         elif fold.step == "block":
             self._block(fold)
+        elif fold.step == "group":
+            self._group(fold)
 
     def _join(self, held: Held, new: list[Lanes]) -> None:
         key = self._key(held)
@@ -433,7 +429,6 @@ class _Run:
     def _block(self, fold: tile.Fold) -> None:
         start = int(self.env[fold.block]) if fold.block else 0
         count = int(self.env[f"{fold.block}_end"]) - start if fold.size is None else self.size(fold.size)
-        count *= fold.times
         if isinstance(fold.array, str):
             values = self.rooms[fold.array][:count]
         else:
@@ -448,6 +443,16 @@ class _Run:
         assert state is not None
         lifted = self._lifted(fold.held, [values], positions)
         self.states[self._key(fold.held)] = self._merged(fold.held, state, self._row(fold.held)[0].fold(lifted))
+
+    def _group(self, fold: tile.Fold) -> None:
+        """Gives all lanes of a group what the lanes of the group hold together."""
+        state, lanes = self.states[self._key(fold.held)], int(self.env[f"{fold.block}_end"] - self.env[fold.block])
+        assert state is not None
+        if lanes % fold.times:
+            raise TileError(f"{lanes} lanes are no groups of {fold.times}")
+        merged = self._row(fold.held)[0].fold([each[:lanes].reshape(-1, fold.times) for each in state])
+        for whole, each in zip(state, merged, strict=True):
+            whole[:lanes] = each.repeat_interleave(fold.times)
 
     def _result(self, result: tile.Result) -> Lanes:
         row, dtype = self._row(result.held)

@@ -8,32 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import prod
+from math import lcm, prod
 from typing import TypeAlias
 
-from litz.ir.index import ONE, stride_of
+import torch
+
 from litz.ir.node import Node
-from litz.ir.node import walk as nodes_of
 from litz.ir.operation import Range, Store
 from litz.ir.stages import Stage
-from litz.tiles.program import Again, Ahead, Each, Element, Fold, Held, If, Put, Result, Room
+from litz.tiles.program import Each, Element, Fold, Held, If, Put, Result, Room
 
+from .halves import Halves
 from .loops import Writer
-from .reduction import COLUMN_CHUNK, PART_CHUNK, Accumulator, _Stage, new_odd, outer_nodes, unit_load
-from .tiling import is_kept, known
+from .reduction import COLUMN_CHUNK, PART_CHUNK, Accumulator, _Stage, outer_nodes, unit_load
+from .tiling import known
 
 Pair: TypeAlias = tuple[Accumulator, Accumulator]
 """The whole, and what the walk changes of it: a part, or the whole itself."""
 
 
 def tile_size(w: Writer, vector: Range) -> int:
-    """Returns the lanes per tile: whole cache lines, few enough for the accumulators to stay in the nearest cache, and
-    for every thread to have a tile. 128 if the vector range's size is symbolic."""
+    """Returns the lanes per tile: whole cache lines, as parts of rows are slow to read, but few enough for every thread
+    to have a tile, and for several walks to find rows in the cache. 128 if the vector range's size is symbolic."""
     if not vector.size.is_Integer:
         return 128
     extent, others = int(vector.size), prod(known(r.size, 16) for r in w.loop.ranges if r != vector)
     wanted = extent if not w.threaded or others >= 16 else -(-extent * others // min(w.threads, w.limits.most_tiles))
-    return min(max(16, min(256, -(-wanted // 16) * 16)), extent)
+    most = w.limits.most_columns if len(w.tiling.stages.walks) == 1 else w.limits.most_columns // 8
+    even = -(-wanted // max(1, -(-wanted // most)))
+    unit = lcm(16, group) if (group := w.tiling.group) < most // 16 else group
+    return min(-(-even // unit) * unit, extent)
 
 
 def write_column(w: Writer) -> None:
@@ -86,20 +90,21 @@ class _ColumnStage(_Stage):
         self._keep_frontier()
         nodes = self.body_nodes()
         points, apart = w.loop.reduction_numel, any(a.part for a in self.accumulators)
-        most = PART_CHUNK if apart else 2 * COLUMN_CHUNK
+        # States of a few values do not merge with each other.
+        most = PART_CHUNK * (w.tiling.group == 1) if apart else 2 * COLUMN_CHUNK
         few = not self.accumulators or (points.is_Integer and int(points) <= most)  # one part is all
-        again = self._stored() if all(node.op != "scan" for node in nodes) else None
+        again = (w.tiling.again or not self.stage.stores) and all(node.op != "scan" for node in nodes)
         pairs: list[Pair] = []
         for a in self.accumulators:
             # Parts of long columns, and of those that are walked again where something is lost; else all is wide.
-            one = a if a.forgets and again is None else a.of_lanes()
-            whole = again is None if a.forgets else few or a.form.sequential
+            one = a if a.forgets and not again else a.of_lanes()
+            whole = not again if a.forgets else few or a.form.sequential
             pairs.append((one, one) if whole else (a.of_parts(), a.of_lanes().apart()))
         self.accumulators, walked = [a for a, _ in pairs], [part for _, part in pairs]
         parts = [part for a, part in pairs if part is not a]
-        lossy = [pair for pair in pairs if again is not None and pair[1].forgets]
+        lossy = [pair for pair in pairs if again and pair[1].forgets]
         w.put(*(Fold("make", a.held) for a in self.accumulators))
-        self._start([a.held for a, part in pairs if a is part or not few])
+        self._start([a.held for a in self.accumulators])
         self.declare_scans(nodes)
         self._start(list(dict.fromkeys(self.scans.values())))
         w.put(*(Fold("make", part.held) for part in parts))
@@ -108,18 +113,20 @@ class _ColumnStage(_Stage):
         variables = w.body.variables
         free = [node for node in nodes if column.vector.var not in variables[node] and node.op != "scan"]
         before = [node for node in free if w.body.axes(node, {}).isdisjoint(each.axis for each in inner)]
-        ahead = self._ahead(nodes) if apart and not few else None
 
         def element(walked: Sequence[Accumulator], stores: Sequence[Store]) -> None:
-            w.put(*(() if ahead is None else (ahead,)))
             w.put(*(Fold("before", a.held) for a in walked if a.form.before))
+            varying = [node for node in nodes if node not in w.body.visible]
+            halves = Halves(w, column.vector, varying, stores, column.tile)
+            halves.before("t")
             with w.body.each(column.lanes(self.stage.roots, stores)):
-                self.define([node for node in nodes if node not in w.body.visible])
+                self.define(varying)
                 self.update(walked, begun=True)
-                w.body.store(*stores)
+                for store in stores:
+                    halves.store(store)
+            halves.after("t")
 
         def walk(walked: Sequence[Accumulator], stores: Sequence[Store] = ()) -> None:
-            w.body.visible.update({} if stores else again or {})
             w.nest(inner, [node for node in free if node not in w.body.visible], lambda: element(walked, stores))
 
         def inside() -> None:
@@ -127,33 +134,21 @@ class _ColumnStage(_Stage):
             walk(walked, self.stage.stores)
             self._merge([(a, part) for a, part in pairs if part in parts and (a, part) not in lossy])
             if lossy:
-                self._check(lossy, lambda: walk([a for a, _ in lossy]), few)
+                self._check(lossy, lambda: walk([a for a, _ in lossy]))
 
         w.nest(outer, before, inside)
         self._finish()
 
-    def _stored(self) -> dict[Node, Again] | None:
-        """What another walk reads where the first stored it (see `_reread`); None if one needs what is written over."""
-        if self.w.tiling.again or not self.stage.stores:
-            return {}
-        buffers = [store.buffer for store in self.w.loop.stores]
-        alone = [s for s in self.stage.stores if s.is_plain and is_kept(s.value) and buffers.count(s.buffer) == 1]
-        found = {store.value: self.w.body.access(store) for store in alone}
-        values = [arg for a in self.accumulators for arg in a.nodes[0].args]
-        if any(node.op == "load" for node in nodes_of(*values, into=lambda node: node not in found)):
-            return None
-        return {value: Again(access, value.dtype, access.axes) for value, access in found.items()}
-
-    def _check(self, lossy: Sequence[Pair], walk: Callable[[], None], few: bool) -> None:
-        """Merges parts, or walks again, into the whole, where a lane has lost something. few: nothing is there yet."""
-        w, odd = self.w, new_odd(self.w)
+    def _check(self, lossy: Sequence[Pair], walk: Callable[[], None]) -> None:
+        """Merges parts, or walks again, into the whole, where a lane has lost something."""
+        w, odd = self.w, Held("any", torch.bool, (self.w.body.name("odd"),))
+        w.put(Fold("make", odd))
         with w.body.each(replace(self.column.lanes(), merged=(odd,))):
             w.put(*(Fold("lost", part.held, other=odd) for _, part in lossy))
         with w.body.each(If(odd)):
-            self._start([a.held for a, _ in lossy] if few else ())
             walk()
         with w.body.each(If(odd, lost=False)):
-            self._merge(lossy, "begin" if few else "merge")
+            self._merge(lossy)
 
     def _levels(self, most: int) -> tuple[list[Each], list[Each]]:
         """The loops over the reduction ranges, those around a part and those of it: it has about `most` rows."""
@@ -168,20 +163,6 @@ class _ColumnStage(_Stage):
             outer[-1] = w.chunks(ranges[-1], left, chunk)
             inner.insert(0, w.level(ranges[-1], chunk=chunk))
         return outer, inner
-
-    def _ahead(self, nodes: Sequence[Node]) -> Ahead | None:
-        """What fetches rows before they are needed, for arrays whose rows reach far beyond the tile: no processor
-        guesses where the next one begins, and work for a row leaves few loads of others under way."""
-        w, (inner, lane) = self.w, (self.w.loop.reduction_ranges[-1], self.column.vector)
-        names = {inner.var: f"((i64){w.index.names[inner.var]} + {w.limits.ahead_rows})", lane.var: "i"}
-        found = []
-        for node in nodes:
-            if node.op == "load" and not node.args and stride_of(node.index[0], lane.var) == ONE:
-                stride = stride_of(node.index[0], inner.var)
-                step = 0 if stride is None else known(stride, 0) * node.dtype.itemsize
-                if step >= w.limits.far_bytes and known(inner.size, w.limits.far_bytes) * step >= w.limits.large_bytes:
-                    found.append(w.body.access(node, names))
-        return Ahead(lane.size, "t", w.line_values, tuple(found)) if found else None
 
     # ------------------------------------------------------------------ arrays over the lanes
 
@@ -214,14 +195,16 @@ class _ColumnStage(_Stage):
         self.w.put(*(Fold("start", each, shared=True) for each in held))
         self._folds([Fold("start", each) for each in held])
 
-    def _merge(self, pairs: Sequence[Pair], step: str = "merge") -> None:
-        """Takes parts into the whole. step: or `begin`, where nothing is there yet."""
-        steps = [[Fold(s, a.held, other=part.held) for a, part in pairs] for s in ("joint", step, "total")]
+    def _merge(self, pairs: Sequence[Pair]) -> None:
+        """Takes parts into the whole."""
+        steps = [[Fold(s, a.held, other=part.held) for a, part in pairs] for s in ("joint", "merge", "total")]
         self.w.put(*steps[0])
         self._folds(steps[1])
         self.w.put(*steps[2])
 
     def _finish(self) -> None:
+        if (group := self.w.tiling.group) > 1:
+            self.w.put(*(Fold("group", a.held, block="t", times=group) for a in self.accumulators))
         self._folds([Fold("finish", a.held) for a in self.accumulators if a.form.finish])
         for a in self.accumulators:
             for node in a.nodes:

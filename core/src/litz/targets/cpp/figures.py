@@ -12,9 +12,7 @@ class CppFigures(Room):
     """Figures of C++ kernels, which `target/figures/cpu/cpp.toml` explains."""
 
     table = "cpp"
-    ahead_rows: int
-    far_bytes: int
-    large_bytes: int
+    most_columns: int
     most_tiles: int
     parallel_values: int
     row_bytes: int

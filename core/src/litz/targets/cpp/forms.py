@@ -43,8 +43,8 @@ class Form:
     where none is named. block: takes in `{count}` values of an array, `{buffer}`, the first of which is at `{start}`;
     where there is one, rows go through it. sequential: in a row, steps depend on each other as lanes cannot. widens:
     may the state be double where a walk has no partial states, which keep errors small, and where such states are
-    merged? part: how lanes hold a few values, to be merged in; None if this form does. `begin` takes over the first of
-    them. `lost` sets {p0} where the state has lost what its type cannot hold. widened: is the state double?"""
+    merged? part: how lanes hold a few values, to be merged in; None if this form does. `lost` sets {p0} where the state
+    has lost what its type cannot hold. widened: is the state double?"""
 
     states: tuple[State, ...]
     join: tuple[str, ...]
@@ -58,7 +58,6 @@ class Form:
     part: Form | None = None
     joint: tuple[str, ...] = ()
     total: tuple[str, ...] = ()
-    begin: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     widened: bool = False
 
@@ -182,7 +181,6 @@ def _moments(name: str, dtype: torch.dtype) -> Form:
         part=_shifted_moments(name, dtype),
         joint=("const double {2}_share = {p3} / ({2} + {p3});", "const double {2}_both = {2} * {2}_share;"),
         total=("{2} += {p3};",),
-        begin=("{0} = {p0} + {p1};", "{1} = {p2};"),
     )
 
 

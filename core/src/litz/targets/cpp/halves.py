@@ -18,6 +18,7 @@ from litz.tiles.program import Element, Move, Put, Room
 
 from .body import as_it_was
 from .loops import Writer
+from .tiling import known
 
 BLOCK = 1024
 """Elements per block: 4 KiB of floats, so that several fit in the nearest cache."""
@@ -26,13 +27,13 @@ BLOCK = 1024
 class Halves:
     """The float16 loads and stores among the given ones that are contiguous along `r`, and gathers along it."""
 
-    def __init__(self, w: Writer, r: Range, nodes: Sequence[Node], stores: Sequence[Store]) -> None:
-        self.w, self.r = w, r
+    def __init__(self, w: Writer, r: Range, nodes: Sequence[Node], stores: Sequence[Store], most: int = BLOCK) -> None:
+        self.w, self.r, self.most = w, r, min(most, known(r.size, most))
         held = {s.value: source for s in stores if (source := as_it_was(s.value)).op in ("load", "const")}
         moved = {*held.values()}.difference(walk(*(root for s in stores for root in s.roots if root not in held)))
         halves = [n for n in nodes if n.op == "load" and n.dtype in HALF and n not in moved]  # whose bits are copied
-        plain = [n for n in halves if n.dtype == torch.float16 and not n.args]
-        self.loads = [n for n in plain if stride_of(n.index[0], r.var) == 1]
+        fixed = [n for n in halves if n.mask is None and not any(r.var in w.loop.variables[arg] for arg in n.args)]
+        self.loads = [n for n in fixed if n.dtype == torch.float16 and stride_of(n.index[0], r.var) == 1]
         self.stores = [
             s
             for s in stores
@@ -42,7 +43,7 @@ class Halves:
             and (s.mask, s.mode) == (None, "set")
             and stride_of(s.index[0], r.var) == 1
         ]
-        found = [n for n in halves if n.mask is None and any(r.var in w.loop.variables[arg] for arg in n.args)]
+        found = [n for n in halves if n.mask is None and n not in fixed]
         self.gathered = [] if w.loop.reduction_ranges else found
         self.rooms: dict[int, Element] = {}
 
@@ -79,7 +80,7 @@ class Halves:
 
     def _room(self, start: str, dtype: torch.dtype = torch.float32) -> Element:
         name, stored = self.w.body.name("wide"), dtype != torch.float32
-        self.w.put(Room(name, dtype, BLOCK, stored=stored))
+        self.w.put(Room(name, dtype, self.most, stored=stored))
         return Element(name, ((self.r.var, start, 1),), dtype, frozenset({self.w.index.names[self.r.var]}), stored)
 
     def _move(self, how: str, of: Node | Store, start: str, room: str) -> None:

@@ -34,8 +34,6 @@ class Writer:
     def __init__(self, tiling: Tiling, body: Body, target: Target) -> None:
         self.tiling, self.body, self.put, self.index = tiling, body, body.put, body.index
         self.threads, self.limits = target.units, figures_of(target, CppFigures)
-        self.line_values = target.line_bytes // 4
-        """Lanes of four bytes in a line of the cache."""
         self.loop = tiling.loop
         self.final = tiling.stages.final
         self.roots = [root for store in self.final for root in store.roots]
@@ -63,12 +61,6 @@ class Writer:
         whether the loop brings failed checks together; by default, if the kernel has any."""
         checks = self.checks if checks is None else checks
         return replace(self.level(r, chunk), vector=vector, checks=vector and checks)
-
-    def parallel(self, r: Range, vector: bool = False) -> Each:
-        """Returns a loop that the threads share, where there is work enough; its iterations are lanes if `vector`."""
-        if not self.threaded:
-            return self.vector(r, vector=vector)
-        return replace(self.level(r), shared=1, vector=vector, checks=self.checks)
 
     def chunks(self, r: Range, step: int, name: str) -> Each:
         """Returns a loop over blocks of `step` elements of a range: the variable `name` is where the block starts,

@@ -12,17 +12,12 @@ from litz.ir.dtypes import ROUNDED
 from litz.ir.index import ONE, Expr, stride_of
 from litz.ir.node import Node, walk
 from litz.ir.operation import Range, Store
-from litz.tiles.program import Element, Move, Put, Room
+from litz.tiles.program import Each, Element, Move, Put, Room
 
 from .halves import BLOCK, Halves
 from .jam import cost_of
 from .loops import Writer
-from .tiling import EXPENSIVE, USUAL, is_tiny, known, reads_conditionally
-
-TABLED_ROWS = 16
-"""Rows from which on what they share is made once."""
-MOST_TABLES = 8
-"""The most arrays of such values."""
+from .tiling import EXPENSIVE, TABLED_ROWS, USUAL, is_tiny, known, reads_conditionally
 
 
 def write_pointwise(w: Writer) -> None:
@@ -34,32 +29,38 @@ def write_pointwise(w: Writer) -> None:
         return
     if w.tiling.swap is not None and not w.combines:
         return _Tiles(w, w.tiling.swap, vector).write()
-    owned = _owned_range(w) if w.combines else None
-    if owned is not None:
+    if w.combines and (owned := _owned_range(w)) is not None:
         return _write_owned(w, owned)
-    _tabulate(w, vector)
-    nodes = w.body.missing(w.roots)
     outer = [r for r in w.loop.ranges if r != vector]
-    halves = Halves(w, vector, nodes, w.final)
+    for lane in (vector, *outer[-1:]):
+        others = [r for r in outer if r != lane]
+        for place in reversed(range(len(others))):
+            if tables := _tables(w, others[:place], others[place:], lane):
+                return _write_tabled(w, others[:place], others[place:], lane, tables)
+    _write_plain(w, outer, vector)
+
+
+def _write_plain(w: Writer, outer: Sequence[Range], vector: Range, block: str = "") -> None:
+    """Makes one nest. block: of the first range, where a loop over blocks is around it."""
+    nodes, halves = w.body.missing(w.roots), Halves(w, vector, w.body.missing(w.roots), w.final)
+    levels = [w.level(r, block if r == outer[0] else "") for r in outer]
+    shared = 0 if block else len(outer)
     if halves and not w.combines and not is_tiny(vector):
-        return _write_halves(w, outer, vector, halves)
-    if w.tiling.beside:
-        w.nest([*map(w.level, outer), w.vector(vector)], nodes, lambda: w.body.store(*w.final), shared=len(outer))
-        return
+        shared += not block and not w.tiling.beside
+        return _write_halves(w, [*levels, w.chunks(vector, BLOCK, "c")], vector, halves, shared)
     apart = is_tiny(vector) and reads_conditionally(nodes, [vector])
     half = any(access.dtype in ROUNDED for access in (*w.loop.loads, *(store.value for store in w.final)))
-    levels, shared = [w.level(r) for r in outer], len(outer)
-    if outer and is_tiny(vector) and not is_tiny(outer[-1]) and not w.combines and (half or not apart):
+    unrolled = is_tiny(vector) and not w.tiling.beside and not w.combines and (half or not apart)
+    if unrolled and outer and not is_tiny(outer[-1]):
         # Too short for a vector: its few steps are unrolled within the loop around it, whose iterations are the lanes.
         # Steps that must stay apart are vectors all the same, of few lanes: twice as fast as one by one, save for half
         # types, whose conversions take longer so.
-        levels[-1] = w.vector(outer[-1]) if len(outer) > 1 else w.parallel(outer[0], vector=True)
-        levels.append(replace(w.level(vector), unroll=8, apart=apart))
-        shared -= 1
+        levels = [*levels[:-1], w.vector(outer[-1]), replace(w.level(vector), unroll=8, apart=apart)]
+        shared = max(1, shared - 1)
     elif not outer:
         # Atomic updates are calls in a plain loop; everything else vectorizes.
-        levels.append(w.parallel(vector, vector=not w.combines))
-    elif w.threaded and (not vector.size.is_Integer or int(vector.size) >= 2 * w.limits.chunk_elements):
+        levels, shared = [w.vector(vector, vector=not w.combines)], 1
+    elif not block and w.threaded and (not vector.size.is_Integer or int(vector.size) >= 2 * w.limits.chunk_elements):
         levels += [w.chunks(vector, w.limits.chunk_elements, "c"), w.vector(vector, "c", not w.combines)]
         shared += 1
     else:
@@ -67,34 +68,47 @@ def write_pointwise(w: Writer) -> None:
     w.nest(levels, nodes, lambda: w.body.store(*w.final), shared=shared)
 
 
-def _tabulate(w: Writer, lane: Range) -> None:
-    """Makes what varies along the lanes alone before all loops, in arrays, if it costs more than to read these: which
-    rows a resampling reads, and its weights."""
-    body, rows = w.body, prod(known(r.size, USUAL) for r in w.loop.ranges if r != lane)
-    if w.checks or w.tiling.beside or rows < TABLED_ROWS or known(lane.size, BLOCK) >= BLOCK:
-        return
-    alone = {node for node in body.missing(w.roots) if body.variables[node] == {lane.var}}
+def _tables(w: Writer, outer: Sequence[Range], rows: Sequence[Range], lane: Range) -> list[Node]:
+    """Returns what varies along a range, and neither along the rows nor what is inside, if it costs more than to read
+    it from arrays: which rows a resampling reads, and its weights; the scales of channels."""
+    body, around = w.body, {lane.var, *(r.var for r in outer)}
+    most = w.limits.row_bytes // 8 // known(lane.size, w.limits.row_bytes)
+    short = is_tiny(w.loop.ranges[-1]) or prod(known(r.size, USUAL) for r in rows) < TABLED_ROWS
+    if short or w.checks or w.combines or w.tiling.beside:
+        return []
+    alone = {n for n in body.missing(w.roots) if lane.var in body.variables[n] and body.variables[n] <= around}
     used = {*w.roots, *(arg for node in w.loop.nodes if node not in alone for arg in node.args)}
-    tables = [n for n in body.missing(w.roots) if n in alone & used and n.op not in ("load", "index")]
-    if not 0 < len(tables) <= MOST_TABLES or cost_of(walk(*tables, into=alone.__contains__)) < EXPENSIVE:
-        return
-    places = {}
-    for node in tables:
-        dtype = torch.int32 if node.dtype == torch.int64 and body.small(node) else node.dtype
-        axes = frozenset({w.index.names[lane.var]})
-        places[node] = Element(body.name("row"), ((lane.var, "", 1),), dtype, axes)
-        w.put(Room(places[node].room, dtype, int(lane.size)))
-
-    def element() -> None:
-        w.put(*(Put(place, body.operand(node)) for node, place in places.items()))
-
-    w.nest([w.vector(lane)], body.missing(tables), element)
-    body.visible.update(places)
+    apart = {n for n in alone if n.op == "load" and stride_of(n.index[0], lane.var) != ONE}
+    plain = {n for n in alone if n.op == "index" or (n.op == "load" and n not in apart)}
+    tables = [n for n in body.missing(w.roots) if n in alone & used - plain]
+    costly = bool(apart) or cost_of(walk(*tables, into=alone.__contains__)) >= EXPENSIVE
+    return tables if costly and len(tables) <= most else []
 
 
-def _write_halves(w: Writer, outer: Sequence[Range], vector: Range, halves: Halves) -> None:
+def _write_tabled(w: Writer, outer: list[Range], rows: list[Range], lane: Range, tables: Sequence[Node]) -> None:
+    """Makes blocks of rows, each with arrays of what its rows share."""
+    body, vector = w.body, w.loop.ranges[-1]
+    others = prod(known(r.size, USUAL) for r in (*rows[1:], *dict.fromkeys((lane, vector))))
+    levels = [*map(w.level, outer), w.chunks(rows[0], max(TABLED_ROWS, 4 * w.limits.chunk_elements // others), "b")]
+
+    def inside() -> None:
+        places = {}
+        for node in tables:
+            dtype = torch.int32 if node.dtype == torch.int64 and body.small(node) else node.dtype
+            places[node] = Element(body.name("row"), ((lane.var, "", 1),), dtype, frozenset({w.index.names[lane.var]}))
+            w.put(Room(places[node].room, dtype, lane.size))
+        with body.each(w.vector(lane)):
+            body.write(body.missing(tables))
+            w.put(*(Put(place, body.operand(node)) for node, place in places.items()))
+        body.visible.update(places)
+        _write_plain(w, [*rows, *[lane] * (lane != vector)], vector, "b")
+
+    before = [n for n in body.missing(w.roots) if body.variables[n].issubset(r.var for r in outer)]
+    w.nest(levels, before, inside, shared=len(levels))
+
+
+def _write_halves(w: Writer, levels: Sequence[Each], vector: Range, halves: Halves, shared: int) -> None:
     """The nest in blocks of the vector loop, with conversions before and after each."""
-    levels = [*(w.level(r) for r in outer), w.chunks(vector, BLOCK, "c")]
 
     def element() -> None:
         for store in w.final:
@@ -106,7 +120,7 @@ def _write_halves(w: Writer, outer: Sequence[Range], vector: Range, halves: Halv
         halves.after("c")
 
     outside = [node for node in w.body.missing(w.roots) if vector.var not in w.body.variables[node]]
-    w.nest(levels, outside, block, shared=len(outer) if w.tiling.beside else len(levels))
+    w.nest(levels, outside, block, shared=shared)
 
 
 OWNED = 16

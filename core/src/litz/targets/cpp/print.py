@@ -250,12 +250,6 @@ class Printer:
         both = (memory, room, *reversed(spans)) if move.how == "load" else (room, memory, *spans)
         self.lines.add(f"transpose({', '.join(both)});")
 
-    def _ahead(self, ahead: tile.Ahead) -> None:
-        block, type_ = ahead.within, self.index.var_type(ahead.size)
-        self.lines.add(f"for ({type_} i = {block}; i < {block}_end; i += {ahead.step})")
-        fetched = dict.fromkeys(f"__builtin_prefetch(&{self.place(access)});" for access in ahead.accesses)
-        self.lines.add("  " + " ".join(fetched))
-
     # Values.
 
     def operand(self, operand: Operand) -> str:
@@ -428,6 +422,8 @@ class Printer:
 
     def _fold(self, fold: tile.Fold) -> None:
         held, form, refs = fold.held, self.form(fold.held), self.refs(fold.held)
+        if fold.step == "group":
+            return self._group(held, fold.block, fold.times)
         for state, ref in zip(form.states, refs, strict=True) if fold.step in ("make", "start") else ():
             if fold.step == "make" and held.lane is not None and not state.shared:
                 self.lines.add(f"alignas(64) {state.type} {ref.partition('[')[0]}[{held.lane[2]}];")
@@ -444,9 +440,23 @@ class Printer:
         if fold.step == "block":
             texts["buffer"] = fold.array if isinstance(fold.array, str) else f"&{self.place(fold.array)}"
             stop = f"{fold.block}_end" if fold.size is None else self.index.text(fold.size)
-            count = f"{stop} - {fold.block}" if fold.block else stop
-            texts["count"] = f"({count}) * {fold.times}" if fold.times > 1 else count
+            texts["count"] = f"{stop} - {fold.block}" if fold.block else stop
         self.lines.add(*(template.format(*refs, **texts) for template in getattr(form, fold.step, ())))
+
+    def _group(self, held: Held, block: str, count: int) -> None:
+        """Writes a loop over groups of so many neighbouring lanes, whose states become one that all of them have."""
+        assert held.lane is not None
+        name, states = held.lane[0], self.form(held).states
+        merge = self.form(replace(held, kind="welford_combine_mean") if self.form(held).part else held).merge
+        whole = replace(held, suffix=f"{held.suffix}_group", lane=None, wide=True)
+        lanes = f"for (i64 {name} = {name}_g; {name} < {name}_g + {count}; ++{name})"
+        with self.lines.block(f"for (i64 {name}_g = {block}; {name}_g < {block}_end; {name}_g += {count})"):
+            self.print([tile.Fold("make", whole)])
+            own, every = self.refs(held), self.refs(whole)
+            with self.lines.block(lanes):
+                self.lines.add(*(step.format(*every, **{f"p{n}": ref for n, ref in enumerate(own)}) for step in merge))
+            with self.lines.block(lanes):
+                self.lines.add(*(f"{a} = {b};" for s, a, b in zip(states, own, every, strict=True) if not s.shared))
 
     def _result(self, result: tile.Result) -> str:
         held, form, type_ = result.held, self.form(result.held), VALUES[result.dtype]

@@ -6,7 +6,6 @@ A reduction is ready once its stage has walked; what depends on it is computed a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,7 +17,7 @@ from litz.ir.node import Node
 from litz.ir.operation import Range
 from litz.ir.stages import Stage
 from litz.tiles import program as tile
-from litz.tiles.program import Element, Fold, Held, If, Lane, Position, Put, Result, Room, Value
+from litz.tiles.program import Element, Fold, Held, Lane, Position, Put, Result, Room, Value
 
 from .forms import Form, form_of
 from .halves import BLOCK as HALF_BLOCK
@@ -26,18 +25,14 @@ from .halves import Halves
 from .loops import Writer
 from .tiling import is_tiny, reads_conditionally
 
-ROW_CHUNK = 4096
-"""Elements of a row that one set of partial sums takes. Sums of sums lose less than one long sum: the error of eager's
-cascade sum, near enough."""
-BLOCK_CHUNK = 2048
-"""Likewise where values are first gathered in a block, which should stay in the nearest cache."""
+ROW_CHUNK = 2048
+"""Elements of a row that one set of partial sums takes, or a block, which should stay in the nearest cache. Sums of
+sums lose less than one long sum: the error of eager's cascade sum, near enough."""
 COLUMN_CHUNK = 512
 """Rows that one set of partial column sums takes."""
 PART_CHUNK = 64
 """Likewise where lanes hold a few values by a form of their own: its sums of squares stay as exact as eager's, which
 are double (2e-7 of them is lost; 1e-6 with 512 rows)."""
-SHORT_ROW = 128
-"""A row of at most so many elements shares its block with the next ones."""
 UNROLL = 32
 
 
@@ -136,50 +131,23 @@ def write_row(w: Writer) -> None:
 def write_small(w: Writer) -> None:
     """Makes a loop with output points as lanes; the reduction loops inside are unrolled."""
     *outer, vector = w.loop.ranges
-    made = (make_accumulators(stage.reduces, str, None) for stage in w.tiling.stages.walks)
-    if w.tiling.again and any(a.forgets for accumulators in made for a in accumulators):
-        return _write_twice(w, outer, vector)
-    last = w.vector(vector, vector=not w.combines) if outer else w.parallel(vector, vector=not w.combines)
-    levels = [*(w.level(r) for r in outer), last]
-    w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _SmallStage), shared=len(outer))
+    levels = [*(w.level(r) for r in outer), w.vector(vector, vector=not w.combines)]
+    w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _SmallStage), shared=max(1, len(outer)))
 
 
-def _write_twice(w: Writer, outer: Sequence[Range], vector: Range) -> None:
-    """Makes a loop of small reductions, of which a block is computed again, in wide states, where it lost something."""
-
-    def inside() -> None:
-        odd = new_odd(w)
-        with w.body.each(replace(w.vector(vector, "t"), merged=(odd,))):
-            _write_stages(w, _SmallStage, odd)
-        with w.body.each(If(odd)), w.body.each(w.vector(vector, "t")):
-            _write_stages(w, _SmallStage)
-
-    levels = [*(w.level(r) for r in outer), w.chunks(vector, COLUMN_CHUNK, "t")]
-    plain = [node for node in outer_nodes(w, 0) if vector.var not in w.body.variables[node]]
-    w.nest(levels, plain, inside, shared=len(levels))
-
-
-def new_odd(w: Writer) -> Held:
-    """Makes and returns what says whether some lane has lost something; none has yet."""
-    odd = Held("any", torch.bool, (w.body.name("odd"),))
-    w.put(Fold("make", odd))
-    return odd
-
-
-def _write_stages(w: Writer, kind: type[_Stage], odd: Held | None = None) -> None:
+def _write_stages(w: Writer, kind: type[_Stage]) -> None:
     w.body.write(outer_nodes(w, 0))
     for number, stage in enumerate(w.tiling.stages.walks):
-        kind(w, stage, odd=odd).write()
+        kind(w, stage).write()
         w.body.write(outer_nodes(w, number + 1))
     w.body.store(*w.final)
 
 
 class _Stage:
-    """Makes one stage; values at output level are scalars. lane: of what is held. odd: what says whether states have
-    lost something."""
+    """Makes one stage; values at output level are scalars. lane: of what is held."""
 
-    def __init__(self, w: Writer, stage: Stage, lane: Lane | None = None, odd: Held | None = None) -> None:
-        self.w, self.stage, self.lane, self.odd = w, stage, lane, odd
+    def __init__(self, w: Writer, stage: Stage, lane: Lane | None = None) -> None:
+        self.w, self.stage, self.lane = w, stage, lane
         self.accumulators = make_accumulators(stage.reduces, w.body.name, lane)
         self.scans: dict[Node, Held] = {}
 
@@ -225,12 +193,11 @@ class _Stage:
 
 
 class _SmallStage(_Stage):
-    """The reduction loops unrolled within one lane; in wide states where these say what others lose, and none asks."""
+    """The reduction loops unrolled within one lane, in states that lose nothing."""
 
     def write(self) -> None:
         w = self.w
-        odd = [Fold("lost", a.of_lanes().held, other=self.odd) for a in self.accumulators if a.forgets and self.odd]
-        self.accumulators = [a if a.forgets and not self.odd else a.of_lanes() for a in self.accumulators]
+        self.accumulators = [a if a.forgets else a.of_lanes() for a in self.accumulators]
         w.put(*(Fold("make", a.held) for a in self.accumulators))
         nodes = self.body_nodes()
         self.declare_scans(nodes)
@@ -243,7 +210,6 @@ class _SmallStage(_Stage):
         plain = [node for node in nodes if not self.scans]
         levels = [replace(w.level(r), unroll=UNROLL) for r in w.loop.reduction_ranges]
         w.nest(levels, plain, inside)
-        w.put(*odd)
         w.body.visible.update(results(w, self.accumulators))
 
 
@@ -301,34 +267,31 @@ class _RowStage(_Stage):
         w, body, stores = self.w, self.w.body, self.stage.stores
         values = [a.nodes[0].args[0] for a in self.accumulators if a.form.block]
         halves = Halves(w, inner, nodes, stores)
-        # Blocks of short rows have several of them: channels last, a group of channels of many pixels.
-        many = bool(values and outer and not halves) and inner.size.is_Integer and 0 < int(inner.size) <= SHORT_ROW
         # A row that lies in memory as a block of it would is read there, unless the walk may write over it.
-        rooms = ["" if not (stores or many) and unit_load(value, inner) else body.name("block") for value in values]
-        step = HALF_BLOCK if halves else BLOCK_CHUNK if rooms else ROW_CHUNK
+        loads = [v.args[0] if v.op == "cast" and v.dtype == torch.float32 else v for v in values]  # halves are widened
+        there = [v in halves.loads or (v in values and not stores and unit_load(v, inner)) for v in loads]
+        rooms = ["" if held else body.name("block") for held in there]
+        step = HALF_BLOCK if halves else ROW_CHUNK
         chunked = bool(self.accumulators or halves) and not (inner.size.is_Integer and int(inner.size) <= step)
         direct = [a for a in self.accumulators if not a.form.block]
         walked, several = direct, chunked or bool(outer)
         if several:
             self.accumulators = [a.of_parts() for a in self.accumulators]
             walked = [a.apart() for a in direct]
-        blocks = list(zip((a.held for a in self.accumulators if a.form.block), values, rooms, strict=True))
+        blocks = list(zip((a.held for a in self.accumulators if a.form.block), values, rooms, loads, strict=True))
         w.put(*(Fold("make", a.held) for a in self.accumulators))
-        w.put(*(Room(room, value.dtype, step if chunked or many else inner.size) for _, value, room in blocks if room))
-        last, times = (outer[-1], int(inner.size)) if many else (inner, 1)
-        levels = [w.level(r) for r in (outer[:-1] if many else outer)]
-        start = f"{w.index.names[last.var]}_b" if chunked or many else ""
+        w.put(*(Room(room, value.dtype, step if chunked else inner.size) for _, value, room, _ in blocks if room))
+        levels, start = [w.level(r) for r in outer], f"{w.index.names[inner.var]}_b" if chunked else ""
         if start:
-            levels.append(w.chunks(last, step // times, start))
+            levels.append(w.chunks(inner, step, start))
 
         def element() -> None:
             self.define([node for node in nodes if node not in body.visible])
             self._write_scratch(nodes)
             self.update(walked)
-            for _, value, room in blocks:
+            for _, value, room, _ in blocks:
                 if room:
-                    at = ((last.var, start, times), (inner.var, "", 1))[: 1 + many]
-                    axes = frozenset(w.index.names[var] for var, _, _ in at)
+                    at, axes = ((inner.var, start, 1),), frozenset({w.index.names[inner.var]})
                     w.put(Put(Element(room, at, value.dtype, axes), body.operand(value)))
             for store in stores:
                 halves.store(store)
@@ -337,24 +300,27 @@ class _RowStage(_Stage):
             if several:
                 w.put(*(Fold("make", a.held) for a in walked))
             halves.before(start or "0")
+            widened = {node: body.staged[node] for node in halves.loads}
             checks = any(node.op == "bounded" for node in nodes if node not in body.visible)
             if any(rooms) or direct or stores or not w.tiling.scratch.isdisjoint(nodes):
-                lanes = w.vector(inner, "" if many else start, checks=checks)
-                with ExitStack() as rows:
-                    if many:
-                        rows.enter_context(body.each(w.level(last, start)))
-                    rows.enter_context(body.each(replace(lanes, merged=tuple(a.held for a in walked))))
+                lanes = w.vector(inner, start, checks=checks)
+                with body.each(replace(lanes, merged=tuple(a.held for a in walked))):
                     element()
             halves.after(start or "0")
             if several:
                 pairs = zip(direct, walked, strict=True)
                 w.put(*(Fold("merge", a.of_parts().held, other=part.held) for a, part in pairs))
-            first = {inner.var: "0", last.var: start or "0"}
-            for held, value, room in blocks:
-                array, size = room or body.access(value, first), None if start else inner.size
-                w.put(Fold("block", held, at=position(w, first), array=array, block=start, times=times, size=size))
+            first = {inner.var: start or "0"}
+            for held, _, room, load in blocks:
+                size = None if start else inner.size
+                array = room or (widened[load].room if load in widened else body.access(load, first))
+                w.put(Fold("block", held, at=position(w, first), array=array, block=start, size=size))
+            if not several:  # what is the whole row is there for later walks
+                at, axes = ((inner.var, "", 1),), frozenset({w.index.names[inner.var]})
+                made = {value: Element(room, at, value.dtype, axes) for _, value, room, _ in blocks if room}
+                w.scratch = {**made, **widened, **w.scratch}
 
-        outside = [node for node in nodes if body.variables[node].isdisjoint({inner.var, last.var})]
+        outside = [node for node in nodes if body.variables[node].isdisjoint({inner.var})]
         w.nest(levels, outside, inside)
 
 

@@ -36,7 +36,7 @@ def segments(tiling: Tiling, kernel: KernelPlan, limits: CppFigures) -> tuple[tu
     once.
     """
     points = tiling.loop.numel * tiling.loop.reduction_numel
-    if not points.is_Integer or int(points) >= limits.segments_values:
+    if tiling.group == 1 and (not points.is_Integer or int(points) >= limits.segments_values):
         found = _Splitter(kernel, limits).split(tiling, MAX_SEGMENTS)
         groups = [tuple(replace(part, work=tiling.work) for part in group) for group in found.groups if group]
         if groups and _work_of(tiling) - found.work >= limits.segments_loads:

@@ -14,7 +14,7 @@ Four ways:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
@@ -43,7 +43,7 @@ from litz.ir.ops import flops_of
 from litz.ir.reductions import REDUCTIONS
 from litz.ir.segments import decided
 from litz.ir.stages import Stages, find_stages
-from litz.ir.transform import map_stores, rename_loop
+from litz.ir.transform import collapse, map_stores, rename_loop
 
 from .figures import CppFigures
 from .jam import Jam, cost_of, find_jam
@@ -58,6 +58,10 @@ TINY_SEVERAL = 16
 """Likewise where the states of lanes have several results, and have to be merged at the end of each row."""
 EXPENSIVE = 8
 """A value that costs this many flops or more is kept for later stages rather than computed again."""
+SHORT_ROW = 128
+"""Rows of at most so many elements, many of which are reduced together, are lanes."""
+TABLED_ROWS = 16
+"""Rows from which on what they share is made once."""
 USUAL = 64
 """The value that stands for an unknown size."""
 
@@ -70,7 +74,7 @@ class Tiling:
     later one reads from there, with their stores. `swap` is the other range of a transpose, None if there is none.
     `work` is a number of element-operations, symbolic where sizes are. `jam` are outputs of a row's reduction that are
     made at a time. again: may a part of the loop run twice, as the loop writes over nothing that it reads? beside: does
-    the vector loop share its outer loops with others?
+    the vector loop share its outer loops with others? group: so many neighbouring lanes are one group.
     """
 
     loop: Loop
@@ -84,12 +88,14 @@ class Tiling:
     jam: Jam | None = None
     again: bool = False
     beside: bool = False
+    group: int = 1
 
 
 def tile_kernel(kernel: KernelPlan, limits: CppFigures) -> Tiling:
     """Returns the C++ tiling of a kernel: which loops are threads, which are vectors, and in what order."""
     (loop,) = kernel.loops
-    loop = split_divisions(count_from(loop, kernel.starts))
+    counted = count_from(loop, kernel.starts)
+    loop = counted if (split := split_divisions(counted)) is counted else collapse(split)
     return tile_loop(canonical(plain if (plain := decided(loop)).stores else loop), kernel, limits)
 
 
@@ -105,15 +111,15 @@ def tile_loop(loop: Loop, kernel: KernelPlan, limits: CppFigures) -> Tiling:
     stages = kernel.stages(loop)
     mode, loop, vector = _reduction_mode(loop)
     again = not kernel.inplace and set(loop.reads).isdisjoint(loop.writes) and all(s.mode == "set" for s in loop.stores)
+    jam = find_jam(loop, stages, limits.staged_outputs) if mode == "row" and not kernel.inplace else None
+    if mode == "row" and jam is None and (grouped := _grouped(loop, kernel)) is not None:
+        loop, group = grouped
+        return Tiling(loop, "column", loop.ranges[-1], kernel.stages(loop), work=work, again=again, group=group)
     tiling = Tiling(loop, mode, vector, stages, work=work, again=again)
     if mode != "row":
         return tiling
-    tiling = replace(tiling, reread=_reread(tiling))
-    return replace(
-        tiling,
-        scratch=_scratch(tiling, limits.row_bytes),
-        jam=None if kernel.inplace else find_jam(loop, stages, limits.staged_outputs),
-    )
+    tiling = replace(tiling, reread=_reread(tiling), jam=jam)
+    return replace(tiling, scratch=_scratch(tiling, limits.row_bytes))
 
 
 # ---------------------------------------------------------------------- ranges
@@ -234,9 +240,13 @@ def _pointwise(loop: Loop, work: Expr) -> Tiling:
     if not loop.ranges:
         return Tiling(loop, "pointwise", None, find_stages(loop), work=work)
     found = _from_memory(loop)
-    scores = {r: contiguity(found, r.var) for r in loop.ranges}
     # The last of equals: the ranges come with the largest strides first.
-    vector = max(reversed(loop.ranges), key=lambda r: scores[r])
+    vector = max(reversed(loop.ranges), key=lambda r: contiguity(found, r.var))
+    row = max((r for r in loop.ranges if r != vector), key=lambda r: known(r.size, USUAL), default=vector)
+    side = _side(loop, vector, [row]) if row != vector and known(row.size, USUAL) >= TABLED_ROWS else None
+    if side is not None and side.size != ONE:
+        loop = _in_lanes(replace(loop, ranges=(*(r for r in loop.ranges if r != row), row)), vector, side)
+        return Tiling(loop, "pointwise", loop.ranges[-1], find_stages(loop), work=work, group=int(vector.size))
     crossing = {access: size for access, size in found.items() if vector.var in access.symbols}
     across = {r: contiguity(crossing, r.var) for r in loop.ranges if r != vector and not is_tiny(r)}
     swap = max(across, key=lambda r: across[r], default=None)
@@ -314,6 +324,43 @@ def _are_rows(loop: Loop, vector: Range) -> bool:
         return False
     found = traffic(loop, inner_only=True)
     return max(contiguity(found, r.var) for r in loop.reduction_ranges) > contiguity(found, vector.var)
+
+
+def _grouped(loop: Loop, kernel: KernelPlan) -> tuple[Loop, int] | None:
+    """Returns a loop with a short innermost reduction range, and the output range that it lies side by side in, as one
+    range of lanes, and how many neighbouring lanes have one result: channels last, groups of channels of many pixels.
+    None if there is no such range. Whatever varies along the output range alone is the same for these lanes."""
+    *others, inner = sorted(loop.reduction_ranges, key=lambda r: contiguity(traffic(loop, True), r.var))
+    stored = {store.buffer for store in loop.stores if not loop.at_reduction_level(store)}
+    if not others or loop.ordered or stored & {*loop.reads, *kernel.inplace}:
+        return None
+    side = _side(loop, inner, others)
+    if side is None or (side.size == ONE and is_tiny(inner)) or any(store.mode != "set" for store in loop.stores):
+        return None
+    return _in_lanes(loop, inner, side), int(inner.size)
+
+
+def _side(loop: Loop, inner: Range, rows: Sequence[Range]) -> Range | None:
+    """Returns the output range that goes on where a short range of neighbours ends, in all that varies along some rows;
+    a range of one where none does. None if the range is no such one."""
+    along = {r.var for r in rows}
+    steps = {access: access.stride(inner.var) for access in loop.accesses if not along.isdisjoint(access.symbols)}
+    short = inner.size.is_Integer and 1 < int(inner.size) <= SHORT_ROW
+    if not short or ONE not in steps.values() or None in steps.values() or any(a.is_indirect for a in loop.accesses):
+        return None
+    others = () if any(node.op == "index" for node in loop.nodes) else (r for r in loop.ranges if r not in rows)
+    found = (r for r in others if all(a.stride(r.var) == step * inner.size for a, step in steps.items()))
+    return next(found, Range(reduction_var(len(loop.all_ranges)), ONE))
+
+
+def _in_lanes(loop: Loop, inner: Range, side: Range) -> Loop:
+    """Returns the loop with a short range, and the range that goes on where it ends, as the last output range."""
+    lane = Range(loop_var(len(loop.all_ranges)), side.size * inner.size)
+    extents = {lane.var: lane.size}
+    mapping = {inner.var: mod(lane.var, inner.size, extents), side.var: floordiv(lane.var, inner.size, extents)}
+    ranges = (*(r for r in loop.ranges if r not in (side, inner)), lane)
+    left = tuple(r for r in loop.reduction_ranges if r != inner)
+    return canonical(rename_loop(loop, mapping, ranges, left))
 
 
 def _vector_last(loop: Loop, vector: Range) -> Loop:

@@ -49,7 +49,7 @@ def computed_in(dtype: torch.dtype, *args: Any) -> torch.dtype:
 
     def is_number(arg: Any) -> bool:
         if isinstance(arg, Tensor):
-            return not (arg.size or arg.is_element or arg.device.type != "cpu" or arg.dtype in (dtype, bool_))
+            return not (arg.size or arg.device.type != "cpu" or arg.dtype in (dtype, bool_))
         return isinstance(arg, sympy.Expr)
 
     return torch.float32 if dtype in HALF and any(map(is_number, args)) else dtype

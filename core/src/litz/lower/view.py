@@ -56,7 +56,6 @@ class Tensor:
     dtype: torch.dtype  # of an element
     device: torch.device  # where it is
     size: tuple[Expr, ...]
-    is_element = False  # of a tensor that is not there as a whole: without dimensions, and no number
 
     @property
     def ndim(self) -> int:

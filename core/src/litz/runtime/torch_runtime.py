@@ -13,11 +13,8 @@ empty_cpu: Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tenso
 empty_cuda: Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor] = _guards._empty_strided_cuda
 """Allocates an uninitialised tensor on the current CUDA device."""
 view: Callable[[torch.Tensor, tuple[int, ...], tuple[int, ...], int], torch.Tensor] = _guards._reinterpret_tensor
-"""view(base, size, stride, offset): a strided part of `base`'s memory, `offset` in elements from base's own first.
-
-No view to autograd, whose views AOTAutograd makes itself, and nothing checks that it lies inside. A third of the host
-time of `as_strided`.
-"""
+"""view(base, size, stride, offset): a strided part of `base`'s memory, `offset` in elements from base's own first. No
+view to autograd, and nothing checks that it lies inside. A third of the host time of `as_strided`."""
 
 
 def graph_is_kept() -> bool:

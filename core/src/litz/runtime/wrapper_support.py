@@ -145,11 +145,6 @@ def copy_to(
     return fresh.copy_(tensor[first]).as_strided(size, stride)
 
 
-def part(base: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
-    """Does what `_view` does, as a view to autograd too, whose version is the base's."""
-    return base.as_strided(size, stride, base.storage_offset() + offset)
-
-
 def results(value: Any) -> Any:
     """Returns the result of a call without a schema as a sequence."""
     return value if isinstance(value, (list, tuple)) else (value,)
@@ -202,7 +197,6 @@ def support(pool: Pool) -> dict[str, object]:
         apart,
         is_dense,
         number_on,
-        part,
         planned,
         planned_inside,
         present,
@@ -215,6 +209,7 @@ def support(pool: Pool) -> dict[str, object]:
     return {f"_{function.__name__}": function for function in functions} | {
         "_empty_cpu": empty_cpu,
         "_empty_cuda": empty_cuda,
+        "_part": lambda base, size, stride, offset: base.as_strided(size, stride, base.storage_offset() + offset),
         "_pool": pool,
         "_view": view,
         "math": math,

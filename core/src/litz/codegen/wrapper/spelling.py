@@ -66,8 +66,8 @@ class Spelling:
         return f"{name}({', '.join(parts)})"
 
     def output(self, value: Any) -> str:
-        """Returns the text of what the wrapper returns. A view of an input is not one of the input's aligned copy, and
-        is one to autograd, which finds out by the version whether the input was written before the backward."""
+        """Returns the text of what the wrapper returns: a view of an input is not one of the input's aligned copy, and
+        has the input's version, by which autograd finds out that the input was written before the backward."""
         text = self._text(value, self.plan.inputs.returned)
         given = isinstance(value, TensorRef) and value.buffer in self.program.input_buffers
         return text.replace("_view(", "_part(", 1) if given else text

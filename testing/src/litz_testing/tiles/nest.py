@@ -326,7 +326,8 @@ class _Run:
 
     def _first(self, access: Access) -> int:
         """Where a block begins in its buffer."""
-        return int(self.position(access.offset, access.at)) + self.nest.starts.get(access.buffer, 0)
+        more = {placeholder(n): self.operand(each) for n, each in enumerate(access.indirect)}
+        return int(self.position(access.offset, access.at, more)) + self.nest.starts.get(access.buffer, 0)
 
     def _span(self, move: tile.Move, block: str) -> int:
         stop = self.env[f"{block}_end"] if move.size is None else self.size(move.size)

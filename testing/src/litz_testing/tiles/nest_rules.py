@@ -190,7 +190,7 @@ def _races(nest: Nest) -> Iterator[str]:
         for each in around[first : first + around[first].shared]:
             own = {each.axis, *(inner.axis for inner in around if inner.within == each.axis)}
             own |= {name for name in used if name.startswith(f"{each.axis.removesuffix('_g')}_")}  # copies of a block
-            if used & own or each.size == 1:
+            if used & own or (each.size.is_Integer and int(each.size) <= (each.step or 1)):
                 continue
             if line.mode == "set" or not nest.atomic:
                 yield f"shares that differ in {each.axis} store {line.access.buffer} at one place"

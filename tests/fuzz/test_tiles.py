@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import torch
 
 from litz.targets.cpp.generate import make_nest
 from litz.targets.triton.codegen import TritonCodegen
@@ -18,7 +19,8 @@ from litz.tiles.program import Nest, TileProgram
 from litz_testing.fuzz.check import Checker, Failure
 from litz_testing.fuzz.execute import FuzzCompiler
 from litz_testing.fuzz.generate import generate
-from litz_testing.fuzz.program import FuzzProgram
+from litz_testing.fuzz.inputs import InputSpec
+from litz_testing.fuzz.program import FuzzProgram, Statement
 from litz_tools.nest_text import tiles_text
 
 SEEDS = range(3, 9)
@@ -109,3 +111,23 @@ def test_a_wrong_nest_is_a_failure() -> None:
     with patch("litz_testing.fuzz.tiles.make_nest", lambda *args: (None, nest_with_other_ops(make_nest(*args)[1]))):
         failures = first_failures(checker)
     assert failures and {failure.kind.partition(": ")[2] for failure in failures} == {"TilesWrong TilesWrong"}
+
+
+H16, I64 = torch.float16, torch.int64
+CHECKED: dict[str, tuple[tuple[InputSpec, ...], tuple[str, ...]]] = {
+    "a group of lanes that is one block (s107i:3552)": (
+        (InputSpec((5, 6, 5, 60), H16, 332963),),
+        ("torch.nn.functional.layer_norm(x0, (60,), eps=0.1)", "torch.mean(v0, (0, 1, 3))"),
+    ),
+    "halves at a computed row are widened in blocks (s107i:2349)": (
+        (InputSpec((64, 17), H16, 1), InputSpec((64, 17), H16, 2), InputSpec((2, 9), I64, 3, "index", 64)),
+        ("torch.logaddexp(x1, x0)", "torch.nn.functional.embedding(x2, v0)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_nests_that_are_right_are_found_right(name: str) -> None:
+    inputs, texts = CHECKED[name]
+    lines = tuple(Statement(f"v{n}", text, rough=True, centred=n == 0) for n, text in enumerate(texts))
+    assert Checker(FuzzCompiler()).check(FuzzProgram(inputs, lines, (lines[-1].target,))) is None

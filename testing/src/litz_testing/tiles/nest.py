@@ -330,8 +330,7 @@ class _Run:
         return int(self.position(access.offset, access.at, more)) + self.nest.starts.get(access.buffer, 0)
 
     def _span(self, move: tile.Move, block: str) -> int:
-        stop = self.env[f"{block}_end"] if move.size is None else self.size(move.size)
-        return int(stop - self.env[block])
+        return self.size(move.size) if block == "0" else int(self.env[f"{block}_end"] - self.env[block])
 
     def _move(self, move: tile.Move) -> None:
         first, room = self._first(move.access), self.rooms[move.room]

@@ -61,6 +61,8 @@ class Body:
         self.count = count
         self.staged: dict[Node, Element] = {}
         """Loads whose element is in a room, and where it is there."""
+        self.rooms: dict[int, Element] = {}
+        """Places in rooms that stores write to for now, by the ids of the stores."""
         self.stored: dict[str, Value] = {}
         """Values that there are as they lie in memory too: that by the name of the value."""
         positions = [n for each in loop.loads for n in each.indirect] + [n for s in loop.stores for n in s.indirect]
@@ -246,8 +248,11 @@ class Body:
         return self.held(node)
 
     def store(self, *stores: Store) -> None:
-        """Makes stores whose nodes are visible."""
+        """Makes stores whose nodes are visible: into the store's room if it has one, else to memory."""
         for store in stores:
+            if (place := self.rooms.get(id(store))) is not None:
+                self.put(tile.Put(place, (self.element if place.stored else self.operand)(store.value)))
+                continue
             value = self.element(store.value) if store.mode == "set" else self.operand(store.value)
             masks = () if store.mask is None else (self.operand(store.mask),)
             access = self.access(store)

@@ -11,8 +11,6 @@ from dataclasses import replace
 from math import lcm, prod
 from typing import TypeAlias
 
-import torch
-
 from litz.ir.node import Node
 from litz.ir.operation import Range, Store
 from litz.ir.stages import Stage
@@ -20,7 +18,7 @@ from litz.tiles.program import Each, Element, Fold, Held, If, Put, Result, Room
 
 from .halves import Halves
 from .loops import Writer
-from .reduction import COLUMN_CHUNK, PART_CHUNK, Accumulator, _Stage, outer_nodes, unit_load
+from .reduction import COLUMN_CHUNK, PART_CHUNK, Accumulator, _Stage, new_odd, outer_nodes, unit_load
 from .tiling import known
 
 Pair: TypeAlias = tuple[Accumulator, Accumulator]
@@ -122,8 +120,7 @@ class _ColumnStage(_Stage):
             with w.body.each(column.lanes(self.stage.roots, stores)):
                 self.define(varying)
                 self.update(walked, begun=True)
-                for store in stores:
-                    halves.store(store)
+                w.body.store(*stores)
             halves.after("t")
 
         def walk(walked: Sequence[Accumulator], stores: Sequence[Store] = ()) -> None:
@@ -141,8 +138,7 @@ class _ColumnStage(_Stage):
 
     def _check(self, lossy: Sequence[Pair], walk: Callable[[], None]) -> None:
         """Merges parts, or walks again, into the whole, where a lane has lost something."""
-        w, odd = self.w, Held("any", torch.bool, (self.w.body.name("odd"),))
-        w.put(Fold("make", odd))
+        w, odd = self.w, new_odd(self.w)
         with w.body.each(replace(self.column.lanes(), merged=(odd,))):
             w.put(*(Fold("lost", part.held, other=odd) for _, part in lossy))
         with w.body.each(If(odd)):

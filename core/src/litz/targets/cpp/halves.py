@@ -24,28 +24,32 @@ BLOCK = 1024
 """Elements per block: 4 KiB of floats, so that several fit in the nearest cache."""
 
 
+def copied(stores: Sequence[Store]) -> set[Node]:
+    """Returns the halves of memory whose bits stores copy, and of which nothing else is made."""
+    held = {s.value: source for s in stores if (source := as_it_was(s.value)).op in ("load", "const")}
+    return {*held.values()}.difference(walk(*(root for s in stores for root in s.roots if root not in held)))
+
+
 class Halves:
     """The float16 loads and stores among the given ones that are contiguous along `r`, and gathers along it."""
 
     def __init__(self, w: Writer, r: Range, nodes: Sequence[Node], stores: Sequence[Store], most: int = BLOCK) -> None:
         self.w, self.r, self.most = w, r, min(most, known(r.size, most))
-        held = {s.value: source for s in stores if (source := as_it_was(s.value)).op in ("load", "const")}
-        moved = {*held.values()}.difference(walk(*(root for s in stores for root in s.roots if root not in held)))
-        halves = [n for n in nodes if n.op == "load" and n.dtype in HALF and n not in moved]  # whose bits are copied
+        moved = copied(stores)
+        halves = [n for n in nodes if n.op == "load" and n.dtype in HALF and n not in moved]
         fixed = [n for n in halves if n.mask is None and not any(r.var in w.loop.variables[arg] for arg in n.args)]
         self.loads = [n for n in fixed if n.dtype == torch.float16 and stride_of(n.index[0], r.var) == 1]
         self.stores = [
             s
             for s in stores
             if s.value.dtype == torch.float16
-            and held.get(s.value) not in moved
+            and as_it_was(s.value) not in moved
             and not s.indirect
             and (s.mask, s.mode) == (None, "set")
             and stride_of(s.index[0], r.var) == 1
         ]
         found = [n for n in halves if n.mask is None and n not in fixed]
         self.gathered = [] if w.loop.reduction_ranges else found
-        self.rooms: dict[int, Element] = {}
 
     def __bool__(self) -> bool:
         return bool(self.loads or self.stores or self.gathered)
@@ -56,7 +60,7 @@ class Halves:
             self.w.body.staged[node] = self._room(start)
             self._move("widen", node, start, self.w.body.staged[node].room)
         for store in self.stores:
-            self.rooms[id(store)] = self._room(start)
+            self.w.body.rooms[id(store)] = self._room(start)
         if self.gathered:  # a loop that would gather them has no vectors
             bits = {node: self._room(start, node.dtype) for node in self.gathered}
             with self.w.body.each(self.w.level(self.r, start)):
@@ -64,17 +68,10 @@ class Halves:
                 self.w.put(*(Put(place, self.w.body.operand(node)) for node, place in bits.items()))
             self.w.body.staged |= bits
 
-    def store(self, store: Store) -> None:
-        """Makes a store within the loop: into the store's room if it has one, else to memory."""
-        if id(store) in self.rooms:
-            self.w.put(Put(self.rooms[id(store)], self.w.body.operand(store.value)))
-        else:
-            self.w.body.store(store)
-
     def after(self, start: str) -> None:
         """Copies the rooms of the stores to memory."""
         for store in self.stores:
-            self._move("narrow", store, start, self.rooms[id(store)].room)
+            self._move("narrow", store, start, self.w.body.rooms.pop(id(store)).room)
         for node in (*self.loads, *self.gathered):
             self.w.body.staged.pop(node)
 

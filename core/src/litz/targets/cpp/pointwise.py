@@ -11,13 +11,14 @@ import torch
 from litz.ir.dtypes import ROUNDED
 from litz.ir.index import ONE, Expr, stride_of
 from litz.ir.node import Node, walk
-from litz.ir.operation import Range, Store
-from litz.tiles.program import Each, Element, Move, Put, Room
+from litz.ir.operation import Range
+from litz.tiles.program import Each, Element, Put, Room
 
 from .halves import BLOCK, Halves
 from .jam import cost_of
 from .loops import Writer
 from .tiling import EXPENSIVE, TABLED_ROWS, USUAL, is_tiny, known, reads_conditionally
+from .turned import Turned
 
 
 def write_pointwise(w: Writer) -> None:
@@ -28,7 +29,7 @@ def write_pointwise(w: Writer) -> None:
         w.body.store(*w.final)
         return
     if w.tiling.swap is not None and not w.combines:
-        return _Tiles(w, w.tiling.swap, vector).write()
+        return _write_turned(w, w.tiling.swap, vector)
     if w.combines and (owned := _owned_range(w)) is not None:
         return _write_owned(w, owned)
     outer = [r for r in w.loop.ranges if r != vector]
@@ -110,13 +111,9 @@ def _write_tabled(w: Writer, outer: list[Range], rows: list[Range], lane: Range,
 def _write_halves(w: Writer, levels: Sequence[Each], vector: Range, halves: Halves, shared: int) -> None:
     """The nest in blocks of the vector loop, with conversions before and after each."""
 
-    def element() -> None:
-        for store in w.final:
-            halves.store(store)
-
     def block() -> None:
         halves.before("c")
-        w.nest([w.vector(vector, "c")], w.body.missing(w.roots), element)
+        w.nest([w.vector(vector, "c")], w.body.missing(w.roots), lambda: w.body.store(*w.final))
         halves.after("c")
 
     outside = [node for node in w.body.missing(w.roots) if vector.var not in w.body.variables[node]]
@@ -150,59 +147,17 @@ def _write_owned(w: Writer, owned: Range) -> None:
     w.nest(levels, w.body.missing(w.roots), lambda: w.body.store(*w.final), shared=1)
 
 
-class _Tiles:
-    """Tiles over two ranges, for memory that is contiguous along one and memory that is contiguous along the other.
+def _write_turned(w: Writer, swap: Range, vector: Range) -> None:
+    """Makes tiles over two ranges, for memory that is contiguous along one and memory that is so along the other."""
+    side = next((side for side in (64, 32) if side * side * Turned(w, swap, vector).bytes <= w.limits.tile_bytes), 16)
+    turned = Turned(w, swap, vector, "a", side)
 
-    What is contiguous along `swap` passes through a tile in the nearest cache, transposed on its way in or out. Every
-    cache line is then used whole while it is there, and the loop that computes is contiguous throughout.
-    """
+    def inside() -> None:
+        turned.before("b")
+        w.nest([w.level(swap, "a"), w.vector(vector, "b")], w.body.missing(w.roots), lambda: w.body.store(*w.final))
+        turned.after("b")
 
-    def __init__(self, w: Writer, swap: Range, vector: Range) -> None:
-        self.w, self.swap, self.vector = w, swap, vector
-        self.loads = [n for n in w.loop.loads if not n.args and self._across(n)]
-        self.stores = [s for s in w.final if not s.indirect and s.mask is None and self._across(s)]
-        staged = [n.dtype.itemsize for n in self.loads] + [s.value.dtype.itemsize for s in self.stores]
-        self.side = next((n for n in (64, 32) if n * n * sum(staged) <= w.limits.tile_bytes), 16)
-
-    def _across(self, of: Node | Store) -> bool:
-        """Says whether an access passes through a tile. Elements of 8 bytes gain nothing: few share a line of cache."""
-        step, dtype = stride_of(of.index[0], self.vector.var), (of if isinstance(of, Node) else of.value).dtype
-        return stride_of(of.index[0], self.swap.var) == 1 and step is not None and step != 0 and dtype.itemsize < 8
-
-    def write(self) -> None:
-        w = self.w
-        outer = [r for r in w.loop.ranges if r not in (self.swap, self.vector)]
-        chunks = [w.chunks(self.swap, self.side, "a"), w.chunks(self.vector, self.side, "b")]
-        levels = [*(w.level(r) for r in outer), *chunks]
-        inner = {self.swap.var, self.vector.var}
-        outside = [node for node in w.body.missing(w.roots) if not w.body.variables[node] & inner]
-        w.nest(levels, outside, self._tile, shared=len(levels))
-
-    def _tile(self) -> None:
-        w, body = self.w, self.w.body
-        for load in self.loads:
-            body.staged[load] = self._room(load.dtype)
-            self._move("load", load, body.staged[load].room)
-        rooms = {id(store): self._room(store.value.dtype) for store in self.stores}
-
-        def element() -> None:
-            for store in w.final:
-                if id(store) in rooms:
-                    w.put(Put(rooms[id(store)], body.element(store.value)))
-                else:
-                    body.store(store)
-
-        w.nest([w.level(self.swap, "a"), w.vector(self.vector, "b")], body.missing(w.roots), element)
-        for store in self.stores:
-            self._move("store", store, rooms[id(store)].room)
-
-    def _room(self, dtype: torch.dtype) -> Element:
-        name, row, lane = self.w.body.name("tile"), self.swap.var, self.vector.var
-        self.w.put(Room(name, dtype, self.side * self.side, stored=True))
-        axes = frozenset(self.w.index.names[var] for var in (row, lane))
-        return Element(name, ((row, "a", self.side), (lane, "b", 1)), dtype, axes, stored=True)
-
-    def _move(self, how: str, of: Node | Store, room: str) -> None:
-        step = stride_of(of.index[0], self.vector.var)
-        access = self.w.body.access(of, {self.swap.var: "a", self.vector.var: "b"})
-        self.w.put(Move(how, access, room, ("a", "b"), step=step, side=self.side))
+    outer = [w.level(r) for r in w.loop.ranges if r not in (swap, vector)]
+    outside = [node for node in w.body.missing(w.roots) if not w.body.variables[node] & {swap.var, vector.var}]
+    levels = [*outer, w.chunks(swap, side, "a"), w.chunks(vector, side, "b")]
+    w.nest(levels, outside, inside, shared=len(levels))

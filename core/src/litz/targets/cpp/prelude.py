@@ -17,6 +17,7 @@ from litz.ir.dtypes import FLOAT8, STORAGE
 from litz.runtime.cpp_compiler import WIDEST
 
 from .float8 import FLOAT8_PIECES
+from .moves import MOVES
 
 _TYPES = {
     "i8": "signed char",
@@ -232,34 +233,7 @@ static inline f16 to_f16(float x) {  // to nearest, ties to even
 }
 """,
     **FLOAT8_PIECES,
-    ("widen_f16", "narrow_f16"): """\
-typedef short Halves __attribute__((vector_size(16)));
-typedef float Floats __attribute__((vector_size(32)));
-static inline void widen_f16(const f16* from, float* to, i64 count) {
-  i64 k = 0;
-#ifdef __F16C__
-  for (; k + 8 <= count; k += 8) {
-    Halves halves;
-    __builtin_memcpy(&halves, from + k, sizeof halves);
-    const Floats floats = __builtin_ia32_vcvtph2ps256(halves);
-    __builtin_memcpy(to + k, &floats, sizeof floats);
-  }
-#endif
-  for (; k < count; ++k) to[k] = from_f16(from[k]);
-}
-static inline void narrow_f16(const float* from, f16* to, i64 count) {
-  i64 k = 0;
-#ifdef __F16C__
-  for (; k + 8 <= count; k += 8) {
-    Floats floats;
-    __builtin_memcpy(&floats, from + k, sizeof floats);
-    const Halves halves = __builtin_ia32_vcvtps2ph256(floats, 0);  // 0: to nearest, ties to even
-    __builtin_memcpy(to + k, &halves, sizeof halves);
-  }
-#endif
-  for (; k < count; ++k) to[k] = to_f16(from[k]);
-}
-""",
+    **MOVES,
     ("multiply_add",): """\
 // a * b + c, rounded once where the processor does that in one instruction.
 #if __FMA__ || __aarch64__
@@ -524,54 +498,6 @@ static inline void welford_block(const T* x, int count, double& mean, double& m2
 """,
     **{(f"beats_{kind}",): _beats(kind) for kind in ("max", "min")},
     **{(f"arg{kind}_block",): _arg_block(kind) for kind in ("max", "min")},
-    ("SHUFFLE",): """\
-// Elements of two vectors by number; g++ 11 has its own name for it only.
-#if __has_builtin(__builtin_shufflevector)
-#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, decltype(a < b){__VA_ARGS__})
-#endif
-""",
-    ("transpose",): """\
-// 8 rows of 8 elements, within registers: pairs of rows are interleaved at distances 1, 2 and 4.
-template <class T> static inline void transpose8(const T* from, i64 from_step, T* to, i64 to_step) {
-  typedef T V __attribute__((vector_size(8 * sizeof(T))));
-  V a[8], b[8];
-#pragma GCC unroll 8
-  for (int k = 0; k < 8; ++k) __builtin_memcpy(&a[k], from + k * from_step, sizeof(V));
-#pragma GCC unroll 4
-  for (int k = 0; k < 8; k += 2) {
-    b[k] = SHUFFLE(a[k], a[k + 1], 0, 8, 2, 10, 4, 12, 6, 14);
-    b[k + 1] = SHUFFLE(a[k], a[k + 1], 1, 9, 3, 11, 5, 13, 7, 15);
-  }
-#pragma GCC unroll 4
-  for (int n = 0; n < 4; ++n) {
-    const int k = n / 2 * 4 + n % 2;
-    a[k] = SHUFFLE(b[k], b[k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-    a[k + 2] = SHUFFLE(b[k], b[k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-  }
-#pragma GCC unroll 4
-  for (int k = 0; k < 4; ++k) {
-    b[k] = SHUFFLE(a[k], a[k + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-    b[k + 4] = SHUFFLE(a[k], a[k + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-  }
-#pragma GCC unroll 8
-  for (int k = 0; k < 8; ++k) __builtin_memcpy(to + k * to_step, &b[k], sizeof(V));
-}
-// to[c][r] = from[r][c]
-template <class T>
-static inline void transpose(const T* from, i64 from_step, T* to, i64 to_step, i64 rows, i64 columns) {
-  i64 r = 0;
-  for (; r + 8 <= rows; r += 8) {
-    i64 c = 0;
-    for (; c + 8 <= columns; c += 8) transpose8(from + r * from_step + c, from_step, to + c * to_step + r, to_step);
-    for (; c < columns; ++c)
-      for (int k = 0; k < 8; ++k) to[c * to_step + r + k] = from[(r + k) * from_step + c];
-  }
-  for (; r < rows; ++r)
-    for (i64 c = 0; c < columns; ++c) to[c * to_step + r] = from[r * from_step + c];
-}
-""",
     **{(name,): _builtin(name, *builtin) for name, builtin in _INSTRUCTIONS.items()},
     **{(name,): _vector_library(name, count) for name, count in _VECTORS.items()},
     **{(name,): _library(name, count) for name, count in _SCALAR.items()},

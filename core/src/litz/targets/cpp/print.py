@@ -240,7 +240,7 @@ class Printer:
     def _move(self, move: tile.Move) -> None:
         place, spans = f"&{self.place(move.access)}", []
         for block in move.blocks:
-            stop = f"{block}_end" if move.size is None else self.index.text(move.size)
+            stop = self.index.text(move.size) if block == "0" else f"{block}_end"
             spans.append(f"{stop} - {block}")
         if move.step is None:
             ends = (place, move.room) if move.how == "widen" else (move.room, place)

@@ -17,13 +17,14 @@ from litz.ir.node import Node
 from litz.ir.operation import Range
 from litz.ir.stages import Stage
 from litz.tiles import program as tile
-from litz.tiles.program import Element, Fold, Held, Lane, Position, Put, Result, Room, Value
+from litz.tiles.program import Element, Fold, Held, If, Lane, Position, Put, Result, Room, Value
 
 from .forms import Form, form_of
 from .halves import BLOCK as HALF_BLOCK
 from .halves import Halves
 from .loops import Writer
-from .tiling import is_tiny, reads_conditionally
+from .tiling import is_tiny, known, reads_conditionally
+from .turned import Turned
 
 ROW_CHUNK = 2048
 """Elements of a row that one set of partial sums takes, or a block, which should stay in the nearest cache. Sums of
@@ -129,25 +130,53 @@ def write_row(w: Writer) -> None:
 
 
 def write_small(w: Writer) -> None:
-    """Makes a loop with output points as lanes; the reduction loops inside are unrolled."""
+    """Makes a loop with output points as lanes; the reduction loops inside are unrolled. Rows pass through tiles."""
     *outer, vector = w.loop.ranges
-    levels = [*(w.level(r) for r in outer), w.vector(vector, vector=not w.combines)]
-    w.nest(levels, outer_nodes(w, 0), lambda: _write_stages(w, _SmallStage), shared=max(1, len(outer)))
+    levels, plain, row = [w.level(r) for r in outer], outer_nodes(w, 0), w.tiling.swap or vector
+    turned = Turned(w, row, vector)
+    fits = w.limits.tile_bytes // max(1, turned.bytes * known(row.size, 1)) // 16 * 16
+    turned.side = side = min(max(fits, 16), COLUMN_CHUNK)
+    made = [a for stage in w.tiling.stages.walks for a in make_accumulators(stage.reduces, str, None)]
+    twice = w.tiling.again and any(a.forgets for a in made)
+    if not (twice or turned):
+        levels.append(w.vector(vector, vector=not w.combines))
+        return w.nest(levels, plain, lambda: _write_stages(w, _SmallStage), shared=max(1, len(outer)))
+
+    def inside() -> None:
+        turned.before("t")
+        odd = new_odd(w) if twice else None
+        with w.body.each(replace(w.vector(vector, "t", not w.combines), merged=(odd,) if odd else ())):
+            _write_stages(w, _SmallStage, odd)
+        if odd:
+            with w.body.each(If(odd)), w.body.each(w.vector(vector, "t")):
+                _write_stages(w, _SmallStage)
+        turned.after("t")
+
+    plain = [node for node in plain if vector.var not in w.body.variables[node]]
+    w.nest([*levels, w.chunks(vector, side, "t")], plain, inside, shared=len(levels) + 1)
 
 
-def _write_stages(w: Writer, kind: type[_Stage]) -> None:
+def new_odd(w: Writer) -> Held:
+    """Makes and returns what says whether some lane has lost something; none has yet."""
+    odd = Held("any", torch.bool, (w.body.name("odd"),))
+    w.put(Fold("make", odd))
+    return odd
+
+
+def _write_stages(w: Writer, kind: type[_Stage], odd: Held | None = None) -> None:
     w.body.write(outer_nodes(w, 0))
     for number, stage in enumerate(w.tiling.stages.walks):
-        kind(w, stage).write()
+        kind(w, stage, odd=odd).write()
         w.body.write(outer_nodes(w, number + 1))
     w.body.store(*w.final)
 
 
 class _Stage:
-    """Makes one stage; values at output level are scalars. lane: of what is held."""
+    """Makes one stage; values at output level are scalars. lane: of what is held. odd: what says whether states have
+    lost something."""
 
-    def __init__(self, w: Writer, stage: Stage, lane: Lane | None = None) -> None:
-        self.w, self.stage, self.lane = w, stage, lane
+    def __init__(self, w: Writer, stage: Stage, lane: Lane | None = None, odd: Held | None = None) -> None:
+        self.w, self.stage, self.lane, self.odd = w, stage, lane, odd
         self.accumulators = make_accumulators(stage.reduces, w.body.name, lane)
         self.scans: dict[Node, Held] = {}
 
@@ -193,11 +222,12 @@ class _Stage:
 
 
 class _SmallStage(_Stage):
-    """The reduction loops unrolled within one lane, in states that lose nothing."""
+    """The reduction loops unrolled within one lane; in wide states where these say what others lose, and none asks."""
 
     def write(self) -> None:
         w = self.w
-        self.accumulators = [a if a.forgets else a.of_lanes() for a in self.accumulators]
+        odd = [Fold("lost", a.of_lanes().held, other=self.odd) for a in self.accumulators if a.forgets and self.odd]
+        self.accumulators = [a if a.forgets and not self.odd else a.of_lanes() for a in self.accumulators]
         w.put(*(Fold("make", a.held) for a in self.accumulators))
         nodes = self.body_nodes()
         self.declare_scans(nodes)
@@ -210,6 +240,7 @@ class _SmallStage(_Stage):
         plain = [node for node in nodes if not self.scans]
         levels = [replace(w.level(r), unroll=UNROLL) for r in w.loop.reduction_ranges]
         w.nest(levels, plain, inside)
+        w.put(*odd)
         w.body.visible.update(results(w, self.accumulators))
 
 
@@ -293,8 +324,7 @@ class _RowStage(_Stage):
                 if room:
                     at, axes = ((inner.var, start, 1),), frozenset({w.index.names[inner.var]})
                     w.put(Put(Element(room, at, value.dtype, axes), body.operand(value)))
-            for store in stores:
-                halves.store(store)
+            body.store(*stores)
 
         def inside() -> None:
             if several:

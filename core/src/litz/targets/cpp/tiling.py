@@ -9,7 +9,8 @@ Four ways:
 - `row`: the innermost reduction range is contiguous; it is the vector loop, once per stage and output point.
 - `column`: the reduction's loads are contiguous along an output range; a tile of that range is the vector loop, inside
   of the reduction loops, with an accumulator per element of the tile.
-- `small`: a reduction of a few elements that are no row; output points are the lanes and the reduction is unrolled.
+- `small`: a reduction of a few elements; output points are the lanes and the reduction is unrolled. Rows pass through
+  tiles, in which they are columns.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def tile_loop(loop: Loop, kernel: KernelPlan, limits: CppFigures) -> Tiling:
     if mode == "row" and jam is None and (grouped := _grouped(loop, kernel)) is not None:
         loop, group = grouped
         return Tiling(loop, "column", loop.ranges[-1], kernel.stages(loop), work=work, again=again, group=group)
-    tiling = Tiling(loop, mode, vector, stages, work=work, again=again)
+    swap = loop.reduction_ranges[0] if mode == "small" and len(loop.reduction_ranges) == 1 else None
+    tiling = Tiling(loop, mode, vector, stages, swap=swap, work=work, again=again)
     if mode != "row":
         return tiling
     tiling = replace(tiling, reread=_reread(tiling), jam=jam)
@@ -315,14 +317,28 @@ def _reduction_mode(loop: Loop) -> tuple[Mode, Loop, Range | None]:
     return "row", loop, loop.reduction_ranges[-1]
 
 
+def turns(loop: Loop, of: Node | Store, row: Range, lane: Range) -> bool:
+    """Returns whether an access of a loop passes through a tile: one that is contiguous along `row`, and not along
+    `lane`. Elements of 8 bytes gain nothing where little is computed: few share a line of cache. Nor do 2 or 3 in a
+    row: compilers know such loads."""
+    node, place, plain = (of, of.args, True) if isinstance(of, Node) else (of.value, of.roots[1:], of.mode == "set")
+    most, step = 8 if loop.reduction_ranges and not loop.has_scan else 4, stride_of(of.index[0], lane.var)
+    fits = node.dtype.itemsize <= most and known(row.size, USUAL) >= 4 and not place and plain
+    return fits and stride_of(of.index[0], row.var) == ONE and step not in (None, ZERO, ONE)
+
+
 def _are_rows(loop: Loop, vector: Range) -> bool:
     """Whether a reduction of a few elements is better walked along than unrolled across outputs, where loads gather
-    what lies side by side: softmax over 31 took 4.5 times as long, and a kernel that normalizes looked-up rows of 32
-    8 times, and eight seconds in the compiler."""
+    what lies side by side and no tile turns: softmax over 31 took 4.5 times as long, and a kernel that normalizes
+    looked-up rows of 32 8 times, and eight seconds in the compiler."""
     several = any(node.op == "reduce" and REDUCTIONS[node.attrs[0]].several for node in loop.nodes)
     if int(loop.reduction_numel) <= (TINY_SEVERAL if several else TINY):
         return False
-    found = traffic(loop, inner_only=True)
+    *others, row = loop.reduction_ranges
+    most = SMALL_REDUCTION if loop.has_scan else TINY_SEVERAL  # more take long to compile; scans have no vectors else
+    walked = bool(others) or int(loop.reduction_numel) > most
+    accesses = traffic(loop, inner_only=True).items()
+    found = {access: size for access, size in accesses if walked or not turns(loop, access.site, row, vector)}
     return max(contiguity(found, r.var) for r in loop.reduction_ranges) > contiguity(found, vector.var)
 
 

@@ -113,3 +113,27 @@ def test_copies_of_halves_keep_their_bits(shape: tuple[int, int]) -> None:
     product = build.call("mul", build.cast(load("x", x, I[1], I[0]), F32), build.const(1.37, F32))
     stores = [Store("o", (I[0], I[1]), build.cast(product, F16))]
     Case(shape, stores, {"x": x}, {"o": torch.empty(shape, dtype=F16)}).check(rtol=0, atol=0)
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("dtype", [F16, BF16, F32, F64], ids=str)
+@pytest.mark.parametrize("count", [33, 1024, 1025, 2500])
+@pytest.mark.parametrize("where", ["before", "after", "both", "neither"])
+def test_vectors_compute_what_is_costly_around_a_scan(dtype: torch.dtype, count: int, where: str) -> None:
+    """And steps in order have the scan alone, in blocks of the row; a maximum takes in what the scan gives."""
+    x = numbers(3, count, dtype=dtype)
+    wide = F64 if dtype == F64 else F32
+    value = build.cast(load("x", x, I[0], R[0]), wide)
+    value = build.call("exp", value) if where in ("before", "both") else value
+    scanned = build.scan("sum", value)
+    after = build.call("log1p", build.call("abs", scanned)) if where in ("after", "both") else scanned
+    stores = [
+        Store("o", (I[0], R[0]), build.cast(after, dtype)),
+        Store("most", (I[0],), build.reduce("max", scanned)),
+        Store("last", (I[0],), build.reduce("sum", build.call("mul", after, scanned))),
+    ]
+    outputs = {"o": torch.empty_like(x), "most": torch.empty(3, dtype=wide), "last": torch.empty(3, dtype=wide)}
+    case = Case((3,), stores, {"x": x}, outputs, (count,), {"o": "x"} if where == "both" else {})
+    tolerance = {F16: 2e-3, BF16: 2e-2, F32: 2e-5, F64: 1e-9}[dtype]
+    text = case.check(rtol=tolerance, atol=tolerance).text.split("int kernel")[1]
+    assert ("apart" in text) == (where != "neither")

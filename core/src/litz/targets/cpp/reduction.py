@@ -12,8 +12,9 @@ import torch
 
 from litz.codegen.dialect import family
 from litz.ir.combined import together
+from litz.ir.dtypes import FLOAT8, HALF
 from litz.ir.index import ZERO, Symbol, stride_of
-from litz.ir.node import Node
+from litz.ir.node import Node, walk
 from litz.ir.operation import Range
 from litz.ir.stages import Stage
 from litz.tiles import program as tile
@@ -22,8 +23,9 @@ from litz.tiles.program import Element, Fold, Held, If, Lane, Position, Put, Res
 from .forms import Form, form_of
 from .halves import BLOCK as HALF_BLOCK
 from .halves import Halves
+from .jam import cost_of
 from .loops import Writer
-from .tiling import is_tiny, known, reads_conditionally
+from .tiling import EXPENSIVE, is_tiny, known, reads_conditionally
 from .turned import Turned
 
 ROW_CHUNK = 2048
@@ -282,17 +284,66 @@ class _RowStage(_Stage):
                 self.w.put(Put(place, self.w.body.operand(node)))
 
     def _sequential(self, nodes: Sequence[Node], outer: Sequence[Range], inner: Range) -> None:
-        w = self.w
+        """Makes steps one by one; for a block of the row, vectors compute before and after them what costs much."""
+        w, body = self.w, self.w.body
         w.put(*(Fold("make", a.held) for a in self.accumulators))
+        ordered = any(a.form.sequential or a.form.block for a in self.accumulators)
+        taken = [arg for a in self.accumulators for arg in a.nodes[0].args] * ordered
+        halves, (ahead, kept) = Halves(w, inner, nodes, self.stage.stores), self._apart(nodes, taken, inner)
+        start = f"{w.index.names[inner.var]}_b" if halves or ahead or kept else ""
+        last = replace(w.level(inner, start), apart=is_tiny(inner) and reads_conditionally(nodes, [inner]))
 
-        def inside() -> None:
-            self.define(nodes)
-            self._write_scratch(nodes)
+        def update() -> None:
             self.update(self.accumulators)
-            w.body.store(*self.stage.stores)
 
-        last = replace(w.level(inner), apart=is_tiny(inner) and reads_conditionally(nodes, [inner]))
-        w.nest([*(w.level(r) for r in outer), last], [], inside)
+        def finish() -> None:
+            self._write_scratch(nodes)
+            body.store(*self.stage.stores)
+
+        def block() -> None:
+            at, rooms = ((inner.var, start, 1),), dict[Node, Element]()
+            for node in (*ahead, *kept):
+                rooms[node] = Element(body.name("apart"), at, node.dtype, body.axes(node))
+                w.put(Room(rooms[node].room, node.dtype, HALF_BLOCK))
+
+            def make(loop: tile.Each, nodes: Sequence[Node], into: Sequence[Node], *more: Callable[[], None]) -> None:
+                with body.each(loop):
+                    self.define(nodes)
+                    w.put(*(Put(rooms[node], body.operand(node)) for node in into))
+                    for each in more:
+                        each()
+                body.visible.update({node: rooms[node] for node in into})
+
+            lanes = w.vector(inner, start)
+            halves.before(start)
+            if ahead:
+                make(lanes, body.missing(ahead), ahead)
+            if kept and ordered:
+                make(last, body.missing([*kept, *taken]), kept, update)
+                make(lanes, self.body_nodes(), (), finish)
+            elif kept:
+                make(last, body.missing(kept), kept)
+                lanes = replace(lanes, merged=tuple(a.held for a in self.accumulators))
+                make(lanes, self.body_nodes(), (), update, finish)
+            else:
+                make(last, self.body_nodes(), (), update, finish)
+            halves.after(start)
+
+        w.nest([*map(w.level, outer), *[w.chunks(inner, HALF_BLOCK, start)] * bool(start)], [], block)
+
+    def _apart(self, nodes: Sequence[Node], taken: Sequence[Node], inner: Range) -> tuple[list[Node], list[Node]]:
+        """Returns what the steps of a walk take in, and what scans make, each if computing it, or what follows, costs
+        so much that vectors should. taken: by reductions."""
+        body, late, scans = self.w.body, set[Node](), [node for node in nodes if node.op == "scan"]
+        for node in nodes:
+            late |= {node} if node in scans or not late.isdisjoint(node.args) else set()
+        needed = {*taken, *(arg for node in late for arg in node.args)}.difference(late)
+        ahead = [n for n in nodes if n in needed and inner.var in body.variables[n] and n.dtype not in FLOAT8]
+        after = late.difference(scans, walk(*taken, *(arg for scan in scans for arg in scan.args)))
+        rounded = any(node.op == "cast" and node.dtype in HALF and node not in body.only_stored for node in after)
+        apart = not is_tiny(inner) and all(store.mode == "set" for store in self.stage.stores)
+        costly = [cost_of(walk(*ahead, into=set(nodes).__contains__)), cost_of(after) + EXPENSIVE * rounded]
+        return ahead * (apart and costly[0] >= EXPENSIVE), scans * (apart and costly[1] >= EXPENSIVE)
 
     def _vector(self, nodes: Sequence[Node], outer: Sequence[Range], inner: Range) -> None:
         w, body, stores = self.w, self.w.body, self.stage.stores

@@ -137,3 +137,17 @@ def test_vectors_compute_what_is_costly_around_a_scan(dtype: torch.dtype, count:
     tolerance = {F16: 2e-3, BF16: 2e-2, F32: 2e-5, F64: 1e-9}[dtype]
     text = case.check(rtol=tolerance, atol=tolerance).text.split("int kernel")[1]
     assert ("apart" in text) == (where != "neither")
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
+@pytest.mark.parametrize("shape", [(64, 64), (70, 131), (9, 1000)], ids=str)
+def test_halves_of_both_ranges_are_converted_in_blocks(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    """What is contiguous along the lanes, and what is so along the other range; a rounded value is read again."""
+    x, y = numbers(*shape[::-1], dtype=dtype), numbers(*shape, dtype=dtype)
+    total = build.call("add", build.cast(load("x", x, I[1], I[0]), F32), build.cast(load("y", y, I[0], I[1]), F32))
+    rounded = build.cast(total, dtype)
+    twice = build.cast(build.call("mul", build.cast(rounded, F32), build.const(1.7, F32)), dtype)
+    stores = [Store("o", (I[0], I[1]), rounded), Store("p", (I[1], I[0]), twice)]
+    outputs = {"o": torch.empty(shape, dtype=dtype), "p": torch.empty(shape[::-1], dtype=dtype)}
+    text = Case(shape, stores, {"x": x, "y": y}, outputs).check(rtol=0, atol=0).text.split("int kernel")[1]
+    assert ("widen_f16" in text) == ("narrow_f16" in text) == (dtype == F16)

@@ -48,7 +48,7 @@ def _write_plain(w: Writer, outer: Sequence[Range], vector: Range, block: str = 
     shared = 0 if block else len(outer)
     if halves and not w.combines and not is_tiny(vector):
         shared += not block and not w.tiling.beside
-        return _write_halves(w, [*levels, w.chunks(vector, BLOCK, "c")], vector, halves, shared)
+        return _write_halves(w, [*levels, w.chunks(vector, BLOCK, "c")], vector, halves, "c", shared)
     apart = is_tiny(vector) and reads_conditionally(nodes, [vector])
     half = any(access.dtype in ROUNDED for access in (*w.loop.loads, *(store.value for store in w.final)))
     unrolled = is_tiny(vector) and not w.tiling.beside and not w.combines and (half or not apart)
@@ -108,16 +108,18 @@ def _write_tabled(w: Writer, outer: list[Range], rows: list[Range], lane: Range,
     w.nest(levels, before, inside, shared=len(levels))
 
 
-def _write_halves(w: Writer, levels: Sequence[Each], vector: Range, halves: Halves, shared: int) -> None:
-    """The nest in blocks of the vector loop, with conversions before and after each."""
+def _write_halves(
+    w: Writer, levels: Sequence[Each], vector: Range, halves: Halves, block: str, shared: int = 0
+) -> None:
+    """Makes the nest in blocks of the vector loop, with conversions before and after each."""
 
-    def block() -> None:
-        halves.before("c")
-        w.nest([w.vector(vector, "c")], w.body.missing(w.roots), lambda: w.body.store(*w.final))
-        halves.after("c")
+    def inside() -> None:
+        halves.before(block)
+        w.nest([w.vector(vector, block)], w.body.missing(w.roots), lambda: w.body.store(*w.final))
+        halves.after(block)
 
     outside = [node for node in w.body.missing(w.roots) if vector.var not in w.body.variables[node]]
-    w.nest(levels, outside, block, shared=shared)
+    w.nest(levels, outside, inside, shared=shared)
 
 
 OWNED = 16
@@ -154,7 +156,8 @@ def _write_turned(w: Writer, swap: Range, vector: Range) -> None:
 
     def inside() -> None:
         turned.before("b")
-        w.nest([w.level(swap, "a"), w.vector(vector, "b")], w.body.missing(w.roots), lambda: w.body.store(*w.final))
+        halves = Halves(w, vector, w.body.missing(w.roots), w.final, side)
+        _write_halves(w, [w.level(swap, "a")], vector, halves, "b")
         turned.after("b")
 
     outer = [w.level(r) for r in w.loop.ranges if r not in (swap, vector)]

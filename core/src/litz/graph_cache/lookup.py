@@ -24,7 +24,7 @@ from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, NotCacheable, Strides, read_entry
 from litz_plugins.errors import LitzError, describe
 
-from .canonical import graph_text, is_symbolic, symbols_text
+from .canonical import graph_text, symbols_text
 from .fingerprints import (
     device_parts,
     goes_by_anything,
@@ -240,17 +240,3 @@ def load(found: Lookup, graph: Graph, cache: Cache, load_entry: Load) -> GraphCo
     code = load_entry(entry, found.folder)
     remember(found.key, cache, code)
     return code
-
-
-__all__ = [
-    "Lookup",
-    "forget",
-    "guards_texts",
-    "is_symbolic",
-    "load",
-    "look_up",
-    "make_key",
-    "remember",
-    "strides_of",
-    "strides_texts",
-]

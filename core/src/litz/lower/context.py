@@ -387,10 +387,15 @@ class LoweringContext:
 
     def _conjugate(self, ref: TensorRef, dtype: torch.dtype, device: torch.device) -> TensorRef:
         """Returns the same memory, read as the conjugate, or no longer read so."""
+        return self.same_memory(torch.ops.aten._conj.default, ref, dtype, device)
+
+    def same_memory(
+        self, target: Callable[..., Any], ref: TensorRef, dtype: torch.dtype, device: torch.device
+    ) -> TensorRef:
+        """Returns what a library call makes of a tensor: another one, of the same layout, in the same memory."""
         made = self.new_buffer(ref.layout.size, dtype, device, ref.layout.stride)
         self.storage_offsets[made.name] = None
-        aliases = {made.name: ref.buffer}
-        self.add_extern(torch.ops.aten._conj.default, (ref,), {}, device, outputs=(made.name,), aliases=aliases)
+        self.add_extern(target, (ref,), {}, device, outputs=(made.name,), aliases={made.name: ref.buffer})
         return TensorRef(made.name, made.layout)
 
     def ref(self, value: Tensor, stride: Size | None = None) -> TensorRef:

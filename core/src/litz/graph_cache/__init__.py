@@ -4,5 +4,5 @@
 
 from .fingerprints import devices_of
 from .key import Difference, Key, Part
-from .lookup import OFF, Lookup, forget, guards_texts, load, look_up, make_key, remember, strides_of, strides_texts
+from .lookup import OFF, Lookup, forget, guards_texts, load, look_up, make_key, share, strides_of, strides_texts
 from .without_trace import program_of, setting_of, take

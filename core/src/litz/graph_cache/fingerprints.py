@@ -116,8 +116,7 @@ def device_parts(graph: Graph, compiler: Compiler) -> Iterator[Part]:
 
 def devices_of(graph: Graph) -> set[torch.device]:
     """Returns the devices of the graph's tensors, and those that its calls name."""
-    values = ((node.meta.get("val"), node.args, dict(node.kwargs)) for node in graph.nodes)
-    return set(_devices(tuple(values)))
+    return set(torch_api.devices_in([(node.meta.get("val"), node.args, node.kwargs) for node in graph.nodes]))
 
 
 def devices_part(devices: Iterable[torch.device], compiler: Compiler) -> Iterator[Part]:
@@ -161,15 +160,6 @@ def target_text(target: Target) -> str:
             value = sorted((str(key), repr(item)) for key, item in value.items())
         lines.append(f"{field.name} = {sorted(value) if isinstance(value, frozenset) else value!r}")
     return "\n".join(lines)
-
-
-def _devices(value: Any) -> Iterator[torch.device]:
-    """The devices of tensors, and those that are named, in nested values."""
-    if isinstance(value, (torch.Tensor, torch.device)):
-        yield value.device if isinstance(value, torch.Tensor) else value
-    elif isinstance(value, (list, tuple, Mapping)):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _devices(item)
 
 
 def group_part(graph: Graph) -> Part | None:

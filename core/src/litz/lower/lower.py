@@ -38,7 +38,7 @@ from litz_plugins.vetoes import key_of
 from .arguments import SYMBOLIC, excess_of, fake_value, positional, simple, with_a_tensor
 from .bodies import run_eagerly
 from .conditions import of_floats
-from .context import LoweringContext, same_strides
+from .context import LoweringContext, same_memory, same_strides
 from .fallback import fallback
 from .nodes import (
     eager_strides,
@@ -481,7 +481,7 @@ class _Lowerer:
         """Returns one more tensor object in the memory of a tensor that is all of its buffer."""
         buffer = self.ctx.buffers[ref.buffer]
         target = torch.ops.aten.detach.default  # unlike an alias no view for autograd, which is above the graph
-        return self.ctx.same_memory(target, ref, buffer.dtype, buffer.device)
+        return same_memory(self.ctx, target, ref, buffer.dtype, buffer.device)
 
     def owns(self, node: torch.fx.Node, value: View) -> bool:
         """Whether the memory that the node's tensor lies in is the node's in eager, too."""

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litz.schedule.dependences import dependences
-from litz.schedule.lifetimes import peak_bytes
 from litz_collectives import improve as module
 from litz_collectives.improve import improve, judged
 from litz_collectives.live import Live
@@ -15,6 +14,7 @@ from litz_collectives.place import Work
 from litz_collectives.streams import known, replay
 from litz_collectives.tasks import make_tasks
 from support.communication import Made, random_schedule
+from support.lifetimes import peak_bytes
 
 GATHER, REDUCE = "all_gather_into_tensor", "all_reduce"
 

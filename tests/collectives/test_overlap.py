@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from litz.ir import Collective, Wait
 from litz.schedule import check_schedule
 from litz.schedule.dependences import dependences
-from litz.schedule.lifetimes import peak_bytes
 from litz.schedule.schedule import Schedule
 from litz.target import target_of
 from litz_collectives import overlap_pass as module
@@ -29,6 +28,7 @@ from litz_collectives.streams import CORNERS, Interval, replay
 from litz_collectives.tasks import make_tasks, slowdown_of
 from litz_plugins import Decision, Estimate, PassContext
 from support.communication import LATENCY, Made, context, cost, exactly, moved, random_schedule
+from support.lifetimes import peak_bytes
 
 overlap = partial(moved, module.overlap)
 GATHER, REDUCE, SCATTER = "all_gather_into_tensor", "all_reduce", "reduce_scatter_tensor"

@@ -19,13 +19,14 @@ from litz import report as reports
 from litz.backend import litz
 from litz.capture import torch_api
 from litz.logs.units import count_text, size_text, time_text
-from litz.origins.operations import Frame, break_in_words
+from litz.origins.operations import Frame
 from litz.report.make import make_report
 from litz.schedule.implementations import ContractionRecord, Implementation
 from litz_plugins import Estimate
 from litz_tools.groups import group_decisions
 from litz_tools.page import render_html
 from litz_tools.text import MANY, render
+from litz_tools.words import break_in_words
 from support.small_report import plan, report
 
 CONTRACTIONS = tuple(

@@ -16,11 +16,12 @@ import litz_collectives.plugin
 import litz_layout
 from litz.cli.main import main
 from litz.driver.builtin import builtin_plugins
-from litz.errors import InvalidOptionError, UnknownOptionError, in_short
+from litz.errors import InvalidOptionError, UnknownOptionError
 from litz.options import OptionRow, core_options, make_options, plugin_option_rows
 from litz.pipeline import compile_backend, make_compiler
 from litz_autotune.plugin import plugin as autotune
 from litz_plugins import OptionSpec, PluginHookError, PluginWarning, Secret, UnknownPluginError, hookimpl, make_plugins
+from litz_plugins.errors import in_short
 
 OWN = [("autotune", autotune), ("collectives", litz_collectives.plugin), ("layout", litz_layout)]
 SPECS = make_plugins(extra=OWN, entry_points=()).option_specs()

@@ -331,13 +331,3 @@ NOT_OURS: tuple[type[LitzError], ...] = (
 def _place(**parts: str) -> str:
     """Returns the known parts of where an error arose, such as "stage lower, node add_3"."""
     return ", ".join(f"{name} {value}" for name, value in parts.items() if value)
-
-
-def in_short(error: BaseException) -> str:
-    """Returns what litz said, in a line, of whatever torch.compile raised: without torch's words around it."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, LitzError):
-        cause = getattr(cause, "inner_exception", None) or cause.__cause__
-    if cause is not None:
-        return cause.what
-    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]

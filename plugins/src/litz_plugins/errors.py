@@ -28,6 +28,7 @@ __all__ = [
     "UnknownPluginError",
     "describe",
     "go_on_without",
+    "in_short",
     "nearest",
 ]
 
@@ -290,3 +291,13 @@ def describe(cause: BaseException | str) -> str:
         return cause
     text = (cause.what if isinstance(cause, LitzError) else str(cause)).strip()
     return f"{type(cause).__name__}: {text}" if text else type(cause).__name__
+
+
+def in_short(error: BaseException) -> str:
+    """Returns what litz said, in a line, of whatever torch.compile raised: without torch's words around it."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, LitzError):
+        cause = getattr(cause, "inner_exception", None) or cause.__cause__
+    if cause is not None:
+        return cause.what
+    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]

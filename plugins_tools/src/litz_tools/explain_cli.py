@@ -77,9 +77,8 @@ def explain(
 
 def _show(reports: Sequence[CompileReport], console: Console, verbose: bool) -> None:
     """A line for each graph, then the details of each; of many only with `verbose`."""
-    from litz.report.report import UNTIMED
-
     from . import text
+    from .words import UNTIMED
 
     if len(reports) > 1:
         text.render_summary(reports, console)

@@ -12,10 +12,9 @@ from functools import partial
 from typing import Any
 
 from litz.cli.common import current_options, no_plugin_warnings
-from litz.errors import LitzError, in_short
 from litz.options import Options
 from litz_plugins import Plugins, make_plugins
-from litz_plugins.errors import go_on_without
+from litz_plugins.errors import LitzError, go_on_without, in_short
 from litz_plugins.loading import Source
 
 from .checks import Check

@@ -13,15 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from litz.logs.units import count_text, size_text, time_text
-from litz.origins.operations import break_in_words
 from litz.report.communication import summary, table_of
-from litz.report.report import UNTIMED, CompileReport
+from litz.report.report import CompileReport
 from litz.report.step import Step
 
 from . import ledger
 from .contractions import MANY_WAYS, Contractions, group_contractions
 from .groups import FEW, Group, considered_text, few, group_decisions, group_steps, in_short, origin_in_short
 from .lanes_text import timeline_text
+from .words import UNTIMED, break_in_words
 
 NAME = 28
 """Letters of a name that fit into a column beside a reason."""

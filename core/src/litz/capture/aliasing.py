@@ -52,7 +52,7 @@ def respecting(
     examples with symbols for sizes that may vary; the examples themselves if None.
     """
     fakes = examples if fakes is None else fakes
-    tensors = [at for at, value in enumerate(examples) if _is_plain(value)]
+    tensors = _plain(examples)
     traced = _Traced(
         tensors=tuple(tensors),
         written=frozenset(tensors) if written is None else written & set(tensors),
@@ -81,7 +81,7 @@ def beginning_as_traced(
     input begins. Always `original` where the graph writes a part of a storage, as AOTAutograd traces what becomes of
     the input as a whole one (torch 2.11 to 2.13). The arguments are those of `respecting`.
     """
-    tensors = [at for at, value in enumerate(examples) if _is_plain(value)]
+    tensors = _plain(examples)
     if any(_is_part(examples[at]) for at in tensors if at in written):
         _warn("it writes a part of a storage, and looks into the storage with as_strided")
         return original
@@ -99,13 +99,12 @@ def beginning_as_traced(
     return call if begins else compiled
 
 
-def storages_shared(examples: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-    """Returns the positions of the inputs that lie in the same storage, a tuple for each storage with several
-    inputs."""
-    tensors = [at for at, value in enumerate(examples) if _is_plain(value)]
+def storages_shared(values: Sequence[Any], tensors: Sequence[int] | None = None) -> tuple[tuple[int, ...], ...]:
+    """Returns the positions of the values that lie in the same storage, a tuple for each storage with several values.
+    tensors: where values with an address are, if that is known."""
     found: dict[int, list[int]] = {}
-    for at in tensors:
-        found.setdefault(examples[at].untyped_storage()._cdata, []).append(at)
+    for at in _plain(values) if tensors is None else tensors:
+        found.setdefault(values[at].untyped_storage()._cdata, []).append(at)
     return tuple(tuple(positions) for positions in found.values() if len(positions) > 1)
 
 
@@ -297,19 +296,19 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.layout == torch.strided and not torch_api.is_wrapper(value)
 
 
+def _plain(values: Sequence[Any]) -> list[int]:
+    return [at for at, value in enumerate(values) if _is_plain(value)]
+
+
 def _storages(values: Sequence[Any], tensors: Sequence[int]) -> Iterator[_Storage]:
     """The storages that more than one tensor is in."""
-    found: dict[int, list[int]] = {}
-    for at in tensors:
-        found.setdefault(values[at].untyped_storage()._cdata, []).append(at)
-    for positions in found.values():
-        if len(positions) > 1:
-            group = [values[at] for at in positions]
-            if torch_api.overlapping(group):
-                offsets = tuple(torch_api.hint_of(value.storage_offset()) for value in group)
-                yield _Storage(tuple(positions), offsets, torch_api.synthetic_base(group))
-            else:
-                yield _Storage(tuple(positions))
+    for positions in storages_shared(values, tensors):
+        group = [values[at] for at in positions]
+        if torch_api.overlapping(group):
+            offsets = tuple(torch_api.hint_of(value.storage_offset()) for value in group)
+            yield _Storage(positions, offsets, torch_api.synthetic_base(group))
+        else:
+            yield _Storage(positions)
 
 
 def _varying(storage: _Storage, fakes: Sequence[Any]) -> _Storage:

@@ -31,15 +31,7 @@ def describe(graph: Graph) -> str:
     guard."""
     lines = []
     for position, node in enumerate(graph.placeholders):
-        marks = [
-            word
-            for word, positions in (
-                ("static", graph.static_inputs),
-                ("dying", graph.dying_inputs),
-                ("mutated", graph.mutated_inputs),
-            )
-            if position in positions
-        ]
+        marks = [word for word in ("static", "dying", "mutated") if position in getattr(graph, f"{word}_inputs")]
         suffix = f" ({', '.join(marks)})" if marks else ""
         lines.append(f"  %{node.name}: {value_text(node.meta.get('val'))} = input {position}{suffix}")
     for node in graph.nodes:

@@ -31,16 +31,10 @@ _ROWS: Mapping[str, Row] = {
     "nll_loss2d_forward": {"self": "contiguous", "target": "contiguous"},
     "nll_loss2d_backward": {"self": "contiguous", "grad_output": "contiguous", "target": "contiguous"},
     # Attention wants widths that lie in order, and says so only where it runs.
-    "_scaled_dot_product_efficient_attention": "traced",
-    "_scaled_dot_product_flash_attention": "traced",
-    "_scaled_dot_product_cudnn_attention": "traced",
+    **{f"_scaled_dot_product_{kind}_attention": "traced" for kind in ("efficient", "flash", "cudnn")},
     # Kernels that look at the strides and take what comes.
-    "convolution": "any",
-    "_convolution": "any",
-    "convolution_backward": "any",
-    "upsample_bilinear2d": "any",
-    "upsample_bicubic2d": "any",
-    "upsample_trilinear3d": "any",
+    **dict.fromkeys(("convolution", "_convolution", "convolution_backward"), "any"),
+    **dict.fromkeys(("upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"), "any"),
 }
 """Core's rows, by ATen op; all overloads."""
 

@@ -127,7 +127,7 @@ def keep(
             if compiler.options.debug and (before := found.code.entry if found.code else found.entry):
                 check_same(before, whole, kept.graph.name)
             code = join_code(whole, write_code(whole, kept.others, compiler, found.key), loaded, compiler)
-            graph_cache.remember(found.key, compiler.cache, code)
+            graph_cache.share(compiler.cache, found.key.digest, code)
             return code, found
         except (NotCacheable, TypeError, ValueError) as why:
             if compiler.options.debug and not isinstance(why, NotCacheable):

@@ -53,9 +53,7 @@ def lowerings(compiler: Compiler) -> Mapping[Any, Callable[..., Any]]:
 def prepare_graph(graph: Graph, compiler: Compiler, log: Log) -> Graph:
     """Returns the graph after the graph passes, with its tensors in the layouts that a plugin chose."""
     options, plugins = compiler.options, compiler.plugins
-    log.gate = Gate(
-        graph.name, compiler.vetoes, log.gate.taken, log.gate.left_out, compiler.preferences, log.gate.weighed
-    )
+    log.gate = replace(log.gate, graph=graph.name, vetoes=compiler.vetoes, preferences=compiler.preferences)
     log.include(graph.earlier)
     tensors = (node.meta.get("val") for node in graph.nodes)
     for device in {value.device for value in tensors if isinstance(value, torch.Tensor)}:

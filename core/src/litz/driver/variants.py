@@ -124,9 +124,8 @@ class Tuning:
     def why_not(self) -> str:
         """Returns why nothing may be measured; '' if measuring is allowed."""
         schedule = self.first.schedule
-        if any(
-            isinstance(step, (Collective, Wait)) or torch_api.is_collective(step.target) for step in schedule.externs
-        ):
+        calls = schedule.externs
+        if any(isinstance(call, (Collective, Wait)) or torch_api.is_collective(call.target) for call in calls):
             return "it communicates, and every rank must decide alike"
         if schedule.cases is not None:
             return "it has code for several sizes"

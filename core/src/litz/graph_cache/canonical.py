@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import sympy
 import torch
 
 from litz.capture import torch_api
+from litz.capture.aliasing import storages_shared
 from litz.capture.graph import Graph
 from litz.errors import FunctionPlaceError
 from litz.runtime.graph_entry import NotCacheable
@@ -80,12 +82,8 @@ def _sorted(found: Mapping[sympy.Symbol, Any]) -> list[tuple[sympy.Symbol, Any]]
 
 def _shared_storages(graph: Graph) -> Iterator[str]:
     """Inputs that are parts of one storage."""
-    found: dict[int, list[int]] = {}
-    for position, node in enumerate(graph.placeholders):
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor) and value.layout == torch.strided and not torch_api.is_wrapper(value):
-            found.setdefault(value.untyped_storage()._cdata, []).append(position)
-    yield from (f"inputs {positions} share a storage" for positions in found.values() if len(positions) > 1)
+    for positions in storages_shared([node.meta.get("val") for node in graph.placeholders]):
+        yield f"inputs {[*positions]} share a storage"
 
 
 class _Writer:
@@ -94,8 +92,8 @@ class _Writer:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.read = 0
-        self._sizes: dict[Any, str] = {}
-        self._targets: dict[Any, str] = {}
+        self._text = cache(str)
+        self.target = cache(_target_text)
 
     def module_lines(self, module: torch.fx.GraphModule, prefix: str = "%") -> list[str]:
         numbers = {node: f"{prefix}{number}" for number, node in enumerate(module.graph.nodes)}
@@ -147,13 +145,7 @@ class _Writer:
         return " ".join(parts)
 
     def _size(self, value: Any) -> str:
-        if isinstance(value, int):
-            return str(value)
-        expr = torch_api.sympy_of(value)
-        found = self._sizes.get(expr)
-        if found is None:
-            found = self._sizes[expr] = str(expr)
-        return found
+        return str(value) if isinstance(value, int) else self._text(torch_api.sympy_of(value))
 
     def argument(self, value: Any, numbers: Mapping[torch.fx.Node, str]) -> str:
         """Returns an argument of a call as text. numbers: what nodes are called. Errors: NotCacheable for an object
@@ -175,13 +167,6 @@ class _Writer:
         if isinstance(value, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
             return self.target(value)
         raise NotCacheable(f"an argument is {type(value).__name__}, which no text tells")
-
-    def target(self, target: Any) -> str:
-        """Returns what a node calls, as text."""
-        found = self._targets.get(target)
-        if found is None:
-            found = self._targets[target] = _target_text(target)
-        return found
 
     def _constant(self, node: torch.fx.Node, number: str, module: torch.fx.GraphModule) -> str:
         value = operator.attrgetter(str(node.target))(module)
@@ -206,6 +191,7 @@ class _Writer:
 
 
 def _target_text(target: Callable[..., Any]) -> str:
+    """What a node calls, as text."""
     if isinstance(target, torch._ops.OpOverload):
         if target.namespace in _TORCHS:
             return str(target)

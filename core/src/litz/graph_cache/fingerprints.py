@@ -54,11 +54,8 @@ def torch_part() -> Part:
 def _read(setting: Callable[[], Any]) -> Any:
     try:
         return setting()
-    except (
-        RuntimeError,
-        AttributeError,
-    ) as error:  # torch's old and new settings contradict each other, and it says so
-        return error
+    except (RuntimeError, AttributeError) as error:
+        return error  # torch's old and new settings contradict each other, and it says so
 
 
 _TORCH_SETTINGS: Mapping[str, Callable[[], Any]] = {
@@ -119,8 +116,7 @@ def device_parts(graph: Graph, compiler: Compiler) -> Iterator[Part]:
 
 def devices_of(graph: Graph) -> set[torch.device]:
     """Returns the devices of the graph's tensors, and those that its calls name."""
-    devices = {device for node in graph.nodes for device in _devices(node.meta.get("val"))}
-    return devices | {item for node in graph.nodes for item in _named_devices((node.args, dict(node.kwargs)))}
+    return set(torch_api.devices_in([(node.meta.get("val"), node.args, node.kwargs) for node in graph.nodes]))
 
 
 def devices_part(devices: Iterable[torch.device], compiler: Compiler) -> Iterator[Part]:
@@ -164,25 +160,6 @@ def target_text(target: Target) -> str:
             value = sorted((str(key), repr(item)) for key, item in value.items())
         lines.append(f"{field.name} = {sorted(value) if isinstance(value, frozenset) else value!r}")
     return "\n".join(lines)
-
-
-def _devices(value: Any) -> Iterator[torch.device]:
-    if isinstance(value, torch.Tensor):
-        yield value.device
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _devices(item)
-
-
-def _named_devices(value: Any) -> Iterator[torch.device]:
-    if isinstance(value, torch.device):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _named_devices(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _named_devices(item)
 
 
 def group_part(graph: Graph) -> Part | None:

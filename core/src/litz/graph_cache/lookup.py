@@ -24,7 +24,7 @@ from litz.runtime.graph_code import GraphCode
 from litz.runtime.graph_entry import ENTRY, KEY, WRAPPER, GraphEntry, NotCacheable, Strides, read_entry
 from litz_plugins.errors import LitzError, describe
 
-from .canonical import graph_text, is_symbolic, symbols_text
+from .canonical import graph_text, symbols_text
 from .fingerprints import (
     device_parts,
     goes_by_anything,
@@ -153,13 +153,8 @@ def place_of(node: torch.fx.Node) -> str:
     return f"{node.name} {modules} {node.meta.get('stack_trace', '')}"
 
 
-def remember(key: Key, cache: Cache, code: GraphCode) -> None:
-    """Lets other graphs of this process share a code, as long as the code is in use."""
-    share(cache, key.digest, code)
-
-
 def share(cache: Cache, key: str, code: GraphCode) -> None:
-    """Keeps a graph's code for this process under a key's digest."""
+    """Lets other graphs of this process share a code, under a key's digest, as long as the code is in use."""
     with _lock:
         _here[(str(cache.root), key)] = code
 
@@ -238,19 +233,5 @@ def load(found: Lookup, graph: Graph, cache: Cache, load_entry: Load) -> GraphCo
         return found.code
     assert found.folder is not None
     code = load_entry(entry, found.folder)
-    remember(found.key, cache, code)
+    share(cache, found.key.digest, code)
     return code
-
-
-__all__ = [
-    "Lookup",
-    "forget",
-    "guards_texts",
-    "is_symbolic",
-    "load",
-    "look_up",
-    "make_key",
-    "remember",
-    "strides_of",
-    "strides_texts",
-]

@@ -8,6 +8,7 @@ computed from data are `verify.positions_inside`'s.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 
 import torch
 
@@ -17,8 +18,8 @@ from .interpret import evaluate
 from .intervals import conditions
 from .node import Node, walk
 from .operation import Extern, Loop, Store
-from .ops import OPS
 from .program import Program
+from .reductions import evaluate as values_of
 
 MOST_POINTS = 4096
 """The most points of a loop at which one position is worked out; of larger loops a grid of them, all corners in it."""
@@ -88,19 +89,10 @@ def _points(ranges: Values) -> dict[Symbol, torch.Tensor]:
 
 
 def _value(node: Node, env: Mapping[Symbol, object]) -> torch.Tensor:
-    """Returns the values of a condition at all points. NotImplementedError for one that depends on data."""
-    found: dict[Node, torch.Tensor] = {}
-    for each in walk(node):
-        if each.op in OPS:
-            found[each] = OPS[each.op].torch(*(found[arg] for arg in each.args))
-        elif each.op in ("const", "index"):
-            value = each.attrs[0] if each.op == "const" else evaluate(each.attrs[0], env)
-            found[each] = torch.as_tensor(value, dtype=each.dtype)
-        elif each.op == "cast":
-            found[each] = found[each.args[0]].to(each.dtype)
-        else:
-            raise NotImplementedError(each.op)
-    return found[node]
+    """Returns the values of a condition at all points. KeyError for one that depends on data."""
+    positions = [each for each in walk(node) if each.op == "index"]
+    known = {each: torch.as_tensor(evaluate(each.attrs[0], env), dtype=each.dtype) for each in positions}
+    return values_of((node,), known)[0]
 
 
 def written_where_read(program: Program) -> Iterator[str]:
@@ -162,10 +154,8 @@ def _elements(layout: Layout, program: Program) -> int | None:
 
 
 def _product(sizes: Sequence[Expr], program: Program) -> int | None:
-    numbers, result = _numbers(sizes, program.hints), 1
-    for number in numbers or ():
-        result *= number
-    return None if numbers is None else result
+    numbers = _numbers(sizes, program.hints)
+    return None if numbers is None else prod(numbers)
 
 
 def _numbers(sizes: Iterable[Expr], hints: Values) -> list[int] | None:

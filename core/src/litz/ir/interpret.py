@@ -293,11 +293,8 @@ def _commit(
         return
     _inside(loop, store.buffer, target, position)
     if not position:
-        position, target, value = (
-            [torch.zeros(value.numel(), dtype=torch.int64, device=target.device)],
-            target.view(1),
-            value.reshape(-1),
-        )
+        position = [torch.zeros(value.numel(), dtype=torch.int64, device=target.device)]
+        target, value = target.view(1), value.reshape(-1)
     flat = [p.reshape(-1) for p in position]
     if target.dtype in FLOAT8:  # which torch does not index, all of them
         target, value = target.view(torch.uint8), value.view(torch.uint8)

@@ -21,7 +21,7 @@ from .buffer import Buffer, Layout, TensorRef
 from .dtypes import short
 from .index import Symbol, is_canonical, is_plain_size
 from .node import Node
-from .operation import Check, Collective, Extern, KernelCall, Loop, Operation, Part, Store, Template, Wait
+from .operation import Check, Collective, Extern, KernelCall, Loop, Operation, Part, Store, Template, Wait, sizes_in
 
 if TYPE_CHECKING:
     from .program import Program
@@ -362,12 +362,10 @@ def symbols_of(value: Any) -> set[Symbol]:
     for leaf in leaves(value):
         if isinstance(leaf, Loop):
             found |= symbols_of_operation(leaf)
-        elif isinstance(leaf, TensorRef):
-            found |= leaf.layout.free_symbols
-        elif isinstance(leaf, sympy.Basic):
-            found |= leaf.free_symbols
-        elif is_dataclass(leaf) and not isinstance(leaf, (type, Layout)):
+        elif is_dataclass(leaf) and not isinstance(leaf, (type, Layout, TensorRef)):
             found |= symbols_of([getattr(leaf, field.name) for field in fields(leaf)])
+        else:
+            found |= sizes_in(leaf)
     return found
 
 

@@ -97,9 +97,8 @@ def _lies_alike(taken: Any, given: Any, sliced: bool | str) -> bool:
         return False
     own, whole = layout_of(taken), layout_of(given)
     size, stride = (whole.size[1:], whole.stride[1:]) if sliced else (whole.size, whole.stride)
-    return own.stride == (Layout.contiguous(size).stride if sliced == "dense" else stride) and len(own.size) == len(
-        size
-    )
+    wanted = Layout.contiguous(size).stride if sliced == "dense" else stride
+    return own.stride == wanted and len(own.size) == len(size)
 
 
 def _unknown_sizes(body: Graph) -> list[sympy.Symbol]:

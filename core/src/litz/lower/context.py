@@ -387,11 +387,7 @@ class LoweringContext:
 
     def _conjugate(self, ref: TensorRef, dtype: torch.dtype, device: torch.device) -> TensorRef:
         """Returns the same memory, read as the conjugate, or no longer read so."""
-        made = self.new_buffer(ref.layout.size, dtype, device, ref.layout.stride)
-        self.storage_offsets[made.name] = None
-        aliases = {made.name: ref.buffer}
-        self.add_extern(torch.ops.aten._conj.default, (ref,), {}, device, outputs=(made.name,), aliases=aliases)
-        return TensorRef(made.name, made.layout)
+        return same_memory(self, torch.ops.aten._conj.default, ref, dtype, device)
 
     def ref(self, value: Tensor, stride: Size | None = None) -> TensorRef:
         """Returns `value` as an argument of a library call.
@@ -482,6 +478,16 @@ class LoweringContext:
         if isinstance(value, (list, tuple)):
             return tuple(self._argument(item) for item in value)
         return value
+
+
+def same_memory(
+    ctx: LoweringContext, target: Callable[..., Any], ref: TensorRef, dtype: torch.dtype, device: torch.device
+) -> TensorRef:
+    """Returns what a library call makes of a tensor: another one, of the same layout, in the same memory."""
+    made = ctx.new_buffer(ref.layout.size, dtype, device, ref.layout.stride)
+    ctx.storage_offsets[made.name] = None
+    ctx.add_extern(target, (ref,), {}, device, outputs=(made.name,), aliases={made.name: ref.buffer})
+    return TensorRef(made.name, made.layout)
 
 
 def same_strides(size: Sequence[Expr], left: Sequence[Expr], right: Sequence[Expr]) -> bool:

@@ -72,15 +72,20 @@ def fallback(
 
 
 @dataclass(frozen=True)
-class FlatCall:
-    """A call whose results are nested, as a call that returns one list: a random op together with the generator's
-    state, a dict of what a user's Triton kernel wrote."""
+class _Around:
+    """A function that calls another, under whose name it goes."""
 
     target: Callable[..., Any]
 
     @property
     def __name__(self) -> str:
         return str(getattr(self.target, "__name__", self.target))
+
+
+@dataclass(frozen=True)
+class FlatCall(_Around):
+    """A call whose results are nested, as a call that returns one list: a random op together with the generator's
+    state, a dict of what a user's Triton kernel wrote."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Calls the target and returns the leaves of its result as one list."""
@@ -88,15 +93,9 @@ class FlatCall:
 
 
 @dataclass(frozen=True)
-class OwnResults:
+class OwnResults(_Around):
     """A call without a schema, as of a higher-order op, of which nothing says whether its results are views: of
     arguments, or of one another. Results that are views become copies."""
-
-    target: Callable[..., Any]
-
-    @property
-    def __name__(self) -> str:
-        return str(getattr(self.target, "__name__", self.target))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the target and returns its results, each in memory of its own."""

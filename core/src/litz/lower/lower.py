@@ -38,7 +38,7 @@ from litz_plugins.vetoes import key_of
 from .arguments import SYMBOLIC, excess_of, fake_value, positional, simple, with_a_tensor
 from .bodies import run_eagerly
 from .conditions import of_floats
-from .context import LoweringContext, same_strides
+from .context import LoweringContext, same_memory, same_strides
 from .fallback import fallback
 from .nodes import (
     eager_strides,
@@ -480,12 +480,8 @@ class _Lowerer:
     def another(self, ref: TensorRef) -> TensorRef:
         """Returns one more tensor object in the memory of a tensor that is all of its buffer."""
         buffer = self.ctx.buffers[ref.buffer]
-        made = self.ctx.new_buffer(ref.layout.size, buffer.dtype, buffer.device, ref.layout.stride)
-        self.ctx.storage_offsets[made.name] = None
         target = torch.ops.aten.detach.default  # unlike an alias no view for autograd, which is above the graph
-        aliases = {made.name: ref.buffer}
-        self.ctx.add_extern(target, (ref,), {}, buffer.device, outputs=(made.name,), aliases=aliases)
-        return TensorRef(made.name, ref.layout)
+        return same_memory(self.ctx, target, ref, buffer.dtype, buffer.device)
 
     def owns(self, node: torch.fx.Node, value: View) -> bool:
         """Whether the memory that the node's tensor lies in is the node's in eager, too."""

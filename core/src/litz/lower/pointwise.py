@@ -151,15 +151,10 @@ _FLOATING_UNARY: dict[str, NodeFunction] = {
 } | {"angle": _angle}  # fmt: skip
 
 _SAME_UNARY: dict[str, NodeFunction] = {
-    "neg": op("neg"),
+    **{name: op(name) for name in ("neg", "sign", "bitwise_not")},
+    **{name: integral(op(name)) for name in ("floor", "ceil", "trunc", "round")},
     "abs": lambda x: x if x.dtype in (bool_, torch.uint8) else call("abs", x),
-    "sign": op("sign"),
     "square": lambda x: call("mul", x, x),
-    "floor": integral(op("floor")),
-    "ceil": integral(op("ceil")),
-    "trunc": integral(op("trunc")),
-    "round": integral(op("round")),
-    "bitwise_not": op("bitwise_not"),
     "relu": lambda x: call("maximum", x, like(x, 0)),
 }
 
@@ -172,21 +167,12 @@ _TESTS: dict[str, NodeFunction] = {
 }
 
 _SAME_BINARY: dict[str, NodeFunction] = {
-    "maximum": op("maximum"),
-    "minimum": op("minimum"),
+    **{name: op(name) for name in ("maximum", "minimum", "nextafter", "hypot")},
+    **{name: op(name) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
+    **dict.fromkeys(("bitwise_left_shift", "__lshift__", "shift_left"), op("shift_left")),
+    **dict.fromkeys(("bitwise_right_shift", "__rshift__", "shift_right_arithmetic"), op("shift_right")),
     "fmax": _pair("fmax", "maximum"),
     "fmin": _pair("fmin", "minimum"),
-    "nextafter": op("nextafter"),
-    "hypot": op("hypot"),
-    "bitwise_and": op("bitwise_and"),
-    "bitwise_or": op("bitwise_or"),
-    "bitwise_xor": op("bitwise_xor"),
-    "bitwise_left_shift": op("shift_left"),
-    "bitwise_right_shift": op("shift_right"),
-    "__lshift__": op("shift_left"),
-    "__rshift__": op("shift_right"),
-    "shift_left": op("shift_left"),
-    "shift_right_arithmetic": op("shift_right"),
 }
 
 for _name, _function in _FLOATING_UNARY.items():

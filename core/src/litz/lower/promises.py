@@ -151,9 +151,8 @@ class Promises:
             return
         known = self._in_known(condition)
         if known is None:
-            raise NotImplementedError(
-                f"{condition} cannot be checked: no operation determines its sizes"
-            )  # eager checks it
+            # Eager checks it.
+            raise NotImplementedError(f"{condition} cannot be checked: no operation determines its sizes")
         key = torch_api.same_condition(known)
         if key not in self.checked:
             self.checked.add(key)

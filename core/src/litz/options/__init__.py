@@ -4,6 +4,8 @@
 TorchInductor calls them.
 """
 
+# ruff: noqa: F401 (what is imported here is what the folder has to offer)
+
 from .table import (
     MODES,
     OptionRow,
@@ -20,20 +22,3 @@ from .table import (
     visible_cuda_devices,
     without_gpus,
 )
-
-__all__ = [
-    "MODES",
-    "OptionRow",
-    "Options",
-    "PluginSettings",
-    "core_options",
-    "default_cache_dir",
-    "distributed_rank",
-    "hide_gpus",
-    "local_ranks",
-    "make_options",
-    "make_plugin_settings",
-    "plugin_option_rows",
-    "visible_cuda_devices",
-    "without_gpus",
-]

@@ -15,6 +15,7 @@ import typing
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
@@ -63,6 +64,10 @@ def _option(default: Any, help: str, **about: Any) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
+_same_code = partial(_option, affects_code=False)
+"""Returns a field of `Options` by which no kernel differs (`OptionRow.affects_code`)."""
+
+
 def _check_march(text: str) -> None:
     """Raises ValueError for what is no one word, and so would be another flag, or none."""
     if not re.fullmatch(r"\w[\w.+=-]*", text, re.ASCII):
@@ -74,70 +79,60 @@ class Options:
     """Everything that can be set, fixed for one compile. Make it with `make_options`."""
 
     mode: str = _option("default", "what to optimize for, as torch.compile's mode=", choices=tuple(MODES))
-    debug: bool = _option(False, "check every stage's result; slower compiles, clearer errors", affects_code=False)
-    cache: bool = _option(True, "keep compiled kernels on disk and reuse them", affects_code=False)
-    cache_dir: Path = _option(default_cache_dir, "folder of the disk cache", affects_code=False)
-    cache_limit: int = _option(
+    debug: bool = _same_code(False, "check every stage's result; slower compiles, clearer errors")
+    cache: bool = _same_code(True, "keep compiled kernels on disk and reuse them")
+    cache_dir: Path = _same_code(default_cache_dir, "folder of the disk cache")
+    cache_limit: int = _same_code(
         4096,
         "MiB that the disk cache may take; what nobody used for the longest time is deleted first. 0: no limit",
         least=0,
         unit=1 << 20,
-        affects_code=False,
     )
-    cache_shared: tuple[str, ...] = _option(
+    cache_shared: tuple[str, ...] = _same_code(
         (),
         "folders of further disk caches, which are looked into and never written to",
         check=lambda paths: [_as_path(path) for path in paths if not path.startswith("~")],  # a home may be missing
         accepts='paths (a list, or commas), as "~/team/litz"',
-        affects_code=False,
     )
-    trust: tuple[str, ...] = _option(
+    trust: tuple[str, ...] = _same_code(
         (),
         "users, and groups as %NAME, whose caches and packages are loaded besides your own and root's",
         check=make_trust,
         accepts='users of this machine by name or number, and groups as %NAME (a list, or commas), as "%staff"',
-        affects_code=False,
     )
-    graph_cache: bool = _option(
-        True, "keep compiled graphs in the disk cache and load them in place of compiling again", affects_code=False
+    graph_cache: bool = _same_code(
+        True, "keep compiled graphs in the disk cache and load them in place of compiling again"
     )
-    fallback: Literal["error", "eager"] = _option(
-        "error", "what to do with a graph that does not compile: raise, or run it as it is", affects_code=False
+    fallback: Literal["error", "eager"] = _same_code(
+        "error", "what to do with a graph that does not compile: raise, or run it as it is"
     )
-    on_plugin_error: Literal["raise", "disable"] = _option(
-        "raise", "what to do when a plugin fails: raise, or go on without it and warn", affects_code=False
+    on_plugin_error: Literal["raise", "disable"] = _same_code(
+        "raise", "what to do when a plugin fails: raise, or go on without it and warn"
     )
-    plugin_seconds: float = _option(
+    plugin_seconds: float = _same_code(
         SECONDS,
         "seconds that one call of a plugin may take, measurements apart, before it has failed. 0: no limit",
         least=0,
-        affects_code=False,
     )
-    disable_plugins: tuple[str, ...] = _option((), "plugins to leave out, by name", affects_code=False)
-    threads: int | None = _option(
+    disable_plugins: tuple[str, ...] = _same_code((), "plugins to leave out, by name")
+    threads: int | None = _same_code(
         None,
         "kernels to build at a time; unset: one per processor",
         variables=("LITZ_BUILD_WORKERS", "LITZ_THREADS"),
         least=1,
-        affects_code=False,
     )
-    build_processes: int | None = _option(
+    build_processes: int | None = _same_code(
         None,
         "processes that compile Triton kernels; unset: as many as threads, 16 at most, none with fewer than 4 "
         "processors; 0: this process compiles them",
         least=0,
-        affects_code=False,
     )
-    report_dir: Path | None = _option(
-        None, "folder to write a report of every compile to; unset: none is written", affects_code=False
+    report_dir: Path | None = _same_code(None, "folder to write a report of every compile to; unset: none is written")
+    progress: bool = _same_code(
+        True, "a line on the terminal, by litz-tools, while a compile takes longer than three seconds"
     )
-    progress: bool = _option(
-        True,
-        "a line on the terminal, by litz-tools, while a compile takes longer than three seconds",
-        affects_code=False,
-    )
-    benchmark_kernels: bool = _option(
-        False, "write a file beside each kernel for `litz bench-kernels`, which times it alone", affects_code=False
+    benchmark_kernels: bool = _same_code(
+        False, "write a file beside each kernel for `litz bench-kernels`, which times it alone"
     )
     calibration: Path | None = _option(None, "file, or folder of files, of measured figures; unset: built-in figures")
 
@@ -157,19 +152,17 @@ class Options:
     max_fusion_size: int | None = _option(
         None, "most nodes of the graph, after decompositions, in one fused kernel; unset: no limit", least=1
     )
-    veto: tuple[str, ...] = _option(
+    veto: tuple[str, ...] = _same_code(
         (),
         "decisions not to take, by their keys, or @FILE with a key a line; `litz bisect` finds them",
         check=read_vetoes,
         accepts='keys of decisions, and files that can be read as @FILE (a list, or commas), as "fuse"',
-        affects_code=False,
     )
-    prefer: tuple[str, ...] = _option(
+    prefer: tuple[str, ...] = _same_code(
         (),
         "decisions to take in a given way, whatever their estimates say: KEY=WAY, as `litz explain` prints them",
         check=read_preferences,
         accepts='KEY=WAY (a list, or commas), as "graph0:layout=no"',
-        affects_code=False,
     )
     memory_planning: bool = _option(
         True, "let buffers take over the memory of dead ones, and small ones on CUDA share one allocation"

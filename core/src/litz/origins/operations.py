@@ -60,13 +60,6 @@ class Frame:
     recompiled: str = ""
 
 
-def break_in_words(reason: str) -> str:
-    """Returns the reason of a graph break in a line: dynamo's title and explanation, without the hints."""
-    lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    explained = next((line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")), "")
-    return ": ".join([*lines[:1], *([explained] if explained else [])])
-
-
 @dataclass(frozen=True)
 class Provenance:
     """nodes: the Origin of each node of the graph, by name. inputs, outputs: what the user calls them, by the name of

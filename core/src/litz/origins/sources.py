@@ -27,9 +27,8 @@ def version_of(dist: str) -> str:
 
 @functools.cache
 def _file_digest(file: str) -> str:
-    found = next(
-        (each for each in (Path(file), *Path(file).parents) if each.is_file()), None
-    )  # an archive has it within
+    # An archive has it within.
+    found = next((each for each in (Path(file), *Path(file).parents) if each.is_file()), None)
     if found is None:
         raise SourcesError(f"the sources in {file} are no files")
     return hashlib.sha256(found.read_bytes()).hexdigest()[:32]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from litz_plugins import Decision, Gate, Pass, Watcher
 from litz_plugins.nouns import Noun
 
 if TYPE_CHECKING:
     from litz.schedule.implementations import ContractionRecord
+
+T = TypeVar("T")
 
 clock = time.perf_counter
 """The clock, in seconds, that times stages; a benchmark on a busy machine counts processor time instead."""
@@ -39,20 +42,9 @@ class Log:
 
     def branch(self) -> Log:
         """Returns a log of its own that begins with the content of this log."""
-        gate = replace(
-            self.gate, taken=dict(self.gate.taken), left_out=dict(self.gate.left_out), weighed=dict(self.gate.weighed)
-        )
-        return Log(
-            list(self.decisions),
-            dict(self.seconds),
-            dict(self.attachments),
-            list(self.contractions),
-            list(self.unsettled),
-            self.running,
-            self.watchers,
-            gate,
-            list(self.noted),
-        )
+        gate = _with_own(self.gate, "taken", "left_out", "weighed")
+        own = ("decisions", "seconds", "attachments", "contractions", "unsettled", "noted")
+        return replace(_with_own(self, *own), gate=gate, _aside=0.0)
 
     def pass_ran(self, pass_: Pass, before: Noun, after: Noun, seconds: float) -> None:
         """Notes that a pass has run, in `seconds`, and made `after` of `before`."""
@@ -100,3 +92,8 @@ class Log:
             self.seconds[name] = self.seconds.get(name, 0.0) + clock() - start - aside
             if aside:
                 self.seconds["report"] = self.seconds.get("report", 0.0) + aside
+
+
+def _with_own(record: T, *names: str) -> T:
+    """The record with lists and tables of its own under some names."""
+    return replace(record, **{name: copy(getattr(record, name)) for name in names})  # type: ignore[type-var]

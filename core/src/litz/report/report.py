@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     from litz.schedule.implementations import ContractionRecord
 
 JSON_VERSION = 1
-UNTIMED = (
-    "No times, as this CPU was never measured: `litz calibrate cpu` (of litz-tools), then "
-    "LITZ_CALIBRATION=cpu.toml. Until then decisions compare assumed figures, which are shown as shares."
-)
-"""The advice for a report without times."""
 
 
 @dataclass(frozen=True)

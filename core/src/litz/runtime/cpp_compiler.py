@@ -86,8 +86,5 @@ def compile_library(line: Sequence[str], library: Path) -> str:
     if done.problem:
         return done.errors if done.errors.strip() and "signal" not in done.problem else f"the compiler {done.problem}"
     problem = problem_of(library)
-    return (
-        f"{done.errors}\nthe compiler ended as if all were well, and left no whole library: {problem}"
-        if problem
-        else ""
-    )
+    wrong = f"{done.errors}\nthe compiler ended as if all were well, and left no whole library: {problem}"
+    return wrong if problem else ""

@@ -368,11 +368,7 @@ def is_bijection(mapping: Map, source: Sequence[Range], target: Sequence[Range])
     over = {r.var: r.size for r in target if r.size != ONE}
     images = [mapping[r.var] for r in real]
     if all(image.is_Symbol for image in images):
-        return (
-            len(set(images)) == len(images) == len(over)
-            and all(image in over for image in images)
-            and all(over[image] == r.size for image, r in zip(images, real, strict=True))
-        )
+        return len(images) == len(over) and over == {image: r.size for image, r in zip(images, real, strict=True)}
     extents = {r.var: r.size for r in target}
     if not all(fits(image, r.size, extents) for image, r in zip(images, real, strict=True)):
         return False

@@ -103,11 +103,6 @@ def _first(name: str, reuse: Mapping[str, str]) -> str:
     return name
 
 
-def peak_bytes(program: Program, steps: Sequence[Step]) -> int:
-    """Returns the most bytes that temporaries and outputs take at a time in this order."""
-    return Lifetimes(program, steps).peak({})
-
-
 def held_bytes(program: Program, steps: Sequence[Step]) -> int:
     """Returns the most bytes that temporaries, outputs and dying inputs take at a time in this order."""
     return max(Lifetimes(program, steps).held({}), default=0)

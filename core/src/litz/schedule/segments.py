@@ -31,17 +31,11 @@ def joined_segments(loop: Loop, program: Program, target: Target) -> Iterator[tu
     """Yields each range that the loop divides into equal segments, with the loop over the first of them that stores
     all of them. Both loops write the same elements. A form with masks is left out: its points would compute all values
     under masks that hold at few points (as for one step's gradient in the tensor of all steps)."""
-    if not set(loop.reads).isdisjoint(loop.writes):
-        return
-    for r, places in cuts(loop).items():
-        size, count = places[1], len(places) - 1
-        if count > MOST or any(stop - start != size for start, stop in pairwise(places)):
+    for r, parts in _apart(loop):
+        size = parts[0][1]
+        if any(stop - start != size for start, stop in parts) or not _long(loop, r, size, program, target):
             continue
-        if not all(r.var in symbols_in(store.index) for store in loop.stores) or not _long(
-            loop, r, size, program, target
-        ):
-            continue
-        found = at_once(loop, r, count)
+        found = at_once(loop, r, len(parts))
         if excess(found) is None and all(load.mask is None for load in found.loads):
             yield r, found
 
@@ -49,17 +43,20 @@ def joined_segments(loop: Loop, program: Program, target: Target) -> Iterator[tu
 def parted_segments(loop: Loop, program: Program, target: Target) -> Iterator[tuple[Range, tuple[Loop, ...]]]:
     """Yields each range that the loop divides into segments, with a loop for each of them. The loops together write the
     same elements, none that another of them writes."""
-    if not set(loop.reads).isdisjoint(loop.writes):
-        return
-    for r, places in cuts(loop).items():
-        sizes = [stop - start for start, stop in pairwise(places)]
-        if len(sizes) > MOST or not all(r.var in symbols_in(store.index) for store in loop.stores):
+    for r, parts in _apart(loop):
+        if not all(_long(loop, r, stop - start, program, target) for start, stop in parts):
             continue
-        if not all(_long(loop, r, size, program, target) for size in sizes):
-            continue
-        loops = tuple(segment(loop, r, start, stop) for start, stop in pairwise(places))
+        loops = tuple(segment(loop, r, start, stop) for start, stop in parts)
         if all(each.stores for each in loops):
             yield r, loops
+
+
+def _apart(loop: Loop) -> Iterator[tuple[Range, list[tuple[int, int]]]]:
+    """Yields each range that the loop divides into up to MOST segments which every store goes along, with the first
+    position of each segment and the one behind its last. A loop that reads what it writes has none."""
+    for r, places in cuts(loop).items() if set(loop.reads).isdisjoint(loop.writes) else ():
+        if len(places) <= MOST + 1 and all(r.var in symbols_in(store.index) for store in loop.stores):
+            yield r, list(pairwise(places))
 
 
 def _long(loop: Loop, r: Range, size: int, program: Program, target: Target) -> bool:

@@ -13,11 +13,11 @@ from html import escape
 from importlib import resources
 
 from litz.logs.units import count_text, size_text, time_text
-from litz.origins.operations import break_in_words
 from litz.report.communication import MEASURED, rows_of, summary
-from litz.report.report import UNTIMED, CompileReport
+from litz.report.report import CompileReport
 
 from .. import ledger
+from ..words import UNTIMED, break_in_words
 from .chart import chart
 from .data import More, as_scripts, page_data
 from .lanes import timeline_svg

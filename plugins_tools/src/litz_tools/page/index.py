@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from litz.logs.units import count_text, size_text, time_text
-from litz.origins.operations import break_in_words
 from litz.report.report import CompileReport
 
+from ..words import break_in_words
 from .html import document, section, table
 
 SUMMARY = "summary.json"

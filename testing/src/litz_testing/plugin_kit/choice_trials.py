@@ -13,7 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from litz import pipeline
-from litz.errors import in_short
+from litz_plugins.errors import in_short
 from litz_testing.conformance.cases import spread
 
 from .examples import Example

@@ -12,9 +12,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from litz import pipeline
-from litz.errors import in_short
 from litz.schedule.schedule import Schedule
 from litz_plugins import Plugins
+from litz_plugins.errors import in_short
 
 from .examples import Example
 from .records import Trial

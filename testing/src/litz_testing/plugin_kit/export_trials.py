@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
-from litz.errors import in_short
 from litz.options import make_options
 from litz_plugins import Exporter
+from litz_plugins.errors import in_short
 from litz_plugins.records.exporters import FUNCTIONS
 from litz_testing.conformance.call import clones, doubled
 from litz_testing.conformance.runs import Run, compare_runs, run_once

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from litz.errors import in_short
+from litz_plugins.errors import in_short
 from litz_testing.conformance.call import clones, doubled
 from litz_testing.conformance.runs import compare_runs, run_once
 from litz_testing.torch_compile import torch_compiled

@@ -16,12 +16,12 @@ from litz import report as reports
 from litz.capture.graph import Graph
 from litz.capture.layout import changed_strides
 from litz.driver import stages
-from litz.errors import in_short
 from litz.ir import KernelCall
 from litz.ir.interpret import interpret
 from litz.report.log import Log
 from litz.schedule.schedule_program import unscheduled
 from litz_plugins import Plugins
+from litz_plugins.errors import in_short
 from litz_testing.conformance.call import clones, doubled
 from litz_testing.conformance.runs import Run, compare_runs, run_once
 from litz_testing.torch_compile import torch_compiled

@@ -12,7 +12,7 @@ from itertools import product
 
 import torch
 
-from litz.errors import in_short
+from litz_plugins.errors import in_short
 from litz_testing.conformance.call import clones, doubled
 from litz_testing.conformance.runs import Run, compare_runs, run_once
 from litz_testing.torch_compile import torch_compiled

@@ -30,7 +30,7 @@ from .aot import (
     written_inputs,
 )
 from .aot_cache import found_by, guards_left_out, is_saved_by_torch, keep_as, why_not_kept
-from .aot_cache_key import captured_devices, current_shape_env, rank
+from .aot_cache_key import captured_devices, current_shape_env, devices_in, rank
 from .asserts import (
     asserted,
     assertion_messages,

@@ -9,7 +9,7 @@ depends on is the same in both.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -117,23 +117,18 @@ def _runs_triton(node: torch.fx.Node) -> bool:
 
 def captured_devices(module: torch.fx.GraphModule) -> set[torch.device]:
     """Returns the devices that a dynamo graph names or has values on."""
-    found: set[torch.device] = set()
+    nodes = _nodes(module)
+    values = [(node.args, node.kwargs, node.meta.get("example_value", node.meta.get("val"))) for node in nodes]
+    return set(devices_in(values))
 
-    def note(item: Any) -> None:
-        if isinstance(item, torch.Tensor):
-            found.add(item.device)
-        elif isinstance(item, torch.device):
-            found.add(item)
-        elif isinstance(item, (list, tuple)):
-            for part in item:
-                note(part)
-        elif isinstance(item, dict):
-            for part in item.values():
-                note(part)
 
-    for node in _nodes(module):
-        note((node.args, dict(node.kwargs), node.meta.get("example_value", node.meta.get("val"))))
-    return found
+def devices_in(value: Any) -> Iterator[torch.device]:
+    """Yields the devices of tensors, and those that are named, in nested values."""
+    if isinstance(value, (torch.Tensor, torch.device)):
+        yield value.device if isinstance(value, torch.Tensor) else value
+    elif isinstance(value, (list, tuple, Mapping)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from devices_in(item)
 
 
 def rank() -> tuple[int, int] | None:

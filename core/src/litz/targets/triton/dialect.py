@@ -37,29 +37,23 @@ POINTER_TYPES: Mapping[torch.dtype, str] = {
 FLOAT8_TYPES: Mapping[torch.dtype, str] = {torch.float8_e4m3fn: "fp8e4nv", torch.float8_e5m2: "fp8e5"}
 """Triton's own types, for what tensor cores multiply. Kernels take float8 as bytes elsewhere."""
 
-_libdevice = partial(calls, prefix="libdevice.")
+_libdevice, _tl, _own = (partial(calls, prefix=prefix) for prefix in ("libdevice.", "tl.", "_"))
 
 _OPS: Mapping[str, Text] = {
-    "neg": "_neg({0})",
-    "abs": "tl.abs({0})",
     "add": {"float": "{0} + {1}", "int": "{0} + {1}", "bool": "{0} | {1}"},
     "sub": "{0} - {1}",
     "mul": {"float": "{0} * {1}", "int": "{0} * {1}", "bool": "{0} & {1}"},
-    # Triton's `/` on float32 does not round as IEEE 754 asks.
-    "div": "_div({0}, {1})",
     "truncdiv": {"int": "_truncdiv_int({0}, {1})", "float": "libdevice.trunc(_div({0}, {1}))"},
     "floordiv": {"int": "_floordiv_int({0}, {1})", "float": "_floordiv_float({0}, {1})"},
     "remainder": {"int": "_remainder_int({0}, {1})", "float": "_remainder_float({0}, {1})"},
     "fmod": {"int": "_fmod_int({0}, {1})", "float": "libdevice.fmod({0}, {1})"},
     "pow": {"int": "_pow_int({0}, {1})", "float": "libdevice.pow({0}, {1})"},
-    "fma": "tl.fma({0}, {1}, {2})",
     **dict.fromkeys(AS_HALF.values(), "{0}.to(tl.float32)"),
     "maximum": {"float": "_maximum({0}, {1})", "int": "tl.maximum({0}, {1})", "bool": "{0} | {1}"},
     "minimum": {"float": "_minimum({0}, {1})", "int": "tl.minimum({0}, {1})", "bool": "{0} & {1}"},
     "fmax": "tl.maximum({0}, {1})",
     "fmin": "tl.minimum({0}, {1})",
     **COMPARISONS,
-    "where": "tl.where({0}, {1}, {2})",
     "isnan": {"float": "{0} != {0}"},
     "isinf": {"float": 'tl.abs({0}) == float("inf")'},
     "signbit": {"float": "libdevice.signbit({0}) != 0", "int": "{0} < 0"},
@@ -68,21 +62,16 @@ _OPS: Mapping[str, Text] = {
     "bitwise_and": "{0} & {1}",
     "bitwise_or": "{0} | {1}",
     "bitwise_xor": "{0} ^ {1}",
-    "shift_left": "_shift_left({0}, {1})",
-    "shift_right": "_shift_right({0}, {1})",
-    "floor": "tl.floor({0})",
-    "ceil": "tl.ceil({0})",
     "round": "libdevice.nearbyint({0})",
-    "sqrt": "_sqrt({0})",
-    "reciprocal": "_reciprocal({0})",
-    "erf": "tl.erf({0})",
-    "sigmoid": "_sigmoid({0})",
+    **_own(1, "neg", "sqrt", "reciprocal", "sigmoid"),
+    # Triton's `/` on float32 does not round as IEEE 754 asks. tl.rand and tl.randn draw what `litz.ir.philox` does.
+    **_own(2, "div", "shift_left", "shift_right", "random_uniform", "random_normal", "random_bits"),
+    **_tl(1, "abs", "floor", "ceil", "erf"),
+    **_tl(3, "fma", "where"),
     **_libdevice(1, "trunc", "rsqrt", "exp", "log", "sin", "cos", "exp2", "expm1", "log2", "log10", "log1p", "tan"),
     **_libdevice(1, "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erfc", "erfinv"),
     **_libdevice(1, "lgamma"),
     **_libdevice(2, "atan2", "hypot", "copysign", "nextafter"),
-    # tl.rand and tl.randn draw what `litz.ir.philox` does.
-    **{f"random_{name}": f"_random_{name}({{0}}, {{1}})" for name in ("uniform", "normal", "bits")},
 }
 
 

@@ -85,12 +85,8 @@ def _elements_per_thread(loop: Loop, traffic: Traffic, limits: TilingFigures) ->
     widths = [access.itemsize for access in moving]
     if len(loop.nodes) > 400 or len(traffic) > 24:
         return 4
-    few = (
-        len(loop.nodes) <= limits.few_nodes
-        and len(traffic) <= limits.few_buffers
-        and not _has_ragged_rows(loop, traffic)
-    )
-    light = widths and (max(widths) == 1 or (max(widths) == 2 and few))
+    few = len(loop.nodes) <= limits.few_nodes and len(traffic) <= limits.few_buffers
+    light = widths and (max(widths) == 1 or (max(widths) == 2 and few and not _has_ragged_rows(loop, traffic)))
     return limits.light_thread_elements if light else limits.thread_elements
 
 
@@ -246,11 +242,8 @@ def _reduction(loop: Loop, plan: KernelPlan, traffic: Traffic, target: Target) -
         # 16 elements a thread: it also has to find the ends of rows. On an H200 rows of 50257 gained 3 %.
         warps = clamp(x_block * r_block // 512, 1, warps)
     together, once = 1, length.is_Integer and r_block >= int(length)  # in one block: nothing meets an accumulator
-    if (
-        not (columns or mixed or persistent or once)
-        and x_block == 1
-        and (frame is not None or _is_aligned(relevant, r_ranges))
-    ):
+    walked = x_block == 1 and not (columns or mixed or persistent or once)
+    if walked and (frame is not None or _is_aligned(relevant, r_ranges)):
         together = max(1, min(VECTOR // width, r_block // (THREADS * warps)))
     return Tiling(axes, warps, persistent, together=together, frame=frame)
 
@@ -261,11 +254,9 @@ def _rows_alike(
     """Returns (rows, warps) of a program whose rows begin at the same lane of the frame; None where rows have no
     period, are short, long, few, or more than a thread can hold."""
     limits = figures_of(target, TilingFigures)
-    if (
-        frame is None
-        or not frame.period
-        or not limits.shortest_alike_elements <= r_block <= limits.longest_alike_elements
-    ):
+    if frame is None or not frame.period:
+        return None
+    if not limits.shortest_alike_elements <= r_block <= limits.longest_alike_elements:
         return None
     if r_block > limits.free_alike_elements and not any(_is_shared(access, loop) for access in loop.accesses):
         return None
@@ -304,18 +295,9 @@ def longest_persistent(loop: Loop, limits: TilingFigures) -> int:
     inner = [access for access in distinct(loop.accesses) if access.inner]
     own = [access.itemsize for access in inner if not access.is_store and not _is_shared(access, loop)]
     if live == 1 and writes:
-        return (
-            limits.alone_half_elements
-            if own == [2] and len(loop.nodes) <= limits.persistent_nodes
-            else limits.alone_elements
-        )
-    longest = (
-        limits.persistent_elements
-        if live <= 2
-        else limits.persistent_elements // 2
-        if live <= 4
-        else limits.persistent_elements // 4
-    )
+        few_halves = own == [2] and len(loop.nodes) <= limits.persistent_nodes
+        return limits.alone_half_elements if few_halves else limits.alone_elements
+    longest = limits.persistent_elements // (1 if live <= 2 else 2 if live <= 4 else 4)
     if live > 2 and writes and len(own) == 1 and _is_aligned(inner, loop.reduction_ranges):
         return min(longest, limits.persistent_bytes // own[0])
     return longest
@@ -329,13 +311,9 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
     warps = None
     if not persistent:
         r_block, warps = _pass(loop, r_block, width, fixed, limits)
-    floor = (
-        figures_of(target, EstimateFigures).mixed_rows
-        if mixed
-        else limits.gathered_rows
-        if _gathers_across(loop) and r_block <= 1024
-        else 1
-    )
+    floor = limits.gathered_rows if _gathers_across(loop) and r_block <= 1024 else 1
+    if mixed:
+        floor = figures_of(target, EstimateFigures).mixed_rows
     # A row of 1024 or more has a program of its own: values that all rows share then need no other layout. A row of 256
     # in a program of its own took 163 µs in place of 74 on an H200 (layer norm in bf16, 4 elements a thread).
     x_block = clamp(limits.short_elements // r_block, floor, 256)

@@ -70,6 +70,7 @@ CONSTANTS: Mapping[str, str] = {
         pattern: BUFFERS LOOPS
         pointwise: _SAME_UNARY
         pool: SMALLEST
+        moves: MOVES
         prelude: _INSTRUCTIONS _SCALAR _SIMD _VECTORS
         random: _SEED_ARGS
         reductions: _first _second ROWS
@@ -233,6 +234,7 @@ LITERALS: Mapping[str, str] = {
     "of an ISA, or of hardware of a kind: lines, warps, vectors, alignment": """
         build: expected_variant=16 command=256
         column: tile_size=16
+        reduction: write_small=16
         decode: choose_split=16
         inputs: plan_inputs=16
         configs: _wasteful=16 all_configs=16
@@ -281,7 +283,7 @@ LITERALS: Mapping[str, str] = {
     "a coarse choice that no device was asked for": """
         column: tile_size=128
         describe: _by_row=0.9
-        pointwise: _write_owned=64 __init__=64,32
+        pointwise: _write_owned=64 _write_turned=64,32
         rows: _config=128,64,32,16
         tile_shape: warps_for=2048,16,32
         tiling: _pointwise=128,64 _rows=128 _chain=16 _two_axes=16,64,4096,128,1024 _reduction=512 _gathers_across=16

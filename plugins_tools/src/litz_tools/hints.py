@@ -11,8 +11,6 @@ from litz import logs
 from litz.logs.units import size_text
 from litz.report import CompileReport
 
-from .groups import considered_text, group_decisions, group_steps, origin_in_short
-
 FUSING = ("program", "schedule")
 """Stages whose decisions are about what is in one kernel."""
 NOTHING = "nothing"
@@ -26,6 +24,8 @@ def log_hints(report: CompileReport) -> None:
 
 def fusion_text(report: CompileReport) -> str:
     """Returns what was fused and what was not, equal decisions together, each with its weighed costs."""
+    from .groups import considered_text, group_decisions  # here: most have asked for no text
+
     lines: list[str] = []
     for group in group_decisions(report):
         if group.stage in FUSING:
@@ -41,6 +41,8 @@ def hints_text(report: CompileReport) -> str:
 
 def _hints(report: CompileReport) -> Iterator[str]:
     """What the library does that is no contraction: a kernel would read and write less, as it can be fused."""
+    from .groups import group_decisions, group_steps, origin_in_short  # here: most have asked for no text
+
     for alike in group_steps([step for step in report.steps if step.kind == "extern"]):
         origin = origin_in_short(alike)
         times = f" x{len(alike)}" if len(alike) > 1 else ""

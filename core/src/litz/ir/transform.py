@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from .buffer import Buffer
 from .build import index as index_node
@@ -99,7 +99,7 @@ def flatten(loop: Loop, buffers: Mapping[str, Buffer]) -> Loop:
 
 
 def collapse(loop: Loop, groups: Mapping[Symbol, int] | None = None) -> Loop:
-    """Returns a flat loop with neighbouring ranges joined wherever every access goes through them as through one.
+    """Returns a flat loop with ranges joined wherever every access goes through them as through one.
 
     Ranges i (outer) and j (inner, extent n) join if each expression has stride_i = n * stride_j. Orders the output
     ranges by their strides first (the largest outermost), so that what is contiguous becomes one range. groups: a
@@ -143,8 +143,9 @@ def _ordered(loop: Loop) -> Loop:
 
 def _join_once(loop: Loop, groups: Mapping[Symbol, int]) -> Loop | None:
     exprs = _all_expressions(loop)
-    for group in (loop.ranges, loop.reduction_ranges):
-        for outer, inner in pairwise(group):
+    inside = pairwise(loop.reduction_ranges) if loop.ordered else combinations(loop.reduction_ranges, 2)
+    for pairs in (combinations(loop.ranges, 2), inside):
+        for outer, inner in pairs:
             if groups.get(outer.var) != groups.get(inner.var) or not _joinable(exprs, outer, inner):
                 continue
             merged = Range(inner.var, outer.size * inner.size)

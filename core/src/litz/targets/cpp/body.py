@@ -241,9 +241,9 @@ class Body:
         """Returns the value of a visible node, as memory holds it."""
         if (source := as_it_was(node)) in self.visible and source is not node:
             return self.held(source)
-        if node.op == "cast" and node.dtype in HALF and VALUES[node.args[0].dtype] == "float":
+        if node.op == "cast" and node.dtype == torch.float16 and VALUES[node.args[0].dtype] == "float":
             number = self.visible.get(node.args[0])
-            if number is not None:  # g++ rounds once, for the store and for who uses the value
+            if number is not None:  # whose bits are rounded once more in as many steps as its rounded value's
                 return tile.As(number, node.dtype)
         return self.held(node)
 

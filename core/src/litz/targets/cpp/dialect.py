@@ -71,8 +71,10 @@ CPP = Dialect(
     ELEMENTS,
     VALUES,
     casts=(
+        (ROUNDED, HALF, "rounded_{M}({0})"),
         (ROUNDED, ROUNDED, "from_{M}(to_{M}({0}))"),
         (_BYTE, HALF, "(float){0}"),  # exact
+        (ANY, HALF, "rounded_{M}((float){0})"),
         (ANY, ROUNDED, "from_{M}(to_{M}((float){0}))"),
         (ANY, BOOL, "{0} != 0"),
         (FLOAT | FLOAT8, NARROW, "({T})(int){0}"),  # out of range is undefined in C++

@@ -232,6 +232,23 @@ static inline f16 to_f16(float x) {  // to nearest, ties to even
   return (f16)(h | (b >> 16 & 0x8000));
 }
 """,
+    ("rounded_bf16",): """\
+static inline float rounded_bf16(float x) {  // from_bf16(to_bf16(x)), in vectors of floats throughout
+  const u32 b = bits(x);
+  return float_of(x != x ? 0x7fc00000 : (b + 0x7fff + ((b >> 16) & 1)) & 0xffff0000);
+}
+""",
+    ("rounded_f16",): """\
+static inline float rounded_f16(float x) {  // from_f16(to_f16(x)), likewise
+  const u32 b = bits(x), magnitude = b & 0x7fffffff;
+  const u32 normal = (magnitude + 0xfff + ((magnitude >> 13) & 1)) & 0xffffe000;
+  const float subnormal = float_of(magnitude) + 0.5f - 0.5f;
+  u32 r = magnitude < 0x38800000 ? bits(subnormal) : normal;
+  r = magnitude >= 0x477ff000 ? 0x7f800000 : r;
+  r = magnitude > 0x7f800000 ? 0x7fc00000 : r;
+  return float_of(r | (b & 0x80000000));
+}
+""",
     **FLOAT8_PIECES,
     **MOVES,
     ("multiply_add",): """\

@@ -299,13 +299,14 @@ class Printer:
         return text if operand.dtype in FLOAT8 else written(operand.dtype, text)
 
     def _learn(self, op: tile.Op) -> None:
-        """Notes whether bfloat16 holds a value as it is, which is chosen of such values, so that nothing is left to
-        round; and whether a value is an integer that was made of a float."""
+        """Notes whether bfloat16 holds a value as it is, which is rounded or chosen of such values, so that nothing is
+        left to round; and whether a value is an integer that was made of a float."""
         value, args = op.value, op.args[op.op == "where" :]
         names = {arg.text for arg in args if isinstance(arg, Value)}
         numbers = [float(arg.value) for arg in args if isinstance(arg, tile.Const)]
         held = bool(names) and names <= self.exact and torch.tensor(numbers).bfloat16().tolist() == numbers
-        if VALUES[value.dtype] == "float" and op.op in CHOICES and held:
+        rounded = op.op == "cast" and value.dtype == torch.bfloat16
+        if rounded or (VALUES[value.dtype] == "float" and op.op in CHOICES and held):
             self.exact.add(value.text)
         if op.op == "cast" and not value.dtype.is_floating_point:
             self.cut |= {value.text} if args[0].dtype.is_floating_point or names & self.cut else set()

@@ -56,7 +56,8 @@ SMALL_REDUCTION = 32
 TINY = 8
 """A range shorter than a vector is no vector loop."""
 TINY_SEVERAL = 16
-"""Likewise where the states of lanes have several results, and have to be merged at the end of each row."""
+"""Likewise where the states of lanes have several results, and have to be merged at the end of each row. Longer rows
+are turned for scans alone, which have no vectors else: the unrolled loops take long to compile."""
 EXPENSIVE = 8
 """A value that costs this many flops or more is kept for later stages rather than computed again."""
 SHORT_ROW = 128
@@ -335,7 +336,7 @@ def _are_rows(loop: Loop, vector: Range) -> bool:
     if int(loop.reduction_numel) <= (TINY_SEVERAL if several else TINY):
         return False
     *others, row = loop.reduction_ranges
-    most = SMALL_REDUCTION if loop.has_scan else TINY_SEVERAL  # more take long to compile; scans have no vectors else
+    most = SMALL_REDUCTION if loop.has_scan else TINY_SEVERAL
     walked = bool(others) or int(loop.reduction_numel) > most
     accesses = traffic(loop, inner_only=True).items()
     found = {access: size for access, size in accesses if walked or not turns(loop, access.site, row, vector)}

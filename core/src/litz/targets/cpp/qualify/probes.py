@@ -195,6 +195,11 @@ def _tiles(new: New) -> None:
     for dtypes in ((F32, U8), (F64, BF16)):
         loop = new("tiles", [75, 83])
         loop.write(*(loop.read(numbers(dtype, 83, 75), I[1], I[0]) for dtype in dtypes))
+    for columns in (5, 12):
+        loop = new("tiles", [75], [columns])
+        for dtype in (F16, F32, U8):
+            row = loop.read(numbers(dtype, 75, columns), I[0], R[0])
+            loop.write(call("sub", build.cast(row, F32), build.cast(build.reduce("max", row), F32)), inner=True)
 
 
 def _rows(new: New) -> None:

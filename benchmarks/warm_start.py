@@ -2,8 +2,8 @@
 
 The processes are forks of one that has imported torch and dynamo, and nothing of litz's. The first fills the caches.
 Then, in turns, processes make the same first call with backend="litz", which finds all in the caches, and with
-backend="eager", where dynamo works alone. The table has the fewest milliseconds of each, how many modules of litz's the
-call imported, and how many dataclasses it made. `--profile` prints where a warm call with litz takes its time instead.
+backend="eager", where dynamo works alone. The table has the fewest milliseconds of each, and how many modules of litz's
+the call imported. `--profile` prints where a warm call with litz takes its time instead.
 `--imports` has the fewest processor milliseconds of the imports alone, which other programs disturb less.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import cProfile
-import dataclasses
 import gc
 import importlib
 import json
@@ -52,15 +51,8 @@ def measure(case: str, backend: str, profile: bool) -> dict[str, Any]:
     train = case.endswith("train")
     model.train(train)
     model(x).sum().backward()  # what torch itself does once
-    before, made = set(sys.modules), [0]
+    before = set(sys.modules)
     run = torch.compile(model, backend=backend)
-    process = dataclasses._process_class  # type: ignore[attr-defined]
-
-    def counted(*arguments: Any, **more: Any) -> Any:
-        made[0] += 1
-        return process(*arguments, **more)
-
-    dataclasses._process_class = counted  # type: ignore[attr-defined]
     profiler = cProfile.Profile()
     if profile:
         profiler.enable()
@@ -76,7 +68,7 @@ def measure(case: str, backend: str, profile: bool) -> dict[str, Any]:
             pstats.Stats(profiler, stream=sys.stderr).sort_stats(order).print_stats(100)
     own = [name for name in set(sys.modules) - before if name.startswith("litz")]
     hits = torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"]
-    return {"ms": took * 1e3, "cpu": took_cpu * 1e3, "modules": len(own), "classes": made[0], "hits": hits}
+    return {"ms": took * 1e3, "cpu": took_cpu * 1e3, "modules": len(own), "hits": hits}
 
 
 def imports() -> dict[str, float]:
@@ -127,8 +119,8 @@ def main() -> None:
             several = [in_fork(imports, folder) for _ in range(asked.processes)]
         print({name: round(min(row[name] for row in several), 1) for name in several[0]})
         return
-    print("| first call | eager ms | litz ms | litz's part ms | of processor | modules | dataclasses |")
-    print("|---|---|---|---|---|---|---|")
+    print("| first call | eager ms | litz ms | litz's part ms | of processor | modules |")
+    print("|---|---|---|---|---|---|")
     for case in asked.only:
         with tempfile.TemporaryDirectory() as folder:
             for _ in range(2):  # the second writes what the first knew too late
@@ -144,8 +136,8 @@ def main() -> None:
         least = {(name, key): min(row[key] for row in found[name]) for name in found for key in ("ms", "cpu")}
         parts = [least["litz", key] - least["eager", key] for key in ("ms", "cpu")]
         figures = [least["eager", "ms"], least["litz", "ms"], *parts]
-        counts = [found["litz"][0][key] for key in ("modules", "classes")]
-        print("|", " | ".join([case, *(f"{figure:.0f}" for figure in figures), *map(str, counts)]), "|", flush=True)
+        figures.append(found["litz"][0]["modules"])
+        print("|", " | ".join([case, *(f"{figure:.0f}" for figure in figures)]), "|", flush=True)
 
 
 if __name__ == "__main__":

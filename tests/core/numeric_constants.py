@@ -216,6 +216,7 @@ CONSTANTS: Mapping[str, str] = {
         processor: ROWS KEYS
         rows: INSTRUCTIONS
         tiling: SHORT_ROW TABLED_ROWS
+        turned: MOST_LANES
         rows_loop: ROUNDING
         segments: DIVISION
         sum_products: MANY LITTLE
@@ -234,7 +235,7 @@ LITERALS: Mapping[str, str] = {
     "of an ISA, or of hardware of a kind: lines, warps, vectors, alignment": """
         build: expected_variant=16 command=256
         column: tile_size=16
-        reduction: write_small=16
+        turned: __init__=16
         decode: choose_split=16
         inputs: plan_inputs=16
         configs: _wasteful=16 all_configs=16
@@ -283,7 +284,8 @@ LITERALS: Mapping[str, str] = {
     "a coarse choice that no device was asked for": """
         column: tile_size=128
         describe: _by_row=0.9
-        pointwise: _write_owned=64 _write_turned=64,32
+        pointwise: _write_owned=64
+        turned: __init__=64,32
         rows: _config=128,64,32,16
         tile_shape: warps_for=2048,16,32
         tiling: _pointwise=128,64 _rows=128 _chain=16 _two_axes=16,64,4096,128,1024 _reduction=512 _gathers_across=16

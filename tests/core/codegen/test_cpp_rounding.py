@@ -60,3 +60,19 @@ def test_an_integer_that_was_a_float_has_no_sign_of_zero(dtype: torch.dtype, bet
     signs = build.call("div", load("ones", ones), back)  # -infinity for -0
     case = Case((1001,), [Store("o", (I[0],), signs)], {"x": x, "ones": ones}, {"o": torch.empty(1001, dtype=dtype)})
     case.check(rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_rounded_value_that_is_read_again_has_the_bits_of_memorys(dtype: torch.dtype) -> None:
+    """Every half, its neighbours among the floats, the middles between halves, and theirs; subnormals and NaN."""
+    halves = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype).float()
+    middles = (halves.view(torch.int32) + (0x1000 if dtype == torch.float16 else 0x8000)).view(torch.float32)
+    exact = torch.cat([halves, middles, torch.tensor(SPECIAL), 2.0 ** torch.arange(-30, -10, 0.37)])
+    x = torch.cat([(exact.view(torch.int32) + step).view(torch.float32) for step in (-1, 0, 1)])
+    rounded = build.cast(build.cast(load("x", x), dtype), torch.float32)
+    case = Case(x.shape, [Store("o", (I[0],), rounded)], {"x": x}, {"o": torch.empty_like(x)})
+    source = case.source()
+    assert "rounded_" in source.text
+    made, wanted = case.run(source)["o"], x.to(dtype).float()
+    assert torch.equal(made.isnan(), wanted.isnan())
+    assert torch.equal(made.nan_to_num(0).view(torch.int32), wanted.nan_to_num(0).view(torch.int32))

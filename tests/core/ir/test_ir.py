@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import math
 import pickle
 from dataclasses import replace
@@ -277,6 +278,18 @@ def test_flatten_and_collapse_join_what_is_contiguous() -> None:
         "  v2: f32 = add v0, v1",
         "  store out[16*i1 + i2] = v2",
     ]
+
+
+def test_ranges_that_are_no_neighbours_join() -> None:
+    """x.t().reshape(12, 32) of an x of 16 x 24: by strides, the range within half a row stands between the others."""
+    i2 = loop_var(2)
+    value = build.load("x", (i2, 2 * I0 + I1), torch.float32)
+    sizes = {"x": ((16, 24), torch.float32)}
+    stores = (Store("out", (I0, 16 * I1 + i2), value),)
+    prog = program(stores, {I0: 12, I1: 2, i2: 16}, {}, sizes, {"out": ((12, 32), torch.float32)})
+    for order in itertools.permutations(prog.loops[0].ranges):
+        loop = replace(prog.loops[0], ranges=order)
+        assert sorted(int(r.size) for r in collapse(flatten(loop, prog.buffers)).ranges) == [16, 24]
 
 
 def test_random_numbers_are_a_function_of_seed_and_position() -> None:

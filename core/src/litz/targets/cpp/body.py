@@ -243,7 +243,7 @@ class Body:
             return self.held(source)
         if node.op == "cast" and node.dtype == torch.float16 and VALUES[node.args[0].dtype] == "float":
             number = self.visible.get(node.args[0])
-            if number is not None:  # whose bits are rounded once more in as many steps as its rounded value's
+            if number is not None:  # to round the number takes as many steps as to cut the rounded one
                 return tile.As(number, node.dtype)
         return self.held(node)
 

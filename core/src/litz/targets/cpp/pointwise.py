@@ -151,16 +151,15 @@ def _write_owned(w: Writer, owned: Range) -> None:
 
 def _write_turned(w: Writer, swap: Range, vector: Range) -> None:
     """Makes tiles over two ranges, for memory that is contiguous along one and memory that is so along the other."""
-    side = next((side for side in (64, 32) if side * side * Turned(w, swap, vector).bytes <= w.limits.tile_bytes), 16)
-    turned = Turned(w, swap, vector, "a", side)
+    turned = Turned(w, swap, vector, "a")
 
     def inside() -> None:
         turned.before("b")
-        halves = Halves(w, vector, w.body.missing(w.roots), w.final, side)
+        halves = Halves(w, vector, w.body.missing(w.roots), w.final, turned.side)
         _write_halves(w, [w.level(swap, "a")], vector, halves, "b")
         turned.after("b")
 
     outer = [w.level(r) for r in w.loop.ranges if r not in (swap, vector)]
     outside = [node for node in w.body.missing(w.roots) if not w.body.variables[node] & {swap.var, vector.var}]
-    levels = [*outer, w.chunks(swap, side, "a"), w.chunks(vector, side, "b")]
+    levels = [*outer, w.chunks(swap, turned.side, "a"), w.chunks(vector, turned.side, "b")]
     w.nest(levels, outside, inside, shared=len(levels))

@@ -25,7 +25,7 @@ from .halves import BLOCK as HALF_BLOCK
 from .halves import Halves
 from .jam import cost_of
 from .loops import Writer
-from .tiling import EXPENSIVE, is_tiny, known, reads_conditionally
+from .tiling import EXPENSIVE, is_tiny, reads_conditionally
 from .turned import Turned
 
 ROW_CHUNK = 2048
@@ -134,10 +134,8 @@ def write_row(w: Writer) -> None:
 def write_small(w: Writer) -> None:
     """Makes a loop with output points as lanes; the reduction loops inside are unrolled. Rows pass through tiles."""
     *outer, vector = w.loop.ranges
-    levels, plain, row = [w.level(r) for r in outer], outer_nodes(w, 0), w.tiling.swap or vector
-    turned = Turned(w, row, vector)
-    fits = w.limits.tile_bytes // max(1, turned.bytes * known(row.size, 1)) // 16 * 16
-    turned.side = side = min(max(fits, 16), COLUMN_CHUNK)
+    levels, plain = [w.level(r) for r in outer], outer_nodes(w, 0)
+    turned = Turned(w, w.tiling.swap or vector, vector)
     made = [a for stage in w.tiling.stages.walks for a in make_accumulators(stage.reduces, str, None)]
     twice = w.tiling.again and any(a.forgets for a in made)
     if not (twice or turned):
@@ -155,7 +153,7 @@ def write_small(w: Writer) -> None:
         turned.after("t")
 
     plain = [node for node in plain if vector.var not in w.body.variables[node]]
-    w.nest([*levels, w.chunks(vector, side, "t")], plain, inside, shared=len(levels) + 1)
+    w.nest([*levels, w.chunks(vector, turned.side, "t")], plain, inside, shared=len(levels) + 1)
 
 
 def new_odd(w: Writer) -> Held:
@@ -338,7 +336,8 @@ class _RowStage(_Stage):
         for node in nodes:
             late |= {node} if node in scans or not late.isdisjoint(node.args) else set()
         needed = {*taken, *(arg for node in late for arg in node.args)}.difference(late)
-        ahead = [n for n in nodes if n in needed and inner.var in body.variables[n] and n.dtype not in FLOAT8]
+        made = [n for n in nodes if n in needed and n.op not in ("load", "index") and n.dtype not in FLOAT8]
+        ahead = [node for node in made if inner.var in body.variables[node]]
         after = late.difference(scans, walk(*taken, *(arg for scan in scans for arg in scan.args)))
         rounded = any(node.op == "cast" and node.dtype in HALF and node not in body.only_stored for node in after)
         apart = not is_tiny(inner) and all(store.mode == "set" for store in self.stage.stores)

@@ -320,8 +320,8 @@ def _reduction_mode(loop: Loop) -> tuple[Mode, Loop, Range | None]:
 
 def turns(loop: Loop, of: Node | Store, row: Range, lane: Range) -> bool:
     """Returns whether an access of a loop passes through a tile: one that is contiguous along `row`, and not along
-    `lane`. Elements of 8 bytes gain nothing where little is computed: few share a line of cache. Nor do 2 or 3 in a
-    row: compilers know such loads."""
+    `lane`. Elements of 8 bytes gain nothing where little is computed: few share a line of cache. Rows of 2 or 3 gain
+    nothing either: compilers know such loads."""
     node, place, plain = (of, of.args, True) if isinstance(of, Node) else (of.value, of.roots[1:], of.mode == "set")
     most, step = 8 if loop.reduction_ranges and not loop.has_scan else 4, stride_of(of.index[0], lane.var)
     fits = node.dtype.itemsize <= most and known(row.size, USUAL) >= 4 and not place and plain

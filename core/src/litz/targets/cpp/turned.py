@@ -16,26 +16,28 @@ from litz.tiles.program import Element, Move, Room
 from .body import as_it_was
 from .halves import copied
 from .loops import Writer
-from .tiling import turns
+from .tiling import known, turns
+
+MOST_LANES = 512
+"""Lanes of a tile at most that has whole rows."""
 
 
 class Turned:
-    """The loads and stores of a loop that pass through tiles of a block of `row` and a block of `lane`. block: of the
-    row; all of it, if "". side: the lanes of a tile."""
+    """The loads and stores of a loop that pass through tiles of a block of `row` and a block of `lane`. block: the name
+    of the row's block; "" for whole rows. side: the lanes of a tile, and the length of a row's block."""
 
-    def __init__(self, w: Writer, row: Range, lane: Range, block: str = "", side: int = 0) -> None:
-        self.w, self.row, self.lane, self.block, self.side = w, row, lane, block, side
+    def __init__(self, w: Writer, row: Range, lane: Range, block: str = "") -> None:
+        self.w, self.row, self.lane, self.block = w, row, lane, block
         self.loads = [node for node in w.loop.loads if turns(w.loop, node, row, lane)]
         self.stores = [store for store in w.loop.stores if turns(w.loop, store, row, lane)]
         self.moved = copied(w.loop.stores)
+        held = sum(self._dtype(each).itemsize for each in (*self.loads, *(store.value for store in self.stores)))
+        fit = w.limits.tile_bytes // max(1, held)
+        lanes = fit // (known(row.size, 1) if held else 1) // 16 * 16
+        self.side = next((n for n in (64, 32) if n * n <= fit), 16) if block else min(max(lanes, 16), MOST_LANES)
 
     def __bool__(self) -> bool:
         return bool(self.loads or self.stores)
-
-    @property
-    def bytes(self) -> int:
-        """Returns the bytes of an element of each tile together."""
-        return sum(self._dtype(each).itemsize for each in (*self.loads, *(store.value for store in self.stores)))
 
     def before(self, start: str) -> None:
         """Makes the tiles of the lanes from `start` on, and fills those of the loads."""

@@ -242,6 +242,14 @@ FOUND = {
         "v0: v0.index_add_(1, x1, x2)",
         outputs=("v0",),
     ),
+    "a detached view of another result, which the judge's interpreter gave with that result's gradient": program(
+        (InputSpec((4, 4), F32, 843843), InputSpec((4,), torch.bfloat16, 335879)),
+        "torch.clamp(x0, min=x1)",
+        "v0.split(3, 0)[-1]",
+        "v1.detach()",
+        outputs=("v2", "v0"),
+        grad=True,
+    ),
 }
 
 

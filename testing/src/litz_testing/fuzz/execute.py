@@ -231,6 +231,7 @@ def _switch(
     schedule = schedule_program(prepared, lowered, compiler, log)
     run = unscheduled(schedule)
     program = lowered if nests else run
+    interpreted = _without_bases(partial(interpret, program))
     entry = None
     if compiled:
         plan = plan_schedule(schedule, compiler)
@@ -241,7 +242,7 @@ def _switch(
         if way[0] == "interpreted":
             values = list(arguments)
             arguments.clear()
-            return interpret(program, values)
+            return interpreted(values)
         assert entry is not None
         return entry(arguments)
 
@@ -288,6 +289,9 @@ def _eager(graph: Graph, laid_out: bool = False) -> Callable[[list[Any]], Any]:
 
 
 def _without_bases(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """Results that know no tensor that they are views of, as those of kernels: autograd takes such a view of another
+    result for one that has its gradient."""
+
     def call(arguments: list[Any]) -> Any:
         return [
             value.new_empty(0).set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())

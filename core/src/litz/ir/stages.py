@@ -6,7 +6,7 @@ three: the maximum, the sum, the result. Fusion and costs count walks, code gene
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -55,10 +55,14 @@ def find_stages(
     inner = [store for store in loop.stores if loop.at_reduction_level(store)]
     at = {id(store): max(depths[root] for root in store.roots) for store in inner}
     last = max([depths[node] - 1 for node in reduces] + list(at.values()), default=-1)
-    # What a later walk loads must not have been overwritten on an earlier one.
+    needed = _walks_needing(loop, depths, [store for store in inner if at[id(store)] == last])
     for store in inner:
+        # What a later walk loads must not have been overwritten on an earlier one.
         if store.buffer in loaded or (inplace or {}).get(store.buffer) in loaded:
             at[id(store)] = last
+        # A value that later walks alone compute for others is stored there.
+        elif (walks := needed.get(store.value)) and store.value.op != "load":
+            at[id(store)] = max(at[id(store)], min(walks))
     walks = (
         Stage(
             tuple(node for node in reduces if depths[node] == number + 1),
@@ -102,15 +106,20 @@ def one_walk_sums(loop: Loop) -> Mapping[Node, Node]:
 def walks_loading(loop: Loop, one_walk: bool = False) -> Mapping[object, int]:
     """Returns, for each load at reduction level, how many walks need its value; 1 for other loads. one_walk: sums that
     `one_walk_sums` finds share a walk with their maximum."""
-    depths, levels = find_depths(loop, one_walk_sums(loop)) if one_walk else loop.depths, loop.levels
+    depths = find_depths(loop, one_walk_sums(loop)) if one_walk else loop.depths
+    needed = _walks_needing(loop, depths, [store for store in loop.stores if loop.at_reduction_level(store)])
+    return {node: max(1, len(needed.get(node, ()))) for node in loop.loads}
+
+
+def _walks_needing(loop: Loop, depths: Mapping[Node, int], stores: Sequence[Store]) -> Mapping[Node, set[int]]:
+    """Returns, for nodes at reduction level, the numbers of the walks on which reductions and the stores need them."""
     needed: dict[Node, set[int]] = {}
-    for store in loop.stores:
-        if loop.at_reduction_level(store):
-            for root in store.roots:
-                needed.setdefault(root, set()).add(max(depths[each] for each in store.roots))
+    for store in stores:
+        for root in store.roots:
+            needed.setdefault(root, set()).add(max(depths[each] for each in store.roots))
     for node in reversed(loop.nodes):
         own = {depths[node] - 1} if node.op == "reduce" else needed.get(node, set())
         for arg in node.args:
-            if levels[arg]:
+            if loop.levels[arg]:
                 needed.setdefault(arg, set()).update(own)
-    return {node: max(1, len(needed.get(node, ()))) for node in loop.loads}
+    return needed

@@ -71,6 +71,7 @@ CPP = Dialect(
     ELEMENTS,
     VALUES,
     casts=(
+        (BOOL, FLOAT, "({0} ? ({T})1 : ({T})0)"),  # g++ 12 has no vectors for a bool's conversion
         (ROUNDED, HALF, "rounded_{M}({0})"),
         (ROUNDED, ROUNDED, "from_{M}(to_{M}({0}))"),
         (_BYTE, HALF, "(float){0}"),  # exact

@@ -18,6 +18,7 @@ from litz.runtime.cpp_compiler import WIDEST
 
 from .float8 import FLOAT8_PIECES
 from .moves import MOVES
+from .philox import RANDOM
 
 _TYPES = {
     "i8": "signed char",
@@ -251,6 +252,7 @@ static inline float rounded_f16(float x) {  // from_f16(to_f16(x)), likewise
 """,
     **FLOAT8_PIECES,
     **MOVES,
+    **RANDOM,
     ("multiply_add",): """\
 // a * b + c, rounded once where the processor does that in one instruction.
 #if __FMA__ || __aarch64__
@@ -399,40 +401,6 @@ static inline double erfinv(double y) {
   return x;
 }
 static inline float erfinv(float y) { return (float)erfinv((double)y); }
-""",
-    ("philox",): """\
-struct Words { u32 first, second; };
-static inline Words philox(i64 seed, i64 position) {  // Philox 4x32-10; the counter's upper three words are 0
-  u32 c0 = (u32)position, c1 = 0, c2 = 0, c3 = 0, k0 = (u32)seed, k1 = (u32)((u64)seed >> 32);
-#pragma GCC unroll 10
-  for (int round = 0; round < 10; ++round) {
-    const u64 a = (u64)c0 * 0xD2511F53u, b = (u64)c2 * 0xCD9E8D57u;
-    c0 = (u32)(b >> 32) ^ c1 ^ k0;
-    c1 = (u32)b;
-    c2 = (u32)(a >> 32) ^ c3 ^ k1;
-    c3 = (u32)a;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return {c0, c1};
-}
-static inline float uniform_of(u32 word) {
-  const int number = (int)word;
-  return (float)(number < 0 ? -number - 1 : number) * 4.6566127342e-10f;
-}
-""",
-    ("random_bits",): """\
-static inline i64 random_bits(i64 seed, i64 position) { return philox(seed, position).first; }
-""",
-    ("random_uniform",): """\
-static inline float random_uniform(i64 seed, i64 position) { return uniform_of(philox(seed, position).first); }
-""",
-    ("random_normal",): """\
-static inline float random_normal(i64 seed, i64 position) {  // Box and Muller
-  const Words words = philox(seed, position);
-  const float u = uniform_of(words.first);
-  return sqrt(-2.0f * log(u > 1.0e-7f ? u : 1.0e-7f)) * cos(6.2831853071795862f * uniform_of(words.second));
-}
 """,
     ("combined_add", "combined_prod", "combined_max", "combined_min"): """\
 template <class T> static inline T combined_add(T a, T b) { return (T)(a + b); }

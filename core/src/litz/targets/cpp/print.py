@@ -277,7 +277,9 @@ class Printer:
 
     def floating(self, operand: Operand) -> str:
         """Returns the text of an operand as a float."""
-        return self.operand(operand) if VALUES[operand.dtype] == "float" else f"(float){self._whole(operand)}"
+        if VALUES[operand.dtype] == "float":
+            return self.operand(operand)
+        return CPP.cast(self._whole(operand), operand.dtype, torch.float32)
 
     def _whole(self, operand: Operand) -> str:
         """Returns the text of an operand that becomes a float. Where a float becomes an integer and then a float, g++

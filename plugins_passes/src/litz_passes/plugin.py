@@ -67,6 +67,7 @@ def _graph_passes(freezing: bool) -> Iterator[Pass]:
     from .graph.place_constants import place_constants
     from .graph.sum_products import sum_products
     from .graph.sum_scatters import sum_scatters
+    from .graph.wide_products import widen_products
 
     common, dead = "eliminate_common_subexpressions", "eliminate_dead_code"
     yield Pass("fold_constants", "graph", fold_constants, (), (dead,))
@@ -74,7 +75,8 @@ def _graph_passes(freezing: bool) -> Iterator[Pass]:
     yield Pass("convert_on_device", "graph", convert_on_device, ("place_constants",), (dead,))
     yield Pass("remove_no_ops", "graph", remove_no_ops, ("convert_on_device",), (dead,))
     yield Pass("split_bias_gradients", "graph", split_bias_gradients, ("remove_no_ops",), (dead,))
-    yield Pass(common, "graph", eliminate_common_subexpressions, ("split_bias_gradients",), (dead,))
+    yield Pass("widen_products", "graph", widen_products, ("split_bias_gradients",), (dead,))
+    yield Pass(common, "graph", eliminate_common_subexpressions, ("widen_products",), (dead,))
     yield Pass("sum_scatters", "graph", sum_scatters, (common,), (dead,))
     yield Pass("sum_products", "graph", sum_products, (dead, "fold_frozen"))
     if freezing:

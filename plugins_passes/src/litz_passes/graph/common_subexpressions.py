@@ -13,7 +13,8 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.capture.passes.rewrite import Changes, find_escapes, rewrite
+from litz.capture.passes.rewrite import Changes, rewrite
+from litz_passes.escapes import find_escapes
 from litz_plugins.records import PassContext
 
 

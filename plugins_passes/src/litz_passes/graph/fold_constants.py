@@ -17,7 +17,8 @@ import torch
 from litz.capture import torch_api
 from litz.capture.eager_types import holds
 from litz.capture.graph import Graph, constant_of
-from litz.capture.passes.rewrite import Call, Changes, find_escapes, rewrite, tensor_of
+from litz.capture.passes.rewrite import Call, Changes, rewrite, tensor_of
+from litz_passes.escapes import find_escapes
 from litz_plugins.records import PassContext
 
 aten, prims = torch.ops.aten, torch.ops.prims

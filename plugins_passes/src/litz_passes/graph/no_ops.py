@@ -15,7 +15,8 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.capture.passes.rewrite import Call, Changes, find_escapes, rewrite, same_geometry, tensor_of
+from litz.capture.passes.rewrite import Call, Changes, rewrite, same_geometry, tensor_of
+from litz_passes.escapes import find_escapes
 from litz_plugins.records import PassContext
 
 from .fold_constants import VIEWS, Number, uniform_values

@@ -17,7 +17,8 @@ import torch
 from litz.capture import torch_api
 from litz.capture.graph import Graph
 from litz.capture.passes.freezing import constants, known_size
-from litz.capture.passes.rewrite import Call, Changes, Constant, find_escapes, rewrite, tensor_of
+from litz.capture.passes.rewrite import Call, Changes, Constant, rewrite, tensor_of
+from litz_passes.escapes import find_escapes
 from litz_plugins.records import PassContext
 
 from ..nodes import needed_by

@@ -19,7 +19,8 @@ import torch
 
 from litz.capture import torch_api
 from litz.capture.graph import Graph
-from litz.capture.passes.rewrite import Call, Changes, find_escapes, rewrite, same_geometry, tensor_of
+from litz.capture.passes.rewrite import Call, Changes, rewrite, same_geometry, tensor_of
+from litz_passes.escapes import find_escapes
 from litz_passes.graph.sums import is_whole_sum, terms_of
 from litz_plugins.records import PassContext
 

@@ -36,8 +36,9 @@ MODULES: Sequence[Module] = (
     Module(
         "litz.capture.passes.rewrite",
         "changing a Graph",
-        "Call call_at Constant Changes rewrite tensor_of same_geometry same_layout Escapes find_escapes",
+        "Call call_at Constant Changes rewrite tensor_of same_geometry same_layout",
     ),
+    Module("litz_passes.escapes", "what leaves a Graph, for graph passes"),
     Module("litz_plugins.patterns", "finding calls in a Graph, a TracedGraph or a JointGraph"),
     Module(
         "litz.capture.decompositions",

@@ -111,7 +111,7 @@ def call_at(node: torch.fx.Node, target: Callable[..., Any], *args: Any, **kwarg
     """A call in a node's place that gives another tensor than the node did (another size, say): with the node's origin,
     and the fake result of `target` for the fake values of the arguments. Arguments are as in `Call`."""
     given: Any = map_aggregate(
-        (args, kwargs), lambda item: item.meta["val"] if isinstance(item, torch.fx.Node) else item
+        (args, kwargs), lambda item: item.meta["val"] if isinstance(item, torch.fx.Node | Call) else item
     )
     with torch_api.fake_mode_around(tree_leaves(given)):
         value = target(*given[0], **given[1])
@@ -133,37 +133,3 @@ def same_geometry(a: torch.fx.Node, b: torch.fx.Node, *, offset: bool = False) -
     """
     left, right = tensor_of(a), tensor_of(b)
     return left is not None and right is not None and same_layout(left, right, offset=offset)
-
-
-@dataclass(frozen=True)
-class Escapes:
-    """The nodes where values leave a graph's functional part.
-
-    outputs: nodes that are returned, or of which a view is. written: nodes that are the source or destination of a
-    write, or of which a view is. direct: nodes that are returned themselves. strided: nodes into whose storage an
-    as_strided looks, whose offset counts from the start of the storage.
-    """
-
-    outputs: frozenset[torch.fx.Node]
-    written: frozenset[torch.fx.Node]
-    direct: frozenset[torch.fx.Node]
-    strided: frozenset[torch.fx.Node]
-
-
-def find_escapes(graph: Graph) -> Escapes:
-    """Finds, in one backward sweep, the nodes that are returned or written, directly or through views."""
-    direct = frozenset(graph.output_node.all_input_nodes)
-    outputs, written = set(direct), set()
-    strided: set[torch.fx.Node] = set()
-    for node in reversed(graph.nodes):
-        if torch_api.written_arguments(node):
-            written.update(node.all_input_nodes)
-        base = torch_api.aliased_argument(node) if node.op == "call_function" else None
-        if base is not None:
-            if node in outputs:
-                outputs.add(base)
-            if node in written:
-                written.add(base)
-            if node in strided or node.target is torch.ops.aten.as_strided.default:
-                strided.add(base)
-    return Escapes(frozenset(outputs), frozenset(written), direct, frozenset(strided))

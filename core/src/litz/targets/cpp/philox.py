@@ -13,7 +13,7 @@ _VARIANTS = (
     ("b", 4, "1", "__builtin_ia32_pmuludq128(x, y)"),
     ("c", 4, "1", ""),
     ("d", 8, "__AVX2__", "__builtin_ia32_pmuludq256(x, y)"),
-    ("e", 16, "__AVX512F__", "__builtin_ia32_pmuludq512_mask(x, y, x ^ x, -1)"),
+    ("e", 16, "__AVX512F__", "__builtin_ia32_pmuludq512_mask(x, y, Longs16{}, -1)"),
 )
 """The letter of a variant for vectors in x86-64's ABI, its words, where it exists, and the product of low halves, where
 no other row has it."""
@@ -35,11 +35,6 @@ template <int N, class V> static inline void philox(Words<V> (&words)[N], V k0, 
     }
   }
 }
-static inline Words<u32> one_philox(u32 k0, u32 k1, u32 position) {
-  Words<u64> words[1] = {{position, 0}};
-  philox<1, u64>(words, k0, k1);
-  return {(u32)words[0].first, (u32)words[0].second};
-}
 template <class V, class W> static inline Words<W> philox_lanes(W k0, W k1, W position) {
   Words<V> words[2] = {{(V)position, V{}}, {(V)position >> 32, V{}}};
   philox<2, V>(words, (V)k0, (V)k1);
@@ -51,44 +46,41 @@ template <class V, class W> static inline Words<W> philox_lanes(W k0, W k1, W po
 
 def _lanes(words: int, product: str) -> str:
     """Returns the types of a vector of so many words, and the product of the low halves of its 64-bit lanes."""
-    types = {"Words": "u32", "Lanes": "u64", "Ints": "int"}
+    types = {"Words": "u32", "Lanes": "u64", "Ints": "int", "Longs": "long long"}
     vector = f"__attribute__((vector_size({4 * words})))"
     text = "".join(f"typedef {element} {name}{words} {vector};\n" for name, element in types.items())
-    arguments = f"const Ints{words} x = (Ints{words})a, y = (Ints{words})(b - Lanes{words}{{}});"
-    return f"{text}static inline Lanes{words} low_product(Lanes{words} a, u64 b) {{ {arguments} return (Lanes{words}){product}; }}\n"
+    return f"""\
+{text}static inline Lanes{words} low_product(Lanes{words} a, u64 b) {{
+  const Ints{words} x = (Ints{words})a, y = (Ints{words})(b - Lanes{words}{{}});
+  return (Lanes{words}){product};
+}}
+"""
 
 
 def _word(which: str) -> str:
     """Returns a function of a seed's halves and a position to one word, and its variants for vectors."""
     name = f"philox_{which}"
     text = f'extern "C" __attribute__((simd("notinbranch"), const)) u32 {name}(u32 k0, u32 k1, u32 position);\n'
-    ways = [
-        ("", "u32", f"{name}", "1", "one_philox"),
-        *(
-            (letter, f"Words{n}", f"_ZGV{letter}N{n}vvv_{name}", condition, f"philox_lanes<Lanes{n}>")
-            for letter, n, condition, _ in _VARIANTS
-        ),
-    ]
-    for letter, type_, alias, condition, call in ways:
-        own = f"{letter}_{name}"
-        text += f"#if {condition}\n"
-        text += (
-            f'extern "C" LOCAL {type_} {own}({type_} k, {type_} l, {type_} p) {{ return {call}(k, l, p).{which}; }}\n'
-        )
-        text += f'asm(".set {alias}, {own}");\n#endif\n'
+    ways = [("one", "u32", name, "1", "philox_lanes<u64, u64>")]
+    for letter, n, condition, _ in _VARIANTS:
+        ways.append((letter, f"Words{n}", f"_ZGV{letter}N{n}vvv_{name}", condition, f"philox_lanes<Lanes{n}>"))
+    for own, type_, alias, condition, call in ways:
+        text += f"""\
+#if {condition}
+extern "C" LOCAL {type_} {own}_{name}({type_} k, {type_} l, {type_} p) {{ return {call}(k, l, p).{which}; }}
+asm(".set {alias}, {own}_{name}");
+#endif
+"""
     return text
 
 
 def _words() -> str:
-    lanes = "".join(
-        f"#if {condition}\n{_lanes(n, product)}#endif\n" for _, n, condition, product in _VARIANTS if product
-    )
-    plain = "".join(
-        f"static inline u32 philox_{which}(u32 k, u32 l, u32 p) {{ return one_philox(k, l, p).{which}; }}\n"
-        for which in ("first", "second")
-    )
     ours = "#if __x86_64__ && __linux__ && !__clang__\n"
-    return f"{ours}{lanes}#endif\n{_ROUNDS}{ours}{_word('first')}{_word('second')}#else\n{plain}#endif\n"
+    lanes = (f"#if {condition}\n{_lanes(n, product)}#endif\n" for _, n, condition, product in _VARIANTS if product)
+    head, tail = "static inline u32 philox_", "(u32 k, u32 l, u32 p) { return philox_lanes<u64, u64>(k, l, p)."
+    plain = "".join(f"{head}{which}{tail}{which}; }}\n" for which in ("first", "second"))
+    vectors = _word("first") + _word("second")
+    return f"{ours}{''.join(lanes)}#endif\n{_ROUNDS}{ours}{vectors}#else\n{plain}#endif\n"
 
 
 RANDOM: Mapping[tuple[str, ...], str] = {

@@ -44,10 +44,16 @@ def test_what_is_found_in_a_module(tmp_path: Path) -> None:
     module.write_text(
         '"""What it is for."""\n\n\n'
         'def f():\n    """What f is."""\n\n\ndef g():\n    """Returns what g is. It is one."""\n\n\n'
-        'def _h():\n    """Whether h."""\n\n\nclass C:\n    """A class."""\n\n'
-        '    def m(self):\n        """Is it so?"""\n'
+        'def _h():\n    """Whether h."""\n\n    if True:\n        def n():\n            """Would n?"""\n\n\n'
+        'class C:\n    """A class."""\n\n    def _m(self):\n        """Is it so?"""\n'
     )
-    assert [fault.text for fault in module_faults(module, tmp_path)] == ["What f is.", "It is one.", "Is it so?"]
+    assert [fault.text for fault in module_faults(module, tmp_path)] == [
+        "What f is.",
+        "It is one.",
+        "Whether h.",
+        "Would n?",
+        "Is it so?",
+    ]
 
 
 def counted(found: list[Fault]) -> dict[str, int]:

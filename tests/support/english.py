@@ -1,7 +1,7 @@
 """Sentences that a reader has to read twice, by rules. In: pages, modules. Out: the text, and where it is.
 
-- A docstring of a function or class opens with a noun or a verb ("Returns ...", "The shape ..."), and with no bare
-  "What", "Which", "Is" or "Whether".
+- A docstring of a function or class, private ones too, opens with a noun or a verb ("Returns ...", "The shape ..."),
+  and with no bare "What", "Which", "Is" or "Whether".
 - A sentence of prose opens with the thing that it is about, and not with a pronoun in its place ("It is", "This has").
 
 `python tests/support/english.py` prints what is found; with paths, in these files alone.
@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-OPENING = re.compile(r"(?:What|Which|Whether|Who|How|Where)\b|(?:Is|Are|Does|Do|Has|Have|Can)\b[^.!]*\?")
+OPENING = re.compile(
+    r"(?:What|Which|Whether|Who|Whose|How|Where|Why)\b|(?:Is|Are|Was|Were|Does|Do|Did|Has|Have|Had|Can|Could|May|Might"
+    r"|Must|Shall|Should|Will|Would)\b[^.!]*\?"
+)
 VERBS = (
     r"is|are|was|were|has|have|had|can|cannot|may|might|must|shall|should|will|would|does|do|did|means|needs|takes|says"
     r"|makes|holds|gives|keeps|comes|goes|runs|works|happens|costs|saves|adds|changes|reads|writes|returns|leaves|lets"
@@ -66,9 +69,10 @@ def _pronouns(text: str) -> Iterator[str]:
 
 
 def module_faults(path: Path, root: Path = ROOT) -> Iterator[Fault]:
-    """Yields the docstrings of a module's public functions and classes that open or go on badly."""
+    """Yields the docstrings of a module, its functions and its classes that open or go on badly, from the top down."""
     name, tree = str(path.relative_to(root)), ast.parse(path.read_text(encoding="utf-8"))
-    for node, text in _documented(tree):
+    for node in sorted(_documented(tree), key=lambda node: node.body[0].lineno):
+        text = ast.get_docstring(node) or ""
         opened = " ".join(text.split())
         if not isinstance(node, ast.Module) and OPENING.match(opened):
             yield Fault(name, node.body[0].lineno, opened[:60])
@@ -77,14 +81,11 @@ def module_faults(path: Path, root: Path = ROOT) -> Iterator[Fault]:
             yield from (Fault(name, getattr(node, "lineno", 1), found) for found in _pronouns(plain))
 
 
-def _documented(node: ast.AST, public: bool = True) -> Iterator[tuple[ast.AST, str]]:
-    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
-        public = public and not getattr(node, "name", "").startswith("_")
-        text = ast.get_docstring(node)
-        if public and text:
-            yield node, text
-        for child in node.body if not isinstance(node, ast.FunctionDef) else ():
-            yield from _documented(child, public)
+def _documented(tree: ast.Module) -> Iterator[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yields the nodes that may have a docstring, nested functions and classes too."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and node.body:
+            yield node
 
 
 def pages() -> list[Path]:

@@ -212,7 +212,7 @@ def _make_code(
 
 
 def _improving(graph: Graph, compiled: CompiledGraph, search: Search, compiler: Compiler) -> CompiledGraph:
-    """What a graph became, with a search in the background for a better variant."""
+    """Returns the compiled graph with a search in the background for a better variant."""
 
     def better(stopped: Callable[[], bool]) -> Entry | None:
         found = search(stopped)

@@ -148,7 +148,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What is deprecated among the names above, for as long as it works."""
+    """Returns what is deprecated among the names above, for as long as it works."""
     row = deprecations.find("name", name)
     if row is None or not row.works():
         because = f": {row.instead}" if row is not None else ""

@@ -29,7 +29,7 @@ are ignored."""
 
 @dataclass(frozen=True)
 class Calls:
-    """When litz calls a hook. least, most: how often for one of ``per``; most is None where nothing limits it."""
+    """The number of times litz calls a hook. least, most: for one ``per``; most is None where nothing limits it."""
 
     per: Per
     combined: Combined

@@ -59,7 +59,7 @@ def installed_entry_points() -> list[importlib.metadata.EntryPoint]:
 
 @functools.lru_cache(maxsize=8)
 def _found(state: tuple[tuple[str, int], ...]) -> tuple[importlib.metadata.EntryPoint, ...]:
-    """What `sys.path` in this state has; a dist that is installed or removed changes the time of its folder."""
+    """Returns what `sys.path` in this state has; a dist that is installed or removed changes the time of its folder."""
     return tuple(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
 
 
@@ -145,7 +145,7 @@ def _load(offered: _Offered, quarantined: bool) -> Source:
 
 
 def _repair(cause: BaseException, module: str, dist: str) -> str:
-    """What to do about an import that failed, '' where that is unknown."""
+    """Returns what to do about an import that failed, '' where that is unknown."""
     name = cause.name if isinstance(cause, ModuleNotFoundError) else None
     if not name:
         return ""

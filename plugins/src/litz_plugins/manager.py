@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 
 def _takes_any(node: Any, argument: Any) -> LayoutNeed:
-    """What is said of layout needs where nobody knows any."""
+    """Returns "any", the layout need of what nobody knows."""
     return "any"
 
 

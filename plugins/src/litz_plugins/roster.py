@@ -255,7 +255,7 @@ class Roster:
         nouns: Handed,
     ) -> tuple[int, tuple[str, T] | None]:
         """As `_ask`, of the plugins from a place on, until one answers, fails or is built in; with the place of the
-        next. They are called within one guarded call, as to make one for each would take longer than most plugins."""
+        next. One guarded call makes all their calls, as one for each would take longer than most plugins."""
         impl, found = impls[place], None
         if impl.builtin:
             return place + 1, self._ask(impl, hook, arguments, check, nouns)
@@ -304,8 +304,8 @@ class Roster:
     def _from_store(
         self, impl: _Impl, hook: str, arguments: Mapping[str, Any], check: Callable[[Any], T | None]
     ) -> T | None:
-        """What a plugin's store has, checked; None where the call fails, which costs the store, and nothing else of the
-        plugin's. Any thread may call this, and the plugin runs in another, which is left behind where it hangs."""
+        """Returns what a plugin's store has, checked; None where the call fails, which costs the store, and no more.
+        Any thread may call this, and the plugin runs in another, which is left behind where it hangs."""
         source, begun, failed = self._sources[impl.plugin], time.perf_counter(), False
         if quarantine.is_closed(source.obj):
             return None
@@ -325,14 +325,14 @@ class Roster:
         return found
 
     def _handed(self, hook: str, arguments: Mapping[str, Any]) -> Handed:
-        """What the nouns were that the hook's plugins are handed."""
+        """Returns the snapshots of the nouns that the hook's plugins are handed."""
         found: Handed = {(): ()}
         for handed, taker in self._taken[hook].items():
             found[handed] = taker(arguments)
         return found
 
     def _taker(self, hook: str, handed: tuple[str, ...]) -> Callable[[Mapping[str, Any]], Sequence[Snapshot]]:
-        """What takes the snapshots of the nouns of these names: made once, as it runs for each question."""
+        """Returns a function that takes the snapshots of the nouns of these names: made once, for all questions."""
         if handed == QUESTION and hook in OFTEN:
             # An operation is asked about once, or is another by then: its snapshot is not worth remembering.
             return lambda known: (FieldsSnapshot(known["operation"]), self._snapshot(known["program"], False))
@@ -474,7 +474,7 @@ class Roster:
     def _registered(
         self, hook: str, check: Callable[[Any], T], options: OptionsView | None = None
     ) -> list[tuple[str, T]]:
-        """What every plugin registers, in registration order. Asked once, and once more for other options."""
+        """Returns what every plugin registers, in registration order. Asked once, and once more for other options."""
         key = hook, id(options)
         if key not in self._known:
             results = self._each(hook, {"options": options}, check, by_rank=True)
@@ -531,8 +531,8 @@ class Roster:
         options: OptionsView | None,
         passes: tuple[type[BaseException], ...] = (),
     ) -> dict[Any, T]:
-        """What plugins leave for a compile of what is registered, by the hook; all of it where no options are given.
-        They are asked again only where something else is registered, which is another dict then."""
+        """Returns what plugins leave for a compile of what is registered, by the hook; all of it where no options are
+        given. The plugins are asked again only where something else is registered, which is another dict then."""
         impls = self._implementations(hook) if options is not None else ()
         if not impls:
             return registered
@@ -559,8 +559,8 @@ class Roster:
         return left
 
     def _joined(self, hook: str, make: Callable[[], T]) -> T:
-        """What `make` makes of what all plugins register. Where two clash, with "disable", the later one is left out,
-        and it is made again."""
+        """Returns what `make` makes of what all plugins register. Where two clash, with "disable", the later one is
+        left out, and it is made again."""
         while True:
             try:
                 return make()
@@ -588,7 +588,7 @@ class Roster:
 
 
 def _repair(source: Source, cause: BaseException) -> str:
-    """What to do about a plugin's failure, '' for its authors to know."""
+    """Returns what to do about a plugin's failure, '' for its authors to know."""
     if isinstance(cause, (DuplicateRegistrationError, PassOrderError)) and len(set(cause.plugins)) > 1:
         return cause.todo  # each of the two may be right
     if isinstance(cause, LitzError) and cause.todo and package_of(type(cause)) == package_of(source.obj):

@@ -114,7 +114,7 @@ def check_name(name: str) -> None:
 
 
 def _litzs(name: str) -> str:
-    """What of litz's own has the name, '' if nothing has."""
+    """Returns what of litz's own has the name, '' if nothing has."""
     if name in _DISTS:
         return _DISTS[name]
     if name in CORE_PLUGINS:
@@ -132,7 +132,7 @@ def _litzs(name: str) -> str:
 
 
 def _installed(name: str) -> str:
-    """What is installed under the name, '' if nothing is."""
+    """Returns what is installed under the name, '' if nothing is."""
     for point in installed_entry_points():
         if point.name == name:
             dist = point.dist

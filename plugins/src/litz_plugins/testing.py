@@ -147,7 +147,7 @@ def check_plugin(plugin: object, *, name: str = "", options: Mapping[str, Any] |
         problems.append("it implements no hook; mark functions with @hookimpl")
 
     def asked(ask: Callable[[], Iterable[T]]) -> Iterable[T]:
-        """What a hook registers; none, and a problem, where it must not be."""
+        """Returns what a hook registers; nothing, and adds a problem, where it must not be."""
         try:
             return ask()
         except LitzError as error:
@@ -186,13 +186,13 @@ def check_plugin(plugin: object, *, name: str = "", options: Mapping[str, Any] |
 
 
 def _exporters(plugins: Plugins, spec: TargetSpec, options: FakeOptions) -> list[Exporter]:
-    """What exports packages for a target, if anything does."""
+    """Returns the exporter of a target's packages in a list, empty where there is none."""
     found = plugins.select_exporter(spec, None, options)
     return [] if found is None else [found]
 
 
 def _is_there(module: str) -> bool:
-    """Whether a module can be found; it is not run, as it may need litz."""
+    """Returns whether a module can be found; it is not run, as it may need litz."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):

@@ -23,7 +23,7 @@ LOOK_SECONDS = 0.25
 
 
 class _Held:
-    """What a thread's arguments hold, and nothing else does."""
+    """The arguments of a thread, which nothing else holds."""
 
 
 def start(work: Callable[[], object]) -> Alive | None:

@@ -155,7 +155,7 @@ class Registry(pluggy.PluginManager):
 
 
 def _is_plain(function: Any, allowed: Collection[str]) -> bool:
-    """Whether each parameter of a function is allowed by its name, and none has a default. False where only
+    """Returns whether each parameter of a function is allowed by its name, and none has a default. False where only
     `inspect.signature`, which takes long, can say."""
     inner = getattr(function, "__func__", function)
     if type(inner) is not FunctionType or not _OF_WRAPPERS.isdisjoint(vars(inner)):
@@ -167,8 +167,8 @@ def _is_plain(function: Any, allowed: Collection[str]) -> bool:
 
 
 def _seen_unmarked(holder: object, name: str, marker: str) -> bool:
-    """Whether `name` is a function, class or module without a marker in a module: most of what a plugin's module has.
-    pluggy takes longer to say so, of hundreds of names in each compile."""
+    """Returns whether `name` is a function, class or module without a marker in a module: most of what a plugin's
+    module has. pluggy takes longer to say so, of hundreds of names in each compile."""
     value = vars(holder).get(name) if type(holder) is ModuleType else None
     return isinstance(value, (FunctionType, type, ModuleType)) and marker not in vars(value)
 

@@ -136,7 +136,7 @@ def deserialize(data: bytes, path: str = "") -> Artifact:
 
 
 def _loaded(files: Mapping[str, bytes], spec: Mapping[str, Any]) -> Callable[..., Sequence[Any]]:
-    """What runs the graph, with its kernels loaded from a private folder, which goes with it."""
+    """Returns a function that runs the graph, with its kernels loaded from a private folder, which goes with it."""
     folder = Path(tempfile.mkdtemp(prefix="litz-artifact-"))
     try:
         container.write(files, folder)

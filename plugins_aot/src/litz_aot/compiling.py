@@ -226,7 +226,7 @@ def _size(value: Any) -> int | str:
 
 
 def _guards(graph: Graph, known: int, ranges: Mapping[Any, tuple[int, int | None]]) -> list[str]:
-    """What must hold of the inputs' sizes: the ranges that were exported, and what compiling has decided since.
+    """Returns what must hold of the inputs' sizes: the ranges that were exported, and what compiling has decided since.
     PackageError for sizes that cannot be read off the inputs."""
     tensors = [n.meta["val"] for n in graph.placeholders if isinstance(n.meta.get("val"), torch.Tensor)]
     exprs = [torch_api.sympy_of(size) for tensor in tensors for size in (*tensor.shape, *tensor.stride())]

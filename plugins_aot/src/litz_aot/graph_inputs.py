@@ -112,7 +112,7 @@ def examples_of(
 
 
 def _noted(node: torch.fx.Node) -> Any:
-    """What a graph says of a node's result."""
+    """Returns what a graph says of a node's result."""
     return node.meta.get("example_value", node.meta.get("val"))
 
 

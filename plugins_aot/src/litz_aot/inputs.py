@@ -42,7 +42,7 @@ class Inputs:
         self._written = [at for at in data["written"] if self._all[at]["kind"] == "tensor"]
 
     def _binding(self) -> dict[str, tuple[int, int | None]]:
-        """Where each symbol is read off: the position of an argument, and the dimension."""
+        """Returns the argument's position and the dimension that each symbol is read off."""
         found: dict[str, tuple[int, int | None]] = {}
         for at, item in self._numbers:
             if isinstance(item["value"], str) and item["value"].isidentifier():
@@ -153,7 +153,7 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _meet(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Have two tensors whose first to last bytes cross a byte in common?"""
+    """Returns whether two tensors whose first to last bytes cross share a byte."""
     find: Callable[[torch.Tensor, torch.Tensor], bool] = imported("litz.capture.aliasing:meet")
     return find(a, b)
 

@@ -99,7 +99,7 @@ def load_package(folder: Path, trust: Trust = OWN) -> Package:
 
 
 def _unfit(folder: Path, data: Mapping[str, Any], trust: Trust) -> tuple[str, str]:
-    """Why a package cannot be used here and what to do about it; '' if it can."""
+    """Returns why a package cannot be used here and what to do about it; '' if it can."""
     if data.get("format") != FORMAT or data.get("version") != VERSION:
         return f"this is {data.get('format')} {data.get('version')}, not {FORMAT} {VERSION}", AGAIN
     problem, todo = unfit_here(data)
@@ -116,8 +116,8 @@ def _unfit(folder: Path, data: Mapping[str, Any], trust: Trust) -> tuple[str, st
 
 
 def unfit_here(data: Mapping[str, Any]) -> tuple[str, str]:
-    """Why what was made elsewhere cannot run in this process, and what to do about it ('' where it is to be made anew);
-    two empty texts if it can. data: with torch, needs, exporter and device, as `write_package` has them."""
+    """Returns why what was made elsewhere cannot run in this process, and what to do about it ('' where it is to be
+    made anew); two empty texts if it can. data: with torch, needs, exporter and device, as `write_package` has them."""
     if data["torch"] != str(torch.__version__):
         return f"it was made with torch {data['torch']}, and this is torch {torch.__version__}", ""
     for plugin, dist, version in data["needs"]:
@@ -187,7 +187,7 @@ class Package:
         return flat
 
     def _check(self, given: Sequence[Any]) -> None:
-        """Are these inputs that the code was made for?"""
+        """Raises PackageInputError for inputs that the code was not made for."""
         sizes: dict[str, int] = {}
         for value, wanted in zip(given, self._user, strict=True):
             name = wanted["name"]

@@ -147,7 +147,7 @@ class Job:
         return Artifact(lambda *args: run(*state, *args), self.call, self.serialized)
 
     def _call(self, guards: Sequence[Any]) -> dict[str, Any]:
-        """What of a call is known, as `litz_aot.inputs` and `litz_aot.artifact` have it."""
+        """Returns what is known of a call, as `litz_aot.inputs` and `litz_aot.artifact` have it."""
         count = len(self.flat.state)
         autograd = self.autograd and "backward" in self.graphs
         pairs = zip(self.flat.names[count:], self.fakes[count:], strict=True)

@@ -72,7 +72,7 @@ def _expected(operation: Template, context: ChoiceContext) -> float:
 
 
 def _signature(operation: Template, program: Program) -> tuple[object, ...]:
-    """What is equal for equal contractions: the op, and how all that it touches lies."""
+    """Returns a tuple that is equal for equal contractions: the op, and how all that it touches lies."""
 
     def lies(buffer: Buffer) -> tuple[object, ...]:
         return buffer.dtype, buffer.layout.size, buffer.layout.stride

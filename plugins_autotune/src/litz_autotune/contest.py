@@ -109,7 +109,7 @@ def _baseline(program: Program, template: Template, absorbs: Sequence[str], numb
 
 
 def _reading_us(context: ChoiceContext) -> float:
-    """How long reading the contraction's result once takes at best."""
+    """Returns the time (µs) that reading the contraction's result once takes at best."""
     program: Program = context.program
     nbytes = sum(program.hint(program.buffers[name].nbytes) for name in context.operation.writes)
     return memory(nbytes, context.target).us
@@ -122,7 +122,7 @@ def _key(problem: Problem, offers: Sequence[Choice]) -> str:
 
 
 def _identity(choice: Choice) -> str:
-    """What a candidate is: its kernels' texts, or the recipe that they would be made by."""
+    """Returns what identifies a candidate: its kernels' texts, or the recipe that they would be made by."""
     if isinstance(choice.payload, Recipe):
         return digest(choice.name, makers(), choice.payload.key)
     return digest(choice.name, *(source.text for source in sources_of(choice)))

@@ -109,7 +109,7 @@ def _beside(tuning: Tuning, plugin: Autotune, key: str, before: Tuned, count: in
 
 
 def _runner(tuning: Tuning, tuner: Tuner) -> Runner:
-    """What measures: on a processor this process, as it has the processor's settings already."""
+    """Returns the runner that measures: on a processor this process, as it has the processor's settings already."""
     if tuning.device.type == "cpu":
         return InProcess()
     return tuner.runner(tuning.options, tuning.device.type, tuning.device.index)
@@ -156,7 +156,7 @@ def _left(tuning: Tuning, reason: str) -> None:
 
 
 def _key(tuning: Tuning) -> str:
-    """What is tuned, with what compiles it and computes."""
+    """Returns a digest of what is tuned, with what compiles it and computes."""
     return digest(tuning.key, makers(), *environment())
 
 

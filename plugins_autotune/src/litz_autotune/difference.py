@@ -86,7 +86,7 @@ def _rest(steps: Sequence[Step], others: Sequence[Step]) -> list[Step]:
 
 
 def _identity(step: Step) -> Any:
-    """What two steps that do the same with the same buffers have in common: names of kernels and operations aside."""
+    """Returns what two steps that do the same with the same buffers have in common: names of steps aside."""
     if isinstance(step, Kernel):
         loops = tuple((loop.device, loop.ranges, loop.reduction_ranges, loop.stores) for loop in step.loops)
         settings = tuple(sorted(step.settings.items()))
@@ -189,19 +189,19 @@ def _check(step: Step) -> None:
 
 
 def _only_computes(op: Any) -> bool:
-    """Is the op torch's own, or a function of litz's? A user's function may print, count, or write a file."""
+    """Returns whether the op is torch's or a function of litz's. A user's may print, count, or write a file."""
     if isinstance(op, torch._ops.OpOverload):
         return op.namespace in ("aten", "prims")
     return str(getattr(op, "__module__", "")).startswith(("litz.", "litz_", "torch"))
 
 
 def _may_draw(op: Any) -> bool:
-    """Is the op one that draws random numbers?"""
+    """Returns whether the op is one that draws random numbers."""
     return isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags
 
 
 def _draws_nothing(step: Extern) -> bool:
-    """Is the call one that could draw random numbers for dropout, with a dropout of 0?"""
+    """Returns whether the call is one that could draw random numbers for dropout, with a dropout of 0."""
     if not _may_draw(step.target):
         return False
     given: dict[str, Any] = {each.name: each.default_value for each in step.target._schema.arguments}  # type: ignore[attr-defined]

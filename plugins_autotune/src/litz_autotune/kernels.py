@@ -123,7 +123,7 @@ def tune_kernels(
 
 
 def _beside(tuning: Tuning, variant: Variant, plugin: Autotune) -> Callable[[Callable[[], bool]], Variant | None]:
-    """What is done once the graph was called: what was to be done by now, then kernels."""
+    """Returns the work to do once the graph was called: what was to be done by now, then kernels."""
     before = tuning.job
 
     def job(stopped: Callable[[], bool]) -> Variant | None:
@@ -174,7 +174,7 @@ def _sources(schedule: Schedule, compiler: Compiler) -> list[KernelSource]:
 
 @dataclass
 class _Work:
-    """What finds or measures the record of a kernel."""
+    """The work of finding or measuring a kernel's record."""
 
     tuning: Tuning
     tuner: Tuner
@@ -281,7 +281,7 @@ class _Work:
 
 
 def _pair(result: Any, problem: str) -> tuple[Measurement, Measurement]:
-    """What a trial gave, or why it gave nothing."""
+    """Returns the measurements of a trial, or two failed ones that say why it gave nothing."""
     if result is None or isinstance(result, Failure):
         none = failed(problem if result is None else result.reason)
         return none, none

@@ -56,8 +56,8 @@ SETTINGS: Mapping[str, Setting] = {
 
 
 def _writable() -> AbstractContextManager[None]:
-    """Where torch takes new values of cuDNN's settings. After an import of torch.testing._internal it takes them in its
-    own `flags` blocks only, which put back what was; a snapshot has to stay."""
+    """Returns a context in which torch takes new values of cuDNN's settings. After an import of torch.testing._internal
+    it takes them in its own `flags` blocks only, which put back what was; a snapshot has to stay."""
     allow = getattr(torch.backends, "__allow_nonbracketed_mutation", nullcontext)
     found: AbstractContextManager[None] = allow()
     return found

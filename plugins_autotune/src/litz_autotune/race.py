@@ -128,7 +128,7 @@ class Forget:
 
 
 class _Held:
-    """What the races of one problem share: inputs, and the right result."""
+    """The inputs and the right result that the races of one problem share."""
 
     def __init__(self, program: Program) -> None:
         self.inputs = {str(item): value for item, value in zip(program.inputs, make_inputs(program))}

@@ -78,7 +78,7 @@ class RemoteStore:
         return self._client
 
     def _in_time(self, action: Callable[[], T]) -> T | None:
-        """What `action` gives within the time; None, and no more of this server, if it fails or takes longer.
+        """Returns what `action` gives within the time; None, and no more of this server, if it fails or takes longer.
 
         In a thread: looking up a host's name cannot be given a time limit otherwise.
         """

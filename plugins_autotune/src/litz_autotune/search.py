@@ -135,8 +135,8 @@ class Search:
     # ----------------------------------------------------------------------------------------------------- measuring
 
     def _duel(self, found: Difference) -> tuple[Tried, bool]:
-        """Is the second of what differs faster, or is it slower? Where noise hides a gain that would count it is
-        measured for longer. Raises _NoTime where there is no time left for the first of it."""
+        """Returns what was tried, and whether the second of what differs is slower. Where noise hides a gain that would
+        count it is measured for longer. Raises _NoTime where there is no time left for the first of it."""
         verdict, slower = self._run(found, 1)
         if not verdict.won and verdict.us is not None and verdict.us[1] < (1 - UNCLEAR) * verdict.us[0]:
             with suppress(_NoTime):

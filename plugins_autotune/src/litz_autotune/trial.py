@@ -89,7 +89,7 @@ class Trial:
 
 
 def _writes_inputs(schedule: Schedule) -> bool:
-    """Does the kernel change tensors that it is given? Then it needs its own."""
+    """Returns whether the kernel changes tensors that it is given: then it needs its own."""
     given = {str(item) for item in schedule.program.inputs}
     written = {name for step in schedule.steps for name in step.writes}
     taken = {name for kernel in schedule.kernels for name in kernel.inplace.values()}

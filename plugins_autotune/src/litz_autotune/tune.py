@@ -128,7 +128,7 @@ class Tuner:
         return chosen
 
     def _estimated(self, choices: Sequence[Choice], context: ChoiceContext, why: str = OVER_BUDGET) -> Choice:
-        """What the estimates choose, for a contraction that nothing was measured of."""
+        """Returns what the estimates choose, for a contraction that nothing was measured of."""
         chosen = by_estimate(choices, context) or choices[0]
         estimated = [(c.name, None if c.estimate is None else c.estimate.us) for c in choices]
         context.record(chosen.name, f"by its estimate: {why}", estimated, plugin="autotune")
@@ -262,5 +262,5 @@ class Tuner:
 
 
 def _is_unmeasured(record: Record, offers: Sequence[Choice]) -> bool:
-    """Was there no time for any of the candidates?"""
+    """Returns whether there was no time for any of the candidates."""
     return all(offer.name in record.measured and record.measured[offer.name].reason == OVER_BUDGET for offer in offers)

@@ -109,7 +109,7 @@ def calibrate(
 
 
 def _figures(made: Profile) -> list[str]:
-    """What kernels reach, and what overlap costs."""
+    """Returns the figures of what kernels reach, and of what overlap costs, as lines."""
     lines = [f"a matrix product reaches {made.gemm_tflops:.4g} TFLOP/s in bf16, a copy {made.copy_gb_s:.4g} GB/s"]
     for kind, rows in made.contention.items():
         lines += [

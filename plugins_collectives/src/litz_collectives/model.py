@@ -85,9 +85,9 @@ def _measured(message: Message, profile: Profile, best: Candidate) -> tuple[floa
 
 
 def _error(curve: Curve, size: int, ranks: int) -> float:
-    """What 9 of 10 measurements are within, as a share of the curve. For ranks that were not measured the error of the
-    curve meets, as an independent one, what curves were off on ranks between those that they were fitted to; beyond the
-    measured ones that grows with each doubling."""
+    """Returns the share of the curve that 9 of 10 measurements are within. For ranks that were not measured the error
+    of the curve meets, as an independent one, what curves were off on ranks between those that they were fitted to;
+    beyond the measured ones that grows with each doubling."""
     regime = curve.regime(size)
     if ranks in curve.world_sizes:
         return regime.error

@@ -44,7 +44,7 @@ def overlap(schedule: Schedule, context: PassContext) -> Schedule:
 
 
 def _why_blind(steps: Sequence[Step], times: Mapping[str, Estimate]) -> str:
-    """Why no order can be judged; nothing if it can."""
+    """Returns why no order can be judged; nothing if it can."""
     unknown = [step.name for step in steps if times[step.name] is UNKNOWN]
     if unknown:
         return f"nobody knows the time of {', '.join(unknown[:5])}"

@@ -52,7 +52,7 @@ def record(planner: Planner, chosen: Candidate, own: Candidate, blind: str) -> N
 
 
 def _record_pieces(planner: Planner, chosen: Candidate, blind: str) -> None:
-    """What was cut and why; and why not, of what waits for communication that a product stands next to."""
+    """Records what was cut and why; and why not, of what waits for communication that a product stands next to."""
     counts = planner.cutter.counts_of(chosen.plan.cuts)
     whole = planner.whole_order
     exposed, old, new = _exposures(planner, chosen), replay(whole.tasks).exposed, replay(chosen.tasks).exposed

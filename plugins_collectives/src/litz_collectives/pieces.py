@@ -163,7 +163,7 @@ def _with_consumers(
 
 
 def _is_product_of(step: Extern, names: set[str | None], rows: int, site: Site, program: Program) -> bool:
-    """Are the rows of what was gathered those of a product, and nothing else of it?"""
+    """Returns whether the rows of what was gathered are those of a product, and nothing else of it."""
     if not _is_product(step, program):
         return False
     at = PRODUCTS[step.target]
@@ -174,7 +174,7 @@ def _is_product_of(step: Extern, names: set[str | None], rows: int, site: Site, 
 
 
 def _is_product(step: Extern, program: Program) -> bool:
-    """Is it the library's product of two matrices of fixed sizes, with a dense result that is all its own?"""
+    """Returns whether a step is the library's product of two matrices of fixed sizes, with a dense own result."""
     if not isinstance(step.target, OpOverload) or step.target not in PRODUCTS:
         return False
     if isinstance(step, KernelCall) or len(step.outputs) != 1 or step.outputs[0] is None:
@@ -288,8 +288,8 @@ class _Cutter:
             self._add(site.wait, (at, wanted), (len(self.bounds),))
 
     def _begin(self) -> tuple[TensorRef, str, str]:
-        """What a product makes and the collective sends, the buffer of the whole result, which is allocated, and the
-        step in whose place the pieces stand."""
+        """Returns what a product makes and the collective sends, the buffer of the whole result, which is allocated,
+        and the step in whose place the pieces stand."""
         products, step = self.site.products, self.site.collective
         sent, whole = step.args[0], step.outputs[0]
         assert isinstance(sent, TensorRef) and whole is not None

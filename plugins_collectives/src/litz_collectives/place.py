@@ -88,7 +88,7 @@ class _Placer:
                 self._offer(number)
 
     def _look(self, count: int) -> None:
-        """What each step needs, how much hangs on it, and when the result of each collective is wanted."""
+        """Finds what each step needs, how much hangs on it, and when the result of each collective is wanted."""
         self.above = [0] * count
         """Bits of all that must come before a step."""
         for number, names in enumerate(self.before):
@@ -216,18 +216,18 @@ class _Placer:
         return self.live.now + self.live.allocated_by(number) <= self.limit
 
     def _has_room(self, start: int) -> bool:
-        """Is there room for the result from now until the order given would have it?"""
+        """Returns whether there is room for the result from now until the order given would have it."""
         most = max(self.needed[self.frontier : start], default=0)
         early = sum(self.early.values()) + self.live.allocated_by(start)
         return self._fits(start) and (start <= self.frontier or most + early <= self.limit)
 
     def _frees(self, start: int) -> bool:
-        """Does communication leave no more behind than it found? What it sends counts as long as it is in flight."""
+        """Returns whether communication leaves no more than it found. What it sends counts while it is in flight."""
         sent = sum(self.live.size[n] for n in self.live.touched[start] if n in self.live.born)
         return self.live.allocated_by(start) <= sent
 
     def _is_due(self, start: int, first: int | None) -> bool:
-        """Would one more step leave too little to hide the collective under, once it has got in?"""
+        """Returns whether one more step would leave too little to hide the collective under, once it has got in."""
         task = self.tasks[start]
         if self.ahead is not None:
             return len(self.unused.get(task.stream, ())) < self.ahead
@@ -254,8 +254,8 @@ class _Placer:
         return None
 
     def _should_wait(self, first: int) -> bool:
-        """Is something of more consequence nearly there? Or would a collective of more consequence let `first` pass and
-        then have nothing to hide under? The idle GPU lets it in at once, and `first` is kept for another time."""
+        """Returns whether something of more consequence is nearly there, or a collective of more consequence would let
+        `first` pass and hide under nothing. The idle GPU lets it in at once, and `first` is kept for another time."""
         time = self.tasks[first].time.us
         knocking, others = self.streams.knocking, len(self.ready["compute"]) - 1
         for wait in self.ready["wait"]:

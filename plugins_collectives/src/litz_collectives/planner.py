@@ -175,7 +175,7 @@ class Planner:
         return found
 
     def _in_pieces(self, found: Candidate) -> list[Candidate]:
-        """What a candidate becomes by searches for collectives to cut, for buckets and for their order, in turns."""
+        """Returns what a candidate becomes by searches for cuts of collectives, for buckets and for order, in turns."""
         made = list[Candidate]()
         for _ in range(TURNS):
             other = recut(found, self)

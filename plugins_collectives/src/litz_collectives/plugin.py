@@ -220,7 +220,7 @@ def litz_estimate_runtime(operation: Any, target: Target, program: Any, options:
 
 
 def _told(own: str, operation: Any, target: Target, program: Any, options: OptionsView | None) -> Estimate | None:
-    """What the option collectives.cost says of an operation: a function, or an earlier measurement."""
+    """Returns what the option collectives.cost says of an operation: a function, or an earlier measurement."""
     if own != BENCHMARK:
         return user_estimate(own, operation, target, program)
     from .step_times import known_time

@@ -151,7 +151,7 @@ def _merge(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def _overlap(span: Interval, merged: Sequence[Interval]) -> float:
-    """How much of the span disjoint intervals, in order, cover."""
+    """Returns how much of the span disjoint intervals, in order, cover."""
     first = bisect.bisect_left(merged, span[0], key=lambda interval: interval[1])
     total = 0.0
     for start, end in merged[first:]:

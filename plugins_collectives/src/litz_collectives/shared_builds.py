@@ -66,7 +66,7 @@ class SharedBuilds:
         return bytes(store.get(files))
 
     def _try(self, action: Callable[[Any, int], Any]) -> Any:
-        """What `action(store, rank)` gives; None without a store, and from when it fails on."""
+        """Returns what `action(store, rank)` gives; None without a store, and from when it fails on."""
         found = self._store_of()
         if found is None or found[0] is self._broken:
             return None

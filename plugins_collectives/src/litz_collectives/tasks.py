@@ -47,9 +47,9 @@ def slowdown_of(step: Collective, program: Program, context: PassContext) -> Slo
 
 
 def _growth(message: Message, rows: Sequence[Contention], profile: Profile) -> float:
-    """How many times longer a collective runs beside kernels, of a profile without delays. What was measured has the
-    time in it that each waited for a kernel to end, however large it is; so this is how much longer the largest took
-    than the next, beside kernels and alone."""
+    """Returns how many times longer a collective runs beside kernels, of a profile without delays. What was measured
+    has the time in it that each waited for a kernel to end, however large it is; so this is how much longer the largest
+    took than the next, beside kernels and alone."""
     if len(rows) < 2:
         return rows[0].collective if rows else SLOWDOWN.collective.us
     less, more = (collective_cost(replace(message, bytes=int(row.bytes)), profile).us for row in rows[-2:])

@@ -67,7 +67,7 @@ def nodes_under(ranks: Iterable[int], topology: Topology) -> int:
 
 
 def _has_one_peer(operation: Collective) -> bool:
-    """Does each rank send to one rank at most and hear from one at most, as `permute_tensor` has them do?"""
+    """Returns whether each rank sends to one rank at most and hears from one at most, as with `permute_tensor`."""
     peers = [[size for size in part if size != 0] for part in operation.args[1:3] if isinstance(part, (list, tuple))]
     return len(peers) == 2 and all(len(sizes) <= 1 for sizes in peers) and any(peers)
 

@@ -36,7 +36,7 @@ class _Deed:
 
 
 class _Owner:
-    """What a storage over ceded memory holds: the end of the one is the end of the other."""
+    """The object that a storage over ceded memory holds: the end of the one is the end of the other."""
 
     def __init__(self, deed: _Deed) -> None:
         self._deed = deed

@@ -166,7 +166,7 @@ def _is_known_to_python(loan: Loan) -> bool:
 
 @cache
 def _idle_references() -> int:
-    """How many references the Python object of a storage has that a loan alone holds."""
+    """Returns how many references the Python object of a storage has that a loan alone holds."""
     tensor = torch.empty(1, device="cpu")
     loan = Loan(tensor.untyped_storage(), 0, 0, [], 0, True)
     return getrefcount(loan.storage)

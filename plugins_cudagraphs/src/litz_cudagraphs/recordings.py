@@ -115,11 +115,11 @@ class _Recording:
     returned: dict[int, tuple[int, _Part | None]]
 
     def all_stayed(self, args: list[Any]) -> bool:
-        """Do all inputs that are read in place lie where they lay?"""
+        """Returns whether all inputs that are read in place lie where they lay."""
         return [args[position].data_ptr() for position in self.places] == list(self.places.values())
 
     def stayed(self, args: list[Any]) -> set[int]:
-        """Which of them lie there?"""
+        """Returns the positions of those that lie there."""
         return {position for position, place in self.places.items() if args[position].data_ptr() == place}
 
     def move_ceded(self) -> None:
@@ -234,21 +234,21 @@ class _Replayer:
         _forget_all(lambda other: not other.memory.ceded.keys().isdisjoint(loans))
 
     def _moves_out(self, key: Any, args: list[Any], in_the_way: list[Loan]) -> bool:
-        """Whether to record a graph in memory of its own, as a replay would write over what somebody holds. Where some
-        of that is an input, whoever made it was recorded later: then it is enough to record the graph after that."""
+        """Returns whether to record a graph in memory of its own, as a replay would write over what somebody holds. If
+        some of that is an input, its maker was recorded later: then it is enough to record the graph after that."""
         return not _inputs_in(args, in_the_way) or self.attempts.get(key, 0) >= MOST_ATTEMPTS
 
     def _starts_over(self, key: Any, args: list[Any], in_the_way: list[Loan]) -> bool:
-        """Whether forwards are to be recorded again, and their backwards after them, when they are called next. So it
-        is for a backward that was ceded its inputs' memory, and is to be recorded again: this memory belongs to nobody
-        now, and a recording would take it."""
+        """Returns whether forwards are to be recorded again, and their backwards after them, when they are called next.
+        So it is for a backward that was ceded its inputs' memory, and is to be recorded again: this memory belongs to
+        nobody now, and a recording would take it."""
         if _inputs_in(args, in_the_way).isdisjoint(self.made) or self.attempts[key] > MOST_ATTEMPTS:
             return False
         _forget_all(lambda other: not set(in_the_way).isdisjoint(other.outputs.loans))
         return True
 
     def _waits(self, key: Any, args: list[Any]) -> bool:
-        """Whether a backward is not to be recorded in this call, as its forward is to be recorded again before it."""
+        """Returns whether a backward is not to be recorded in this call, as its forward is recorded again first."""
         in_the_way = [] if key[1] else _pools.shared(key[0]).endangered_by_new()
         alive = {loan for _, _, recording in _all_recordings() for loan in recording.outputs.loans}
         return not _inputs_in(args, [loan for loan in in_the_way if loan not in alive]).isdisjoint(self.made)
@@ -315,7 +315,7 @@ class _Replayer:
 
 
 def _varying(value: Any) -> Any:
-    """What a recording is for, of an input whose sizes vary."""
+    """Returns the part of a recording's key for an input whose sizes vary."""
     return (value.shape, value.stride(), value.device.index) if isinstance(value, torch.Tensor) else value
 
 
@@ -342,8 +342,8 @@ def _inputs_in(args: list[Any], loans: list[Loan]) -> set[int]:
 
 
 def _given(args: list[Any], *instead: dict[int, torch.Tensor]) -> list[Any]:
-    """The inputs to record with, those of `instead` in place of others. These are empty then, so that the entry frees
-    what was in them after its last use."""
+    """The inputs to record with, those of `instead` in place of others. The dicts are empty then, so that the entry
+    frees the tensors after its last use."""
     for tensors in instead:
         for position in list(tensors):
             args[position] = tensors.pop(position)
@@ -366,7 +366,7 @@ def _copy(pairs: dict[int, tuple[torch.Tensor, torch.Tensor]]) -> None:
 
 
 def _part(output: torch.Tensor, given: torch.Tensor) -> _Part | None:
-    """Which part of an input an output is; None: the whole."""
+    """Returns the part of an input that an output is; None: the whole."""
     offset = int(output.storage_offset() - given.storage_offset())
     part = _Part(tuple(output.shape), output.stride(), offset)
     return None if part == _Part(tuple(given.shape), given.stride(), 0) else part

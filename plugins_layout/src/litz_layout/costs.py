@@ -138,9 +138,9 @@ class Costs:
         return us[FIRST], us[LAST]
 
     def _transposed_us(self, node: torch.fx.Node) -> float:
-        """What the library surely takes to transpose operands and result of one matmul, each by a kernel of its own
-        where kernels are launched. What lies in both layouts alike (weights of one pixel) is not transposed. A plan's
-        copy of weights is the same work, so that both count alike."""
+        """Returns the time that the library surely takes to transpose operands and result of one matmul, each by a
+        kernel of its own where kernels are launched. What lies in both layouts alike (weights of one pixel) is not
+        transposed. A plan's copy of weights is the same work, so that both count alike."""
         weight = node.args[CONVOLUTIONS[node.target].weight]
         tensors = [item for item in _operands(node) if _lies_in_one(self.graph, item)]
         launch = 0.0 if self.target.type == "cpu" else self.target.launch_us
@@ -172,7 +172,7 @@ class Costs:
         return 2.0 * prod(sizes)
 
     def _library_keeps(self, node: torch.fx.Node) -> bool:
-        """Whether channels-last operands give a channels-last result, as far as this build of torch can say."""
+        """Returns whether channels-last operands give a channels-last result, as far as this build of torch can say."""
         about = CONVOLUTIONS[node.target]
         value = _weight(node)
         if value.device.type == "cuda" and not torch.cuda.is_available():
@@ -242,13 +242,13 @@ def _weight(node: torch.fx.Node) -> torch.Tensor:
 
 
 def _wanted(node: torch.fx.Node) -> list[bool]:
-    """Which gradients a backward is asked for: image, weight, bias."""
+    """Returns whether a backward is asked for each gradient: image, weight, bias."""
     mask: Any = node.args[10]
     return [bool(wanted) for wanted in mask]
 
 
 def _gradients(node: torch.fx.Node) -> int:
-    """How many of a backward's two matmuls are asked for."""
+    """Returns how many of a backward's two matmuls are asked for."""
     return sum(_wanted(node)[:2])
 
 
@@ -260,7 +260,7 @@ def _operands(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 
 def _lies_in_one(graph: Graph, node: torch.fx.Node) -> bool:
-    """Whether channels first and channels last are different places for the elements of a tensor."""
+    """Returns whether channels first and channels last are different places for the elements of a tensor."""
     _, channels, *pixels = (graph.hint(n) for n in node.meta["val"].shape)
     return channels > 1 and prod(pixels) > 1
 
@@ -287,7 +287,7 @@ def _shape(node: torch.fx.Node) -> Shape:
 
 
 def _rows_are_aligned(node: torch.fx.Node) -> bool:
-    """Whether the channels of image and result, as they lie channels first, begin at multiples of 16 bytes."""
+    """Returns whether the channels of image and result, as they lie channels first, begin at multiples of 16 bytes."""
     about = CONVOLUTIONS[node.target]
     tensors = [_value(node, about.image), _value(node, 0) if about.backward else node.meta["val"]]
     sizes = [prod(int(torch_api.hint_of(n)) for n in tensor.shape[2:]) * tensor.itemsize for tensor in tensors]

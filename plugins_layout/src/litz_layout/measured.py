@@ -99,7 +99,7 @@ def _call(case: Case, channels_last: bool) -> Callable[[], Any]:
 
 
 def _repeats(call: Callable[[], Any], device: str) -> int:
-    """How many calls to time together: on a GPU so many that starting the first of them does not count."""
+    """Returns how many calls to time together: on a GPU so many that starting the first of them does not count."""
     return max(1, min(100, int(BATCH_US / _elapsed_us(call, 1, device)))) if device.startswith("cuda") else 1
 
 

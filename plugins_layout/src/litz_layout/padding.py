@@ -51,7 +51,7 @@ _LEAST = 256
 
 @dataclass(frozen=True)
 class _Product:
-    """Where a product's operands are among its arguments. bias: of addmm, None if there is none."""
+    """The places of a product's operands among its arguments. bias: of addmm, None if there is none."""
 
     left: int
     right: int
@@ -133,7 +133,7 @@ def _operands(node: torch.fx.Node) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _misaligned(node: torch.fx.Node, sizes: tuple[int, int, int]) -> bool:
-    """Whether a dimension along which memory is contiguous is no multiple of 8 elements: rows start at odd places."""
+    """Returns whether memory is contiguous along a dimension of no multiple of 8 elements: rows start at odd places."""
     return _rounded(node, sizes, 8) != sizes
 
 
@@ -165,8 +165,8 @@ def _product_us(
 def _copies_us(
     node: torch.fx.Node, sizes: tuple[int, int, int], padded: tuple[int, int, int], batch: int, target: Target
 ) -> float:
-    """What padding the operands and cutting the result takes at most: each is a copy of its own, but for a result that
-    only loops read, which see through the cut."""
+    """Returns the most that padding the operands and cutting the result takes: each is a copy of its own, but for a
+    result that only loops read, which see through the cut."""
     left, _ = _operands(node)
     moved, copies = 0, 0
     for dims in ((0, 1), (1, 2)):
@@ -265,7 +265,7 @@ def _read_padded(graph: Graph, chosen: Mapping[torch.fx.Node, Padding]) -> dict[
 
 
 def _reads_by_element(node: torch.fx.Node) -> bool:
-    """Does a loop read the node's arguments wherever their elements lie?"""
+    """Returns whether a loop reads the node's arguments wherever their elements lie."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
     return node.target is aten.sum.dim_IntList or torch.Tag.pointwise in node.target.tags

@@ -105,7 +105,7 @@ def _boxes(problem: Problem, labels: tuple[int, ...], conversions: Sequence[Conv
 
 
 def _continues(node: torch.fx.Node, sources: list[int], boxes: list[Box], label: int | None, convolution: bool) -> bool:
-    """Whether a node belongs to the box that it reads: a result of a call, or a loop whose only source it is."""
+    """Returns whether a node belongs to the box that it reads: a call's result, or a loop whose only source it is."""
     if convolution or len(sources) != 1 or node.op != "call_function":
         return False
     box = boxes[sources[0]]

@@ -121,7 +121,7 @@ class _Maker:
         )
 
     def scaled(self, node: torch.fx.Node, us: float) -> float:
-        """What is done in a forward graph is done to the gradient as well, but for inputs, which mostly have none."""
+        """Returns the time, doubled in a forward graph for the gradient, but for inputs, which mostly have none."""
         doubled = self.graph.kind == "forward" and node.op != "placeholder"
         return 2 * us if doubled else us
 
@@ -141,7 +141,7 @@ class _Maker:
         return tuple(node.users) if CONVOLUTIONS[node.target].backward else (node,)
 
     def tensor(self, node: torch.fx.Node) -> None:
-        """What a loop writes may have any label; a view has its base's; all else is as it was traced."""
+        """Gives the node a label: any for what a loop writes, its base's for a view; all else is as it was traced."""
         kind = kind_of(node, self.lowered)
         maker = node.args[0] if kind == "item" else node
         assert isinstance(maker, torch.fx.Node)
@@ -184,7 +184,7 @@ class _Maker:
                 yield Demand(user, None, traced, f"{user.name} changes the dimensions for a library call")
 
     def leaves(self, view: torch.fx.Node) -> bool:
-        """Whether a library call gets what a reshape makes: then its copy would be made there."""
+        """Returns whether a library call gets what a reshape makes: then its copy would be made there."""
         return any(
             kind_of(user, self.lowered) in ("call", "output", "convolution")
             or user.target in _MATRIX

@@ -93,7 +93,7 @@ def takes_part_in_statistics(node: torch.fx.Node) -> bool:
 
 
 def _reduces_to_channels(node: torch.fx.Node, rank: int) -> bool:
-    """Whether the node is a reduction over all of so many dimensions but the second."""
+    """Returns whether the node is a reduction over all of so many dimensions but the second."""
     if node.target not in _STATISTICS or len(node.args) < 2:
         return False
     dims = node.args[1]

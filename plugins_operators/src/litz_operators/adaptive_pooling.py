@@ -72,7 +72,7 @@ def adaptive_avg_pool(ndim: int, ctx: LoweringContext, x: Tensor, output_size: S
 
 
 def _count(outer: Sequence[Expr], extents: list[int], outs: list[int], ranges: Ranges, dtype: torch.dtype) -> Node:
-    """How many elements the window at `outer` has."""
+    """Returns how many elements the window at `outer` has."""
     lengths = [
         to_expr(n // out) if n % out == 0 else _end(o, n, out, ranges) - _start(o, n, out, ranges)
         for o, n, out in zip(outer, extents, outs, strict=True)

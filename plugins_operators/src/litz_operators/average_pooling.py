@@ -64,7 +64,7 @@ def avg_pool(
 def _divisor(
     w: Window, outer: Sequence[Expr], ranges: Ranges, include_pad: bool, override: int | None, dtype: torch.dtype
 ) -> Node:
-    """What the sum over the window at `outer` is divided by.
+    """Returns the divisor of the sum over the window at `outer`.
 
     A window that ceil_mode lets reach beyond the padding counts what lies within it; without `include_pad` only what
     lies within the input counts.

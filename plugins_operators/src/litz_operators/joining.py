@@ -53,9 +53,9 @@ def cat(ctx: LoweringContext, tensors: Sequence[Tensor], dim: int = 0) -> Tensor
 
 
 def _library_joins(ctx: LoweringContext, pieces: Sequence[Tensor]) -> bool:
-    """Is one call of the library quicker than a loop per piece? It saves the launches for what lies in memory anyway.
-    What loops of this program compute could be written in place, and is written and read once more for the library; but
-    loops that write one buffer stay apart, and those that write buffers of one size each may become one kernel."""
+    """Returns whether one library call is quicker than a loop per piece: it saves the launches for what lies in memory
+    anyway. What loops of this program compute could be written in place, and is written and read once more by the call;
+    but loops that write one buffer stay apart, and those that write buffers of one size each may become one kernel."""
     computed = [x for x in pieces if not isinstance(x, View) or x.ref() is None or ctx.is_computed(x.buffer.name)]
     again = sum(2 * ctx.hint(x.numel) * x.dtype.itemsize for x in computed)
     launches = len(pieces) - 1 - len({x.size for x in computed})

@@ -229,7 +229,7 @@ def _normal(ctx: LoweringContext, mean: float, std: float) -> Tensor:
 
 
 def _scaled(unit: Draw, factor: float, shift: float) -> Draw:
-    """What `unit` draws, times `factor`, plus `shift`."""
+    """Returns a draw of `unit`, times `factor`, plus `shift`."""
 
     def value(key: Node, position: Node) -> Node:
         drawn = unit(key, position)

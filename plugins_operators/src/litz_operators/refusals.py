@@ -16,7 +16,7 @@ Rule = Callable[..., Any]
 
 
 class _Values(NamedTuple):
-    """What an op's argument number `position` holds: values that are `low` or more, and `high` or less, if not None."""
+    """The values of an op's argument number `position`: each is `low` or more, and `high` or less, if not None."""
 
     position: int
     low: float

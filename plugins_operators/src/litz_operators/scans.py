@@ -62,8 +62,8 @@ def _scan(ctx: LoweringContext, x: Tensor, dim: int, dtype: torch.dtype) -> Tens
 
 
 def _call_rounds_each_step(ctx: LoweringContext, x: Tensor) -> bool:
-    """Does the library's scan, with the dtype of the node's result, round at each step? A GPU's does in half types:
-    100,000 factors near 1 in bfloat16 make a product that is off by 65 %. The CPU's rounds once."""
+    """Returns whether the library's scan, with the dtype of the node's result, rounds at each step. A GPU's does in
+    half types: 100,000 factors near 1 in bfloat16 make a product that is off by 65 %. The CPU's rounds once."""
     return compute_dtype(ctx.meta.dtype) != ctx.meta.dtype and "blocks" in ctx.target_of(x.device).abilities
 
 

@@ -167,7 +167,7 @@ def _scatter(ctx: LoweringContext, x: Tensor, dim: int, index: Tensor, values: V
 
 
 def _is_one_of_each_row(x: Tensor, dim: int, index: Tensor) -> bool:
-    """Is one element of each row of `x` along `dim` written, where `x` is computed and not in memory?"""
+    """Returns whether one element of each row of `x` along `dim` is written, where `x` is computed, not in memory."""
     if not isinstance(x, Computed) or x.ndim == 0 or index.ndim != x.ndim:
         return False
     dim = canonical_dim(dim, x.ndim)

@@ -164,7 +164,7 @@ def constant_pad_nd(ctx: LoweringContext, x: Tensor, pad: Sequence[int | Expr], 
 
 
 def _front(pad: Sequence[int | Expr], ndim: int) -> list[Expr]:
-    """How much is put in front of each dimension. `pad` has (front, back) pairs from the last dimension on."""
+    """Returns how much is put before each dimension. `pad` has (front, back) pairs from the last dimension on."""
     front: list[Expr] = [ZERO] * ndim
     for number in range(len(pad) // 2):
         front[ndim - 1 - number] = to_expr(pad[2 * number])

@@ -64,7 +64,7 @@ class Window:
 
     @property
     def _most(self) -> tuple[int, ...]:
-        """How many windows may cover one element if there are windows enough: with dilation, one for each tap."""
+        """Returns how many windows may cover one element if there are enough: with dilation, one for each tap."""
         parts = zip(self.kernel, self.stride, self.dilation, strict=True)
         return tuple(-(-k // s) if d == 1 else k for k, s, d in parts)
 

@@ -45,14 +45,14 @@ def _titles(mine: Blocks, folder: Path, theirs: Mapping[str, Any]) -> list[str]:
 
 
 def _unit(mine: Blocks, other: Blocks) -> str:
-    """What rows count: measured times if both pages have them, estimates if both have these, else bytes."""
+    """Returns what rows count: measured times if both pages have them, estimates if both have these, else bytes."""
     if mine["measured"] and other["measured"]:
         return MEASURED
     return ESTIMATED if mine["steps"]["timed"] and other["steps"]["timed"] else BYTES
 
 
 def _kinds(blocks: Blocks, unit: str) -> dict[str, Kind]:
-    """How many steps do the same, and what they cost together, by what they do and where."""
+    """Returns how many steps do the same, and what they cost together, by what they do and where."""
     us = blocks["measured"].get("us", {})
     found: dict[str, list[tuple[str, float]]] = {}
     for step in blocks["steps"]["steps"]:

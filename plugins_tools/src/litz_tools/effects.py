@@ -49,7 +49,7 @@ def _loops(parts: Iterable[Any]) -> int:
 
 
 def _bytes(parts: Iterable[Any], noun: Any, known: set[int]) -> float:
-    """What the parts that are in one noun alone read and write."""
+    """Returns the bytes that the parts that are in one noun alone read and write."""
     program = noun if isinstance(noun, Program) else noun.program
     return sum((count_work(part, program).total_bytes for part in parts if id(part) not in known), 0.0)
 

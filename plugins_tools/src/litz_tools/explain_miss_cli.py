@@ -62,7 +62,7 @@ def explain_miss(script: str, args: Sequence[str], module: bool, as_json: bool) 
 
 
 def _as_data(report: CompileReport, miss: Miss | None) -> dict[str, Any]:
-    """What `_explain` prints, as JSON has it; "miss" is null for a graph that was found or has no key."""
+    """Returns what `_explain` prints, as JSON has it; "miss" is null for a graph that was found or has no key."""
     from .cache_misses import shown
 
     parts = () if miss is None else miss.differences

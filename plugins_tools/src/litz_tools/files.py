@@ -76,8 +76,8 @@ def _write_runnable(report: CompileReport, folder: Path, options: Options) -> No
 
 
 def _more(report: CompileReport, options: Options) -> More:
-    """What the page shows that the report does not say, after the machine code of kernels is written beside their
-    texts. Texts and figures for GPUs are looked up for GPUs alone."""
+    """Returns what the page shows that the report does not say, after the machine code of kernels is written beside
+    their texts. Texts and figures for GPUs are looked up for GPUs alone."""
     if all(step.device.partition(":")[0] != "cuda" for step in report.steps):
         return More(guards_of(report), memory=_memory(report))
     from .resources import Resources, binaries_of, resources_of

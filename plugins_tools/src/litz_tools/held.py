@@ -83,7 +83,7 @@ def memory_of_one(report: CompileReport, notes: Mapping[str, str]) -> dict[str, 
 
 
 def _standing(report: CompileReport, nbytes: int | None) -> int:
-    """What stands while a graph runs. nbytes: what a forward's report has noted of it."""
+    """Returns the bytes that stand while a graph runs. nbytes: what a forward's report has noted of it."""
     program = report.program
     if program is None:
         return int(nbytes or 0)
@@ -93,7 +93,7 @@ def _standing(report: CompileReport, nbytes: int | None) -> int:
 
 
 def _alive(plan: Any, step: int, results: int | None) -> list[dict[str, Any]]:
-    """What is alive at a step. results: how many outputs of a forward are results, and not saved; None of other
+    """Returns what is alive at a step. results: how many outputs of a forward are results, and not saved; None of other
     graphs."""
     program, lifetimes = plan.program, Lifetimes(plan.program, plan.steps)
     if not plan.steps:

@@ -40,7 +40,7 @@ def hints_text(report: CompileReport) -> str:
 
 
 def _hints(report: CompileReport) -> Iterator[str]:
-    """What the library does that is no contraction: a kernel would read and write less, as it can be fused."""
+    """Yields what the library does that is no contraction: a kernel would read and write less, as it can be fused."""
     from .groups import group_decisions, group_steps, origin_in_short  # here: most have asked for no text
 
     for alike in group_steps([step for step in report.steps if step.kind == "extern"]):

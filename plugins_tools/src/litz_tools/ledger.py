@@ -59,7 +59,7 @@ Gain = tuple[tuple[str, str], float]
 
 
 def _estimated(report: CompileReport, rows: Iterable[tuple[str, str]]) -> Iterable[Gain]:
-    """What decisions were estimated to gain: those that were weighed, and choices for contractions."""
+    """Returns what decisions were estimated to gain: those that were weighed, and choices for contractions."""
     owners = {what: plugin for plugin, what in rows}
     owners["layout"] = next((one for one, what in rows if what == "select_layout"), "core")
     if not report.timed:  # figures of a CPU that nobody measured are shares, not times

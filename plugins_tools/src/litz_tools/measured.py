@@ -86,7 +86,7 @@ def from_profile(path: Path, graph: str, steps: Iterable[str]) -> Measured:
 
 
 def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two events are of one thread; ranges of a GPU may be on several streams."""
+    """Returns whether two events are of one thread; ranges of a GPU may be on several streams."""
     return one.get("cat") == _ON_GPU or (one.get("pid"), one.get("tid")) == (other.get("pid"), other.get("tid"))
 
 

@@ -317,7 +317,7 @@ def _rows_below(*above: type) -> tuple[Row, ...]:
 
 @dataclass(frozen=True)
 class _Nothing:
-    """What is known of a room that no line has made."""
+    """The knowledge of a room that no line has made."""
 
     dtype: None = None
     stored: None = None

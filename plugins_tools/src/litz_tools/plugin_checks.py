@@ -89,7 +89,7 @@ def _builtins(loaded: Plugins) -> list[tuple[str, object]]:
 
 
 def _failure(plugins: Plugins) -> str:
-    """What goes wrong with the small program, '' for nothing; on the CPU and, where there is one, a GPU."""
+    """Returns what goes wrong with the small program, '' for nothing; on the CPU and, where there is one, a GPU."""
     import torch
 
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

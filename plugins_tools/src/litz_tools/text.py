@@ -271,7 +271,7 @@ def _subjects(group: Group, verbose: bool, timed: bool) -> list[str]:
 
 
 def _print_ledger(report: CompileReport, console: Console, verbose: bool) -> None:
-    """What each plugin took, changed and gained; each of its hooks and passes if `verbose`."""
+    """Prints what each plugin took, changed and gained; each of its hooks and passes if `verbose`."""
     rows = ledger.ledger_of(report)
     if rows:
         console.print("\n[bold]plugins[/]")

@@ -104,7 +104,7 @@ def _tensor_data(buffer: Buffer, program: Program) -> dict[str, Any]:
 
 
 def _below(name: str, program: Program) -> int | None:
-    """What the elements of an input have to be less than, where they are positions; None where nobody asks."""
+    """Returns the number that an input's elements have to be below, where they are positions; None otherwise."""
     limits = [
         program.hint(size)
         for loop in program.loops
@@ -352,7 +352,7 @@ def _object(name: str, item: Mapping[str, Any], path: Path) -> Any:
 
 
 def _look_at(outputs: Sequence[Any], planned: Sequence[Any], path: Path) -> int:
-    """How many tensors came back; WrapperFileError if one is not as planned."""
+    """Returns how many tensors came back; WrapperFileError if one is not as planned."""
     count = 0
     for at, (value, wanted) in enumerate(zip(outputs, planned, strict=True)):
         if wanted is None or not isinstance(value, torch.Tensor):

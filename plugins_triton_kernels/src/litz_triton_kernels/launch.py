@@ -158,7 +158,7 @@ def _binary(compiled: Any) -> Binary:
 
 
 def _passed(compiled: Any, call: Call) -> tuple[tuple[str, str], ...]:
-    """What the compiled kernel is launched with: Triton has made some of the parameters constants."""
+    """Returns what the compiled kernel is launched with: Triton has made some of the parameters constants."""
     kinds = {name: (kind, text) for name, kind, text, *_ in call.parameters}
     found = []
     for name, type_ in compiled.src.signature.items():

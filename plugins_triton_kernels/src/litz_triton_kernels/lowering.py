@@ -196,7 +196,7 @@ def _add(ctx: LoweringContext, asked: Asked, device: torch.device) -> None:
 
 
 def _why_by_triton(asked: Asked, named: Mapping[str, Any]) -> str | None:
-    """Why Triton itself has to launch the kernel; None where litz does."""
+    """Returns why Triton itself has to launch the kernel; None where litz does."""
     kernel = asked.kernel
     if asked.descriptors:
         return "tensor descriptors made on the host"
@@ -231,7 +231,7 @@ def _tuned(kernel: torch_table.UserKernel) -> frozenset[str]:
 
 
 def _source(ctx: LoweringContext, asked: Asked, named: Mapping[str, Any]) -> KernelSource:
-    """What `litz_triton_kernels.launch` needs, and describes: arguments are the tensors' buffers and the sizes,
+    """Returns what `litz_triton_kernels.launch` needs, and describes: arguments are the tensors' buffers and the sizes,
     which its texts name a0, a1, ... by their places."""
     kernel = asked.kernel
     arguments: list[Any] = []

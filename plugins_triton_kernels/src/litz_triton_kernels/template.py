@@ -175,7 +175,7 @@ def _text(
 
 
 def _content(kernel: Any) -> str:
-    """What changes with the text of the kernel, or of a function that it calls: the text is the key of a build."""
+    """Returns a digest of the text of the kernel, and of functions that it calls: the text is the key of a build."""
     key = getattr(kernel, "cache_key", None)  # Triton's interpreter has none
     return digest(str(key or inspect.getsource(kernel.fn)))[:16]
 

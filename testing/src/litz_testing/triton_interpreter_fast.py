@@ -87,8 +87,8 @@ def _once_by_block(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _patching_once(patch: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The interpreter's function that patches the modules that a function sees. It looks at no file twice, and patches
-    nothing for a file that sees only modules that are patched."""
+    """The interpreter's function that patches the modules that a function sees. A call looks at no file twice, and
+    patches nothing for a file that sees only modules that are patched."""
     files: set[int] = set()
     patched: set[int] = set()
 
@@ -106,7 +106,7 @@ def _patching_once(patch: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _combined(ops: Any, types: Sequence[Any], left: Blocks, right: Blocks) -> Blocks:
-    """What the combining function makes of each element of `left` and the element of `right` at its place."""
+    """Returns what the combining function makes of each element of `left` and the element of `right` at its place."""
     shape = left[0].shape
     values = [ops.to_tensor(array.reshape(-1), kind) for array, kind in zip([*left, *right], [*types, *types])]
     found = ops.combine_fn.fn(*values)

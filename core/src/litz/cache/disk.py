@@ -139,7 +139,7 @@ class Cache:
             self._stores.offer(kind, key, folder)
 
     def _problem(self, folder: Path) -> str:
-        """What is not there yet somebody else may make first: that is looked at again."""
+        """Returns why a folder is not trusted, or ''. A folder that others may yet make is looked at again."""
         if folder in self._problems:
             return self._problems[folder]
         there, problem = folder.is_dir(), self._trust.problem_of(folder)
@@ -192,7 +192,7 @@ class Cache:
         return found
 
     def _is_foreign(self, kind: str) -> bool:
-        """Whether others may write where entries of a kind belong: then they are built in the spare."""
+        """Returns whether others may write where entries of a kind belong: then they are built in the spare."""
         if not self._enabled:
             return False
         with owner_may(), contextlib.suppress(OSError):  # whoever keeps something there says so
@@ -374,7 +374,7 @@ def temporary_folder(owner: object = None) -> Path:
 
 
 def _temporary_places() -> Iterator[str | None]:
-    """Where others can put nothing in the place of a new folder. Errors: OSError, in place of the last."""
+    """Yields folders in which others cannot replace a new one, None for the usual one. Errors: OSError, at the end."""
     try:
         usual = tempfile.gettempdir()
     except OSError:  # there is none, and mkdtemp says so
@@ -403,7 +403,7 @@ def _reason(cause: BaseException) -> str:
 def _lock(folder: Path, key: str, patience: float, trust: Trust) -> Iterator[None]:
     """The lock of an entry; without it where another process does not let go in time, or the file system has none.
 
-    It only spares work: entries are renamed into place whole.
+    The lock only spares work: entries are renamed into place whole.
     """
     try:
         trust.make(folder)
@@ -464,7 +464,7 @@ def _remove(path: Path) -> None:
 
 
 def _listed(folder: Path) -> list[Path]:
-    """What is in a folder, nothing if it is not there. CacheError if it cannot be read."""
+    """Returns what a folder holds, nothing if it is not there. CacheError if it cannot be read."""
     try:
         return sorted(folder.iterdir())
     except FileNotFoundError:

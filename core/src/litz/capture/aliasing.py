@@ -179,7 +179,7 @@ class _Storage:
     base: tuple[Any, ...] | None = None
 
     def like(self, other: _Storage) -> bool:
-        """Is `other` what this was traced for? Sizes that may vary are None in `base`."""
+        """Returns whether this was traced for `other`. Sizes that may vary are None in `base`."""
         if (self.positions, self.offsets) != (other.positions, other.offsets):
             return False
         if self.base is None or other.base is None:
@@ -190,8 +190,8 @@ class _Storage:
 
 @dataclass(frozen=True)
 class _Traced:
-    """How a graph's inputs lay: positions of tensors and of numbers, the bytes that each tensor spans (None: depends on
-    a size), the storages of several inputs where AOTAutograd merged some."""
+    """The way that a graph's inputs lay: positions of tensors and of numbers, the bytes that each tensor spans (None:
+    depends on a size), the storages of several inputs where AOTAutograd merged some."""
 
     tensors: tuple[int, ...]
     written: frozenset[int]
@@ -203,7 +203,7 @@ class _Traced:
 
     @property
     def merges(self) -> bool:
-        """Has AOTAutograd put inputs together?"""
+        """Returns whether AOTAutograd put inputs together."""
         return any(storage.base for storage in self.storages)
 
     def complaint(self, args: Sequence[Any]) -> str | None:
@@ -239,7 +239,7 @@ class _Traced:
             open_.append(place)
 
     def _meet(self, a: torch.Tensor, b: torch.Tensor) -> bool:
-        """Have two tensors a byte in common? Looked at once for each way that they lie to each other."""
+        """Returns whether two tensors share a byte. Computed once for each way that they lie to each other."""
         key = (b.data_ptr() - a.data_ptr(), a.shape, a.stride(), a.itemsize, b.shape, b.stride(), b.itemsize)
         if key not in self.meetings:
             self.meetings[key] = meet(a, b)
@@ -337,13 +337,13 @@ def _span(tensor: torch.Tensor) -> int:
 
 
 def _is_part(tensor: torch.Tensor) -> bool:
-    """Whether a tensor begins after its storage does, or ends before the storage ends."""
+    """Returns whether a tensor begins after its storage does, or ends before the storage ends."""
     begin, whole = torch_api.hint_of(tensor.storage_offset()), torch_api.hint_of(tensor.untyped_storage().nbytes())
     return begin != 0 or torch_api.hint_of(_span(tensor)) < whole
 
 
 def _meets_itself(tensor: torch.Tensor) -> bool:
-    """Whether two elements of a tensor may be the same memory; with sizes that vary, as far as strides of 0 show."""
+    """Returns whether two elements of a tensor may be one memory; with sizes that vary, as far as strides of 0 show."""
     dims = [(step, n) for n, step in zip(tensor.shape, tensor.stride(), strict=True)]
     if not all(isinstance(number, int) for dim in dims for number in dim):
         return any(isinstance(step, int) and step == 0 and n != 1 for step, n in dims)

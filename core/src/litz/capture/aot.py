@@ -210,7 +210,7 @@ class _Job:
 
     @property
     def why_not_kept(self) -> str:
-        """What of the trace torch's cache knows nothing of; '' where it knows all."""
+        """Returns the part of the trace that torch's cache knows nothing of; '' where it knows all."""
         if self.written is None or (self.written and self.shared) or self.counts_from_storage:
             return "where its inputs lie in memory is part of what was traced"
         return next((f"torch's cache would not check {guard}" for guard in self.left_out()), "")

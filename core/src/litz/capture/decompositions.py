@@ -267,7 +267,7 @@ def _repeat(x: torch.Tensor, repeats: Sequence[Any]) -> Any:
 
 
 def _copy(x: Any, source: Any, non_blocking: bool = False) -> Any:
-    """What `x.copy_(source)` leaves in x, where that is a pointwise op; else the op stays (NotImplemented)."""
+    """Returns what `x.copy_(source)` leaves in x, where that is a pointwise op; else the op stays (NotImplemented)."""
     if not isinstance(x, torch.Tensor) or not isinstance(source, torch.Tensor):
         return NotImplemented  # torch takes numbers for tensors here
     if x.device != source.device or not x.is_contiguous() or x.layout != torch.strided:

@@ -77,7 +77,7 @@ _TAKES: Mapping[str, _Takes] = MappingProxyType(
 
 
 def _takes(op: Any) -> _Takes | None:
-    """Which types the eager kernels of `op` take; None where they take all that matters."""
+    """Returns the types that the eager kernels of `op` take; None where they take all that matters."""
     if not isinstance(op, OpOverload) or op.namespace != "aten":
         return None
     name = op.name().removeprefix("aten::")
@@ -154,8 +154,7 @@ def is_given_too_much(
 
 
 def _is_inside(dtype: torch.dtype, number: Any) -> bool:
-    """Whether a number, and what eager's kernels compute of it (the opposite, a difference), is between the limits of
-    `dtype`. No bool is."""
+    """Returns whether a number and what eager makes of it (its opposite, a difference) fit `dtype`. A bool does not."""
     if isinstance(number, bool):
         return False
     if not isinstance(number, (int, float)) or dtype.is_complex:

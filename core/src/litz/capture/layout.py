@@ -89,7 +89,7 @@ def _new_strides(old: Any, new: Any) -> tuple[Any, ...] | None:
 
 
 def _alike(old: torch.Tensor, new: torch.Tensor) -> bool:
-    """Whether two fake tensors of a size have equal strides; without a guard."""
+    """Returns whether two fake tensors of a size have equal strides; without a guard."""
     return all(torch_api.same_statically(a, b) for a, b in zip(old.stride(), new.stride(), strict=True))
 
 
@@ -113,7 +113,7 @@ def pinned_nodes(graph: Graph) -> tuple[frozenset[torch.fx.Node], frozenset[torc
 
 
 def _viewed(node: torch.fx.Node) -> torch.fx.Node | None:
-    """What the node is a view of; one of several results is a view only if the op that gives them views something."""
+    """Returns the node that `node` is a view of. One of several results is a view only if the op makes views."""
     if node.op != "call_function":
         return None
     base = torch_api.aliased_argument(node)
@@ -149,8 +149,8 @@ def _checked(nodes: Mapping[str, torch.fx.Node], conversion: Conversion, plugin:
 def _follow(
     graph: Graph, values: dict[torch.fx.Node, Any], planned: Iterable[Conversion], needs: Needs
 ) -> list[Conversion]:
-    """What follows from changed values, in the graph's order: views of a changed tensor lie as it does (`values`
-    grows); users that want the traced order, and views that only it allows, get a conversion, which is returned."""
+    """Returns the conversions that follow from changed values, in the graph's order: for users that want the traced
+    order, and views that only it allows. Views of a changed tensor lie as it does (`values` grows)."""
     orders = {(item.tensor, user): item.order for item in planned for user in item.users}
     found: list[Conversion] = []
 
@@ -191,7 +191,7 @@ def _recomputed(node: torch.fx.Node, seen_by: Callable[[torch.fx.Node, torch.fx.
 
 
 def _lie_alike(a: Any, b: Any) -> bool:
-    """Whether fake tensors, or lists of them, have equal strides and begin at the same place."""
+    """Returns whether fake tensors, or lists of them, have equal strides and begin at the same place."""
     return all(
         _alike(mine, theirs) and torch_api.same_statically(mine.storage_offset(), theirs.storage_offset())
         for mine, theirs in zip(tree_leaves(a), tree_leaves(b), strict=True)

@@ -57,7 +57,7 @@ def _tensor_differs(found: Any, expected: torch.Tensor, strides: bool) -> str:
 
 
 def _lie_alike(found: torch.Tensor, expected: torch.Tensor, env: Any) -> bool:
-    """Do two tensors of the same sizes lie alike? A dimension of one element may have any stride."""
+    """Returns whether two tensors of the same sizes lie alike. A dimension of one element may have any stride."""
     if found.layout != expected.layout:
         return False
     if any(torch_api.same_statically(size, 0) for size in expected.shape):
@@ -118,7 +118,7 @@ def _checked(op: OpOverload, rule: Blamed, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _as_promised(op: OpOverload, args: Any, kwargs: Any, result: Any) -> Any:
-    """What a decomposition returned: an argument that it passed on is copied where the op makes memory of its own.
+    """Returns a decomposition's result, with an argument that it passed on copied where the op makes memory of its own.
     ValueError for what the op does not return."""
     expected = torch_api.fake_result(op, args, kwargs)
     if expected is NotImplemented:

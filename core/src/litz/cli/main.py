@@ -17,7 +17,7 @@ from litz_plugins.words import OWN_COMMANDS, OWN_DISTS, install
 
 
 class _Group(click.Group):
-    """Core's commands, then the plugins'. They end with a message, not a traceback, when litz raises on purpose."""
+    """Core's commands, then the plugins'. Each ends with a message, and no traceback, when litz raises on purpose."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*super().list_commands(ctx), *sorted(set(_commands_of(ctx)) - set(self.commands))]

@@ -63,7 +63,7 @@ def plugins(ctx: click.Context, as_json: bool) -> None:
 
 
 def _additions(row: PluginInfo) -> str:
-    """What a plugin adds, a line each for hooks, options and passes; why it failed, if it did."""
+    """Returns the text of a plugin's additions, a line each for hooks, options and passes; why it failed, if it did."""
     if row.error:
         return row.error
     parts = [

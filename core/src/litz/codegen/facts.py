@@ -43,7 +43,7 @@ def entry_facts(plan: ExecutionPlan) -> EntryFacts:
 
 
 def _is_torchs(step: Extern) -> bool:
-    """Is a step a kernel, or a call of torch's or litz's own?"""
+    """Returns whether a step is a kernel, or a call of torch's or litz's own."""
     if isinstance(step, KernelCall):
         return True
     if isinstance(step.target, torch._ops.OpOverload):

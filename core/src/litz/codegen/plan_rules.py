@@ -50,7 +50,7 @@ def _sizes(plan: KernelPlan) -> set[Symbol]:
 
 
 def _texts(plan: KernelPlan) -> Iterator[str]:
-    """What the host does not compute has a text in a kernel."""
+    """Every expression that the host does not compute has a text in a kernel."""
     for loop in plan.loops:
         own = frozenset(loop.extents)
         yield from (f"{loop.name}: no text for {expr}" for expr in loop.expressions if not printable(expr, own))

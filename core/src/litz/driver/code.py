@@ -62,7 +62,7 @@ def generate(
 
 
 def _qualified(device: torch.device, constructs: Collection[str], compiler: Compiler) -> Verdict:
-    """What those that build a device's kernels get wrong of these constructs."""
+    """Returns the verdict of those that build a device's kernels on these constructs: which they get wrong."""
     spec = compiler.specs[device.type]
     if spec.qualify is None:
         return Verdict("")
@@ -128,7 +128,7 @@ def _written(
 
 
 def _text(source: Any, plan: KernelPlan) -> KernelSource:
-    """What a code generator wrote. TypeError, ValueError for what is no source of the kernel."""
+    """Returns what a code generator wrote. TypeError, ValueError for what is no source of the kernel."""
     found = of_type(KernelSource)(source)
     if found.name != plan.name:
         raise ValueError(f"returned the source of {found.name!r}, where {plan.name!r} was asked for")

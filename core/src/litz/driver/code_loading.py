@@ -110,6 +110,6 @@ def graph_of(
 
 
 def _sites(wrapper: WrapperSource) -> tuple[Site, ...]:
-    """Where the steps are that come from somewhere."""
+    """Returns the lines of the steps that come from somewhere."""
     origins = wrapper.words.origins
     return tuple((p.first, p.last, f"{origins[p.step]}, {p.step}") for p in wrapper.places if p.step in origins)

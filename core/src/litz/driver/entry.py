@@ -43,7 +43,7 @@ def enter(
 def _capture(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], compile_graph: CompileGraph, compiler: Compiler
 ) -> Callable[..., Any]:
-    """What dynamo captured, as Graphs; each of them goes to `compile_graph`."""
+    """Compiles what dynamo captured, as Graphs, each by `compile_graph`, and returns the callable."""
     freezing, store = compiler.options.freezing, graph_store(gm, compiler)
     compiler.check_whole()
     if torch_api.is_saved_by_torch() and (save := compiler.plugins.select_saver(compiler.options)):

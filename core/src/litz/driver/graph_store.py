@@ -83,7 +83,7 @@ def from_cache(
 
 @dataclass(frozen=True)
 class _Stored:
-    """What an entry says of its graph, made where somebody reads it. known: what is known of the graph at hand."""
+    """The words and the report of a stored graph, made where somebody reads them. known: facts of the graph at hand."""
 
     entry: GraphEntry
     known: Callable[[Named], ByPosition]

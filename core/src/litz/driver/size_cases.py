@@ -83,7 +83,7 @@ def with_cases(first: Schedule, grid: SizeGrid, others: Mapping[int, Schedule]) 
 
 
 def _problem(grid: SizeGrid, sizes: tuple[int, ...]) -> str:
-    """Why a grid is not used; "" if it is."""
+    """Returns why a grid is not used; "" if it is."""
     if not grid.axes:
         return f"no dynamic size of the inputs may be {' or '.join(map(str, sizes))}, by its range and guards"
     if grid.count > MOST_CASES:
@@ -109,7 +109,7 @@ def make_grid(graph: Graph, program: Program, sizes: tuple[int, ...]) -> SizeGri
 
 
 def _guards(graph: Graph) -> Callable[[Mapping[Symbol, int]], bool]:
-    """May the graph be called with these sizes, as far as its guards say?"""
+    """Returns a function that says whether the graph's guards let it be called with given sizes."""
     guards = torch_api.guards_since(graph.shape_env, 0)
     return lambda sizes: not any(guard.xreplace(dict(sizes)) == sympy.false for guard in guards)
 

@@ -57,7 +57,7 @@ def _offers(
     heard: Hearing,
     compiler: Compiler,
 ) -> tuple[list[Choice], dict[int, str]]:
-    """What the templates offer for a contraction, and by which plugin each choice is, by its identity."""
+    """Returns what the templates offer for a contraction, and each choice's plugin by the choice's identity."""
     made, owners = list[Choice](), dict[int, str]()
     for spec in fitting:
         with heard.from_template(spec.name) as offers:

@@ -89,7 +89,7 @@ def _memory(plan: ExecutionPlan) -> Iterator[str]:
 
 
 def _over(step: Step, program: Program) -> Mapping[str, str]:
-    """What a step may write over what it reads."""
+    """Returns the buffers that a step may write, each with the buffer that it may write over."""
     if isinstance(step, Kernel):
         return step.inplace
     pair = summed_into(step, program)
@@ -97,7 +97,7 @@ def _over(step: Step, program: Program) -> Mapping[str, str]:
 
 
 def _arena(plan: ExecutionPlan) -> Iterator[str]:
-    """What lies in the arena may lie there, in bytes of its own for as long as it lives."""
+    """Every buffer in the arena may lie there, in bytes of its own for as long as it lives."""
     program, steps, memory = plan.program, plan.steps, plan.memory
     lifetimes = Lifetimes(program, steps)
     barred = barred_buffers(program, steps, lifetimes)

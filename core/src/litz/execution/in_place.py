@@ -121,7 +121,7 @@ def same_positions(loop: Loop, old: str, new: str, program: Program) -> bool:
 
 
 def _same_place(load: Node, store: Store, program: Program) -> bool:
-    """Do the indices mean the same place of two buffers that share memory?"""
+    """Returns whether the indices mean the same place of two buffers that share memory."""
     old, new = program.buffers[load.buffer], program.buffers[store.buffer]
     if old.layout == new.layout:
         return bool(load.index == store.index)

@@ -122,7 +122,7 @@ def _sums(program: Program, steps: Sequence[Step], lifetimes: Lifetimes, arena: 
 
 
 class _Room:
-    """What is left of the peak at each step. In: the bytes that are taken at each."""
+    """The room that is left below the peak at each step. In: the bytes that are taken at each."""
 
     def __init__(self, used: list[int]) -> None:
         self.used = used

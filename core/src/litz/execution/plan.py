@@ -20,7 +20,7 @@ from litz_plugins import Estimate, Target
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """When each temporary comes to be and ends.
+    """The steps at which each temporary comes to be and ends.
 
     `allocate[n]` are the buffers allocated before step n, `free[n]` those whose last use is step n. `reuse` maps a
     buffer to the dead buffer (same device, same number of bytes) whose memory it takes over instead of an allocation;

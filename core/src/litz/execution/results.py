@@ -62,8 +62,8 @@ def _seen(program: Program, steps: Sequence[Step], memory: MemoryPlan) -> set[st
 
 
 def _may_differ(call: Extern, name: str, program: Program, in_flight: set[str | None]) -> bool:
-    """May a result lie otherwise than the kernels after it were made for? Communication writes its result until it is
-    waited for, so that what might be copied is looked at there."""
+    """Returns whether a result may lie otherwise than the kernels after it expect. Communication writes its result
+    until the wait for it, so that what might be copied is looked at there."""
     if isinstance(call, Collective) or (isinstance(call, Template) and call.kind in _TRUSTED):
         return False
     if isinstance(call, Wait):

@@ -191,7 +191,7 @@ class _Writer:
 
 
 def _target_text(target: Callable[..., Any]) -> str:
-    """What a node calls, as text."""
+    """Returns what a node calls, as text."""
     if isinstance(target, torch._ops.OpOverload):
         if target.namespace in _TORCHS:
             return str(target)

@@ -142,7 +142,7 @@ def _parts(graph: Graph, compiler: Compiler) -> Iterator[Part]:
 
 
 def _names(graph: Graph) -> str:
-    """What litz's own stages do not go by: names, and where nodes come from."""
+    """Returns what litz's own stages do not go by: names, and where nodes come from."""
     return "\n".join([graph.name, *graph.input_names, *map(place_of, graph.nodes)])
 
 

@@ -65,7 +65,7 @@ def _known_sizes() -> str:
 
 
 def _names(gm: torch.fx.GraphModule) -> str:
-    """What nodes that are traced from these get their names and places from, and the graph its own."""
+    """Returns what gives traced nodes, and the graph, their names and places."""
     return "\n".join([torch_api.compile_label(), *map(place_of, gm.graph.nodes)])
 
 

@@ -248,7 +248,7 @@ def _divided(expr: Expr, divisor: Expr, ranges: Ranges) -> tuple[Expr, Expr] | N
 
 
 def _degree(factor: Expr) -> int:
-    """How many factors that are no numbers a factor of a term stands for."""
+    """Returns how many factors that are no numbers a factor of a term stands for."""
     if factor.is_number:
         return 0
     return int(factor.exp) if factor.is_Pow and factor.exp.is_Integer else 1

@@ -161,8 +161,7 @@ class Intervals:
         return known_nonnegative(found.low) and known_less(found.high, size)
 
     def _below_zero(self, indirect: tuple[Node, ...], mask: Node | None) -> Iterator[Expr]:
-        """What is 0 at most where the mask holds, of what it compares: expressions with placeholders for the nodes
-        `indirect`."""
+        """Yields expressions (placeholders for `indirect`) that are at most 0 where the mask's comparisons hold."""
         for condition in conditions(mask):
             if condition.op not in _MIRRORED or condition.args[0].dtype not in INTEGER:
                 continue
@@ -286,8 +285,8 @@ class Intervals:
 
 
 class _Where(Intervals):
-    """The intervals at those points at which a mask holds. A loop that is inlined brings its positions with it. These
-    are then over the variables of a larger loop, and the mask keeps these to the points that the inlined loop had."""
+    """The intervals at those points at which a mask holds. An inlined loop brings its positions with it. The
+    positions are then over the variables of a larger loop, and the mask keeps them to the points of the inlined one."""
 
     def __init__(self, outer: Intervals, mask: Node) -> None:
         super().__init__(outer.extents, outer.contents)
@@ -349,7 +348,7 @@ def _limited(
 
 
 def _is_of_variables(condition: Node) -> bool:
-    """Does the condition compare loop variables and sizes, as one does that says where a part of a loop lies?"""
+    """Returns whether the condition compares loop variables and sizes, as one that says where a part of a loop lies."""
     return condition.op in _MIRRORED and all(expression(arg) is not None for arg in condition.args)
 
 
@@ -378,7 +377,7 @@ _EXPRESSIONS: Mapping[str, Callable[[Expr, Expr], Expr]] = {
 
 
 def _implied(expr: Expr) -> Iterator[Expr]:
-    """What is 0 at most where an expression is: that, and the same without its quotients."""
+    """Yields expressions that are at most 0 where `expr` is: that, and the same without its quotients."""
     yield expr
     for sign, number, divisor, rest in _quotients(expr):
         slack = divisor - 1 if sign > 0 else ZERO
@@ -460,7 +459,7 @@ def _bounds(expr: Expr, ranges: Ranges, below: Sequence[Expr]) -> tuple[Expr | N
 
 
 def _multiples(expr: Expr, other: Expr) -> set[Expr]:
-    """How often `other` may be added to `expr` to cancel a term, and 1: 2*x - 2 contains x - 1 twice."""
+    """Returns how often `other` may be added to `expr` to cancel a term, and 1: 2*x - 2 contains x - 1 twice."""
     terms, others = (sympy.expand(each).as_coefficients_dict() for each in (expr, other))
     ratios = {abs(terms[term] / others[term]) for term in others if not term.is_number and term in terms}
     return {ratio for ratio in ratios if ratio.is_Integer} | {sympy.S.One}

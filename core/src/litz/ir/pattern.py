@@ -130,7 +130,7 @@ def fits(words: str, name: str, program: Program, readers: Collection[str] | Non
 
 
 def _unlike(words: str, name: str, program: Program, readers: Collection[str] | None) -> list[str]:
-    """What a buffer is not."""
+    """Returns the words that do not hold of a buffer."""
     others = (
         [] if readers is None else [each.name for each in program.readers.get(name, ()) if each.name not in readers]
     )

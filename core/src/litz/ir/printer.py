@@ -129,7 +129,7 @@ class _Printer(StrPrinter):
 
 
 def _is_spelled(value: Any) -> bool:
-    """Can a text say what a leaf of a call's arguments is?"""
+    """Returns whether a text can say what a leaf of a call's arguments is."""
     plain = (bool, int, float, complex, str, TensorRef, sympy.Basic, torch.dtype, torch.device, Region)
     return value is None or isinstance(value, (*plain, torch.layout, torch.memory_format))
 

@@ -62,7 +62,7 @@ def _writes(before: Program, after: Program) -> Iterator[str]:
 
 
 def _gets_its_own(name: str, program: Program) -> bool:
-    """Is all that is written to an input a copy of the input, put back?"""
+    """Returns whether all that is written to an input is a copy of the input, put back."""
     (last, *others) = program.writers[name]
     copy = copy_source(last, name, program)
     makers = () if copy is None or others else program.writers[copy]

@@ -108,7 +108,7 @@ def _loops_are_sound(program: Program) -> Iterator[str]:
 
 
 def _nesting(loop: Loop) -> Iterator[str]:
-    """What a reduction owns is known in its values alone."""
+    """A variable that a reduction owns is known in its values alone."""
     own = {r.var for r in loop.nested}
     for r in (*loop.all_ranges, *loop.nested) if own else ():
         if not r.size.free_symbols.isdisjoint(loop.extents):

@@ -110,7 +110,7 @@ def _adds_bias_apart(
     groups: int,
     *settings: Any,
 ) -> bool:
-    """Whether the library adds a convolution's bias by a kernel of its own: see the ability `separate_bias`."""
+    """Returns whether the library adds a convolution's bias by a kernel of its own: see the ability `separate_bias`."""
     if "separate_bias" not in ctx.target_of(x.device).abilities:
         return False
     if x.dtype not in SUPPORTED or x.ndim != weight.ndim:  # complex numbers, and images without a batch
@@ -120,6 +120,6 @@ def _adds_bias_apart(
 
 
 def _channels_last(layout: Layout) -> bool:
-    """Do an element's channels lie side by side, where they could lie otherwise?"""
+    """Returns whether an element's channels lie side by side, where they could lie otherwise."""
     channels, pixels = layout.stride[1], layout.stride[-1]
     return channels == 1 and pixels != 1

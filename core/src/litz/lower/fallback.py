@@ -147,7 +147,7 @@ def _argument(ctx: LoweringContext, value: Any, fx: Any) -> Any:
 
 
 def _is_fresh(node: torch.fx.Node, position: int) -> bool:
-    """Is a result memory of its own, by the op's schema or because `OwnResults` sees to that?"""
+    """Returns whether a result is memory of its own, by the op's schema or because `OwnResults` sees to that."""
     if not isinstance(node.target, OpOverload):
         return True
     returns = node.target._schema.returns
@@ -155,7 +155,7 @@ def _is_fresh(node: torch.fx.Node, position: int) -> bool:
 
 
 def _result(ctx: LoweringContext, meta: Any, fresh: bool) -> tuple[Any, str | None]:
-    """What stands for a result later on, and the buffer that holds it if it is a tensor.
+    """Returns what stands for a result later on, and the buffer that holds it if it is a tensor.
 
     A fresh result gets an element for each index, whatever the fake tensor says: torch 2.11's slice_scatter of an
     expanded tensor says that elements share memory, and what differs could not be copied into that.
@@ -216,7 +216,7 @@ def _mutated(node: torch.fx.Node, passed: tuple[Any, ...], named: dict[str, Any]
 def _aliases(
     node: torch.fx.Node, passed: tuple[Any, ...], named: dict[str, Any], outputs: list[str | None], positions: list[int]
 ) -> dict[str, str]:
-    """Which result shares memory with which argument's buffer, by the alias sets of the schema.
+    """Returns the argument's buffer with which each result shares memory, by the alias sets of the schema.
 
     positions: for each output, which of the results it is or is in.
     """

@@ -309,8 +309,8 @@ class _Lowerer:
             raise LoweringError(op=str(target), node=node.name, problem=problem) from error
 
     def scalar(self, node: torch.fx.Node, traced: Any) -> Any:
-        """What a node that computes a scalar gives; of constants a constant, whatever tracing says: torch makes some
-        conditions on floats constants, and keeps what reads them."""
+        """Returns what a node that computes a scalar gives; of constants a constant, whatever tracing says: torch makes
+        some conditions on floats constants, and keeps what reads them."""
         if isinstance(node.target, OpOverload) or not callable(node.target):
             return traced
         args = map_aggregate(node.args, lambda item: self.values[item] if isinstance(item, torch.fx.Node) else item)
@@ -327,7 +327,7 @@ class _Lowerer:
         return is_given_too_much(node.target, args, kwargs, dtype)
 
     def may_lower(self, node: torch.fx.Node) -> bool:
-        """May the node become what its lowering makes? Views and writes always: those are no calls of their own."""
+        """Returns whether the node may become what its lowering makes. Views and writes, which are no calls, may."""
         made = node.meta.get("val")
         values = made if isinstance(made, (tuple, list)) else (made,)
         computes = isinstance(node.target, OpOverload) and any(isinstance(value, torch.Tensor) for value in values)
@@ -403,7 +403,7 @@ class _Lowerer:
         return (whole, args[1], args[2], simple(offset))
 
     def computable(self, node: torch.fx.Node, function: Lowering) -> bool:
-        """Can Loops compute with every tensor that goes in and comes out, or do what the lowering does with them?"""
+        """Returns whether Loops can compute with every tensor that goes in or out, or move it where that is all."""
         moves = getattr(function, MOVES, False)
 
         def takes(tensor: torch.Tensor) -> bool:
@@ -434,7 +434,7 @@ class _Lowerer:
         return self.updates.get(self.owner_of(item)) if position in self.graph.rebuilt_outputs else None
 
     def output(self, item: Any, position: int) -> Any:
-        """What the program returns for an output of the graph."""
+        """Returns what the program returns for an output of the graph."""
         value = self.values[item] if isinstance(item, torch.fx.Node) else simple(item)
         if not isinstance(value, Tensor):
             return Opaque(value=value) if isinstance(value, str) else value
@@ -484,11 +484,11 @@ class _Lowerer:
         return same_memory(self.ctx, target, ref, buffer.dtype, buffer.device)
 
     def owns(self, node: torch.fx.Node, value: View) -> bool:
-        """Whether the memory that the node's tensor lies in is the node's in eager, too."""
+        """Returns whether the memory that the node's tensor lies in is the node's in eager, too."""
         return self.owners.get(value.buffer.name, self.owner_of(node)) is self.owner_of(node)
 
     def is_placed(self, node: torch.fx.Node, value: Tensor) -> bool:
-        """Whether the memory of a node that goes to the caller, itself or in views, is good for that as it is."""
+        """Returns whether the memory of a node that goes to the caller, itself or in views, can stay as it is."""
         if isinstance(value, View) and not self.owns(node, value):
             return False
         if node not in self.viewed and storage_offset(node) == storage_start(node):
@@ -518,7 +518,7 @@ _OF_WRAPPERS = re.compile(r"_|(math|torch|call|args)$|(kernel|buf|op)\d")
 
 
 def _is_equal(one: Program, other: Program) -> bool:
-    """Do two programs compute the same, whatever they are called?"""
+    """Returns whether two programs compute the same, whatever they are called."""
     texts = (str(each).split("\n")[1:] for each in (one, other))
     objects = ({name: id(value) for name, value in objects_in(each).items()} for each in (one, other))
     return operator.eq(*texts) and operator.eq(*objects)

@@ -90,7 +90,7 @@ def blame(error: IllegalProgram, program: Program, owners: Mapping[str, Blamed])
 
 
 def _differs(ctx: LoweringContext, found: Any, expected: Any, nodes: Sequence[torch.fx.Node]) -> str:
-    """What is wrong with a result, or a part of one. nodes: those of the graph that have the part as their value."""
+    """Returns what is wrong with a result or a part of one. nodes: those of the graph that have the part as value."""
     if isinstance(expected, (tuple, list)):
         if not isinstance(found, (tuple, list)) or len(found) != len(expected):
             return f"{_described(found)}, where {len(expected)} results are expected"

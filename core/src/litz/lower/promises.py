@@ -58,7 +58,7 @@ class Promises:
             self.messages.setdefault(self._key(condition), message)
 
     def _key(self, condition: Any) -> Any:
-        """What all forms of a condition have in common, whenever it was traced."""
+        """Returns the key that all forms of a condition have in common, whenever it was traced."""
         return torch_api.same_condition(torch_api.first_names(self.shape_env, condition))
 
     def symbol_for(self, symbol: sympy.Symbol, node: torch.fx.Node, path: tuple[Any, ...]) -> sympy.Symbol:

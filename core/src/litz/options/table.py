@@ -522,7 +522,7 @@ def _checked(row: OptionRow, value: Any, source: str) -> Any:
 
 
 def _read(row: OptionRow, read: Callable[[Any], T], value: Any, given: Any, source: str) -> T:
-    """What `read` makes of a value; InvalidOptionError where it cannot read the value."""
+    """Returns what `read` makes of a value; InvalidOptionError where it cannot read the value."""
     try:
         return read(value)
     except (ValueError, OSError) as cause:

@@ -153,8 +153,8 @@ _LISTS = ("system.posix_acl_access", "system.nfs4_acl")
 
 
 def _is_private(path: str, found: os.stat_result) -> bool:
-    """Is the group its owner's alone, by the owner's name (as under umask 002), with no list of others? Never group
-    0: containers start users of any number in it, whom no file lists."""
+    """Returns whether the group is its owner's alone, by the owner's name (as under umask 002), with no list of others.
+    Group 0 never is: containers start users of any number in it, whom no file lists."""
     if found.st_gid == 0:
         return False
     try:

@@ -39,7 +39,7 @@ def _is_about(graph: str, key: str) -> bool:
 
 
 def _covers(key: str, full: str) -> bool:
-    """Whether a key, with or without a graph, names the decision of a full key."""
+    """Returns whether a key, with or without a graph, names the decision of a full key."""
     return Vetoes(frozenset({key})).forbid(*parts_of(full))
 
 

@@ -187,7 +187,7 @@ class Builders:
         return any(map(self._lives, range(1, self._started + 1)))
 
     def _work(self, number: int) -> None:
-        """What a thread does."""
+        """Runs a thread's tasks until there are no more."""
         while self._next():
             self._do_one(number)
 
@@ -234,7 +234,7 @@ def processors(ranks: int = 1) -> int:
 
 
 def _bound_to(process: int) -> int:
-    """How many processors a process may run on. process: its number, 0 for this one."""
+    """Returns how many processors a process may run on. process: its number, 0 for this one."""
     try:
         return len(os.sched_getaffinity(process))
     except (AttributeError, OSError):  # not on Linux

@@ -66,7 +66,7 @@ def find_compiler(wanted: str | None = None) -> Compiler:
 
 
 def _version(words: tuple[str, ...]) -> tuple[str, str]:
-    """Why a compiler does not say its version, and what it says. One that hangs is not asked twice."""
+    """Returns why a compiler does not say its version, and what it says. A compiler that hangs is not asked twice."""
     if words in _hangs():
         return _hangs()[words], ""
     done = run_program([*words, "--version"], VERSION_SECONDS)

@@ -50,7 +50,7 @@ def load(compiler: str | None, cache: Cache) -> int:
 
 @functools.cache
 def _tried_with(compiler: str | None) -> list[int]:
-    """What came of it, once it is known."""
+    """Returns the list that holds the result of a trial, once it is known."""
     return []
 
 

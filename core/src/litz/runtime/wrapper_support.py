@@ -120,7 +120,7 @@ def present(tensor: torch.Tensor, name: str, written: bool) -> torch.Tensor:
 
 
 def _lies_as(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Do the strides lead to each element where `stride` does?"""
+    """Returns whether the strides lead to each element where `stride` does."""
     have = tensor.stride()
     for dim, extent in enumerate(size):  # a quarter of the time of `all` with `zip`
         if extent > 1 and have[dim] != stride[dim]:

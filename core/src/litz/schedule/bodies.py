@@ -112,7 +112,7 @@ def _exact_inverse(node: Node) -> Node | None:
 
 
 def _is_const(node: Node, value: int) -> bool:
-    """Is the node this constant? A -0.0 is not 0, and a bool is no number."""
+    """Returns whether the node is this constant. A -0.0 is not 0, and a bool is no number."""
     return node.op == "const" and node.dtype != torch.bool and repr(float(node.attrs[0])) == repr(float(value))
 
 

@@ -99,7 +99,7 @@ def by_estimate(choices: Sequence[Choice], context: ChoiceContext) -> Choice | N
 
 
 def _replaced_us(choice: Choice, context: ChoiceContext) -> float:
-    """What the library call, and what a choice absorbs, take at their best; 0 for what nobody knows."""
+    """Returns the best time of the library call and of what a choice absorbs, in µs; 0 for what nobody knows."""
     if choice.replaced is not None:
         return choice.replaced.low_us
     program: Program = context.program
@@ -236,7 +236,7 @@ def decision_of(template: Template, choices: Sequence[Choice], made: tuple[Choic
 
 
 def _way(template: Template, choices: Sequence[Choice], chosen: Choice, plugin: str, gate: Gate) -> tuple[str, str]:
-    """What the gate makes of a choice: its name, and why, '' for the choice itself."""
+    """Returns the name that the gate makes of a choice, and why, '' for the choice itself."""
     names = [choice.name for choice in choices]
     if plugin == "core" and len(set(names)) == len(names):
         ways = [(choice.name, None if choice.estimate is None else choice.estimate.us) for choice in choices]

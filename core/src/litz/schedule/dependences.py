@@ -81,8 +81,8 @@ def dependences(
 
 
 class _SizeUses:
-    """Which operations need sizes that an Extern finds out, and must follow the Checks of those. Costs nothing where
-    there are none."""
+    """The operations that need sizes that an Extern finds out, and that must follow the Checks of those. Costs nothing
+    where there are none."""
 
     def __init__(self, operations: Sequence[Work], buffers: Mapping[str, Buffer], roots: Mapping[str, str]) -> None:
         self.buffers, self.roots = buffers, roots

@@ -252,7 +252,7 @@ class CostModel:
 
 @dataclass(frozen=True)
 class _Traffic:
-    """What an access moves: bytes over the whole loop, in each of so many walks. whole: bytes of the buffer. unit: the
+    """An access's traffic: bytes over the whole loop, in each of so many walks. whole: bytes of the buffer. unit: the
     variable that neighbouring elements belong to. waste: as `CostModel._waste` says."""
 
     access: Access

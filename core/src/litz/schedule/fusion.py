@@ -101,7 +101,7 @@ class _Fusion:
         return _Group(position, loop, members, cost or self.costs.cost(loop), outer * inner, outer)
 
     def steps(self) -> tuple[Step, ...]:
-        """What there is now, in an order that respects the dependences and otherwise the program."""
+        """Returns the present kernels and calls, in the program's order as far as the dependences allow."""
         found: list[Step] = []
         for number in self.graph.order():
             operation = self.program.operations[number]
@@ -197,7 +197,7 @@ class _Fusion:
         return merge(a, b, lambda name: self._needed(name, outside), self.roots, most, related)
 
     def _needed(self, name: str, inside: set[int]) -> bool:
-        """Must what a group inside writes to this buffer be in memory?"""
+        """Returns whether what a group inside writes to this buffer must be in memory."""
         if name in self.program.output_buffers or name in self.roots:
             return True
         if self.program.buffers[name].kind != "temporary":
@@ -264,13 +264,13 @@ class _Fusion:
                     current = number
 
     def _is_small(self, number: int) -> bool:
-        """Is a launch more than half of what a group takes?"""
+        """Returns whether a launch is more than half of what a group takes."""
         group = self.groups[number]
         return group.cost.us < 2 * self.costs.target(group.loop.device).launch_us
 
     def _waits_too_long(self, first: int, second: int) -> bool:
-        """Would a large part of what is held anyway be in memory for longer: what the two make, most of it long before
-        anyone reads it, and what the first of them alone reads, until the second can run?"""
+        """Returns whether a large part of what is held anyway would be in memory for longer: what the two make, most of
+        it long before anyone reads it, and what the first of them alone reads, until the second can run."""
         a, b = self.groups[first], self.groups[second]
         both = {first, second}
         made = {name for group in (a, b) for name in group.loop.writes}
@@ -297,7 +297,7 @@ class _Fusion:
 
 
 def _comparable(a: _Group, b: _Group) -> bool:
-    """Could the iteration spaces align, by the number of their points? Cheap, for pairs that need no further look."""
+    """Returns whether the iteration spaces may align, by their number of points: a cheap first look."""
     if a.loop.device != b.loop.device:
         return False
     if a.loop.is_reduction and b.loop.is_reduction:
@@ -312,7 +312,7 @@ def _label(group: _Group) -> str:
 
 
 def _pair(a: _Group, b: _Group) -> str:
-    """What a fusion is called in its key: by the first of each, as the others depend on what was fused before."""
+    """Returns a fusion's name in its key: by the first of each, as the others depend on what was fused before."""
     return f"{a.members[0]}+{b.members[0]}"
 
 

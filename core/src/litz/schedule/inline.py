@@ -176,7 +176,7 @@ class _Inliner:
 
     @cached_property
     def contents(self) -> Contents:
-        """What is known of the program's temporaries, which hold the same whatever is inlined."""
+        """Returns what is known of the program's temporaries, which hold the same whatever is inlined."""
         known = Contents()
         for operation in self.program.operations:
             known.add(operation, self.program.buffers)
@@ -186,8 +186,8 @@ class _Inliner:
         return figures_of(self.costs.target(loop.device), InlineFigures)
 
     def _weighed(self, loop: Loop, changes: Mapping[int, Change]) -> tuple[float, float, str]:
-        """What the loop and its readers take as they are, where a value is written and read, and inlined, where it is
-        computed again (µs); and who decides."""
+        """Returns the times (µs) of the loop and its readers as they are, where a value is written and read, and
+        inlined, where it is computed again; and who decides."""
         points = self.costs.hint(loop.numel)
         own = self.costs.cost(loop)
         asked: list[Cost] = [own]
@@ -215,7 +215,7 @@ class _Inliner:
         return isinstance(operation, Loop) and not operation.reduction_ranges and self.costs.hint(operation.numel) == 1
 
     def _goes_with(self, reader: Loop, loop: Loop, points: int) -> bool:
-        """Could the two be fused over one iteration space?"""
+        """Returns whether the two could be fused over one iteration space."""
         if self.costs.hint(reader.numel) * self.costs.hint(reader.reduction_numel) != points:
             return False
         loads = {node.index for node in reader.loads if node.buffer == loop.stores[0].buffer}
@@ -230,8 +230,8 @@ class _Inliner:
 
 
 def _loses_checks(loop: Loop, readers: Sequence[Loop]) -> bool:
-    """Is some index out of range an error in the loop, and none in readers that it were inlined into? They read a slice
-    of what it makes, and it checks more than that slice."""
+    """Returns whether an index out of range is an error in the loop, and in none of the readers that would inline it: a
+    reader reads a slice of what the loop makes, and the loop checks more than that slice."""
     checks = [node for node in loop.nodes if node.op == "bounded"]
     if not checks:
         return False
@@ -247,7 +247,7 @@ def _loses_checks(loop: Loop, readers: Sequence[Loop]) -> bool:
 
 
 def _reads_all(position: Expr, extent: Expr, extents: Mapping[Symbol, Expr]) -> bool:
-    """Does a position take on every value from 0 to `extent`? What lies outside of that is masked off."""
+    """Returns whether a position takes on every value from 0 to `extent`. Values outside of that are masked off."""
     if any(is_placeholder(symbol) for symbol in position.free_symbols):
         return False
     low, high = bounds(position, extents)

@@ -86,7 +86,7 @@ def _align(first: Loop, second: Loop) -> Alignment | str:
 
 
 def _agree(first: Loop, second: Loop) -> bool:
-    """Does, with equal ranges, the same iteration touch every element that one loop stores and the other loads?"""
+    """Returns whether, with equal ranges, one iteration touches each element that one loop stores and one loads."""
     for name, there, here in _shared(first, second):
         if there != here and (name in first.writes or name in second.writes):
             return False

@@ -97,7 +97,7 @@ class Lifetimes:
 
 
 def _first(name: str, reuse: Mapping[str, str]) -> str:
-    """Whose memory it was at first."""
+    """Returns the buffer whose memory it was at first."""
     while name in reuse:
         name = reuse[name]
     return name

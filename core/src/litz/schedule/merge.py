@@ -67,8 +67,7 @@ def merge_into(first: Loop, second: Loop, needed: Callable[[str], bool], roots: 
 
 
 def _hazard(first: Loop, second: Loop, roots: Mapping[str, str]) -> str | None:
-    """What forbids it wherever they go. Two names of one memory, one of them written: their positions cannot be
-    compared."""
+    """Returns what forbids a merge anywhere, or None. Positions in written memory of two names cannot be compared."""
     if first.device != second.device:
         return "on different devices"
     for name in (*second.reads, *second.writes):
@@ -83,7 +82,7 @@ def _hazard(first: Loop, second: Loop, roots: Mapping[str, str]) -> str | None:
 
 
 def _meet(a: Loop, b: Loop) -> bool:
-    """Does an iteration of one touch an element that the same iteration of the other touches?"""
+    """Returns whether an iteration of one loop touches an element that the same iteration of the other touches."""
     if not set(a.loads).isdisjoint(b.loads):
         return True
     touched = {(s.buffer, s.index) for s in a.stores} | {(n.buffer, n.index) for n in a.loads}
@@ -137,7 +136,7 @@ def _join(first: Loop, second: Loop, needed: Callable[[str], bool]) -> tuple[Sto
 
 
 def _value(node: Node, made: Mapping[str, Store]) -> Node | None:
-    """What a load of one of the first loop's results is, known without reading it."""
+    """Returns the value of a load of one of the first loop's results, known without reading it."""
     store = made.get(node.buffer)
     if store is None:
         return None

@@ -37,7 +37,7 @@ def owned_program(before: Program, after: Program, owner: Owner) -> Program:
 
 
 def _made(operation: Operation) -> int:
-    """What somebody made of an operation, by its id: a kernel's text, a call's function; else the operation."""
+    """Returns the id of what somebody made of an operation: a kernel's text, a call's function; else the operation."""
     source = getattr(operation, "source", None)
     return id(getattr(source, "text", source) if source is not None else getattr(operation, "target", operation))
 
@@ -60,7 +60,7 @@ def owned_payload(payload: Any, owner: Owner) -> Any:
 
 
 class _Making:
-    """What a Recipe makes, marked as a plugin's."""
+    """The function of a Recipe, which marks what it makes as a plugin's."""
 
     def __init__(self, recipe: Recipe, owner: Owner) -> None:
         self._make, self._owner = recipe.make, owner

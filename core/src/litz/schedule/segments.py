@@ -60,7 +60,7 @@ def _apart(loop: Loop) -> Iterator[tuple[Range, list[tuple[int, int]]]]:
 
 
 def _long(loop: Loop, r: Range, size: int, program: Program, target: Target) -> bool:
-    """Are the segments long enough in each buffer whose neighbouring elements belong to neighbouring positions?"""
+    """Returns whether segments are long enough in each buffer where neighbouring positions are neighbours in memory."""
     layouts = {name: buffer.layout for name, buffer in program.buffers.items()}
     units = (a.itemsize for a in loop.accesses if a.unit_variable(layouts[a.buffer], loop.extents) == r.var)
     return all(size * itemsize >= LEAST_SECTORS * target.sector_bytes for itemsize in units)

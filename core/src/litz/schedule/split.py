@@ -85,7 +85,7 @@ def _considered(
     buffers: Buffers,
     why: str,
 ) -> _Way:
-    """What becomes of a loop. parts: of each way, the first of which is usual."""
+    """Returns the way chosen for a loop. parts: of each way, the first of which is usual."""
     whole, name, usual = _Way((loop,), {}, (costs.cost(loop),), WHOLE), loop.name, next(iter(parts))
     ways = {usual: _way(loop, parts[usual], costs, context, buffers)}
     for other, pieces in parts.items():
@@ -143,7 +143,7 @@ class Part:
 
 
 def _parts(loop: Loop, costs: CostModel, context: PassContext, factor: float = 1.0) -> tuple[Part, ...]:
-    """How to split a loop; () if it stays whole. factor: of the pieces that there are usually."""
+    """Returns the parts to split a loop into; () if it stays whole. factor: of the pieces that there are usually."""
     reduces = [node for node in loop.nodes if node.op == "reduce"]
     if not reduces:
         return ()

@@ -328,7 +328,7 @@ class Maker:
 
 
 class _Walks:
-    """Which reduction and which store belongs to which walk, and the lines of the walks."""
+    """The walks over a row, each with its reductions and stores, and the walks' lines."""
 
     def __init__(self, maker: Maker, stages: Stages) -> None:
         self.maker, self.loop = maker, maker.loop
@@ -391,9 +391,9 @@ class _Walks:
         reducer.close()
 
     def _walks_back(self, number: int) -> bool:
-        """Does a walk begin where the one before ended? What was read last is still in the caches, of a row that is
-        longer than a program's share of them. Only where the order of the blocks decides nothing: a walk that stores
-        and reduces nothing."""
+        """Returns whether a walk begins where the one before ended. What was read last is still in the caches, of a row
+        that is longer than a program's share of them. Only where the order of the blocks decides nothing: a walk that
+        stores and reduces nothing."""
         stage = self.stages.walks[number]
         if number == 0 or stage.reduces or self.loop.has_scan:
             return False

@@ -75,7 +75,7 @@ class OptionSpec:
 
 
 def _is_of(value: object, type_: type[Any]) -> bool:
-    """Is the value an instance of the type? True is no int, and an int is a float."""
+    """Returns whether the value is an instance of the type. True is no int, and an int is a float."""
     if type_ in (int, float) and isinstance(value, bool):
         return False
     if type_ is float:

@@ -53,8 +53,8 @@ class BackwardPlan(SharedPlan):
 
 
 class _Backward(AttentionMaker):
-    """What both kernels have in common: a step of the walk, from scores to their gradients. tells_outside: must what is
-    walked beyond the end be told from the rest?"""
+    """The common part of both kernels: a step of the walk, from scores to their gradients. tells_outside: whether what
+    is walked beyond the end must be told from the rest."""
 
     attention: AttentionBackward
     plan: BackwardPlan
@@ -83,7 +83,7 @@ class _Backward(AttentionMaker):
 
     @property
     def scales_early(self) -> bool:
-        """Are gradients of scores scaled before they are rounded? As eager does; in float16 they may not fit else."""
+        """Returns whether scores' gradients are scaled before rounding, as in eager: else float16 may not hold them."""
         return self.plan.dtype == torch.float16
 
     @property
@@ -123,7 +123,7 @@ class _Backward(AttentionMaker):
         return self.maker.spread(body, TILE)
 
     def _weights(self, left: Value, right: Value, logsumexp: Value, masked: bool) -> bool:
-        """Adds `weights` from queries and keys. Does anything have to hold for an element to count?"""
+        """Adds `weights` from queries and keys. Returns whether anything has to hold for an element to count."""
         bodies, shown = self.bodies, self._shown(masked, self.tells_outside)
         products = self._product("products", left, right, turned=True)
         score = products if bodies.score is None else self._body_value(SCORE, products, bodies.score)
@@ -234,7 +234,7 @@ class KeyGradients(_Backward):
             self._result(name, result, part, self.totals[name], name == "key")
 
     def _head(self) -> None:
-        """What is done for a head of the query that shares the program's keys."""
+        """Adds the work for a head of the query that shares the program's keys."""
         attention = self.attention
         for name, ref in (
             ("query", attention.query),

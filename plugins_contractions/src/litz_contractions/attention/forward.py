@@ -158,7 +158,7 @@ class _Forward(AttentionMaker):
         self._next(self.state[0], greatest)
 
     def _body(self, masked: bool) -> None:
-        """What becomes of the scores; -inf where no key is looked at."""
+        """Adds what becomes of the scores; -inf where no key is looked at."""
         score, maker = self.bodies.score, self.maker
         if score is not None:
             maker.compute([score])

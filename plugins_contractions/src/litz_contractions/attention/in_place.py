@@ -127,7 +127,7 @@ def widened(ref: TensorRef, attention: Attention, program: Program) -> tuple[Ten
 
 
 def _expanded(ref: TensorRef, attention: Attention, program: Program) -> Node | None:
-    """What an element of a reference is made of, over the four loop variables; None where several loops make it."""
+    """Returns an element of a reference, over the four loop variables; None where several loops make it."""
     buffer = program.buffers[ref.buffer]
     body = _body(buffer.name, attention, program)
     ranges = _ranges(ref)
@@ -205,7 +205,7 @@ def inlined(loop: Loop | None, attention: Attention, program: Program) -> Loop |
 
 
 def _body(name: str, attention: Attention, program: Program) -> Body | None:
-    """What is stored in a buffer, where it is one loop that stores it and the same would be read again at the
+    """Returns what is stored in a buffer, where it is one loop that stores it and the same would be read again at the
     attention's place."""
     loop = program.maker(name)
     if loop is None or not fits("temporary unshared", name, program) or len(loop.nodes) > MOST_NODES:

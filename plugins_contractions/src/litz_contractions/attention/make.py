@@ -229,8 +229,8 @@ class AttentionMaker:
         self.maker.tiling = self._tiling()
 
     def _shown(self, masked: bool, outside: bool = True) -> tuple[Operand | Inside, ...]:
-        """What has to hold for an element of the tile to count. outside: must what lies beyond the end be told from the
-        rest?"""
+        """Returns the conditions under which an element of the tile counts. outside: whether what lies beyond the end
+        must be told from the rest."""
         found: list[Operand | Inside] = []
         if masked and self.bodies.mask is not None:
             self.maker.compute([self.bodies.mask])

@@ -122,7 +122,7 @@ def _kernel(plan: AttentionPlan, tiles: Tiles, target: Target) -> Estimate:
 
 
 def _library(plan: AttentionPlan, found: InPlace, context: ChoiceContext) -> Estimate:
-    """What the call takes, and what the kernel absorbs."""
+    """Returns the time of the call, and of what the kernel absorbs."""
     program: Program = context.program
     limits = figures_of(context.target, MaskedFigures)
     batch, heads, queries, keys = map(program.hint, plan.attention.size)

@@ -193,7 +193,7 @@ def _parted(value: Node, hidden: float) -> tuple[Node, Node | None] | None:
 
 
 def _hides(node: Node, hidden: float) -> bool:
-    """Is the node -inf, or `hidden` as its type rounds that number?"""
+    """Returns whether the node is -inf, or `hidden` as its type rounds that number."""
     return any(is_number(node, each) for each in (-math.inf, hidden, torch.tensor(hidden, dtype=node.dtype).item()))
 
 

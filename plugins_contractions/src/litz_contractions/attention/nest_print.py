@@ -36,7 +36,7 @@ def print_attention(nest: Nest, note: str, written: Collection[str], parallel: i
 
 
 def _form(held: Held) -> Form:
-    """How a reduction is held. The greatest score leaves NaN out: the sum of the weights becomes NaN anyway."""
+    """Returns the form of a held reduction. The greatest score leaves NaN out: the weights' sum becomes NaN anyway."""
     form = form_of(held)
     return replace(form, states=form.states[:1], join=form.join[:1], finish=()) if held.kind == "max" else form
 

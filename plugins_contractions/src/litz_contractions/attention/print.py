@@ -174,7 +174,7 @@ class AttentionPrinter(Printer):
         return " + ".join([*terms, *self._steps(access, more)])
 
     def _outer(self, *names: str) -> dict[Symbol, str]:
-        """What a program has one of, of `names`."""
+        """Returns the variables, of `names`, of which a program has one value, with their texts."""
         along = {r.var for axis in self.tiling.axes for r in axis.ranges}
         found = {name: var for var, name in self.names.variables.items() if name in names and var not in along}
         return {found[name]: name + self._wide * (name == "part") for name in names if name in found}
@@ -183,7 +183,7 @@ class AttentionPrinter(Printer):
         self.emit(f"{line.name}start = {self._start(line.access, self._outer(*OUTER))}")
 
     def _along(self, access: tile.Access, axes: Sequence[Axis], start: str = "walked") -> str:
-        """Where elements of a tile lie behind its beginning. start: the text of positions along x."""
+        """Returns where elements of a tile lie behind its beginning. start: the text of positions along x."""
         names: dict[Symbol, str] = {}
         for axis in axes:
             texts = {"x": f"{start}{nth(axes, axis)}"} if len(axes) > 1 else {}
@@ -307,7 +307,7 @@ class AttentionPrinter(Printer):
         self.depth -= 1
 
     def _write_places(self, lines: Iterable[Line]) -> None:
-        """Where elements lie within tiles of what is walked."""
+        """Writes where elements lie within tiles of what is walked."""
         for side in sides(lines):
             if _tile_of(side) not in self.known:
                 self.known.add(_tile_of(side))
@@ -316,9 +316,9 @@ class AttentionPrinter(Printer):
                 self.emit(f"{_tile_of(side)} = {self._along(line.access, axes, 'lane')}")
 
     def _write_list(self, line: own.Over, parts: str) -> str:
-        """How many blocks are listed, and the first of them. Returns the pointer to the block of the next step. A block
-        is read a step ahead: were keys read from where this step's load says, Triton's pipeline would hold the list
-        instead of a stage of keys and values."""
+        """Writes how many blocks are listed, and the first of them. Returns the pointer to the block of the next step.
+        A block is read a step ahead: were keys read from where this step's load says, Triton's pipeline would hold the
+        list instead of a stage of keys and values."""
         assert line.counts is not None and line.indices is not None
         counts, indices = self.plain(line.counts.layout.size[2]), self.plain(line.indices.layout.size[3])
         self.emit(f"count = tl.load({self._element(line.counts, 'yrow')}, mask=yrow < {counts}, other=0)")

@@ -128,7 +128,7 @@ class _Maker:
         return Element(name, at, torch.float32, axes)
 
     def _of_row(self, name: str, width: int = 0) -> Element:
-        """What a room has for a query, or an element of the row that it has."""
+        """Returns the element that a room has for a query, or an element of the row that it has."""
         return self._room(name, (Q, FIRST, max(width, 1)), *([(D, "", 1)] if width else []))
 
     def _access(self, ref: TensorRef, *position: Expr, at: Mapping[Symbol, str] | None = None) -> Access:
@@ -173,7 +173,7 @@ class _Maker:
         ]
 
     def _direct(self, ref: TensorRef, width: int) -> bool:
-        """Can BLAS read it as it lies?"""
+        """Returns whether BLAS can read an operand as it lies."""
         step, along = ref.layout.stride[2:]
         dense = along == ONE and step.is_Integer and int(step) >= width
         return bool(dense) and self.plan.program.buffers[ref.buffer].dtype == torch.float32

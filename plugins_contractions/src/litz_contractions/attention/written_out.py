@@ -163,7 +163,7 @@ def _between(first: Template, program: Program) -> tuple[tuple[Loop, ...], Templ
 
 
 def _axes(weights: TensorRef, between: tuple[Loop, ...], program: Program) -> Axes:
-    """What the variables of the loop that writes the weights mean to the second product."""
+    """Returns what the variables of the loop that writes the weights mean to the second product."""
     writer = next((loop for loop in between if weights.buffer in loop.writes), None)
     if writer is None or isinstance(match_loop(STORED, writer), str):
         raise Unsuitable("")
@@ -204,7 +204,7 @@ def _same(a: Expr | None, b: Expr) -> bool:
 
 
 class _Softmax:
-    """What the loops between the products compute, in terms of `AT`."""
+    """The computation of the loops between the products, in terms of `AT`."""
 
     def __init__(self, first: Template, between: tuple[Loop, ...], axes: Axes, program: Program) -> None:
         self.axes, self.program = axes, program
@@ -230,7 +230,7 @@ class _Softmax:
         return score, nothing
 
     def hides(self, condition: Node, score: Node) -> bool:
-        """Does a condition say of a row that all its scores are -inf?"""
+        """Returns whether a condition says of a row that all its scores are -inf."""
         each = uncast(self.reduced(condition, "all"))
         return each.op == "eq" and each.args[0] is score and is_number(each.args[1], -math.inf)
 
@@ -242,7 +242,7 @@ class _Softmax:
         return found["score"], found["maximum"]
 
     def reduced(self, node: Node, kind: str) -> Node:
-        """What a load of a reduction's result was reduced from, along the keys."""
+        """Returns what a load of a reduction's result was reduced from, along the keys."""
         node = uncast(node)
         loop = self.writers.get(node.buffer) if node.op == "load" else None
         if loop is None or len(loop.stores) != 1 or len(loop.reduction_ranges) != 1 or node.mask is not None:

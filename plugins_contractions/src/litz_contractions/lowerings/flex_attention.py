@@ -107,7 +107,7 @@ def has_kernel(ctx: LoweringContext, query: Tensor, key: Tensor, value: Tensor) 
 
 
 def _has_form(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Have the operands the type and the widths that kernels take?"""
+    """Returns whether the operands have the type and the widths that kernels take."""
     widths = (query.size[-1], value.size[-1])
     same = query.dtype in DTYPES and key.dtype == value.dtype == query.dtype
     return same and all(width.is_Integer and int(width) <= WIDEST for width in widths)
@@ -116,7 +116,7 @@ def _has_form(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def _has_blocks(
     ctx: LoweringContext, asked: Asked, query: Tensor, key: Tensor, value: Tensor, scale: float | Expr
 ) -> bool:
-    """Has the device a kernel that calls BLAS on blocks, which does all that is asked?"""
+    """Returns whether the device has a kernel that calls BLAS on blocks, which does all that is asked."""
     if "attention_blocks" not in ctx.target_of(query.device).abilities or not _has_form(query, key, value):
         return False
     if not isinstance(scale, (int, float)) and not scale.is_number:
@@ -265,7 +265,7 @@ def _softmax(ctx: LoweringContext, scores: View, result: torch.dtype) -> tuple[V
     )
 
     def shift(at: Indices) -> Node:
-        """What is subtracted from a row: its maximum, or 0 where that is infinite."""
+        """Returns what is subtracted from a row: its maximum, or 0 where that is infinite."""
         found = at_row(maxima, at)
         return call("where", call("eq", call("abs", found), const(math.inf, wide)), const(0, wide), found)
 

@@ -92,13 +92,13 @@ def _hidden(ctx: LoweringContext) -> float:
 
 
 def _is_of_attention(node: torch.fx.Node) -> bool:
-    """Is a node part of what scaled_dot_product_attention was traced into?"""
+    """Returns whether a node is part of what scaled_dot_product_attention was traced into."""
     stack = node.meta.get("source_fn_stack") or [("", None)]
     return "scaled_dot_product_attention" in str(getattr(stack[-1][1], "__name__", stack[-1][1]))
 
 
 def _causal(b: Expr, h: Expr, q: Expr, k: Expr) -> Node:
-    """Is a key no later than the query?"""
+    """Returns whether a key is no later than the query."""
     return build.call("le", build.index(k), build.index(q))
 
 

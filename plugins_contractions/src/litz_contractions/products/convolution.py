@@ -245,7 +245,7 @@ def _loop(given: Convolution, template: Template, program: Program) -> Loop:
 
 
 def _limits(at: Expr, size: Expr, extents: Ranges) -> Iterator[Node]:
-    """What has to hold for a position to lie inside of the input, and does not hold in any case."""
+    """Yields what has to hold for a position to lie inside of the input, and does not hold in any case."""
     least, most = bounds(at, extents)
     if least is None or not known_nonnegative(least):
         yield call("ge", index(at), index(0))

@@ -378,7 +378,7 @@ class _Operand:
 
 
 def _dense(size: Sequence[Expr], stride: Sequence[Expr]) -> bool:
-    """Does a matrix lie in memory as BLAS takes it: its rows or its columns dense, and none over another?"""
+    """Returns whether a matrix lies in memory as BLAS takes it: its rows or columns dense, and none over another."""
     ways = ((0, 1), (1, 0))
     return any(stride[unit] == ONE and (stride[other] - size[unit]).is_nonnegative for unit, other in ways)
 

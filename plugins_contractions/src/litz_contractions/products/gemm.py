@@ -296,7 +296,7 @@ def load_at(ref: TensorRef, index: Sequence[Expr], ranges: Sequence[Range], prog
 
 
 def _position_through(view: Layout, own: Layout, index: Sequence[Expr], extents: Ranges) -> tuple[Expr, ...] | None:
-    """Where in a buffer's dimensions the element `index` of any view is, by quotients and remainders; None
+    """Returns where in a buffer's dimensions the element `index` of any view is, by quotients and remainders; None
     where the buffer's strides are symbolic or its dimensions lie over each other. extents: of the index's variables."""
     dims = [dim for dim, size in enumerate(own.size) if size != ONE]
     if not all(own.stride[dim].is_Integer and own.stride[dim] > 0 for dim in dims):

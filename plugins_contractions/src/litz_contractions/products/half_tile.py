@@ -92,11 +92,11 @@ class HalfMaker(Maker):
 
     @cached_property
     def _words(self) -> dict[tuple[str, torch.dtype, str, Expr], tuple[Value, ...]]:
-        """What became of words so far: (conversion, its type, buffer, offset) -> the values of a word."""
+        """The words converted so far: (conversion, its type, buffer, offset) -> the values of a word."""
         return {}
 
     def _in_word(self, node: Node) -> bool:
-        """Is the load a byte at an even place, or the byte after one, at every point of the loop?"""
+        """Returns whether the load is a byte at an even place, or the byte after one, at every point of the loop."""
         if node.op != "load" or node.dtype not in _IN_WORDS or node.buffer not in self.words:
             return False
         if self.axes_of(node.index[0], []) != self._every:
@@ -105,8 +105,8 @@ class HalfMaker(Maker):
         return all(factor.is_Integer and factor % 2 == 0 for factor in varying.as_coefficients_dict().values())
 
     def _of_word(self, kind: str, node: Node, dtype: torch.dtype) -> tuple[Value, ...] | None:
-        """What a conversion makes of the word that a loaded byte is in, the byte's own results first; None where bytes
-        are loaded one by one."""
+        """Returns what a conversion makes of the word that a loaded byte is in, the byte's own results first; None
+        where bytes are loaded one by one."""
         if not self._in_word(node):
             return None
         (offset,) = node.index

@@ -77,7 +77,7 @@ def make_plan(gemm: Gemm, program: Program, parts: str | None = None, finishes: 
 
 
 def _stored(gemm: Gemm, program: Program, partial: str | None) -> Loop:
-    """What is done with the accumulator, in flat form: the epilogue, or the store of a partial sum."""
+    """Returns what is done with the accumulator, in flat form: the epilogue, or the store of a partial sum."""
     loop = gemm.epilogue.flat(program)
     if partial is None:
         return loop
@@ -230,7 +230,7 @@ class _Maker:
         return replace(self.sums[product.second], text=f"block{'2' * product.second}")
 
     def _is_uniform(self, r: Range, product: Product) -> bool:
-        """Does a variable of the depth have one value in all of a step? Steps begin at multiples of KBLOCK."""
+        """Returns whether a variable of the depth has one value in a whole step. Steps begin at multiples of KBLOCK."""
         inner = product_of(each.size for each in product.depth[product.depth.index(r) + 1 :])
         return r != product.depth[-1] and bool(inner.is_Integer) and int(inner) % self.config.k == 0
 
@@ -250,7 +250,7 @@ class _Maker:
         return {**self.names.variables, **{r.var: f"{name}k{n}" for n, r in enumerate(depth)}}
 
     def _side(self, name: str, maker: Maker, variables: Mapping[Symbol, str], opens: bool = True) -> Side:
-        """What a maker has made since the last time, as lines of a side."""
+        """Returns what a maker has made since the last time, as lines of a side."""
         lines, maker.made = tuple(maker.made), []
         self.limits += maker.limits
         maker.limits = []
@@ -280,7 +280,7 @@ class _Maker:
         return maker
 
     def _before(self, name: str, operand: Operand, steps: Steps) -> list[Side]:
-        """Which rows a prologue gathers, before the walk: they are the same at each step."""
+        """Returns the side that finds the rows that a prologue gathers, before the walk: each step has the same."""
         prologue = operand.prologue
         if prologue is None or not any(node.indirect for node in prologue.loads):
             return []

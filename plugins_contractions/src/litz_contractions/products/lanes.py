@@ -166,14 +166,14 @@ def wide_operand(gemm: Gemm, products: Sequence[Product]) -> Loop | None:
 
 
 def _loaded(operand: Operand, gemm: Gemm, depth: Sequence[Range]) -> Loop:
-    """What makes the elements of an operand that lies in memory."""
+    """Returns the loop that makes the elements of an operand that lies in memory."""
     ranges = (*gemm.batch, *(gemm.columns if gemm.turned else gemm.rows), *depth)
     store = Store(OPERAND, (ZERO,), load(operand.buffer, (operand.position,), operand.dtype))
     return Loop(OPERAND, gemm.epilogue.loop.device, ranges, (), (store,))
 
 
 def _made_at(loop: Loop, inner: Range, place: Expr) -> Node:
-    """What a prologue makes at another place of the depth."""
+    """Returns what a prologue makes at another place of the depth."""
 
     def change(node: Node, args: tuple[Node, ...]) -> Node:
         if node.op != "load":

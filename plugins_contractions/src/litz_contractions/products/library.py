@@ -118,7 +118,7 @@ def offer_library_epilogue(template: Template, context: ChoiceContext) -> Sequen
 
 
 def _is_aligned(template: Template, program: Program) -> bool:
-    """Whether each row of the operands and of the result begins at a multiple of 16 bytes."""
+    """Returns whether each row of the operands and of the result begins at a multiple of 16 bytes."""
     arguments = argument_names(template)
     matrices = (*(arguments[name] for name in OPERANDS[template.kind]), template.outputs[0])
     for matrix in matrices:
@@ -156,7 +156,7 @@ def _choice(found: Found, template: Template, program: Program, estimate: Estima
 
 
 def _find(template: Template, program: Program) -> Found | str:
-    """What is computed of an addmm, or of an mm and a bias, and by which loop; or why there is no call for it."""
+    """Returns what is computed of an addmm, or of an mm and a bias, and by which loop; or why no call does it."""
     name = template.outputs[0]
     if template.kind not in ("addmm", "mm") or template.kwargs or name is None:
         return "it is neither mm nor addmm, or has factors"
@@ -188,7 +188,7 @@ def _find(template: Template, program: Program) -> Found | str:
 
 
 def _value_of(loop: Loop, program: Program, name: str) -> Node | None:
-    """What the loop stores, where it loads the same element of the matrix `name` and no other of it."""
+    """Returns the value that the loop stores, where it loads the same element of the matrix `name` and no other."""
     found = match_loop(STORED, loop)
     if isinstance(found, str):
         return None
@@ -221,12 +221,12 @@ def _bias(others: Sequence[Node], own: Sequence[Node], program: Program) -> Tens
 
 
 def _place(index: tuple[Expr, ...], buffer: Buffer) -> Expr:
-    """Where in memory an element lies: a matrix is used as a batch of matrices, too."""
+    """Returns the place of an element in memory: a matrix is used as a batch of matrices, too."""
     return flat_index(index, buffer.layout.stride, ZERO)
 
 
 def _named(value: Node, dtype: torch.dtype, name: str, alone: bool) -> Activation | None:
-    """What a value is of the matrix `name` and, unless it is alone, a bias."""
+    """Returns the activation that a value is of the matrix `name` and, unless it is alone, a bias."""
     x = _places()
     bias = torch.zeros_like(x) if alone else torch.cos(1.7 * torch.arange(x.numel(), dtype=torch.float64))
     found = _values(value, {name: x}, bias)
@@ -241,8 +241,8 @@ def _named(value: Node, dtype: torch.dtype, name: str, alone: bool) -> Activatio
 
 @lru_cache(maxsize=1)
 def _places() -> torch.Tensor:
-    """Where functions are compared: close together around 0, and out to the largest numbers, where one that is clamped
-    differs; irregular, so that none is hit by chance."""
+    """Returns the numbers at which functions are compared: close together around 0, and out to the largest numbers,
+    where one that is clamped differs; irregular, so that none is hit by chance."""
     near = torch.linspace(-6.0, 6.0, 101, dtype=torch.float64) + 0.0137
     far = torch.tensor([1e-5, 13.7, 41.3, 300.7, 2.1e3, 3.3e4, 7.1e5, 1.3e9, 1.7e20, 3.1e38], dtype=torch.float64)
     return torch.cat((near, -far, torch.zeros(1, dtype=torch.float64), far))

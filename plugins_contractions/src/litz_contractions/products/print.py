@@ -215,7 +215,7 @@ class ProductPrinter(Printer):
         return f"{which}{self.walks}_{side.lane}{second}"
 
     def _step(self, side: Side) -> str:
-        """How much the pointers of an operand grow from one step to the next; '' if they have to be computed anew."""
+        """Returns the growth of an operand's pointers from step to step; '' if they have to be computed anew."""
         load, ranges = _loaded(side), self.steps.ranges
         if len(ranges) != 1 or any(isinstance(mask, Between) for mask in load.masks):
             return ""

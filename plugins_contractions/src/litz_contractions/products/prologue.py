@@ -70,8 +70,8 @@ def with_prologues(
 def _prologue(
     ref: TensorRef, ranges: Sequence[Range], depth: Sequence[Range], template: Template, program: Program
 ) -> Loop | None:
-    """What makes the operand's element at the variables of `ranges`, as a flat loop with one store. None where each
-    element along the depth would be looked for by itself."""
+    """Returns what makes the operand's element at the variables of `ranges`, as a flat loop with one store. None where
+    each element along the depth would be looked for by itself."""
     loop = prologue_of(ref, ranges, template, program)
     if loop is None:
         return None
@@ -100,7 +100,7 @@ def prologue_of(
 
 
 def _body(buffer: Buffer, template: Template, program: Program, last: bool) -> Body | None:
-    """What is stored in a buffer, where its writer can be left out."""
+    """Returns what is stored in a buffer, where its writer can be left out."""
     loop = program.maker(buffer.name)
     if loop is None or not fits("temporary unreturned", buffer.name, program, {template.name}):
         return None

@@ -249,7 +249,7 @@ def _absorbed(gemms: Sequence[Gemm], more: Sequence[str]) -> list[str]:
 
 
 def _estimate(gemms: Sequence[Gemm], templates: Sequence[Template], context: ChoiceContext) -> Estimate | None:
-    """What the products take in one launch; None where the time of the library call is not known for some of them."""
+    """Returns the time of the products in one launch; None where the library call's is unknown for some of them."""
     parts = [_part(*each, context, len(gemms) > 1) for each in zip(gemms, templates, strict=True)]
     found = [part for part in parts if part is not None]
     if len(found) < len(parts):
@@ -261,7 +261,7 @@ def _estimate(gemms: Sequence[Gemm], templates: Sequence[Template], context: Cho
 
 
 def _part(gemm: Gemm, template: Template, context: ChoiceContext, together: bool) -> Estimate | None:
-    """What one product takes: a launch, what is read and written, once, and what it takes to convert weights;
+    """Returns the time of one product: a launch, what is read and written, once, and what it takes to convert weights;
     where nothing is converted, what was measured of the time that the library takes at its best."""
     program, target = context.program, context.target
     limits = figures_of(target, RowsFigures)

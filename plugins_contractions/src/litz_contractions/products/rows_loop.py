@@ -211,7 +211,7 @@ def make_rows_loop(template: Template, program: Program, several: int) -> tuple[
 def _with_makers(
     prologue: Loop, absorbs: tuple[str, ...], template: Template, program: Program
 ) -> tuple[tuple[str, ...], Loop]:
-    """What makes a weight, with the loops inlined whose results nobody else reads, and the names of all that."""
+    """Returns the names of a weight's makers, and its loop, with loops inlined whose results nobody else reads."""
     while True:
         known = {template.name, *absorbs}
         makers: list[Body] = []
@@ -226,7 +226,7 @@ def _with_makers(
 
 
 def _operations(node: Node) -> int:
-    """What a node of the body that makes a weight takes, in operations of a vector."""
+    """Returns the cost of a node of the body that makes a weight, in operations of a vector."""
     if node.op == "cast" and node.dtype in HALF and node.args[0].dtype.itemsize > 1:
         return ROUNDING
     return flops_of(node, otherwise=int(node.op not in ("const", "index")))

@@ -54,7 +54,7 @@ def unpadded_product(template: Template, program: Program) -> tuple[Template, tu
 
 
 def _unpadded_ref(ref: TensorRef, program: Program) -> TensorRef | None:
-    """What a vector, a matrix, or its transpose was before zeros were put after the end of one dimension."""
+    """Returns what a vector, a matrix, or its transpose was before zeros were put after the end of one dimension."""
     found, buffer = find(PADDED, ref.buffer, program), program.buffers[ref.buffer]
     if found is None or len(found.loop.ranges) > 2 or ref.layout.offset != 0:
         return None
@@ -76,7 +76,7 @@ def _unpadded_ref(ref: TensorRef, program: Program) -> TensorRef | None:
 
 
 def _within(mask: Node, limits: dict[Expr, Expr], extents: dict[Expr, Expr]) -> bool:
-    """Does the mask say that one variable is below its limit, and have the others no more values than that?"""
+    """Returns whether the mask holds one variable below its limit, and the others have no more values than theirs."""
     if mask.op != "lt" or [arg.op for arg in mask.args] != ["index", "const"]:
         return False
     var, size = mask.args[0].attrs[0], mask.args[1].attrs[0]

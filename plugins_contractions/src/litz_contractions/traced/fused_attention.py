@@ -70,7 +70,7 @@ def _named(node: torch.fx.Node) -> dict[str, Any]:
 def _changes(
     node: torch.fx.Node, unfused: Unfused, has_fused: Callable[[torch.Tensor], bool]
 ) -> list[dict[str, Method]]:
-    """What the arguments of a call are changed by, one after the other."""
+    """Returns the changes to the arguments of a call, one after the other."""
     named = _named(node)
     tensors: list[Any] = [named.get(name) for name in NAMES[:3]]
     if not all(isinstance(each, torch.Tensor) and each.ndim == 4 for each in tensors) or not has_fused(tensors[0]):
@@ -111,7 +111,7 @@ def keep_strides(node: torch.fx.Node, made: torch.Tensor) -> None:
 
 
 def _is_seen(node: torch.fx.Node, value: torch.Tensor) -> bool:
-    """Can the program see that a node has the strides of `value`, rather than those of its example?"""
+    """Returns whether the program can see that a node has the strides of `value`, rather than those of its example."""
     if not differs(value, node.meta["example_value"], strides=True):
         return False
     for user in node.users:

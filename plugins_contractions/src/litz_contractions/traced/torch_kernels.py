@@ -13,8 +13,8 @@ from litz.capture.torch_api import fake_mode_around
 
 
 def is_unfused(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> bool:
-    """Would torch do without a fused kernel, on a device whose target has the ability "fused_attention"? The arguments
-    are scaled_dot_product_attention's, with fake tensors. False where nobody knows: this machine has no such device.
+    """Returns whether torch would do without a fused kernel, on a device with the ability "fused_attention". In: what
+    scaled_dot_product_attention takes, with fake tensors. False where nobody knows: this machine has no such device.
 
     torch is asked by the call itself. `torch._fused_sdp_choice` has a kernel of its own for fake tensors, which
     answers that there is no fused one, whatever the device (torch 2.11 to 2.13).

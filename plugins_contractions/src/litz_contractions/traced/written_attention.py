@@ -69,7 +69,7 @@ def is_fused_half(target_of: TargetOf, result: torch.Tensor) -> bool:
 
 
 def _reason(softmax: torch.fx.Node, target_of: TargetOf) -> str:
-    """Why one call is to take the place of the attention around a softmax; "" where it is not."""
+    """Returns why one call is to take the place of the attention around a softmax; "" where it is not."""
     parts = _Parts.find(softmax)
     if parts is None or torch.are_deterministic_algorithms_enabled():  # torch adds gradients up in any order
         return ""
@@ -154,13 +154,13 @@ def _example(node: torch.fx.Node) -> torch.Tensor:
 
 
 def _is_plain(node: torch.fx.Node) -> bool:
-    """Is the node's value a tensor of four dimensions whose sizes are numbers?"""
+    """Returns whether the node's value is a tensor of four dimensions whose sizes are numbers."""
     value = node.meta.get("example_value")
     return isinstance(value, torch.Tensor) and value.ndim == 4 and all(isinstance(size, int) for size in value.shape)
 
 
 def _casts(node: torch.fx.Node, dtypes: Sequence[torch.dtype]) -> bool:
-    """Is the node a conversion to one of the types, or to the type that there is already?"""
+    """Returns whether the node is a conversion to one of the types, or to the type that there is already."""
     if node.op != "call_method" or node.target not in _CASTS or not isinstance(node.args[0], torch.fx.Node):
         return False
     before, after = node.args[0].meta.get("example_value"), node.meta.get("example_value")
@@ -181,7 +181,7 @@ def _factor(node: torch.fx.Node) -> float | None:
 
 
 def _keeps(node: torch.fx.Node) -> bool:
-    """Does a node leave weights as they are, but for their type: a conversion, or a dropout of nothing?"""
+    """Returns whether a node leaves weights as they are, but for their type: a conversion, or a dropout of nothing."""
     if node.target in _DROPOUT:
         given = {**dict(zip(("input", "p", "training"), node.args, strict=False)), **node.kwargs}
         return bool(given.get("p", 0.5) == 0 or given.get("training", True) is False)

@@ -47,7 +47,7 @@ def eliminate_common_subexpressions(graph: Graph, context: PassContext | None = 
 
 
 def _key(node: torch.fx.Node, replace: dict[torch.fx.Node, torch.fx.Node]) -> Any | None:
-    """What two equal calls have in common, hashable; None for an argument that cannot be compared."""
+    """Returns what two equal calls have in common, hashable; None for an argument that cannot be compared."""
     if node.op == "get_attr":
         return ("get_attr", node.target)
     try:

@@ -78,7 +78,7 @@ def _step(
     known: Mapping[torch.fx.Node, torch.Tensor],
     value: torch.Tensor,
 ) -> Affine | None:
-    """What the affine map is after `user`; None if it is no longer one by channel."""
+    """Returns the affine map after `user`; None if it is no longer one by channel."""
     result = user.meta.get("val")
     if not isinstance(result, torch.Tensor) or not result.dtype.is_floating_point or result.dim() != value.dim():
         return None

@@ -107,7 +107,7 @@ def _value_of(
 
 
 def _is_one_of_the_cpus(node: torch.fx.Node, tensor: torch.Tensor) -> bool:
-    """Whether the node computes one number, on the CPU, as torch does when it is evaluated here."""
+    """Returns whether the node computes one number, on the CPU, as torch does when it is evaluated here."""
     if tensor.dim() or tensor.device.type != "cpu" or not isinstance(node.target, torch._ops.OpOverload):
         return False
     return torch.Tag.pointwise in node.target.tags and torch_api.is_pure(node)

@@ -61,12 +61,12 @@ def remove_no_ops(graph: Graph, context: PassContext | None = None) -> Graph:
 
 
 def _finds_out(node: torch.fx.Node) -> bool:
-    """Whether a size is read off the node's result: torch 2.11's slice of a size that depends on data."""
+    """Returns whether a size is read off the node's result: torch 2.11's slice of a size that depends on data."""
     return bool(node.meta.get("unbacked_bindings"))
 
 
 def _owns_its_storage(node: torch.fx.Node) -> bool:
-    """Whether `node` is an op's fresh result, and not an input, a constant, a view or one of several results."""
+    """Returns whether `node` is an op's fresh result, and no input, constant, view or one of several results."""
     return (
         node.op == "call_function"
         and isinstance(node.target, torch._ops.OpOverload)
@@ -76,7 +76,7 @@ def _owns_its_storage(node: torch.fx.Node) -> bool:
 
 
 def _is_reshape(node: torch.fx.Node) -> bool:
-    """Whether an as_strided only changes the shape: from a contiguous tensor to one, over all of its elements."""
+    """Returns whether an as_strided only changes the shape: from a contiguous tensor to one, over all its elements."""
     if node.target != aten.as_strided.default:
         return False
     result, source = tensor_of(node), tensor_of(node.args[0])
@@ -179,7 +179,7 @@ def _number(value: Any, uniform: Uniform) -> Number | None:
 
 
 def _is_zero(value: Number | None, node: torch.fx.Node, *, negative: bool) -> bool:
-    """Whether `value` is the zero that leaves every element as it is: for floats, -0.0 in a sum and 0.0 in a
+    """Returns whether `value` is the zero that leaves every element as it is: for floats, -0.0 in a sum and 0.0 in a
     difference; for integers, just 0."""
     if value is None or value != 0 or node.kwargs.get("alpha", 1) != 1:
         return False

@@ -83,7 +83,7 @@ def _known(graph: Graph, moves: list[torch.fx.Node], written: Collection[torch.f
 
 
 def _is_computable(node: torch.fx.Node, values: Mapping[Any, torch.Tensor]) -> bool:
-    """Is a node's value, a small tensor on the CPU, computed of known values alone?"""
+    """Returns whether a node's value, a small tensor on the CPU, is computed of known values alone."""
     tensor, size = tensor_of(node), known_size(node, values)
     if tensor is None or size is None or tensor.device.type != "cpu" or torch_api.is_uninitialized(node):
         return False
@@ -103,7 +103,7 @@ def _value(node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _is_move(node: torch.fx.Node) -> bool:
-    """Does the node copy a tensor from the CPU to another device?"""
+    """Returns whether the node copies a tensor from the CPU to another device."""
     source, result = tensor_of(node.args[0] if node.args else None), tensor_of(node)
     if node.target not in _MOVES or source is None or result is None:
         return False

@@ -99,7 +99,7 @@ def _folded(graph: Graph, node: torch.fx.Node, kept: set[torch.fx.Node]) -> torc
 
 
 def _is_in_memory_for(node: torch.fx.Node) -> bool:
-    """Is every reader of a node, through views, a caller, a library call or communication?"""
+    """Returns whether every reader of a node, through views, is a caller, a library call or communication."""
     for user in node.users:
         if user.op == "output" or user.target in CALLS or torch_api.is_collective(user.target):
             continue
@@ -109,7 +109,7 @@ def _is_in_memory_for(node: torch.fx.Node) -> bool:
 
 
 def _base(node: torch.fx.Node) -> torch.fx.Node:
-    """What a node is a view of, or the node itself. A wait gives what it waits for, and is no view here."""
+    """Returns the node that a node is a view of, or the node itself. A wait gives what it waits for: no view here."""
     while node.op == "call_function" and not torch_api.is_collective(node.target):
         base = torch_api.aliased_argument(node)
         if base is None:
@@ -126,7 +126,7 @@ def _flops(graph: Graph, product: torch.fx.Node) -> int:
 
 
 def _reads_packed(product: torch.fx.Node) -> bool:
-    """Are operands computed from what is stored in fewer bits? A loop may unpack them as it multiplies."""
+    """Returns whether operands are computed from fewer stored bits. A loop may unpack them as it multiplies."""
 
     def makers(node: torch.fx.Node, depth: int) -> Iterator[torch.fx.Node]:
         for item in node.all_input_nodes if depth and node.target not in CALLS else ():

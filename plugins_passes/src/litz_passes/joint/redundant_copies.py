@@ -92,7 +92,7 @@ def _pads_nothing(pads: Any) -> bool:
 def _serves_as_well(
     copy: torch.fx.Node, source: torch.fx.Node, owner: torch.fx.Node, seen: Collection[torch.fx.Node]
 ) -> bool:
-    """May `source`, which lies in the memory of `owner`, be what `copy` is?"""
+    """Returns whether `source`, which lies in the memory of `owner`, may be what `copy` is."""
     if copy in seen or owner in seen or not is_torchs(owner):
         return False
     if any("recompute" in node.meta for node in (copy, source)):

@@ -62,8 +62,8 @@ def _is_saved(node: Node) -> bool:
 
 
 def _obeys(node: Node) -> bool:
-    """Does torch's partitioner save a node that it is told to save? The partitioner knows some views, and elements of
-    several results, which it computes again."""
+    """Returns whether torch's partitioner saves a node that it is told to save. The partitioner knows some views, and
+    elements of several results, which it computes again."""
     return node.target is torch.ops.prims.view_of.default or (
         aliased_argument(node) is None and node.target is not operator.getitem
     )

@@ -75,7 +75,7 @@ def _parts(outputs: Sequence[Any], saved: Saved) -> list[torch.fx.Node]:
 
 
 def _is_cheap_to_copy(owner: torch.fx.Node, kept: Sequence[torch.fx.Node]) -> bool:
-    """Is so little needed of a tensor that a copy of the little is better than the whole?"""
+    """Returns whether so little is needed of a tensor that a copy of the little is better than the whole."""
     if owner in kept or any(is_symbolic(node) for node in (owner, *kept)):
         return False
     whole, needed = tensor_bytes(owner), sum(map(tensor_bytes, kept))
@@ -83,7 +83,7 @@ def _is_cheap_to_copy(owner: torch.fx.Node, kept: Sequence[torch.fx.Node]) -> bo
 
 
 def _may_be_copied(node: torch.fx.Node, placeholder: torch.fx.Node) -> bool:
-    """May a dense tensor stand for a saved part? Its strides differ, so nothing may be a view of it in the backward."""
+    """Returns whether a dense tensor may stand for a saved part: with other strides, the backward may not view it."""
     if "recompute" in node.meta:
         return False
     return not any(

@@ -143,12 +143,12 @@ def _holding(most: int | None) -> torch.dtype | None:
 
 
 def _static(shape: Any) -> int | None:
-    """How many elements there are, if that is known."""
+    """Returns the number of elements of a shape; None where a size varies."""
     return prod(shape) if all(isinstance(size, int) for size in shape) else None
 
 
 def _narrowed(graph: torch.fx.Graph, node: torch.fx.Node, narrow: Narrow) -> torch.fx.Node:
-    """What the forward saves in place of a node's positions."""
+    """Returns the node that the forward saves in place of a node's positions."""
     value = node.meta["val"]
     with graph.inserting_before(node.next):
         source = node

@@ -67,20 +67,20 @@ def _wholes(halves: Halves) -> dict[torch.fx.Node, list[torch.fx.Node]]:
 
 
 def _hides(node: torch.fx.Node, owner: torch.fx.Node, again: Container[str]) -> bool:
-    """Does a saved view hold memory that a backward does not know of: more than its own bytes, or a tensor that the
-    backward computes again beside it?"""
+    """Returns whether a saved view holds memory that a backward does not know of: more than its own bytes, or a tensor
+    that the backward computes again beside it."""
     if node is owner or not isinstance(owner.meta.get("val"), torch.Tensor):
         return False
     return owner.name in again or not (is_symbolic(owner) or tensor_bytes(node) >= tensor_bytes(owner))
 
 
 def _is_mask_of(node: torch.fx.Node, owner: torch.fx.Node, sizes: Container[str]) -> bool:
-    """Is a node a mask of the tensor or of a view of it?"""
+    """Returns whether a node is a mask of the tensor or of a view of it."""
     return not is_symbolic(node) and node.target in MASKS and _made_of(node, owner, sizes)
 
 
 def _made_of(node: torch.fx.Node, owner: torch.fx.Node, sizes: Container[str]) -> bool:
-    """Is a node made of one tensor and of sizes that the backward has, by masks and views?"""
+    """Returns whether a node is made of one tensor and of sizes that the backward has, by masks and views."""
     while node is not owner:
         if node.op != "call_function" or not node.all_input_nodes:
             return False

@@ -134,7 +134,7 @@ class Cutter:
         return float(self.sizes.nbytes(node)) or 1.0
 
     def _is_whole(self, node: torch.fx.Node) -> bool:
-        """Is what a view is a view of a tensor, which may be kept as well?"""
+        """Returns whether a node is a view of a tensor, which may be kept as well."""
         base = aliased_argument(node)
         return base is not None and isinstance(base.meta.get("val"), torch.Tensor)
 

@@ -59,7 +59,7 @@ class Candidate:
 
     @cached_property
     def _fixed(self) -> tuple[int, int]:
-        """What is alive during all of the forward, and during all of the backward, and of which plans count nothing."""
+        """Returns the bytes alive during all of the forward, and of the backward, which plans do not count."""
         constants = [
             sum(plan.program.hint(each.nbytes) for each in plan.program.buffers.values() if each.kind == "constant")
             for plan in self.plans

@@ -81,7 +81,7 @@ def write_out_few_in_kernels(schedule: Schedule, context: PassContext) -> Schedu
 
 
 def _few(loop: Loop, costs: CostModel) -> int:
-    """How many values each output has, where the loop reduces and they are few; else 0."""
+    """Returns how many values each output has, where the loop reduces and they are few; else 0."""
     length = loop.reduction_numel
     limits = figures_of(costs.target(loop.device), FewValueFigures)
     if not loop.reduction_ranges or not length.is_Integer or not 2 <= int(length) <= limits.few_values:
@@ -90,12 +90,12 @@ def _few(loop: Loop, costs: CostModel) -> int:
 
 
 def _stores_each_value(loop: Loop) -> bool:
-    """Is something stored for each of the values that are reduced?"""
+    """Returns whether something is stored for each of the values that are reduced."""
     return any(loop.at_reduction_level(store) for store in loop.stores)
 
 
 def _hindrance(loop: Loop, few: int, costs: CostModel) -> str | None:
-    """Why the loop is better off as a reduction, wherever it is."""
+    """Returns why the loop is better off as a reduction, wherever it is, or None."""
     if "blocks" not in costs.target(loop.device).abilities:
         return "on a CPU a vector holds the accumulators of several outputs already"
     if loop.has_scan:
@@ -112,7 +112,7 @@ def _hindrance(loop: Loop, few: int, costs: CostModel) -> str | None:
 
 
 def _obstacle(loop: Loop, few: int, program: Program, costs: CostModel) -> str | None:
-    """Why the loop of a Program stays a reduction."""
+    """Returns why the loop of a Program stays a reduction, or None."""
     if reason := _hindrance(loop, few, costs):
         return reason
     if _stores_each_value(loop):

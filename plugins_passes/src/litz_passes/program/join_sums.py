@@ -172,7 +172,7 @@ class _Joining:
     # ------------------------------------------------------------------------------------------------- weighing
 
     def _apart(self, term: _Term) -> tuple[Cost, ...]:
-        """What a sum takes as it is: with the loop that makes its rows, less what that loop takes alone; or alone."""
+        """Returns the costs of a sum as it is: with the loop that makes its rows, less that loop's own; or alone."""
         alone = self.costs.cost(term.loop)
         writer = self.program.maker(term.buffer)
         if writer is None:

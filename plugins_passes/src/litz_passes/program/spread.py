@@ -90,7 +90,7 @@ class _Spread:
 
 
 def _spread(loop: Loop, program: Program, costs: CostModel) -> _Spread | None:
-    """What a scatter becomes; None for other loops."""
+    """Returns what a scatter becomes; None for other loops."""
     if len(loop.stores) != 1 or loop.reduction_ranges or loop.stores[0].mode != "add" or not loop.stores[0].indirect:
         return None
     (store,), target = loop.stores, costs.target(loop.device)
@@ -168,7 +168,7 @@ def _copy(loop: Loop, walked: list[Range], fast: Symbol | None, limits: SpreadFi
 
 
 def _varies(expr: Expr, fast: Symbol | None) -> bool:
-    """Do additions that run at a time go to several places along this dimension?"""
+    """Returns whether additions that run at a time go to several places along this dimension."""
     return any(is_placeholder(symbol) or symbol == fast for symbol in expr.free_symbols)
 
 

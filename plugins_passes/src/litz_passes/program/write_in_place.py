@@ -92,15 +92,15 @@ def _copy_of(name: str, program: Program) -> str | None:
 
 
 def _may_fail(copy: str, program: Program, context: PassContext) -> bool:
-    """May an index out of range be an error that one survives, on a device that the host waits for? The input has its
-    old values then, as in eager."""
+    """Returns whether an index out of range may be an error that one survives, on a device that the host waits for. The
+    input has its old values then, as in eager."""
     writers = [op for op in program.writers[copy] if isinstance(op, Loop)]
     checks = any(node.op == "bounded" for op in writers for node in op.nodes)
     return checks and not context.target_of(program.buffers[copy].device).asynchronous
 
 
 def _lies_as(name: str, other: str, program: Program) -> bool:
-    """Is a buffer a temporary of its own that lies in memory as another buffer does?"""
+    """Returns whether a buffer is a temporary of its own that lies in memory as another buffer does."""
     mine, own = program.buffers[name], program.buffers[other]
     alike = mine.layout == own.layout and mine.dtype == own.dtype and mine.device == own.device
     return alike and fits("temporary unshared unreturned", name, program)

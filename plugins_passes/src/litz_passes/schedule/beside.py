@@ -79,7 +79,7 @@ def run_beside(schedule: Schedule, context: PassContext) -> Schedule:
 
 
 class _Found:
-    """Which kernels run beside which, and the `steps` once those are joined, by their old positions.
+    """The kernels that run beside each other, and the `steps` once those are joined, by their old positions.
 
     `others`: for the first kernel of a launch, by position, the positions of those beside it. `large`: launches of
     kernels that are alike. `held`: for each step a bit for each wait for communication that comes before it: what could
@@ -122,7 +122,7 @@ class _Found:
                 firsts.append(position)
 
     def _are_alike(self, first: int, second: int) -> bool:
-        """Do all kernels of a launch do the same as another kernel, by texts of which there are few?"""
+        """Returns whether all kernels of a launch do the same as another kernel, by texts of which there are few."""
         return (
             self.likeness[first] is not None
             and self.likeness[first] == self.likeness[second]
@@ -130,7 +130,7 @@ class _Found:
         )
 
     def _are_small(self, first: int, target: Target) -> bool:
-        """May any small kernel join a launch?"""
+        """Returns whether any small kernel may join a launch."""
         kernel = self.steps[first]
         assert isinstance(kernel, Kernel)
         return (
@@ -181,8 +181,8 @@ def is_small(kernel: Kernel, program: Program, target: Target) -> bool:
 
 
 def _may_join(kernel: Kernel, program: Program, target: Target) -> bool:
-    """Are a kernel's sizes known, and is it small, or does it read and make little that lives in this graph alone? Such
-    tensors would be held for longer, and the second cache would no longer have them for their readers."""
+    """Returns whether a kernel's sizes are known, and it is small, or reads and makes little that lives in this graph
+    alone. Such tensors would be held for longer, and the second cache would not have them for their readers."""
     if ABILITY not in target.abilities or kernel.beside:
         return False
     if any(loop.free_symbols or any(not r.size.is_Integer for r in loop.all_ranges) for loop in kernel.loops):
@@ -197,7 +197,7 @@ def _may_join(kernel: Kernel, program: Program, target: Target) -> bool:
 
 
 def _likeness(kernel: Kernel) -> Hashable:
-    """What kernels that do the same to tensors of their own have in common: all but sizes, strides and names."""
+    """Returns what kernels that do the same to tensors of their own share: all but sizes, strides and names."""
     return kernel.device, tuple(_computed(loop) for loop in kernel.loops)
 
 
@@ -217,7 +217,7 @@ def _computed(loop: Loop) -> Hashable:
 
 
 def _text_of(kernel: Kernel, program: Program) -> Hashable:
-    """What tells the texts of kernels apart that are alike: nothing, where a loop goes through all of its tensors from
+    """Returns what tells the texts of alike kernels apart: nothing, where a loop goes through all of its tensors from
     the first element to the last in whole blocks; else its sizes."""
     loop = kernel.loop
     sizes = tuple(r.size for r in loop.all_ranges)

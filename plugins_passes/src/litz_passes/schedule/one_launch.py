@@ -71,7 +71,7 @@ def _may_finish(step: Step, target_of: TargetOf) -> TypeGuard[Kernel]:
 
 
 class _Joined:
-    """Which kernels combine what others store, and the `steps` once those are joined, by their old positions.
+    """The kernels that combine what others store, and the `steps` once those are joined, by their old positions.
 
     `seconds`: for a kernel of partial results, by position, the positions of those that become its `finish`.
     """
@@ -149,14 +149,14 @@ def as_finish(first: Loop, second: Loop) -> Loop | None:
 
 
 def _parts_neighbours(first: Loop, finish: Loop, program: Program) -> bool:
-    """Would neighbours in memory that the first loop loads be pieces, which have programs of their own?"""
+    """Returns whether neighbours in memory that the first loop loads are pieces, which have their own programs."""
     pieces = {r.var for r in first.ranges} - {r.var for r in finish.ranges}
     loads = [(each, program.buffers[each.buffer].layout) for each in first.accesses if not each.is_store]
     return any(access.unit_variable(layout, first.extents) in pieces for access, layout in loads)
 
 
 def _is_small(finish: Loop, first: Loop, program: Program, limits: FinishFigures) -> bool:
-    """Can one program combine its share without keeping the others waiting, and is there a program for each piece?"""
+    """Returns whether one program combines its share without keeping others waiting, and each piece has one."""
     pieces = program.hint(finish.reduction_numel)
     width = sum(node.dtype.itemsize for node in finish.loads if finish.levels[node])
     if pieces > max(limits.few_pieces, limits.pieces_a_value_times * program.hint(first.reduction_numel)):

@@ -81,8 +81,8 @@ def _nearer(
     context: PassContext,
     name: str,
 ) -> tuple[Step, ...] | None:
-    """The order that reads soonest what was written, if that is asked for. It is a way only where it needs no more
-    memory than the `held` bytes of the chosen one, and less has to come from memory by the estimate."""
+    """The order that reads soonest what was written, if that is asked for. The order is a way only where it needs no
+    more memory than the `held` bytes of the chosen one, and less has to come from memory by the estimate."""
     if not steps or any(isinstance(step, (Collective, Wait)) for step in steps):
         return None
     near = tuple(steps[n] for n in nearest_order(steps, before))
@@ -157,7 +157,7 @@ def late_order(steps: Sequence[Step], before: Sequence[set[int]], program: Progr
 
 
 class _Memory:
-    """What each step would add to the memory that is held, while steps run one after the other."""
+    """The memory that each step would add to what is held, while steps run one after the other."""
 
     def __init__(self, steps: Sequence[Step], program: Program) -> None:
         roots = storage_roots(steps)

@@ -52,7 +52,7 @@ def _in_place_target(step: Collective) -> OpOverload | None:
 
 
 def _may_be_written(ref: TensorRef, out: str | None, number: int, steps: Sequence[Step], program: Program) -> bool:
-    """Is the argument all of a temporary that lies as the result does and that no other step reads from here on?"""
+    """Returns whether the argument is a whole temporary that lies as the result does and that no later step reads."""
     buffer = program.buffers[ref.buffer]
     if out is None or buffer.kind != "temporary" or not buffer.layout.is_contiguous():
         return False

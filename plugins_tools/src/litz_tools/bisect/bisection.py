@@ -116,7 +116,7 @@ def bisect(asked: Bisection, show: Show = _silent) -> Finding:
 
 
 class _Work:
-    """What both kinds have in common: the search, between the first runs and the last."""
+    """The common part of both kinds: the search, between the first runs and the last."""
 
     def __init__(self, asked: Bisection, runner: Runner, against: Side, show: Show) -> None:
         self.asked, self.runner, self.against, self.show = asked, runner, against, show

@@ -233,7 +233,7 @@ def _outcome(data: Mapping[str, Any], log: str) -> Outcome:
 
 
 def _gain(considered: Sequence[Sequence[Any]]) -> float | None:
-    """What the cheapest of the candidates saves of the dearest, by their estimates."""
+    """Returns the share of the dearest candidate's estimate that the cheapest saves; None without estimates."""
     known = [us for _, us in considered if us is not None]
     if len(known) < 2 or max(known) <= 0:
         return None

@@ -166,7 +166,7 @@ def _step(step: Step, report: CompileReport, takes: Resources | None) -> dict[st
 
 
 def _time(report: CompileReport) -> dict[str, Any]:
-    """Where each step lies on its stream, in µs (bytes of a report without times), and the memory during each."""
+    """Returns each step's place on its stream, in µs (bytes of a report without times), and the memory during each."""
     numbers = {step.name: number for number, step in enumerate(report.steps)}
     spans = [
         [numbers[span.step.name], int(span.stream == COMMUNICATION), round(span.start, 3), round(span.us, 3)]

@@ -94,7 +94,7 @@ def lazy(name: str, title: str, count: int, shown: bool = True) -> str:
 
 
 def _bar(report: CompileReport, sections: Sequence[str]) -> str:
-    """What stays in sight: the name, the parts, the search."""
+    """Returns the header that stays in sight: the name, the parts, the search."""
     titles = [re.search(r'id="([^"]+)".*?<h2>(.*?)( \(\d+\))?</h2>', part, re.DOTALL) for part in sections]
     links = "".join(f'<a href="#{found[1]}">{found[2]}</a>' for found in titles if found is not None)
     return (
@@ -210,7 +210,7 @@ def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], sta
 
 
 def _attachment(name: str, text: str) -> str:
-    """What a plugin adds: a picture as it is, anything else as text."""
+    """Returns what a plugin adds: a picture as it is, anything else as text."""
     title, _, suffix = name.rpartition(".")
     content = f'<div class="wide picture">{text}</div>' if suffix == "svg" else f"<pre>{escape(text)}</pre>"
     address = re.sub(r"[^\w-]+", "-", title)

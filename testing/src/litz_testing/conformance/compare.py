@@ -166,7 +166,7 @@ def aliases(inputs: Sequence[torch.Tensor], outputs: Sequence[Any]) -> list[str]
 
 
 def _storage(tensor: torch.Tensor) -> int | None:
-    """What tells the tensor's storage from others; None for memory that nobody can share."""
+    """Returns a number that tells the tensor's storage from others; None for memory that nobody can share."""
     if tensor.layout != torch.strided or tensor.untyped_storage().nbytes() == 0:
         return None
     return int(tensor.untyped_storage()._cdata)

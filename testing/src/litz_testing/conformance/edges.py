@@ -139,7 +139,7 @@ def _takes(text: str, tensors: tuple[torch.Tensor, ...]) -> bool:
 
 @functools.cache
 def _plan(name: str, given: bool = False, dtype: torch.dtype = torch.float32) -> dict[str, Any] | None:
-    """What eager takes in `dtype`, by the names of the arguments: tensors as (shape, dtype), None for the job's; None
+    """Returns what eager takes in `dtype`, by the arguments' names: tensors as (shape, dtype), None for the job's; None
     where nothing was found. given: numbers that may be left out are there, without which clamp is refused."""
     op = op_of(name)
     kinds = tuple(itertools.product(_SHAPES, (None, torch.int64, torch.bool)))

@@ -110,7 +110,7 @@ def run_jobs(jobs: Sequence[Job], settings: Settings, workers: int = 2) -> Itera
 
 
 def _context(devices: set[str]) -> Any:
-    """How processes are started for jobs on these devices."""
+    """Returns the context in which processes are started for jobs on these devices."""
     if devices <= {"cpu"} and not torch.cuda.is_available():
         torch.set_num_threads(1)  # in the parent, so that no thread pool is there to be forked
         _preload()

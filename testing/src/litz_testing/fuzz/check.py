@@ -72,7 +72,7 @@ class _Round:
     def complaints(
         self, outputs: Sequence[Any], grads: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
     ) -> list[Complaint]:
-        """What is wrong with the outputs, the gradients and the inputs afterwards."""
+        """Returns what is wrong with the outputs, the gradients and the inputs afterwards."""
         values = complaints([*outputs, *inputs], self.values, bits=self.bits)
         return values + complaints(grads, self.grads, aliases=False, bits=self.bits)
 
@@ -259,8 +259,8 @@ class Checker:
         return wrong
 
     def _has_device(self, program: FuzzProgram, round_: _Round, wrong: Complaint) -> bool:
-        """Has eager the type or the strides on the device? What is expected is the CPU's. Statements that an output is
-        not made from do not run: the device may have no kernel for them."""
+        """Returns whether eager has the type or the strides on the device. What is expected is the CPU's. Statements
+        that an output is not made from do not run: the device may have no kernel for them."""
         if wrong.about not in ("type", "strides"):
             return False
         if wrong.name in program.outputs:
@@ -307,11 +307,11 @@ class Checker:
     def _torch_raises(
         self, program: FuzzProgram, calls: tuple[tuple[InputSpec, ...], tuple[InputSpec, ...]], error: Exception
     ) -> bool:
-        """Does torch itself raise the same, where it runs AOTAutograd's graph or, if litz's error is an assertion,
-        dynamo's? calls: the inputs of the call that raised, and those that litz traced with, as what is traced may
-        differ. AOTAutograd drops an assertion that dynamo made of its own assumptions during capture; litz keeps the
-        assertion. On another device eager may refuse what the CPU took, also where no result depends on that: what litz
-        leaves to torch (inputs that share memory) runs as it is written."""
+        """Returns whether torch itself raises the same, where it runs AOTAutograd's graph or, if litz's error is an
+        assertion, dynamo's. calls: the inputs of the call that raised, and those that litz traced with, as what is
+        traced may differ. AOTAutograd drops an assertion that dynamo made of its own assumptions during capture; litz
+        keeps the assertion. On another device eager may refuse what the CPU took, also where no result depends on that:
+        what litz leaves to torch (inputs that share memory) runs as it is written."""
         peers: list[Peer | None] = ["plain"]
         if self.device != "cpu":
             peers.append(None)
@@ -326,11 +326,11 @@ class Checker:
         return False
 
     def _torch_accepts(self, program: FuzzProgram, specs: tuple[InputSpec, ...], refused: type[Exception]) -> bool:
-        """Whether AOTAutograd's graph or dynamo's raises nothing where torch itself runs it, and what eager refuses is
-        no assertion in the graph that dynamo captured: litz keeps those, also where AOTAutograd loses one. Dynamo's may
-        have other operations than the program: `x.add_(y, alpha=2)` is `x.add_(y * 2)` in torch 2.11, which reads
-        nothing that it writes. Of Python's numbers, dynamo drops those that nothing reads, so those that no result
-        depends on may go, and AOTAutograd makes a tensor's op of a number's where a decomposition leaves one
+        """Returns whether AOTAutograd's graph or dynamo's raises nothing where torch itself runs it, and what eager
+        refuses is no assertion in the graph that dynamo captured: litz keeps those, also where AOTAutograd loses one.
+        Dynamo's may have other operations than the program: `x.add_(y, alpha=2)` is `x.add_(y * 2)` in torch 2.11,
+        which reads nothing that it writes. Of Python's numbers, dynamo drops those that nothing reads, so those that no
+        result depends on may go, and AOTAutograd makes a tensor's op of a number's where a decomposition leaves one
         that it knows: `math.sqrt(n) - x` has a square root that raises nothing."""
         if ends_at_an_assertion(program, self._inputs(program, specs)):
             return False
@@ -410,7 +410,7 @@ _PLUGINS = re.compile(r"/litz_(?!plugins|testing)\w+/")
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Did litz's own stages or plugins raise the error?"""
+    """Returns whether litz's own stages or plugins raised the error."""
     current: BaseException | None = error
     while current is not None:
         if isinstance(current, TilesWrong):
@@ -426,12 +426,12 @@ def _is_ours(error: BaseException) -> bool:
 
 
 def _is_assertion(error: Exception) -> bool:
-    """Whether a captured graph's own assertion failed, by the message that torch's and litz's begin with."""
+    """Returns whether a captured graph's own assertion failed, by the message that torch's and litz's begin with."""
     return type(error) is RuntimeError and str(error).startswith("Runtime assertion failed")
 
 
 def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two results are the same, by torch's tolerances for the type."""
+    """Returns whether two results are the same, by torch's tolerances for the type."""
     try:
         torch.testing.assert_close(a.detach().cpu(), b.detach().cpu(), equal_nan=True)
     except AssertionError:

@@ -60,8 +60,8 @@ def generate(label: str, dynamic: bool | None = None, grad: bool | None = None) 
 
 
 def _meeting(rng: random.Random, program: FuzzProgram, reference: Reference) -> tuple[FuzzProgram, Reference]:
-    """Where it writes to an input, with another one that it reads after all writes, and to be run both with the two in
-    one memory and in their own, of which either may be first; some by dynamo, which has guards of its own."""
+    """Returns a program that writes to an input with another input that it reads after all writes, to be run with the
+    two in one memory and in their own, of which either may be first; some by dynamo, which has guards of its own."""
     written = {reference.eager[s.writes].untyped_storage().data_ptr() for s in program.statements if s.writes}
     targets = [
         spec

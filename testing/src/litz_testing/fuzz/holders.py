@@ -163,14 +163,14 @@ def _saved_for_backward(value: torch.Tensor) -> Reader:
 
 
 def _shared_by_descriptor(value: torch.Tensor) -> Reader:
-    """What another process maps that was sent the descriptor."""
+    """Returns a reader of what another process maps that was sent the descriptor."""
     descriptor, size = value.untyped_storage()._share_fd_cpu_()
     mapped: Any = torch.UntypedStorage
     return _in_storage(mapped._new_shared_fd_cpu(os.dup(descriptor), size), value)
 
 
 def _shared_by_file(value: torch.Tensor) -> Reader:
-    """What another process maps that was sent the name."""
+    """Returns a reader of what another process maps that was sent the name."""
     parts = value.untyped_storage()._share_filename_cpu_()
     return _in_storage(torch.UntypedStorage._new_shared_filename_cpu(*parts), value)
 

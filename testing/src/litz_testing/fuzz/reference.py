@@ -224,16 +224,16 @@ class Reference:
         )
 
     def _rounding_within(self, statement: Statement, value: torch.Tensor) -> torch.Tensor:
-        """What an op whose terms cancel may be off by: a rounding of the terms, in the type that the op computes in,
-        which grows with the root of their count."""
+        """Returns the error that an op whose terms cancel may have: a rounding of the terms, in the type that the op
+        computes in, which grows with the root of their count."""
         operands = [self.exact[name] for name in statement.uses if name in self.exact]
         computed_in = torch.float64 if value.dtype == torch.float64 else torch.float32
         count = max(operand.numel() for operand in operands) / max(value.numel(), 1)
         return torch.finfo(computed_in).eps * max(count, 1.0) ** 0.5 * magnitude(value, operands)
 
     def _roundings_read(self, statement: Statement, value: torch.Tensor) -> torch.Tensor | float:
-        """What the roundings of a sum's terms may come to, an eighth of it, as `complaints` allows eight times the
-        drift: the terms may cancel, and the noise of one run with them."""
+        """Returns what the roundings of a sum's terms may come to, an eighth of it, as `complaints` allows eight times
+        the drift: the terms may cancel, and the noise of one run with them."""
         names = [name for name in statement.uses if name in self.eager and not self.is_exact(name)]
         operands = [self.eager[name] for name in names if self.eager[name].numel() > value.numel() > 0]
         if not operands or value.dtype.is_complex:

@@ -204,16 +204,16 @@ def _supervise(task: dict[str, Any], journal: Path, keep: Callable[[dict[str, An
 
 
 def _dies_alone(worker: list[str]) -> bool:
-    """Whether a program that a worker makes, and runs by torch alone, ends the process or the use of the device too: a
-    kernel of torch's divides by 0, or reads an address that is none. An error of Python's in the worker is no such
-    end."""
+    """Returns whether a program that a worker makes, and runs by torch alone, ends the process or the use of the device
+    too: a kernel of torch's divides by 0, or reads an address that is none. An error of Python's in the worker is no
+    such end."""
     status = subprocess.run(worker, capture_output=True, check=False).returncode
     return status < 0 or status == ENDS
 
 
 def _last_words(text: str) -> str:
-    """What a dying process wrote: from Python's "Fatal" on, which comes before the stack, and what is just before it
-    (glibc's or a C++ exception's reason)."""
+    """Returns what a dying process wrote: from Python's "Fatal" on, which comes before the stack, and what is just
+    before it (glibc's or a C++ exception's reason)."""
     at = text.rfind("Fatal Python error")
     return text[-2000:] if at < 0 else text[max(0, at - 500) : at + 2000]
 

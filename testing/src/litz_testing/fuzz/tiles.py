@@ -176,7 +176,7 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _difference(found: torch.Tensor, wanted: torch.Tensor) -> str | None:
-    """What differs by more than roundings in another order make; None if nothing does."""
+    """Returns what differs by more than roundings in another order make; None if nothing does."""
     if wanted.numel() == 0:
         return None
     if wanted.dtype in FLOAT8 or not wanted.dtype.is_floating_point:

@@ -195,8 +195,8 @@ class Together:
 
 
 def _differs(run: _Run, call: _Call, values: Sequence[torch.Tensor], when: str) -> str:
-    """What is wrong with the values of a call. A sum of several threads has an order of its own each time: where the
-    numbers differ, and the call alone gives others each time, nothing is said."""
+    """Returns what is wrong with the values of a call. A sum of several threads has an order of its own each time:
+    where the numbers differ, and the call alone gives others each time, nothing is said."""
     for place, (value, expected) in enumerate(zip(values, call.expected, strict=True)):
         if not _close(value, expected):
             alone = [run(call.specs)[place] for _ in range(3)]

@@ -65,7 +65,7 @@ class _Parser(LoopParser):
         )
 
     def _host(self, computed: tuple[Symbol, Cursor]) -> tuple[Symbol, Expr]:
-        """What the host computes a size of, which sizes of later lines may be in."""
+        """Returns a size and the expression by which the host computes it, which later lines' sizes may be in."""
         size, line = computed
         found = self.expressions.sum(line)
         line.finish()

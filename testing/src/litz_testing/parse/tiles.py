@@ -39,7 +39,7 @@ def parse_tiles(text: str) -> TileProgram | Nest:
 
 @dataclass
 class _Header:
-    """What stands in front of the lines of a program, as far as it is read."""
+    """The part of a program in front of its lines, as far as it is read."""
 
     buffers: dict[str, Buffer] = field(default_factory=dict)
     pointers: dict[str, str] = field(default_factory=dict)

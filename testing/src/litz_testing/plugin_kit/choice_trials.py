@@ -69,7 +69,7 @@ def _offered(watching: Watching, run: Callable[[], str], known: frozenset[str]) 
 
 
 def _run(example: Example, under: Under, builds: bool) -> str:
-    """What is wrong with an example: as it is interpreted; as it is built, where it has kernels that came as source."""
+    """Returns what is wrong with an example: as it is interpreted; as it is built, where its kernels came as source."""
     try:
         return problem_with(under, "interpreted", example)
     except NotInterpreted:
@@ -77,7 +77,7 @@ def _run(example: Example, under: Under, builds: bool) -> str:
 
 
 def _generate(example: Example, under: Under) -> str:
-    """What is wrong with the sources for a GPU that is not here."""
+    """Returns what is wrong with the sources for a GPU that is not here."""
     torch.compiler.reset()
     compiler = pipeline.make_compiler(None, under.options, under.plugins)
     with FakeTensorMode():

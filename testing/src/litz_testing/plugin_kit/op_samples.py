@@ -113,8 +113,8 @@ class OpSample:
 
 
 def _accepted(call: Call) -> bool:
-    """Does eager take the call, and return tensors, of the shapes that torch's fake kernel says? Results of others mean
-    nothing: those of `_weight_norm_interface` have the shape of its second operand, whatever that is."""
+    """Returns whether eager takes the call, and returns tensors, of the shapes that torch's fake kernel says. Results
+    of others mean nothing: those of `_weight_norm_interface` have the shape of its second operand, whatever that is."""
     shapes = [result.shape for result in _results(call) if isinstance(result, torch.Tensor)]
     return bool(shapes) and _promised(call) in (None, shapes)
 
@@ -142,7 +142,7 @@ def _accepted_or_ended(call: Call) -> bool:
 
 
 def _results(call: Call) -> list[Any]:
-    """What eager returns; nothing if eager refuses the call."""
+    """Returns eager's results; nothing if eager refuses the call."""
     try:
         return tree_leaves(call.function(*call.tensors))
     except Exception:

@@ -75,7 +75,7 @@ def read_hook(name: str) -> Hook:
 
 
 def _arguments(text: str, names: list[str]) -> dict[str, str]:
-    """What a paragraph of the form "one: what it is. two, three: what these are." says of each."""
+    """Returns what a paragraph of the form "one: what it is. two, three: what these are." says of each."""
     if not names:
         return {}
     word = "|".join(map(re.escape, names))

@@ -282,7 +282,7 @@ class _Attention(_Program):
         self.give(line.value, found.expand(torch.broadcast_shapes(found.shape, *(arg.shape for arg in args))))
 
     def _begins(self, line: own.Begins) -> None:
-        """What is loaded says where."""
+        """Does nothing: each load says where."""
 
     def _begin(self, line: own.Begin) -> None:
         self.give(line.value, torch.full(self.shape(line.value.axes), line.number))

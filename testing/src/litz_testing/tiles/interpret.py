@@ -58,7 +58,7 @@ def interpret_tiles(
 
 
 class _Kernel:
-    """What the programs of a kernel share. owners: who stored an element, by its address."""
+    """The state that the programs of a kernel share. owners: who stored an element, by its address."""
 
     def __init__(self, program: TileProgram, memory: Memory, sizes: dict[Symbol, int]) -> None:
         self.memory, self.sizes = memory, sizes

@@ -325,7 +325,7 @@ class _Run:
         room[place] = self.operand(put.value).to(room.dtype).expand(place.shape)
 
     def _first(self, access: Access) -> int:
-        """Where a block begins in its buffer."""
+        """Returns where a block begins in its buffer."""
         more = {placeholder(n): self.operand(each) for n, each in enumerate(access.indirect)}
         return int(self.position(access.offset, access.at, more)) + self.nest.starts.get(access.buffer, 0)
 

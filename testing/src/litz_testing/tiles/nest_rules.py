@@ -129,15 +129,15 @@ def _defined(nest: Nest) -> Iterator[str]:
 
 
 def _is_held_as(found: object, used: Value) -> bool:
-    """May a value be used as one of another type? That of a half type is a float32 number."""
+    """Returns whether a value may be used as one of another type. That of a half type is a float32 number."""
     return isinstance(found, Value) and (
         found.dtype == used.dtype or {found.dtype, used.dtype} <= HALF | {torch.float32}
     )
 
 
 def _types(nest: Nest) -> Iterator[str]:
-    """What is loaded and stored has the type of its buffer, and masks are bool. A table holds an int64 that fits as an
-    int32."""
+    """A value that is loaded or stored has the type of its buffer, and masks are bool. A table holds an int64 that fits
+    as an int32."""
     for line, _ in every(nest.lines):
         if isinstance(line, (tile.Load, tile.Store)):
             dtype, value = nest.buffers[line.access.buffer].dtype, line.value
@@ -166,7 +166,7 @@ def _loops(nest: Nest) -> Iterator[str]:
 
 
 def _losses(nest: Nest) -> Iterator[str]:
-    """What lanes have lost is noted where they are merged, and decided about outside of lanes: the lines after it would
+    """A loss in lanes is noted where the lanes are merged, and decided about outside of lanes: the lines after it would
     be for one lane."""
     for line, around in every(nest.lines):
         lanes = [each for each in around if each.vector]

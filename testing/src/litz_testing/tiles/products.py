@@ -40,7 +40,7 @@ def verify_product(program: TileProgram) -> Iterator[str]:
 
 
 def _zeros(blocks: Blocks) -> Iterator[str]:
-    """What lies outside of the depth is 0 in both tiles that are multiplied; both have the axis k, and the sum the
+    """An element outside of the depth is 0 in both tiles that are multiplied; both have the axis k, and the sum the
     others."""
     for steps in (line for line in blocks.body if isinstance(line, Steps)):
         zero: set[str] = set()

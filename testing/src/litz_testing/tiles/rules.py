@@ -169,12 +169,12 @@ def _defined(program: TileProgram) -> Iterator[str]:
 
 
 def _changes(line: Line, value: Value) -> bool:
-    """Does an op make a tile of the tile itself?"""
+    """Returns whether an op makes a tile of the tile itself."""
     return isinstance(line, tile.Op) and any(getattr(each, "text", "") == value.text for each in taken(line))
 
 
 def _is_held_as(found: Value, used: Value) -> bool:
-    """May a tile be used as one of another type? A tile of a half type holds float32 numbers."""
+    """Returns whether a tile may be used as one of another type. A tile of a half type holds float32 numbers."""
     same = found.dtype == used.dtype or {found.dtype, used.dtype} <= ROUNDED | {torch.float32, *FLOAT8, *HALF}
     return same and found.axes == used.axes
 
@@ -206,7 +206,7 @@ def _axes(program: TileProgram) -> Iterator[str]:
 
 
 def _types(program: TileProgram) -> Iterator[str]:
-    """What is loaded and stored has the type of its buffer; what joins has that of what is carried."""
+    """A value that is loaded or stored has the type of its buffer; what joins has that of what is carried."""
     for line, _ in every(program.lines):
         if isinstance(line, (tile.Load, tile.Store)):
             dtype = program.buffers[line.access.buffer].dtype
@@ -261,7 +261,7 @@ def _found(operand: Operand, outside: Mapping[str, object]) -> object:
 
 
 def _outside_of(line: tile.Op, outside: Mapping[str, object]) -> object:
-    """What is known of a value's places outside of the row: -inf, and what comes of -inf in a softmax."""
+    """Returns what is known of a value's places outside of the row: -inf, and what comes of -inf in a softmax."""
     first = _found(line.args[0], outside)
     if line.op in ("same", "cast"):
         return first

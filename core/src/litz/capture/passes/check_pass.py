@@ -85,7 +85,7 @@ def _outputs(before: Graph, after: Graph) -> Iterator[str]:
 
 
 def _memory(before: Graph, after: Graph) -> Iterator[str]:
-    """Which outputs that the user sees share memory with an input, or with each other?"""
+    """The outputs that the user sees share memory with the same inputs and the same other outputs as before."""
     if len(before.outputs) != len(after.outputs):
         return
     old, new = _shared(before), _shared(after)
@@ -138,7 +138,7 @@ def new_nodes(before: Any, after: Any) -> Iterator[str]:
 
 
 def _is_known(node: torch.fx.Node, old: torch.fx.Node | None) -> bool:
-    """Was a node in the graph before, with arguments of the same fake values?"""
+    """Returns whether a node was in the graph before, with arguments of the same fake values."""
     if old is None or old.target is not node.target or old.meta.get("val") is not node.meta.get("val"):
         return False
     return bool(_values(node) == _values(old))

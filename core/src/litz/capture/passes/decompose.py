@@ -80,7 +80,7 @@ def _finds_out(piece: torch.fx.Node) -> bool:
 
 
 def _pieces(node: torch.fx.Node, table: Mapping[OpOverload, Callable[..., Any]]) -> torch.fx.GraphModule | None:
-    """What computes a node, as a graph of its input nodes in order; None where the op stays: its rule says so,
+    """Returns the graph that computes a node from its input nodes in order; None where the op stays: its rule says so,
     writes or has constants of its own, or gives what the graph has no tensor of that type and layout for."""
     inputs, is_view = node.all_input_nodes, torch_api.aliased_argument(node) is not None
     if any("val" not in given.meta for given in inputs):

@@ -51,13 +51,13 @@ def why_not_kept(gm: Any) -> str:
 
 
 def is_saved_by_torch() -> bool:
-    """Will torch ask for bytes of what is compiled: `aot_compile` of a compiled function, or precompiling?"""
+    """Returns whether torch will ask for the bytes of compiled code: `aot_compile` of a function, or precompiling."""
     precompiles = getattr(torch._dynamo.config, "caching_precompile", False)
     return bool(precompiles or getattr(torch._functorch.config, "bundled_autograd_cache", False))
 
 
 def _missing() -> str:
-    """What of torch's cache is not as it is known to this file; '' where all is."""
+    """Returns the part of torch's cache that is not as it is known to this file; '' where all is."""
     import torch._functorch.config as config
 
     if not hasattr(config, "force_autograd_cache"):
@@ -146,7 +146,7 @@ def found_by(
 
 
 def _nothing_left(*args: Any) -> None:
-    """Where torch has TorchInductor's graphs finished after they are loaded."""
+    """Does nothing, where torch finishes TorchInductor's graphs after they are loaded."""
 
 
 def _check_folder(folder: str, trust: Trust) -> None:
@@ -190,6 +190,6 @@ def _make(folder: Path, trust: Trust) -> None:
 
 
 def _is_closed(folder: str) -> bool:
-    """Can nobody enter the folder who may not write there?"""
+    """Returns whether nobody can enter the folder who may not write there."""
     mode = os.stat(folder).st_mode
     return not mode & stat.S_IXOTH and bool(mode & stat.S_IWGRP or not mode & stat.S_IXGRP)

@@ -64,7 +64,7 @@ def own_key(
 
 
 def _process_state() -> tuple[Any, ...]:
-    """What a trace depends on besides the graph: modes and settings of this process and thread."""
+    """Returns what a trace depends on besides the graph: modes and settings of this process and thread."""
     accelerator = torch.accelerator.is_available()
     return (
         torch.is_grad_enabled(),

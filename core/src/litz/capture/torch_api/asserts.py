@@ -182,7 +182,7 @@ def drop_settled(module: Any) -> None:
 
 
 def _of_inputs(node: torch.fx.Node) -> bool:
-    """Whether everything that `node` is computed from are inputs, and sizes of inputs that guards know."""
+    """Returns whether a node is computed only from inputs, and from sizes of inputs that guards know."""
     waiting, seen = list(node.all_input_nodes), set()
     while waiting:
         item = waiting.pop()

@@ -28,8 +28,8 @@ def defining_module(target: Any) -> str:
 
 
 def _modules(target: Any) -> Iterator[str]:
-    """What torch keeps: the function of `custom_op`, the module that a C++ library names, the function that says the
-    results' shapes, Python kernels."""
+    """Yields the modules that torch keeps of an op: those of the function of `custom_op`, of the function that says the
+    results' shapes and of Python kernels, and the module that a C++ library names."""
     packet = target.overloadpacket if isinstance(target, torch._ops.OpOverload) else target
     overload = target if isinstance(target, torch._ops.OpOverload) else getattr(packet, packet.overloads()[0])
     name = packet._qualified_op_name

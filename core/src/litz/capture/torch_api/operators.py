@@ -138,7 +138,7 @@ def _alias_infos(op: OpOverload) -> tuple[tuple[int, str, Any], ...]:
 
 @cache
 def _returns_alias(op: OpOverload) -> bool:
-    """Whether a result of an op may share an argument's memory, by its schema or by what is known of it."""
+    """Returns whether a result of an op may share an argument's memory, by its schema or by what is known of it."""
     return any(result.alias_info is not None for result in op._schema.returns)
 
 

@@ -46,7 +46,7 @@ def random_as_in_eager() -> Iterator[None]:
 
 
 class _AndRandom:
-    """What FX may not drop, `torchs`, and in this thread every random op. What is added meanwhile, torch keeps."""
+    """The ops that FX may not drop: `torchs` and, in this thread, every random op. Torch keeps what is added later."""
 
     def __init__(self, torchs: set[Any]) -> None:
         self._torchs, self._thread = torchs, threading.get_ident()
@@ -59,8 +59,8 @@ class _AndRandom:
 
 
 def _bernoulli_in_place(x: torch.Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> torch.Tensor:
-    """`x.bernoulli_(p)` in functional ops. It draws in the order of memory, and `torch.bernoulli(x, p)`, which tracing
-    makes of it, row by row whatever the strides."""
+    """`x.bernoulli_(p)` in functional ops. The op draws in the order of memory, and `torch.bernoulli(x, p)`, which
+    tracing makes of the op, row by row whatever the strides."""
     dims = list(range(x.dim()))
     order = sorted(dims, key=x.stride, reverse=True)
     if order == dims:
@@ -100,8 +100,8 @@ def partition_with_draws(partition: Any) -> Any:
 
 
 def _forward_count(nodes: Sequence[torch.fx.Node]) -> int:
-    """How many of a joint graph's calls are the forward's: they were traced first. torch 2.13 tags all of these, and
-    2.11 only calls of the backward; what a custom autograd function does there has no tag in either."""
+    """Returns how many of a joint graph's calls are the forward's: they were traced first. torch 2.13 tags all of
+    these, and 2.11 only calls of the backward; what a custom autograd function does there has no tag in either."""
     tags = [node.meta.get("partitioner_tag") for node in nodes]
     if "is_forward" in tags:
         return len(tags) - tags[::-1].index("is_forward")

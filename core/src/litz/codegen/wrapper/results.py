@@ -102,7 +102,7 @@ def _unbacked_text(item: Unbacked, text: str) -> str:
 
 
 def _returns_list(extern: Extern) -> bool:
-    """Does the call give a sequence, even where it holds one tensor?"""
+    """Returns whether the call gives a sequence, even where it holds one tensor."""
     if isinstance(extern.target, torch._ops.OpOverload):
         returns = extern.target._schema.returns
         return len(returns) > 1 or (len(returns) == 1 and not isinstance(returns[0].type, (torch.TensorType,)))

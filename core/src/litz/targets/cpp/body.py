@@ -172,7 +172,7 @@ class Body:
         return value
 
     def _bits(self, node: Node) -> Value:
-        """What memory holds for a float8 node, made visible: a copy moves that, and NaN keeps its bits."""
+        """Returns what memory holds for a float8 node, made visible: a copy moves that, and NaN keeps its bits."""
         value = Value(self.name("b"), node.dtype, self.axes(node))
         if node.op == "load":
             self._load(node, value)

@@ -134,7 +134,7 @@ def build(source: Any, options: Any, cache: Cache) -> Path:
 
 
 def _use(source: Any, options: Any, cache: Cache, read: Callable[[Path], Any]) -> Any:
-    """What `read` makes of the folder in which a kernel's library lies."""
+    """Returns what `read` makes of the folder in which a kernel's library lies."""
     name, text, forms = source.name, source.text, tuple(source.settings.get("forms", ()))
     compiler = find_compiler(options.cpp_compiler)
     blas = bool(source.settings.get("blas", False))

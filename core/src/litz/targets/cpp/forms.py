@@ -70,7 +70,7 @@ _CLAUSES = {"add": "+", "mul": "*", "bitwise_and": "&", "bitwise_or": "|", "bitw
 
 
 def _operator(name: str, dtype: torch.dtype) -> tuple[str, str]:
-    """What joins two states of a row, and the state of no values."""
+    """Returns the operator that joins two states of a row, and the state of no values."""
     form = REDUCTIONS[name].form(dtype)
     return _CLAUSES[form.merge[0].op], str(int(form.identity[0].attrs[0]))
 
@@ -260,7 +260,7 @@ def derived(row: Reduction, dtype: torch.dtype) -> Form:
 
 
 def _statements(roots: Sequence[Node], given: Mapping[Node, str]) -> tuple[str, ...]:
-    """What computes the roots and assigns them to {0}, {1}, ..."""
+    """Returns the statements that compute the roots and assign them to {0}, {1}, ..."""
     texts, lines = dict(given), list[str]()
     for node in walk(*roots):
         if node not in texts:

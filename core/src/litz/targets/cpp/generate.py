@@ -130,7 +130,7 @@ _WRITERS: Mapping[Mode, Callable[[Writer], None]] = {
 
 
 def _checks(loop: Loop) -> tuple[tuple[tuple[Expr, str], ...], tuple[Leave, ...]]:
-    """What a loop's positions are checked against, and where the kernel ends at once because sizes are 0."""
+    """Returns the checks of a loop's positions, and the places where the kernel ends at once because sizes are 0."""
     nodes = [node for node in loop.nodes if node.op == "bounded"]
     checks = tuple(dict.fromkeys(node.attrs for node in nodes))
     empty = tuple(r.size for r in loop.ranges if may_be_empty(r.size))
@@ -146,7 +146,7 @@ def _checks(loop: Loop) -> tuple[tuple[tuple[Expr, str], ...], tuple[Leave, ...]
 
 
 def _summary(tiling: Tiling, parts: int) -> str:
-    """What the kernel computes, for a reader: `row kernel [64 | 1000]: reduce max, sub, exp, reduce sum, div`."""
+    """Returns the kernel's work, for a reader: `row kernel [64 | 1000]: reduce max, sub, exp, reduce sum, div`."""
     ops: dict[str, None] = {}
     for node in tiling.loop.nodes:
         if node.op in ("reduce", "scan"):

@@ -76,7 +76,7 @@ def find_jam(loop: Loop, stages: Stages, staged_outputs: int) -> Jam | None:
 
 
 def _is_interleaved(node: Node, r: Range, inner: Range) -> bool:
-    """Does a load read elements side by side for neighbouring outputs, and skip others from one iteration to the next?
+    """Returns whether a load reads elements side by side for neighbouring outputs, and skips some between iterations.
 
     g++ loads all elements in between and permutes them (docs/compilers.md).
     """
@@ -92,7 +92,7 @@ def cost_of(nodes: Iterable[Node]) -> int:
 
 
 def _count(r: Range) -> int:
-    """How many at a time. The last group may do some twice, so that groups are even."""
+    """Returns how many outputs to take at a time. The last group may do some twice, so that groups are even."""
     if not r.size.is_Integer or int(r.size) > FEW:
         return USUAL
     size = max(int(r.size), 1)
@@ -122,7 +122,7 @@ def _plain(node: Node, loop: Loop, joined: bool) -> bool:
 
 
 def _is_flat(loop: Loop, own: list[Node]) -> bool:
-    """Does what the outputs do not share go through the two innermost reduction ranges as through one?"""
+    """Returns whether what outputs do not share goes through the two innermost reduction ranges as through one."""
     if len(loop.reduction_ranges) < 2:
         return True
     inner = loop.reduction_ranges[-1].size
@@ -130,7 +130,7 @@ def _is_flat(loop: Loop, own: list[Node]) -> bool:
 
 
 def _walks_as_one(node: Node, loop: Loop) -> bool:
-    """Does a node, its arguments aside, see the two innermost reduction ranges as one?"""
+    """Returns whether a node, its arguments aside, sees the two innermost reduction ranges as one."""
     block, inner = loop.reduction_ranges[-2:]
     if node.op != "load":
         return node.op in OPS or node.op == "cast"

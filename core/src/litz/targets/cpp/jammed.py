@@ -50,7 +50,7 @@ class _JamWriter:
 
     @contextmanager
     def _copy(self, number: int, at: dict[Symbol, str] | None = None) -> Iterator[None]:
-        """What is made within is of one of the copies. at: what stands for reduction variables."""
+        """Enters one of the copies: what is made within is its own. at: what stands for reduction variables."""
         body = self.w.body
         before, body.at = body.at, {**body.at, self.jam.range.var: f"{self.var}_{number}", **(at or {})}
         body.visible = body.visible.new_child(self.outer[number]).new_child(self.inner[number])
@@ -144,7 +144,7 @@ class _JamWriter:
         w.put(*(Fold("merge", a.of_parts().held, other=held) for a, held in parts.items()))
 
     def _stage(self, rooms: dict[Node, str], start: str, block: int) -> None:
-        """What the copies share, computed for the chunk: a loop along it for each array's worth of them."""
+        """Computes what the copies share for the chunk: a loop along it for each array's worth of them."""
         w, body = self.w, self.w.body
         inner = w.loop.reduction_ranges[-1]
         at: tuple[tuple[Expr, str, int], ...] = ((inner.var, start, 1),)

@@ -129,7 +129,7 @@ OWNED = 16
 def _owned_range(w: Writer) -> Range | None:
     """A range that keeps combining stores apart: iterations that differ in it never meet at an element.
 
-    That holds where each store's index is `var` plus multiples of the range's extent (a row of a table, say).
+    The iterations keep apart where each store's index is `var` plus multiples of the extent (a row of a table, say).
     """
     long = (r for r in w.loop.ranges if r.size.is_Integer and int(r.size) >= 4 * OWNED)
     return next((r for r in long if all(_keeps_apart(s.index[0], r) for s in w.final if s.mode != "set")), None)

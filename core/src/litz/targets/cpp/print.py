@@ -205,7 +205,7 @@ class Printer:
         return f"for ({self.index.var_type(each.size)} {name} = {start}; {name} < {stop}; {step})"
 
     def _first(self, each: tile.Each) -> Iterator[str]:
-        """What stands at the start of a loop's body."""
+        """Yields the lines at the start of a loop's body."""
         if each.step:
             name, extent, type_ = each.axis, self.index.text(each.size), self.index.var_type(each.size)
             if each.size.is_Integer and int(each.size) % each.step == 0:

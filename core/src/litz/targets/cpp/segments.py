@@ -53,7 +53,7 @@ class _Split:
 
 
 def _work_of(tiling: Tiling) -> float:
-    """What a point costs, in loads: those, their masks and computed positions, and divisions for each of the lanes."""
+    """Returns the cost of a point in loads: those, their masks and computed positions, and each lane's divisions."""
     divided = {part for expr in tiling.loop.expressions for part in expr.atoms(FloorDiv, Mod, PythonMod)}
     lanes = [part for part in divided if tiling.vector is not None and tiling.vector.var in part.free_symbols]
     return sum(1 + len(load.args) for load in tiling.loop.loads) + DIVISION * len(lanes)
@@ -84,7 +84,7 @@ class _Splitter:
         return r == tiling.vector or any(stride_of(store.index[0], r.var) == ONE for store in tiling.loop.stores)
 
     def _is_row(self, tiling: Tiling, r: Range) -> bool:
-        """Are the segments vector loops within the same outer loops, so that a row is written at a time?"""
+        """Returns whether the segments are vector loops within the same outer loops: a row is written at a time."""
         short = len(tiling.loop.ranges) > 1 and int(r.size) < 2 * self.limits.chunk_elements
         return short and tiling.mode == "pointwise" and tiling.swap is None and r == tiling.vector
 

@@ -230,8 +230,8 @@ def _skipped(found: Traffic, var: Symbol) -> float:
 
 
 def _from_memory(loop: Loop) -> Traffic:
-    """What each access moves to or from memory. What a loop reads again (the weights of channels) comes from cache: its
-    bytes are divided by how often it is read."""
+    """Returns the bytes that each access moves to or from memory. What a loop reads again (the weights of channels)
+    comes from cache: its bytes are divided by how often it is read."""
     found: dict[Access, float] = {}
     for access in loop.accesses:
         again = prod(known(r.size, USUAL) for r in loop.ranges if r.var not in access.symbols)
@@ -283,7 +283,7 @@ def reads_conditionally(nodes: Iterable[Node], unrolled: Iterable[Range]) -> boo
 
 
 def _follows(value: Node, variables: set[Symbol]) -> bool:
-    """Whether a value is known once the variables are."""
+    """Returns whether a value is known once the variables are."""
     nodes = list(walk(value))
     exprs = (expr for node in nodes for expr in expressions(node))
     return all(node.op != "load" for node in nodes) and all(expr.free_symbols <= variables for expr in exprs)
@@ -329,9 +329,9 @@ def turns(loop: Loop, of: Node | Store, row: Range, lane: Range) -> bool:
 
 
 def _are_rows(loop: Loop, vector: Range) -> bool:
-    """Whether a reduction of a few elements is better walked along than unrolled across outputs, where loads gather
-    what lies side by side and no tile turns: softmax over 31 took 4.5 times as long, and a kernel that normalizes
-    looked-up rows of 32 8 times, and eight seconds in the compiler."""
+    """Returns whether a reduction of a few elements is better walked along than unrolled across outputs, where loads
+    gather what lies side by side and no tile turns: softmax over 31 took 4.5 times as long, and a kernel that
+    normalizes looked-up rows of 32 8 times, and eight seconds in the compiler."""
     several = any(node.op == "reduce" and REDUCTIONS[node.attrs[0]].several for node in loop.nodes)
     if int(loop.reduction_numel) <= (TINY_SEVERAL if several else TINY):
         return False

@@ -54,7 +54,7 @@ class Turned:
             self.w.body.staged.pop(load)
 
     def _dtype(self, node: Node) -> torch.dtype:
-        """What a tile has of a node: float16 is converted on its way, unless its bits are copied."""
+        """Returns the type of a node in a tile: float16 is converted on its way, unless its bits are copied."""
         return torch.float32 if node.dtype == torch.float16 and as_it_was(node) not in self.moved else node.dtype
 
     def _room(self, node: Node, start: str) -> Element:

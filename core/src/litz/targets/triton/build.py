@@ -67,7 +67,7 @@ def _compiled(text: str) -> CodeType:
 
 @cache
 def _toolchain() -> str:
-    """What besides the source decides how a kernel comes out: Triton's version and the helpers' text."""
+    """Returns a digest of all but the source that decides how a kernel comes out: Triton's version, the helpers."""
     names = ("helpers", "float8", "backend")
     helpers = "".join((files("litz.targets.triton") / f"{name}.py").read_text(encoding="utf-8") for name in names)
     return digest(FORMAT, importlib.metadata.version("triton"), helpers)
@@ -231,8 +231,8 @@ class Launcher:
 
 
 def with_scratch(launch: Callable[..., None], nbytes: int, device: int) -> Callable[..., None]:
-    """Returns a launch that hands the kernel memory of its own. It may be freed at once: the allocator gives it to
-    nobody but what follows on the same stream."""
+    """Returns a launch that hands the kernel memory of its own. The memory may be freed at once: the allocator
+    gives it to nobody but what follows on the same stream."""
     place = torch.device("cuda", device)
 
     def launchwith_scratch(grid: int, *values: int) -> None:

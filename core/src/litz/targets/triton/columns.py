@@ -55,8 +55,8 @@ def combining_tiling(loop: Loop, plan: KernelPlan, columns: Axis, num_warps: int
 
 
 def _lanes(loop: Loop, traffic: Traffic, limits: ColumnFigures) -> int:
-    """How many elements a thread has room for in its registers, where it keeps an accumulator for each. Loads that many
-    elements share, such as the norm of a row, do not stay in registers of their own."""
+    """Returns how many elements a thread has room for in its registers, where it keeps an accumulator for each. Loads
+    that many elements share, such as the norm of a row, do not stay in registers of their own."""
     loads = {access: moved for access, moved in traffic.items() if access.inner and not access.is_store}
     most = max((moved // access.itemsize for access, moved in loads.items()), default=0)
     if any(access.is_indirect for access in loads):

@@ -242,7 +242,7 @@ def retried(compile_: Callable[[], Any]) -> Any:
 
 
 def _tripped(error: BaseException | None) -> bool:
-    """Is Python's parser the cause? Triton wraps an error in a function that a kernel calls in one of its own."""
+    """Returns whether Python's parser is the cause. Triton wraps an error in a called function in one of its own."""
     while error is not None:
         if isinstance(error, SystemError) and "recursion depth mismatch" in str(error):
             return True

@@ -5,8 +5,8 @@ on an H200 (2026-11-22): half of the elements of some tiles of float8_e4m3fn tha
 of bfloat16 that were written.
 
 Bytes are read four at a time, by assembly for two numbers of a half type at once: sign, exponent and mantissa in their
-places are the number times a power of two, subnormal numbers included, and a multiplication takes that away. That is
-three instructions for a number, where float32's arithmetic for each takes ten. Every number of these types but
+places are the number times a power of two, subnormal numbers included, and a multiplication takes that away. A
+number takes three instructions so, where float32's arithmetic takes ten. Every number of these types but
 float8_e8m0fnu's is one of both half types. Bytes that come two at a time, as words of 16 bits, give the low bytes and
 the high bytes of the words. On devices without PTX, and under TRITON_INTERPRET=1, which knows no assembly, the
 functions say the same in Triton.
@@ -85,8 +85,8 @@ _CODES = {
 
 @tl.core.builtin
 def _halves(given, kind, dtype, words, _semantic=None):
-    """Numbers of a half type of bytes, four at a time, or of the low and the high bytes of words, two at a time. They
-    are bfloat16 where the kind has no assembly for `dtype`."""
+    """Numbers of a half type of bytes, four at a time, or of the low and the high bytes of words, two at a time. The
+    numbers are bfloat16 where the kind has no assembly for `dtype`."""
     name, words = "bf16" if dtype == tl.bfloat16 or kind.value == "f8e5m2fnuz" else "f16", words.value
     half = tl.bfloat16 if name == "bf16" else tl.float16
     code, types = _CODES[kind.value, name, words], (half, half) if words else half

@@ -66,7 +66,7 @@ def _fits(access: Access, var: Symbol, plan: KernelPlan) -> bool:
 
 
 def _overwrites(loop: Loop, plan: KernelPlan) -> bool:
-    """Is memory stored to that is read at another place? What is computed again reads it late."""
+    """Returns whether a loop stores to memory that it reads at another place. What is computed again reads it late."""
     stored = {plan.inplace.get(store.buffer, store.buffer): store.index for store in loop.stores}
     loaded = [(plan.inplace.get(node.buffer, node.buffer), node) for node in loop.loads]
     return any(name in stored and (node.index != stored[name] or bool(node.indirect)) for name, node in loaded)

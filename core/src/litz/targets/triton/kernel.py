@@ -127,7 +127,7 @@ def _grid(tiling: Tiling, names: Names) -> str:
 
 
 def _blocks(tiling: Tiling, names: Names) -> str:
-    """How many blocks of outputs there are: a number if the sizes are."""
+    """Returns how many blocks of outputs there are: a number if the sizes are."""
     parts = [
         f"(-(-{size_text(axis.size, names.sizes)} // {axis.block * axis.step}){f' * {axis.step}' * (axis.step > 1)})"
         for axis in tiling.grid_axes

@@ -39,7 +39,7 @@ def fewer_lanes(
 
 
 class _Walk:
-    """How an access goes through memory. steps: of each range, the innermost first, its elements and the bytes between
+    """An access's walk through memory. steps: of each range, the innermost first, its elements and the bytes between
     neighbours. vector: how many elements a thread loads at once."""
 
     def __init__(self, loop: Loop, ranges: Sequence[Range], plan: KernelPlan, access: Access) -> None:

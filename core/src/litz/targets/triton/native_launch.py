@@ -2,7 +2,7 @@
 
 In: a compiler's name and the cache. Out: the module, or None where it cannot be had: there is no C++ compiler, Python
 came without its headers, or there is no folder to build it in. Launching goes through ctypes then (`cuda_driver`),
-which does the same and takes 2 to 3 µs more. That is no error and no warning: a machine that runs kernels built
+which does the same and takes 2 to 3 µs more. litz neither fails nor warns: a machine that runs kernels built
 elsewhere needs no compiler, and nothing that the user asked for is missing. `litz doctor` says which of the two it is,
 and why.
 """

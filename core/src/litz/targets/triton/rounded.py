@@ -78,7 +78,7 @@ def near_forms(loop: Loop) -> Mapping[Node, str]:
 
 
 def _is_part(node: Node) -> bool:
-    """Is the node a reduction's result over a constant, whose reciprocal is an ordinary number?"""
+    """Returns whether the node is a reduction's result over a constant, whose reciprocal is an ordinary number."""
     top, bottom = node.args
     return top.op == "reduce" and bottom.op == "const" and 1 <= abs(bottom.attrs[0]) < 2.0**100
 
@@ -94,7 +94,7 @@ def _exact(loop: Loop) -> set[Node]:
 
 
 def _is_slope(node: Node, users: Mapping[Node, list[Node]]) -> bool:
-    """Is the node a square that is only subtracted from one?"""
+    """Returns whether the node is a square that is only subtracted from one."""
     if node.op != "mul" or node.args[0] is not node.args[1]:
         return False
     return bool(users.get(node)) and all(
@@ -103,7 +103,7 @@ def _is_slope(node: Node, users: Mapping[Node, list[Node]]) -> bool:
 
 
 def _adds_one(node: Node) -> bool:
-    """Is the node a function plus one? The function is the first of its arguments, the constant the second."""
+    """Returns whether the node is a function plus one: the function is its first argument, the constant the second."""
     if node.op != "add":
         return False
     one = node.args[1]

@@ -123,8 +123,8 @@ def _row_block(tiling: Tiling) -> int:
 
 
 def _may_change(tiling: Tiling) -> bool:
-    """May rows be held that were not, or the other way? Not rows that begin anywhere, whose frame depends on it, nor
-    rows whose length is not a constant."""
+    """Returns whether rows may be held that were not, or the other way. Rows that begin anywhere may not change, as
+    their frame depends on it, nor rows whose length is not a constant."""
     r = tiling.axis("r")
     return r is not None and tiling.frame is None and bool(r.size.is_Integer) and int(r.size) > 0
 

@@ -91,7 +91,7 @@ def _elements_per_thread(loop: Loop, traffic: Traffic, limits: TilingFigures) ->
 
 
 def _has_ragged_rows(loop: Loop, traffic: Traffic) -> bool:
-    """Does something go by columns of rows that begin anywhere, such as a bias? Its elements are loaded one by one."""
+    """Returns whether something goes by columns of rows that begin anywhere, such as a bias, loaded one by one."""
     if len(loop.ranges) < 2 or is_multiple(loop.ranges[-1].size, VECTOR // 2):
         return False
     last = loop.ranges[-1]
@@ -117,9 +117,9 @@ def _pointwise(loop: Loop, plan: KernelPlan, traffic: Traffic, target: Target) -
 
 
 def _is_cut_by_mask(loop: Loop, traffic: Traffic, axis: Axis, limits: TilingFigures) -> bool:
-    """Does the end of the range lie within 16 bytes of an access? A mask with it is another for each element, and so
-    is the access: rows of 50257 columns, 67093095 elements of two bytes in all, took 195 µs on an H200 where those of
-    even totals took 73."""
+    """Returns whether the end of the range lies within 16 bytes of an access. A mask with it is another for each
+    element, and so is the access: rows of 50257 columns, 67093095 elements of two bytes in all, took 195 µs on an H200
+    where those of even totals took 73."""
     if not axis.masked or not axis.size.is_Integer or len(loop.nodes) > limits.few_nodes:
         return False
     last = axis.ranges[-1].var
@@ -268,12 +268,12 @@ def _rows_alike(
 
 
 def _is_shared(access: Access, loop: Loop) -> bool:
-    """Does an access vary along rows and not from row to row?"""
+    """Returns whether an access varies along rows and not from row to row."""
     return access.inner and not access.is_store and access.symbols.isdisjoint(r.var for r in loop.ranges)
 
 
 def _has_room(loop: Loop, frame: Frame, block: int | None) -> bool:
-    """Is there a place for the lanes before a row? block: of rows that are held whole, else None."""
+    """Returns whether there is a place for the lanes before a row. block: of rows that are held whole, else None."""
     if block is not None:
         return int(loop.reduction_numel) + frame.lanes - 1 <= block
     # Those count the values that each lane has seen, which lanes before the row have not.
@@ -281,7 +281,7 @@ def _has_room(loop: Loop, frame: Frame, block: int | None) -> bool:
 
 
 def _is_aligned(accesses: Iterable[Access], rows: tuple[Range, ...]) -> bool:
-    """Are rows contiguous, and read 16 bytes at a time? Then neighbours along them are one thread's."""
+    """Returns whether rows are contiguous, and read 16 bytes at a time: then neighbours along them are one thread's."""
     return all(
         access.stride(rows[-1].var) == 1 and is_multiple(access.offset - rows[-1].var, VECTOR // access.itemsize)
         for access in accesses
@@ -336,7 +336,7 @@ def _row_blocks(loop: Loop, rows: int, length: int, fixed: bool, width: int, mix
 
 
 def _gathers_across(loop: Loop) -> bool:
-    """Is there a gather whose neighbours along the row lie in different rows of what it reads?"""
+    """Returns whether there is a gather whose neighbours along the row lie in different rows of what it reads."""
     steps = (
         access.stride(r.var)
         for access in loop.accesses

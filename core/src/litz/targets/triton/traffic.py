@@ -41,5 +41,5 @@ def live_values(loop: Loop) -> int:
 
 
 def writes_rows(loop: Loop) -> bool:
-    """Is something stored for each element of a row?"""
+    """Returns whether something is stored for each element of a row."""
     return any(loop.at_reduction_level(store) for store in loop.stores)

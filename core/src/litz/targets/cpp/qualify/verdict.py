@@ -92,8 +92,8 @@ def qualify_target(constructs: Collection[str] | None, context: CodegenContext) 
 
 @functools.cache
 def _found_here() -> dict[str, Finding]:
-    """What this process has met, by key: a fact of the machine, like the compiler itself. With the cache switched off
-    no compile but the first has to test a construct."""
+    """Returns what this process has met, by key: a fact of the machine, like the compiler itself. With the cache
+    switched off no compile but the first has to test a construct."""
     return {}
 
 
@@ -122,7 +122,7 @@ def _keep(key: str, finding: Finding, cache: Cache) -> None:
 
 
 def _read(folder: Path | None) -> Finding | None:
-    """What a file of the cache says, None where there is none that can be read."""
+    """Returns what a file of the cache says, None where there is none that can be read."""
     try:
         return None if folder is None else Finding(**json.loads((folder / FILE).read_text(encoding="utf-8")))
     except (ValueError, TypeError, OSError):
@@ -146,7 +146,7 @@ def judge(options: Options, constructs: Collection[str] = EVERY) -> Findings:
 
 @dataclass(frozen=True)
 class _Run:
-    """What became of a construct's probes in a form: are all of them right, was any built, the seconds of building."""
+    """The results of a construct's probes in a form: all of them are right, any was built, the seconds of building."""
 
     forms: tuple[str, ...]
     right: bool = True
@@ -177,7 +177,7 @@ class _Bench:
         return runs
 
     def finding(self, construct: str, first: Mapping[str, _Run]) -> Finding:
-        """What is found of a construct, of which `first` has what became of it as it is."""
+        """Returns what is found of a construct. first: the runs of the constructs as they are, by name."""
         run = first[construct]
         if run.right:
             return Finding(True, seconds=round(run.seconds, 3))

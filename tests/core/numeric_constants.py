@@ -12,6 +12,7 @@ from collections.abc import Mapping
 CONSTANTS: Mapping[str, str] = {
     "of an ISA, or of hardware of a kind: lines, warps, registers, tensor cores' least tile": """
         cpp_compiler: WIDEST
+        philox: _VARIANTS
         blocks: WIDE
         arena: ALIGNMENT
         cover: LEAST
@@ -46,6 +47,7 @@ CONSTANTS: Mapping[str, str] = {
         flex_attention: NO_BLOCKS
         flex_attention_backward: RESULTS
         bias_gradients: GRADIENT BIAS
+        wide_products: OPERANDS
         fold_constants: _FILLS
         contractions: _FORMULAS
         cpp_compiler: VERSION_SECONDS

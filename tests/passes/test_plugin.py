@@ -29,8 +29,8 @@ ORDER = {
     "partitioned": "rebuild_cpu_values narrow_positions save_what_is_read save_wholes read_saved_tensors "
     "note_standing_memory",
     "graph": "note_eagers_peak fold_constants place_constants convert_on_device remove_no_ops split_bias_gradients "
-    "eliminate_common_subexpressions sum_scatters eliminate_dead_code fold_frozen fold_affine sum_products "
-    "pad_contractions",
+    "widen_products eliminate_common_subexpressions sum_scatters eliminate_dead_code fold_frozen fold_affine "
+    "sum_products pad_contractions",
     "program": "separate_reductions remove_dead_operations round_shared write_in_place join_sums write_out_few_terms "
     "contract_broadcast_products split_reductions inline_pointwise round_inlined reduce_columns_first "
     "lay_out_temporaries pick_elements write_out_few_values spread_scatters simplify_bodies",

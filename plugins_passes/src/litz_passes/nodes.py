@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import CheckpointPolicy
 
+from litz.capture import torch_api
+
 AGAIN = frozenset({CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE})
 """What a region of torch.utils.checkpoint says of a node that the backward computes again."""
 
@@ -31,4 +33,13 @@ def needed_by(items: Iterable[Any]) -> set[torch.fx.Node]:
     return found
 
 
-__all__ = ["AGAIN", "needed_by", "policy_of"]
+def add_call(graph: torch.fx.Graph, beside: object, target: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
+    """Adds a call of an op to a graph, with its fake result, which the FakeTensorMode of `beside` makes."""
+    made = graph.call_function(target, args, kwargs)
+    values = [arg.meta["val"] if isinstance(arg, torch.fx.Node) else arg for arg in args]
+    with torch_api.fake_mode_around([beside]):
+        made.meta = {"val": target(*values, **kwargs)}
+    return made
+
+
+__all__ = ["AGAIN", "add_call", "needed_by", "policy_of"]

@@ -12,8 +12,11 @@ from litz_plugins import OptionsView, Pass, hookimpl
 
 @hookimpl
 def litz_cache_fingerprint(options: OptionsView) -> str | None:
-    """Returns None: results depend on the graph, the options and the target alone, which are in the key."""
-    return None
+    """Returns the types of which the library has no products; else results depend on the graph, the options and the
+    target alone, which are in the key."""
+    from .processor import without_kernels
+
+    return " ".join(sorted(map(str, without_kernels()))) or None
 
 
 @hookimpl

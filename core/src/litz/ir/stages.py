@@ -61,8 +61,8 @@ def find_stages(
         if store.buffer in loaded or (inplace or {}).get(store.buffer) in loaded:
             at[id(store)] = last
         # A value that later walks alone compute for others is stored there.
-        elif (walks := needed.get(store.value)) and store.value.op != "load":
-            at[id(store)] = max(at[id(store)], min(walks))
+        elif (later := needed.get(store.value)) and store.value.op != "load":
+            at[id(store)] = max(at[id(store)], min(later))
     walks = (
         Stage(
             tuple(node for node in reduces if depths[node] == number + 1),
@@ -113,13 +113,13 @@ def walks_loading(loop: Loop, one_walk: bool = False) -> Mapping[object, int]:
 
 def _walks_needing(loop: Loop, depths: Mapping[Node, int], stores: Sequence[Store]) -> Mapping[Node, set[int]]:
     """Returns, for nodes at reduction level, the numbers of the walks on which reductions and the stores need them."""
-    needed: dict[Node, set[int]] = {}
+    needed, levels = dict[Node, set[int]](), loop.levels
     for store in stores:
         for root in store.roots:
             needed.setdefault(root, set()).add(max(depths[each] for each in store.roots))
     for node in reversed(loop.nodes):
         own = {depths[node] - 1} if node.op == "reduce" else needed.get(node, set())
         for arg in node.args:
-            if loop.levels[arg]:
+            if levels[arg]:
                 needed.setdefault(arg, set()).update(own)
     return needed

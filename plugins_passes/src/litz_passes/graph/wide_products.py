@@ -10,9 +10,8 @@ twice as long in float32, and small ones.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from math import prod
 from typing import Any
 
@@ -20,7 +19,9 @@ import torch
 
 from litz.capture.graph import Graph
 from litz.capture.passes.rewrite import Call, Changes, call_at, rewrite, same_layout, tensor_of
+from litz.ir.dtypes import HALF
 from litz.target import Room, figures_of
+from litz_passes.processor import without_kernels
 from litz_plugins.records import PassContext
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -34,8 +35,6 @@ OPERANDS: Mapping[Any, tuple[int, int]] = {
 }
 """The places of a product's operands among the arguments."""
 CONVOLUTIONS = frozenset({aten.convolution.default, aten.convolution_backward.default})
-QUESTIONS = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}
-"""The names of torch's functions that say whether its library has kernels of a type for this processor."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +44,6 @@ class WideFigures(Room):
     table = "wide_products"
     least_flops: int
     least_rows: int
-
-
-@cache
-def without_kernels() -> frozenset[torch.dtype]:
-    """Returns the half types of which torch's library has no kernels for this processor: oneDNN has some for AVX-512
-    and later extensions. A build of torch without oneDNN does not say, and has others."""
-    asked = {dtype: getattr(torch.ops.mkldnn, name, None) for dtype, name in QUESTIONS.items()}
-    return frozenset(dtype for dtype, supported in asked.items() if supported is not None and not supported())
 
 
 def widen_products(graph: Graph, context: PassContext) -> Graph:
@@ -74,7 +65,7 @@ def _dtype(node: torch.fx.Node) -> torch.dtype | None:
         return None
     types = {value.dtype for each in node.all_input_nodes if (value := tensor_of(each)) is not None}
     (dtype,) = types if len(types) == 1 else (None,)
-    return dtype if dtype in QUESTIONS else None
+    return dtype if dtype in HALF else None
 
 
 def _is_worth(graph: Graph, node: torch.fx.Node, context: PassContext) -> bool:
@@ -85,20 +76,18 @@ def _is_worth(graph: Graph, node: torch.fx.Node, context: PassContext) -> bool:
         return False
     figures = figures_of(context.target_of(first.device), WideFigures)
 
-    def sizes(place: int) -> Sequence[int]:
-        value = tensor_of(node.args[place])
-        assert value is not None
-        return [graph.hint(size) for size in value.shape]
+    def sizes(value: Any) -> list[int]:
+        return [graph.hint(size) for size in value.meta["val"].shape]
 
     if node.target in CONVOLUTIONS:
-        # Of each place of the larger of input and output, a product with a filter of each group.
+        # A product with a filter of each group for each place of the result.
         backward = node.target is aten.convolution_backward.default
-        places = sizes(0) if backward else sizes(0)[:1] + [graph.hint(size) for size in node.meta["val"].shape[1:]]
-        filters = sizes(2 if backward else 1)
-        return 2 * prod(places) * prod(filters[1:]) >= figures.least_flops
+        places, filters = (sizes(node.args[0]), node.args[2]) if backward else (sizes(node), node.args[1])
+        return 2 * prod(places) * prod(sizes(filters)[1:]) >= figures.least_flops
     left, right = OPERANDS[node.target]
-    rows, columns = sizes(left)[-2], sizes(right)[-1]
-    return min(rows, columns) >= figures.least_rows and 2 * prod(sizes(left)) * columns >= figures.least_flops
+    rows, columns = sizes(node.args[left])[-2], sizes(node.args[right])[-1]
+    flops = 2 * prod(sizes(node.args[left])) * columns
+    return min(rows, columns) >= figures.least_rows and flops >= figures.least_flops
 
 
 def _changed(node: torch.fx.Node, dtype: torch.dtype) -> dict[torch.fx.Node, Call]:
@@ -107,6 +96,7 @@ def _changed(node: torch.fx.Node, dtype: torch.dtype) -> dict[torch.fx.Node, Cal
     arguments = [
         call_at(node, CONVERT, item, torch.float32) if tensor_of(item) is not None else item for item in node.args
     ]
+    assert callable(node.target)
     wide = call_at(node, node.target, *arguments, **node.kwargs)
     if node.target is not aten.convolution_backward.default:
         changed = {node: call_at(node, CONVERT, wide, dtype)}

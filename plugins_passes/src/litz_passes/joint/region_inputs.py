@@ -17,7 +17,8 @@ from torch.fx import Node
 from torch.utils.checkpoint import CheckpointPolicy
 
 from litz.capture.joint.nouns import JointGraph
-from litz.capture.torch_api import add_call, aliased_argument
+from litz.capture.torch_api import aliased_argument
+from litz_passes.nodes import add_call
 from litz_plugins.records import PassContext
 
 from ..nodes import AGAIN, policy_of

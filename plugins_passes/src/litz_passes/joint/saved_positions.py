@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 from litz.capture.joint.nouns import Halves
-from litz.capture.torch_api import add_call, fake_mode_around
+from litz.capture.torch_api import fake_mode_around
 from litz_passes.joint.window_starts import POOLS, Starts, start_of_each, windows
+from litz_passes.nodes import add_call
 from litz_plugins import Target, TargetOf
 from litz_plugins.records import PassContext
 

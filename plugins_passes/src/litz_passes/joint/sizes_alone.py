@@ -14,7 +14,7 @@ import torch
 
 from litz.capture.joint.nouns import Halves, JointGraph
 from litz.capture.joint.size_readers import READERS, size_argument
-from litz.capture.torch_api import add_call
+from litz_passes.nodes import add_call
 from litz_plugins.records import PassContext
 
 aten = torch.ops.aten

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from litz.capture.torch_api import add_call
+from litz_passes.nodes import add_call
 
 aten, prims = torch.ops.aten, torch.ops.prims
 

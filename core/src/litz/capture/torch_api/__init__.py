@@ -50,7 +50,6 @@ from .asserts import (
 from .custom_ops import defining_module, is_custom
 from .dynamo import as_captured, compile_label, disable_dynamo, is_restart
 from .fake import (
-    add_call,
     fake_mode_around,
     fake_mode_of,
     hint_of,

@@ -63,15 +63,6 @@ def make_fake(mode: Any, tensor: torch.Tensor) -> torch.Tensor:
     return mode.from_tensor(tensor, static_shapes=True)
 
 
-def add_call(graph: torch.fx.Graph, beside: object, target: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
-    """Adds a call of an op to a graph, with its fake result, which the FakeTensorMode of `beside` makes."""
-    made = graph.call_function(target, args, kwargs)
-    values = [arg.meta["val"] if isinstance(arg, torch.fx.Node) else arg for arg in args]
-    with fake_mode_around([beside]):
-        made.meta = {"val": target(*values, **kwargs)}
-    return made
-
-
 def missing_value(node: torch.fx.Node, mode: Any | None) -> Any | None:
     """The fake value of a node that the partitioner adds without one, or None if it is not such a node: the random
     ops of a checkpointed region, which save the generator's state in the forward and draw from it in the backward."""

@@ -46,9 +46,9 @@ template <class V, class W> static inline Words<W> philox_lanes(W k0, W k1, W po
 
 def _lanes(words: int, product: str) -> str:
     """Returns the types of a vector of so many words, and the product of the low halves of its 64-bit lanes."""
-    types = {"Words": "u32", "Lanes": "u64", "Ints": "int", "Longs": "long long"}
-    vector = f"__attribute__((vector_size({4 * words})))"
-    text = "".join(f"typedef {element} {name}{words} {vector};\n" for name, element in types.items())
+    types, text = {"Words": "u32", "Lanes": "u64", "Ints": "int", "Longs": "long long"}, ""
+    for name, element in types.items():
+        text += f"typedef {element} {name}{words} __attribute__((vector_size({4 * words})));\n"
     return f"""\
 {text}static inline Lanes{words} low_product(Lanes{words} a, u64 b) {{
   const Ints{words} x = (Ints{words})a, y = (Ints{words})(b - Lanes{words}{{}});
@@ -57,11 +57,10 @@ def _lanes(words: int, product: str) -> str:
 """
 
 
-def _word(which: str) -> str:
+def _variants(name: str, which: str) -> str:
     """Returns a function of a seed's halves and a position to one word, and its variants for vectors."""
-    name = f"philox_{which}"
     text = f'extern "C" __attribute__((simd("notinbranch"), const)) u32 {name}(u32 k0, u32 k1, u32 position);\n'
-    ways = [("one", "u32", name, "1", "philox_lanes<u64, u64>")]
+    ways = [("one", "u32", name, "1", "philox_lanes<u64>")]
     for letter, n, condition, _ in _VARIANTS:
         ways.append((letter, f"Words{n}", f"_ZGV{letter}N{n}vvv_{name}", condition, f"philox_lanes<Lanes{n}>"))
     for own, type_, alias, condition, call in ways:
@@ -75,11 +74,11 @@ asm(".set {alias}, {own}_{name}");
 
 
 def _words() -> str:
-    ours = "#if __x86_64__ && __linux__ && !__clang__\n"
+    ours, vectors, plain = "#if __x86_64__ && __linux__ && !__clang__\n", "", ""
     lanes = (f"#if {condition}\n{_lanes(n, product)}#endif\n" for _, n, condition, product in _VARIANTS if product)
-    head, tail = "static inline u32 philox_", "(u32 k, u32 l, u32 p) { return philox_lanes<u64, u64>(k, l, p)."
-    plain = "".join(f"{head}{which}{tail}{which}; }}\n" for which in ("first", "second"))
-    vectors = _word("first") + _word("second")
+    for name, which in (("philox_first", "first"), ("philox_second", "second")):
+        vectors += _variants(name, which)
+        plain += f"static inline u32 {name}(u32 k, u32 l, u32 p) {{ return philox_lanes<u64>(k, l, p).{which}; }}\n"
     return f"{ours}{''.join(lanes)}#endif\n{_ROUNDS}{ours}{vectors}#else\n{plain}#endif\n"
 
 

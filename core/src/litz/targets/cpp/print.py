@@ -277,9 +277,8 @@ class Printer:
 
     def floating(self, operand: Operand) -> str:
         """Returns the text of an operand as a float."""
-        if VALUES[operand.dtype] == "float":
-            return self.operand(operand)
-        return CPP.cast(self._whole(operand), operand.dtype, torch.float32)
+        floats = VALUES[operand.dtype] == "float"
+        return self.operand(operand) if floats else CPP.cast(self._whole(operand), operand.dtype, torch.float32)
 
     def _whole(self, operand: Operand) -> str:
         """Returns the text of an operand that becomes a float. Where a float becomes an integer and then a float, g++

@@ -250,6 +250,17 @@ FOUND = {
         outputs=("v2", "v0"),
         grad=True,
     ),
+    "a conjugate view, which the judge's interpreter gave without its bit": program(
+        (InputSpec((1, 1), F32, 4), InputSpec((1, 1), F32, 9)),
+        "polar(turned(x0, x1).mT)",
+        grad=True,
+    ),
+    "a position to the power of two, which the judge did not evaluate": program(
+        (InputSpec((2,), U8, 899077),),
+        "torch.arange(x0.size(0))",
+        "v0: v0.mul_(v0)",
+        outputs=("v0",),
+    ),
 }
 
 

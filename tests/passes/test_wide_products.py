@@ -13,7 +13,7 @@ from litz.report import collect
 from litz_passes import plugin
 from litz_passes.processor import QUESTIONS, without_kernels
 
-HALVES = frozenset(QUESTIONS)
+HALVES = tuple(QUESTIONS)
 CASES: Mapping[str, tuple[Callable[..., Tensor], Sequence[tuple[int, ...]]]] = {
     "mm": (torch.mm, [(33, 65), (65, 47)]),
     "linear": (F.linear, [(2, 40, 64), (96, 64), (96,)]),
@@ -32,8 +32,8 @@ CASES: Mapping[str, tuple[Callable[..., Tensor], Sequence[tuple[int, ...]]]] = {
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library has no products of half types, whatever this processor is."""
-    monkeypatch.setattr("litz_passes.graph.wide_products.without_kernels", lambda: HALVES)
-    monkeypatch.setattr("litz_passes.processor.without_kernels", lambda: HALVES)
+    monkeypatch.setattr("litz_passes.graph.wide_products.without_kernels", lambda: frozenset(HALVES))
+    monkeypatch.setattr("litz_passes.processor.without_kernels", lambda: frozenset(HALVES))
 
 
 def tensors(sizes: Sequence[tuple[int, ...]], dtype: torch.dtype, last: bool = False) -> list[Tensor]:
@@ -104,5 +104,5 @@ def test_a_library_that_has_them_is_asked(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_key_of_a_graph_says_which_types_it_is_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
     known = plugin.litz_cache_fingerprint({})
     assert known == (" ".join(sorted(map(str, without_kernels()))) or None)
-    monkeypatch.setattr("litz_passes.processor.without_kernels", lambda: HALVES)
+    monkeypatch.setattr("litz_passes.processor.without_kernels", lambda: frozenset(HALVES))
     assert plugin.litz_cache_fingerprint({}) == "torch.bfloat16 torch.float16"

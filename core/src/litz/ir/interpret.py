@@ -99,8 +99,8 @@ def view(ref: TensorRef, memory: Mapping[str, torch.Tensor], sizes: Sizes) -> to
 
 def evaluate(expr: Expr, env: Env) -> Any:
     """Returns an expression's value as Python has it, an int, float or bool; an int64 tensor if a variable of the
-    expression is one. Errors: NotImplementedError for a tensor in anything but sums, products, divisions and
-    remainders."""
+    expression is one. Errors: NotImplementedError for a tensor in anything but sums, products, powers,
+    divisions and remainders."""
     if expr.is_Integer:
         return int(expr)
     if expr.is_Symbol:
@@ -120,6 +120,8 @@ def evaluate(expr: Expr, env: Env) -> Any:
         return args[0] // args[1]
     if isinstance(expr, (Mod, PythonMod)):
         return args[0] % args[1]
+    if expr.is_Pow and isinstance(args[0], torch.Tensor):
+        return args[0] ** args[1]
     if any(isinstance(arg, torch.Tensor) for arg in args):
         raise NotImplementedError(f"cannot evaluate {expr} at loop variables")
     if type(expr) in _OF_NUMBERS:

@@ -290,12 +290,12 @@ def _eager(graph: Graph, laid_out: bool = False) -> Callable[[list[Any]], Any]:
 
 def _without_bases(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """Results that know no tensor that they are views of, as those of kernels: autograd takes such a view of another
-    result for one that has its gradient."""
+    result for one that has its gradient. A view that is read as conjugate or negative stays one."""
 
     def call(arguments: list[Any]) -> Any:
         return [
             value.new_empty(0).set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())
-            if isinstance(value, torch.Tensor) and value._base is not None
+            if isinstance(value, torch.Tensor) and value._base is not None and not (value.is_conj() or value.is_neg())
             else value
             for value in run(arguments)
         ]

@@ -49,7 +49,11 @@ REDUCTIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-def test_chains_have_eagers_roundings(dtype: torch.dtype) -> None:
+def test_chains_have_eagers_roundings(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    # In float32 a product's sum has another order than in the half type.
+    for module in ("graph.wide_products", "processor"):
+        monkeypatch.setattr(f"litz_passes.{module}.without_kernels", frozenset)
+
     def every(x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
         made = {name: chain(x, y) for name, chain in CHAINS.items()}
         return made | {name: chain(a, b) for name, chain in REDUCTIONS.items()}

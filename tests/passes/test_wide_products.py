@@ -96,7 +96,8 @@ def test_strict_and_invariant_modes_leave_them_to_the_library() -> None:
 
 
 def test_a_library_that_has_them_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("litz_passes.graph.wide_products.without_kernels", frozenset)
+    for module in ("graph.wide_products", "processor"):
+        monkeypatch.setattr(f"litz_passes.{module}.without_kernels", frozenset)
     square = torch.randn(64, 64).half()
     assert widened(torch.mm, square, square) == []
 

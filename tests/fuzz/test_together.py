@@ -3,6 +3,7 @@ sees what litz once got wrong there."""
 
 from __future__ import annotations
 
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -131,6 +132,14 @@ def test_threads_whose_positions_lie_outside_do_not_run() -> None:
 def test_inputs_are_large() -> None:
     (spec,) = large_inputs(DOUBLED) or ()
     assert spec.storage_size * 4 > 1 << 17 and spec.dtype == F32
+
+
+def test_a_program_whose_values_no_memory_holds_has_none_and_is_not_run() -> None:
+    specs = (InputSpec((4, 1), torch.float64, 1), InputSpec((1, 5), torch.float64, 2))
+    program = FuzzProgram(specs, (Statement("v0", "(x0 @ x1).softmax(-1)"),), ("v0",))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert large_inputs(program) is None
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 2**20  # KiB; the product takes 12 GiB
 
 
 @pytest.mark.nightly

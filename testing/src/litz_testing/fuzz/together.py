@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -62,12 +62,24 @@ def large_inputs(program: FuzzProgram) -> tuple[InputSpec, ...] | None:
     return specs if _accepts(program, specs) else None
 
 
+def _foreseen(text: str, values: Mapping[str, Any]) -> int:
+    """Returns how many elements an expression's result has, by tensors without memory; 0 where these do not say."""
+    sizes = {name: value.to("meta") if isinstance(value, torch.Tensor) else value for name, value in values.items()}
+    try:
+        result = eval(text, dict(NAMES), sizes)
+    except Exception:
+        return 0
+    return result.numel() if isinstance(result, torch.Tensor) else 0
+
+
 def _accepts(program: FuzzProgram, specs: tuple[InputSpec, ...]) -> bool:
     """Returns whether eager takes such inputs, and makes nothing very large of them."""
     values = dict(zip((f"x{n}" for n in range(len(specs))), make_inputs(specs), strict=True))
     begun = time.process_time()
     try:
         for statement in program.statements:
+            if _foreseen(statement.text, values) > MOST_ELEMENTS:
+                return False
             with defined(statement):
                 result = eval(statement.text, dict(NAMES), values)
             if isinstance(result, torch.Tensor) and result.numel() > MOST_ELEMENTS:

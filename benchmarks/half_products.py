@@ -10,7 +10,6 @@ and the conversions then fuse with other operations. The figures of `wide_produc
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -19,6 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from litz_passes.processor import without_kernels
+
+from .single_ops import least
 
 Sizes = Sequence[tuple[int, ...]]
 SHAPES = ((1, 512, 512), (4, 512, 512), (8, 8, 8), (32, 512, 512), (256, 64, 64), (64, 1024, 1024), (512, 512, 512))
@@ -45,17 +46,6 @@ def in_float32(function: Callable[..., Tensor], operands: Sequence[Tensor]) -> T
     return function(*(each.float() for each in operands)).to(operands[0].dtype)
 
 
-def least(call: Callable[[], object], seconds: float) -> float:
-    """Returns the least time of a call in microseconds, of as many calls as fit into so many seconds."""
-    call()
-    best, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        start = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - start)
-    return best * 1e6
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -71,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         row = list[float]()
         for dtype in (torch.bfloat16, torch.float16):
             half = [torch.randn(size).to(dtype) for size in sizes]
-            row += (least(partial(way, function, half), given.seconds) for way in (as_it_is, in_float32))
+            ways = {way.__name__: partial(way, function, half) for way in (as_it_is, in_float32)}
+            row += least(ways, given.seconds).values()
         print(f"{name:24}" + "".join(f"{each:12.0f}" for each in row))
 
 

@@ -60,7 +60,7 @@ def find_stages(
         # What a later walk loads must not have been overwritten on an earlier one.
         if store.buffer in loaded or (inplace or {}).get(store.buffer) in loaded:
             at[id(store)] = last
-        # A value that later walks alone compute for others is stored there.
+        # Where only later walks need a value for others, the first of these walks stores the value.
         elif (later := needed.get(store.value)) and store.value.op != "load":
             at[id(store)] = max(at[id(store)], min(later))
     walks = (

@@ -3,8 +3,8 @@
 In: a Graph. Out: the Graph with the operands converted, the call in float32, and its result converted back. The library
 multiplies element by element otherwise, 4 to 100 times slower (`python -m benchmarks.half_products`); sums are held in
 float32 either way, and rounded once. The conversions are operations of the graph, and fuse with what makes the operands
-and what reads the result. Left as they are: products of few rows, whose time is that of reading a matrix, which is
-twice as long in float32, and small ones.
+and what reads the result. The pass leaves small products as they are, and products of few rows: their time is that of
+reading a matrix, which has twice the bytes in float32.
 """
 
 from __future__ import annotations

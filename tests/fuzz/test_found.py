@@ -84,6 +84,18 @@ FOUND = {
         "x0.expand((3, 1, 1))",
         "torch.log_softmax(v1, 0)",
     ),
+    "a total was forgotten that a second reduction of the same kernel takes as its only value": program(
+        (InputSpec((), F32, 94045),),
+        "torch.sum(x0)",
+        "torch.argmin(v0)",
+        outputs=("v1", "v0"),
+    ),
+    "a total was forgotten after its deviation": program(
+        (InputSpec((1,), F32, 793394),),
+        "torch.sum(x0, 0, keepdim=True)",
+        "torch.std(v0, (0,), correction=0)",
+        outputs=("v1", "v0"),
+    ),
     "a flipped tensor and a view of it did not share memory": program(
         (InputSpec((1, 4), F32, 428347),),
         "x0.flip(-2)",

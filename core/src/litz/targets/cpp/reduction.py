@@ -395,9 +395,9 @@ class _RowStage(_Stage):
                 size = None if start else inner.size
                 array = room or (widened[load].room if load in widened else body.access(load, first))
                 w.put(Fold("block", held, at=position(w, first), array=array, block=start, size=size))
-            if not several:  # what is the whole row is there for later walks
+            if not several:  # what is the whole row is there for later walks; one number for a row is visible anyway
                 at, axes = ((inner.var, "", 1),), frozenset({w.index.names[inner.var]})
-                made = {value: Element(room, at, value.dtype, axes) for _, value, room, _ in blocks if room}
+                made = {v: Element(room, at, v.dtype, axes) for _, v, room, _ in blocks if room and w.loop.levels[v]}
                 w.scratch = {**made, **widened, **w.scratch}
 
         outside = [node for node in nodes if body.variables[node].isdisjoint({inner.var})]

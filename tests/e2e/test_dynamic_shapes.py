@@ -154,7 +154,9 @@ def test_large_reductions_are_split_for_any_size(device: str) -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x.sum(), x.amax(0), (x * 2).mean(1), x.var()
 
-    run_all(f, [(t(*size, device=device),) for size in ((3, 70_000), (3000, 40), (5, 5), (2, 200_001))])
+    # Terms of one sign: eager's error of a sum that cancels is small by chance.
+    sizes = ((3, 70_000), (3000, 40), (5, 5), (2, 200_001))
+    run_all(f, [(t(*size, device=device) + 4,) for size in sizes])
 
 
 @pytest.mark.nightly

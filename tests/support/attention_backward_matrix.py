@@ -64,8 +64,7 @@ class Case:
     strides: str = ""
     dynamic: bool = False
     tiles: BackwardTiles = SMALL
-    tolerance: float = 4e-5
-    """Scores "divided" by a hundredth are large, and so is what float32 rounds of their weights: up to 2.4e-5."""
+    tolerance: float = 2e-5
     loss_scale: float = 1.0
     wanted: tuple[int, ...] = (0, 1, 2)
     unfit: str = ""
@@ -382,7 +381,7 @@ NEVER: Sequence[Rule] = (
     {"type": ("fp16", "bf16"), "score": "divided"},  # by a hundredth: what a half type rounds away is large
     *({"sizes": "dynamic", axis: [v for v in AXES[axis] if v not in crossed]} for axis, crossed in DYNAMIC_TOO.items()),
 )
-TYPES = {"f32": (torch.float32, 4e-5), "fp16": (torch.float16, HALF), "bf16": (torch.bfloat16, 3e-2)}
+TYPES = {"f32": (torch.float32, 2e-5), "fp16": (torch.float16, HALF), "bf16": (torch.bfloat16, 3e-2)}
 """With the error that is allowed."""
 LENGTHS_OF = {"even": (64, 64), "odd": (37, 51), "one-query": (1, 70), "more-queries": (70, 40)}
 HEADS = {"two-heads": ((1, 2), (1, 2)), "grouped": ((2, 4), (2, 2)), "one-key-batch": ((2, 4), (1, 2))}
@@ -397,6 +396,8 @@ WANTED = {"all": (0, 1, 2), "query-only": (0,), "key-only": (1,), "value-only": 
 def case_of(row: Row) -> Case:
     """The case of a row of the matrix."""
     dtype, tolerance = TYPES[row["type"]]
+    # Half a unit in the last place of a saved logsumexp of hundreds is 1.5e-5, and as much of each weight.
+    tolerance += 2e-5 * (row["score"] == "divided")
     (queries, keys), (own, shared) = LENGTHS_OF[row["lengths"]], HEADS[row["heads"]]
     return Case(
         (*own, queries, 16),
